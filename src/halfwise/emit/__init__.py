@@ -1,0 +1,1 @@
+"""Writes what a target needs: a typed ONNX model, commands, scripts."""

@@ -1,0 +1,24 @@
+"""What goes wrong for a user: one line each, with the exit code that the command line answers with."""
+
+from __future__ import annotations
+
+__all__ = ["HalfwiseError", "InputError", "MissingBackend"]
+
+
+class HalfwiseError(Exception):
+    """Base of every error a user can cause or mend; its text is one line: what, where, what to do."""
+
+    exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class InputError(HalfwiseError):
+    """Bad usage or bad input; nothing was written."""
+
+
+class MissingBackend(HalfwiseError):
+    """A backend or an extra is not there; the line says what to install."""
+
+    exit_code = 3

@@ -1,0 +1,1 @@
+"""Shows results to people; nothing reads this package but the command line."""

@@ -1,0 +1,1 @@
+"""Measured noise in, the cheapest set of FP32 nodes out."""
