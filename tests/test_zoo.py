@@ -1,21 +1,23 @@
-"""The zoo's models are what they claim to be: valid, healthy in FP32, and failing (or not) when every tensor is FP16."""
+"""The zoo's models are what they claim: valid, healthy in FP32, and failing (or not) when every tensor is FP16."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx.inliner
 import onnxruntime
-from benchmarks.zoo import ZooModel, encoder
+import pytest
+from benchmarks.zoo import ZooModel, detr_head, encoder, transformer
 from onnx import TensorProto, helper, numpy_helper
 
 _FP16_MAX = 65504.0
 _FLOAT = TensorProto.FLOAT
-Outputs = dict[str, npt.NDArray[np.generic]]
 
 
 class StrictRounding:
@@ -87,7 +89,7 @@ def _to_fp16(values: npt.NDArray[np.float32], clamp: bool) -> npt.NDArray[np.flo
         return values.astype(np.float16).astype(np.float32)
 
 
-def run(model: onnx.ModelProto, feeds: dict[str, npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
+def run(model: onnx.ModelProto, feeds: dict[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
     return session(model).run(None, feeds)
 
 
@@ -99,7 +101,7 @@ def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 
 def errors(zoo: ZooModel, fp32: Iterable[str] = (), clamp: bool = False) -> dict[str, list[float]]:
-    """Per output, its error on each input: rel_l2 for floats (inf where only FP16 is not finite), else the share that differs."""
+    """Per output, its error on each input: rel_l2 for floats (inf if not finite), else the share that differs."""
     exact, half = session(zoo.model), session(StrictRounding(zoo.model, fp32, clamp).model())
     result: dict[str, list[float]] = {output.name: [] for output in zoo.model.graph.output}
     for feed in zoo.inputs:
@@ -108,7 +110,7 @@ def errors(zoo: ZooModel, fp32: Iterable[str] = (), clamp: bool = False) -> dict
     return result
 
 
-def _error(wanted: npt.NDArray[np.generic], got: npt.NDArray[np.generic]) -> float:
+def _error(wanted: npt.NDArray[Any], got: npt.NDArray[Any]) -> float:
     if not np.issubdtype(wanted.dtype, np.floating):
         return float(np.mean(wanted != got))
     if not np.all(np.isfinite(got.astype(np.float64))):
@@ -117,9 +119,66 @@ def _error(wanted: npt.NDArray[np.generic], got: npt.NDArray[np.generic]) -> flo
     return float(np.linalg.norm(got.astype(np.float64) - reference) / np.linalg.norm(reference))
 
 
-def test_the_encoder_has_305_nodes_and_mends_with_22() -> None:
+def worst(zoo: ZooModel, fp32: Iterable[str] = (), clamp: bool = False) -> float:
+    return max(max(values) for values in errors(zoo, fp32, clamp).values())
+
+
+def best_of_the_worst_outputs(zoo: ZooModel, clamp: bool = False) -> float:
+    """The error that every input shows on at least one output."""
+    return min(max(values) for values in zip(*errors(zoo, (), clamp).values(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("build", "nodes"),
+    [(encoder, 305), (partial(transformer, 6), 379), (partial(transformer, 24), 1477), (detr_head, 169)],
+)
+def test_node_counts_are_those_of_the_benchmark(build: Callable[[], ZooModel], nodes: int) -> None:
+    names = [node.name for node in build().model.graph.node]
+    assert len(names) == nodes
+    assert len(set(names)) == nodes
+
+
+def test_the_deepest_transformer_has_2941_nodes() -> None:
+    assert len(transformer(48).model.graph.node) == 2941
+
+
+def test_22_nodes_mend_the_encoder_and_each_is_needed() -> None:
     zoo = encoder()
-    assert len(zoo.model.graph.node) == 305
     assert len(zoo.known_good) == 22
-    assert min(errors(zoo)["logits"]) > 0.5
-    assert max(errors(zoo, zoo.known_good)["logits"]) < 0.003
+    assert best_of_the_worst_outputs(zoo) > 0.5
+    assert worst(zoo, zoo.known_good) < 0.003
+    for layer in ("/layers.1/norm1", "/norm"):
+        for op in ("Pow", "ReduceMean_1"):
+            assert worst(zoo, set(zoo.known_good) - {f"{layer}/{op}"}) > zoo.tolerance
+
+
+def test_the_encoder_overflows_in_pow_only() -> None:
+    zoo = encoder()
+    pows = [name.removesuffix("/Pow") for name in zoo.known_good if name.endswith("/Pow")]
+    model = copy.deepcopy(zoo.model)
+    for norm in pows:
+        for op in ("Pow", "ReduceMean_1"):
+            model.graph.output.append(helper.make_tensor_value_info(f"{norm}/{op}_output_0", _FLOAT, None))
+    squares_and_means = session(model).run(None, zoo.inputs[0])[1:]
+    assert all(square.max(axis=-1).min() > _FP16_MAX for square in squares_and_means[::2])
+    assert all(mean.max() < _FP16_MAX / 2 for mean in squares_and_means[1::2])
+
+
+def test_the_encoder_without_overflow_is_healthy() -> None:
+    assert worst(encoder(overflow=False)) < 0.003
+
+
+def test_20_nodes_mend_the_detr_head_and_each_is_needed() -> None:
+    zoo = detr_head()
+    assert len(zoo.known_good) == 20
+    assert best_of_the_worst_outputs(zoo) > 2 * zoo.tolerance
+    assert worst(zoo, zoo.known_good) < zoo.tolerance
+    for name in zoo.known_good:
+        assert worst(zoo, set(zoo.known_good) - {name}) > zoo.tolerance
+
+
+@pytest.mark.parametrize("layers", [6, 24])
+def test_pow_and_mean_mend_the_transformer(layers: int) -> None:
+    zoo = transformer(layers)
+    assert best_of_the_worst_outputs(zoo) > 0.5
+    assert worst(zoo, zoo.known_good) < zoo.tolerance

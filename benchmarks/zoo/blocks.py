@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
 from benchmarks.zoo.graph_writer import GraphWriter
 
 Array = npt.NDArray[np.float32]
 
 
 def trained_matrix(rng: np.random.Generator, rows: int, columns: int, gain: float = 1.0) -> Array:
-    """A weight matrix whose rows and columns differ in scale, as training leaves them; unit inputs give about `gain`."""
+    """A weight matrix whose rows and columns differ in scale, as training leaves them; unit inputs give `gain`."""
     matrix = rng.standard_normal((rows, columns))
     matrix *= rng.lognormal(0.0, 0.3, (rows, 1)) * rng.lognormal(0.0, 0.2, (1, columns))
     matrix *= gain / np.sqrt(np.mean(np.sum(matrix**2, axis=0)))
@@ -79,10 +78,10 @@ class ResidualStream:
 
     def gamma(self, rng: np.random.Generator, deviation: float) -> Array:
         """A norm's weight: undoes the squeeze that outliers put on the other channels, and mutes the outliers."""
-        gamma = rng.lognormal(0.0, 0.2, self.width) * deviation / self.typical
+        gamma: Array = (rng.lognormal(0.0, 0.2, self.width) * deviation / self.typical).astype(np.float32)
         for channel in self.outliers:
             gamma[channel] = 0.05
-        return gamma.astype(np.float32)
+        return gamma
 
     def bias(self, rng: np.random.Generator, with_outliers: bool) -> Array:
         bias = rng.normal(0.0, 0.05 * self.typical, self.width)
@@ -97,4 +96,5 @@ def token_inputs(rng: np.random.Generator, batch: int, sequence: int, width: int
     topics = rng.standard_normal((batch, 1, 8)) + 0.8 * rng.standard_normal((batch, sequence, 8))
     shared = topics @ rng.standard_normal((8, width)) / np.sqrt(8.0)
     own = rng.standard_normal((batch, sequence, width)) * rng.lognormal(0.0, 0.3, (1, 1, width))
-    return (scale * (0.7 * shared + 0.7 * own)).astype(np.float32)
+    tokens: Array = (scale * (0.7 * shared + 0.7 * own)).astype(np.float32)
+    return tokens

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-
 from benchmarks.zoo.blocks import ResidualStream, decomposed_layer_norm, erf_gelu, linear, token_inputs, trained_matrix
 from benchmarks.zoo.graph_writer import GraphWriter
-from benchmarks.zoo.zoo_model import ZooModel
+from benchmarks.zoo.zoo_model import Feed, ZooModel
 
 _HEADS = 4
 
@@ -14,9 +13,9 @@ _HEADS = 4
 def encoder(layers: int = 6, width: int = 128, seq: int = 64, overflow: bool = True) -> ZooModel:
     """Layer 0's feed-forward writes outlier channels of up to about 900 into the residual stream.
 
-    From then on every norm's Pow exceeds 65504, while the mean of the squares (about 1e4) fits into FP16. So Pow and the
-    ReduceMean behind it must be FP32 in every norm but the two of layer 0; all else is healthy. Strictly in FP16 the
-    variance is infinite, x / inf is 0, and no NaN ever tells. With `overflow=False` the outliers stay below 256.
+    From then on every norm's Pow exceeds 65504, while the mean of the squares (about 1e4) fits into FP16. So Pow and
+    the ReduceMean behind it must be FP32 in every norm but the two of layer 0; all else is healthy. Strictly in FP16
+    the variance is infinite, x / inf is 0, and no NaN ever tells. With `overflow=False` the outliers stay below 256.
     """
     rng = np.random.default_rng(305)
     size = 1.0 if overflow else 0.2
@@ -39,7 +38,7 @@ def encoder(layers: int = 6, width: int = 128, seq: int = 64, overflow: bool = T
     writer.output(logits, "logits", [1, seq, 32])
 
     scales = np.geomspace(4.0, 9.0, 12)
-    inputs = [{"hidden_states": token_inputs(rng, 1, seq, width, float(scale))} for scale in scales]
+    inputs: list[Feed] = [{"hidden_states": token_inputs(rng, 1, seq, width, float(scale))} for scale in scales]
     norms = [f"/layers.{layer}/norm{which}" for layer in range(1, layers) for which in (1, 2)] + ["/norm"]
     known_good = tuple(f"{norm}/{op}" for norm in norms for op in ("Pow", "ReduceMean_1")) if overflow else ()
     name = "encoder" if overflow else "encoder_healthy"

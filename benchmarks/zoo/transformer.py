@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-
 from benchmarks.zoo.blocks import ResidualStream, decomposed_layer_norm, linear, tanh_gelu, token_inputs, trained_matrix
 from benchmarks.zoo.graph_writer import GraphWriter
-from benchmarks.zoo.zoo_model import ZooModel
+from benchmarks.zoo.zoo_model import Feed, ZooModel
 
 _HEADS = 4
 _WIDTH = 64
@@ -39,7 +38,7 @@ def transformer(layers: int) -> ZooModel:
     writer.output(pooled, "pooled", ["batch", _WIDTH])
 
     scales = np.geomspace(5.0, 9.0, 10)
-    inputs = [{"hidden_states": token_inputs(rng, 2, _SEQ, _WIDTH, float(scale))} for scale in scales]
+    inputs: list[Feed] = [{"hidden_states": token_inputs(rng, 2, _SEQ, _WIDTH, float(scale))} for scale in scales]
     norms = [f"/layers.{layer}/norm{which}" for layer in range(1, layers) for which in (1, 2)] + ["/norm"]
     known_good = tuple(f"{norm}/{op}" for norm in norms for op in ("Pow", "ReduceMean_1"))
     return ZooModel(f"transformer_{layers}", writer.model(), inputs, 0.01, known_good)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import onnx
 
-Feed = dict[str, npt.NDArray[np.generic]]
+Feed = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
