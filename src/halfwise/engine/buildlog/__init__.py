@@ -1,0 +1,18 @@
+"""Reads TensorRT build logs: what they say about precision, and how their layers map to ONNX nodes."""
+
+from halfwise.engine.buildlog.reader import read_lines, read_log
+from halfwise.engine.buildlog.report import LogReport, LogStructure, NodeType, ReformatLayer
+from halfwise.engine.buildlog.weights import ModelNames, WeightOrigin, map_weights, model_names
+
+__all__ = [
+    "LogReport",
+    "LogStructure",
+    "ModelNames",
+    "NodeType",
+    "ReformatLayer",
+    "WeightOrigin",
+    "map_weights",
+    "model_names",
+    "read_lines",
+    "read_log",
+]
