@@ -94,7 +94,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 def guard_child(time_limit_s: float) -> None:
-    """Called first in a Python child: it ends soon after its parent, and the kernel kills it first when memory is out."""
+    """Called first in a Python child: it ends soon after its parent does, and is the first to go when memory is out."""
     if sys.platform == "win32":
         return
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
