@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 
 from halfwise.errors import InputError
 
-__all__ = ["ERRORS", "LIKENESSES", "Metrics", "OutputMetric", "compare", "is_float", "load_metric", "worst"]
+__all__ = [
+    "ERRORS",
+    "LIKENESSES",
+    "Metrics",
+    "OutputMetric",
+    "compare",
+    "is_float",
+    "is_number",
+    "load_metric",
+    "worst",
+]
 
 ERRORS = ("rel_l2", "max_abs", "rms")  # 0 is perfect, smaller is better
 LIKENESSES = ("cosine", "psnr", "topk", "exact")  # larger is better
@@ -77,6 +87,11 @@ def is_float(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
 
 
+def is_number(dtype: np.dtype[Any]) -> bool:
+    """Whether the type is a float, an integer of any width or bool."""
+    return dtype.kind in "fiub" or (dtype.kind == "V" and "int" in dtype.name) or is_float(dtype)
+
+
 def compare(reference: Array, other: Array) -> Metrics:
     """Measure `other` against `reference`, both of any type; arithmetic is in FP64.
 
@@ -92,7 +107,7 @@ def compare(reference: Array, other: Array) -> Metrics:
         )
     if reference.size == 0:
         return _PERFECT
-    if not (_is_number(reference.dtype) and _is_number(other.dtype)):
+    if not (is_number(reference.dtype) and is_number(other.dtype)):
         exact = np.count_nonzero(reference == other) / reference.size
         return _PERFECT if exact == 1.0 else _all_wrong(exact=exact)
 
@@ -130,10 +145,6 @@ def _all_wrong(*, exact: float, topk: float = 0.0, nonfinite: int = 0, note: str
         nonfinite=nonfinite,
         note=note,
     )
-
-
-def _is_number(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "fiub" or (dtype.kind == "V" and "int" in dtype.name) or is_float(dtype)
 
 
 def _chunks(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:
