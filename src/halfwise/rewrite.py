@@ -16,7 +16,9 @@ import onnx_ir as ir
 from halfwise.formats import Format
 from halfwise.precision import Assignment
 
-__all__ = ["Dialect", "Names", "Rewritten", "SpelledWeight", "Weight", "rewrite"]
+_UNIT = "halfwise:"  # prefix of the tensors that a single node reads and writes
+
+__all__ = ["Dialect", "Names", "Rewritten", "RewrittenUnit", "SpelledWeight", "Weight", "rewrite", "rewrite_unit"]
 
 
 @dataclass(frozen=True)
@@ -73,14 +75,20 @@ class SpelledWeight:
 class Names:
     """Fresh names that collide with nothing in the model."""
 
-    def __init__(self, model: ir.Model) -> None:
-        self.values = {v.name for v in model.graph.inputs} | set(model.graph.initializers)
+    def __init__(self) -> None:
+        self.values: set[str | None] = set()
         self.nodes: set[str | None] = set()
-        for graph in model.graph.subgraphs():
-            self.values |= {v.name for v in graph.inputs} | set(graph.initializers)
+
+    @classmethod
+    def of(cls, model: ir.Model) -> Names:
+        names = cls()
+        for graph in (model.graph, *model.graph.subgraphs()):
+            names.values.update(v.name for v in graph.inputs)
+            names.values.update(graph.initializers)
         for node in model.graph.all_nodes():
-            self.nodes.add(node.name)
-            self.values.update(v.name for v in node.outputs)
+            names.nodes.add(node.name)
+            names.values.update(v.name for v in node.outputs)
+        return names
 
     def value(self, wanted: str) -> str:
         return _fresh(self.values, wanted)
@@ -100,22 +108,23 @@ def _fresh(taken: set[str | None], wanted: str) -> str:
 
 def rewrite(assignment: Assignment, dialect: Dialect) -> Rewritten:
     """Write the model of `assignment` in `dialect`."""
-    return _Walk(assignment, dialect).run()
+    return _Walk(assignment, dialect, Names.of(assignment.sites.model.ir)).run()
 
 
 class _Walk:
-    def __init__(self, assignment: Assignment, dialect: Dialect) -> None:
+    def __init__(self, assignment: Assignment, dialect: Dialect, names: Names) -> None:
         self.assignment = assignment
         self.dialect = dialect
         self.model = assignment.sites.model.ir
-        self.names = Names(self.model)
+        self.names = names
         self.result = Rewritten(onnx.ModelProto())
-        self.wanted = self._gather_wanted()
+        self.wanted: dict[ir.Value, dict[Format, None]] = {}
         self.stored_name: dict[ir.Value, str] = {}
         self.variant_name: dict[tuple[ir.Value, Format], str] = {}
 
     def run(self) -> Rewritten:
         model, proto = self.model, self.result.proto
+        self._gather_wanted(model.graph.all_nodes(), (model.graph, *model.graph.subgraphs()))
         proto.ir_version = model.ir_version
         proto.producer_name = model.producer_name or ""
         proto.producer_version = model.producer_version or ""
@@ -129,20 +138,46 @@ class _Walk:
         self._graph(model.graph, proto.graph, main=True)
         return self.result
 
-    def _gather_wanted(self) -> dict[ir.Value, dict[Format, None]]:
+    def unit(self, node: ir.Node) -> RewrittenUnit:
+        inside, graphs = list(_nodes_within(node)), list(_graphs_of(node))
+        self._gather_wanted(inside, graphs)
+        own = {value for inner in inside for value in inner.outputs}
+        for graph in graphs:
+            own.update(graph.inputs, graph.initializers.values())
+        reads: dict[tuple[ir.Value, Format | None], str] = {}
+        for inner in (node, *inside):
+            for slot, value in enumerate(inner.inputs):
+                if value is not None and value not in own:
+                    fmt = self.assignment.read(inner, slot)
+                    name = reads.setdefault((value, fmt), f"{_UNIT}i{len(reads)}")
+                    self.stored_name.setdefault(value, name)
+                    if fmt is not None:
+                        self.variant_name[value, fmt] = name
+        for graph in graphs:
+            for value in graph.outputs:
+                if value not in own:
+                    fmt = self.assignment.outward(value, graph)
+                    name = reads.setdefault((value, fmt), f"{_UNIT}i{len(reads)}")
+                    self.stored_name.setdefault(value, name)
+        for index, value in enumerate(node.outputs):
+            if value.name:
+                self.stored_name[value] = f"{_UNIT}o{index}"
+        written = self._node(node)
+        outputs = tuple((self.stored_name[value], value) for value in node.outputs if value.name)
+        return RewrittenUnit(tuple(written), tuple((n, v, f) for (v, f), n in reads.items()), outputs)
+
+    def _gather_wanted(self, nodes: Iterable[ir.Node], graphs: Iterable[ir.Graph]) -> None:
         """For each tensor, the formats in which somebody reads it."""
-        wanted: dict[ir.Value, dict[Format, None]] = {}
-        for node in self.model.graph.all_nodes():
+        for node in nodes:
             for slot, value in enumerate(node.inputs):
                 fmt = self.assignment.read(node, slot)
                 if value is not None and fmt is not None:
-                    wanted.setdefault(value, {})[fmt] = None
-        for graph in (self.model.graph, *self.model.graph.subgraphs()):
+                    self.wanted.setdefault(value, {})[fmt] = None
+        for graph in graphs:
             for value in graph.outputs:
                 fmt = self.assignment.outward(value, graph)
                 if fmt is not None:
-                    wanted.setdefault(value, {})[fmt] = None
-        return wanted
+                    self.wanted.setdefault(value, {})[fmt] = None
 
     # -- graphs -----------------------------------------------------------------------------------------------------
 
@@ -268,5 +303,37 @@ class _Walk:
             yield from self.dialect.convert(source, self.variant_name[value, fmt], have, fmt, self.names)
 
 
+def _graphs_of(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs a node holds, at any depth."""
+    for attribute in node.attributes.values():
+        graphs: Iterable[ir.Graph] = ()
+        if attribute.type is ir.AttributeType.GRAPH:
+            graphs = (attribute.as_graph(),)
+        elif attribute.type is ir.AttributeType.GRAPHS:
+            graphs = attribute.as_graphs()
+        for graph in graphs:
+            yield graph
+            yield from graph.subgraphs()
+
+
+def _nodes_within(node: ir.Node) -> Iterator[ir.Node]:
+    for graph in _graphs_of(node):
+        yield from graph
+
+
 def _suffix(fmt: Format | None) -> str:
     return fmt.value if fmt is not None else "as_given"
+
+
+@dataclass(frozen=True)
+class RewrittenUnit:
+    """One node of the main graph on its own: what it reads, in which format, under which name; its output names."""
+
+    nodes: tuple[onnx.NodeProto, ...]
+    reads: tuple[tuple[str, ir.Value, Format | None], ...]
+    outputs: tuple[tuple[str, ir.Value], ...]
+
+
+def rewrite_unit(assignment: Assignment, dialect: Dialect, node: ir.Node) -> RewrittenUnit:
+    """Write one node of the main graph, its subgraphs included, with every tensor from outside as an input."""
+    return _Walk(assignment, dialect, Names()).unit(node)
