@@ -14,7 +14,7 @@ __all__ = ["LayerMap", "nodes_in_metadata", "read_registrations", "shadowed_name
 _REGISTERED = re.compile(r"Registering layer: (?P<layer>.+?)(?: for ONNX node: (?P<node>.+)| required by ONNX-TRT)\s*$")
 # Fused layers join their parts by these: U+001E between native layers, U+001F inside compiled regions.
 _SEPARATORS = re.compile("[\x1e\x1f]")
-_ONNX_LAYER = re.compile(r"\[ONNX Layer: (?P<node>.*?)(?: \| [^|]*)*\]\s*", re.DOTALL)
+_ONNX_LAYER = re.compile(r"\[ONNX Layer: (?P<node>.*?)(?: \| [A-Z][\w ]*: .*)?\]\s*", re.DOTALL)
 _COUNTED = re.compile(r"(?P<base>.+)_\d+")
 
 
