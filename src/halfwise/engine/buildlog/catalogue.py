@@ -45,6 +45,7 @@ class Rule:
     remedy: Remedy
     where: str = "build"  # kind of place: the pattern's group of that name tells which
     dependent: bool = False  # on the graph being built: counts only for the backend strategy that was chosen
+    unconstrained: Severity | None = None  # its severity in a build that set no precision constraints
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ MESSAGES: tuple[Message, ...] = (
         b"a non-conforming implementation was chosen",
         r"For layer (?P<layer>.+?) a non-conforming implementation was chosen than was requested",
         Rule("HW721", "warning", "the precision asked for was ignored because another implementation is faster",
-             _CONSTRAINTS, where="layer", dependent=True),
+             _CONSTRAINTS, where="layer", dependent=True, unconstrained="info"),
     ),
     Message(
         "NOIMPL",
@@ -248,7 +249,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "EW_TYPES",
         b"must have same input types",
-        r"(?:\(|^|: )(?P<layer>[^(]\S*(?: \S+)*?): ElementWiseOperation (?P<op>\w+) must have same input types\. "
+        r"(?:Error \(|^)(?P<layer>(?:(?!Error \().)+?): ElementWiseOperation (?P<op>\w+) must have same input types\. "
         r"But they are of types (?P<a>\w+) and (?P<b>\w+)",
         Rule("HW741", "error", "{op} reads {a} and {b}, which strong typing does not allow", _CHANGE_TYPES,
              where="layer"),

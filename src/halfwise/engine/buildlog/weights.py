@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = ["ModelNames", "WeightOrigin", "fused_parts", "map_weights", "model_names", "split_names"]
@@ -31,7 +31,7 @@ class WeightOrigin:
 
     nodes: tuple[str, ...] = ()
     initializers: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = field(default=())
+    unknown: tuple[str, ...] = ()
 
 
 def split_names(text: str) -> tuple[str, ...]:
@@ -51,12 +51,12 @@ def split_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in names)
 
 
-def fused_parts(layer: str) -> tuple[str, ...]:
+def fused_parts(layer: str, marks: tuple[str, ...] = (" + ", " || ")) -> tuple[str, ...]:
     """The layers that a fused layer's name lists: joined by " + " and " || ", nested in PWN(a, b)."""
     parts: list[str] = []
     start = depth = position = 0
     while position < len(layer):
-        for mark in (" + ", " || ", ", ") if depth == 0 else ():
+        for mark in marks if depth == 0 else ():
             if layer.startswith(mark, position):
                 parts.append(layer[start:position])
                 position += len(mark)
@@ -68,8 +68,10 @@ def fused_parts(layer: str) -> tuple[str, ...]:
     parts.append(layer[start:])
     found: list[str] = []
     for part in parts:
-        inner = part[4:-1] if part.startswith("PWN(") and part.endswith(")") else None
-        found.extend(fused_parts(inner) if inner is not None else [part] if part else [])
+        if part.startswith("PWN(") and part.endswith(")"):
+            found.extend(fused_parts(part[4:-1], (*marks[:2], ", ")))
+        elif part:
+            found.append(part)
     return tuple(found)
 
 
@@ -102,15 +104,11 @@ def _origin(weight: str, names: ModelNames, registered: Mapping[str, str]) -> We
             op, slots = names.nodes[node]
             wanted = _WEIGHT_SLOTS.get(role) if op in _WEIGHTED else None
             initializers.update((name, None) for slot, name in slots.items() if wanted is None or slot in wanted)
-        elif bare in names.initializers or weight_of(bare, role) in names.initializers:
-            initializers[bare if bare in names.initializers else weight_of(bare, role)] = None
+        elif bare in names.initializers or f"{bare}.{role}" in names.initializers:
+            initializers[bare if bare in names.initializers else f"{bare}.{role}"] = None
         elif bare:
             unknown.append(bare)
     return WeightOrigin(tuple(nodes), tuple(initializers), tuple(unknown))
-
-
-def weight_of(layer: str, role: str) -> str:
-    return f"{layer}.{role}"
 
 
 def _node(layer: str, names: ModelNames, registered: Mapping[str, str]) -> str | None:
