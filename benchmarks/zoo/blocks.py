@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from benchmarks.zoo.graph_writer import GraphWriter
+from benchmarks.zoo.inputs import OUTLIER_WIDTH, OUTLIERS
 
 Array = npt.NDArray[np.float32]
 
@@ -38,6 +39,17 @@ def decomposed_layer_norm(writer: GraphWriter, x: str, scope: str, gamma: npt.Ar
     normal = writer.op("Div", [centred, deviation], scope)
     scaled = writer.op("Mul", [normal, writer.weight(f"{key}.weight", gamma)], scope)
     return writer.op("Add", [scaled, writer.weight(f"{key}.bias", beta)], scope)
+
+
+def decomposed_rms_norm(writer: GraphWriter, x: str, scope: str, gamma: npt.ArrayLike) -> str:
+    """RMSNorm over the last axis in seven nodes, with 1 / sqrt as its exporters write it."""
+    key = scope.strip("/").replace("/", ".")
+    square = writer.op("Pow", [x, writer.weight(f"{key}.two", 2.0)], scope)
+    mean = writer.op("ReduceMean", [square], scope, axes=[-1])
+    deviation = writer.op("Sqrt", [writer.op("Add", [mean, writer.weight(f"{key}.eps", 1e-6)], scope)], scope)
+    inverse = writer.op("Div", [writer.weight(f"{key}.one", 1.0), deviation], scope)
+    normal = writer.op("Mul", [x, inverse], scope)
+    return writer.op("Mul", [writer.weight(f"{key}.weight", gamma), normal], scope)
 
 
 def erf_gelu(writer: GraphWriter, x: str, scope: str) -> str:
@@ -91,10 +103,8 @@ class ResidualStream:
         return bias.astype(np.float32)
 
 
-def token_inputs(rng: np.random.Generator, batch: int, sequence: int, width: int, scale: float) -> Array:
-    """Token embeddings that are correlated along the sequence and across channels, as text is; never white noise."""
-    topics = rng.standard_normal((batch, 1, 8)) + 0.8 * rng.standard_normal((batch, sequence, 8))
-    shared = topics @ rng.standard_normal((8, width)) / np.sqrt(8.0)
-    own = rng.standard_normal((batch, sequence, width)) * rng.lognormal(0.0, 0.3, (1, 1, width))
-    tokens: Array = (scale * (0.7 * shared + 0.7 * own)).astype(np.float32)
-    return tokens
+def outlier_gamma(rng: np.random.Generator) -> Array:
+    """A norm's weight for `outlier_tokens`: lifts the other channels to about 1 and mutes the outliers."""
+    gamma = 10.0 * rng.lognormal(0.0, 0.2, OUTLIER_WIDTH)
+    gamma[list(OUTLIERS)] = 0.05
+    return gamma.astype(np.float32)

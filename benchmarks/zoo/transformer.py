@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from benchmarks.zoo.blocks import ResidualStream, decomposed_layer_norm, linear, tanh_gelu, token_inputs, trained_matrix
+from benchmarks.zoo.blocks import ResidualStream, decomposed_layer_norm, linear, tanh_gelu, trained_matrix
 from benchmarks.zoo.graph_writer import GraphWriter
+from benchmarks.zoo.inputs import token_inputs
 from benchmarks.zoo.zoo_model import Feed, ZooModel
 
 _HEADS = 4
