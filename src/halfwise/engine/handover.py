@@ -68,6 +68,8 @@ def build_in_child(module: str, request: BuildRequest, *, backend: str, title: s
     check_paths(request)
     log_path = request.log_path or fresh_log()
     log_path.write_bytes(b"")
+    if request.layer_info_path is not None:
+        request.layer_info_path.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="halfwise-build-") as folder:
         request_file, report_file = Path(folder, "request.json"), Path(folder, "report.json")
         request_file.write_text(json.dumps(asdict(request), default=str), encoding="utf-8")
@@ -152,7 +154,7 @@ def check_paths(request: BuildRequest) -> None:
 def fail(title: str, request: BuildRequest, log_path: Path, how: str, failure: Failure) -> NoReturn:
     """Raise the one error for a build that ended without a report, with the end of its log."""
     tail = process.log_tail(log_path)
-    told = f"; the end of its log: {' | '.join(tail[-4:])}" if tail else "; it logged nothing"
+    told = f"; the end of its log: {' | '.join(line[:200] for line in tail[-4:])}" if tail else "; it logged nothing"
     kept = f" (whole log: {request.log_path})" if request.log_path else ""
     message = f"{title} {how} while building {request.model_path}{told}{kept}"
     raise BuildError(message, failure=failure, log_path=log_path, log_tail=tail)

@@ -10,15 +10,16 @@ import re
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from halfwise.engine import capabilities
+from halfwise.engine import capabilities, process
 from halfwise.engine.build import BuildRequest, InputProfile, Refusal
 from halfwise.engine.capabilities import Capabilities
-from halfwise.engine.handover import Report, partial
+from halfwise.engine.handover import Report, partial, read_request, write_report
 
-__all__ = ["build_with", "clean_message"]
+__all__ = ["build_with", "clean_message", "serve"]
 
 _MOST_KEPT = 40  # messages of one severity that the logger keeps for the report
 _REGISTERED = re.compile(r"Registering layer: (?P<layer>.+) for ONNX node: (?P<node>.+)$")
@@ -32,6 +33,17 @@ class _CannotBuild(Exception):
     def __init__(self, message: str, refusals: tuple[Refusal, ...] = ()) -> None:
         super().__init__(message)
         self.refusals = refusals
+
+
+def serve(modules: Sequence[str], request_file: str, report_file: str) -> NoReturn:
+    """The whole life of a child: import the first of `modules` that is there, build as asked, report, and end."""
+    request = read_request(Path(request_file))
+    process.guard_child(request.time_limit_s)
+    module, why = _import(modules)
+    report = build_with(module, request) if module is not None else Report("missing", why)
+    write_report(Path(report_file), report)
+    sys.stderr.flush()
+    os._exit(0)  # without the native library's teardown, which has nothing left to do but crash
 
 
 def build_with(module: Any, request: BuildRequest) -> Report:
@@ -57,6 +69,19 @@ def build_with(module: Any, request: BuildRequest) -> Report:
         hint = " (TensorRT needs an NVIDIA GPU and its driver to build)" if can.needs_gpu else ""
         return Report("failed", told + hint, version=can.version, title=can.title, warnings=logger.seen())
     return report
+
+
+def _import(modules: Sequence[str]) -> tuple[Any, str]:
+    why = "not installed"
+    for name in modules:
+        try:
+            return import_module(name), ""
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                why = str(error)
+        except (ImportError, OSError) as error:
+            why = str(error)
+    return None, why
 
 
 def _build(module: Any, can: Capabilities, logger: Any, request: BuildRequest) -> Report:
@@ -189,6 +214,7 @@ def _constrain(
         for slot in floating:
             layer.set_output_type(slot, float32)
         if can.norm_compute_precision and layer.type == module.LayerType.NORMALIZATION:
+            layer.__class__ = module.INormalizationLayer  # get_layer gives the base class only
             layer.compute_precision = float32
         for node in hit:
             done.setdefault(node, []).append(layer.name)
@@ -225,7 +251,8 @@ def _refusals(parser: Any, can: Capabilities) -> tuple[Refusal, ...]:
         if error.func() == "importInput":  # which reports the tensor as its file
             found.append(Refusal("", "", f"input {error.file()!r}: {message}"))
         elif can.named_parser_errors:
-            found.append(Refusal(error.node_name(), error.node_operator(), message))
+            node = error.node_name()
+            found.append(Refusal(node, error.node_operator(), message.removeprefix(f"{node}: ")))
         else:
             found.append(Refusal("", "", message if number < 0 else f"node number {number}: {message}"))
     return tuple(dict.fromkeys(found))

@@ -90,7 +90,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
         f"import sys; sys.path[:] = {sys.path!r}; from importlib import import_module; "
         f"import_module({module!r}).main(*sys.argv[1:])"
     )
-    return [sys.executable, "-X", "faulthandler", "-c", code, *arguments]
+    return [sys.executable, "-c", code, *arguments]
 
 
 def guard_child(time_limit_s: float) -> None:
