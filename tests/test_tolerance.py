@@ -1,0 +1,276 @@
+"""What a tolerance means: how it is written, what it covers, and the one number that drives a search."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.errors import InputError
+from halfwise.metrics import ERRORS, LIKENESSES, Metrics
+from halfwise.tolerance import Bound, Tolerance
+
+PERFECT = Metrics(0.0, 0.0, 0.0, 1.0, math.inf, 1.0, 1.0)
+OUTPUTS = ("boxes", "scores", "labels")
+FLOATS = ("boxes", "scores")
+NAMES = "rel_l2, max_abs, rms (<=), cosine, psnr, topk, exact (>=), or metric (<=, with --metric)"
+
+
+def perfect(**changed: Metrics) -> dict[str, Metrics]:
+    return {name: changed.get(name, PERFECT) for name in OUTPUTS}
+
+
+def off(**fields: float) -> Metrics:
+    return replace(PERFECT, **fields)
+
+
+def bounds(*texts: str, user_metric: bool = False) -> dict[str, float]:
+    return Tolerance.parse(texts, OUTPUTS, FLOATS, user_metric=user_metric).to_json()
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        ("boxes:rel_l2<=0.002", Bound("boxes", "rel_l2", "<=", 0.002)),
+        ("*:rel_l2<=0.002", Bound("*", "rel_l2", "<=", 0.002)),
+        ("rel_l2<=2e-3", Bound("*", "rel_l2", "<=", 0.002)),
+        (" boxes : cosine >= 0.99 ", Bound("boxes", "cosine", ">=", 0.99)),
+        ("/head/Add:0:max_abs<=1", Bound("/head/Add:0", "max_abs", "<=", 1.0)),
+        ("a<=b:psnr>=40", Bound("a<=b", "psnr", ">=", 40.0)),
+        ("rel_l2:rms<=0", Bound("rel_l2", "rms", "<=", 0.0)),
+        ("metric<=0.05", Bound("*", "metric", "<=", 0.05)),
+    ],
+)
+def test_a_bound_as_written(text: str, bound: Bound) -> None:
+    assert Bound.parse(text) == bound
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("boxes", f"tolerance 'boxes': write 'OUTPUT:METRIC<=VALUE', with METRIC one of {NAMES}"),
+        ("rel_l2<0.1", f"tolerance 'rel_l2<0.1': write 'OUTPUT:METRIC<=VALUE', with METRIC one of {NAMES}"),
+        ("boxes<=0.1", f"tolerance: there is no metric 'boxes'; there are {NAMES}"),
+        ("boxes:iou>=0.1", f"tolerance: there is no metric 'iou'; there are {NAMES}"),
+        ("boxes:rel_l2<=1%", "tolerance 'boxes:rel_l2<=1%': '1%' is not a number"),
+        ("rel_l2<=", "tolerance 'rel_l2<=': '' is not a number"),
+        ("rel_l2<=nan", "tolerance *:rel_l2: the bound nan is not a finite number"),
+        ("psnr>=inf", "tolerance *:psnr: the bound inf is not a finite number"),
+        ("a:rms<=-1", "tolerance a:rms: the bound -1 is negative, and an error never is"),
+        ("a:cosine>=1.5", "tolerance a:cosine: the bound 1.5 is out of reach, cosine is at most 1"),
+        ("rel_l2>=0.1", "tolerance 'rel_l2>=0.1': of rel_l2 smaller is better; write <="),
+        ("cosine<=0.1", "tolerance 'cosine<=0.1': of cosine larger is better; write >="),
+        (
+            "boxes:metric<=0.1",
+            "tolerance boxes:metric: the function of --metric sees all outputs at once; write 'metric<=VALUE'",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_bound(text: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Bound.parse(text)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("texts", "user_metric", "message"),
+    [
+        (
+            ["box:rel_l2<=0.1"],
+            False,
+            "tolerance box:rel_l2: the model has no such output; its outputs are 'boxes', 'scores', 'labels'",
+        ),
+        (["rms<=1", "*:rms<=2"], False, "tolerance *:rms: given twice; give one bound"),
+        ([], True, "--metric needs a bound for its result: add --tol 'metric<=VALUE'"),
+        (
+            ["metric<=1"],
+            False,
+            "tolerance 'metric': there is no function to bound; add --metric package.module:function",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_tolerance(texts: list[str], user_metric: bool, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Tolerance.parse(texts, OUTPUTS, FLOATS, user_metric=user_metric)
+    assert str(caught.value) == message
+
+
+def test_many_outputs_are_not_all_listed() -> None:
+    with pytest.raises(InputError, match=r"'o19' and 5 more$"):
+        Tolerance.parse(["x:rms<=1"], [f"o{i}" for i in range(25)], [])
+
+
+# -- what the default still covers ------------------------------------------------------------------------------------
+
+
+def test_the_default() -> None:
+    assert Tolerance.default().to_json() == {"*:rel_l2": 0.01, "*:exact": 0.999}
+    assert bounds() == Tolerance.default().to_json()
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["rel_l2<=0.002"], {"*:rel_l2": 0.002, "*:exact": 0.999}),
+        (["cosine>=0.99"], {"*:cosine": 0.99, "*:exact": 0.999}),
+        (["exact>=1"], {"*:exact": 1.0, "*:rel_l2": 0.01}),
+        (["boxes:max_abs<=0.5"], {"boxes:max_abs": 0.5, "scores:rel_l2": 0.01, "*:exact": 0.999}),
+        (["labels:max_abs<=1"], {"labels:max_abs": 1.0, "*:rel_l2": 0.01}),
+        (["rel_l2<=0.002", "boxes:rel_l2<=0.1"], {"*:rel_l2": 0.002, "boxes:rel_l2": 0.1, "*:exact": 0.999}),
+    ],
+)
+def test_a_bound_replaces_the_default_where_it_speaks(texts: list[str], expected: dict[str, float]) -> None:
+    assert bounds(*texts) == expected
+
+
+def test_the_users_metric_replaces_every_default() -> None:
+    assert bounds("metric<=0.1", user_metric=True) == {"*:metric": 0.1}
+    assert bounds("metric<=0.1", "boxes:rms<=1", user_metric=True) == {"*:metric": 0.1, "boxes:rms": 1.0}
+
+
+# -- load and verdict -------------------------------------------------------------------------------------------------
+
+
+def test_perfect_outputs_have_no_load() -> None:
+    assert Tolerance.default().load(perfect(), FLOATS) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "load"),
+    [
+        ("rel_l2<=0.01", 0.005, 0.5),
+        ("rel_l2<=0.01", 0.03, 3.0),
+        ("rel_l2<=0.01", math.inf, math.inf),
+        ("rel_l2<=0.01", math.nan, math.inf),
+        ("max_abs<=0", 0.0, 0.0),
+        ("max_abs<=0", 1e-9, math.inf),
+        ("cosine>=0.99", 0.98, 2.0),
+        ("topk>=0.9", 0.95, 0.5),
+        ("exact>=1", 1.0, 0.0),
+        ("exact>=1", 0.999, math.inf),
+        ("exact>=0", 0.0, 1.0),
+        ("psnr>=40", 20.0, 10.0),
+        ("psnr>=40", 60.0, 0.1),
+        ("psnr>=40", math.inf, 0.0),
+        ("psnr>=40", -math.inf, math.inf),
+        ("psnr>=40", -1e9, math.inf),
+        ("metric<=0.5", 1.0, 2.0),
+        ("metric<=0.5", -1.0, 0.0),
+    ],
+)
+def test_the_load_of_a_value(text: str, value: float, load: float) -> None:
+    assert Bound.parse(text).load(value) == pytest.approx(load)
+
+
+METRIC_RANGES = {
+    **{name: (st.floats(0, 1e9), st.floats(0, 1e9)) for name in (*ERRORS, "metric")},
+    "cosine": (st.floats(-1, 1), st.floats(-1, 1)),
+    "topk": (st.floats(0, 1), st.floats(0, 1)),
+    "exact": (st.floats(0, 1), st.floats(0, 1)),
+    "psnr": (st.floats(-300, 300), st.floats(-300, 300)),
+}
+cases = st.sampled_from(sorted(METRIC_RANGES)).flatmap(
+    lambda name: st.tuples(st.just(name), METRIC_RANGES[name][0], METRIC_RANGES[name][1], METRIC_RANGES[name][1])
+)
+
+
+@given(cases)
+def test_load_is_at_most_1_where_the_bound_holds_and_grows_as_the_value_gets_worse(
+    case: tuple[str, float, float, float],
+) -> None:
+    metric, allowed, first, second = case
+    bound = Bound.of("*", metric, allowed)
+    better, worse = sorted((first, second), reverse=metric in LIKENESSES)
+    assert bound.load(better) <= bound.load(worse)
+    for value in (first, second, allowed, math.nextafter(allowed, math.inf), math.nextafter(allowed, -math.inf)):
+        holds = value >= allowed if metric in LIKENESSES else value <= allowed
+        assert (bound.load(value) <= 1.0) == holds
+
+
+def test_every_float_output_is_held_to_a_bound_on_star() -> None:
+    tolerance = Tolerance.parse(["rel_l2<=0.01"], OUTPUTS, FLOATS)
+    assert tolerance.load(perfect(scores=off(rel_l2=0.02)), FLOATS) == 2.0
+    assert tolerance.load(perfect(labels=off(rel_l2=9.0)), FLOATS) == 0.0
+    assert tolerance.load(perfect(labels=off(exact=0.998)), FLOATS) == pytest.approx(2.0)
+    assert tolerance.load(perfect(boxes=off(exact=0.0)), FLOATS) == 0.0
+
+
+def test_a_named_bound_stands_in_for_star_on_the_same_metric_and_adds_to_others() -> None:
+    tolerance = Tolerance.parse(["rel_l2<=0.01", "boxes:rel_l2<=0.1", "scores:max_abs<=1"], OUTPUTS, FLOATS)
+    assert tolerance.load(perfect(boxes=off(rel_l2=0.05)), FLOATS) == 0.5
+    assert tolerance.load(perfect(scores=off(rel_l2=0.05)), FLOATS) == pytest.approx(5.0)
+    assert tolerance.load(perfect(scores=off(max_abs=3.0)), FLOATS) == 3.0
+
+
+def test_a_new_non_finite_value_is_always_a_miss() -> None:
+    tolerance = Tolerance.parse(["boxes:topk>=0"], OUTPUTS, FLOATS)
+    for name in OUTPUTS:
+        assert tolerance.load(perfect(**{name: off(nonfinite=1)}), FLOATS) == math.inf
+    verdict = tolerance.verdict(perfect(boxes=off(nonfinite=1), scores=off(nonfinite=7)), FLOATS)
+    assert (verdict.met, verdict.worst_output, verdict.metric) == (False, "scores", "nonfinite")
+    assert (verdict.value, verdict.allowed, verdict.load) == (7.0, 0.0, math.inf)
+
+
+def test_the_verdict_names_the_bound_nearest_to_failing() -> None:
+    tolerance = Tolerance.parse(["rel_l2<=0.01", "boxes:max_abs<=2"], OUTPUTS, FLOATS)
+    verdict = tolerance.verdict(perfect(boxes=off(rel_l2=0.004, max_abs=1.0), scores=off(rel_l2=0.0025)), FLOATS)
+    assert (verdict.met, verdict.worst_output, verdict.metric) == (True, "boxes", "max_abs")
+    assert (verdict.value, verdict.allowed, verdict.load) == (1.0, 2.0, 0.5)
+    verdict = tolerance.verdict(perfect(boxes=off(max_abs=1.0), scores=off(rel_l2=0.02)), FLOATS)
+    assert (verdict.met, verdict.worst_output, verdict.metric) == (False, "scores", "rel_l2")
+
+
+def test_the_users_metric_in_the_verdict() -> None:
+    tolerance = Tolerance.parse(["metric<=0.1"], OUTPUTS, FLOATS, user_metric=True)
+    assert tolerance.uses_user_metric and not Tolerance.default().uses_user_metric
+    verdict = tolerance.verdict(perfect(boxes=off(rel_l2=5.0)), FLOATS, 0.05)
+    assert (verdict.met, verdict.worst_output, verdict.metric, verdict.load) == (True, "*", "metric", 0.5)
+    with pytest.raises(ValueError, match="was not passed"):
+        tolerance.load(perfect(), FLOATS)
+
+
+def test_a_bound_on_an_output_that_was_not_measured_is_no_pass() -> None:
+    with pytest.raises(InputError, match="the model has no such output"):
+        Tolerance.from_json({"gone:rms": 1.0}).load(perfect(), FLOATS)
+
+
+# -- JSON -------------------------------------------------------------------------------------------------------------
+
+names = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1, max_size=8)
+written = st.builds(
+    Bound.of,
+    names,
+    st.sampled_from([*ERRORS, *LIKENESSES]),
+    st.floats(0, 1),
+)
+
+
+@given(st.lists(written, min_size=1, unique_by=lambda bound: bound.key))
+def test_the_tolerance_read_back_is_the_one_written(written_bounds: list[Bound]) -> None:
+    tolerance = Tolerance(tuple(written_bounds))
+    assert Tolerance.from_json(json.loads(json.dumps(tolerance.to_json()))) == tolerance
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ([], 'tolerance: must be an object such as {"*:rel_l2": 0.01}'),
+        ({}, 'tolerance: must be an object such as {"*:rel_l2": 0.01}'),
+        ({"rel_l2": 0.1}, "tolerance 'rel_l2': must be 'OUTPUT:METRIC', '*' being every output"),
+        ({"*:rel_l2": "0.1"}, "tolerance '*:rel_l2': '0.1' is not a number"),
+        ({"*:rel_l2": True}, "tolerance '*:rel_l2': True is not a number"),
+        ({"*:iou": 0.1}, f"tolerance: there is no metric 'iou'; there are {NAMES}"),
+        ({"*:rel_l2": math.nan}, "tolerance *:rel_l2: the bound nan is not a finite number"),
+    ],
+)
+def test_what_is_wrong_with_a_document(document: object, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Tolerance.from_json(document)
+    assert str(caught.value) == message
