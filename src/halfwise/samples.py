@@ -114,9 +114,9 @@ def _derived(only: Feed, notes: Sequence[str], rng: np.random.Generator) -> Samp
     """One sample cannot be split, so that the held-out ones must come from it."""
     variants = (vary(only, rng=rng), vary(only, rng=rng))
     if _digest(variants[0]) == _digest(only):
-        note = "only one sample was given, with no float value to vary: it serves to search and to validate"
+        note = "only one distinct sample was given, with no float value to vary: it serves to search and to validate"
         return Samples((only,), (only,), "derived", (*notes, f"{note}; give more samples for a result to trust"))
-    note = "only one sample was given: the held-out inputs were derived from it by changes of up to 2^-7"
+    note = "only one distinct sample was given: the held-out inputs were derived from it by changes of up to 2^-7"
     return Samples((only,), variants, "derived", (*notes, f"{note}; give more samples for a result to trust"))
 
 
@@ -134,7 +134,7 @@ def _entries(sources: Source | Iterable[Source], specs: Sequence[InputSpec]) -> 
             yield _Entry(label, partial(dict, {name: _own_array(value, name, label) for name, value in source.items()}))
         else:
             raise InputError(
-                f"{label}: is a {type(source).__name__}, not a path or a mapping from input names to arrays"
+                f"{label}: is of type {type(source).__name__}, not a path or a mapping from input names to arrays"
             )
 
 

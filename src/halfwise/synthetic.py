@@ -60,8 +60,9 @@ def _shapes(specs: Sequence[InputSpec], dims: Mapping[str, int]) -> list[tuple[i
     leading = {spec.shape[0] for spec in specs if spec.shape}
     for name, size in dims.items():
         if name not in symbols:
+            there = f"the model's open dimensions are {', '.join(map(repr, sorted(symbols)))}"
             raise InputError(
-                f"there is no dimension {name!r} to set; the model's open dimensions are {sorted(symbols) or 'none'}"
+                f"there is no dimension {name!r} to set; {there if symbols else 'the model has no open dimension'}"
             )
         if size < 1:
             raise InputError(f"dimension {name!r} must be at least 1, not {size}")
