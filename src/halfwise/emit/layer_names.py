@@ -9,12 +9,20 @@ from functools import cached_property
 
 from halfwise.errors import InputError
 
-__all__ = ["LayerMap", "nodes_in_metadata", "read_registrations", "shadowed_names"]
+__all__ = [
+    "METADATA_NODE",
+    "METADATA_SEPARATORS",
+    "LayerMap",
+    "nodes_in_metadata",
+    "read_registrations",
+    "shadowed_names",
+]
 
 _REGISTERED = re.compile(r"Registering layer: (?P<layer>.+?)(?: for ONNX node: (?P<node>.+)| required by ONNX-TRT)\s*$")
 # Fused layers join their parts by these: U+001E between native layers, U+001F inside compiled regions.
-_SEPARATORS = re.compile("[\x1e\x1f]")
-_ONNX_LAYER = re.compile(r"\[ONNX Layer: (?P<node>.*?)(?: \| [A-Z][\w ]*: .*)?\]\s*", re.DOTALL)
+METADATA_SEPARATORS = "[\x1e\x1f]"
+METADATA_NODE = r"\[ONNX Layer: (?P<node>.*?)(?: \| [A-Z][\w ]*: .*)?\]\s*"
+_ONNX_LAYER = re.compile(METADATA_NODE, re.DOTALL)
 _COUNTED = re.compile(r"(?P<base>.+)_\d+")
 
 
@@ -33,7 +41,7 @@ def nodes_in_metadata(text: str) -> tuple[str, ...]:
     after 4000 characters) is left out, because half a name is another name.
     """
     names: list[str] = []
-    for part in _SEPARATORS.split(text):
+    for part in re.split(METADATA_SEPARATORS, text):
         found = _ONNX_LAYER.fullmatch(part)
         if found and found["node"] not in names:
             names.append(found["node"])
