@@ -93,11 +93,12 @@ class Emulator:
         check_casts()
         self.profile = profile
         self._rounded: dict[tuple[int, Format], Array] = {}
+        self._room = 3 * LEAN_BYTES  # of rounded weights to keep
 
     def session(self, assignment: Assignment) -> Session:
         lean = assignment.sites.model.weight_bytes > LEAN_BYTES
         written = self.write(assignment, lean=lean)
-        weights = {w.name: self._weight(w, lean=lean) for w in written.weights}
+        weights = {w.name: _narrow(w) if lean else self.carried(w) for w in written.weights}
         return Session(written.proto, weights, lean=lean)
 
     def write(self, assignment: Assignment, *, lean: bool = False) -> Rewritten:
@@ -105,13 +106,16 @@ class Emulator:
         written.proto.ir_version = RUNTIME_IR_VERSION
         return written
 
-    def _weight(self, weight: Weight, *, lean: bool) -> Array:
+    def carried(self, weight: Weight) -> Array:
+        """A weight rounded to its format and held in FP32."""
         assert weight.fmt is not None
-        if lean:
-            return convert_weight(weight.tensor, weight.fmt)
         key = (id(weight.tensor), weight.fmt)
         if key not in self._rounded:
-            self._rounded[key] = _carry(weight)
+            array = _carry(weight)
+            if array.nbytes > self._room:
+                return array
+            self._room -= array.nbytes
+            self._rounded[key] = array
         return self._rounded[key]
 
 
@@ -133,6 +137,11 @@ def carry_feeds(feeds: Mapping[str, Array]) -> dict[str, Array]:
         name: array.astype(np.float32) if array.dtype.name in ("float16", "bfloat16") else array
         for name, array in feeds.items()
     }
+
+
+def _narrow(weight: Weight) -> Array:
+    assert weight.fmt is not None
+    return convert_weight(weight.tensor, weight.fmt)
 
 
 def _carry(weight: Weight) -> Array:
