@@ -166,14 +166,19 @@ def _largest(values: Array) -> float:
     return float(np.max(magnitude, where=np.isfinite(magnitude), initial=0.0))
 
 
+def _dot(a: Array, b: Array) -> float:
+    """Without BLAS, whose threads cost more than they bring here, and whose sum depends on how many there are."""
+    return float(np.einsum("i,i->", a, b))
+
+
 def _norm(values: Array, top: float) -> float:
     """The Euclidean norm of values with largest magnitude `top`, also where a square would not fit FP64."""
     if top == 0.0:
         return 0.0
     if not 1e-140 < top < 1e140:
         values = values / top
-        return top * math.sqrt(float(np.dot(values, values)))
-    return math.sqrt(float(np.dot(values, values)))
+        return top * math.sqrt(_dot(values, values))
+    return math.sqrt(_dot(values, values))
 
 
 @dataclass
@@ -211,7 +216,7 @@ class _Sums:
         self.difference = math.hypot(self.difference, _norm(difference, top))
         self.reference = math.hypot(self.reference, _norm(a, top_a))
         self.other = math.hypot(self.other, _norm(b, top_b))
-        self.products.append(float(np.dot(a, b)))
+        self.products.append(_dot(a, b))
         self.max_abs = max(self.max_abs, top)
         self.peak = max(self.peak, top_a)
 
@@ -290,8 +295,10 @@ def _found(top_a: NDArray[np.intp], b: Array, top_b: NDArray[np.intp]) -> NDArra
     return found
 
 
-def _sortable(values: Array) -> NDArray[np.float64]:
-    wide = values.astype(np.float64)
+def _sortable(values: Array) -> Array:
+    if values.dtype.kind in "iu":
+        return values
+    wide = values.copy() if values.dtype.kind == "f" else values.astype(np.float32)
     wide[np.isnan(wide)] = -np.inf  # NumPy sorts NaN as the largest
     return wide
 
