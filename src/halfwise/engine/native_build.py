@@ -39,8 +39,12 @@ def serve(modules: Sequence[str], request_file: str, report_file: str) -> NoRetu
     """The whole life of a child: import the first of `modules` that is there, build as asked, report, and end."""
     request = read_request(Path(request_file))
     process.guard_child(request.time_limit_s)
-    module, why = _import(modules)
-    report = build_with(module, request) if module is not None else Report("missing", why)
+    try:
+        module, why = _import(modules)
+        report = build_with(module, request) if module is not None else Report("missing", why)
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        report = Report("failed", f"{type(error).__name__}: {error}")
     write_report(Path(report_file), report)
     sys.stderr.flush()
     os._exit(0)  # without the native library's teardown, which has nothing left to do but crash
@@ -269,7 +273,7 @@ def clean_message(text: str) -> str:
     """The part of a TensorRT message that speaks to a user: no source positions, no failed C++ condition."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     # Without a GPU every error is followed by one about the missing driver, which explains nothing.
-    told = [line for line in lines if "cudaError 35" not in line] or lines
+    told = [line for line in lines if "::catchCudaError" not in line] or lines
     if len(told) > 1 and told[0].startswith("Invalid Node - "):
         told = told[1:]
     message = " ".join(told)
@@ -278,7 +282,7 @@ def clean_message(text: str) -> str:
         message = wrapped["inner"]
     if quoted := re.search(r'&& "(?P<words>.+?)"', message):
         return quoted["words"]
-    return re.sub(r"^Assertion failed: .+?: (?!:)", "", message)
+    return re.sub(r"^.*Assertion failed: .+?: (?!:)", "", message)
 
 
 def _line_logger(module: Any) -> Any:
