@@ -32,7 +32,7 @@ def clean_lines(seed: int = 0) -> Iterator[str]:
         yield f"{_V}ConvReluFusion: Fusing {name} with /model/layers.{node}/act/Relu"
         yield f"{_V}After vertical fusions: {random.randrange(900)} layers"
         yield f"{_V}=============== Computing costs for {name} + /model/layers.{node}/act/Relu"
-        yield f"{_V}*************** Autotuning format combination: Half({channels},1:8,{size},1) -> Half(98,1:8,{size},1)"
+        yield f"{_V}*************** Autotuning format combination: Half({channels},1:8,{size},1) -> Half(9,1:8,9,1)"
         yield f"{_V}--------------- Timing Runner: {name} + /model/layers.{node}/act/Relu (CaskConvolution[0x80000009])"
         for _ in range(random.randrange(12, 60)):
             tactic = f"{random.getrandbits(64):#018x}"

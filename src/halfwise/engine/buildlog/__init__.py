@@ -2,7 +2,7 @@
 
 from halfwise.engine.buildlog.reader import read_lines, read_log
 from halfwise.engine.buildlog.report import LogReport, LogStructure, NodeType, ReformatLayer
-from halfwise.engine.buildlog.weights import ModelNames, WeightOrigin, map_weights, model_names
+from halfwise.engine.buildlog.weights import ModelNames, WeightOrigin, map_weights, model_names, with_origins
 
 __all__ = [
     "LogReport",
@@ -15,4 +15,5 @@ __all__ = [
     "model_names",
     "read_lines",
     "read_log",
+    "with_origins",
 ]

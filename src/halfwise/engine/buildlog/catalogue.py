@@ -127,7 +127,8 @@ _REMOVED = Remedy(
     "(`halfwise fix MODEL --target ...`)",
 )
 _STRONG_ONLY = Remedy(
-    "drop the precision flags or build without strong typing", "drop the precision flags: types come from the ONNX model"
+    "drop the precision flags or build without strong typing",
+    "drop the precision flags: types come from the ONNX model",
 )
 
 MESSAGES: tuple[Message, ...] = (
@@ -158,7 +159,8 @@ MESSAGES: tuple[Message, ...] = (
         "REFORMAT_FREE",
         b"No implementation obeys reformatting-free rules",
         r"No implementation obeys reformatting-free rules, at least (?P<n>\d+) reformatting nodes are needed",
-        Rule("HW724", "info", "{n} reformatting layers are needed", _always("costs time, not accuracy"), dependent=True),
+        Rule("HW724", "info", "{n} reformatting layers are needed", _always("costs time, not accuracy"),
+             dependent=True),
     ),
     Message(
         "NOIMPL_ERR",
@@ -172,7 +174,8 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "SKIP_TACTIC",
         b"Skipping tactic ",
-        r"Skipping tactic (?P<tactic>0x[0-9a-f]+|\d+) due to (?:exception|insufficient memory|oom error)\s*(?P<reason>.*)",
+        r"Skipping tactic (?P<tactic>0x[0-9a-f]+|\d+) due to (?:exception|insufficient memory|oom error)"
+        r"\s*(?P<reason>.*)",
         Rule("HW726", "info", "tactic {tactic} was skipped: {reason}",
              _always("a fast kernel may be missing; check memory and the driver"), where="tactic", dependent=True),
     ),

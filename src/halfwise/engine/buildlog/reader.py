@@ -127,7 +127,7 @@ class _Scanner:
         return hits
 
     def _heading(self, block: bytes, message: str, end: int) -> int:
-        """Begin a list of layers, or take one line of a list that has no heading; returns how far this block is read."""
+        """Begin a list of layers, or take one line of a list without heading; returns how far the block is read."""
         collector = self._collector
         if message.strip() in ("Engine Layer Information:", "Layers:"):
             self._listing = self._fresh = True

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-__all__ = ["ModelNames", "WeightOrigin", "fused_parts", "map_weights", "model_names", "split_names"]
+from halfwise.engine.buildlog.report import LogReport
+
+__all__ = ["ModelNames", "WeightOrigin", "fused_parts", "map_weights", "model_names", "split_names", "with_origins"]
 
 _ROLE = re.compile(r"\.(weight|bias|kernel|scale|shift|power|count)$")
 _UNNAMED = re.compile(r" ?\(Unnamed Layer\* \d+\) \[[^\]]*\]")
@@ -84,6 +86,21 @@ def map_weights(
     the model does not have.
     """
     return {weight: _origin(weight, names, registered or {}) for weight in weights}
+
+
+def with_origins(report: LogReport, names: ModelNames) -> LogReport:
+    """The report with, at each finding about weights, the nodes and initializers behind every weight it names."""
+    findings = []
+    for finding in report.findings:
+        if "names" in finding.numbers:
+            origins = map_weights(finding.numbers["names"], names, report.structure.registered)
+            listed = {
+                weight: {"nodes": list(origin.nodes), "initializers": list(origin.initializers)}
+                for weight, origin in origins.items()
+            }
+            finding = replace(finding, numbers={**finding.numbers, "origins": listed})
+        findings.append(finding)
+    return replace(report, findings=tuple(findings))
 
 
 def _origin(weight: str, names: ModelNames, registered: Mapping[str, str]) -> WeightOrigin:
