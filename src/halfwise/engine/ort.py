@@ -26,6 +26,9 @@ def _options(*, lean: bool, threads: int = 0) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
+    # The search for a buffer to reuse is quadratic in the nodes: a second at 1,900 nodes, twenty at 7,300. Without it
+    # tensors are still freed after their last use, and neither run time nor memory was seen to change.
+    options.enable_mem_reuse = False
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if lean:
