@@ -1,0 +1,66 @@
+"""Remembers every measurement of a search as it is made, so that an interrupted one goes on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Journal", "digest"]
+
+
+def digest(*parts: object) -> str:
+    """A short key for anything that prints the same whenever it is the same."""
+    text = "\x1f".join(str(part) for part in parts)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:24]
+
+
+class Journal:
+    """Measurements by key. Without a path it lives in memory only; with one, each entry is on disk at once."""
+
+    def __init__(self, path: Path | None = None, identity: str = "") -> None:
+        self.path = path
+        self._identity = identity
+        self._entries: dict[str, Any] = dict(_read(path, identity)) if path is not None else {}
+        self.resumed = len(self._entries)
+
+    def get(self, key: str) -> Any:
+        return self._entries.get(key)
+
+    def put(self, key: str, value: Any) -> None:
+        self._entries[key] = value
+        if self.path is None:
+            return
+        fresh = not self.path.exists()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            if fresh:
+                file.write(json.dumps({"identity": self._identity}) + "\n")
+            file.write(json.dumps({"key": key, "value": value}) + "\n")
+
+    def discard(self) -> None:
+        """The search is done; nothing is left to resume."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
+def _read(path: Path, identity: str) -> Iterable[tuple[str, Any]]:
+    """The entries of an earlier search of the same question; of another question, or after a torn line, nothing more."""
+    if not path.exists():
+        return
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        same = bool(lines) and json.loads(lines[0]).get("identity") == identity
+    except (OSError, ValueError, AttributeError):
+        same = False
+    if not same:
+        path.unlink(missing_ok=True)
+        return
+    for line in lines[1:]:
+        try:
+            entry = json.loads(line)
+            yield entry["key"], entry["value"]
+        except (ValueError, KeyError, TypeError):
+            return

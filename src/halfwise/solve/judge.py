@@ -1,0 +1,108 @@
+"""Judges a decision by running it: the error of an emulated model against the FP32 one, in units of the tolerance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.emulate import Emulator, carry_feeds
+from halfwise.engine.ort import Session
+from halfwise.metrics import Metrics, OutputMetric, compare, is_float, worst
+from halfwise.precision import Assignment
+from halfwise.sites import Sites
+from halfwise.tolerance import Tolerance
+
+__all__ = ["Judge", "Measured", "Question"]
+
+Array = NDArray[Any]
+Feed = Mapping[str, Array]
+
+LONE_SPREAD = 0.15  # spread assumed for the load where one sample tells none
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: how large an error is too large."""
+
+    tolerance: Tolerance
+    metric: OutputMetric | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The error over a set of samples. A load is error over allowed error: at most 1 is within the tolerance."""
+
+    loads: tuple[float, ...]
+    outputs: Mapping[str, Metrics] = field(default_factory=dict)
+    user_metric: float | None = None
+
+    @property
+    def load(self) -> float:
+        return max(self.loads, default=0.0)
+
+    @property
+    def aim(self) -> float:
+        """The load to expect of an unseen sample: the worst seen plus the spread between samples."""
+        top = self.load
+        if not math.isfinite(top):
+            return math.inf
+        spread = float(np.std(self.loads, ddof=1)) if len(self.loads) > 1 else LONE_SPREAD * top
+        return top + spread
+
+    @property
+    def met(self) -> bool:
+        return self.load <= 1.0
+
+
+class Judge:
+    """Runs decisions on one set of samples. `runs` counts model executions in passes over that set."""
+
+    def __init__(self, sites: Sites, emulator: Emulator, question: Question, feeds: Sequence[Feed]) -> None:
+        self.sites = sites
+        self.emulator = emulator
+        self.question = question
+        self.feeds = tuple(carry_feeds(feed) for feed in feeds)
+        self.runs = 0.0
+        self._references: list[dict[str, Array]] | None = None
+
+    @property
+    def references(self) -> list[dict[str, Array]]:
+        """The FP32 answers."""
+        if self._references is None:
+            session = self.emulator.session(Assignment(self.sites, {}))
+            self._references = [self._run(session, feed) for feed in self.feeds]
+        return self._references
+
+    def measure(self, assignment: Assignment) -> Measured:
+        references = self.references
+        session = self.emulator.session(assignment)
+        loads, metrics, extra = [], [], []
+        for feed, reference in zip(self.feeds, references, strict=True):
+            outputs = self._run(session, feed)
+            load, each, user = self.load_of(reference, outputs)
+            loads.append(load)
+            metrics.append(each)
+            if user is not None:
+                extra.append(user)
+        together = {name: worst([m[name] for m in metrics]) for name in references[0]}
+        return Measured(tuple(loads), together, max(extra) if extra else None)
+
+    def load_of(
+        self, reference: Mapping[str, Array], outputs: Mapping[str, Array]
+    ) -> tuple[float, dict[str, Metrics], float | None]:
+        """One sample's error in units of the tolerance, the metrics behind it, and the user's own metric."""
+        metrics = {name: compare(array, outputs[name]) for name, array in reference.items()}
+        user = None
+        if self.question.metric is not None and self.question.tolerance.uses_user_metric:
+            user = float(self.question.metric(dict(reference), dict(outputs)))
+        floats = {name for name, array in reference.items() if is_float(array.dtype)}
+        return self.question.tolerance.load(metrics, floats, user), metrics, user
+
+    def _run(self, session: Session, feed: Feed) -> dict[str, Array]:
+        self.runs += 1 / len(self.feeds)
+        return session.run({name: feed[name] for name in session.input_names})
