@@ -22,6 +22,7 @@ from halfwise.engine.build import BuildError, BuildRequest, BuildResult, Failure
 from halfwise.errors import InputError, MissingBackend
 
 __all__ = [
+    "REGISTERED",
     "BuildLog",
     "Report",
     "build_in_child",
@@ -34,7 +35,7 @@ __all__ = [
     "write_report",
 ]
 
-_REGISTERED = re.compile(r"Registering layer: (?P<layer>.+) for ONNX node: (?P<node>.+)$")
+REGISTERED = re.compile(r"Registering layer: (?P<layer>.+) for ONNX node: (?P<node>.+)$")
 _PREFIX = re.compile(r"^(?:\[[^\]]*\] ){0,3}\[TRT\] |^\[\d[^\]]*\] \[[VIWEF]\] ")
 _LISTS = ("Layers:", "Engine Layer Information:")
 
@@ -138,7 +139,7 @@ def read_build_log(lines: Iterable[str]) -> BuildLog:
         listing = False
         if line.endswith(_LISTS) and _PREFIX.sub("", line).strip() in _LISTS:
             listing, kernels = True, []
-        elif found := _REGISTERED.search(line):
+        elif found := REGISTERED.search(line):
             node_layers.setdefault(found["node"], []).append(found["layer"])
     return BuildLog(tuple(kernels), {node: tuple(layers) for node, layers in node_layers.items()})
 

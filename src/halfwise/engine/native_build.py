@@ -17,12 +17,11 @@ from typing import Any, NoReturn
 from halfwise.engine import capabilities, process
 from halfwise.engine.build import BuildRequest, InputProfile, Refusal
 from halfwise.engine.capabilities import Capabilities
-from halfwise.engine.handover import Report, partial, read_request, write_report
+from halfwise.engine.handover import REGISTERED, Report, partial, read_request, write_report
 
 __all__ = ["build_with", "clean_message", "serve"]
 
 _MOST_KEPT = 40  # messages of one severity that the logger keeps for the report
-_REGISTERED = re.compile(r"Registering layer: (?P<layer>.+) for ONNX node: (?P<node>.+)$")
 _METADATA = re.compile(r"\[ONNX Layer: (?P<node>.*?)\](?=\[ONNX Layer: |[\x1e\x1f]|$)")
 _FLOATING = ("FLOAT", "HALF", "BF16")
 
@@ -70,7 +69,8 @@ def build_with(module: Any, request: BuildRequest) -> Report:
         sys.excepthook(type(error), error, error.__traceback__)
         said = [clean_message(message) for message in logger.errors]
         told = "; ".join([*dict.fromkeys(said[-3:]), f"{type(error).__name__}: {error}"])
-        hint = " (TensorRT needs an NVIDIA GPU and its driver to build)" if can.needs_gpu else ""
+        no_gpu = can.needs_gpu and not isinstance(error, OSError)
+        hint = " (TensorRT needs an NVIDIA GPU and its driver to build)" if no_gpu else ""
         return Report("failed", told + hint, version=can.version, title=can.title, warnings=logger.seen())
     return report
 
@@ -304,7 +304,7 @@ def _line_logger(module: Any) -> Any:
                 self.errors.append(msg)
             elif letter == "W" and len(self.warnings) < _MOST_KEPT:
                 self.warnings[msg] = None
-            elif letter == "V" and (found := _REGISTERED.match(msg)):
+            elif letter == "V" and (found := REGISTERED.search(msg)):
                 self.node_of_layer[found["layer"]] = found["node"]
 
         def seen(self) -> tuple[str, ...]:
