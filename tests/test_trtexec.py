@@ -22,6 +22,7 @@ from halfwise.emit.trtexec_grammar import (
     parse_shapes,
     precision_of,
 )
+from halfwise.engine.layers_fields import nodes_of_metadata
 from halfwise.errors import InputError
 from halfwise.formats import Format
 from halfwise.target import Target, Version
@@ -513,6 +514,9 @@ def test_a_model_parsed_twice_is_one_map_and_two_models_are_refused():
         ("[ONNX Layer: a]", ("a",)),
         ("[ONNX Layer: a]\x1e[ONNX Layer: b]\x1f[ONNX Layer: a]", ("a", "b")),
         ("[ONNX Layer: b | Local Function: Block_1]", ("b",)),
+        ("[ONNX Layer: b | then (If_3) | f(x)]", ("b",)),
+        ("[ONNX Layer: a | b]", ("a | b",)),
+        ("[ONNX Layer: a][ONNX Layer: b]", ("a", "b")),
         ("[ONNX Layer: x[0]]\x1f[ONNX Layer: y]z]", ("x[0]", "y]z")),
         ("[ONNX Layer: a]\x1f[ONNX Layer: cut o", ("a",)),
         ("", ()),
@@ -527,8 +531,9 @@ def test_metadata(text, nodes):
         st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x1e\x1f|"), min_size=1), unique=True
     )
 )
-def test_any_names_in_metadata_are_found(nodes):
-    assert nodes_in_metadata("\x1f".join(f"[ONNX Layer: {node}]" for node in nodes)) == tuple(nodes)
+def test_any_names_in_metadata_are_found_and_the_audit_finds_the_same(nodes):
+    metadata = "\x1f".join(f"[ONNX Layer: {node}]" for node in nodes)
+    assert nodes_in_metadata(metadata) == tuple(nodes) == nodes_of_metadata(metadata)
 
 
 def test_shadowed_names():

@@ -19,9 +19,10 @@ __all__ = [
 ]
 
 _REGISTERED = re.compile(r"Registering layer: (?P<layer>.+?)(?: for ONNX node: (?P<node>.+)| required by ONNX-TRT)\s*$")
-# Fused layers join their parts by these: U+001E between native layers, U+001F inside compiled regions.
-METADATA_SEPARATORS = "[\x1e\x1f]"
-METADATA_NODE = r"\[ONNX Layer: (?P<node>.*?)(?: \| [A-Z][\w ]*: .*)?\]\s*"
+# Fused layers join their parts by U+001E (native layers), U+001F (compiled regions), or by nothing. Behind " | " stands
+# the local function or branch that the node is in. The build script carries these two patterns with it.
+METADATA_SEPARATORS = r"[\x1e\x1f]|(?<=\])(?=\[ONNX Layer: )"
+METADATA_NODE = r"\[ONNX Layer: (?P<node>.*?)(?: \| (?:Local Function: .*|[^|]*\([^()|]*\)))*\]\s*"
 _ONNX_LAYER = re.compile(METADATA_NODE, re.DOTALL)
 _COUNTED = re.compile(r"(?P<base>.+)_\d+")
 
