@@ -1,0 +1,451 @@
+"""The main job: from an FP32 model to a verified typed FP16/FP32 model, with its plan and its reasons."""
+
+from __future__ import annotations
+
+import math
+import resource
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.emit.typed_onnx import TypedModel, write_typed
+from halfwise.emulate import Emulator
+from halfwise.engine.stepper import Stepper
+from halfwise.errors import InputError
+from halfwise.formats import Format
+from halfwise.metrics import Metrics, OutputMetric, is_float
+from halfwise.model import Model, load
+from halfwise.plan import Plan, PlannedNode
+from halfwise.precision import Assignment
+from halfwise.profiles import profile_named
+from halfwise.samples import Samples, load_samples
+from halfwise.sites import Sites
+from halfwise.solve.cost import flops
+from halfwise.solve.journal import Journal, digest
+from halfwise.solve.judge import Judge, Measured, Question
+from halfwise.solve.reasons import Look, explain, look_at
+from halfwise.solve.search import Kept, Point, Search
+from halfwise.target import DEFAULT_TARGET, Target
+from halfwise.tolerance import Tolerance, Verdict
+
+__all__ = ["Cost", "FixResult", "fix"]
+
+Array = NDArray[Any]
+Feed = Mapping[str, Array]
+
+TIGHTENINGS = 4  # times the search goes on after a held-out input was missed
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the answer took, and what it leaves in FP32."""
+
+    model_runs: float
+    seconds: float
+    peak_rss_mb: float
+    casts: int
+    fp32_flops_share: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "model_runs": round(self.model_runs, 2),
+            "seconds": round(self.seconds, 3),
+            "peak_rss_mb": round(self.peak_rss_mb, 1),
+            "casts": self.casts,
+            "fp32_flops_share": round(self.fp32_flops_share, 6),
+        }
+
+
+@dataclass(frozen=True)
+class FixResult:
+    """Everything that `fix` found and wrote. Errors are measured on inputs that the search did not use."""
+
+    model: Model
+    plan: Plan
+    sites: Sites
+    fp16: Mapping[str, Metrics]
+    fixed: Mapping[str, Metrics]
+    fp16_verdict: Verdict
+    verdict: Verdict
+    pinned: tuple[PlannedNode, ...]
+    cost: Cost
+    samples: Samples
+    notes: tuple[str, ...]
+    curve: tuple[Point, ...]
+    typed: TypedModel | None
+    plan_path: Path | None
+
+    @property
+    def met(self) -> bool:
+        return self.verdict.met
+
+    @property
+    def fp32_nodes(self) -> tuple[str, ...]:
+        """Every node that stays out of FP16, in execution order: those the plan keeps and those that cannot narrow."""
+        order = {site.name: site.index for site in self.sites.all}
+        names = [node.name for node in (*self.plan.nodes, *self.pinned) if node.format is Format.FP32]
+        return tuple(sorted(names, key=lambda name: order.get(name, 0)))
+
+    def to_json(self) -> dict[str, Any]:
+        document = {
+            "schema": "halfwise.fix/1",
+            "status": "met" if self.met else "not-met",
+            "model": {
+                "path": str(self.model.path) if self.model.path else "",
+                "sha256": self.model.sha256,
+                "nodes": self.model.stored_nodes,
+                "compute_nodes": self.sites.compute_nodes,
+            },
+            "target": self.plan.target,
+            "profile": self.plan.profile,
+            "tolerance": self.plan.tolerance.to_json(),
+            "error": {
+                "fp16": {name: metrics.to_json() for name, metrics in self.fp16.items()},
+                "fixed": {name: metrics.to_json() for name, metrics in self.fixed.items()},
+            },
+            "fp32_nodes": list(self.fp32_nodes),
+            "repairs": [dict(repair) for repair in self.plan.repairs],
+            "cost": self.cost.to_json(),
+            "artifacts": {
+                "onnx": str(self.typed.path) if self.typed else None,
+                "plan": str(self.plan_path) if self.plan_path else None,
+                "report": None,
+                "trtexec": None,
+            },
+            "inputs": {
+                "origin": self.samples.origin,
+                "search": len(self.samples.search),
+                "validation": len(self.samples.validation),
+            },
+            "nodes": [node.to_json() for node in (*self.plan.nodes, *self.pinned)],
+            "notes": list(self.notes),
+        }
+        if self.curve:
+            document["curve"] = [_point_json(point) for point in self.curve]
+        return document
+
+
+def fix(
+    model: str | Path | onnx.ModelProto | Model,
+    inputs: str | Path | Iterable[Any] | None = None,
+    *,
+    out: str | Path | None = None,
+    tolerance: Sequence[str] | Tolerance = (),
+    metric: OutputMetric | None = None,
+    target: str | Target = DEFAULT_TARGET,
+    profile: str = "strict",
+    io_types: Format = Format.FP32,
+    allow_bf16: bool = False,
+    plan: Plan | None = None,
+    curve: bool = False,
+    notify: Callable[[str], None] = lambda text: None,
+) -> FixResult:
+    """Find the fewest FP32 nodes that keep the tolerance, write the typed model and the plan, and verify both.
+
+    `inputs` are files or folders, or samples as dictionaries of arrays; none makes synthetic ones. With `plan`, nothing
+    is searched: that plan is applied and verified. With `out`, the model and the plan are written into that folder.
+    """
+    return _Job(
+        model if isinstance(model, Model) else load(model),
+        inputs,
+        Path(out) if out is not None else None,
+        tolerance,
+        metric,
+        target if isinstance(target, Target) else Target.parse(target),
+        profile,
+        io_types,
+        allow_bf16,
+        plan,
+        curve,
+        notify,
+    ).run()
+
+
+@dataclass
+class _Job:
+    model: Model
+    inputs: Any
+    out: Path | None
+    tolerance: Sequence[str] | Tolerance
+    metric: OutputMetric | None
+    target: Target
+    profile: str
+    io_types: Format
+    allow_bf16: bool
+    given: Plan | None
+    wants_curve: bool
+    notify: Callable[[str], None]
+
+    def run(self) -> FixResult:
+        started = time.perf_counter()
+        if self.given is not None:
+            self.given.check(self.model)
+            self.profile, self.io_types = self.given.profile, self.given.io_types
+        if self.allow_bf16 and (why := self.target.why_not(Format.BF16)):
+            raise InputError(f"--allow bf16: {why}")
+        self.samples = load_samples(self.model.inputs, self.inputs)
+        self.emulator = Emulator(profile_named(self.profile))
+        self.stepper = Stepper(self.emulator)
+        self.sites = Sites(self.model)
+        self.bf16 = Sites(self.model, Format.BF16)
+        self.journal = self._open_journal()
+        everything = Judge(self.sites, self.emulator, Question(Tolerance.default()), self._feeds())
+        self.notify("the FP32 model")
+        references = everything.references
+        self.samples = _split(self.samples, references)
+        self.question = Question(self._tolerance(references[0]), self.metric)
+        self.notes = list(self.samples.notes)
+        self.runs = 0.0
+        formats, kept, curve = self._decide() if self.given is None else self._apply(self.given)
+        validation = self._judge(self.samples.validation)
+        self.notify("verifying on held-out inputs")
+        fp16 = validation.measure(Assignment.all_narrow(self.sites, io=self.io_types))
+        decision = self._assignment(formats)
+        fixed = validation.measure(decision)
+        self.runs += validation.runs * len(self.samples.validation) / max(len(self.samples.search), 1)
+        look = look_at(self.stepper, self.sites, self._judge(self.samples.search).feeds[0])
+        nodes = self._planned(formats, kept, look)
+        tolerance = self.question.tolerance
+        final = Plan(
+            model=self.model.path.name if self.model.path else "",
+            sha256=self.model.sha256,
+            node_count=self.model.stored_nodes,
+            target=str(self.target),
+            profile=self.profile,
+            tolerance=tolerance,
+            io_types=self.io_types,
+            inputs=self.samples.origin,
+            nodes=nodes,
+        )
+        typed, plan_path = self._write(decision, final)
+        casts = typed.casts if typed is not None else _casts(decision)
+        if typed is not None and typed.clamped:
+            self.notes.append(
+                f"{len(typed.clamped)} weights held finite values beyond 65504 and were clamped to it, "
+                f"as TensorRT does: {', '.join(typed.clamped[:3])}{' ...' if len(typed.clamped) > 3 else ''}"
+            )
+        floats = {name for name, array in references[0].items() if is_float(array.dtype)}
+        result = FixResult(
+            model=self.model,
+            plan=final,
+            sites=self.sites,
+            fp16=fp16.outputs,
+            fixed=fixed.outputs,
+            fp16_verdict=tolerance.verdict(fp16.outputs, floats, fp16.user_metric),
+            verdict=tolerance.verdict(fixed.outputs, floats, fixed.user_metric),
+            pinned=tuple(_pinned(site.name, site.op, site.pinned or "") for site in self.sites.pinned),
+            cost=Cost(
+                self.runs, time.perf_counter() - started, _peak_mb(), casts, _share(self.sites, look, formats)
+            ),
+            samples=self.samples,
+            notes=tuple(self.notes),
+            curve=curve,
+            typed=typed,
+            plan_path=plan_path,
+        )
+        self.journal.discard()
+        return result
+
+    # -- preparing --------------------------------------------------------------------------------------------------
+
+    def _feeds(self) -> tuple[Feed, ...]:
+        return (*self.samples.search, *self.samples.validation)
+
+    def _judge(self, feeds: Sequence[Feed]) -> Judge:
+        return Judge(self.sites, self.emulator, self.question, feeds)
+
+    def _tolerance(self, reference: Mapping[str, Array]) -> Tolerance:
+        floats = {name for name, array in reference.items() if is_float(array.dtype)}
+        if self.given is not None and not self.tolerance:
+            stated = self.given.tolerance
+        elif isinstance(self.tolerance, Tolerance):
+            stated = self.tolerance
+        else:
+            stated = Tolerance.parse(self.tolerance, reference, floats, user_metric=self.metric is not None)
+        stated.check_outputs(reference)
+        if stated.uses_user_metric and self.metric is None:
+            raise InputError("the plan's tolerance bounds a function of yours: name it with --metric")
+        return stated
+
+    def _open_journal(self) -> Journal:
+        if self.out is None or self.given is not None:
+            return Journal()
+        identity = digest(
+            self.model.sha256, self.profile, self.io_types, self.tolerance, self.allow_bf16, _fingerprint(self._feeds())
+        )
+        journal = Journal(self.out / ".halfwise-search.jsonl", identity)
+        if journal.resumed:
+            self.notify(f"going on where an interrupted search stopped ({journal.resumed} measurements kept)")
+        return journal
+
+    # -- deciding ---------------------------------------------------------------------------------------------------
+
+    def _decide(self) -> tuple[dict[ir.Node, Format], tuple[Kept, ...], tuple[Point, ...]]:
+        """Search; where a held-out input is missed it joins the search, and others stay held out."""
+        aim = 1.0
+        for turn in range(TIGHTENINGS + 1):
+            search = Search(
+                self.sites,
+                self._judge(self.samples.search),
+                self.stepper,
+                self.journal,
+                self.io_types,
+                aim,
+                self.notify,
+            )
+            solution = search.run()
+            held_out = self._judge(self.samples.validation)
+            missed = held_out.measure(search.assignment(solution.keep))
+            self.runs += search.judge.runs
+            if missed.met or len(solution.keep) == len(self.sites.free) or turn == TIGHTENINGS:
+                break
+            self.runs += held_out.runs * len(self.samples.validation) / len(self.samples.search)
+            aim = self._learn(missed, aim)
+        curve = search.curve() if self.wants_curve else ()
+        formats = dict.fromkeys(solution.keep, Format.FP32)
+        if self.allow_bf16:
+            formats.update(self._use_bf16(search, solution.keep, solution.kept))
+        return formats, solution.kept, curve
+
+    def _learn(self, missed: Measured, aim: float) -> float:
+        worst = max(range(len(missed.loads)), key=lambda i: missed.loads[i])
+        if len(self.samples.validation) > 1:
+            moved = self.samples.validation[worst]
+            rest = tuple(f for i, f in enumerate(self.samples.validation) if i != worst)
+            self.samples = replace(self.samples, search=(*self.samples.search, moved), validation=rest)
+            self.notes.append("a held-out input was missed and joined the search; the error is measured on the others")
+            return aim
+        tighter = aim * max(0.9 / missed.loads[worst], 0.1) if math.isfinite(missed.loads[worst]) else aim / 2
+        self.notes.append(f"the held-out input was missed; the search then aimed at {tighter:.0%} of the tolerance")
+        return tighter
+
+    def _use_bf16(
+        self, search: Search, keep: frozenset[ir.Node], kept: Sequence[Kept]
+    ) -> dict[ir.Node, Format]:
+        """Nodes that only lack range take BF16, as many as the tolerance bears."""
+        able = [
+            k.node
+            for k in kept
+            if k.why == "overflow"
+            and self.bf16.of[k.node].inputs == self.sites.of[k.node].inputs
+            and self.bf16.of[k.node].outputs == self.sites.of[k.node].outputs
+        ]
+        while able:
+            formats = {**dict.fromkeys(keep, Format.FP32), **dict.fromkeys(able, Format.BF16)}
+            self.notify(f"BF16 instead of FP32 for {len(able)} nodes")
+            if search.judge.measure(self._assignment(formats)).aim <= 1.0:
+                return dict.fromkeys(able, Format.BF16)
+            able = able[: len(able) // 2]
+        return {}
+
+    def _apply(self, plan: Plan) -> tuple[dict[ir.Node, Format], tuple[Kept, ...], tuple[Point, ...]]:
+        by_name = self.model.node_by_name
+        unknown = [node.name for node in plan.nodes if node.name not in by_name]
+        if unknown:
+            raise InputError(f"the plan names {unknown[0]!r}, and the model has no such node")
+        formats = {by_name[node.name]: node.format for node in plan.nodes}
+        return formats, (), ()
+
+    def _assignment(self, formats: Mapping[ir.Node, Format]) -> Assignment:
+        chosen = {site.node: formats.get(site.node, self.sites.fmt) for site in self.sites.free}
+        return Assignment(self.sites, {n: f for n, f in chosen.items() if f is not Format.FP32}, self.io_types)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def _planned(
+        self, formats: Mapping[ir.Node, Format], kept: Sequence[Kept], look: Look
+    ) -> tuple[PlannedNode, ...]:
+        if self.given is not None:
+            return self.given.nodes
+        return tuple(explain(each, self.sites, look, formats[each.node]) for each in kept)
+
+    def _write(self, decision: Assignment, plan: Plan) -> tuple[TypedModel | None, Path | None]:
+        if self.out is None:
+            return None, None
+        stem = self.model.path.stem if self.model.path else "model"
+        path, plan_path = self.out / f"{stem}.fp16.onnx", self.out / f"{stem}.plan.json"
+        if self.model.path is not None and path.resolve() == self.model.path.resolve():
+            raise InputError(f"{path} is the model itself; choose another folder with --out")
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            self.notify(f"writing {path}")
+            typed = write_typed(decision, path)
+            plan_path.write_text(plan.text(), encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{self.out} cannot be written to: {error.strerror}") from error
+        return typed, plan_path
+
+
+def _split(samples: Samples, references: Sequence[Mapping[str, Array]]) -> Samples:
+    """Give the search the samples whose FP32 outputs are smallest (the hardest, relatively) and largest."""
+    feeds = (*samples.search, *samples.validation)
+    if samples.origin != "given" or len(feeds) < 3:
+        return samples
+    norms = np.array([[_norm(output) for output in reference.values()] for reference in references])
+    typical = np.median(norms, axis=0)
+    relative = norms / np.where(typical > 0, typical, 1.0)
+    order = sorted(range(len(feeds)), key=lambda i: (float(relative[i].min()), i))
+    wanted = len(samples.search)
+    chosen = {order[0], order[-1]} if wanted > 1 else {order[0]}
+    for index in order[2::2]:
+        if len(chosen) < wanted:
+            chosen.add(index)
+    for index in order:
+        if len(chosen) < wanted:
+            chosen.add(index)
+    return replace(
+        samples,
+        search=tuple(feeds[i] for i in range(len(feeds)) if i in chosen),
+        validation=tuple(feeds[i] for i in range(len(feeds)) if i not in chosen),
+    )
+
+
+def _norm(array: Array) -> float:
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
+        return 1.0
+    flat = array.reshape(-1).astype(np.float64)
+    flat = flat[np.isfinite(flat)]
+    return float(np.sqrt(flat @ flat))
+
+
+def _fingerprint(feeds: Sequence[Feed]) -> str:
+    return digest(*(f"{name}:{digest(array.tobytes())}" for feed in feeds for name, array in sorted(feed.items())))
+
+
+def _pinned(name: str, op: str, why: str) -> PlannedNode:
+    return PlannedNode(name, op, Format.FP32, "pinned", why)
+
+
+def _casts(decision: Assignment) -> int:
+    from halfwise.emit.typed_onnx import TypedDialect
+    from halfwise.rewrite import rewrite
+
+    return rewrite(decision, TypedDialect()).casts
+
+
+def _share(sites: Sites, look: Look, formats: Mapping[ir.Node, Format]) -> float:
+    work = {site.node: flops(site, look.sizes) for site in sites.all}
+    total = sum(work.values())
+    wide = sum(w for node, w in work.items() if formats.get(node) is Format.FP32 or not sites.of[node].free)
+    return wide / total if total else 0.0
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _point_json(point: Point) -> dict[str, Any]:
+    measured = point.measured
+    return {
+        "fp32_nodes": point.nodes,
+        "cost": round(point.cost, 3),
+        "predicted": point.predicted,
+        "load": measured if measured is None or math.isfinite(measured) else str(measured),
+    }
