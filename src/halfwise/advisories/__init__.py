@@ -1,0 +1,17 @@
+"""Known precision defects of TensorRT by version, and which of them a target and a model can meet."""
+
+from halfwise.advisories.entries import Entry, load_entries
+from halfwise.advisories.matcher import Advisory, match, to_document
+from halfwise.advisories.model_facts import ModelFacts, facts_of_engine, facts_of_file, facts_of_model
+
+__all__ = [
+    "Advisory",
+    "Entry",
+    "ModelFacts",
+    "facts_of_engine",
+    "facts_of_file",
+    "facts_of_model",
+    "load_entries",
+    "match",
+    "to_document",
+]
