@@ -152,7 +152,7 @@ class _Judge:
         declared = {info.name: info for info in nodes_from_log(log)} if log else {}
         self._registered = dict(structure.registered) if structure else {}
         if nodes is None:
-            nodes = tuple(declared.values()) or _nodes_from_layers(engine.layers)
+            nodes = tuple(declared.values()) or self._nodes_from_layers(engine.layers)
         self.infos = tuple(nodes)
         self._order = {info.name: place for place, info in enumerate(self.infos)}
         self._declared = {
@@ -165,20 +165,28 @@ class _Judge:
         self._kernels: dict[str, dict[Layer, None]] = {}
         for layer in self._working:
             if not layer.is_region and not is_reformat(layer):
-                for name in layer.onnx_nodes:
-                    self._kernels.setdefault(self._onnx_name(name), {})[layer] = None
+                for name in self._nodes_of(layer):
+                    self._kernels.setdefault(name, {})[layer] = None
         self._members = dict(structure.foreign) if structure else {}
         self._fp16_norms = self._warned_norms()
         self.only_fp32 = bool(log and log.precision == "FP32" and not self._strong)
 
-    def _onnx_name(self, name: str) -> str:
-        """Layers bear ONNX names in metadata; elsewhere they bear TensorRT's, which the log maps."""
-        return name if name in self._order else self._registered.get(name, name)
+    def _node_of(self, layer_name: str) -> str:
+        """The ONNX node of one of TensorRT's layers, by the log; a layer may bear the name of another node."""
+        return self._registered.get(layer_name, layer_name)
+
+    def _nodes_of(self, layer: Layer) -> tuple[str, ...]:
+        """Metadata holds ONNX names; a name that was taken apart gives TensorRT's."""
+        return layer.onnx_nodes if layer.metadata is not None else tuple(map(self._node_of, layer.onnx_nodes))
+
+    def _nodes_from_layers(self, layers: Iterable[Layer]) -> tuple[NodeInfo, ...]:
+        names = dict.fromkeys(name for layer in layers for name in self._nodes_of(layer))
+        return tuple(NodeInfo(name, "") for name in names)
 
     def _warned_norms(self) -> set[str]:
         findings = self._log.findings if self._log else ()
         return {
-            self._onnx_name(layer)
+            self._node_of(layer)
             for finding in findings
             if finding.rule == "HW711"
             for layer in finding.numbers["layers"]
@@ -204,7 +212,7 @@ class _Judge:
     def region_of(self, node: str) -> Layer | None:
         """The Myelin region that holds the node: by the log's list, else by the two ends its name states."""
         for region in self._regions:
-            if node in {self._onnx_name(name) for name in self._members.get(region.name, region.onnx_nodes)}:
+            if node in (self._members.get(region.name) or self._nodes_of(region)):
                 return region
         unlisted = [region for region in self._regions if not self._members.get(region.name) and not region.onnx_nodes]
         spans = [region for region in unlisted if self._spans(region, node)]
@@ -225,7 +233,7 @@ class _Judge:
         return len(self._regions) == 1
 
     def _end(self, name: str) -> int | None:
-        places = [self._order[node] for part in name.split(" + ") if (node := self._onnx_name(part)) in self._order]
+        places = [self._order[node] for part in name.split(" + ") if (node := self._node_of(part)) in self._order]
         return places[-1] if places else None
 
     def float_types(self, region: Layer) -> set[str]:
@@ -363,11 +371,6 @@ def _compare(
         else:
             violations.append(Violation(name, fmt.value, node.precision, node.kernels, node.note))
     return tuple(violations), tuple(unproven)
-
-
-def _nodes_from_layers(layers: Iterable[Layer]) -> tuple[NodeInfo, ...]:
-    names = dict.fromkeys(name for layer in layers for name in layer.onnx_nodes)
-    return tuple(NodeInfo(name, "") for name in names)
 
 
 def _floats(tensors: Iterable[LayerTensor]) -> set[str]:

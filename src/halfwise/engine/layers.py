@@ -54,11 +54,12 @@ def layers_from_log(report: LogReport, source: str | None = None) -> EngineLayer
     source = source or report.source
     lines = report.structure.engine_lines
     layers = layers_from_lines(lines)
+    entries = sum(line.lstrip().startswith(("Name: ", "Layer(")) for line in lines)
+    if entries > len(layers):
+        lost = entries - len(layers)
+        raise InputError(f"{source}: {lost} of {entries} layer lines are cut off; print the layer information again")
     if layers:
-        lost = sum(is_layer_line(line) for line in lines) - len(layers)
-        if lost:
-            raise InputError(f"{source}: {lost} of the layer lines are cut off; print the layer information again")
-        if any("Datatype: " in line for line in lines):
+        if any(", Datatype: " in line for line in lines):
             rtx = any(", StrideOrder: " in line for line in lines)
             return EngineLayers(layers, "rtx" if rtx else "11", "build-log" if report.structure.nodes else "layer-dump")
         if lines[0].lstrip().startswith("Layer("):

@@ -80,7 +80,7 @@ class Layer:
     @property
     def is_region(self) -> bool:
         """A Myelin region shown as one layer: what happens inside is not visible."""
-        return self.type == "Myelin" or "{ForeignNode[" in self.name
+        return self.type == "Myelin" or self.name.startswith("{ForeignNode[")
 
 
 @dataclass(frozen=True)

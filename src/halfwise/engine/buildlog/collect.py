@@ -203,7 +203,7 @@ class Collector:
 
     @staticmethod
     def _norm_names(norm: _LayerNorm, text: str) -> None:
-        names = split_names(text.rstrip(". "))
+        names = [name.strip(" ,") for name in split_names(text.rstrip(". "))]
         norm.layers.update((name, None) for name in names[:MOST_NAMES] if name)
         norm.count = max(norm.count, len(names), len(norm.layers))
 

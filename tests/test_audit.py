@@ -1,0 +1,301 @@
+"""The audit says what each node ran in, how sure that is, and which nodes of a plan were not kept, and why."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from halfwise.engine.audit import Audit, NodeAudit, NodeInfo, audit, nodes_from_log
+from halfwise.engine.buildlog import LogReport, read_lines, read_log
+from halfwise.engine.layers import layers_from_log, read_layers
+from halfwise.engine.layers_model import compile_for_log, nodes_of_model
+from halfwise.formats import Format
+
+DATA = Path(__file__).parent / "data"
+REGION_LOG = DATA / "logs" / "layernorm_8.6_region.log"
+NORM = ("/norm/ReduceMean", "/norm/Sub", "/norm/Pow", "/norm/ReduceMean_1", "/norm/Sqrt", "/norm/Div")
+
+needs_rtx = pytest.mark.skipif(
+    find_spec("tensorrt_rtx_bindings") is None, reason="TensorRT-RTX is not installed (pip install 'halfwise[rtx]')"
+)
+
+
+def fp32(*names: str) -> dict[str, Format]:
+    return dict.fromkeys(names, Format.FP32)
+
+
+def of_log(log: LogReport, *wanted: str) -> Audit:
+    return audit(layers_from_log(log), log, None, fp32(*wanted))
+
+
+def nodes(result: Audit) -> dict[str, NodeAudit]:
+    return {node.node: node for node in result.nodes}
+
+
+def verdict(result: Audit, name: str) -> tuple[str, str]:
+    node = nodes(result)[name]
+    return node.precision, node.coverage
+
+
+# TensorRT 8.6: a LayerNorm asked for in FP32 that a Myelin region swallowed
+
+
+def test_layernorm_in_a_half_region_is_a_violation_proven_by_the_warning() -> None:
+    """TensorRT itself names four of the layers as LayerNorm in FP16: those ran in FP16, whatever was asked for."""
+    result = of_log(read_log(REGION_LOG), "/norm/Pow")
+    (violation,) = result.violations
+    assert (violation.node, violation.wanted, violation.got) == ("/norm/Pow", "fp32", "fp16")
+    assert violation.kernels == ("{ForeignNode[/norm/ReduceMean.../out/MatMul]}",)
+    assert "TensorRT's own warning" in violation.why
+
+
+def test_what_no_warning_names_is_unproven_and_still_a_violation() -> None:
+    """Nothing visible shows an FP32 value (the region's borders are Half), so the wish counts as broken, not as met."""
+    result = of_log(read_log(REGION_LOG), *NORM)
+    assert {v.node: v.got for v in result.violations} == {
+        "/norm/ReduceMean": "fp16",
+        "/norm/Sub": "unproven",
+        "/norm/Pow": "fp16",
+        "/norm/ReduceMean_1": "unproven",
+        "/norm/Sqrt": "fp16",
+        "/norm/Div": "fp16",
+    }
+    assert result.unproven == ()
+    assert verdict(result, "/norm/Sub") == ("unknown", "region-only")
+    assert "types inside are not visible" in nodes(result)["/norm/Sub"].note
+    assert verdict(result, "/in/Conv") == ("fp32", "exact")
+
+
+def test_a_region_with_float_borders_can_neither_be_proven_nor_blamed() -> None:
+    lines = REGION_LOG.read_text(encoding="utf-8").replace("(Half[", "(Float[").replace("Detected layernorm", "x")
+    result = of_log(read_lines(lines.split("\n")), "/norm/Sub")
+    assert result.violations == ()
+    assert [violation.node for violation in result.unproven] == ["/norm/Sub"]
+
+
+def test_a_build_that_allowed_fp32_only_proves_its_regions() -> None:
+    lines = REGION_LOG.read_text(encoding="utf-8").replace("(Half[", "(Float[").replace("Detected layernorm", "x")
+    plain = lines.replace("Precision: FP32+FP16 (obey precision constraints)", "Precision: FP32")
+    result = of_log(read_lines(plain.split("\n")), *NORM)
+    assert (result.violations, result.unproven) == ((), ())
+    assert verdict(result, "/norm/Sub") == ("fp32", "region-only")
+
+
+def test_nodes_outside_the_region_are_not_put_into_it() -> None:
+    lines = REGION_LOG.read_text(encoding="utf-8")
+    extra = (
+        "[V] /late/Exp [Exp] outputs: [z -> (1)[FLOAT]], \n[V] Registering layer: /late/Exp for ONNX node: /late/Exp\n"
+    )
+    marker = "[02/03/2025-10:11:12] [W] [TRT] Detected"
+    result = of_log(read_lines(lines.replace(marker, extra + marker).split("\n")))
+    assert verdict(result, "/late/Exp") == ("unknown", "unknown")
+
+
+def test_the_logs_own_list_of_a_region_decides_where_there_is_one() -> None:
+    log = read_log(DATA / "logs" / "strategies_10.16_weak.log")
+    infos = [NodeInfo(name, "X") for name in ("/a/Conv", "/a/Relu", "/m/MatMul", "/s/Softmax", "/gone")]
+    result = audit(layers_from_log(log), log, infos)
+    assert {node.node: node.coverage for node in result.nodes} == {
+        "/a/Conv": "exact",
+        "/a/Relu": "exact",
+        "/m/MatMul": "region-only",
+        "/s/Softmax": "region-only",
+        "/gone": "folded",
+    }
+    assert result.notes[0].startswith("1 Myelin regions are listed as one layer each")
+
+
+# Inspector JSON of each generation
+
+
+def test_inspector_of_8() -> None:
+    infos = [NodeInfo(name, "") for name in ("stem", "relu", "norm_mean", "norm_sqrt", "norm_div", "head")]
+    result = audit(read_layers(DATA / "layers" / "inspector_8.6.json"), None, infos, fp32("norm_sqrt", "stem", "head"))
+    assert verdict(result, "norm_sqrt") == ("unknown", "region-only")
+    assert {v.node: v.got for v in result.violations} == {"norm_sqrt": "unproven", "stem": "fp16"}
+    assert verdict(result, "head") == ("unknown", "unknown")  # the inspector saw dynamic shapes without a context
+    assert [v.node for v in result.unproven] == ["head"]
+    assert result.cost.reformats == 1
+
+
+def test_inspector_of_10() -> None:
+    operators = {"conv": "Conv", "relu": "Relu", "fc": "Gemm", "fc_bias": "Add", "qk": "MatMul", "softmax": "Softmax",
+                 "av": "MatMul", "square": "Mul", "mean": "ReduceMean", "sqrt": "Sqrt", "div": "Div"}  # fmt: skip
+    infos = [NodeInfo(name, op) for name, op in operators.items()]
+    wanted = fp32("conv", "fc", "softmax", "mean", "square", "sqrt")
+    result = audit(read_layers(DATA / "layers" / "inspector_10.16.json"), None, infos, wanted)
+    assert verdict(result, "conv") == ("fp32", "exact")
+    assert nodes(result)["conv"].note == "tf32 in, f32 accumulated"
+    assert verdict(result, "fc") == ("fp16", "exact")
+    assert verdict(result, "softmax") == ("fp16", "mixed")
+    assert nodes(result)["softmax"].attention == "_gemm_mha_v2"
+    assert verdict(result, "square") == ("fp16", "exact")  # before the first cast
+    assert verdict(result, "mean") == ("fp32", "mixed")  # between the only two casts
+    assert "by the kernel's name only" in nodes(result)["mean"].note
+    assert {v.node: v.got for v in result.violations} == {"fc": "fp16", "softmax": "fp16", "square": "fp16"}
+    assert result.to_json()["engine"]["fused_attention"] == ["_gemm_mha_v2"]
+
+
+def test_inspector_of_11_trusts_declared_types_where_the_kernel_casts() -> None:
+    infos = [NodeInfo("mean", "ReduceMean", declared="fp32"), NodeInfo("sqrt", "Sqrt", declared="fp32"),
+             NodeInfo("mm", "MatMul", declared="bf16")]  # fmt: skip
+    result = audit(read_layers(DATA / "layers" / "inspector_11.json"), None, infos, fp32("mean", "sqrt", "mm"))
+    assert verdict(result, "mean") == ("fp32", "mixed")
+    assert "strong typing" in nodes(result)["mean"].note
+    assert verdict(result, "mm") == ("bf16", "exact")  # alpha is Float whatever the product computes in
+    assert [v.node for v in result.violations] == ["mm"]
+
+
+def test_names_only_engine_tells_nothing_and_says_so() -> None:
+    result = audit(read_layers(DATA / "layers" / "names_8.4.json"), None, None, fp32("stem"))
+    assert verdict(result, "stem") == ("unknown", "unknown")
+    assert [v.node for v in result.unproven] == ["stem"]
+    assert any("--profilingVerbosity=detailed" in note for note in result.notes)
+
+
+def test_a_wish_for_fp16_or_bf16() -> None:
+    engine = read_layers(DATA / "layers" / "inspector_11.json")
+    wanted = {"mm": Format.BF16, "mean": Format.FP16}
+    assert audit(engine, None, [NodeInfo("mm", "MatMul"), NodeInfo("mean", "ReduceMean")], wanted).violations == ()
+
+
+def test_a_wanted_node_that_the_model_lacks_is_unproven() -> None:
+    result = audit(read_layers(DATA / "layers" / "inspector_11.json"), None, None, fp32("gone"))
+    assert [(v.node, v.why) for v in result.unproven] == [("gone", "the engine's model has no node of that name")]
+
+
+def test_layers_are_mapped_by_registration_where_names_collide() -> None:
+    log = read_lines(
+        [
+            "[V] Registering layer: lin_1 for ONNX node: lin",
+            "[V] Registering layer: lin_1_2 for ONNX node: lin_1",
+            "[V] Engine Layer Information:",
+            "Layer(gemm): lin_1_2, Tactic: 0x1, a (Float[4]) -> b (Float[4])",
+        ]
+    )
+    assert verdict(of_log(log), "lin_1") == ("fp32", "exact")
+
+
+# TensorRT-RTX
+
+
+def test_rtx_log_of_a_mixed_network() -> None:
+    result = of_log(read_log(DATA / "logs" / "rtx_1.7_mixed_conv.log"), "/c2/Conv", "/c2/Sigmoid", "/c2/Mul")
+    assert result.violations == ()
+    assert result.coverage() == {"exact": 9, "mixed": 0, "region-only": 0, "folded": 0, "unknown": 0}
+    assert verdict(result, "/c2/Sigmoid") == ("fp32", "exact")
+    assert verdict(result, "/gap/GlobalAveragePool") == ("fp16", "exact")
+    assert nodes(result)["/fc/Gemm"].kernels == ("__myl_ReshMulSum_myl0_6", "__myl_AddMaxrSubExpSumDiv_myl0_7")
+    assert (result.cost.kernels, result.cost.casts) == (8, 2)
+
+
+def test_json_document() -> None:
+    document = audit(read_layers(DATA / "layers" / "inspector_11.json"), source="e.json").to_json()
+    assert (document["schema"], document["source"]) == ("halfwise.audit/1", "e.json")
+    assert {"kernels", "bytes_moved", "casts", "reformats"} <= document["engine"].keys()
+    assert {"node", "precision", "coverage", "kernels"} <= document["nodes"][0].keys()
+
+
+def _half(name: str, *shape: int) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.random.default_rng(0).standard_normal(shape).astype(np.float16), name)
+
+
+Shapes = dict[str, list[int | str]]
+
+
+def _save(
+    path: Path, steps: list[onnx.NodeProto], inputs: Shapes, outputs: Shapes, weights: list[onnx.TensorProto]
+) -> Path:
+    graph = helper.make_graph(
+        steps,
+        "g",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape) for name, shape in outputs.items()],
+        weights,
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def _node(op: str, inputs: str, output: str, name: str, **attributes: object) -> onnx.NodeProto:
+    return helper.make_node(op, inputs.split(), [output], name=name, **attributes)
+
+
+@needs_rtx
+def test_rtx_compiles_a_model_and_keeps_an_fp32_island(tmp_path: Path) -> None:
+    steps = [
+        _node("Mul", "x x", "xx", "square"),
+        _node("Cast", "xx", "wide", "to32", to=TensorProto.FLOAT),
+        _node("ReduceMean", "wide", "mean", "mean", axes=[-1]),
+        _node("Sqrt", "mean", "root", "root"),
+        _node("Cast", "root", "narrow", "to16", to=TensorProto.FLOAT16),
+        _node("MatMul", "x w", "xw", "product"),
+        _node("Div", "xw narrow", "y", "ratio"),
+    ]
+    path = _save(tmp_path / "m.onnx", steps, {"x": ["n", 64]}, {"y": ["n", 64]}, [_half("w", 64, 64)])
+    log = compile_for_log(path)
+    wanted = fp32("mean", "root", "square", "product")
+    result = audit(layers_from_log(log), log, nodes_of_model(path), wanted)
+    assert nodes(result)["mean"].precision == "fp32"
+    assert nodes(result)["root"].precision == "fp32"
+    assert {v.node: v.got for v in result.violations} == {"square": "fp16", "product": "fp16"}
+    assert result.coverage()["unknown"] == 0
+
+
+@needs_rtx
+def test_rtx_hides_an_fp32_softmax_in_fused_attention(tmp_path: Path) -> None:
+    """A Cast, Softmax, Cast island does not keep the fused kernel away; inside it nothing shows an FP32 value."""
+    steps = []
+    for name, perm in (("q", [1, 0, 2]), ("k", [1, 2, 0]), ("v", [1, 0, 2])):
+        steps += [
+            _node("MatMul", f"x w{name}", f"{name}0", f"{name}/MatMul"),
+            _node("Add", f"{name}0 b{name}", f"{name}1", f"{name}/Add"),
+            _node("Reshape", f"{name}1 heads", f"{name}2", f"{name}/Reshape"),
+            _node("Transpose", f"{name}2", name, f"{name}/Transpose", perm=perm),
+        ]
+    steps += [
+        _node("MatMul", "q k", "scores", "qk"),
+        _node("Mul", "scores scale", "scaled", "scale"),
+        _node("Cast", "scaled", "wide", "to32", to=TensorProto.FLOAT),
+        _node("Softmax", "wide", "weights", "softmax", axis=-1),
+        _node("Cast", "weights", "narrow", "to16", to=TensorProto.FLOAT16),
+        _node("MatMul", "narrow v", "y", "av"),
+    ]
+    weights = [_half(f"w{name}", 64, 64) for name in "qkv"] + [_half(f"b{name}", 64) for name in "qkv"]
+    weights += [
+        numpy_helper.from_array(np.array([64, 4, 16]), "heads"),
+        numpy_helper.from_array(np.array(0.25, np.float16), "scale"),
+    ]
+    path = _save(tmp_path / "m.onnx", steps, {"x": [64, 64]}, {"y": [4, 64, 16]}, weights)
+    log = compile_for_log(path)
+    result = of_log(log, "softmax")
+    if "_gemm_mha_v2" not in result.attention_kernels:
+        pytest.skip("this version of TensorRT-RTX does not fuse this attention")
+    (violation,) = result.violations
+    assert (violation.node, violation.got) == ("softmax", "unproven")
+    assert "inside _gemm_mha_v2" in violation.why
+
+
+@needs_rtx
+def test_nodes_of_the_model_and_of_its_log_agree(tmp_path: Path) -> None:
+    steps = [_node("Exp", "x", "e", ""), _node("Reshape", "e s", "r", "flat"), _node("Neg", "r", "y", "neg")]
+    path = _save(tmp_path / "m.onnx", steps, {"x": [4, 4]}, {"y": [16]}, [numpy_helper.from_array(np.array([16]), "s")])
+    assert nodes_of_model(path) == nodes_from_log(compile_for_log(path))
+    assert [info.compute for info in nodes_of_model(path)] == [True, False, True]
+
+
+@needs_rtx
+@pytest.mark.parametrize("name", ["gtcrn_stream", "nanotrack_v3_head", "silero_vad_16k", "ultraface_rfb320"])
+def test_every_compute_node_of_real_models_is_classified(name: str) -> None:
+    path = Path(__file__).resolve().parents[1].parent / "shared" / "models" / name / "model.onnx"
+    if not path.exists():
+        pytest.skip(f"the shared model {name} is not here")
+    result = of_log(compile_for_log(path))
+    counts = result.coverage()
+    assert counts["unknown"] == counts["region-only"] == 0
+    assert counts["exact"] + counts["mixed"] >= 0.95 * sum(counts.values())

@@ -1,0 +1,123 @@
+"""`halfwise audit` takes every kind of source, checks a plan, and answers with an exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from halfwise.cli import audit as verb
+from halfwise.engine import rtx
+from halfwise.errors import InputError, MissingBackend
+
+DATA = Path(__file__).parent / "data"
+REGION_LOG = DATA / "logs" / "layernorm_8.6_region.log"
+
+app = typer.Typer()
+app.command()(verb.command)
+
+
+def run(*arguments: object, exit_code: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == exit_code, result.output
+    return result.output
+
+
+def plan(folder: Path, document: object) -> Path:
+    path = folder / "plan.json"
+    path.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("source", "kernels"),
+    [
+        ("layers/inspector_8.6.json", 4),
+        ("layers/inspector_10.16.json", 5),
+        ("layers/inspector_11.json", 2),
+        ("layers/names_8.4.json", 4),
+        ("layers/dump_10.txt", 2),
+        ("logs/layernorm_8.6_region.log", 3),
+        ("logs/rtx_1.7_mixed_conv.log", 8),
+    ],
+)
+def test_every_kind_of_source(source: str, kernels: int) -> None:
+    document = json.loads(run(DATA / source, "--json"))
+    assert document["schema"] == "halfwise.audit/1"
+    assert document["engine"]["kernels"] == kernels
+
+
+def test_a_broken_plan_is_exit_code_1(tmp_path: Path) -> None:
+    path = plan(tmp_path, {"fp32_nodes": ["/norm/Pow", {"name": "/in/Conv", "why": "x"}]})
+    output = run(REGION_LOG, "--plan", path, exit_code=1)
+    assert "violation /norm/Pow: wanted fp32, got fp16; TensorRT's own warning" in output
+    assert "/in/Conv" not in output
+    document = json.loads(run(REGION_LOG, "--plan", path, "--json", exit_code=1))
+    assert [violation["node"] for violation in document["violations"]] == ["/norm/Pow"]
+
+
+def test_a_kept_plan_is_exit_code_0(tmp_path: Path) -> None:
+    output = run(REGION_LOG, "--plan", plan(tmp_path, {"fp32_nodes": ["/in/Conv"]}))
+    assert "no node breaks the plan" in output
+    assert "\x1b" not in output
+
+
+def test_attention_and_notes_are_told() -> None:
+    output = run(DATA / "layers" / "inspector_10.16.json")
+    assert "fused attention: _gemm_mha_v2; its scores and softmax are not visible" in output
+    assert "note: 1 Myelin regions are listed as one layer each" in run(DATA / "layers" / "inspector_8.6.json")
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ("{", "the plan is not valid JSON"),
+        ({"nodes": []}, "this plan has no list fp32_nodes"),
+        ({"fp32_nodes": [3]}, "neither a name nor an object with a name"),
+    ],
+)
+def test_plans_that_are_none(tmp_path: Path, document: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        run(REGION_LOG, "--plan", plan(tmp_path, document))
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no such file"):
+        run(tmp_path / "none.json")
+    with pytest.raises(InputError, match="is a folder"):
+        run(tmp_path)
+    with pytest.raises(InputError, match="the plan cannot be read"):
+        run(REGION_LOG, "--plan", tmp_path / "none.json")
+
+
+def test_an_engine_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "engine.plan"
+    path.write_bytes(b"ftrt\0\0\0\1" * 100)
+    with pytest.raises(InputError, match="is not an ONNX model"):
+        run(path)
+
+
+def test_a_log_without_layers_says_how_to_get_them() -> None:
+    with pytest.raises(InputError, match="no layer list in it; build with --profilingVerbosity=detailed"):
+        run(DATA / "logs" / "strong_11_failure.log")
+
+
+def test_a_model_needs_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import onnx
+    from onnx import TensorProto, helper
+
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Exp", ["x"], ["y"], name="e")],
+        "g",
+        [value("x", TensorProto.FLOAT, [2])],
+        [value("y", TensorProto.FLOAT, [2])],
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    monkeypatch.setattr(rtx, "available", lambda: False)
+    with pytest.raises(MissingBackend, match="compiles it with TensorRT-RTX, which is not installed: pip install"):
+        run(path)

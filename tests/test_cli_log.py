@@ -1,0 +1,67 @@
+"""`halfwise log` prints short, plain text or one JSON document; bad input is one clear line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from halfwise.cli import log as verb
+from halfwise.errors import InputError
+
+LOGS = Path(__file__).parent / "data" / "logs"
+
+app = typer.Typer()
+app.command()(verb.command)
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
+
+
+def test_text() -> None:
+    output = run(str(LOGS / "weights_10.0_trtexec.log"))
+    head, first, *_ = output.split("\n")
+    assert head.endswith("weights_10.0_trtexec.log: TensorRT 10.0.1, FP32+FP16 (obey precision constraints)")
+    assert first == "error   HW703 1 weights hold values beyond FP16's range; TensorRT clamped them to 65504"
+    assert "warning HW701 111 weights hold values that are subnormal in FP16 and lose bits" in output
+    assert "\x1b" not in output
+
+
+def test_long_groups_are_cut(tmp_path: Path) -> None:
+    path = tmp_path / "build.log"
+    path.write_text(
+        "".join(
+            f"[W] No implementation of layer l{n} obeys the requested constraints in strict mode. x\n" for n in range(9)
+        ),
+        encoding="utf-8",
+    )
+    output = run(str(path))
+    assert "error   HW722 l4: " in output
+    assert "l5" not in output
+    assert "... and 4 more of HW722" in output
+    assert output.count("->") == 1
+
+
+def test_nothing_found(tmp_path: Path) -> None:
+    path = tmp_path / "build.log"
+    path.write_text("[V] quiet\n", encoding="utf-8")
+    assert "nothing about precision in it" in run(str(path))
+
+
+def test_json() -> None:
+    document = json.loads(run(str(LOGS / "weights_8.5_python.log"), "--json"))
+    assert (document["schema"], document["trt_version"]) == ("halfwise.log/1", "8.5.3")
+    assert [finding["rule"] for finding in document["findings"]] == ["HW701", "HW702", "HW703"]
+
+
+def test_missing_log_and_model(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no such file"):
+        run(str(tmp_path / "none.log"))
+    with pytest.raises(InputError, match="there is no such file"):
+        run(str(LOGS / "weights_8.5_python.log"), "--model", str(tmp_path / "none.onnx"))
