@@ -16,7 +16,7 @@ def find_l2norms(view: View) -> Iterator[Pattern]:
     """x / sqrt(sum(x^2) + epsilon), x / max(|x|, epsilon), x / (|x| + epsilon), x / |x|.
 
     Details: `input`, `output`, `axes`, `epsilon`, and `guard`: where the epsilon works, on the "square", the "length",
-    or "none".
+    or "none"; `whole`: the length comes from ReduceL2, its squares are no tensor of their own.
     """
     for root in roots(view):
         total = sum_square_of(view, root.inside.value)
@@ -39,6 +39,7 @@ def _divided(view: View, root: Root, total: Reduced) -> Iterator[Pattern]:
             "output": quotient.output.name,
             "axes": total.axes,
             "epsilon": behind.epsilon,
+            "whole": total.nodes[0].op_type == "ReduceL2",
             "guard": "square" if behind.inside.epsilon else "length" if behind.outside else "none",
         }
         nodes = (*total.nodes, *behind.nodes, *quotient.nodes)

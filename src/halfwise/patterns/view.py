@@ -18,6 +18,22 @@ __all__ = ["Use", "View", "attribute", "is_float"]
 
 Use = tuple[ir.Node, int]  # a node and the slot in which it reads a value
 
+# A file may break these; a pattern then finds nothing rather than stumbling.
+_TWO = (
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Pow",
+    "MatMul",
+    "CumSum",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "NonMaxSuppression",
+)
+_THREE = ("Range", "Where", "OneHot", "ScatterElements", "ScatterND")
+_LEAST_INPUTS = dict.fromkeys(_TWO, 2) | dict.fromkeys(_THREE, 3)
 _SMALL = 4096  # a constant of more elements is a weight: its values tell no pattern
 _RESHAPES = frozenset({"Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand"})
 _ALIKE_DEPTH = 3
@@ -38,7 +54,7 @@ class View:
     def _by_op(self) -> dict[str, list[ir.Node]]:
         found: dict[str, list[ir.Node]] = {}
         for node in self.model.nodes:
-            if not node.domain:
+            if not node.domain and _is_whole(node):
                 found.setdefault(node.op_type, []).append(node)
         return found
 
@@ -68,7 +84,9 @@ class View:
         """The node that computes a value, if it is one of `ops`."""
         behind = self.origin(value)
         node = behind.producer() if behind is not None else None
-        return node if node is not None and not node.domain and node.op_type in ops else None
+        if node is None or node.domain or node.op_type not in ops:
+            return None
+        return node if _is_whole(node) else None
 
     def uses(self, value: ir.Value) -> list[Use]:
         """Who reads a value, also through what changes nothing."""
@@ -76,7 +94,7 @@ class View:
         for node, slot in value.uses():
             if _is_transparent(node) and slot == 0:
                 found.extend(self.uses(node.outputs[0]))
-            else:
+            elif _is_whole(node):
                 found.append((node, slot))
         return found
 
@@ -202,6 +220,11 @@ def _attrs(node: ir.Node) -> Iterable[ir.Attr]:
 
 def _all_known(dims: Iterable[object]) -> bool:
     return all(isinstance(dim, int) for dim in dims)
+
+
+def _is_whole(node: ir.Node) -> bool:
+    """Whether a node has the operands that its operator asks for."""
+    return len(node.inputs) >= _LEAST_INPUTS.get(node.op_type, 1) and len(node.outputs) > 0
 
 
 def _is_transparent(node: ir.Node) -> bool:

@@ -1,0 +1,135 @@
+"""Findings about constants: masks, stand-ins for infinity, infinities, and epsilons that vanish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.finding import Finding, Where
+from halfwise.formats import Format
+from halfwise.patterns.roots import clip_bounds
+from halfwise.patterns.view import View, attribute
+from halfwise.rules import finding
+from halfwise.scan.masks import Mask, follow_masks
+from halfwise.scan.weights import InitializerCounts
+from halfwise.scan.words import counted, number
+from halfwise.sites import Sites
+
+__all__ = ["constant_findings"]
+
+_FP16 = Format.FP16
+_STEPS = 6
+_THROUGH = frozenset(
+    ("Sqrt", "Expand", "Reshape", "Unsqueeze", "Squeeze", "Cast", "Identity", "Transpose", "ReduceSum", "Mul")
+)
+            if abs(filler) > _FP16.max:
+                found[node.outputs[0]] = filler
+    return found
+
+
+# -- masks ------------------------------------------------------------------------------------------------------------
+
+
+def _mask_findings(masks: Sequence[Mask]) -> Iterator[Finding]:
+    """One finding per value and per way of use."""
+    groups: dict[tuple[str, float], list[Mask]] = {}
+    for mask in masks:
+        rule = "HW112" if mask.combined else "HW111" if mask.added else "HW113"
+        groups.setdefault((rule, mask.number), []).append(mask)
+    for (rule, value), group in groups.items():
+        first = group[0]
+        shown, fp16 = number(value), number(np.copysign(_FP16.max, value))
+        places = [node.name or "" for mask in group for node in (mask.combined or mask.added or mask.chosen)]
+        numbers = {"value": value, "fp16": float(np.copysign(_FP16.max, value)), "count": len(group)}
+        numbers["nodes"] = list(dict.fromkeys(places))[:_LISTED]  # type: ignore[assignment]
+        where = Where("node", places[0]) if places else Where("tensor", first.source.name or "")
+        if rule == "HW112":
+            message = (
+                f"the mask {shown} becomes {fp16} in FP16 and is then added to another one or multiplied: "
+                "the result is minus infinity, and a row that is masked throughout becomes NaN"
+            )
+        elif rule == "HW111":
+            message = (
+                f"the mask {shown} becomes {fp16} in FP16, and minus infinity once a score below -16 is added to it: "
+                "a row that is masked throughout becomes NaN"
+            )
+        else:
+            message = f"{shown} stands for infinity and becomes {fp16} in FP16, with the same effect"
+        yield finding(rule, where, message, numbers)
+
+
+# -- epsilons ---------------------------------------------------------------------------------------------------------
+
+
+def _epsilon_findings(view: View, sites: Sites) -> Iterator[Finding]:
+    """One finding per epsilon and per thing that it guards."""
+    groups: dict[tuple[float, str], list[ir.Node]] = {}
+    for node in view.of("Add", "Max", "Clip"):
+        if not sites.of[node].free:
+            continue
+        if node.op_type == "Clip":
+            epsilon = clip_bounds(view, node)[0]
+        else:
+            pair = view.with_number(node)
+            epsilon = pair[1] if pair is not None else None
+        if epsilon is None or not 0.0 < epsilon < _FP16.smallest_subnormal:
+            continue
+        guards = _guards(view, node.outputs[0], _STEPS)
+        if guards is not None:
+            groups.setdefault((epsilon, guards), []).append(node)
+    for (epsilon, guards), nodes in groups.items():
+        places = [node.name or "" for node in nodes]
+        rounded = float(np.float16(epsilon))
+        what = counted(len(nodes), guards)
+        message = (
+            f"{number(epsilon)} keeps {what} from 0 and is {number(rounded)} in FP16 (6e-08 under weak typing): "
+            + ("the guard is gone" if rounded == 0.0 else "the guard is another one")
+        )
+        numbers = {"epsilon": epsilon, "fp16": rounded, "count": len(nodes), "nodes": places[:_LISTED]}
+        yield finding("HW114", Where("node", places[0]), message, numbers)
+
+
+def _guards(view: View, value: ir.Value, steps: int) -> str | None:
+    """What an epsilon keeps from zero, a few steps on: a division or a logarithm."""
+    for node, slot in view.uses(value):
+        if node.domain:
+            continue
+        if node.op_type == "Log":
+            return "logarithm"
+        power = view.scalar(node.inputs[1]) if node.op_type == "Pow" and slot == 0 else None
+        if node.op_type == "Reciprocal" or (node.op_type == "Div" and slot == 1) or (power is not None and power < 0):
+            return "division"
+        passes = node.op_type in _THROUGH or power is not None
+        if node.op_type == "Mul":
+            passes = view.scalar(node.inputs[1 - slot]) is not None
+        if passes and slot == 0 and steps:
+            found = _guards(view, node.outputs[0], steps - 1)
+            if found is not None:
+                return found
+    return None
+
+
+# -- infinities -------------------------------------------------------------------------------------------------------
+
+
+def _only_infinite(value: ir.Value) -> bool:
+    """Whether a constant that is not finite is a mask of infinities rather than a broken weight."""
+    tensor = value.const_value
+    if tensor is None:
+        return False
+    plain = {node.op_type for node, _ in value.uses()}
+    broken = {"Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization", "LSTM", "GRU", "Div"}
+    return not plain & broken and not bool(np.isnan(tensor.numpy()).any())
+
+
+def _infinite_findings(values: Sequence[ir.Value]) -> Iterator[Finding]:
+    if values:
+        names = [value.name or "" for value in values]
+        message = (
+            f"{counted(len(values), 'constant')} {'is' if len(values) == 1 else 'are'} infinite, in FP16 as in FP32"
+        )
+        numbers = {"count": len(values), "tensors": names[:_LISTED]}
+        yield finding("HW115", Where("tensor", names[0]), message, numbers)

@@ -1,0 +1,104 @@
+"""What rounding to FP16 does to a weight, channel by channel, in one pass over windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.formats import FloatArray, Format, round_to
+from halfwise.scan.weights import WINDOW, Elements
+
+__all__ = ["Rounding", "rounding", "too_quiet"]
+
+_DOUBLE = NDArray[np.float64]
+_HALF = Format.FP16
+# Below this root mean square a channel can lose more than 1% by rounding to multiples of 2^-24.
+_QUIET = 2.0**-18
+
+
+@dataclass(frozen=True, eq=False)
+class Rounding:
+    """Sums of squares per channel: of the values, of those that FP16 holds badly, and of the changes.
+
+    `change` is that of a typed ONNX model (to nearest, clamped to 65504); `weak` that of TensorRT's weak typing, which
+    raises what is below the smallest subnormal to it.
+    """
+
+    energy: _DOUBLE
+    affected: _DOUBLE
+    change: _DOUBLE
+    weak: _DOUBLE
+
+    @property
+    def relative(self) -> float:
+        return _ratio(self.change.sum(), self.energy.sum())
+
+    @property
+    def relative_weak(self) -> float:
+        return _ratio(self.weak.sum(), self.energy.sum())
+
+    @property
+    def affected_share(self) -> float:
+        total = float(self.energy.sum())
+        return float(self.affected.sum()) / total if total > 0 else 0.0
+
+    @property
+    def relative_by_channel(self) -> _DOUBLE:
+        """0 for channels that are all zero."""
+        return np.sqrt(np.divide(self.change, self.energy, out=np.zeros_like(self.change), where=self.energy > 0))
+
+
+def too_quiet(elements: Elements, shape: tuple[int, ...], axis: int | None) -> bool:
+    """Whether the weight, or any of its channels, is small enough throughout to lose 1% or more."""
+    energy = np.zeros(1 if axis is None else shape[axis])
+    for block, channels in _blocks(elements, shape, axis):
+        with np.errstate(all="ignore"):
+            energy[channels] += np.einsum("oci,oci->c", block, block)
+    limit = _QUIET**2 * elements.size / energy.size
+    return bool(((energy > 0) & (energy < limit)).any()) or bool(energy.sum() < _QUIET**2 * elements.size)
+
+
+def rounding(elements: Elements, shape: tuple[int, ...], axis: int | None) -> Rounding:
+    """Round a finite weight, and add up what that does."""
+    sums = np.zeros((4, 1 if axis is None else shape[axis]))
+    for block, channels in _blocks(elements, shape, axis):
+        values = block.astype(np.float64)
+        size = np.abs(values)
+        squares = values * values
+        typed = np.clip(round_to(block, _HALF), -_HALF.max, _HALF.max)
+        weak = np.where(
+            (size > 0) & (size < _HALF.smallest_subnormal), np.copysign(_HALF.smallest_subnormal, values), typed
+        )
+        badly = (size > 0) & ((size < _HALF.smallest_normal) | (size > _HALF.max))
+        for row, part in enumerate((squares, squares * badly, (typed - values) ** 2, (weak - values) ** 2)):
+            sums[row, channels] += part.sum(axis=(0, 2))
+    return Rounding(*sums)
+
+
+def _blocks(elements: Elements, shape: tuple[int, ...], axis: int | None) -> Iterator[tuple[FloatArray, slice]]:
+    """Windows of shape (outer, channels, inner), and which channels they are."""
+    channels = 1 if axis is None else shape[axis]
+    outer = 1 if axis is None else math.prod(shape[:axis])
+    inner = elements.size if axis is None else math.prod(shape[axis + 1 :])
+    if axis is None:
+        for window in elements.windows():
+            yield window.reshape(1, 1, -1), slice(0, 1)
+    elif outer == 1:
+        step = max(1, WINDOW // max(1, inner))
+        for first in range(0, channels, step):
+            last = min(first + step, channels)
+            yield elements.read(first * inner, last * inner).reshape(1, last - first, inner), slice(first, last)
+    else:
+        step = max(1, WINDOW // max(1, channels * inner))
+        for first in range(0, outer, step):
+            last = min(first + step, outer)
+            block = elements.read(first * channels * inner, last * channels * inner)
+            yield block.reshape(last - first, channels, inner), slice(0, channels)
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(np.sqrt(part / whole)) if whole > 0 else 0.0
