@@ -117,7 +117,7 @@ def test_inspector_of_8() -> None:
     infos = [NodeInfo(name, "") for name in ("stem", "relu", "norm_mean", "norm_sqrt", "norm_div", "head")]
     result = audit(read_layers(DATA / "layers" / "inspector_8.6.json"), None, infos, fp32("norm_sqrt", "stem", "head"))
     assert verdict(result, "norm_sqrt") == ("unknown", "region-only")
-    assert {v.node: v.got for v in result.violations} == {"norm_sqrt": "unproven", "stem": "fp16"}
+    assert {v.node: v.got for v in result.violations} == {"norm_sqrt": "unproven", "stem": "mixed"}  # Half in, Int8 out
     assert verdict(result, "head") == ("unknown", "unknown")  # the inspector saw dynamic shapes without a context
     assert [v.node for v in result.unproven] == ["head"]
     assert result.cost.reformats == 1
@@ -138,7 +138,10 @@ def test_inspector_of_10() -> None:
     assert verdict(result, "mean") == ("fp32", "mixed")  # between the only two casts
     assert "by the kernel's name only" in nodes(result)["mean"].note
     assert {v.node: v.got for v in result.violations} == {"fc": "fp16", "softmax": "fp16", "square": "fp16"}
-    assert result.to_json()["engine"]["fused_attention"] == ["_gemm_mha_v2"]
+    engine = result.to_json()["engine"]
+    assert engine["fused_attention"] == ["_gemm_mha_v2"]
+    assert engine["kernels_with_casts"] == ["__myl_MulCasMeaSqrCasDiv_myl1_2"]
+    assert engine["reformat_layers"] == ["Reformatting CopyNode for Input Tensor 0 to {ForeignNode[fc...softmax]}"]
 
 
 def test_inspector_of_11_trusts_declared_types_where_the_kernel_casts() -> None:
@@ -149,6 +152,23 @@ def test_inspector_of_11_trusts_declared_types_where_the_kernel_casts() -> None:
     assert "strong typing" in nodes(result)["mean"].note
     assert verdict(result, "mm") == ("bf16", "exact")  # alpha is Float whatever the product computes in
     assert [v.node for v in result.violations] == ["mm"]
+
+
+def test_a_quantised_kernel_does_not_pass_for_fp32() -> None:
+    log = read_lines(
+        [
+            "Engine Layer Information:",
+            "Layer(CaskConvolution): c, Tactic: 0x1, x (Int8[4]), s (Int32[1]) -> y (Int8[4])",
+        ]
+    )
+    assert verdict(of_log(log), "c") == ("int8", "exact")
+    assert [v.got for v in of_log(log, "c").violations] == ["int8"]
+
+
+def test_shape_arithmetic_breaks_no_plan() -> None:
+    log = read_lines(["Engine Layer Information:", "Layer(Shape): c, Tactic: 0x1, x (Int64[4]) -> y (Int64[4])"])
+    assert verdict(of_log(log), "c") == ("int64", "exact")
+    assert of_log(log, "c").violations == ()
 
 
 def test_names_only_engine_tells_nothing_and_says_so() -> None:
@@ -251,7 +271,7 @@ def test_rtx_compiles_a_model_and_keeps_an_fp32_island(tmp_path: Path) -> None:
 def test_rtx_hides_an_fp32_softmax_in_fused_attention(tmp_path: Path) -> None:
     """A Cast, Softmax, Cast island does not keep the fused kernel away; inside it nothing shows an FP32 value."""
     steps = []
-    for name, perm in (("q", [1, 0, 2]), ("k", [1, 2, 0]), ("v", [1, 0, 2])):
+    for name, perm in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
         steps += [
             _node("MatMul", f"x w{name}", f"{name}0", f"{name}/MatMul"),
             _node("Add", f"{name}0 b{name}", f"{name}1", f"{name}/Add"),
@@ -268,10 +288,10 @@ def test_rtx_hides_an_fp32_softmax_in_fused_attention(tmp_path: Path) -> None:
     ]
     weights = [_half(f"w{name}", 64, 64) for name in "qkv"] + [_half(f"b{name}", 64) for name in "qkv"]
     weights += [
-        numpy_helper.from_array(np.array([64, 4, 16]), "heads"),
+        numpy_helper.from_array(np.array([1, 64, 4, 16]), "heads"),
         numpy_helper.from_array(np.array(0.25, np.float16), "scale"),
     ]
-    path = _save(tmp_path / "m.onnx", steps, {"x": [64, 64]}, {"y": [4, 64, 16]}, weights)
+    path = _save(tmp_path / "m.onnx", steps, {"x": [1, 64, 64]}, {"y": [1, 4, 64, 16]}, weights)
     log = compile_for_log(path)
     result = of_log(log, "softmax")
     if "_gemm_mha_v2" not in result.attention_kernels:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from halfwise.engine.kernel_names import cast_count, fused_attention, is_bookkeeping, place_of, tactic_math
+from halfwise.engine.kernel_names import cast_count
 from halfwise.engine.layers_cost import EngineCost, cost_of, is_reformat
-from halfwise.engine.layers_fields import FLOATS, EngineLayers, Layer, LayerTensor
+from halfwise.engine.layers_evidence import UNKNOWN, Coverage, Evidence, NodeAudit, NodeInfo, nodes_from_log
+from halfwise.engine.layers_fields import EngineLayers
 from halfwise.formats import Format
 
 if TYPE_CHECKING:
@@ -16,39 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Audit", "Coverage", "NodeAudit", "NodeInfo", "Violation", "audit", "nodes_from_log"]
 
-Coverage = Literal["exact", "mixed", "region-only", "folded", "unknown"]
-
-UNKNOWN = "unknown"
-MIXED = "mixed"
 UNPROVEN = "unproven"
 
-# Operators that a compiler unrolls into loops whose kernels do not bear the node's name.
-_RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
-
-
-@dataclass(frozen=True)
-class NodeInfo:
-    """An ONNX node of the model that was built. `declared` is its output's type ("fp32") where that is known."""
-
-    name: str
-    op: str
-    outputs: tuple[str, ...] = ()
-    compute: bool = True
-    declared: str | None = None
-
-
-@dataclass(frozen=True)
-class NodeAudit:
-    """What is known of one node. `note` says in a few words what is knowable, and what is not."""
-
-    node: str
-    op: str
-    compute: bool
-    precision: str  # "fp32", "fp16", "bf16", "int64", ..., "mixed" or "unknown"
-    coverage: Coverage
-    kernels: tuple[str, ...]
-    note: str
-    attention: str | None = None  # the fused attention kernel it is in
+# What no wish for FP32 can be about.
+_INTEGERS = frozenset({"int32", "int64", "uint8", "bool"})
 
 
 @dataclass(frozen=True)
@@ -72,6 +44,8 @@ class Audit:
     violations: tuple[Violation, ...]
     unproven: tuple[Violation, ...]
     notes: tuple[str, ...] = ()
+    kernels_with_casts: tuple[str, ...] = ()  # types change inside these, by their names
+    reformat_layers: tuple[str, ...] = ()
 
     @property
     def attention_kernels(self) -> tuple[str, ...]:
@@ -88,7 +62,12 @@ class Audit:
         return {
             "schema": "halfwise.audit/1",
             "source": self.source,
-            "engine": {**self.cost.to_json(), "fused_attention": list(self.attention_kernels)},
+            "engine": {
+                **self.cost.to_json(),
+                "fused_attention": list(self.attention_kernels),
+                "kernels_with_casts": list(self.kernels_with_casts),
+                "reformat_layers": list(self.reformat_layers),
+            },
             "coverage": self.coverage(),
             "nodes": [
                 {"node": n.node, "op": n.op, "compute": n.compute, "precision": n.precision, "coverage": n.coverage,
@@ -106,24 +85,6 @@ def _violation_json(violation: Violation) -> dict[str, Any]:
             "kernels": list(violation.kernels), "why": violation.why}  # fmt: skip
 
 
-def nodes_from_log(log: LogReport) -> tuple[NodeInfo, ...]:
-    """The model's nodes as the parser announced them in a verbose log."""
-    from halfwise.ops import CONTROL_FLOW, MOVES
-
-    movers = MOVES | CONTROL_FLOW | {"Constant", "Range", "NonZero"}
-    registered = set(log.structure.registered.values())  # a call of a local function is announced, but has no layers
-    return tuple(
-        NodeInfo(
-            name,
-            node.op,
-            tuple(output for output, _ in node.outputs),
-            node.op not in movers and name in registered and any(dtype in FLOATS for _, dtype in node.outputs),
-            next((dtype for _, dtype in node.outputs), None),
-        )
-        for name, node in log.structure.nodes.items()
-    )
-
-
 def audit(
     layers: EngineLayers,
     log: LogReport | None = None,
@@ -136,216 +97,23 @@ def audit(
     The log adds what the layers lack: the map from layers to nodes, the nodes inside a Myelin region, the declared
     types. Without `model_nodes` the log's own nodes are taken, else those that the layers name.
     """
-    judge = _Judge(layers, log, model_nodes)
-    nodes = tuple(judge.node(info) for info in judge.infos)
-    violations, unproven = _compare(nodes, judge, wanted or {})
-    return Audit(source, cost_of(layers.layers), nodes, violations, unproven, judge.notes())
-
-
-class _Judge:
-    """Holds the evidence of one engine and judges node by node."""
-
-    def __init__(self, engine: EngineLayers, log: LogReport | None, nodes: Sequence[NodeInfo] | None) -> None:
-        self._engine = engine
-        self._log = log
-        structure = log.structure if log else None
-        declared = {info.name: info for info in nodes_from_log(log)} if log else {}
-        self._registered = dict(structure.registered) if structure else {}
-        if nodes is None:
-            nodes = tuple(declared.values()) or self._nodes_from_layers(engine.layers)
-        self.infos = tuple(nodes)
-        self._order = {info.name: place for place, info in enumerate(self.infos)}
-        self._declared = {
-            info.name: info.declared or (declared[info.name].declared if info.name in declared else None)
-            for info in self.infos
-        }
-        self._strong = engine.schema in ("rtx", "11") or bool(log and log.strongly_typed)
-        self._working = [layer for layer in engine.layers if not is_bookkeeping(layer.type, layer.name)]
-        self._regions = [layer for layer in self._working if layer.is_region]
-        self._kernels: dict[str, dict[Layer, None]] = {}
-        for layer in self._working:
-            if not layer.is_region and not is_reformat(layer):
-                for name in self._nodes_of(layer):
-                    self._kernels.setdefault(name, {})[layer] = None
-        self._members = dict(structure.foreign) if structure else {}
-        self._fp16_norms = self._warned_norms()
-        self.only_fp32 = bool(log and log.precision == "FP32" and not self._strong)
-
-    def _node_of(self, layer_name: str) -> str:
-        """The ONNX node of one of TensorRT's layers, by the log; a layer may bear the name of another node."""
-        return self._registered.get(layer_name, layer_name)
-
-    def _nodes_of(self, layer: Layer) -> tuple[str, ...]:
-        """Metadata holds ONNX names; a name that was taken apart gives TensorRT's."""
-        return layer.onnx_nodes if layer.metadata is not None else tuple(map(self._node_of, layer.onnx_nodes))
-
-    def _nodes_from_layers(self, layers: Iterable[Layer]) -> tuple[NodeInfo, ...]:
-        names = dict.fromkeys(name for layer in layers for name in self._nodes_of(layer))
-        return tuple(NodeInfo(name, "") for name in names)
-
-    def _warned_norms(self) -> set[str]:
-        findings = self._log.findings if self._log else ()
-        return {
-            self._node_of(layer)
-            for finding in findings
-            if finding.rule == "HW711"
-            for layer in finding.numbers["layers"]
-        }
-
-    def notes(self) -> tuple[str, ...]:
-        notes = []
-        if self._regions:
-            notes.append(
-                f"{len(self._regions)} Myelin regions are listed as one layer each: only the types at their borders "
-                "are visible"
-            )
-        if self._engine.schema == "names-only":
-            notes.append("the engine lists names only: build with --profilingVerbosity=detailed to see types")
-        if self._log and self._log.structure.engines > 1:
-            notes.append(f"the log lists {self._log.structure.engines} engines; the last one is audited")
-        return tuple(notes)
-
-    def declared(self, node: str) -> str | None:
-        """The type that the model states, where the build was bound to it."""
-        return self._declared.get(node) if self._strong else None
-
-    def region_of(self, node: str) -> Layer | None:
-        """The Myelin region that holds the node: by the log's list, else by the two ends its name states."""
-        for region in self._regions:
-            if node in (self._members.get(region.name) or self._nodes_of(region)):
-                return region
-        unlisted = [region for region in self._regions if not self._members.get(region.name) and not region.onnx_nodes]
-        spans = [region for region in unlisted if self._spans(region, node)]
-        return spans[0] if len(spans) == 1 else None
-
-    def _spans(self, region: Layer, node: str) -> bool:
-        """Whether the node lies between the ends of the region's name; an end that is no node (a weight) is open."""
-        inner = region.name.partition("{ForeignNode[")[2].rpartition("]}")[0]
-        place = self._order.get(node)
-        if place is None or not inner:
-            return place is not None and len(self._regions) == 1
-        for cut in _cuts(inner):
-            first, last = (self._end(part) for part in (inner[:cut], inner[cut + 3 :]))
-            if first is not None or last is not None:
-                low = 0 if first is None else first
-                high = len(self._order) if last is None else last
-                return low <= place <= high
-        return len(self._regions) == 1
-
-    def _end(self, name: str) -> int | None:
-        places = [self._order[node] for part in name.split(" + ") if (node := self._node_of(part)) in self._order]
-        return places[-1] if places else None
-
-    def float_types(self, region: Layer) -> set[str]:
-        return _floats((*region.inputs, *region.outputs))
-
-    def node(self, info: NodeInfo) -> NodeAudit:
-        kernels = tuple(self._kernels.get(info.name, ()))
-        if not kernels:
-            return self._without_kernel(info)
-        names = tuple(kernel.name for kernel in kernels)
-        attention = next((fused for kernel in kernels if (fused := fused_attention(kernel.name))), None)
-        verdicts = [self._in_kernel(info, kernel) for kernel in kernels]
-        precisions = {precision for precision, _, _ in verdicts}
-        coverages = {coverage for _, coverage, _ in verdicts}
-        notes = list(dict.fromkeys(note for _, _, note in verdicts if note))
-        if "unknown" in coverages:
-            coverage: Coverage = "unknown"
-        else:
-            coverage = "exact" if coverages == {"exact"} and len(precisions) == 1 else "mixed"
-        if len(precisions) == 1:
-            precision = precisions.pop()
-        else:
-            known = precisions & FLOATS
-            precision = MIXED if known else UNKNOWN
-            notes.append(f"its {len(kernels)} kernels differ: {', '.join(sorted(precisions))}")
-        return NodeAudit(info.name, info.op, info.compute, precision, coverage, names, "; ".join(notes), attention)
-
-    def _without_kernel(self, info: NodeInfo) -> NodeAudit:
-        def found(precision: str, coverage: Coverage, note: str, kernels: tuple[str, ...] = ()) -> NodeAudit:
-            return NodeAudit(info.name, info.op, info.compute, precision, coverage, kernels, note)
-
-        region = self.region_of(info.name)
-        if region is not None:
-            if self.only_fp32:
-                return found("fp32", "region-only", "the build allowed no other type", (region.name,))
-            if info.name in self._fp16_norms:
-                note = "TensorRT's own warning names it among the LayerNorm layers in FP16"
-                return found("fp16", "region-only", note, (region.name,))
-            borders = ", ".join(sorted(self.float_types(region))) or "no floating point"
-            note = f"inside a Myelin region whose borders are {borders}; types inside are not visible"
-            return found(UNKNOWN, "region-only", note, (region.name,))
-        if self._regions and any(not self._members.get(region.name) for region in self._regions):
-            return found(UNKNOWN, "unknown", "in no layer by name; it may be inside a Myelin region")
-        if info.op in _RECURRENT:
-            return self._unrolled(info)
-        if any(layer.onnx_nodes for layer in self._working):
-            return found(self.declared(info.name) or UNKNOWN, "folded", "in no kernel: folded, merged or removed")
-        return found(UNKNOWN, "unknown", "the layer list names no ONNX nodes")
-
-    def _unrolled(self, info: NodeInfo) -> NodeAudit:
-        """A recurrent operator: its kernels bear no name of it, so only the whole engine's types speak for it."""
-        types = _floats(tensor for layer in self._working for tensor in (*layer.inputs, *layer.outputs))
-        declared = self.declared(info.name)
-        precision: str = UNKNOWN
-        coverage: Coverage = "unknown"
-        note = "unrolled into kernels that do not bear its name"
-        if len(types) == 1:
-            precision, coverage, note = next(iter(types)), "mixed", f"{note}; every kernel of the engine has that type"
-        elif declared is not None and declared in types:
-            precision, coverage, note = declared, "mixed", f"{note}; as the model states it (strong typing)"
-        return NodeAudit(info.name, info.op, info.compute, precision, coverage, (), note)
-
-    def _in_kernel(self, info: NodeInfo, kernel: Layer) -> tuple[str, Coverage, str]:
-        """Precision, coverage and note of a node in one kernel."""
-        reads = _floats((*kernel.inputs, *_sized(kernel.constants)))
-        writes = _floats(kernel.outputs)
-        if kernel.weights in FLOATS:
-            reads.add(kernel.weights)
-        types = reads | writes
-        declared = self.declared(info.name)
-        math = tactic_math(kernel.tactic)
-        if not kernel.inputs and not kernel.outputs:
-            return UNKNOWN, "unknown", "the engine does not list this kernel's types"
-        if not types:
-            return self._not_float(kernel)
-        fused = fused_attention(kernel.name)
-        if fused:
-            return self._in_attention(fused, types, declared)
-        casts = cast_count(kernel.name)
-        if len(types) == 1 and casts < 2:  # one cast cannot widen and narrow again
-            return next(iter(types)), "exact", math or ""
-        place = place_of(info.op, kernel.name)
-        if place == "before" and len(reads) == 1:
-            return next(iter(reads)), "exact", "before the first cast in its kernel"
-        if place == "after" and len(writes) == 1:
-            return next(iter(writes)), "exact", "after the last cast in its kernel"
-        borders = f"borders {_join(reads)} -> {_join(writes)}"
-        if declared in FLOATS and (casts or declared in types):
-            inside = f", {casts} casts inside" if casts else ""
-            return declared, "mixed", f"as the model states it (strong typing); {borders}{inside}"
-        if place == "inside" and len(types) == 1 and casts == 2 and types != {"fp32"}:
-            return "fp32", "mixed", f"between two casts in its kernel; {borders}; by the kernel's name only"
-        inside = f"{casts} casts inside, on which side of this node is not visible" if casts else "what it computes in"
-        return MIXED, "mixed", f"{borders}; {inside}" + ("" if casts else " is not visible")
-
-    def _not_float(self, kernel: Layer) -> tuple[str, Coverage, str]:
-        types = {tensor.dtype for tensor in (*kernel.inputs, *kernel.outputs)} - {UNKNOWN}
-        if len(types) == 1:
-            return types.pop(), "exact", ""
-        if types:
-            return MIXED, "mixed", f"borders {_join(types)}"
-        return UNKNOWN, "unknown", "the engine does not state this kernel's types"
-
-    @staticmethod
-    def _in_attention(fused: str, types: set[str], declared: str | None) -> tuple[str, Coverage, str]:
-        note = f"inside {fused}: only the types of Q, K, V and the result ({_join(types)}) are visible"
-        only = next(iter(types)) if len(types) == 1 else MIXED
-        return (UNKNOWN if declared in FLOATS and declared not in types else only), "mixed", note
+    evidence = Evidence(layers, log, model_nodes)
+    nodes = tuple(evidence.node(info) for info in evidence.infos)
+    violations, unproven = _compare(nodes, evidence, wanted or {})
+    return Audit(
+        source=source,
+        cost=cost_of(layers.layers),
+        nodes=nodes,
+        violations=violations,
+        unproven=unproven,
+        notes=evidence.notes(),
+        kernels_with_casts=tuple(layer.name for layer in layers.layers if cast_count(layer.name)),
+        reformat_layers=tuple(layer.name for layer in layers.layers if is_reformat(layer)),
+    )
 
 
 def _compare(
-    nodes: Iterable[NodeAudit], judge: _Judge, wanted: Mapping[str, Format]
+    nodes: Iterable[NodeAudit], evidence: Evidence, wanted: Mapping[str, Format]
 ) -> tuple[tuple[Violation, ...], tuple[Violation, ...]]:
     """The nodes that did not run as wanted. A wish for FP16 is never broken: a wider type is no loss of accuracy."""
     by_name = {node.node: node for node in nodes}
@@ -358,37 +126,16 @@ def _compare(
         if node is None:
             unproven.append(Violation(name, fmt.value, UNPROVEN, (), "the engine's model has no node of that name"))
             continue
-        if node.coverage == "folded" or node.precision in ("fp32", fmt.value) or node.precision.startswith("int"):
+        if node.coverage == "folded" or node.precision in ("fp32", fmt.value, *_INTEGERS):
             continue
-        region = judge.region_of(name) if node.coverage == "region-only" else None
+        region = evidence.region_of(name) if node.coverage == "region-only" else None
         if node.precision == UNKNOWN:
             # Nothing shows an FP32 value: where every border in sight is narrow, the wish counts as broken.
             narrow = node.attention is not None or (
-                region is not None and bool(judge.float_types(region)) and "fp32" not in judge.float_types(region)
+                region is not None and bool(evidence.float_types(region)) and "fp32" not in evidence.float_types(region)
             )
             target = violations if narrow else unproven
             target.append(Violation(name, fmt.value, UNPROVEN, node.kernels, node.note))
         else:
             violations.append(Violation(name, fmt.value, node.precision, node.kernels, node.note))
     return tuple(violations), tuple(unproven)
-
-
-def _floats(tensors: Iterable[LayerTensor]) -> set[str]:
-    return {tensor.dtype for tensor in tensors} & FLOATS
-
-
-def _sized(constants: Sequence[LayerTensor]) -> tuple[LayerTensor, ...]:
-    """Constants but for single values: a matrix kernel's alpha and beta are Float whatever it computes in."""
-    return tuple(tensor for tensor in constants if any(size != 1 for size in tensor.shape))
-
-
-def _join(types: Iterable[str]) -> str:
-    return ", ".join(sorted(types)) or "none"
-
-
-def _cuts(text: str) -> Iterable[int]:
-    """Where "..." stands between the two ends of a region's name; a name may hold dots itself."""
-    cut = text.find("...")
-    while cut >= 0:
-        yield cut
-        cut = text.find("...", cut + 1)

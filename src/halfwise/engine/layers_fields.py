@@ -9,6 +9,7 @@ from typing import Literal
 
 __all__ = [
     "FLOATS",
+    "QUANTISED",
     "WIDTHS",
     "EngineLayers",
     "Layer",
@@ -24,6 +25,7 @@ SourceKind = Literal["inspector-json", "layer-dump", "build-log"]
 
 UNKNOWN = "unknown"
 FLOATS = frozenset({"fp32", "fp16", "bf16", "fp64"})
+QUANTISED = frozenset({"int8", "int4", "fp8", "fp4"})
 WIDTHS = {
     "fp64": 8.0, "int64": 8.0, "fp32": 4.0, "int32": 4.0, "fp16": 2.0, "bf16": 2.0,
     "int8": 1.0, "uint8": 1.0, "bool": 1.0, "fp8": 1.0, "int4": 0.5, "fp4": 0.5,
