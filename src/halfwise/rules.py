@@ -191,7 +191,7 @@ _RULES = (
         "HW305",
         "an opset without the norm's operator",
         "info",
-        "export with opset 17 (LayerNormalization) or 23 (RMSNormalization) or newer",
+        "export with opset 17 or newer, so that the norm stays one operator",
     ),
 )
 

@@ -106,6 +106,8 @@ def _frequencies(view: View, phase: ir.Value) -> tuple[tuple[ir.Node, ...], ir.V
                 break
             source = left if slot == 1 else right
             sizes = np.abs(constant.astype(np.float64))
+            if node.op_type == "Mul" and sizes.max() > _EXACT:
+                break  # what makes coordinates, not a frequency
             factor *= float(sizes.max()) if node.op_type != "Div" else float(1.0 / max(sizes.min(), 1e-300))
             nodes.insert(0, node)
         if source is None:

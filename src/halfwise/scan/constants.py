@@ -25,6 +25,32 @@ _STEPS = 6
 _THROUGH = frozenset(
     ("Sqrt", "Expand", "Reshape", "Unsqueeze", "Squeeze", "Cast", "Identity", "Transpose", "ReduceSum", "Mul")
 )
+_LISTED = 16
+
+
+def constant_findings(
+    view: View, sites: Sites, weights: Sequence[tuple[ir.Value, InitializerCounts]]
+) -> tuple[list[Finding], AbstractSet[ir.Value]]:
+    """The findings HW111 to HW115, and the initializers whose overflow or infinity they explain."""
+    large = _filled(view)
+    for value, entry in weights:
+        if entry.counts.overflow and value.uses():
+            # A mask is negative; the largest value speaks for a constant only where none is.
+            large[value] = entry.counts.min if entry.counts.min < -_FP16.max else entry.counts.max
+    masks = follow_masks(view, sites, {v: filler for v, filler in large.items() if np.isfinite(filler)})
+    infinite = [value for value, entry in weights if entry.counts.nonfinite and _only_infinite(value)]
+    infinite += [value for value, filler in large.items() if np.isinf(filler)]
+    found = [*_mask_findings(masks), *_epsilon_findings(view, sites), *_infinite_findings(infinite)]
+    return found, {mask.source for mask in masks} | set(infinite)
+
+
+def _filled(view: View) -> dict[ir.Value, float]:
+    """What ConstantOfShape fills whole tensors with, where that is too large for FP16."""
+    found = {}
+    for node in view.of("ConstantOfShape"):
+        tensor = attribute(node, "value", None)
+        if tensor is not None and tensor.dtype == ir.DataType.FLOAT and tensor.size == 1:
+            filler = float(tensor.numpy().reshape(-1)[0])
             if abs(filler) > _FP16.max:
                 found[node.outputs[0]] = filler
     return found
@@ -128,8 +154,7 @@ def _only_infinite(value: ir.Value) -> bool:
 def _infinite_findings(values: Sequence[ir.Value]) -> Iterator[Finding]:
     if values:
         names = [value.name or "" for value in values]
-        message = (
-            f"{counted(len(values), 'constant')} {'is' if len(values) == 1 else 'are'} infinite, in FP16 as in FP32"
-        )
+        verb = "is" if len(values) == 1 else "are"
+        message = f"{counted(len(values), 'constant')} {verb} infinite, in FP16 as in FP32"
         numbers = {"count": len(values), "tensors": names[:_LISTED]}
         yield finding("HW115", Where("tensor", names[0]), message, numbers)

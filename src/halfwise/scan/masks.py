@@ -12,47 +12,14 @@ from halfwise.sites import Sites
 
 __all__ = ["Mask", "follow_masks"]
 
-_MOVES = frozenset(
-    [
-        "Identity",
-        "Cast",
-        "CastLike",
-        "Reshape",
-        "Unsqueeze",
-        "Squeeze",
-        "Flatten",
-        "Expand",
-        "Tile",
-        "Transpose",
-        "Slice",
-        "Split",
-        "Concat",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "Trilu",
-        "Pad",
-        "ScatterND",
-        "ScatterElements",
-        "Dropout",
-    ]
-)
-_SINKS = frozenset(
-    [
-        "Softmax",
-        "LogSoftmax",
-        "ReduceMax",
-        "ReduceMin",
-        "TopK",
-        "ArgMax",
-        "ArgMin",
-        "Max",
-        "Min",
-        "MaxPool",
-        "Attention",
-        "ReduceLogSumExp",
-    ]
-)
+_MOVES = frozenset({
+    "Identity", "Cast", "CastLike", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile", "Transpose", "Slice",
+    "Split", "Concat", "Gather", "GatherElements", "GatherND", "Trilu", "Pad", "ScatterND", "ScatterElements", "Dropout",
+})  # fmt: skip
+_SINKS = frozenset({
+    "Softmax", "LogSoftmax", "ReduceMax", "ReduceMin", "TopK", "ArgMax", "ArgMin", "Max", "Min", "MaxPool", "Attention",
+    "ReduceLogSumExp",
+})  # fmt: skip
 _SOFT = frozenset({"Softmax", "LogSoftmax", "Attention", "ReduceLogSumExp"})
 
 

@@ -15,22 +15,15 @@ from halfwise.scan.words import counted
 
 __all__ = ["type_findings"]
 
-_QUANTISED = frozenset(
-    [
-        "QuantizeLinear",
-        "DequantizeLinear",
-        "DynamicQuantizeLinear",
-        "QLinearConv",
-        "QLinearMatMul",
-        "ConvInteger",
-        "MatMulInteger",
-    ]
-)
-_SINCE = {"layernorm": ("LayerNormalization", 17), "rmsnorm": ("RMSNormalization", 23)}
+_QUANTISED = frozenset({
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",
+    "MatMulInteger",
+})  # fmt: skip
+_LAYER_NORM_SINCE = 17
 
 
 def type_findings(model: Model, patterns: Sequence[Pattern]) -> list[Finding]:
-    """The findings HW301 to HW305, one each at most but for HW305."""
+    """The findings HW301 to HW305, one each at most."""
     return [*_narrow(model), *_double(model), *_foreign(model), *_quantised(model), *_old_opset(model, patterns)]
 
 
@@ -69,10 +62,11 @@ def _quantised(model: Model) -> Iterator[Finding]:
 
 
 def _old_opset(model: Model, patterns: Sequence[Pattern]) -> Iterator[Finding]:
-    for kind, (op, since) in _SINCE.items():
-        count = sum(1 for pattern in patterns if pattern.kind == kind)
-        if count and model.opset() < since:
-            message = f"opset {model.opset()} has no {op}, which would replace {count} of its norms; {since} has it"
-            yield finding(
-                "HW305", Where("model", kind), message, {"opset": model.opset(), "since": since, "count": count}
-            )
+    count = sum(1 for pattern in patterns if pattern.kind == "layernorm")
+    if count and model.opset() < _LAYER_NORM_SINCE:
+        message = (
+            f"opset {model.opset()} has no LayerNormalization, which would replace {count} of its norms; "
+            f"opset {_LAYER_NORM_SINCE} has it"
+        )
+        numbers = {"opset": model.opset(), "since": _LAYER_NORM_SINCE, "count": count}
+        yield finding("HW305", Where("model", "opset"), message, numbers)

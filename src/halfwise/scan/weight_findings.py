@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -60,7 +61,9 @@ def _summary(converted: Sequence[Counts], total: int, harmful: int) -> Iterator[
     parts = [f"{counted(subnormal, 'weight')} with subnormal FP16 values"] if subnormal else []
     parts += [f"{counted(underflow, 'weight')} with values below the smallest one"] if underflow else []
     parts += [f"{counted(overflow, 'weight')} with values over 65504"] if overflow else []
-    matters = f"{harmful} of these change results" if harmful else "none of these changes results by itself"
+    matters = "none of these changes results by itself"
+    if harmful:
+        matters = f"{harmful} of these {'changes' if harmful == 1 else 'change'} results"
     numbers = {
         "tensors": total,
         "tensors_subnormal": subnormal,
@@ -88,7 +91,7 @@ def _of_weight(
     if counts.nonfinite:
         nan = sum(int(np.isnan(window).sum()) for window in elements.windows())
         if nan or (not explained and any(use.role in _SCALING for use in uses)):
-            message = f"{counts.nonfinite} of its {counts.count} values are NaN or infinite"
+            message = f"{counts.nonfinite:,} of its {counted(counts.count, 'value')} NaN or infinite"
             yield finding("HW105", where, message, {"count": counts.count, "nonfinite": counts.nonfinite, "nan": nan})
         return
     if counts.overflow and not explained and any(u.role not in (Role.BOUND, Role.COMPARED) for u in uses):
@@ -115,15 +118,15 @@ def _of_weight(
 def _overflow(where: Where, counts: Counts) -> Finding:
     change = (counts.max_abs - _FP16.max) / counts.max_abs
     message = (
-        f"{counted(counts.overflow, 'value')} of {counts.count} are over 65504, up to {number(counts.max_abs)}: "
-        f"they are clamped to 65504, {percent(change)} less"
+        f"{counts.overflow:,} of its {counted(counts.count, 'value')} over 65504, up to {number(counts.max_abs)}: "
+        f"clamped to 65504, {percent(change)} less"
     )
     numbers = {"count": counts.count, "overflow": counts.overflow, "max_abs": counts.max_abs, "change": change}
     return finding("HW104", where, message, numbers, "error" if change > _COARSE else "warning")
 
 
 def _quiet(where: Where, counts: Counts, change: Rounding, axis: int | None, size: int) -> Iterator[Finding]:
-    numbers = {
+    numbers: dict[str, Any] = {
         "count": counts.count,
         "subnormal": counts.subnormal,
         "underflow": counts.underflow,
