@@ -19,21 +19,9 @@ __all__ = ["Use", "View", "attribute", "is_float"]
 Use = tuple[ir.Node, int]  # a node and the slot in which it reads a value
 
 # A file may break these; a pattern then finds nothing rather than stumbling.
-_TWO = (
-    "Add",
-    "Sub",
-    "Mul",
-    "Div",
-    "Pow",
-    "MatMul",
-    "CumSum",
-    "Gather",
-    "GatherElements",
-    "GatherND",
-    "NonMaxSuppression",
-)
+_TWO = ("Add", "Sub", "Mul", "Div", "Pow", "MatMul", "CumSum", "Gather", "GatherElements", "GatherND")
 _THREE = ("Range", "Where", "OneHot", "ScatterElements", "ScatterND")
-_LEAST_INPUTS = dict.fromkeys(_TWO, 2) | dict.fromkeys(_THREE, 3)
+_LEAST_INPUTS = dict.fromkeys(_TWO, 2) | dict.fromkeys(_THREE, 3) | {"NonMaxSuppression": 2}
 _SMALL = 4096  # a constant of more elements is a weight: its values tell no pattern
 _RESHAPES = frozenset({"Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand"})
 _ALIKE_DEPTH = 3

@@ -13,8 +13,9 @@ from halfwise.sites import Sites
 __all__ = ["Mask", "follow_masks"]
 
 _MOVES = frozenset({
-    "Identity", "Cast", "CastLike", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile", "Transpose", "Slice",
-    "Split", "Concat", "Gather", "GatherElements", "GatherND", "Trilu", "Pad", "ScatterND", "ScatterElements", "Dropout",
+    "Identity", "Cast", "CastLike", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile", "Transpose",
+    "Slice", "Split", "Concat", "Gather", "GatherElements", "GatherND", "Trilu", "Pad", "ScatterND", "ScatterElements",
+    "Dropout",
 })  # fmt: skip
 _SINKS = frozenset({
     "Softmax", "LogSoftmax", "ReduceMax", "ReduceMin", "TopK", "ArgMax", "ArgMin", "Max", "Min", "MaxPool", "Attention",

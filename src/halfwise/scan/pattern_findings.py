@@ -110,7 +110,8 @@ def _grams(group: Sequence[Pattern]) -> Iterator[Finding]:
     if long:
         count = max(p.details["count"] for p in long)
         limit = float(np.sqrt(_FP16.max / count))
-        message = f"{KINDS['gram']}, {count:,} elements in each sum: overflows FP16 once they exceed {number(limit)} on average"
+        subject = f"{KINDS['gram']}, {count:,} elements in each sum"
+        message = f"{subject}: overflows FP16 once they exceed {number(limit)} on average"
         yield from _one("HW206", long, message, elements=count, limit=limit)
 
 

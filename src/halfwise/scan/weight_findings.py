@@ -61,9 +61,9 @@ def _summary(converted: Sequence[Counts], total: int, harmful: int) -> Iterator[
     parts = [f"{counted(subnormal, 'weight')} with subnormal FP16 values"] if subnormal else []
     parts += [f"{counted(underflow, 'weight')} with values below the smallest one"] if underflow else []
     parts += [f"{counted(overflow, 'weight')} with values over 65504"] if overflow else []
-    matters = "none of these changes results by itself"
+    matters = "no weight is worse for it"
     if harmful:
-        matters = f"{harmful} of these {'changes' if harmful == 1 else 'change'} results"
+        matters = f"{harmful} of them {'is' if harmful == 1 else 'are'} worse for it"
     numbers = {
         "tensors": total,
         "tensors_subnormal": subnormal,
