@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from halfwise.engine.ort import RUNTIME_IR_VERSION, Session, check_casts
 from halfwise.formats import Format, round_to
-from halfwise.ops import CLOSED, DTYPE_ATTRIBUTES
+from halfwise.ops import CLOSED, WIDENED_ATTRIBUTES
 from halfwise.precision import Assignment
 from halfwise.profiles import STRICT, Profile
 from halfwise.rewrite import Names, Rewritten, SpelledWeight, Weight, rewrite
-from halfwise.weights import ONNX_TYPE, convert_weight, to_tensor_proto
+from halfwise.weights import ONNX_TYPE, convert_fill, convert_weight, to_tensor_proto, whole_tensor
 
 __all__ = ["Emulator", "emulate"]
 
@@ -54,12 +54,17 @@ class CarrierDialect:
         nodes = [proto]
         if _closed(node, assignment):
             return nodes
+        if node.op_type == "ConstantOfShape" and not node.domain:
+            fmt = assignment.stored(node.outputs[0])
+            if fmt is not None:
+                convert_fill(proto, fmt, Format.FP32)
+            return nodes
         for slot, value in enumerate(node.outputs):
             fmt = assignment.stored(value)
             if not value.name or fmt is None or fmt is Format.FP32:
                 continue
             name = proto.output[slot]
-            if node.op_type == "Cast":
+            if node.op_type == "Cast" and not node.domain:
                 proto.output[slot] = names.value(f"{name}__narrow")
                 _set_int(proto, "to", ONNX_TYPE[fmt])
                 nodes.append(_cast(proto.output[slot], name, _FLOAT))
@@ -72,11 +77,12 @@ class CarrierDialect:
         return nodes
 
     def spell_weight(self, weight: Weight, names: Names, *, main: bool) -> SpelledWeight:
+        inline = not main or weight.tensor.size <= INLINE_ELEMENTS
         if weight.fmt is None:
-            proto = ir.serde.serialize_tensor(weight.tensor)
-            proto.name = weight.name
-            return SpelledWeight(proto)
-        if not main or weight.tensor.size <= INLINE_ELEMENTS:
+            if inline or np.dtype(weight.tensor.dtype.numpy()).kind not in "biuf":
+                return SpelledWeight(whole_tensor(weight.name, weight.tensor))
+            return SpelledWeight(_declare(weight, weight.tensor.dtype.value), weight)
+        if inline:
             return SpelledWeight(to_tensor_proto(weight.name, _carry(weight), Format.FP32))
         if self.lean and weight.fmt is not Format.FP32:
             narrow = Weight(names.value(f"{weight.name}__narrow"), weight.tensor, weight.fmt)
@@ -92,7 +98,7 @@ class Emulator:
     def __init__(self, profile: Profile = STRICT) -> None:
         check_casts()
         self.profile = profile
-        self._rounded: dict[tuple[int, Format], Array] = {}
+        self._rounded: dict[tuple[int, Format | None], tuple[ir.TensorProtocol, Array]] = {}
         self._room = 3 * LEAN_BYTES  # of rounded weights to keep
 
     def session(self, assignment: Assignment) -> Session:
@@ -108,26 +114,25 @@ class Emulator:
 
     def carried(self, weight: Weight) -> Array:
         """A weight rounded to its format and held in FP32."""
-        assert weight.fmt is not None
         key = (id(weight.tensor), weight.fmt)
-        if key not in self._rounded:
-            array = _carry(weight)
-            if array.nbytes > self._room:
-                return array
+        if key in self._rounded:
+            return self._rounded[key][1]
+        array = _carry(weight)
+        if array.nbytes <= self._room:
             self._room -= array.nbytes
-            self._rounded[key] = array
-        return self._rounded[key]
+            self._rounded[key] = (weight.tensor, array)  # the tensor, so that its id stays its own
+        return array
 
 
 def emulate(assignment: Assignment, profile: Profile = STRICT) -> onnx.ModelProto:
     """The emulation as one self-contained FP32 model that any runtime can run; meant for models of moderate size."""
-    emulator = Emulator(profile)
-    written = emulator.write(assignment)
+    written = Emulator(profile).write(assignment)
     pending = {w.name: w for w in written.weights}
-    for index, tensor in enumerate(written.proto.graph.initializer):
+    for tensor in written.proto.graph.initializer:
         if tensor.name in pending:
-            whole = to_tensor_proto(tensor.name, _carry(pending[tensor.name]), Format.FP32)
-            written.proto.graph.initializer[index].CopyFrom(whole)
+            tensor.ClearField("data_location")
+            tensor.ClearField("external_data")
+            tensor.raw_data = np.ascontiguousarray(_carry(pending[tensor.name])).tobytes()
     return written.proto
 
 
@@ -140,13 +145,12 @@ def carry_feeds(feeds: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _narrow(weight: Weight) -> Array:
-    assert weight.fmt is not None
-    return convert_weight(weight.tensor, weight.fmt)
+    return np.asarray(weight.tensor.numpy()) if weight.fmt is None else convert_weight(weight.tensor, weight.fmt)
 
 
 def _carry(weight: Weight) -> Array:
-    assert weight.fmt is not None
-    return np.asarray(convert_weight(weight.tensor, weight.fmt), dtype=np.float32)
+    narrow = _narrow(weight)
+    return narrow if weight.fmt is None else np.asarray(narrow, dtype=np.float32)
 
 
 def _declare(weight: Weight, element_type: int) -> onnx.TensorProto:
@@ -172,8 +176,10 @@ def _set_int(proto: onnx.NodeProto, name: str, value: int) -> None:
 
 def _widen_attributes(proto: onnx.NodeProto) -> None:
     """Attributes that name FP16 or BF16 in the model as given name FP32 in the carrier."""
+    if proto.domain:
+        return
     for attribute in proto.attribute:
-        if attribute.name == DTYPE_ATTRIBUTES.get(proto.op_type) and attribute.i in _NARROW_TYPES:
+        if attribute.name == WIDENED_ATTRIBUTES.get(proto.op_type) and attribute.i in _NARROW_TYPES:
             attribute.i = _FLOAT
         elif attribute.name == "value" and attribute.t.data_type in _NARROW_TYPES:
             wide = round_to(ir.serde.deserialize_tensor(attribute.t).numpy(), Format.FP32)
@@ -197,7 +203,7 @@ def _take_bias_out(proto: onnx.NodeProto, node: ir.Node, fmt: Format, names: Nam
     del proto.input[2]
     product = proto.output[0]
     narrow, rounded = names.value(f"{product}__narrow"), names.value(f"{product}__rounded")
-    rank = len(node.inputs[1].shape) if node.inputs[1] is not None and node.inputs[1].shape is not None else 4
+    rank = next((len(v.shape) for v in (node.inputs[1], node.inputs[0]) if v is not None and v.shape is not None), 4)
     shape, spread = names.value(f"{bias}__shape"), names.value(f"{bias}__spread")
     dims = np.array([1, -1, *[1] * (rank - 2)], dtype=np.int64)
     constant = onnx.NodeProto(op_type="Constant", output=[shape])

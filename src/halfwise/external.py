@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import onnx
 
 from halfwise.errors import InputError
+from halfwise.proto_file import byte_size, every_tensor
 
 __all__ = ["check_external_data", "external_files"]
 
@@ -34,7 +35,7 @@ def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
                 f"{path}: initializer {tensor.name!r} has an external offset or length that is no number; "
                 "export the model again"
             ) from None
-        needed = max(length, _byte_size(tensor))
+        needed = max(length, byte_size(tensor))
         if offset < 0 or length < 0 or offset + needed > sizes[file]:
             raise InputError(
                 f"{path}: the external data file {location!r} ends before initializer {tensor.name!r} "
@@ -64,42 +65,5 @@ def _inside(folder: Path, location: str, tensor: str, path: Path) -> Path:
     return resolved
 
 
-def _byte_size(tensor: onnx.TensorProto) -> int:
-    from onnx_ir import DataType
-
-    elements = 1
-    for dim in tensor.dims:
-        elements *= dim
-    return (elements * DataType(tensor.data_type).bitwidth + 7) // 8
-
-
 def _external_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    yield from _in_graph(proto.graph)
-    for function in proto.functions:
-        yield from _in_nodes(function.node)
-
-
-def _in_graph(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    for tensor in graph.initializer:
-        yield from _if_external(tensor)
-    for sparse in graph.sparse_initializer:
-        yield from _if_external(sparse.values)
-        yield from _if_external(sparse.indices)
-    yield from _in_nodes(graph.node)
-
-
-def _in_nodes(nodes: Iterator[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
-    for node in nodes:
-        for attribute in node.attribute:
-            yield from _if_external(attribute.t)
-            for tensor in attribute.tensors:
-                yield from _if_external(tensor)
-            if attribute.HasField("g"):
-                yield from _in_graph(attribute.g)
-            for graph in attribute.graphs:
-                yield from _in_graph(graph)
-
-
-def _if_external(tensor: onnx.TensorProto) -> Iterator[onnx.TensorProto]:
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        yield tensor
+    return (tensor for tensor in every_tensor(proto) if tensor.data_location == onnx.TensorProto.EXTERNAL)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from halfwise.formats import Format
-from halfwise.ops import SHAPE_READERS
-from halfwise.sites import Sites, native_format
+from halfwise.ops import takes_any_format
+from halfwise.sites import Site, Sites, native_format
 
 __all__ = ["Assignment"]
 
@@ -48,23 +48,22 @@ class Assignment:
         node = value.producer()
         if node is None:
             return self.io if value in self._io_inputs else native
-        site = self.sites.of.get(node)
+        fmt, site = self._narrowed(node)
         index = value.index()
-        if site is not None and index is not None and site.outputs[index]:
-            return self.of(node)
-        return native
+        return fmt if site is not None and index is not None and site.outputs[index] else native
 
     def read(self, node: ir.Node, slot: int) -> Format | None:
         """The format in which a node takes one input; None where that is no float tensor."""
         value = node.inputs[slot]
         if value is None:
             return None
-        native = native_format(value)
-        if node.op_type in SHAPE_READERS and not node.domain:
+        if takes_any_format(node.op_type, node.domain, slot):
             return self.stored(value)
-        if native is Format.FP32 and self.sites.of[node].inputs[slot]:
-            return self.of(node)
-        return native
+        native = native_format(value)
+        if native is not Format.FP32:
+            return native
+        fmt, site = self._narrowed(node)
+        return fmt if site is not None and site.inputs[slot] else native
 
     def outward(self, value: ir.Value, graph: ir.Graph) -> Format | None:
         """The format a graph hands an output out in: the model's own, or the one asked for at the main graph."""
@@ -72,3 +71,10 @@ class Assignment:
         if native is Format.FP32 and graph is self.sites.model.graph:
             return self.io
         return native
+
+    def _narrowed(self, node: ir.Node) -> tuple[Format, Site | None]:
+        """A node's format, and as what site it narrows; None where it stays in FP32."""
+        fmt = self.formats.get(node, Format.FP32)
+        if fmt is Format.FP32:
+            return fmt, None
+        return fmt, self.sites.of[node] if fmt is self.sites.fmt else self.sites.site(node, fmt)

@@ -14,9 +14,12 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.formats import Format
+from halfwise.model import Model
 from halfwise.precision import Assignment
 
 _UNIT = "halfwise:"  # prefix of the tensors that a single node reads and writes
+_OLDEST_IR_VERSION = 4  # before it, every initializer had to be an input
+_GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 __all__ = ["Dialect", "Names", "Rewritten", "RewrittenUnit", "SpelledWeight", "Weight", "rewrite", "rewrite_unit"]
 
@@ -32,7 +35,7 @@ class Weight:
 
 @dataclass
 class Rewritten:
-    """A model without its weights, and the weights of its main graph."""
+    """A model without its weights, the weights of its main graph, and how many conversions stand at its borders."""
 
     proto: onnx.ModelProto
     weights: list[Weight] = field(default_factory=list)
@@ -54,7 +57,9 @@ class Dialect(Protocol):
         """Nodes that bring a tensor from one format to another."""
         ...
 
-    def finish(self, proto: onnx.NodeProto, node: ir.Node, assignment: Assignment, names: Names) -> list[onnx.NodeProto]:
+    def finish(
+        self, proto: onnx.NodeProto, node: ir.Node, assignment: Assignment, names: Names
+    ) -> list[onnx.NodeProto]:
         """The nodes for one node whose inputs and outputs are already named."""
         ...
 
@@ -80,14 +85,10 @@ class Names:
         self.nodes: set[str | None] = set()
 
     @classmethod
-    def of(cls, model: ir.Model) -> Names:
+    def of(cls, model: Model) -> Names:
         names = cls()
-        for graph in (model.graph, *model.graph.subgraphs()):
-            names.values.update(v.name for v in graph.inputs)
-            names.values.update(graph.initializers)
-        for node in model.graph.all_nodes():
-            names.nodes.add(node.name)
-            names.values.update(v.name for v in node.outputs)
+        names.values.update(model.value_names)
+        names.nodes.update(model.node_by_name)
         return names
 
     def value(self, wanted: str) -> str:
@@ -108,14 +109,14 @@ def _fresh(taken: set[str | None], wanted: str) -> str:
 
 def rewrite(assignment: Assignment, dialect: Dialect) -> Rewritten:
     """Write the model of `assignment` in `dialect`."""
-    return _Walk(assignment, dialect, Names.of(assignment.sites.model.ir)).run()
+    return _Walk(assignment, dialect, Names.of(assignment.sites.model)).run()
 
 
 class _Walk:
     def __init__(self, assignment: Assignment, dialect: Dialect, names: Names) -> None:
         self.assignment = assignment
         self.dialect = dialect
-        self.model = assignment.sites.model.ir
+        self.model = assignment.sites.model
         self.names = names
         self.result = Rewritten(onnx.ModelProto())
         self.wanted: dict[ir.Value, dict[Format, None]] = {}
@@ -123,9 +124,9 @@ class _Walk:
         self.variant_name: dict[tuple[ir.Value, Format], str] = {}
 
     def run(self) -> Rewritten:
-        model, proto = self.model, self.result.proto
-        self._gather_wanted(model.graph.all_nodes(), (model.graph, *model.graph.subgraphs()))
-        proto.ir_version = model.ir_version
+        model, proto = self.model.ir, self.result.proto
+        self._gather_wanted(self.model.nodes, (model.graph, *model.graph.subgraphs()))
+        proto.ir_version = max(model.ir_version, _OLDEST_IR_VERSION)
         proto.producer_name = model.producer_name or ""
         proto.producer_version = model.producer_version or ""
         proto.domain = model.domain or ""
@@ -144,6 +145,7 @@ class _Walk:
         own = {value for inner in inside for value in inner.outputs}
         for graph in graphs:
             own.update(graph.inputs, graph.initializers.values())
+        self.names.values.update(value.name for value in own)
         reads: dict[tuple[ir.Value, Format | None], str] = {}
         for inner in (node, *inside):
             for slot, value in enumerate(inner.inputs):
@@ -159,6 +161,8 @@ class _Walk:
                     fmt = self.assignment.outward(value, graph)
                     name = reads.setdefault((value, fmt), f"{_UNIT}i{len(reads)}")
                     self.stored_name.setdefault(value, name)
+                    if fmt is not None:
+                        self.variant_name[value, fmt] = name
         for index, value in enumerate(node.outputs):
             if value.name:
                 self.stored_name[value] = f"{_UNIT}o{index}"
@@ -187,7 +191,7 @@ class _Walk:
         for key, text in graph.metadata_props.items():
             out.metadata_props.append(onnx.StringStringEntryProto(key=key, value=text))
         for value in graph.initializers.values():
-            self._initializer(value, out, main=main)
+            self._initializer(value, graph, out, main=main)
         for value in graph.inputs:
             self._input(value, out)
         self._rename_outputs(graph)
@@ -196,12 +200,17 @@ class _Walk:
             for value in node.outputs:
                 if value.name:
                     out.node.extend(self._variants(value))
+            if node in self.model.opaque:
+                out.value_info.extend(self._info(value) for value in node.outputs if value.name and value.type)
         for value in graph.outputs:
             self._output(value, graph, out)
 
-    def _initializer(self, value: ir.Value, out: onnx.GraphProto, *, main: bool) -> None:
+    def _initializer(self, value: ir.Value, graph: ir.Graph, out: onnx.GraphProto, *, main: bool) -> None:
         assert value.const_value is not None and value.name
-        formats: Iterable[Format | None] = self.wanted.get(value) or (self.assignment.stored(value),)
+        formats: list[Format | None] = [*self.wanted.get(value, ())] or [self.assignment.stored(value)]
+        if value.is_graph_output():  # what is handed out keeps the name
+            outward = self.assignment.outward(value, graph)
+            formats.sort(key=lambda fmt: fmt is not outward)
         for index, fmt in enumerate(formats):
             name = value.name if index == 0 else self.names.value(f"{value.name}_{_suffix(fmt)}")
             spelled = self.dialect.spell_weight(Weight(name, value.const_value, fmt), self.names, main=main)
@@ -225,9 +234,7 @@ class _Walk:
             info.type.tensor_type.elem_type = spelled
             if native == onnx.TensorProto.FLOAT == spelled and fmt is not Format.FP32:  # a feed that narrows on entry
                 self.stored_name[value] = self.names.value(f"{value.name}_{_suffix(fmt)}")
-                out.node.extend(
-                    self.dialect.convert(value.name, self.stored_name[value], Format.FP32, fmt, self.names)
-                )
+                out.node.extend(self.dialect.convert(value.name, self.stored_name[value], Format.FP32, fmt, self.names))
         out.input.append(info)
         out.node.extend(self._variants(value))
 
@@ -247,20 +254,33 @@ class _Walk:
         want = self.assignment.outward(value, graph)
         if want is not None:
             info.type.tensor_type.elem_type = self.dialect.tensor_type(info.type.tensor_type.elem_type, want)
-        info.name = self._read(value, want)
+        if graph is self.model.graph and value.is_graph_input():
+            info.name = value.name or ""
+        else:
+            info.name = self._read(value, want)
+        if not _belongs(value, graph):  # a body hands out an outer tensor: the format wants a node in between
+            inner = self.names.value(f"{value.name}_inner")
+            out.node.add(op_type="Identity", name=self.names.node(inner), input=[info.name], output=[inner])
+            info.name = inner
         out.output.append(info)
+
+    def _info(self, value: ir.Value) -> onnx.ValueInfoProto:
+        """The type of what an operator without a schema makes; nobody could infer it."""
+        info = ir.serde.serialize_value(value)
+        fmt = self.assignment.stored(value)
+        if fmt is not None:
+            info.type.tensor_type.elem_type = self.dialect.tensor_type(info.type.tensor_type.elem_type, fmt)
+        info.name = self.stored_name[value]
+        return info
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 
     def _node(self, node: ir.Node) -> list[onnx.NodeProto]:
-        proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, name=node.name or "")
-        proto.doc_string = node.doc_string or ""
-        if node.overload:
-            proto.overload = node.overload
-        for key, text in node.metadata_props.items():
-            proto.metadata_props.append(onnx.StringStringEntryProto(key=key, value=text))
+        proto = onnx.NodeProto()
+        proto.CopyFrom(self._stencil(node))
         for attribute in node.attributes.values():
-            proto.attribute.append(self._attribute(attribute))
+            if attribute.type in _GRAPHS:
+                proto.attribute.append(self._attribute(attribute))
         for slot, value in enumerate(node.inputs):
             proto.input.append("" if value is None else self._read(value, self.assignment.read(node, slot)))
         for value in node.outputs:
@@ -268,17 +288,32 @@ class _Walk:
             proto.output.append(name)
         return self.dialect.finish(proto, node, self.assignment, self.names)
 
+    def _stencil(self, node: ir.Node) -> onnx.NodeProto:
+        """A node without its wires and graphs; it is the same under every assignment, so it is kept."""
+        stencils = self.model.stencils
+        if node not in stencils:
+            proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, name=node.name or "")
+            if node.doc_string:
+                proto.doc_string = node.doc_string
+            if node.overload:
+                proto.overload = node.overload
+            for key, text in node.metadata_props.items():
+                proto.metadata_props.append(onnx.StringStringEntryProto(key=key, value=text))
+            for attribute in node.attributes.values():
+                if attribute.type not in _GRAPHS:
+                    proto.attribute.append(ir.serde.serialize_attribute(attribute))
+            stencils[node] = proto
+        return stencils[node]
+
     def _attribute(self, attribute: ir.Attr) -> onnx.AttributeProto:
         if attribute.type is ir.AttributeType.GRAPH:
             proto = onnx.AttributeProto(name=attribute.name, type=onnx.AttributeProto.GRAPH)
             self._graph(attribute.as_graph(), proto.g, main=False)
             return proto
-        if attribute.type is ir.AttributeType.GRAPHS:
-            proto = onnx.AttributeProto(name=attribute.name, type=onnx.AttributeProto.GRAPHS)
-            for graph in attribute.as_graphs():
-                self._graph(graph, proto.graphs.add(), main=False)
-            return proto
-        return ir.serde.serialize_attribute(attribute)
+        proto = onnx.AttributeProto(name=attribute.name, type=onnx.AttributeProto.GRAPHS)
+        for graph in attribute.as_graphs():
+            self._graph(graph, proto.graphs.add(), main=False)
+        return proto
 
     def _read(self, value: ir.Value, fmt: Format | None) -> str:
         if fmt is not None and (value, fmt) in self.variant_name:
@@ -301,6 +336,13 @@ class _Walk:
                 self.variant_name[value, fmt] = self.names.value(f"{value.name}_{_suffix(fmt)}")
             self.result.casts += 1
             yield from self.dialect.convert(source, self.variant_name[value, fmt], have, fmt, self.names)
+
+
+def _belongs(value: ir.Value, graph: ir.Graph) -> bool:
+    producer = value.producer()
+    if producer is not None:
+        return producer.graph is graph
+    return value in graph.inputs or graph.initializers.get(value.name or "") is value
 
 
 def _graphs_of(node: ir.Node) -> Iterator[ir.Graph]:

@@ -9,18 +9,18 @@ import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.model import Model
-from halfwise.ops import CONTROL_FLOW, MOVES, SHAPE_READERS, shape_slots, slot_rule
+from halfwise.ops import CONTROL_FLOW, MOVES, SHAPE_READERS, SlotRule, shape_slots, slot_rule, takes_any_format
 
-__all__ = ["Site", "Sites"]
+__all__ = ["Site", "Sites", "native_format"]
 
 _NATIVE = {ir.DataType.FLOAT16: Format.FP16, ir.DataType.BFLOAT16: Format.BF16, ir.DataType.FLOAT: Format.FP32}
 
 
 def native_format(value: ir.Value) -> Format | None:
     """The format a tensor has in the model as given; None for what is no FP32, FP16 or BF16 tensor."""
-    if value.dtype is None or not isinstance(value.type, ir.TensorType):
+    if not isinstance(value.type, ir.TensorType):
         return None
-    return _NATIVE.get(value.dtype)
+    return _NATIVE.get(value.type.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,11 +48,10 @@ class Site:
 
     @property
     def has_fp32(self) -> bool:
-        """Whether the node, as the model has it, reads or writes an FP32 tensor's values."""
-        if self.op in SHAPE_READERS:
-            return False
-        values = (*self.node.inputs, *self.node.outputs)
-        return any(v is not None and native_format(v) is Format.FP32 for v in values)
+        """Whether the node, as the model has it, works on the values of an FP32 tensor."""
+        node = self.node
+        read = (v for i, v in enumerate(node.inputs) if not takes_any_format(node.op_type, node.domain, i))
+        return any(v is not None and native_format(v) is Format.FP32 for v in (*read, *node.outputs))
 
 
 class Sites:
@@ -66,6 +65,7 @@ class Sites:
             self._site(node, index, node in shape_arithmetic) for index, node in enumerate(model.nodes)
         )
         self.of: dict[ir.Node, Site] = {site.node: site for site in self.all}
+        self._other: dict[Format, Sites] = {fmt: self}
 
     @cached_property
     def free(self) -> tuple[Site, ...]:
@@ -81,23 +81,21 @@ class Sites:
     def compute_nodes(self) -> int:
         return sum(site.compute for site in self.all)
 
+    def site(self, node: ir.Node, fmt: Format) -> Site:
+        """The node as a site for any narrow format: what FP16 may hold, BF16 need not."""
+        if fmt not in self._other:
+            self._other[fmt] = Sites(self.model, fmt)
+        return self._other[fmt].of[node]
+
     def _site(self, node: ir.Node, index: int, shape_arithmetic: bool) -> Site:
         version = node.version or self.model.opset(node.domain)
         rule = slot_rule(node.op_type, node.domain, version, self.fmt)
-        why = rule.why
-        values = (*node.inputs, *node.outputs)
-        if why is None and shape_arithmetic:
-            why = "shape arithmetic: runs on the host and decides shapes"
-        if why is None and any(v is not None and v.type is not None and not isinstance(v.type, ir.TensorType)
-                               for v in values):  # fmt: skip
-            why = "reads or writes a sequence or an optional"
-        inputs = tuple(v is not None and native_format(v) is Format.FP32 and rule.input(i)
-                       for i, v in enumerate(node.inputs))  # fmt: skip
-        outputs = tuple(native_format(v) is Format.FP32 and rule.output(i) for i, v in enumerate(node.outputs))
-        if why is None and (node.op_type in SHAPE_READERS or not (any(inputs) or any(outputs))):
+        why = rule.why or _why_not(node, shape_arithmetic)
+        inputs, outputs = _slots(node, rule) if why is None else ((), ())
+        if why is None and not any((*inputs, *outputs)):
             why = "has no FP32 tensor that could narrow"
         if why is not None:
-            inputs, outputs = (False,) * len(inputs), (False,) * len(outputs)
+            inputs, outputs = (False,) * len(node.inputs), (False,) * len(node.outputs)
         return Site(
             node=node,
             name=node.name or "",
@@ -105,17 +103,53 @@ class Sites:
             index=index,
             inputs=inputs,
             outputs=outputs,
-            moves=node.op_type in MOVES and not node.domain,
+            moves=_moves(node),
             nested=node.graph is not self.model.graph,
             pinned=why,
         )
+
+
+def _why_not(node: ir.Node, shape_arithmetic: bool) -> str | None:
+    if shape_arithmetic:
+        return "shape arithmetic: runs on the host and decides shapes"
+    for value in (*node.inputs, *node.outputs):
+        if value is None or not value.name:
+            continue
+        if value.type is None:
+            return f"the type of {value.name!r} is not known"
+        if not isinstance(value.type, ir.TensorType):
+            return "reads or writes a sequence or an optional"
+    return None
+
+
+def _slots(node: ir.Node, rule: SlotRule) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """The actual slots that may narrow: FP32 in the model, allowed, and an output only with what its type follows."""
+    inputs, bound = [], set()
+    for slot, value in enumerate(node.inputs):
+        allowed, letter = rule.input(slot)
+        narrows = allowed and value is not None and native_format(value) is Format.FP32
+        inputs.append(narrows)
+        if narrows:
+            bound.add(letter)
+    outputs = []
+    for slot, value in enumerate(node.outputs):
+        allowed, letter = rule.output(slot)
+        outputs.append(allowed and (rule.free or letter in bound) and native_format(value) is Format.FP32)
+    return tuple(inputs), tuple(outputs)
+
+
+def _moves(node: ir.Node) -> bool:
+    if node.domain or node.op_type not in MOVES:
+        return False
+    reduction = node.attributes.get("reduction")  # a scatter that adds computes
+    return reduction is None or reduction.type is not ir.AttributeType.STRING or reduction.as_string() == "none"
 
 
 def _shape_arithmetic(model: Model) -> set[ir.Node]:
     """Nodes computed from shapes and constants alone whose result states a shape somewhere."""
     derived: set[ir.Node] = set()
     for node in model.nodes:
-        if node.op_type in CONTROL_FLOW:
+        if node.op_type in CONTROL_FLOW or node.domain:
             continue
         if node.op_type in SHAPE_READERS or all(
             v is None or v.is_initializer() or v.producer() in derived for v in node.inputs
@@ -125,7 +159,7 @@ def _shape_arithmetic(model: Model) -> set[ir.Node]:
     stack = [
         node.inputs[slot]
         for node in model.nodes
-        for slot in shape_slots(node.op_type)
+        for slot in shape_slots(node.op_type, node.domain)
         if slot < len(node.inputs)
     ]
     while stack:

@@ -12,14 +12,12 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import helper
 
+from halfwise.engine.stamp import RUNTIME_IR_VERSION, stamped
 from halfwise.errors import HalfwiseError, InputError
 
 __all__ = ["RUNTIME_IR_VERSION", "Session", "check_casts"]
 
 Array = NDArray[Any]
-
-# ONNX Runtime trails the onnx package; nothing that halfwise writes needs a newer file format.
-RUNTIME_IR_VERSION = 10
 
 
 def _options(*, lean: bool, threads: int = 0) -> ort.SessionOptions:
@@ -49,13 +47,13 @@ class Session:
         threads: int = 0,
     ) -> None:
         options = _options(lean=lean, threads=threads)
+        self._weights = [_ort_value(array) for array in (weights or {}).values()]  # the session reads their memory
         if weights:
-            values = [_ort_value(array) for array in weights.values()]
-            options.add_external_initializers(list(weights), values)
+            options.add_external_initializers(list(weights), self._weights)
         try:
-            self._session = ort.InferenceSession(
-                proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
+            with stamped(proto):
+                content = proto.SerializeToString()
+            self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:
             raise InputError(f"ONNX Runtime cannot load the model: {runtime_reason(error)}") from error
         self.output_names = tuple(out.name for out in self._session.get_outputs())
