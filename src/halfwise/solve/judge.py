@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.emulate import Emulator, carry_feeds
@@ -22,7 +20,7 @@ __all__ = ["Judge", "Measured", "Question"]
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
 
-LONE_SPREAD = 0.15  # spread assumed for the load where one sample tells none
+MARGINS = (0.2, 0.15, 0.1)  # kept for samples not seen, after one, two, three or more seen
 
 
 @dataclass(frozen=True)
@@ -47,12 +45,8 @@ class Measured:
 
     @property
     def aim(self) -> float:
-        """The load to expect of an unseen sample: the worst seen plus the spread between samples."""
-        top = self.load
-        if not math.isfinite(top):
-            return math.inf
-        spread = float(np.std(self.loads, ddof=1)) if len(self.loads) > 1 else LONE_SPREAD * top
-        return top + spread
+        """The load to expect of an unseen sample: the worst seen and a margin."""
+        return self.load * (1.0 + MARGINS[min(len(self.loads), len(MARGINS)) - 1])
 
     @property
     def met(self) -> bool:
@@ -91,6 +85,11 @@ class Judge:
                 extra.append(user)
         together = {name: worst([m[name] for m in metrics]) for name in references[0]}
         return Measured(tuple(loads), together, max(extra) if extra else None)
+
+    def measure_one(self, assignment: Assignment, index: int) -> float:
+        """The load on one sample only."""
+        outputs = self._run(self.emulator.session(assignment), self.feeds[index])
+        return self.load_of(self.references[index], outputs)[0]
 
     def load_of(
         self, reference: Mapping[str, Array], outputs: Mapping[str, Array]

@@ -27,7 +27,9 @@ Notify = Callable[[str], None]
 SENSITIVITY_SAMPLES = 2  # walked node by node, the worst first
 TRIES = 8  # of a set of nodes before falling back to all that the ladder names
 PROOF_RUNS = 8.0  # model runs that may be spent on putting nodes back one at a time
-CLEAR_BREAK = 1.15  # a put-back load from which no later change to the set brings it back within 1
+RELAXATIONS = 3  # smaller sets to try where the first that met left room
+WORTH_RELAXING = 8  # nodes; fewer are put back one by one at once
+BATCH = 48  # nodes put back side by side in one walk
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Solution:
 
 @dataclass
 class Search:
-    """One search over one model. `aim` is the load to reach on the search samples, spread included."""
+    """One search over one model. `aim` is the load to reach on the search samples, margin included."""
 
     sites: Sites
     judge: Judge
@@ -171,29 +173,49 @@ class Search:
     # -- reaching the tolerance -------------------------------------------------------------------------------------
 
     def _reach(self, fp16: Measured) -> frozenset[ir.Node]:
-        """Sets from the ladder, larger or smaller as measured, until one is within the aim."""
-        ladder = build_ladder(self.pieces, self._cost)
+        """Sets from the ladder, larger as measured, until one is within the aim."""
         everything = frozenset(site.node for site in self.sites.free)
+        ladder = build_ladder(self.pieces, self._cost)
         if not ladder.steps:
             return everything
         goal = self._first_goal(fp16, ladder)
         low = 0  # steps known not to be enough
         for attempt in range(TRIES):
             count = max(ladder.reach(goal), low + 1)
-            if count >= len(ladder.steps) and goal <= 0:
+            if count > len(ladder.steps):
                 break
             keep = trim(self.pieces, ladder.nodes(count), self._cost, max(goal, ladder.left(count)))
             self.notify(f"{len(keep)} FP32 nodes (try {attempt + 1})")
             measured = self.measure(keep)
             if measured.aim <= self.aim:
-                return keep
+                return self._relax(keep, ladder, measured)
+            if self._contradicts(measured, keep, fp16) and (hidden := self._find_hidden(keep, ladder, measured)):
+                self._pieces = (*self.pieces, hidden)
+                ladder, low = build_ladder(self.pieces, self._cost), 0
+                continue
             left = self._left(keep)
             if math.isfinite(measured.aim) and left > 0:
                 goal = min(goal / 1.5, left * (0.9 * self.aim / measured.aim) ** 2)
             else:
                 goal /= 4
-            low = max(low, min(count, len(ladder.steps) - 1))
-        return self._bisect(ladder, low, everything)
+            low = count
+        return self._bisect(ladder, min(low, len(ladder.steps) - 1), everything)
+
+    def _relax(self, keep: frozenset[ir.Node], ladder: Ladder, measured: Measured) -> frozenset[ir.Node]:
+        """More was removed than needed: take what the model, corrected by the measurement, thinks is enough."""
+        for _ in range(RELAXATIONS):
+            if measured.aim > 0.7 * self.aim or measured.aim <= 0 or len(keep) < WORTH_RELAXING:
+                break
+            goal = self._left(keep) * (0.9 * self.aim / measured.aim) ** 2
+            fewer = trim(self.pieces, ladder.nodes(ladder.reach(goal)), self._cost, goal)
+            if len(fewer) >= len(keep) or fewer in self._measured:
+                break
+            self.notify(f"{len(fewer)} FP32 nodes (fewer may do)")
+            found = self.measure(fewer)
+            if found.aim > self.aim:
+                break
+            keep, measured = fewer, found
+        return keep
 
     def _first_goal(self, fp16: Measured, ladder: Ladder) -> float:
         """The squared error to leave, in the noise model's units, from the all-FP16 error where that is finite."""
@@ -204,6 +226,53 @@ class Search:
 
     def _left(self, keep: frozenset[ir.Node]) -> float:
         return sum(piece.energy for piece in self.pieces if not piece.needs <= keep)
+
+    def _contradicts(self, measured: Measured, keep: frozenset[ir.Node], fp16: Measured) -> bool:
+        """Nodes were added that should have helped much, and the error hardly fell: noise the model did not see."""
+        before, after = self._left(frozenset()), self._left(keep)
+        if not math.isfinite(measured.load):
+            return True
+        return math.isfinite(fp16.load) and before > 9 * after and measured.load > 0.7 * fp16.load
+
+    def _find_hidden(self, keep: frozenset[ir.Node], ladder: Ladder, measured: Measured) -> Noise | None:
+        """Find by halving, on the worst sample, which further nodes bring the error down, and make them a piece."""
+        index = _worst_first(measured.loads)[0]
+        top = measured.loads[index]
+        enough = 0.5 * top if math.isfinite(top) else 1e30
+
+        def load(nodes: frozenset[ir.Node]) -> float:
+            return self._measure_one(nodes, index)
+
+        rest = [n for step in ladder.steps for n in step.added if n not in keep]
+        rest += [s.node for s in self.sites.free if s.node not in keep and s.node not in set(rest)]
+        if not rest or load(keep | set(rest)) > enough:
+            return None
+        self.notify("looking for a culprit that the noise model did not name")
+        first, last = 0, len(rest)  # rest[:last] is enough, rest[:first] is not
+        while last - first > 1:
+            middle = (first + last) // 2
+            if load(keep | set(rest[:middle])) <= enough:
+                last = middle
+            else:
+                first = middle
+        found = {rest[last - 1]}
+        within = keep | set(rest[:last])
+        for _ in range(4):  # what it needs beside it: its neighbours, then theirs
+            if load(frozenset(found)) <= enough:
+                return Noise(frozenset(found), self._left(frozenset()) * 4, True)
+            found |= {n for f in found for n in (*f.predecessors(), *f.successors()) if n in within}
+        return Noise(within, self._left(frozenset()) * 4, True)
+
+    def _measure_one(self, keep: frozenset[ir.Node], index: int) -> float:
+        key = digest("measure-one", self.io, self.sites.fmt, index, *sorted(n.name or "" for n in keep))
+        known = self.journal.get(key)
+        if known is not None:
+            self.judge.runs += known["runs"]
+            return float(known["load"])
+        before = self.judge.runs
+        load = self.judge.measure_one(self.assignment(keep), index)
+        self.journal.put(key, {"load": str(load), "runs": self.judge.runs - before})
+        return load
 
     def _bisect(self, ladder: Ladder, low: int, everything: frozenset[ir.Node]) -> frozenset[ir.Node]:
         """The prediction did not lead there: find by halving the shortest part of the ladder that is enough."""
@@ -229,25 +298,38 @@ class Search:
     def _prune(self, keep: frozenset[ir.Node]) -> tuple[frozenset[ir.Node], tuple[Kept, ...]]:
         """Drop what is not needed until putting back any one node breaks the tolerance, or its reason stands."""
         budget = self.judge.runs + PROOF_RUNS
-        proven: dict[ir.Node, float] = {}
+        loads: dict[ir.Node, float] = {}  # the worst load seen with each node alone put back
+        seen: dict[ir.Node, int] = {}  # on how many samples, the worst first
+        refused: set[ir.Node] = set()
         while True:
-            open_nodes = sorted(
-                (n for n in keep if proven.get(n, 0.0) < CLEAR_BREAK), key=lambda n: (n in self._fatal, n.name or "")
-            )
-            loads = self._put_back(keep, open_nodes, budget)
-            proven.update(loads)
+            order = _worst_first(self.measure(keep).loads)
+            todo = [n for n in keep if loads.get(n, 0.0) <= 1.0 and seen.get(n, 0) < len(order)]
+            if not todo or self.judge.runs >= budget:
+                break
+            turn = min(seen.get(n, 0) for n in todo)
+            batch = sorted((n for n in todo if seen.get(n, 0) == turn), key=self._least_likely_needed)[:BATCH]
+            self.notify(f"putting back each of {len(batch)} of {len(keep)} FP32 nodes (input {turn + 1})")
+            for node, load in self._put_back(keep, batch, order[turn]).items():
+                loads[node] = max(load, loads.get(node, 0.0))
+                seen[node] = turn + 1
+            if any(seen.get(n, 0) == turn for n in todo):
+                continue  # more batches on this sample
             base = self.measure(keep)
-            droppable = [n for n in open_nodes if n in loads and self._aim_of(loads[n], base) <= self.aim]
+            room = self.aim * base.load / base.aim if base.aim > 0 else self.aim
+            droppable = [n for n in keep if n in loads and loads[n] <= room and n not in refused]
             smaller = self._drop(keep, droppable, loads)
             if smaller == keep:
-                break
+                refused.update(n for n in droppable if seen[n] >= len(order))
+                continue
             keep = smaller
-        return keep, tuple(self._kept(node, proven.get(node)) for node in sorted(keep, key=self._index))
+            for node in keep:  # with fewer nodes kept, what did not break may break now
+                if loads.get(node, 0.0) <= 1.0:
+                    loads.pop(node, None)
+                    seen.pop(node, None)
+        return keep, tuple(self._kept(node, loads.get(node)) for node in sorted(keep, key=self._index))
 
-    def _aim_of(self, load: float, base: Measured) -> float:
-        """The aim of a set known by its worst load only: the spread grows with the load."""
-        spread = (base.aim - base.load) * (load / base.load if base.load > 0 else 1.0)
-        return load + spread
+    def _least_likely_needed(self, node: ir.Node) -> tuple[bool, int]:
+        return node in self._fatal, self._index(node)
 
     def _drop(
         self, keep: frozenset[ir.Node], droppable: Sequence[ir.Node], loads: dict[ir.Node, float]
@@ -270,47 +352,28 @@ class Search:
             going = going[: len(going) // 2]
         return keep
 
-    def _put_back(
-        self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], budget: float
-    ) -> dict[ir.Node, float]:
-        """The worst load with each node alone put back; samples are left out once one shows a break."""
-        loads: dict[ir.Node, float] = {}
-        assignment = self.assignment(keep)
-        main = self.sites.model.graph
-        order = _worst_first(self.measure(keep).loads)
-        for node in nodes:
-            if node.graph is not main:
-                loads[node] = self.measure(keep - {node}).load
-        left = [n for n in nodes if n.graph is main]
-        for turn, index in enumerate(order):
-            todo = [n for n in left if loads.get(n, 0.0) <= 1.0]
-            for batch in _batches(todo, 32):
-                if self.judge.runs >= budget and turn == 0:
-                    return loads
-                self.notify(f"putting back each of {len(todo)} FP32 nodes (sample {turn + 1} of {len(order)})")
-                for node, load in self._put_back_on(assignment, keep, batch, index).items():
-                    loads[node] = max(load, loads.get(node, 0.0))
-        return loads
-
-    def _put_back_on(
-        self, assignment: Assignment, keep: frozenset[ir.Node], batch: Sequence[ir.Node], index: int
-    ) -> dict[ir.Node, float]:
+    def _put_back(self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int) -> dict[ir.Node, float]:
+        """The load on one sample with each node alone put back."""
         names = sorted(n.name or "" for n in keep)
-        key = digest("put-back", self.io, self.sites.fmt, index, *names, "-", *(n.name for n in batch))
+        key = digest("put-back", self.io, self.sites.fmt, index, *names, "-", *(n.name for n in nodes))
         known = self.journal.get(key)
         if known is not None:
             self.judge.runs += known["runs"]
-            return {node: float(load) for node, load in zip(batch, known["loads"], strict=True)}
-        before = self.stepper.executed
-        reference = self.judge.references[index]
+            return {node: float(load) for node, load in zip(nodes, known["loads"], strict=True)}
+        main = self.sites.model.graph
+        before, reference = self.stepper.executed, self.judge.references[index]
         loads = put_back(
             self.stepper,
-            assignment,
-            batch,
+            self.assignment(keep),
+            [n for n in nodes if n.graph is main],
             self.judge.feeds[index],
             lambda outputs: self.judge.load_of(reference, outputs)[0],
         )
-        self.journal.put(key, {"loads": [str(loads[n]) for n in batch], "runs": self._stepped(before)})
+        runs = self._stepped(before)
+        for node in nodes:
+            if node.graph is not main:  # inside a subgraph: only the whole can be run
+                loads[node] = self._measure_one(keep - {node}, index)
+        self.journal.put(key, {"loads": [str(loads[n]) for n in nodes], "runs": runs})
         return loads
 
     def _kept(self, node: ir.Node, without: float | None) -> Kept:
@@ -328,7 +391,3 @@ class Search:
 
 def _worst_first(loads: Sequence[float]) -> list[int]:
     return sorted(range(len(loads)), key=lambda i: (-loads[i], i))
-
-
-def _batches(nodes: Sequence[ir.Node], size: int) -> list[Sequence[ir.Node]]:
-    return [nodes[i : i + size] for i in range(0, len(nodes), size)]
