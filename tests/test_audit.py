@@ -189,6 +189,13 @@ def test_a_wanted_node_that_the_model_lacks_is_unproven() -> None:
     assert [(v.node, v.why) for v in result.unproven] == [("gone", "the engine's model has no node of that name")]
 
 
+def test_a_compute_node_in_no_kernel_is_unproven_and_a_mover_is_fine() -> None:
+    infos = [NodeInfo("gone", "Conv"), NodeInfo("moved", "Reshape", compute=False)]
+    result = audit(read_layers(DATA / "layers" / "inspector_11.json"), None, infos, fp32("gone", "moved"))
+    assert {node.node: node.coverage for node in result.nodes} == {"gone": "folded", "moved": "folded"}
+    assert ([v.node for v in result.unproven], result.violations) == (["gone"], ())
+
+
 def test_layers_are_mapped_by_registration_where_names_collide() -> None:
     log = read_lines(
         [
@@ -265,6 +272,28 @@ def test_rtx_compiles_a_model_and_keeps_an_fp32_island(tmp_path: Path) -> None:
     assert nodes(result)["root"].precision == "fp32"
     assert {v.node: v.got for v in result.violations} == {"square": "fp16", "product": "fp16"}
     assert result.coverage()["unknown"] == 0
+
+
+@needs_rtx
+@pytest.mark.parametrize("follower", [None, "Relu"])
+def test_rtx_takes_a_lone_fp32_product_back_to_fp16(tmp_path: Path, follower: str | None) -> None:
+    """Between two casts alone a product with a constant runs in FP16, weights and all; one more FP32 node saves it."""
+    weight = numpy_helper.from_array(np.full((64, 64), 1e5, np.float32), "w")
+    steps = [_node("Cast", "x", "wide", "to32", to=TensorProto.FLOAT), _node("MatMul", "wide w", "p", "product")]
+    if follower:
+        steps.append(_node(follower, "p", "f", "follower"))
+    steps.append(_node("Cast", "f" if follower else "p", "y", "to16", to=TensorProto.FLOAT16))
+    path = _save(tmp_path / "m.onnx", steps, {"x": [8, 64]}, {"y": [8, 64]}, [weight])
+    result = of_log(compile_for_log(path), "product")
+    if follower:
+        assert result.violations == ()
+        assert verdict(result, "product") == ("fp32", "exact")
+    else:
+        (violation,) = result.violations
+        assert (violation.got, violation.why) == (
+            "fp16",
+            "the model states fp32, but all that its kernel reads and writes is fp16",
+        )
 
 
 @needs_rtx

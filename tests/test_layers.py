@@ -170,6 +170,7 @@ def test_metadata_of_every_parser() -> None:
         "m",
     )
     assert nodes_of_metadata("[ONNX Layer: left | right]") == ("left | right",)
+    assert nodes_of_metadata("[ONNX Layer: a]__gemm_from_conv1x1\x1f[ONNX Layer: b]") == ("a", "b")
     assert nodes_of_metadata("") == ()
 
 

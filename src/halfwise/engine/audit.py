@@ -126,6 +126,9 @@ def _compare(
         if node is None:
             unproven.append(Violation(name, fmt.value, UNPROVEN, (), "the engine's model has no node of that name"))
             continue
+        if node.coverage == "folded" and node.compute:
+            unproven.append(Violation(name, fmt.value, UNPROVEN, (), node.note))
+            continue
         if node.coverage == "folded" or node.precision in ("fp32", fmt.value, *_INTEGERS):
             continue
         region = evidence.region_of(name) if node.coverage == "region-only" else None

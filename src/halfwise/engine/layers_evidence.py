@@ -239,7 +239,10 @@ class Evidence:
             return self._in_attention(fused, types, declared)
         casts = cast_count(kernel.name)
         if len(types) == 1 and casts < 2:  # one cast cannot widen and narrow again
-            return next(iter(types)), "exact", math or ""
+            only = next(iter(types))
+            if declared in FLOATS and only != declared:
+                return only, "exact", f"the model states {declared}, but all that its kernel reads and writes is {only}"
+            return only, "exact", math or ""
         place = place_of(info.op, kernel.name)
         if place == "before" and len(reads) == 1:
             return next(iter(reads)), "exact", "before the first cast in its kernel"

@@ -38,6 +38,7 @@ _DTYPES = {
 }  # fmt: skip
 _SEPARATORS = re.compile("[\x1e\x1f]")
 _NODE = "[ONNX Layer: "
+_REWRITE = re.compile(r"\]__\w+$")
 _SCOPE = re.compile(r"(?: \| (?:Local Function: .*|[^|]*\([^()|]*\)))+$")
 _ADDED = re.compile(r"^(?:Reformatting CopyNode|Reformatted (?:In|Out)put Tensor|copied_squeeze_after_|squeeze_after_)")
 _UNNAMED = re.compile(r"^\(Unnamed Layer\*")
@@ -119,14 +120,14 @@ def nodes_of_metadata(metadata: str) -> tuple[str, ...]:
     """The ONNX nodes that a layer's metadata names, in order, each once.
 
     Joined by the control characters 1E and 1F, or by nothing. What follows " | " is the local function or branch the
-    node is in.
+    node is in; what follows the bracket says how the compiler rewrote it ("]__gemm_from_conv1x1").
     """
     names: dict[str, None] = {}
     for item in _SEPARATORS.split(metadata):
         for piece in item.split("]" + _NODE):
             start = piece.find(_NODE)
             text = piece[start + len(_NODE) :] if start >= 0 else piece if _NODE in item else ""
-            name = _SCOPE.sub("", text.removesuffix("]"))
+            name = _SCOPE.sub("", _REWRITE.sub("", text).removesuffix("]"))
             if name:
                 names[name] = None
     return tuple(names)
