@@ -1,4 +1,4 @@
-"""The plan: which nodes stay out of FP16 and why, for which model, target and tolerance; a small JSON file to commit."""
+"""The plan: which nodes stay out of FP16 and why, for which model, target and tolerance; a JSON file to commit."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def verify(
     origin: str = "given",
     notify: Callable[[int, int], None] = lambda done, total: None,
 ) -> Verification:
-    """Run both on every sample. A tolerance may be made from the reference's outputs, whose names and types it needs."""
+    """Run both on every sample. A tolerance may be made from the reference's outputs."""
     each: list[dict[str, Metrics]] = []
     users: list[float] = []
     floats: set[str] = set()

@@ -96,7 +96,7 @@ def build_ladder(
 def trim(
     pieces: Sequence[Noise], chosen: frozenset[ir.Node], cost: Mapping[ir.Node, float], goal: float
 ) -> frozenset[ir.Node]:
-    """Drop chosen nodes, least loss per cost first, while the prediction stays within `goal` and nothing fatal returns."""
+    """Drop chosen nodes, least loss per cost first, while the prediction stays within `goal`; nothing fatal."""
     kept = set(chosen)
     by_node: dict[ir.Node, list[int]] = {node: [] for node in kept}
     missing = [len(piece.needs - kept) for piece in pieces]
@@ -112,7 +112,7 @@ def trim(
     heap = [(loss(node) / cost[node], node.name or "", node) for node in kept]
     heapq.heapify(heap)
     while heap:
-        _, name, node = heapq.heappop(heap)
+        _, _, node = heapq.heappop(heap)
         if node not in kept:
             continue
         now = loss(node)

@@ -47,7 +47,7 @@ class Journal:
 
 
 def _read(path: Path, identity: str) -> Iterable[tuple[str, Any]]:
-    """The entries of an earlier search of the same question; of another question, or after a torn line, nothing more."""
+    """The entries of an earlier search of the same question; of another question nothing."""
     if not path.exists():
         return
     try:
