@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 import typer
+from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 from halfwise.cli import audit as verb
@@ -105,19 +108,31 @@ def test_a_log_without_layers_says_how_to_get_them() -> None:
         run(DATA / "logs" / "strong_11_failure.log")
 
 
-def test_a_model_needs_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import onnx
-    from onnx import TensorProto, helper
-
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
         [helper.make_node("Exp", ["x"], ["y"], name="e")],
         "g",
-        [value("x", TensorProto.FLOAT, [2])],
-        [value("y", TensorProto.FLOAT, [2])],
+        [value("x", TensorProto.FLOAT16, ["n", 2])],
+        [value("y", TensorProto.FLOAT16, ["n", 2])],
     )
     path = tmp_path / "m.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+@pytest.mark.skipif(not rtx.available(), reason="TensorRT-RTX is not installed (pip install 'halfwise[rtx]')")
+def test_a_model_is_compiled_and_audited(model: Path, tmp_path: Path) -> None:
+    samples = tmp_path / "inputs.npz"
+    np.savez(samples, x=np.ones((3, 2), np.float16))
+    for inputs in ((), ("--inputs", samples)):
+        output = run(model, "--plan", plan(tmp_path, {"fp32_nodes": ["e"]}), *inputs, exit_code=1)
+        assert "1 kernels" in output
+        assert "violation e: wanted fp32, got fp16" in output
+
+
+def test_a_model_needs_the_compiler(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rtx, "available", lambda: False)
     with pytest.raises(MissingBackend, match="compiles it with TensorRT-RTX, which is not installed: pip install"):
-        run(path)
+        run(model)

@@ -212,6 +212,31 @@ def test_what_is_no_layer_list_is_refused_in_one_line(tmp_path: Path, content: s
     assert "\n" not in str(caught.value)
 
 
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(["Layers", "Name", "LayerType", "Inputs", "Outputs", "Dimensions", "Datatype", "Weights",
+                         "Metadata", "Bindings", "I/O Tensors", "Format/Datatype"]),
+        inner,
+        max_size=5,
+    ),
+)  # fmt: skip
+
+
+@given(_JSON)
+def test_any_json_is_read_or_refused(inner: object) -> None:
+    for document in (inner, {"Layers": inner}, {"Layers": [{"Name": "a", "LayerType": "x", "Inputs": inner}]},
+                     {"Layers": [inner], "Bindings": inner}):  # fmt: skip
+        try:
+            engine = read_layers("\n" + json.dumps(document))
+        except InputError as error:
+            assert "\n" not in str(error)
+        else:
+            assert all(isinstance(layer.name, str) for layer in engine.layers)
+            cost_of(engine.layers)
+
+
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file"):
         read_layers(tmp_path / "none.json")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from halfwise.engine.layers_fields import (
@@ -35,7 +35,7 @@ def layers_from_json(document: Any, source: str) -> EngineLayers:
         schema = "names-only"
     else:
         schema = "11" if any(_has_datatype(entry) for entry in entries) else "8.2-10.16"
-    bindings = io if io is not None else document.get("Bindings") or () if isinstance(document, Mapping) else ()
+    bindings = io if io is not None else _list(document.get("Bindings")) if isinstance(document, Mapping) else []
     names = (_text(entry, "Name") if isinstance(entry, Mapping) else str(entry) for entry in bindings)
     return EngineLayers(layers, schema, "inspector-json", tuple(names))
 
@@ -74,9 +74,7 @@ def _layer(entry: str | Mapping[str, Any]) -> Layer:
 
 
 def _tensors(entries: Any) -> tuple[LayerTensor, ...]:
-    if not isinstance(entries, Iterable) or isinstance(entries, str):
-        return ()
-    return tuple(_tensor(entry) for entry in entries if isinstance(entry, Mapping))
+    return tuple(_tensor(entry) for entry in _list(entries) if isinstance(entry, Mapping))
 
 
 def _tensor(entry: Mapping[str, Any]) -> LayerTensor:
@@ -101,8 +99,12 @@ def _weights(entry: Mapping[str, Any]) -> str | None:
 
 
 def _has_datatype(entry: str | Mapping[str, Any]) -> bool:
-    tensors = [] if isinstance(entry, str) else [*(entry.get("Inputs") or ()), *(entry.get("Outputs") or ())]
+    tensors = [] if isinstance(entry, str) else _list(entry.get("Inputs")) + _list(entry.get("Outputs"))
     return any(isinstance(t, Mapping) and any(str(key).lower() == "datatype" for key in t) for t in tensors)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _text(entry: Mapping[str, Any], key: str) -> str:
