@@ -1,0 +1,140 @@
+"""`halfwise scan`: what can be known of a model's FP16 numerics without running it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from halfwise.finding import Finding
+    from halfwise.scan import InitializerCounts, ScanResult
+
+__all__ = ["command"]
+
+_STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+_SHOWN = 3  # findings of one rule; --json lists them all
+_ROWS = 10
+_PIPED_WIDTH = 120
+_NARROWEST_NAME = 16
+_LONGEST_NAME = 100
+_COLUMNS = (
+    ("subnormal", "subnormal"),
+    ("underflow", "below 6e-08"),
+    ("overflow", "over 65504"),
+    ("nonfinite", "not finite"),
+)
+
+
+def command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.scan/1).")] = False,
+) -> None:
+    """What can go wrong in FP16, seen without running: weights, constants, patterns, types."""
+    from halfwise.model import load
+    from halfwise.scan import scan
+
+    result = scan(load(model))
+    if as_json:
+        typer.echo(json.dumps(result.to_json(), indent=2, allow_nan=False))
+    else:
+        _show(result)
+
+
+def _show(result: ScanResult) -> None:
+    console = _console()
+    totals, facts = result.totals, result.facts
+    _line(
+        console,
+        f"{facts.path or 'model'}: {facts.nodes:,} nodes, opset {facts.opset}, "
+        f"{len(result.initializers):,} FP32 weights with {totals.count:,} values",
+    )
+    named = {finding.where.name for finding in result.findings if finding.where.kind == "initializer"}
+    _show_weights(console, [entry for entry in result.initializers if entry.affected], named)
+    if not result.findings:
+        _line(console, "nothing found that FP16 would harm")
+    for _, group in groupby(result.findings, key=lambda finding: (finding.severity, finding.rule)):
+        _show_findings(console, list(group))
+
+
+def _console() -> Console:
+    """Colours and wrapping on a terminal only; rich itself heeds NO_COLOR and COLUMNS."""
+    from rich.console import Console
+
+    if hasattr(sys.stdout, "reconfigure"):  # a name must not end the program on a terminal with few letters
+        sys.stdout.reconfigure(errors="backslashreplace")
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PIPED_WIDTH
+    return console
+
+
+def _line(console: Console, text: str, style: str = "", indent: int = 0) -> None:
+    """One paragraph: wrapped on a terminal, one line where a program reads it."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from halfwise.report.text import safe
+
+    paragraph = Text(safe(text), style=style)
+    if console.is_terminal:
+        console.print(Padding(paragraph, (0, 0, 0, indent)))
+    else:
+        console.print(" " * indent + paragraph.plain, soft_wrap=True)
+
+
+def _show_weights(console: Console, affected: list[InitializerCounts], named: set[str]) -> None:
+    """The weights that findings name, then those with the largest share of values that FP16 holds badly."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from halfwise.report.text import safe
+    from halfwise.scan.words import number
+
+    if not affected:
+        return
+    columns = [(field, title) for field, title in _COLUMNS if any(getattr(e.counts, field) for e in affected)]
+    rows = sorted(affected, key=lambda entry: (entry.name in named, _badness(entry)), reverse=True)[:_ROWS]
+    cells = [
+        [f"{e.counts.count:,}", *(f"{getattr(e.counts, field):,}" for field, _ in columns), number(e.counts.max_abs)]
+        for e in rows
+    ]
+    titles = ["values", *(title for _, title in columns), "largest"]
+    taken = sum(max(len(title), *(len(row[i]) for row in cells)) + 2 for i, title in enumerate(titles))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(Text("weight"), no_wrap=True)
+    for title in titles:
+        table.add_column(Text(title), justify="right", no_wrap=True)
+    width = max(_NARROWEST_NAME, console.width - taken - 2)
+    for entry, row in zip(rows, cells, strict=True):
+        table.add_row(Text(safe(entry.name, width)), *map(Text, row))
+    console.print()
+    console.print(table)
+    if len(affected) > len(rows):
+        _line(console, f"... and {len(affected) - len(rows):,} more weights (--json lists them all)")
+    console.print()
+
+
+def _badness(entry: InitializerCounts) -> tuple[int, int, float]:
+    counts = entry.counts
+    return counts.nonfinite, counts.overflow, (counts.subnormal + counts.underflow) / max(counts.count, 1)
+
+
+def _show_findings(console: Console, findings: list[Finding]) -> None:
+    from halfwise.report.text import safe
+
+    first = findings[0]
+    for finding in findings[:_SHOWN]:
+        place = f"{safe(finding.where.name, _LONGEST_NAME)}: " if finding.where.kind != "model" else ""
+        text = f"{finding.severity:<7} {finding.rule} {place}{finding.message}"
+        _line(console, text, _STYLES[finding.severity])
+    if len(findings) > _SHOWN:
+        _line(console, f"... and {len(findings) - _SHOWN:,} more of {first.rule}", indent=8)
+    _line(console, f"-> {first.remedy}", indent=8)

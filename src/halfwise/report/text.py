@@ -1,0 +1,50 @@
+"""Text from strangers, made safe to show: names of nodes and tensors come out of files that anyone may have written."""
+
+from __future__ import annotations
+
+import unicodedata
+
+__all__ = ["safe", "width_of"]
+
+# Control, format (with what turns the writing direction), surrogate, private, unassigned, line and paragraph ends.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_ELLIPSIS = "..."
+
+
+def safe(name: str, width: int | None = None) -> str:
+    """The name with everything that moves a cursor, colours, hides or turns text written out as an escape.
+
+    With a `width`, a longer one is shortened in the middle: both ends of a node's name tell where it is.
+    """
+    shown = "".join(_escaped(c) if unicodedata.category(c) in _UNSEEN else c for c in name)
+    if width is None or width_of(shown) <= width:
+        return shown
+    if width <= len(_ELLIPSIS):
+        return _cut(shown, width)
+    kept = width - len(_ELLIPSIS)
+    head = _cut(shown, kept // 2)
+    return f"{head}{_ELLIPSIS}{_cut(shown[::-1], kept - width_of(head))[::-1]}"
+
+
+def width_of(text: str) -> int:
+    """How many columns of a terminal a text takes: East Asian letters take two, combining marks none."""
+    return sum(_columns(character) for character in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _cut(text: str, width: int) -> str:
+    taken = 0
+    for index, character in enumerate(text):
+        taken += _columns(character)
+        if taken > width:
+            return text[:index]
+    return text
