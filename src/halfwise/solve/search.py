@@ -27,7 +27,7 @@ Notify = Callable[[str], None]
 SENSITIVITY_SAMPLES = 2  # walked node by node, the worst first
 TRIES = 8  # of a set of nodes before falling back to all that the ladder names
 PROOF_RUNS = 8.0  # model runs that may be spent on putting nodes back one at a time
-RELAXATIONS = 3  # smaller sets to try where the first that met left room
+RELAXATIONS = 5  # smaller sets to try where the first that met left room
 WORTH_RELAXING = 8  # nodes; fewer are put back one by one at once
 BATCH = 48  # nodes put back side by side in one walk
 
@@ -202,19 +202,25 @@ class Search:
         return self._bisect(ladder, min(low, len(ladder.steps) - 1), everything)
 
     def _relax(self, keep: frozenset[ir.Node], ladder: Ladder, measured: Measured) -> frozenset[ir.Node]:
-        """More was removed than needed: take what the model, corrected by the measurement, thinks is enough."""
+        """More was removed than needed: take what the model, corrected by the measurements, thinks is enough."""
+        low, high = 0, ladder.reach(self._left(keep))
         for _ in range(RELAXATIONS):
-            if measured.aim > 0.7 * self.aim or measured.aim <= 0 or len(keep) < WORTH_RELAXING:
+            if measured.aim > 0.7 * self.aim or len(keep) < WORTH_RELAXING or high - low <= max(1, high // 8):
                 break
-            goal = self._left(keep) * (0.9 * self.aim / measured.aim) ** 2
-            fewer = trim(self.pieces, ladder.nodes(ladder.reach(goal)), self._cost, goal)
-            if len(fewer) >= len(keep) or fewer in self._measured:
+            if low == 0 and measured.aim > 0:
+                goal = self._left(keep) * (0.9 * self.aim / measured.aim) ** 2
+                count = min(ladder.reach(goal), high - 1)
+            else:
+                count = (low + high) // 2
+            fewer = trim(self.pieces, ladder.nodes(count), self._cost, ladder.left(count))
+            if len(fewer) >= len(keep):
                 break
             self.notify(f"{len(fewer)} FP32 nodes (fewer may do)")
             found = self.measure(fewer)
-            if found.aim > self.aim:
-                break
-            keep, measured = fewer, found
+            if found.aim <= self.aim:
+                keep, measured, high = fewer, found, count
+            else:
+                low = max(low, count)
         return keep
 
     def _first_goal(self, fp16: Measured, ladder: Ladder) -> float:
