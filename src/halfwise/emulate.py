@@ -136,12 +136,16 @@ def emulate(assignment: Assignment, profile: Profile = STRICT) -> onnx.ModelProt
     return written.proto
 
 
-def carry_feeds(feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Inputs as an emulation takes them: float16 and bfloat16 arrays widened, which is exact."""
-    return {
-        name: array.astype(np.float32) if array.dtype.name in ("float16", "bfloat16") else array
-        for name, array in feeds.items()
-    }
+def carry_feeds(feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs as an emulation takes them: float16 and bfloat16 arrays widened, which is exact; sequences are lists."""
+    return {name: _carry_feed(feed) for name, feed in feeds.items()}
+
+
+def _carry_feed(feed: Any) -> Any:
+    if isinstance(feed, list):
+        return [_carry_feed(each) for each in feed]
+    narrow = isinstance(feed, np.ndarray) and feed.dtype.name in ("float16", "bfloat16")
+    return feed.astype(np.float32) if narrow else feed
 
 
 def _narrow(weight: Weight) -> Array:

@@ -67,7 +67,10 @@ _CONTAINERS = _words(
     """SequenceConstruct SequenceEmpty SequenceInsert SequenceErase SequenceAt SequenceLength SplitToSequence
     ConcatFromSequence Optional OptionalGetElement OptionalHasElement"""
 )
+_TABLES = _words("EyeLike HannWindow HammingWindow BlackmanWindow MelWeightMatrix")
 ISLANDS = {
+    "BitCast": "it reads bits, not values",
+    **dict.fromkeys(_TABLES, "it only makes a table of constants"),
     **dict.fromkeys(_RANDOM, "its result is random"),
     **dict.fromkeys(_QUANTISED, "quantisation scales stay in FP32"),
     **dict.fromkeys(_CONTAINERS, "reads or writes a sequence or an optional"),

@@ -124,13 +124,15 @@ def _why_not(node: ir.Node, shape_arithmetic: bool) -> str | None:
 
 def _slots(node: ir.Node, rule: SlotRule) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
     """The actual slots that may narrow: FP32 in the model, allowed, and an output only with what its type follows."""
-    inputs, bound = [], set()
+    inputs, present, bound = [], set(), set()
     for slot, value in enumerate(node.inputs):
         allowed, letter = rule.input(slot)
         narrows = allowed and value is not None and native_format(value) is Format.FP32
         inputs.append(narrows)
-        if narrows:
-            bound.add(letter)
+        present.update({letter} if value is not None else ())
+        bound.update({letter} if narrows else ())
+    if inputs and inputs[0]:  # a type that only absent inputs would state follows the first input
+        bound.update({letter for _, letter in rule.inputs} - present)
     outputs = []
     for slot, value in enumerate(node.outputs):
         allowed, letter = rule.output(slot)
