@@ -607,6 +607,7 @@ def test_running_sums_of_floats_only() -> None:
         ("Add", [2920.51, 3.0], None),  # a bias
         ("Div", [4000.0], None),  # makes large numbers small
         ("Mul", [1e9], None),  # no coordinate any more
+        ("Add", [-1e4, 0.0], None),  # a mask
     ],
 )
 def test_large_coordinates(op: str, values: Any, largest: float | None) -> None:

@@ -41,6 +41,8 @@ def find_large_coordinates(view: View) -> Iterator[Pattern]:
             largest = _largest(view, constant)
             if largest is None or not _EXACT < largest <= _LARGEST or _largest(view, other) is not None:
                 continue
+            if _inverts_mask(view, other):
+                continue
             details = {
                 "largest": largest,
                 "constant": constant.name,
@@ -144,6 +146,12 @@ def _remainder(view: View, node: ir.Node) -> tuple[ir.Node, ...] | None:
     return (ratio, floor, product) if same else None
 
 
+def _inverts_mask(view: View, value: ir.Value) -> bool:
+    """1 - mask or mask - 1, which is about to be multiplied with a large number."""
+    node = view.maker(value, "Sub")
+    return node is not None and any(view.is_scalar(operand, 1.0) for operand in node.inputs)
+
+
 def _largest(view: View, value: ir.Value | None) -> float | None:
     """The largest magnitude of a grid: a constant or a Range of constants; None for all else."""
     weight = view.weight(value)
@@ -168,6 +176,7 @@ def _of_grid(weight: ir.Value) -> float | None:
     # A look at a few elements spares the rest of nearly every weight.
     for part in (array[:: max(1, array.size // 64)], array):
         doubled = part.astype(np.float64) * 2.0
-        if not np.isfinite(doubled).all() or (doubled != np.rint(doubled)).any():
+        # A large negative number is a mask rather than a place.
+        if not np.isfinite(doubled).all() or (doubled != np.rint(doubled)).any() or (doubled < -2.0 * _EXACT).any():
             return None
     return float(np.abs(array.astype(np.float64)).max())

@@ -60,7 +60,9 @@ def _passed(view: View, node: ir.Node, loads: list[dict[int, int]], masks: list[
     if node.domain or op in _SINKS:
         for index, sign in together.items():
             # What is added to make a softmax ignore an element is negative; a large positive number is a mistake.
-            masks[index].reached |= bool(node.domain) or op not in _SOFT or sign < 0
+            mask = masks[index]
+            if mask.added or mask.chosen or mask.combined:
+                mask.reached |= bool(node.domain) or op not in _SOFT or sign < 0
         return {}
     if op == "Where":
         chosen = {index: sign for load in loads[1:] for index, sign in load.items()}
