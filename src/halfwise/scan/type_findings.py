@@ -41,7 +41,7 @@ def _narrow(model: Model) -> Iterator[Finding]:
 def _double(model: Model) -> Iterator[Finding]:
     nodes = [node for node in model.nodes if any(out.dtype == ir.DataType.DOUBLE for out in node.outputs)]
     if nodes:
-        message = f"{counted(len(nodes), 'node')} compute in double precision and stay so; TensorRT takes it as FP32"
+        message = f"in double precision: {counted(len(nodes), 'node')}, left as found"
         yield finding("HW302", Where("node", nodes[0].name or ""), message, {"count": len(nodes)})
 
 
@@ -50,7 +50,7 @@ def _foreign(model: Model) -> Iterator[Finding]:
     if nodes:
         ops = Counter(f"{node.domain}:{node.op_type}" for node in nodes)
         listed = ", ".join(op for op, _ in ops.most_common(4)) + (", ..." if len(ops) > 4 else "")
-        message = f"{counted(len(nodes), 'node')} of other domains stay in FP32: {listed}"
+        message = f"of other domains, and so kept in FP32: {counted(len(nodes), 'node')} ({listed})"
         yield finding("HW303", Where("node", nodes[0].name or ""), message, {"count": len(nodes), "ops": dict(ops)})
 
 

@@ -1,0 +1,193 @@
+"""`halfwise scan` prints one plain screen or one JSON document, whatever names a model brings along."""
+
+from __future__ import annotations
+
+import io
+import json
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import typer
+from benchmarks.zoo import cnn_tiny_weights, encoder
+from benchmarks.zoo.graph_writer import GraphWriter
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from typer.testing import CliRunner
+
+from halfwise.cli import scan as verb
+from halfwise.errors import InputError
+from halfwise.report.text import safe, width_of
+
+app = typer.Typer()
+app.command()(verb.command)
+
+
+def run(*arguments: str, **environment: str) -> str:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False, env=environment)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("models") / "tiny.onnx"
+    onnx.save(cnn_tiny_weights("tensors").model, path)
+    return str(path)
+
+
+def hostile(path: Path, name: str) -> str:
+    writer = GraphWriter("hostile")
+    weight = writer.weight(name, np.full((4, 4), 1e-7))
+    writer.output(writer.op("MatMul", [writer.input("x", [1, 4]), weight], ""), "y", [1, 4])
+    onnx.save(writer.model(), path)
+    return str(path)
+
+
+def test_one_screen_of_plain_text(tiny: str) -> None:
+    lines = run(tiny).splitlines()
+    assert lines[0] == f"{tiny}: 30 nodes, opset 17, 15 FP32 weights with 30,650 values"
+    assert lines[2].split() == ["weight", "values", "subnormal", "below", "6e-08", "largest"]
+    assert lines[3].startswith("stages.")
+    assert lines[3].split()[0].endswith(".shrink.weight")
+    assert "error   HW102 stages.0.shrink.weight: its largest value is 3.99e-7: rounding to FP16 changes" in run(tiny)
+    assert "info    HW101 TensorRT will warn about" in run(tiny)
+    assert sum(line.startswith("        -> ") for line in lines) == 2
+    assert len(lines) < 40
+    assert all(line.isprintable() for line in lines)
+
+
+def test_long_tables_and_groups_are_cut(tmp_path: Path) -> None:
+    onnx.save(encoder(overflow=False).model, tmp_path / "model.onnx")
+    output = run(str(tmp_path / "model.onnx"))
+    assert "... and 42 more weights (--json lists them all)" in output
+    assert len(output.splitlines()) < 40
+
+    writer = GraphWriter("many")
+    x = writer.input("x", [1, 4])
+    for index in range(5):
+        x = writer.op("MatMul", [x, writer.weight(f"w{index}", np.full((4, 4), 1e-7))], "")
+    writer.output(x, "y", [1, 4])
+    onnx.save(writer.model(), tmp_path / "many.onnx")
+    output = run(str(tmp_path / "many.onnx"))
+    assert output.count("error   HW102") == 3
+    assert "... and 2 more of HW102" in output
+
+
+def test_nothing_found(tmp_path: Path) -> None:
+    writer = GraphWriter("good")
+    writer.output(writer.op("Relu", [writer.input("x", [1, 4])], ""), "y", [1, 4])
+    onnx.save(writer.model(), tmp_path / "good.onnx")
+    assert run(str(tmp_path / "good.onnx")).splitlines()[1] == "nothing found that FP16 would harm"
+
+
+def test_json(tiny: str) -> None:
+    document = json.loads(run(tiny, "--json"))
+    assert document["schema"] == "halfwise.scan/1"
+    assert len(document["weights"]["initializers"]) == 15
+    assert {finding["rule"] for finding in document["findings"]} == {"HW101", "HW102"}
+
+
+def test_a_file_that_is_no_model(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"\xff\xff not a model")
+    result = CliRunner().invoke(app, [str(path)])
+    assert isinstance(result.exception, InputError)
+    assert "is not an ONNX model" in str(result.exception)
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("width", [60, 90])
+def test_tables_keep_to_the_width(tmp_path: Path, width: int) -> None:
+    path = hostile(tmp_path / "model.onnx", "model/" + "very_long_scope/" * 20 + "weight")
+    table = run(path, COLUMNS=str(width)).splitlines()[2:4]
+    assert all(len(line) <= width for line in table)
+    assert table[1].startswith("model/")
+    assert "..." in table[1]
+    assert "weight  " in table[1]
+
+
+NAMES = ["\x1b[31mred\x1b[0m", "[bold red]x[/]", "[/nothing]", "line\nbreak", "\u202eright", "\x07bell\x08", ":smile:"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hostile_names_are_shown_not_obeyed(tmp_path: Path, name: str) -> None:
+    path = hostile(tmp_path / "model.onnx", name)
+    output = run(path)
+    assert safe(name) in output
+    assert not any(unicodedata.category(c) in ("Cc", "Cf") for c in output if c != "\n")
+    assert json.loads(run(path, "--json"))["weights"]["initializers"][0]["name"] == name
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch, path: str, **environment: str) -> str:
+    """What a terminal would get."""
+    for key, value in environment.items():
+        monkeypatch.setenv(key, value)
+    screen = io.StringIO()
+
+    def console() -> Console:
+        return Console(file=screen, force_terminal=True, highlight=False, markup=False, emoji=False)
+
+    monkeypatch.setattr(verb, "_console", console)
+    run(path)
+    return screen.getvalue()
+
+
+def test_a_terminal_gets_colours_and_wrapped_lines(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = terminal(monkeypatch, tiny, COLUMNS="64", TERM="xterm-256color")
+    assert "\x1b[1;31merror" in screen
+    plain = screen.replace("\x1b[1;31m", "").replace("\x1b[36m", "").replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert max(len(line.rstrip()) for line in plain.splitlines()) <= 64
+
+
+def test_no_color_is_heeded(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = terminal(monkeypatch, tiny, NO_COLOR="1", TERM="xterm-256color")
+    assert "31m" not in screen
+    assert "36m" not in screen
+
+
+def test_letters_that_the_output_lacks_do_not_end_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = hostile(
+        tmp_path / "model.onnx", "gewicht_\N{LATIN SMALL LETTER O WITH DIAERESIS}_\N{CJK UNIFIED IDEOGRAPH-91CD}"
+    )
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", narrow)
+    verb.command(Path(path))
+    narrow.flush()
+    shown = narrow.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+    assert "gewicht_\\xf6_\\u91cd" in shown
+
+
+# -- safe -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("/layers.0/Conv", "/layers.0/Conv"),
+        ("a\tb", "a\\tb"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("user\u202egnp.exe", "user\\u202egnp.exe"),
+        ("zero\u200bwidth", "zero\\u200bwidth"),
+        ("\ud800", "\\ud800"),
+        ("\u2028", "\\u2028"),
+        ("größe_重み", "größe_重み"),
+    ],
+)
+def test_safe_shows_what_would_act(name: str, shown: str) -> None:
+    assert safe(name) == shown
+
+
+@given(st.text(), st.integers(0, 40))
+def test_safe_fits_and_never_acts(name: str, width: int) -> None:
+    shown = safe(name, width)
+    assert width_of(shown) <= width
+    assert not any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") for c in shown)
+    assert safe(name, 10_000) == safe(name)
+
+
+def test_safe_keeps_both_ends() -> None:
+    assert safe("model.decoder.layers.11.attention.weight", 20) == "model.de...on.weight"
