@@ -54,7 +54,9 @@ class Store:
                 return np.asarray(value.const_value.numpy())
             return self._emulator.carried(Weight(value.name or "", value.const_value, fmt))
         array = self._values[value]
-        return array if fmt is None else round_to(array, fmt)
+        if fmt is None or fmt is self.assignment.stored(value):
+            return array
+        return round_to(array, fmt)
 
     def put(self, value: ir.Value, array: Array) -> None:
         self._values[value] = array
@@ -84,6 +86,8 @@ class Stepper:
         self._sessions: dict[bytes, Session] = {}
         self._compiled: dict[tuple[Any, ...], _Compiled] = {}
         self._inner: dict[ir.Node, tuple[ir.Node, ...]] = {}
+        self._outside: dict[ir.Node, frozenset[ir.Value]] = {}
+        self._current: tuple[Assignment, dict[ir.Node, _Compiled]] | None = None
 
     def walk(self, store: Store) -> Iterator[Step]:
         """Run the model; each tensor is dropped once nothing needs it any more."""
@@ -94,7 +98,7 @@ class Stepper:
             for value, array in outputs.items():
                 store.put(value, array)
             yield Step(node, tuple(self._peek(store, value) for value in node.inputs), outputs)
-            for value in (*node.outputs, *self._outside(node)):
+            for value in (*node.outputs, *self.outside(node)):
                 if value in left and value in store:
                     left[value] -= value not in node.outputs
                     if left[value] <= 0:
@@ -108,7 +112,8 @@ class Stepper:
         feeds = {}
         for name, value, fmt in compiled.reads:
             if changed is not None and value in changed:
-                feeds[name] = changed[value] if fmt is None else round_to(changed[value], fmt)
+                stored = fmt is None or fmt is assignment.stored(value)
+                feeds[name] = changed[value] if stored or fmt is None else round_to(changed[value], fmt)
             else:
                 feeds[name] = store.read(value, fmt)
         self.executed += 1 + len(self.inner(node))
@@ -122,7 +127,9 @@ class Stepper:
     def inner(self, node: ir.Node) -> tuple[ir.Node, ...]:
         """The nodes in a node's subgraphs."""
         if node not in self._inner:
-            graphs = [a for a in node.attributes.values() if a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)]
+            graphs = [
+                a for a in node.attributes.values() if a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+            ]
             found: list[ir.Node] = []
             for attribute in graphs:
                 each = [attribute.as_graph()] if attribute.type is ir.AttributeType.GRAPH else attribute.as_graphs()
@@ -132,6 +139,14 @@ class Stepper:
         return self._inner[node]
 
     def compile(self, node: ir.Node, assignment: Assignment) -> _Compiled:
+        if self._current is None or self._current[0] is not assignment:
+            self._current = (assignment, {})
+        known = self._current[1]
+        if node not in known:
+            known[node] = self._found(node, assignment)
+        return known[node]
+
+    def _found(self, node: ir.Node, assignment: Assignment) -> _Compiled:
         within = (node, *self.inner(node))
         key = (node, *(assignment.of(n) for n in within), *(assignment.read(node, s) for s in range(len(node.inputs))))
         if key not in self._compiled:
@@ -164,21 +179,23 @@ class Stepper:
         for node in graph:
             for value in node.outputs:
                 left[value] = 0
-            for value in self._outside(node):
+            for value in self.outside(node):
                 left[value] = left.get(value, 0) + 1
         for value in graph.outputs:
             left.pop(value, None)
         return left
 
-    def _outside(self, node: ir.Node) -> set[ir.Value]:
+    def outside(self, node: ir.Node) -> frozenset[ir.Value]:
         """Every tensor a node needs, those captured by its subgraphs included."""
-        needed = {value for value in node.inputs if value is not None}
-        for inner in self.inner(node):
-            needed.update(value for value in inner.inputs if value is not None)
-        for attribute in node.attributes.values():
-            if attribute.type is ir.AttributeType.GRAPH:
-                needed.update(attribute.as_graph().outputs)
-        return needed
+        if node not in self._outside:
+            needed = {value for value in node.inputs if value is not None}
+            for inner in self.inner(node):
+                needed.update(value for value in inner.inputs if value is not None)
+            for attribute in node.attributes.values():
+                if attribute.type is ir.AttributeType.GRAPH:
+                    needed.update(attribute.as_graph().outputs)
+            self._outside[node] = frozenset(needed)
+        return self._outside[node]
 
     def _peek(self, store: Store, value: ir.Value | None) -> Array | None:
         return store.read(value, None) if value is not None and value in store else None

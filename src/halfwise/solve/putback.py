@@ -39,17 +39,16 @@ def put_back(
     All trials share one walk: a trial starts at its node and carries only the tensors in which it differs.
     """
     sites = assignment.sites
-    trials = {node: _Trial(_without(assignment, node)) for node in nodes}
+    trials = {node: _Trial(node, assignment) for node in nodes}
     store = Store(stepper.emulator, assignment, feed)
-    waiting: dict[ir.Node, _Trial] = dict(trials)
     active: list[_Trial] = []
     for step in stepper.walk(store):
-        started = waiting.pop(step.node, None)
+        outside = stepper.outside(step.node)
         for trial in active:
-            trial.follow(stepper, step.node, step.outputs, store)
-        if started is not None:
-            started.follow(stepper, step.node, step.outputs, store, begin=True)
-            active.append(started)
+            trial.follow(stepper, step.node, outside, step.outputs, store)
+        if step.node in trials:
+            trials[step.node].begin(stepper, step.outputs, store)
+            active.append(trials[step.node])
         for trial in active:
             trial.forget(store)
     graph_outputs = sites.model.graph.outputs
@@ -57,7 +56,7 @@ def put_back(
     loads = {}
     for node, trial in trials.items():
         changed = {
-            v.name or "": _as_read(trial.changed[v], trial.assignment.outward(v, sites.model.graph))
+            v.name or "": trial.read(v, assignment.outward(v, sites.model.graph))
             for v in graph_outputs
             if v in trial.changed
         }
@@ -68,44 +67,57 @@ def put_back(
 class _Trial:
     """One node put back: the live tensors that differ from the run beside it."""
 
-    def __init__(self, assignment: Assignment) -> None:
-        self.assignment = assignment
+    def __init__(self, node: ir.Node, base: Assignment) -> None:
+        self.node = node
+        self.base = base
         self.changed: dict[ir.Value, Array] = {}
 
-    def follow(
-        self, stepper: Stepper, node: ir.Node, base: Mapping[ir.Value, Array], store: Store, begin: bool = False
-    ) -> None:
-        if not begin and not self._sees_change(stepper, node, store):
-            return
-        outputs = stepper.run(node, self.assignment, store, self.changed)
-        for value, array in outputs.items():
-            if not _equal(array, base[value]):
+    def begin(self, stepper: Stepper, outputs: Mapping[ir.Value, Array], store: Store) -> None:
+        """The node itself, narrow; its outputs are kept narrow from here on."""
+        narrow = Assignment(self.base.sites, {**self.base.formats, self.node: self.base.sites.fmt}, self.base.io)
+        for value, array in stepper.run(self.node, narrow, store).items():
+            if not _equal(array, outputs[value]):
                 self.changed[value] = array
 
+    def follow(
+        self,
+        stepper: Stepper,
+        node: ir.Node,
+        outside: frozenset[ir.Value],
+        outputs: Mapping[ir.Value, Array],
+        store: Store,
+    ) -> None:
+        """A node behind it, where it takes something that differs."""
+        if self.changed.keys().isdisjoint(outside) or not self._sees_change(stepper, node, store):
+            return
+        for value, array in stepper.run(node, self.base, store, self.changed).items():
+            if not _equal(array, outputs[value]):
+                self.changed[value] = array
+
+    def read(self, value: ir.Value, fmt: Format | None) -> Array:
+        array = self.changed[value]
+        return array if fmt is None or fmt is self.base.stored(value) else round_to(array, fmt)
+
     def _sees_change(self, stepper: Stepper, node: ir.Node, store: Store) -> bool:
-        if not self.changed:
-            return False
-        return any(
-            value in self.changed and not _equal(_as_read(self.changed[value], fmt), store.read(value, fmt))
-            for _, value, fmt in stepper.reads(node, self.assignment)
-        )
+        """Rounding on the way in may hide the difference."""
+        for _, value, fmt in stepper.reads(node, self.base):
+            if value not in self.changed:
+                continue
+            if fmt is None or fmt is self.base.stored(value):
+                return True
+            if not _equal(self.read(value, fmt), store.read(value, fmt)):
+                return True
+        return False
 
     def forget(self, store: Store) -> None:
         for value in [v for v in self.changed if v not in store]:
             del self.changed[value]
 
 
-def _without(assignment: Assignment, node: ir.Node) -> Assignment:
-    return Assignment(assignment.sites, {**assignment.formats, node: assignment.sites.fmt}, assignment.io)
-
-
-def _as_read(array: Array, fmt: Format | None) -> Array:
-    return array if fmt is None else round_to(array, fmt)
-
-
 def _equal(a: Array, b: Array) -> bool:
-    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
+    """Bit by bit."""
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
         return False
-    if a.shape != b.shape:
-        return False
-    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
+    if a.dtype == np.float32 and b.dtype == np.float32:
+        return bool((a.view(np.int32) == b.view(np.int32)).all())
+    return bool(np.array_equal(a, b))
