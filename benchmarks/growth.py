@@ -1,0 +1,105 @@
+"""How the time grows with the graph: python -m benchmarks.growth [--peer-python PYTHON].
+
+The same decomposed transformer at 379, 1,477 and 2,941 nodes. halfwise's time is split into running models, loading
+them into the runtime, and everything outside it. An exponent is the slope between two neighbouring sizes on
+logarithmic axes: 1 is linear, 2 quadratic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.cases import load_case
+from benchmarks.contest import machine, markdown, repeat
+from benchmarks.peers.task import Answer
+
+__all__ = ["Measurement", "main", "table"]
+
+LAYERS = (6, 24, 48)
+HEAD = ("nodes", "tool", "says", "seconds", "running", "loading", "outside", "exponent", "exponent outside")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One tool at one size."""
+
+    nodes: int
+    tool: str
+    answer: Answer
+    calls: int
+
+    @property
+    def outside(self) -> float | None:
+        """Seconds outside the runtime, where the tool splits its time."""
+        split = self.answer.split
+        return self.answer.seconds - split["running"] - split["loading"] if split else None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    found = []
+    for layers in options.layers:
+        case = load_case(f"transformer_{layers}", Path())
+        assert case is not None
+        for tool, python in (("halfwise", sys.executable), ("AutoCast", options.peer_python)):
+            nodes = len(case.model.graph.node)
+            print(f"{nodes} nodes: {tool} ...", file=sys.stderr, flush=True)
+            with tempfile.TemporaryDirectory() as folder:
+                answer, calls = repeat(tool, case, python, options.limit, options.repeats, Path(folder))
+            found.append(Measurement(nodes, tool, answer, calls))
+    print(f"{machine()}\n")
+    print(table(found))
+    print(f"\nSeconds: median of {options.repeats} fresh processes, without imports (*: of one).")
+    return 0
+
+
+def table(found: Sequence[Measurement]) -> str:
+    rows = []
+    last: dict[str, Measurement] = {}
+    for each in sorted(found, key=lambda m: (m.tool != "halfwise", m.nodes)):
+        rows.append(_row(each, last.get(each.tool)))
+        last[each.tool] = each
+    return markdown(HEAD, rows)
+
+
+def _row(each: Measurement, smaller: Measurement | None) -> tuple[str, ...]:
+    answer = each.answer
+    if answer.problem:
+        return (str(each.nodes), each.tool, answer.problem, *[""] * (len(HEAD) - 3))
+    split = [answer.split.get("running"), answer.split.get("loading"), each.outside]
+    exponents = ["", ""]
+    if smaller is not None and not smaller.answer.problem:
+        exponents[0] = _exponent(smaller.nodes, smaller.answer.seconds, each.nodes, answer.seconds)
+        if smaller.outside and each.outside:
+            exponents[1] = _exponent(smaller.nodes, smaller.outside, each.nodes, each.outside)
+    return (
+        str(each.nodes),
+        each.tool,
+        answer.says,
+        f"{answer.seconds:.2f}{'*' if each.calls == 1 else ''}",
+        *("" if part is None else f"{part:.2f}" for part in split),
+        *exponents,
+    )
+
+
+def _exponent(nodes: int, seconds: float, more_nodes: int, more_seconds: float) -> str:
+    return f"{math.log(more_seconds / seconds) / math.log(more_nodes / nodes):.2f}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has the peer installed")
+    parser.add_argument("--layers", nargs="+", type=int, default=LAYERS, help="sizes to measure")
+    parser.add_argument("--repeats", type=int, default=3, help="calls whose median counts")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds a call may take")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

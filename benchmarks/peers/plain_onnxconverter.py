@@ -1,0 +1,20 @@
+"""Everything to FP16 with onnxconverter-common's converter and its defaults; inputs and outputs keep their types."""
+
+from __future__ import annotations
+
+import time
+
+import onnx
+from benchmarks.peers.task import Answer, Task, serve
+
+
+def work(task: Task) -> Answer:
+    from onnxconverter_common.float16 import convert_float_to_float16
+
+    started = time.perf_counter()
+    onnx.save(convert_float_to_float16(onnx.load(task.model), keep_io_types=True), task.out)
+    return Answer(seconds=time.perf_counter() - started)
+
+
+if __name__ == "__main__":
+    serve(work, ("onnxconverter-common", "onnx"))

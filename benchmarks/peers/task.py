@@ -1,0 +1,84 @@
+"""What a tool is asked and what it answers, as files, so that tools in other environments take part."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+__all__ = ["NOT_INSTALLED", "Answer", "Task", "load_feeds", "serve"]
+
+NOT_INSTALLED = "not installed"
+
+
+@dataclass(frozen=True)
+class Task:
+    """Make `out` from `model`, knowing the inputs (one .npz each) in the folder `inputs`."""
+
+    model: str
+    inputs: str
+    out: str
+    tolerance: float
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`seconds` is the tool's own work, without imports; `model_runs` are passes over the inputs given.
+
+    `says` is what the tool itself claims. `split` are the parts of `seconds`, where they are known.
+    """
+
+    seconds: float = 0.0
+    model_runs: float = 0.0
+    says: str = ""
+    problem: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    split: dict[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def load(path: Path) -> Answer:
+        return Answer(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def serve(work: Callable[[Task], Answer], packages: tuple[str, ...]) -> None:
+    """The body of a tool's program: `python -m benchmarks.peers.NAME TASK.json ANSWER.json`."""
+    task = Task(**json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    started = time.perf_counter()
+    try:
+        answer = work(task)
+    except ModuleNotFoundError as error:
+        answer = Answer(problem=NOT_INSTALLED, says=str(error))
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        answer = Answer(seconds=time.perf_counter() - started, problem=f"gave up: {said[:160]}")
+    found = {**asdict(answer), "versions": {name: _version(name) for name in packages}}
+    Path(sys.argv[2]).write_text(json.dumps(found), encoding="utf-8")
+
+
+def load_feeds(task: Task) -> list[dict[str, NDArray[Any]]]:
+    """The inputs of the task that the model declares, in the order of their names."""
+    names = {value.name for value in onnx.load(task.model, load_external_data=False).graph.input}
+    feeds = []
+    for path in sorted(Path(task.inputs).glob("*.npz")):
+        with np.load(path) as file:
+            feeds.append({name: file[name] for name in file.files if name in names})
+    return feeds
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
