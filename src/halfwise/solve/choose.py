@@ -28,6 +28,7 @@ class Ladder:
     """From nothing in FP32 to everything that matters in FP32, best value first."""
 
     start: float
+    fatal_start: int
     steps: tuple[Choice, ...]
 
     def nodes(self, count: int) -> frozenset[ir.Node]:
@@ -39,13 +40,10 @@ class Ladder:
     def reach(self, goal: float) -> int:
         """How many steps until nothing fatal is left and the predicted squared error is at most `goal`."""
         for count in range(len(self.steps) + 1):
-            fatal = self.steps[count - 1].fatal_left if count else any(s.fatal_left for s in self.steps[:1])
-            if not fatal and self.left(count) <= goal and (count or not self._any_fatal()):
+            fatal = self.steps[count - 1].fatal_left if count else self.fatal_start
+            if not fatal and self.left(count) <= goal:
                 return count
         return len(self.steps)
-
-    def _any_fatal(self) -> bool:
-        return bool(self.steps) and self.steps[0].fatal_left > 0
 
 
 def build_ladder(
@@ -62,7 +60,7 @@ def build_ladder(
             readers.setdefault(node, []).append(index)
     left = sum(p.energy for p, lack in zip(pieces, lacking, strict=True) if lack)
     fatal_left = sum(p.fatal for p, lack in zip(pieces, lacking, strict=True) if lack)
-    begin = left
+    begin, fatal_begin = left, fatal_left
     heap = [(_key(pieces[i], lack, cost), i) for i, lack in enumerate(lacking) if lack]
     heapq.heapify(heap)
     steps: list[Choice] = []
@@ -90,7 +88,7 @@ def build_ladder(
                 left -= pieces[i].energy
                 fatal_left -= pieces[i].fatal
         steps.append(Choice(added, max(left, 0.0), fatal_left, spent))
-    return Ladder(begin, tuple(steps))
+    return Ladder(begin, fatal_begin, tuple(steps))
 
 
 def trim(

@@ -37,8 +37,8 @@ class Journal:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             if fresh:
-                file.write(json.dumps({"identity": self._identity}) + "\n")
-            file.write(json.dumps({"key": key, "value": value}) + "\n")
+                file.write(json.dumps({"identity": self._identity}))
+            file.write("\n" + json.dumps({"key": key, "value": value}))  # a torn line before it ends here
 
     def discard(self) -> None:
         """The search is done; nothing is left to resume."""
@@ -63,4 +63,4 @@ def _read(path: Path, identity: str) -> Iterable[tuple[str, Any]]:
             entry = json.loads(line)
             yield entry["key"], entry["value"]
         except (ValueError, KeyError, TypeError):
-            return
+            continue
