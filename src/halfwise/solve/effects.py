@@ -1,0 +1,42 @@
+"""What was measured of a model's roundings: the squared error that each leaves at the outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+__all__ = ["Sensitivity"]
+
+Energies = dict[ir.Value, float]
+
+
+@dataclass
+class Sensitivity:
+    """Squared errors at the outputs, relative to each output's norm, summed over outputs and over the samples walked.
+
+    `reads` holds what rounding a tensor does through one reader alone, `total` what it does through all at once: they
+    share one rounding, so their errors add up or cancel. An output's own rounding is in `handed_out`.
+    """
+
+    reads: dict[ir.Node, Energies] = field(default_factory=dict)
+    total: Energies = field(default_factory=dict)
+    handed_out: Energies = field(default_factory=dict)
+    weights: dict[ir.Node, float] = field(default_factory=dict)  # all weights that a node reads, rounded
+    breaks: set[tuple[ir.Node, ir.Value]] = field(default_factory=set)  # rounded there, a finite result is not
+    overflows: set[ir.Value] = field(default_factory=set)  # rounding makes a finite value infinite, and it matters
+    size: dict[ir.Value, int] = field(default_factory=dict)
+    samples: int = 0
+
+    def add_read(self, node: ir.Node, value: ir.Value, energy: float) -> None:
+        effects = self.reads.setdefault(node, {})
+        effects[value] = effects.get(value, 0.0) + energy
+
+    def add_total(self, value: ir.Value, energy: float) -> None:
+        self.total[value] = self.total.get(value, 0.0) + energy
+
+    def add_handed_out(self, value: ir.Value, energy: float) -> None:
+        self.handed_out[value] = self.handed_out.get(value, 0.0) + energy
+
+    def add_weights(self, node: ir.Node, energy: float) -> None:
+        self.weights[node] = self.weights.get(node, 0.0) + energy
