@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+
 from benchmarks.zoo import ZooModel, detr_head, encoder, transformer
 from benchmarks.zoo.zoo_model import Feed
 

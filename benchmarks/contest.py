@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+
 from benchmarks.cases import Case
 from benchmarks.peers.task import Answer, Task
 from benchmarks.strict import Census, Errors, InvalidModel, census, judge

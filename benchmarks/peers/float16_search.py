@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
+
 from benchmarks.peers.task import Answer, Task, load_feeds, serve
 from benchmarks.strict import InvalidModel, StrictSession, rel_l2
-from numpy.typing import NDArray
 
 Answers = Sequence[NDArray[Any]]
 

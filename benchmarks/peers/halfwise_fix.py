@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import onnxruntime
+
 from benchmarks.peers.task import Answer, Task, serve
 
 

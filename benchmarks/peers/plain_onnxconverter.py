@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import onnx
+
 from benchmarks.peers.task import Answer, Task, serve
 
 
