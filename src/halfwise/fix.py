@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import math
-import resource
+import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.emit.typed_onnx import TypedModel, write_typed
+from halfwise import __version__
+from halfwise.emit.typed_onnx import TypedDialect, TypedModel, write_typed
 from halfwise.emulate import Emulator
 from halfwise.engine.stepper import Stepper
 from halfwise.errors import InputError
+from halfwise.fix_result import Cost, FixResult
 from halfwise.formats import Format
-from halfwise.metrics import Metrics, OutputMetric, is_float
+from halfwise.metrics import OutputMetric, is_float
 from halfwise.model import Model, load
 from halfwise.plan import Plan, PlannedNode
 from halfwise.precision import Assignment
-from halfwise.profiles import profile_named
+from halfwise.profiles import PROFILES, STRICT, profile_named
+from halfwise.rewrite import rewrite
 from halfwise.samples import Samples, load_samples
 from halfwise.sites import Sites
 from halfwise.solve.cost import flops
@@ -32,8 +35,9 @@ from halfwise.solve.journal import Journal, digest
 from halfwise.solve.judge import Judge, Measured, Question
 from halfwise.solve.reasons import Look, explain, look_at
 from halfwise.solve.search import Kept, Point, Search
+from halfwise.split import split
 from halfwise.target import DEFAULT_TARGET, Target
-from halfwise.tolerance import Tolerance, Verdict
+from halfwise.tolerance import Tolerance
 
 __all__ = ["Cost", "FixResult", "fix"]
 
@@ -43,95 +47,6 @@ Feed = Mapping[str, Array]
 TIGHTENINGS = 4  # times the search goes on after a held-out input was missed
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What the answer took, and what it leaves in FP32."""
-
-    model_runs: float
-    seconds: float
-    peak_rss_mb: float
-    casts: int
-    fp32_flops_share: float
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "model_runs": round(self.model_runs, 2),
-            "seconds": round(self.seconds, 3),
-            "peak_rss_mb": round(self.peak_rss_mb, 1),
-            "casts": self.casts,
-            "fp32_flops_share": round(self.fp32_flops_share, 6),
-        }
-
-
-@dataclass(frozen=True)
-class FixResult:
-    """Everything that `fix` found and wrote. Errors are measured on inputs that the search did not use."""
-
-    model: Model
-    plan: Plan
-    sites: Sites
-    fp16: Mapping[str, Metrics]
-    fixed: Mapping[str, Metrics]
-    fp16_verdict: Verdict
-    verdict: Verdict
-    pinned: tuple[PlannedNode, ...]
-    cost: Cost
-    samples: Samples
-    notes: tuple[str, ...]
-    curve: tuple[Point, ...]
-    typed: TypedModel | None
-    plan_path: Path | None
-
-    @property
-    def met(self) -> bool:
-        return self.verdict.met
-
-    @property
-    def fp32_nodes(self) -> tuple[str, ...]:
-        """Every node that stays out of FP16, in execution order: those the plan keeps and those that cannot narrow."""
-        order = {site.name: site.index for site in self.sites.all}
-        names = [node.name for node in (*self.plan.nodes, *self.pinned) if node.format is Format.FP32]
-        return tuple(sorted(names, key=lambda name: order.get(name, 0)))
-
-    def to_json(self) -> dict[str, Any]:
-        document = {
-            "schema": "halfwise.fix/1",
-            "status": "met" if self.met else "not-met",
-            "model": {
-                "path": str(self.model.path) if self.model.path else "",
-                "sha256": self.model.sha256,
-                "nodes": self.model.stored_nodes,
-                "compute_nodes": self.sites.compute_nodes,
-            },
-            "target": self.plan.target,
-            "profile": self.plan.profile,
-            "tolerance": self.plan.tolerance.to_json(),
-            "error": {
-                "fp16": {name: metrics.to_json() for name, metrics in self.fp16.items()},
-                "fixed": {name: metrics.to_json() for name, metrics in self.fixed.items()},
-            },
-            "fp32_nodes": list(self.fp32_nodes),
-            "repairs": [dict(repair) for repair in self.plan.repairs],
-            "cost": self.cost.to_json(),
-            "artifacts": {
-                "onnx": str(self.typed.path) if self.typed else None,
-                "plan": str(self.plan_path) if self.plan_path else None,
-                "report": None,
-                "trtexec": None,
-            },
-            "inputs": {
-                "origin": self.samples.origin,
-                "search": len(self.samples.search),
-                "validation": len(self.samples.validation),
-            },
-            "nodes": [node.to_json() for node in (*self.plan.nodes, *self.pinned)],
-            "notes": list(self.notes),
-        }
-        if self.curve:
-            document["curve"] = [_point_json(point) for point in self.curve]
-        return document
-
-
 def fix(
     model: str | Path | onnx.ModelProto | Model,
     inputs: str | Path | Iterable[Any] | None = None,
@@ -139,9 +54,9 @@ def fix(
     out: str | Path | None = None,
     tolerance: Sequence[str] | Tolerance = (),
     metric: OutputMetric | None = None,
-    target: str | Target = DEFAULT_TARGET,
-    profile: str = "strict",
-    io_types: Format = Format.FP32,
+    target: str | Target | None = None,
+    profile: str | None = None,
+    io_types: Format | None = None,
     allow_bf16: bool = False,
     plan: Plan | None = None,
     curve: bool = False,
@@ -150,22 +65,31 @@ def fix(
     """Find the fewest FP32 nodes that keep the tolerance, write the typed model and the plan, and verify both.
 
     `inputs` are files or folders, or samples as dictionaries of arrays; none makes synthetic ones. With `plan`, nothing
-    is searched: that plan is applied and verified. With `out`, the model and the plan are written into that folder.
+    is searched: that plan is applied and verified. With `out`, the model and the plan are written into that folder, and
+    an interrupted search goes on from there. What is not stated is the plan's where there is one; else the target is
+    any ONNX runtime, the profile the target's, and inputs and outputs keep their types.
     """
+    stated = target if isinstance(target, Target) or target is None else Target.parse(target)
+    chosen = stated or (Target.parse(plan.target) if plan is not None else DEFAULT_TARGET)
     return _Job(
         model if isinstance(model, Model) else load(model),
         inputs,
         Path(out) if out is not None else None,
         tolerance,
         metric,
-        target if isinstance(target, Target) else Target.parse(target),
-        profile,
-        io_types,
+        chosen,
+        profile or (plan.profile if plan is not None else _profile_of(chosen)),
+        io_types or (plan.io_types if plan is not None else Format.FP32),
         allow_bf16,
         plan,
         curve,
         notify,
     ).run()
+
+
+def _profile_of(target: Target) -> str:
+    """The target's own profile, or `strict` where its kernels are not modelled."""
+    return target.profile if target.profile in PROFILES else STRICT.name
 
 
 @dataclass
@@ -185,9 +109,10 @@ class _Job:
 
     def run(self) -> FixResult:
         started = time.perf_counter()
+        if self.out is not None:
+            _check_folder(self.out)
         if self.given is not None:
             self.given.check(self.model)
-            self.profile, self.io_types = self.given.profile, self.given.io_types
         if self.allow_bf16 and (why := self.target.why_not(Format.BF16)):
             raise InputError(f"--allow bf16: {why}")
         self.samples = load_samples(self.model.inputs, self.inputs)
@@ -195,14 +120,19 @@ class _Job:
         self.stepper = Stepper(self.emulator)
         self.sites = Sites(self.model)
         self.bf16 = Sites(self.model, Format.BF16)
-        self.journal = self._open_journal()
         everything = Judge(self.sites, self.emulator, Question(Tolerance.default()), self._feeds())
         self.notify("the FP32 model")
         references = everything.references
-        self.samples = _split(self.samples, references)
+        self.samples = split(self.samples, references)
         self.question = Question(self._tolerance(references[0]), self.metric)
-        self.notes = list(self.samples.notes)
-        self.runs = 0.0
+        self.journal = self._open_journal()
+        self.notes = [*self.samples.notes, *self.target.cautions]
+        if self.target.profile not in PROFILES:
+            self.notes.append(
+                f"there is no profile of {self.target.title}'s kernels: judged under {self.profile!r}, where fusion "
+                "and wide accumulation inside the engine are not modelled"
+            )
+        self.runs = everything.runs * len(references) / max(len(self.samples.search), 1)
         formats, kept, curve = self._decide() if self.given is None else self._apply(self.given)
         validation = self._judge(self.samples.validation)
         self.notify("verifying on held-out inputs")
@@ -241,9 +171,7 @@ class _Job:
             fp16_verdict=tolerance.verdict(fp16.outputs, floats, fp16.user_metric),
             verdict=tolerance.verdict(fixed.outputs, floats, fixed.user_metric),
             pinned=tuple(_pinned(site.name, site.op, site.pinned or "") for site in self.sites.pinned),
-            cost=Cost(
-                self.runs, time.perf_counter() - started, _peak_mb(), casts, _share(self.sites, look, formats)
-            ),
+            cost=Cost(self.runs, time.perf_counter() - started, _peak_mb(), casts, _share(self.sites, look, formats)),
             samples=self.samples,
             notes=tuple(self.notes),
             curve=curve,
@@ -278,7 +206,14 @@ class _Job:
         if self.out is None or self.given is not None:
             return Journal()
         identity = digest(
-            self.model.sha256, self.profile, self.io_types, self.tolerance, self.allow_bf16, _fingerprint(self._feeds())
+            __version__,
+            self.model.sha256,
+            self.profile,
+            self.io_types,
+            self.question.tolerance.to_json(),
+            _identity(self.metric),
+            self.allow_bf16,
+            _fingerprint(self._feeds()),
         )
         journal = Journal(self.out / ".halfwise-search.jsonl", identity)
         if journal.resumed:
@@ -326,17 +261,9 @@ class _Job:
         self.notes.append(f"the held-out input was missed; the search then aimed at {tighter:.0%} of the tolerance")
         return tighter
 
-    def _use_bf16(
-        self, search: Search, keep: frozenset[ir.Node], kept: Sequence[Kept]
-    ) -> dict[ir.Node, Format]:
+    def _use_bf16(self, search: Search, keep: frozenset[ir.Node], kept: Sequence[Kept]) -> dict[ir.Node, Format]:
         """Nodes that only lack range take BF16, as many as the tolerance bears."""
-        able = [
-            k.node
-            for k in kept
-            if k.why == "overflow"
-            and self.bf16.of[k.node].inputs == self.sites.of[k.node].inputs
-            and self.bf16.of[k.node].outputs == self.sites.of[k.node].outputs
-        ]
+        able = [k.node for k in kept if k.why == "overflow" and self._why_not_bf16(k.node) is None]
         while able:
             formats = {**dict.fromkeys(keep, Format.FP32), **dict.fromkeys(able, Format.BF16)}
             self.notify(f"BF16 instead of FP32 for {len(able)} nodes")
@@ -346,12 +273,20 @@ class _Job:
         return {}
 
     def _apply(self, plan: Plan) -> tuple[dict[ir.Node, Format], tuple[Kept, ...], tuple[Point, ...]]:
-        by_name = self.model.node_by_name
-        unknown = [node.name for node in plan.nodes if node.name not in by_name]
-        if unknown:
-            raise InputError(f"the plan names {unknown[0]!r}, and the model has no such node")
-        formats = {by_name[node.name]: node.format for node in plan.nodes}
+        if plan.repairs:
+            raise InputError("the plan holds repairs, which this version cannot apply; run fix without --plan")
+        formats = {self.model.node_by_name[node.name]: node.format for node in plan.nodes}
+        for node, fmt in formats.items():
+            if fmt is Format.BF16 and (why := self.target.why_not(fmt) or self._why_not_bf16(node)):
+                raise InputError(f"the plan wants node {node.name!r} in BF16: {why}")
         return formats, (), ()
+
+    def _why_not_bf16(self, node: ir.Node) -> str | None:
+        """A node may take BF16 where it can, and where no slot differs from what FP16 may hold."""
+        ours, theirs = self.sites.of[node], self.bf16.of[node]
+        if (ours.inputs, ours.outputs) == (theirs.inputs, theirs.outputs):
+            return ours.pinned
+        return theirs.pinned or "not every input that may be FP16 may be BF16"
 
     def _assignment(self, formats: Mapping[ir.Node, Format]) -> Assignment:
         chosen = {site.node: formats.get(site.node, self.sites.fmt) for site in self.sites.free}
@@ -359,9 +294,7 @@ class _Job:
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
-    def _planned(
-        self, formats: Mapping[ir.Node, Format], kept: Sequence[Kept], look: Look
-    ) -> tuple[PlannedNode, ...]:
+    def _planned(self, formats: Mapping[ir.Node, Format], kept: Sequence[Kept], look: Look) -> tuple[PlannedNode, ...]:
         if self.given is not None:
             return self.given.nodes
         return tuple(explain(each, self.sites, look, formats[each.node]) for each in kept)
@@ -377,46 +310,48 @@ class _Job:
             self.out.mkdir(parents=True, exist_ok=True)
             self.notify(f"writing {path}")
             typed = write_typed(decision, path)
-            plan_path.write_text(plan.text(), encoding="utf-8")
+            _write_whole(plan_path, plan.text())
         except OSError as error:
             raise InputError(f"{self.out} cannot be written to: {error.strerror}") from error
         return typed, plan_path
 
 
-def _split(samples: Samples, references: Sequence[Mapping[str, Array]]) -> Samples:
-    """Give the search the samples whose FP32 outputs are smallest (the hardest, relatively) and largest."""
-    feeds = (*samples.search, *samples.validation)
-    if samples.origin != "given" or len(feeds) < 3:
-        return samples
-    norms = np.array([[_norm(output) for output in reference.values()] for reference in references])
-    typical = np.median(norms, axis=0)
-    relative = norms / np.where(typical > 0, typical, 1.0)
-    order = sorted(range(len(feeds)), key=lambda i: (float(relative[i].min()), i))
-    wanted = len(samples.search)
-    chosen = {order[0], order[-1]} if wanted > 1 else {order[0]}
-    for index in order[2::2]:
-        if len(chosen) < wanted:
-            chosen.add(index)
-    for index in order:
-        if len(chosen) < wanted:
-            chosen.add(index)
-    return replace(
-        samples,
-        search=tuple(feeds[i] for i in range(len(feeds)) if i in chosen),
-        validation=tuple(feeds[i] for i in range(len(feeds)) if i not in chosen),
-    )
-
-
-def _norm(array: Array) -> float:
-    if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
-        return 1.0
-    flat = array.reshape(-1).astype(np.float64)
-    flat = flat[np.isfinite(flat)]
-    return float(np.sqrt(flat @ flat))
-
-
 def _fingerprint(feeds: Sequence[Feed]) -> str:
-    return digest(*(f"{name}:{digest(array.tobytes())}" for feed in feeds for name, array in sorted(feed.items())))
+    parts = [
+        f"{name} {array.dtype} {array.shape} {digest(array.tolist() if array.dtype.kind == 'O' else array.tobytes())}"
+        for feed in feeds
+        for name, array in sorted(feed.items())
+    ]
+    return digest(*parts)
+
+
+def _identity(metric: OutputMetric | None) -> str:
+    """The user's function by its name and the text of its module: what another one measured is not resumed."""
+    if metric is None:
+        return ""
+    module = sys.modules.get(getattr(metric, "__module__", ""))
+    file = getattr(module, "__file__", None)
+    text = Path(file).read_bytes() if file and Path(file).is_file() else b""
+    return f"{getattr(metric, '__module__', '')}:{getattr(metric, '__qualname__', repr(metric))} {digest(text)}"
+
+
+def _check_folder(out: Path) -> None:
+    """Refuse before the search what could not be written after it."""
+    nearest = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if not nearest.is_dir():
+        raise InputError(f"{out} cannot be made: {nearest} is a file; choose another folder with --out")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(f"{out} cannot be written to; choose another folder with --out")
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """A file that appears under its name only when it is complete."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _pinned(name: str, op: str, why: str) -> PlannedNode:
@@ -424,9 +359,6 @@ def _pinned(name: str, op: str, why: str) -> PlannedNode:
 
 
 def _casts(decision: Assignment) -> int:
-    from halfwise.emit.typed_onnx import TypedDialect
-    from halfwise.rewrite import rewrite
-
     return rewrite(decision, TypedDialect()).casts
 
 
@@ -438,14 +370,10 @@ def _share(sites: Sites, look: Look, formats: Mapping[ir.Node, Format]) -> float
 
 
 def _peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def _point_json(point: Point) -> dict[str, Any]:
-    measured = point.measured
-    return {
-        "fp32_nodes": point.nodes,
-        "cost": round(point.cost, 3),
-        "predicted": point.predicted,
-        "load": measured if measured is None or math.isfinite(measured) else str(measured),
-    }
+    """The most memory this process held; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return 0.0
+    unit = 1024 if sys.platform == "darwin" else 1
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit / 1024

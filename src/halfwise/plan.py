@@ -11,6 +11,8 @@ from typing import Any
 from halfwise.errors import InputError
 from halfwise.formats import Format
 from halfwise.model import Model
+from halfwise.profiles import STRICT
+from halfwise.target import DEFAULT_TARGET
 from halfwise.tolerance import Tolerance
 
 __all__ = ["Plan", "PlannedNode", "read_plan"]
@@ -46,7 +48,7 @@ class PlannedNode:
 
 @dataclass(frozen=True)
 class Plan:
-    """A decision, ready to be applied again to the same model."""
+    """A decision, ready to be applied again to the same model. An empty `sha256` means any model with these nodes."""
 
     model: str
     sha256: str
@@ -77,10 +79,14 @@ class Plan:
 
     def check(self, model: Model) -> None:
         """Refuse a plan that was made for another model, naming the difference."""
-        if self.sha256 == model.sha256:
+        if self.sha256 and self.sha256 == model.sha256:
             return
         known = model.node_by_name
         missing = [node.name for node in self.nodes if node.name not in known]
+        if not self.sha256:
+            if missing:
+                raise InputError(f"the plan names a node {missing[0]!r}, and the model has none of that name")
+            return
         if missing:
             shown = ", ".join(repr(name) for name in missing[:3]) + (" ..." if len(missing) > 3 else "")
             raise InputError(
@@ -98,45 +104,77 @@ class Plan:
         )
 
 
-def read_plan(path: Path) -> Plan:
-    """Read a plan file; anything unfit raises one clear InputError."""
+def read_plan(path: str | Path) -> Plan:
+    """Read a plan file; anything unfit raises one clear InputError.
+
+    A plan written by hand needs nothing but `schema` and `fp32_nodes`, which may hold bare node names: it then fits
+    every model that has these nodes, and what it leaves out has its usual value.
+    """
+    path = Path(path)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such plan") from None
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise InputError(f"{path} is not a plan: {error}") from None
+    except OSError as error:
+        raise InputError(f"{path}: the plan cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not a plan: it is not valid JSON ({error})") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise InputError(f"{path} is not a plan (no schema {SCHEMA!r} in it)")
     try:
-        return Plan(
-            model=str(document["model"]["path"]),
-            sha256=str(document["model"]["sha256"]),
-            node_count=int(document["model"]["nodes"]),
-            target=str(document["target"]),
-            profile=str(document["profile"]),
-            tolerance=Tolerance.from_json(document["tolerance"]),
-            io_types=Format(document["io_types"]),
-            inputs=str(document["inputs"]),
-            nodes=tuple(_planned(entry) for entry in document["fp32_nodes"]),
-            repairs=tuple(document.get("repairs", ())),
-        )
+        return _read(document)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except KeyError as error:
-        raise InputError(f"{path} is not a plan: it lacks {error.args[0]!r}") from None
-    except (TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{path} is not a plan: {error}") from None
 
 
-def _planned(entry: Any) -> PlannedNode:
+def _read(document: Mapping[str, Any]) -> Plan:
+    model = _object(document, "model")
+    entries = document.get("fp32_nodes")
+    if not isinstance(entries, list):
+        raise InputError("not a plan: it has no list 'fp32_nodes'")
+    tolerance = document.get("tolerance")
+    return Plan(
+        model=str(model.get("path", "")),
+        sha256=str(model.get("sha256", "")),
+        node_count=int(model.get("nodes", 0)),
+        target=str(document.get("target", DEFAULT_TARGET)),
+        profile=str(document.get("profile", STRICT.name)),
+        tolerance=Tolerance.default() if tolerance is None else Tolerance.from_json(tolerance),
+        io_types=_format(document.get("io_types", "fp32"), "io_types"),
+        inputs=str(document.get("inputs", "")),
+        nodes=tuple(_planned(entry, index) for index, entry in enumerate(entries)),
+        repairs=tuple(document.get("repairs", ())),
+    )
+
+
+def _planned(entry: Any, index: int) -> PlannedNode:
     if isinstance(entry, str):  # written by hand: just the name
-        return PlannedNode(entry, "", Format.FP32, "wanted", "asked for in the plan")
+        entry = {"name": entry}
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        raise InputError(f"not a plan: fp32_nodes[{index}] is neither a node's name nor an object with a 'name'")
     return PlannedNode(
-        name=str(entry["name"]),
+        name=entry["name"],
         op=str(entry.get("op", "")),
-        format=Format(entry.get("format", "fp32")),
+        format=_format(entry.get("format", "fp32"), f"node {entry['name']!r}"),
         why=str(entry.get("why", "wanted")),
         reason=str(entry.get("reason", "asked for in the plan")),
-        numbers={str(k): float(v) for k, v in entry.get("numbers", {}).items()},
+        numbers={str(k): float(v) for k, v in _object(entry, "numbers").items()},
     )
+
+
+def _object(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = document.get(key, {})
+    if not isinstance(value, dict):
+        raise InputError(f"not a plan: {key!r} is not an object")
+    return value
+
+
+def _format(value: Any, where: str) -> Format:
+    try:
+        return Format(value)
+    except ValueError:
+        raise InputError(
+            f"not a plan: {where}: {value!r} is not a format; there are {', '.join(f.value for f in Format)}"
+        ) from None

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.all_samples import all_samples
 from halfwise.emulate import Emulator, carry_feeds
 from halfwise.engine.stepper import Stepper, Store
 from halfwise.formats import Counts, Format, count
-from halfwise.model import Model
+from halfwise.model import Model, load
 from halfwise.precision import Assignment
 from halfwise.sites import Sites
 
@@ -55,10 +58,13 @@ class NodeTrace:
 
 @dataclass(frozen=True)
 class Trace:
+    """Every float tensor in the order it was first seen, and every node whose precision is a choice."""
+
     tensors: tuple[TensorTrace, ...]
     nodes: tuple[NodeTrace, ...]
     samples: int
     inputs: str  # where the samples come from
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -66,30 +72,33 @@ class Trace:
             "inputs": {"origin": self.inputs, "samples": self.samples},
             "tensors": [tensor.to_json() for tensor in self.tensors],
             "nodes": [node.to_json() for node in self.nodes],
+            "notes": list(self.notes),
         }
 
 
 def trace(
-    model: Model,
-    feeds: Sequence[Mapping[str, Array]],
+    model: str | Path | onnx.ModelProto | Model,
+    inputs: str | Path | Iterable[Any] | None = None,
     *,
-    origin: str = "given",
     fmt: Format = Format.FP16,
     notify: Callable[[int, int], None] = lambda done, total: None,
 ) -> Trace:
     """Run the FP32 model node by node; every tensor is counted when it is made and dropped after its last use.
 
-    Nodes inside control flow are seen through the node that holds them.
+    `inputs` are files or folders, or samples as dictionaries of arrays; none makes synthetic ones. Nodes inside
+    control flow are seen through the node that holds them. `notify` gets the nodes done and their total.
     """
+    model = model if isinstance(model, Model) else load(model)
+    samples = all_samples(model.inputs, inputs)
     sites = Sites(model, fmt)
     stepper = Stepper(Emulator())
     tensors: dict[ir.Value, _Seen] = {}
     errors: dict[ir.Node, _Error] = {}
     fp32 = Assignment(sites, {})
     narrow = Assignment.all_narrow(sites)
-    total = len(feeds) * len(model.graph)
+    total = len(samples.feeds) * len(model.graph)
     done = 0
-    for feed in feeds:
+    for feed in samples.feeds:
         store = Store(stepper.emulator, fp32, carry_feeds(feed))
         for value in model.graph.inputs:
             if value in store:
@@ -104,8 +113,9 @@ def trace(
     return Trace(
         tuple(seen.result(value) for value, seen in tensors.items()),
         tuple(NodeTrace(node.name or "", node.op_type, error.relative) for node, error in errors.items()),
-        len(feeds),
-        origin,
+        len(samples.feeds),
+        samples.origin,
+        samples.notes,
     )
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
+from halfwise.all_samples import AllSamples, all_samples
 from halfwise.emulate import Emulator, carry_feeds
 from halfwise.errors import InputError
 from halfwise.metrics import Metrics, OutputMetric, compare, is_float, worst
-from halfwise.model import Model
+from halfwise.model import Model, load
 from halfwise.precision import Assignment
-from halfwise.profiles import STRICT, Profile
+from halfwise.profiles import profile_named
 from halfwise.sites import Sites
 from halfwise.tolerance import Tolerance, Verdict
 
@@ -25,23 +28,31 @@ Array = NDArray[Any]
 Feed = Mapping[str, Array]
 
 
+@runtime_checkable
 class Runner(Protocol):
     """Something that answers a sample with outputs by name."""
 
     def run(self, index: int, feed: Feed) -> dict[str, Array]: ...
 
 
+Runnable = str | Path | onnx.ModelProto | Model | Runner
+
+
 class EmulatedRunner:
     """A model as it stands, its FP16 and BF16 tensors rounded honestly under a profile."""
 
-    def __init__(self, model: Model, profile: Profile = STRICT) -> None:
+    def __init__(self, model: Model, profile: str = "strict") -> None:
+        self.model = model
         self._types = {spec.name: spec.dtype for spec in model.inputs}
-        self._session = Emulator(profile).session(Assignment(Sites(model), {}))
+        self._session = Emulator(profile_named(profile)).session(Assignment(Sites(model), {}))
 
     def run(self, index: int, feed: Feed) -> dict[str, Array]:
         missing = [name for name in self._types if name not in feed]
         if missing:
-            raise InputError(f"sample {index + 1} has no input {missing[0]!r}, which the second model wants")
+            raise InputError(
+                f"sample {index + 1} has no input {missing[0]!r}, which {self.model.path or 'a model'} wants: "
+                "the two models do not take the same inputs"
+            )
         typed = {name: np.asarray(feed[name]).astype(dtype, copy=False) for name, dtype in self._types.items()}
         return self._session.run(carry_feeds(typed))
 
@@ -50,13 +61,12 @@ class SavedOutputs:
     """Outputs that something else computed: one `.npz` file a sample, in the order of the samples."""
 
     def __init__(self, path: Path) -> None:
-        self.files = [path] if path.is_file() else sorted(path.glob("*.npz"), key=lambda p: p.name)
+        self.path = path
+        self.files = [path] if path.is_file() else sorted(path.glob("*.npz"), key=_natural)
         if not self.files:
             raise InputError(f"{path}: no .npz files with saved outputs in it")
 
     def run(self, index: int, feed: Feed) -> dict[str, Array]:
-        if index >= len(self.files):
-            raise InputError(f"there are {len(self.files)} saved outputs but more samples; save one file a sample")
         try:
             with np.load(self.files[index], allow_pickle=False) as saved:
                 return {name: saved[name] for name in saved.files}
@@ -66,13 +76,14 @@ class SavedOutputs:
 
 @dataclass(frozen=True)
 class Verification:
-    """The verdict on B, with A as the reference."""
+    """The verdict on B, with A as the reference. `inputs` says where the samples come from."""
 
     tolerance: Tolerance
     verdict: Verdict
     outputs: Mapping[str, Metrics]
     samples: int
     inputs: str
+    notes: tuple[str, ...] = ()
 
     @property
     def met(self) -> bool:
@@ -85,39 +96,90 @@ class Verification:
             "tolerance": self.tolerance.to_json(),
             "inputs": {"origin": self.inputs, "samples": self.samples},
             "outputs": {name: metrics.to_json() for name, metrics in self.outputs.items()},
+            "notes": list(self.notes),
         }
 
 
 def verify(
-    reference: Runner,
-    other: Runner,
-    feeds: Sequence[Feed],
+    reference: Runnable,
+    other: Runnable,
+    inputs: str | Path | Iterable[Any] | None = None,
     *,
-    tolerance: Callable[[Mapping[str, Array]], Tolerance] | Tolerance,
+    tolerance: Sequence[str] | Tolerance = (),
     metric: OutputMetric | None = None,
-    origin: str = "given",
+    profile: str = "strict",
     notify: Callable[[int, int], None] = lambda done, total: None,
 ) -> Verification:
-    """Run both on every sample. A tolerance may be made from the reference's outputs."""
+    """Run both on every sample and judge the second by the first.
+
+    Each is a model (a file, a ModelProto or a loaded Model; FP16 and BF16 tensors in it are rounded under `profile`),
+    a `.npz` file or a folder of them with saved outputs (one file a sample, in the order of the samples), or any
+    object with a method `run(index, feed)`. `inputs` are files or folders, or samples as dictionaries of arrays; none
+    makes synthetic ones. `notify` gets the samples done and their total.
+    """
+    runners = _runner(reference, profile), _runner(other, profile)
+    samples = _samples(runners, inputs)
+    stated = tolerance if isinstance(tolerance, Tolerance) else None
     each: list[dict[str, Metrics]] = []
     users: list[float] = []
     floats: set[str] = set()
-    stated: Tolerance | None = tolerance if isinstance(tolerance, Tolerance) else None
-    for index, feed in enumerate(feeds):
-        wanted = reference.run(index, feed)
-        got = other.run(index, feed)
+    for index, feed in enumerate(samples.feeds):
+        wanted, got = (runner.run(index, feed) for runner in runners)
+        floats = {name for name, array in wanted.items() if is_float(array.dtype)}
         if stated is None:
             assert not isinstance(tolerance, Tolerance)
-            stated = tolerance(wanted)
+            stated = Tolerance.parse(tolerance, wanted, floats, user_metric=metric is not None)
         missing = [name for name in wanted if name not in got]
         if missing:
-            raise InputError(f"the second runner has no output {missing[0]!r}; its outputs are {', '.join(got)}")
-        floats = {name for name, array in wanted.items() if is_float(array.dtype)}
+            raise InputError(
+                f"the second has no output {missing[0]!r}, which the first has; its outputs are {', '.join(got)}"
+            )
         each.append({name: compare(array, got[name]) for name, array in wanted.items()})
-        if metric is not None and stated.uses_user_metric:
+        if stated.uses_user_metric:
+            if metric is None:
+                raise InputError("the tolerance bounds a function of yours: name it with --metric")
             users.append(float(metric(wanted, {name: got[name] for name in wanted})))
-        notify(index + 1, len(feeds))
+        notify(index + 1, len(samples.feeds))
     assert stated is not None
     together = {name: worst([metrics[name] for metrics in each]) for name in each[0]}
     verdict = stated.verdict(together, floats, max(users) if users else None)
-    return Verification(stated, verdict, together, len(feeds), origin)
+    return Verification(stated, verdict, together, len(samples.feeds), samples.origin, samples.notes)
+
+
+def _natural(path: Path) -> list[int | str]:
+    """The order in which the inputs of a folder are read, too: "2" before "10"."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
+
+
+def _runner(source: Runnable, profile: str) -> Runner:
+    if isinstance(source, Runner):
+        return source
+    if isinstance(source, (str, Path)) and (Path(source).suffix.lower() == ".npz" or Path(source).is_dir()):
+        if not Path(source).exists():
+            raise InputError(f"{source}: there is no such file")
+        return SavedOutputs(Path(source))
+    return EmulatedRunner(source if isinstance(source, Model) else load(source), profile)
+
+
+def _samples(runners: Sequence[Runner], inputs: Any) -> AllSamples:
+    """What both are run on; saved outputs must have been computed from just these samples, in this order."""
+    saved = [runner for runner in runners if isinstance(runner, SavedOutputs)]
+    models = [runner.model for runner in runners if isinstance(runner, EmulatedRunner)]
+    if not models:
+        if saved and inputs is None:
+            samples = AllSamples(({},) * len(saved[0].files), "given", ())
+        elif inputs is not None and not isinstance(inputs, (str, Path)):
+            samples = AllSamples(tuple(inputs), "given", ())
+        else:
+            raise InputError("two sets of saved outputs are compared as they are: leave --inputs out")
+    elif saved and inputs is None and models[0].inputs:
+        raise InputError(f"{saved[0].path} holds saved outputs: give the inputs that they were computed from")
+    else:
+        samples = all_samples(models[0].inputs, inputs, most=1 << 30 if saved else None)
+    for runner in saved:
+        if len(runner.files) != len(samples.feeds):
+            raise InputError(
+                f"{runner.path} holds {len(runner.files)} saved outputs for {len(samples.feeds)} different samples; "
+                "save one .npz file a sample, in the order of the samples"
+            )
+    return samples

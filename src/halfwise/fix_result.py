@@ -1,0 +1,123 @@
+"""What the main job found and wrote, and the document it makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from halfwise.emit.typed_onnx import TypedModel
+from halfwise.formats import Format
+from halfwise.metrics import Metrics
+from halfwise.model import Model
+from halfwise.plan import Plan, PlannedNode
+from halfwise.samples import Samples
+from halfwise.sites import Sites
+from halfwise.solve.search import Point
+from halfwise.tolerance import Verdict
+
+__all__ = ["Cost", "FixResult"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the answer took, and what it leaves in FP32."""
+
+    model_runs: float
+    seconds: float
+    peak_rss_mb: float
+    casts: int
+    fp32_flops_share: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "model_runs": round(self.model_runs, 2),
+            "seconds": round(self.seconds, 3),
+            "peak_rss_mb": round(self.peak_rss_mb, 1),
+            "casts": self.casts,
+            "fp32_flops_share": round(self.fp32_flops_share, 6),
+        }
+
+
+@dataclass(frozen=True)
+class FixResult:
+    """Everything that `fix` found and wrote. Errors are measured on inputs that the search did not use."""
+
+    model: Model
+    plan: Plan
+    sites: Sites
+    fp16: Mapping[str, Metrics]
+    fixed: Mapping[str, Metrics]
+    fp16_verdict: Verdict
+    verdict: Verdict
+    pinned: tuple[PlannedNode, ...]
+    cost: Cost
+    samples: Samples
+    notes: tuple[str, ...]
+    curve: tuple[Point, ...]
+    typed: TypedModel | None
+    plan_path: Path | None
+
+    @property
+    def met(self) -> bool:
+        return self.verdict.met
+
+    @property
+    def fp32_nodes(self) -> tuple[str, ...]:
+        """Every node that stays out of FP16, in execution order: those the plan keeps and those that cannot narrow."""
+        order = {site.name: site.index for site in self.sites.all}
+        names = [node.name for node in (*self.plan.nodes, *self.pinned) if node.format is Format.FP32]
+        return tuple(sorted(names, key=lambda name: order.get(name, 0)))
+
+    def to_json(self) -> dict[str, Any]:
+        document = {
+            "schema": "halfwise.fix/1",
+            "status": "met" if self.met else "not-met",
+            "model": {
+                "path": str(self.model.path) if self.model.path else "",
+                "sha256": self.model.sha256,
+                "nodes": self.model.stored_nodes,
+                "compute_nodes": self.sites.compute_nodes,
+            },
+            "target": self.plan.target,
+            "profile": self.plan.profile,
+            "tolerance": self.plan.tolerance.to_json(),
+            "error": {
+                "fp16": {name: metrics.to_json() for name, metrics in self.fp16.items()},
+                "fixed": {name: metrics.to_json() for name, metrics in self.fixed.items()},
+            },
+            "fp32_nodes": list(self.fp32_nodes),
+            "repairs": [dict(repair) for repair in self.plan.repairs],
+            "cost": self.cost.to_json(),
+            "artifacts": {
+                "onnx": str(self.typed.path) if self.typed else None,
+                "plan": str(self.plan_path) if self.plan_path else None,
+                "report": None,
+                "trtexec": None,
+            },
+            "inputs": {
+                "origin": self.samples.origin,
+                "search": len(self.samples.search),
+                "validation": len(self.samples.validation),
+            },
+            "nodes": [node.to_json() for node in (*self.plan.nodes, *self.pinned)],
+            "notes": list(self.notes),
+        }
+        if self.curve:
+            document["curve"] = [_point_json(point) for point in self.curve]
+        return document
+
+
+def _point_json(point: Point) -> dict[str, Any]:
+    return {
+        "fp32_nodes": point.nodes,
+        "cost": round(point.cost, 3),
+        "predicted": _json_number(point.predicted),
+        "load": _json_number(point.measured),
+    }
+
+
+def _json_number(value: float | None) -> float | str | None:
+    return value if value is None or math.isfinite(value) else str(value)
