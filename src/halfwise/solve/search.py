@@ -26,7 +26,8 @@ Notify = Callable[[str], None]
 
 SENSITIVITY_SAMPLES = 2  # walked node by node, the worst first
 TRIES = 8  # of a set of nodes before falling back to all that the ladder names
-PROOF_RUNS = 8.0  # model runs that may be spent on putting nodes back one at a time
+MANY = 64  # FP32 nodes from which proving each one's need alone costs more than it is worth
+PROOF_RUNS = (64.0, 8.0)  # model runs that may be spent on putting nodes back one at a time: of few nodes, of many
 RELAXATIONS = 5  # smaller sets to try where the first that met left room
 WORTH_RELAXING = 8  # nodes; fewer are put back one by one at once
 BATCH = 48  # nodes put back side by side in one walk
@@ -303,7 +304,7 @@ class Search:
 
     def _prune(self, keep: frozenset[ir.Node]) -> tuple[frozenset[ir.Node], tuple[Kept, ...]]:
         """Drop what is not needed until putting back any one node breaks the tolerance, or its reason stands."""
-        budget = self.judge.runs + PROOF_RUNS
+        budget = self.judge.runs + PROOF_RUNS[len(keep) > MANY]
         loads: dict[ir.Node, float] = {}  # the worst load seen with each node alone put back
         seen: dict[ir.Node, int] = {}  # on how many samples, the worst first
         refused: set[ir.Node] = set()
