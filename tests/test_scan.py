@@ -616,6 +616,16 @@ def test_old_opset_has_no_layer_norm() -> None:
         assert rules(scan(load(model))) == expected
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 1e38, 1e-45, 0.0])
+@pytest.mark.parametrize("name", ["inverse_sigmoid", "layer_norm_overflow", "l2_norm_of_padding", "large_phase"])
+def test_any_constant_anywhere_leaves_a_valid_document(name: str, value: float) -> None:
+    model = SHAPES[name]().model
+    for tensor in model.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT and not tensor.dims:
+            tensor.CopyFrom(numpy_helper.from_array(np.array(value, dtype=np.float32), tensor.name))
+    json.dumps(scan(load(model)).to_json(), allow_nan=False)
+
+
 def test_every_rule_has_a_title_and_a_remedy() -> None:
     for name, rule in RULES.items():
         assert name == rule.id

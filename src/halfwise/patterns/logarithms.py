@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -97,7 +98,9 @@ def _unclipped(view: View, value: ir.Value, steps: int = 3) -> _Clipped:
         low, high = clip_bounds(view, node)
     else:
         found = view.with_number(node)
-        if found is None or (node.op_type == "Add" and not 0.0 < found[1] <= _LARGEST_EPSILON):
+        if found is None or math.isinf(found[1]):
+            return _Clipped(value)
+        if node.op_type == "Add" and not 0.0 < found[1] <= _LARGEST_EPSILON:
             return _Clipped(value)
         source = found[0]
         low, high = (None, found[1]) if node.op_type == "Min" else (found[1], None)

@@ -60,6 +60,6 @@ def find_cumsums(view: View) -> Iterator[Pattern]:
         source = node.inputs[0]
         if source is None or view.weight(source) is not None or not is_float(source):
             continue
-        axis = view.scalar(node.inputs[1])
-        count = view.extent(source, (int(axis),)) if axis is not None else None
+        axis = view.integer(node.inputs[1])
+        count = view.extent(source, (axis,)) if axis is not None else None
         yield view.pattern("cumsum", node, (), {"input": source.name, "count": count})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -76,12 +77,13 @@ def guarded(view: View, value: ir.Value) -> Guarded:
 
 
 def clip_bounds(view: View, node: ir.Node) -> tuple[float | None, float | None]:
-    """What a Clip clips to, from attributes or inputs; None where a side is open or not constant."""
+    """What a Clip clips to, from attributes or inputs; None where a side is open, infinite or not constant."""
     bounds: list[float | None] = []
     for slot, name in ((1, "min"), (2, "max")):
         named = attribute(node, name, None)
         given = node.inputs[slot] if slot < len(node.inputs) else None
-        bounds.append(float(named) if named is not None else view.scalar(given))
+        bound = float(named) if named is not None else view.scalar(given)
+        bounds.append(bound if bound is not None and math.isfinite(bound) else None)
     return bounds[0], bounds[1]
 
 

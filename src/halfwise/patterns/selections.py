@@ -60,8 +60,7 @@ def _indexed(view: View, value: ir.Value, steps: int) -> int | None:
 
 def _entries(view: View, node: ir.Node) -> int:
     if node.op_type == "OneHot":
-        depth = view.scalar(node.inputs[1])
-        return int(depth) if depth is not None else 0
+        return view.integer(node.inputs[1]) or 0
     shape = node.inputs[0].shape if node.inputs[0] is not None else None
     axis = attribute(node, "axis", 0)  # GatherND and the scatters have none: their first index counts the first axis
     if shape is None or not -len(shape) <= axis < len(shape):

@@ -141,9 +141,14 @@ class View:
             number = None
             if array is not None and array.size and array.dtype.kind not in "OUSbV":
                 first = float(array.flat[0])
-                number = first if array.size == 1 or bool((array == array.flat[0]).all()) else None
+                number = first if bool((array == array.flat[0]).all()) else None  # None for NaN, too
             self._scalars[value] = number
         return self._scalars[value]
+
+    def integer(self, value: ir.Value | None) -> int | None:
+        """The whole number that a constant is, in whatever type."""
+        number = self.scalar(value)
+        return int(number) if number is not None and number.is_integer() else None
 
     def is_scalar(self, value: ir.Value | None, number: float) -> bool:
         found = self.scalar(value)
@@ -171,7 +176,7 @@ class View:
         named = attribute(node, "axes", None)
         if named is None and len(node.inputs) > 1 and node.inputs[1] is not None:
             array = self.constant(node.inputs[1])
-            if array is None:
+            if array is None or array.dtype.kind not in "iu":
                 return None
             named = [int(axis) for axis in array.reshape(-1)]
         if not named:

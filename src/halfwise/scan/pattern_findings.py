@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from halfwise.finding import Finding, Severity, Where
-from halfwise.formats import Format
+from halfwise.formats import Format, round_to
 from halfwise.patterns import KINDS, Pattern
 from halfwise.rules import finding
 from halfwise.scan.words import number
@@ -93,7 +93,7 @@ def _inverse_sigmoids(group: Sequence[Pattern]) -> Iterator[Finding]:
 def _guards_one(pattern: Pattern) -> bool:
     """Whether 1 - x is kept from 0 in FP16, too."""
     high, rest = pattern.details["high"], pattern.details["low_rest"]
-    below = high is not None and float(np.float16(high)) < 1.0
+    below = high is not None and float(round_to(np.asarray(high), _FP16)) < 1.0
     return below or (rest is not None and rest >= _FP16.smallest_subnormal)
 
 
