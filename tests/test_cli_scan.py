@@ -11,13 +11,13 @@ import numpy as np
 import onnx
 import pytest
 import typer
-from benchmarks.zoo import cnn_tiny_weights, encoder
-from benchmarks.zoo.graph_writer import GraphWriter
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
+from benchmarks.zoo import cnn_tiny_weights, encoder
+from benchmarks.zoo.graph_writer import GraphWriter
 from halfwise.cli import scan as verb
 from halfwise.errors import InputError
 from halfwise.report.text import safe, width_of

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from benchmarks.zoo import SHAPES, detr_head, encoder, norm_log_head
-from benchmarks.zoo.graph_writer import GraphWriter
 from onnx import TensorProto
 
+from benchmarks.zoo import SHAPES, detr_head, encoder, norm_log_head
+from benchmarks.zoo.graph_writer import GraphWriter
 from halfwise.model import load
 from halfwise.patterns import KINDS, Pattern, find_patterns
 

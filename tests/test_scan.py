@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
-from benchmarks.zoo import SHAPES, cnn_tiny_weights, detr_head, encoder
-from benchmarks.zoo.graph_writer import GraphWriter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.zoo import SHAPES, cnn_tiny_weights, detr_head, encoder
+from benchmarks.zoo.graph_writer import GraphWriter
 from halfwise.errors import InputError
 from halfwise.finding import Finding
 from halfwise.formats import Counts, count
