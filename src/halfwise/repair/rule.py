@@ -1,0 +1,73 @@
+"""What a repair is, what a rule promises, and the ranges that rules are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import onnx_ir as ir
+
+from halfwise.model import Model
+
+__all__ = ["Ranges", "Repair", "Rule"]
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """What tensors held in FP32 over the search inputs, by name; empty where nothing was run."""
+
+    high: Mapping[str, float] = field(default_factory=dict)  # largest finite magnitude
+    low: Mapping[str, float] = field(default_factory=dict)  # smallest magnitude that is not zero
+    size: Mapping[str, int] = field(default_factory=dict)  # elements
+
+
+@dataclass(frozen=True)
+class Repair:
+    """One rewrite at one place. `nodes` are the original nodes it replaces or changes, `parameters` are plain JSON:
+    with the two, the rule can do it again. `algebra` says in one line what it does."""
+
+    rule: str
+    nodes: tuple[str, ...]
+    algebra: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule,
+            "nodes": list(self.nodes),
+            "algebra": self.algebra,
+            "parameters": dict(self.parameters),
+        }
+
+
+class Rule(Protocol):
+    """One kind of rewrite. Its module states the precondition, the proof of equivalence, and what it buys."""
+
+    @property
+    def id(self) -> str:
+        """Stable, such as "HW402"."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """For the command line, such as "norm-operator"."""
+        ...
+
+    @property
+    def bound(self) -> float:
+        """How far the repaired FP32 answer may be from the original, relative to its norm; 0 means bit-identical."""
+        ...
+
+    @property
+    def lossy(self) -> bool:
+        """Whether it changes the FP32 answer on purpose; such a rule is applied only when asked for by name."""
+        ...
+
+    def find(self, model: Model, ranges: Ranges) -> Sequence[Repair]:
+        """Every place where the rule holds. What only looks alike is left alone."""
+        ...
+
+    def apply(self, model: ir.Model, repair: Repair) -> bool:
+        """Rewrite a copy of the model in place; False, with nothing changed, where the place is no longer there."""
+        ...
