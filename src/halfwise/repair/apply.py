@@ -18,6 +18,6 @@ def repaired(model: Model, repairs: Iterable[tuple[Rule, Repair]]) -> tuple[Mode
     """The model with the repairs made, and those that could be made; the given model stays as it is."""
     copy = model.ir.clone()
     done = tuple(repair for rule, repair in repairs if rule.apply(copy, repair))
-    RemoveUnusedNodesPass()(copy)  # type: ignore[no-untyped-call]
+    RemoveUnusedNodesPass()(copy)
     normalise(copy)
     return replace(model, ir=copy), done
