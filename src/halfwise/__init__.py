@@ -2,4 +2,93 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from halfwise.demo import DemoResult, demo
+    from halfwise.errors import HalfwiseError, InputError, MissingBackend
+    from halfwise.fix import fix
+    from halfwise.fix_result import FixResult
+    from halfwise.formats import Format
+    from halfwise.model import Model, load
+    from halfwise.plan import Plan, read_plan
+    from halfwise.scan import ScanResult, scan
+    from halfwise.target import Target
+    from halfwise.tolerance import Tolerance
+    from halfwise.trace import Trace, trace
+    from halfwise.verify import Verification, verify
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "DemoResult",
+    "FixResult",
+    "Format",
+    "HalfwiseError",
+    "InputError",
+    "MissingBackend",
+    "Model",
+    "Plan",
+    "ScanResult",
+    "Target",
+    "Tolerance",
+    "Trace",
+    "Verification",
+    "demo",
+    "fix",
+    "load",
+    "read_plan",
+    "scan",
+    "trace",
+    "verify",
+]
+
+# Where each public name lives; importing halfwise itself loads none of it.
+_HOMES = {
+    "DemoResult": "demo",
+    "FixResult": "fix_result",
+    "Format": "formats",
+    "HalfwiseError": "errors",
+    "InputError": "errors",
+    "MissingBackend": "errors",
+    "Model": "model",
+    "Plan": "plan",
+    "ScanResult": "scan",
+    "Target": "target",
+    "Tolerance": "tolerance",
+    "Trace": "trace",
+    "Verification": "verify",
+    "demo": "demo",
+    "fix": "fix",
+    "load": "model",
+    "read_plan": "plan",
+    "scan": "scan",
+    "trace": "trace",
+    "verify": "verify",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
+
+
+class _Package(ModuleType):
+    """`halfwise.fix` is the function, also after something has imported the module of that name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

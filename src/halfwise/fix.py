@@ -28,7 +28,7 @@ from halfwise.plan import Plan, PlannedNode
 from halfwise.precision import Assignment
 from halfwise.profiles import PROFILES, STRICT, profile_named
 from halfwise.rewrite import rewrite
-from halfwise.samples import Samples, load_samples
+from halfwise.samples import load_samples
 from halfwise.sites import Sites
 from halfwise.solve.cost import flops
 from halfwise.solve.journal import Journal, digest
@@ -39,11 +39,12 @@ from halfwise.split import split
 from halfwise.target import DEFAULT_TARGET, Target
 from halfwise.tolerance import Tolerance
 
-__all__ = ["Cost", "FixResult", "fix"]
+__all__ = ["JOURNAL", "Cost", "FixResult", "fix"]
 
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
 
+JOURNAL = ".halfwise-search.jsonl"  # in the folder of results while a search runs
 TIGHTENINGS = 4  # times the search goes on after a held-out input was missed
 
 
@@ -168,6 +169,7 @@ class _Job:
             sites=self.sites,
             fp16=fp16.outputs,
             fixed=fixed.outputs,
+            floats=frozenset(floats),
             fp16_verdict=tolerance.verdict(fp16.outputs, floats, fp16.user_metric),
             verdict=tolerance.verdict(fixed.outputs, floats, fixed.user_metric),
             pinned=tuple(_pinned(site.name, site.op, site.pinned or "") for site in self.sites.pinned),
@@ -215,7 +217,7 @@ class _Job:
             self.allow_bf16,
             _fingerprint(self._feeds()),
         )
-        journal = Journal(self.out / ".halfwise-search.jsonl", identity)
+        journal = Journal(self.out / JOURNAL, identity)
         if journal.resumed:
             self.notify(f"going on where an interrupted search stopped ({journal.resumed} measurements kept)")
         return journal

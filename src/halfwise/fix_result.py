@@ -50,6 +50,7 @@ class FixResult:
     sites: Sites
     fp16: Mapping[str, Metrics]
     fixed: Mapping[str, Metrics]
+    floats: frozenset[str]  # the outputs that hold real numbers
     fp16_verdict: Verdict
     verdict: Verdict
     pinned: tuple[PlannedNode, ...]

@@ -39,12 +39,14 @@ Runnable = str | Path | onnx.ModelProto | Model | Runner
 
 
 class EmulatedRunner:
-    """A model as it stands, its FP16 and BF16 tensors rounded honestly under a profile."""
+    """A model as it stands, its FP16 and BF16 tensors rounded honestly under a profile; `narrow` makes all FP16."""
 
-    def __init__(self, model: Model, profile: str = "strict") -> None:
+    def __init__(self, model: Model, profile: str = "strict", *, narrow: bool = False) -> None:
         self.model = model
         self._types = {spec.name: spec.dtype for spec in model.inputs}
-        self._session = Emulator(profile_named(profile)).session(Assignment(Sites(model), {}))
+        sites = Sites(model)
+        assignment = Assignment.all_narrow(sites) if narrow else Assignment(sites, {})
+        self._session = Emulator(profile_named(profile)).session(assignment)
 
     def run(self, index: int, feed: Feed) -> dict[str, Array]:
         missing = [name for name in self._types if name not in feed]
@@ -81,6 +83,7 @@ class Verification:
     tolerance: Tolerance
     verdict: Verdict
     outputs: Mapping[str, Metrics]
+    floats: frozenset[str]  # the outputs that hold real numbers
     samples: int
     inputs: str
     notes: tuple[str, ...] = ()
@@ -143,7 +146,7 @@ def verify(
     assert stated is not None
     together = {name: worst([metrics[name] for metrics in each]) for name in each[0]}
     verdict = stated.verdict(together, floats, max(users) if users else None)
-    return Verification(stated, verdict, together, len(samples.feeds), samples.origin, samples.notes)
+    return Verification(stated, verdict, together, frozenset(floats), len(samples.feeds), samples.origin, samples.notes)
 
 
 def _natural(path: Path) -> list[int | str]:

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import warnings
 from importlib import import_module
 
-import click
 import typer
 
 from halfwise.errors import HalfwiseError
 
-__all__ = ["app", "main"]
+__all__ = ["VERBS", "app", "main"]
 
 # Each verb lives in halfwise.cli.<module> as a function called `command`; heavy imports happen inside it.
-VERBS = ("demo", "scan", "trace", "fix", "verify")
+VERBS = {
+    "demo": "The whole flow on a model that it makes itself.",
+    "scan": "What can go wrong in FP16, seen without running.",
+    "trace": "Ranges of all tensors, error of each node.",
+    "fix": "The main job: FP32 model in, verified FP16 out.",
+    "verify": "Compare two models, or saved outputs.",
+    "audit": "What precision an engine really ran in.",
+    "log": "What a build log says about precision.",
+    "advise": "Known precision defects of a target.",
+}
+
+# Typer brings its own copy of click, or uses the one that is installed: this is that one's base of usage errors.
+UsageProblem: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="halfwise",
     help="Find why a neural network goes wrong in FP16, repair it with the fewest FP32 layers, and prove it.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _verb in VERBS:
-    app.command(_verb)(import_module(f"halfwise.cli.{_verb}").command)
+for _verb, _summary in VERBS.items():
+    app.command(_verb, short_help=_summary)(import_module(f"halfwise.cli.{_verb}").command)
 
 
 def _version(wanted: bool) -> None:
@@ -43,18 +56,40 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line; exit codes: 0 good, 1 the answer is no, 2 bad input, 3 missing backend, 130 interrupted."""
+    """Run the command line; exit codes: 0 good, 1 the answer is no, 2 no answer, 3 missing backend, 130 interrupted."""
+    debugging = bool(os.environ.get("HALFWISE_DEBUG"))
+    if not debugging:
+        warnings.simplefilter("ignore")  # of the libraries below, to their developers
     try:
-        code = app(standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except HalfwiseError as error:
-        typer.echo(f"halfwise: {error}", err=True)
-        code = error.exit_code
-    except click.ClickException as error:
-        error.show()
-        code = 2
-    except (KeyboardInterrupt, click.Abort):
-        typer.echo("halfwise: interrupted", err=True)
-        code = 130
-    except BrokenPipeError:
-        code = 0
+        code = _end(str(error), error.exit_code)
+    except UsageProblem as error:
+        code = _end(_usage(error), 2)
+    except (KeyboardInterrupt, typer.Abort):
+        code = _end("interrupted", 130)
+    except Exception as error:
+        if debugging:
+            raise
+        told = " ".join(str(error).split())[:300]
+        code = _end(
+            f"internal error, please report it: {type(error).__name__}{': ' if told else ''}{told} "
+            "(HALFWISE_DEBUG=1 shows where)",
+            2,
+        )
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage(error: Exception) -> str:
+    told = getattr(error, "format_message", error.__str__)()
+    context = getattr(error, "ctx", None)
+    return f"{told} See {context.command_path} --help." if context is not None else told
+
+
+def _end(message: str, code: int) -> int:
+    """One line on stderr, whatever names from a stranger's file it holds; a second Ctrl-C does not spoil it."""
+    from halfwise.report.text import safe
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    typer.echo(f"halfwise: {safe(' '.join(message.split()))}", err=True)
+    return code

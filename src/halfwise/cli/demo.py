@@ -1,0 +1,42 @@
+"""`halfwise demo`: the whole flow on a model that it makes itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from halfwise.cli.options import Json
+from halfwise.cli.progress import progress
+
+__all__ = ["command"]
+
+
+def command(
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", help="Where the model, its inputs and the result go.", show_default="a new folder"
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """See it work, in seconds: a model that goes silently wrong in FP16, what was wrong with it, and the fix."""
+    from halfwise.demo import demo
+
+    with progress("demo") as shown:
+        result = demo(out, notify=shown.step)
+
+    from halfwise.report.terminal import Terminal, write_out
+
+    if as_json:
+        write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
+    else:
+        from halfwise.report.demo import show_demo
+
+        terminal = Terminal()
+        show_demo(terminal, result)
+        terminal.flush()
+    raise typer.Exit(0 if result.met else 1)

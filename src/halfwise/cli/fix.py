@@ -1,0 +1,114 @@
+"""`halfwise fix`: from an FP32 model to a verified FP16 one with the fewest FP32 nodes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from halfwise.cli.options import Inputs, Interrupted, Json, MetricSpec, ModelPath, Tolerances, paths, user_metric
+from halfwise.cli.progress import progress
+from halfwise.errors import InputError
+
+if TYPE_CHECKING:
+    from halfwise.formats import Format
+
+__all__ = ["command"]
+
+
+def command(
+    model: ModelPath,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where the typed model and the plan go.", show_default=False)
+    ],
+    inputs: Inputs = None,
+    tol: Tolerances = None,
+    metric: MetricSpec = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target", metavar="T", help="What will run it, e.g. trt-10.9@t4, rtx-1.7, ort-cuda.", show_default="onnx"
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="P",
+            help="Whose roundings to emulate: strict or ort-cuda.",
+            show_default="the target's, else strict",
+        ),
+    ] = None,
+    io_types: Annotated[
+        str | None,
+        typer.Option("--io-types", metavar="fp32|fp16", help="Type of float inputs and outputs.", show_default="fp32"),
+    ] = None,
+    allow: Annotated[
+        str | None,
+        typer.Option("--allow", metavar="bf16", help="BF16 for nodes that only lack range.", show_default=False),
+    ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="PLAN", help="Apply and verify this plan; no search.", show_default=False),
+    ] = None,
+    curve: Annotated[bool, typer.Option("--curve", help="Also show error against FP32 cost.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Find the fewest FP32 nodes that keep the tolerance; write the typed model and its plan. Exit code 1: not kept.
+
+    The verdict is measured on inputs that the search did not use. An interrupted search goes on when the same command
+    is given again.
+    """
+    types = _io_types(io_types)
+    if allow not in (None, "bf16"):
+        raise InputError(f"--allow {allow}: only bf16 can be allowed")
+    from halfwise.fix import JOURNAL, fix
+    from halfwise.plan import read_plan
+
+    try:
+        with progress(f"fix {model.name}") as shown:
+            result = fix(
+                model,
+                paths(inputs),
+                out=out,
+                tolerance=tol or (),
+                metric=user_metric(metric),
+                target=target,
+                profile=profile,
+                io_types=types,
+                allow_bf16=allow is not None,
+                plan=read_plan(plan) if plan is not None else None,
+                curve=curve,
+                notify=shown.step,
+            )
+    except KeyboardInterrupt:
+        kept = out / JOURNAL
+        raise Interrupted(
+            f"interrupted; the same command goes on from what is kept in {kept}"
+            if kept.exists()
+            else "interrupted before anything was measured; nothing was written"
+        ) from None
+
+    from halfwise.report.terminal import Terminal, write_out
+
+    if as_json:
+        write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
+    else:
+        from halfwise.report.fix import show_fix
+
+        terminal = Terminal()
+        show_fix(terminal, result, [str(path) for path in inputs or ()])
+        terminal.flush()
+    raise typer.Exit(0 if result.met else 1)
+
+
+def _io_types(text: str | None) -> Format | None:
+    if text is None:
+        return None
+    from halfwise.formats import Format
+
+    if text not in ("fp32", "fp16"):
+        raise InputError(f"--io-types {text}: write fp32 or fp16")
+    return Format(text)

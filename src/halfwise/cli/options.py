@@ -1,0 +1,71 @@
+"""Options that several verbs share, and how their text becomes values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from halfwise.errors import HalfwiseError
+
+if TYPE_CHECKING:
+    from halfwise.metrics import OutputMetric
+
+__all__ = ["Inputs", "Interrupted", "Json", "MetricSpec", "ModelPath", "Tolerances", "paths", "user_metric"]
+
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model.", show_default=False)]
+Inputs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--inputs",
+        metavar="PATH",
+        help="Real inputs: .npz (keys are input names), .npy, Polygraphy's .json, or a folder of these; repeatable. "
+        "Without any, inputs are made up and the results say so.",
+        show_default=False,
+    ),
+]
+Tolerances = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tol",
+        metavar="'OUTPUT:METRIC<=VALUE'",
+        help="What is accepted; repeatable, '*' is every output. METRIC: rel_l2, max_abs, rms (<=), cosine, psnr, "
+        "topk, exact (>=), metric (<=, with --metric). Default: '*:rel_l2<=0.01' and '*:exact>=0.999'.",
+        show_default=False,
+    ),
+]
+MetricSpec = Annotated[
+    str | None,
+    typer.Option(
+        "--metric",
+        metavar="PKG.MOD:FN",
+        help="Your own error: fn(reference, other) gets two dicts of arrays by output name and returns a number, 0 "
+        "being perfect. Bound it with --tol 'metric<=VALUE'.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, all else on stderr.")]
+
+
+class Interrupted(HalfwiseError):
+    """The user pressed Ctrl-C."""
+
+    exit_code = 130
+
+
+def paths(given: Sequence[Path] | None) -> list[Path] | None:
+    """An option that was not given is no list of nothing."""
+    return list(given) if given else None
+
+
+def user_metric(spec: str | None) -> OutputMetric | None:
+    """The user's function, known by the name they gave it."""
+    if spec is None:
+        return None
+    from halfwise.metrics import load_metric
+
+    metric = load_metric(spec)
+    metric.__module__, metric.__qualname__ = spec.strip().split(":", 1)
+    return metric

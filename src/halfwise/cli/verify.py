@@ -1,0 +1,54 @@
+"""`halfwise verify`: do two models, or a model and saved outputs, give the same answers within a tolerance?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from halfwise.cli.options import Inputs, Json, MetricSpec, Tolerances, paths, user_metric
+from halfwise.cli.progress import progress
+
+__all__ = ["command"]
+
+_KINDS = "an ONNX model, or an .npz (or a folder of them, one a sample) with saved outputs"
+
+
+def command(
+    reference: Annotated[Path, typer.Argument(metavar="A", help=f"The reference: {_KINDS}.", show_default=False)],
+    other: Annotated[Path, typer.Argument(metavar="B", help=f"What is judged: {_KINDS}.", show_default=False)],
+    inputs: Inputs = None,
+    tol: Tolerances = None,
+    metric: MetricSpec = None,
+    profile: Annotated[
+        str, typer.Option("--profile", metavar="P", help="Whose roundings to emulate: strict or ort-cuda.")
+    ] = "strict",
+    as_json: Json = False,
+) -> None:
+    """Compare B with A output by output; FP16 in a typed model is emulated honestly. Exit code 1: not within it."""
+    from halfwise.verify import verify
+
+    with progress(f"verify {other.name}") as shown:
+        result = verify(
+            reference,
+            other,
+            paths(inputs),
+            tolerance=tol or (),
+            metric=user_metric(metric),
+            profile=profile,
+            notify=shown.count,
+        )
+
+    from halfwise.report.terminal import Terminal, write_out
+
+    if as_json:
+        write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
+    else:
+        from halfwise.report.verify import show_verification
+
+        terminal = Terminal()
+        show_verification(terminal, result, str(reference), str(other))
+        terminal.flush()
+    raise typer.Exit(0 if result.met else 1)

@@ -1,0 +1,37 @@
+"""The demo's story: what the model is, what was wrong, what the scan said, the fix, and one answer before and after."""
+
+from __future__ import annotations
+
+from halfwise.demo import DemoResult
+from halfwise.report.fix import show_fix
+from halfwise.report.terminal import Terminal
+
+__all__ = ["show_demo"]
+
+_WARNINGS = 4
+
+
+def show_demo(terminal: Terminal, result: DemoResult) -> None:
+    answers = result.answers
+    terminal.line(
+        f"A small transformer head of {len(result.fix.sites.all)} nodes, written to {result.model}. In FP32 it is "
+        "right; converted to FP16 its LayerNorm squares values up to 900, which FP16 (at most 65504) cannot hold. "
+        "The squares become infinite, x / inf becomes 0, and the answer is wrong without a single NaN:"
+    )
+    rows = [
+        ["FP32", *(f"{value:.4f}" for value in answers.fp32)],
+        ["plain FP16", *(f"{value:.4f}" for value in answers.fp16)],
+        ["fixed", *(f"{value:.4f}" for value in answers.fixed)],
+    ]
+    terminal.line()
+    terminal.table(["one answer", *("" for _ in answers.fp32)], rows, right=range(1, len(rows[0])))
+    found = [finding for finding in result.scan.findings if finding.severity != "info"]
+    terminal.line()
+    terminal.line(f"$ halfwise scan {result.model}", "bold")
+    for finding in found[:_WARNINGS]:
+        terminal.line(f"{finding.severity} {finding.rule} {finding.where.name}: {finding.message}", "yellow", indent=2)
+    if not found:
+        terminal.line("nothing found without running it", indent=2)
+    terminal.line()
+    terminal.line(f"$ halfwise fix {result.model} --inputs {result.inputs} --out {result.folder / 'fixed'}", "bold")
+    show_fix(terminal, result.fix, [str(result.inputs)])

@@ -1,0 +1,112 @@
+"""The story of `fix` in one screen: verdict, errors, what stays in FP32 and why, what was written, what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+
+from halfwise.fix_result import FixResult
+from halfwise.formats import Format
+from halfwise.plan import PlannedNode
+from halfwise.report.terminal import Terminal, number, share
+from halfwise.report.verdict import bound_words, error_table, show_notes
+
+__all__ = ["show_fix"]
+
+_SHOWN = 12
+
+
+def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = ()) -> None:
+    """`inputs` are the paths given on the command line, for the command to go on with."""
+    _show_verdict(terminal, result)
+    show_notes(terminal, result.notes, result.samples.origin)
+    error_table(terminal, {"FP16": result.fp16, "fixed": result.fixed}, result.floats, ("rel_l2", "max_abs"))
+    _show_nodes(terminal, result.plan.nodes, result.pinned)
+    if result.curve:
+        _show_curve(terminal, result)
+    _show_cost(terminal, result)
+    _show_artifacts(terminal, result, inputs)
+
+
+def _show_verdict(terminal: Terminal, result: FixResult) -> None:
+    name = result.model.path.name if result.model.path else "the model"
+    kept = [node for node in result.plan.nodes if node.format is not Format.FP16]
+    held_out = len(result.samples.validation)
+    where = f"on {held_out} held-out input{'s' if held_out != 1 else ''}"
+    if not result.met:
+        terminal.line(
+            f"{name} does not keep the tolerance, even with {_nodes(len(kept))} in FP32, {where}:", "bold red"
+        )
+    elif kept:
+        formats = " and ".join(sorted({node.format.value.upper() for node in kept}, reverse=True))
+        terminal.line(
+            f"{name} keeps the tolerance in FP16 with {len(kept):,} of its {len(result.sites.all):,} nodes in "
+            f"{formats}, {where}:",
+            "bold green",
+        )
+    else:
+        terminal.line(f"{name} keeps the tolerance in FP16 as it is: no node needs FP32, {where}:", "bold green")
+    if kept:
+        terminal.line(f"plain FP16: {bound_words(result.fp16_verdict)}", indent=2)
+        terminal.line(f"fixed:      {bound_words(result.verdict)}", indent=2)
+    else:
+        terminal.line(bound_words(result.verdict), indent=2)
+
+
+def _show_nodes(terminal: Terminal, nodes: Sequence[PlannedNode], pinned: Sequence[PlannedNode]) -> None:
+    if nodes:
+        terminal.line()
+        with_format = any(node.format is not Format.FP32 for node in nodes)
+        titles = ["kept out of FP16", "operator", *(["format"] if with_format else []), "why"]
+        rows = [
+            [node.name, node.op, *([node.format.value.upper()] if with_format else []), f"{node.why}: {node.reason}"]
+            for node in nodes[:_SHOWN]
+        ]
+        terminal.table(titles, rows, fold=len(titles) - 1)
+        if len(nodes) > len(rows):
+            terminal.line(f"... and {len(nodes) - len(rows):,} more (the plan and --json list them all)")
+    if pinned:
+        reasons = Counter(node.reason for node in pinned).most_common(3)
+        shown = "; ".join(f"{count:,}: {reason}" for reason, count in reasons)
+        terminal.line()
+        terminal.line(f"{_nodes(len(pinned))} cannot be FP16 in any plan ({shown})")
+
+
+def _show_curve(terminal: Terminal, result: FixResult) -> None:
+    terminal.line()
+    rows = [
+        [f"{point.nodes:,}", "" if point.measured is None else number(point.measured), number(point.cost)]
+        for point in result.curve
+    ]
+    terminal.table(["FP32 nodes", "error / allowed", "FP32 cost"], rows, right=(0, 1, 2))
+
+
+def _show_cost(terminal: Terminal, result: FixResult) -> None:
+    cost = result.cost
+    terminal.line()
+    terminal.line(
+        f"took {cost.model_runs:.1f} model runs, {cost.seconds:.1f} s, {cost.peak_rss_mb:,.0f} MB; leaves "
+        f"{share(cost.fp32_flops_share) if cost.fp32_flops_share else 'none'} of the arithmetic in FP32, "
+        f"{cost.casts:,} casts "
+        f"(target {result.plan.target}, profile {result.plan.profile})"
+    )
+
+
+def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]) -> None:
+    if result.typed is None:
+        return
+    terminal.line()
+    terminal.line(f"model  {result.typed.path}")
+    if result.typed.data is not None:
+        terminal.line(f"       {result.typed.data} (its weights: keep it beside the model)")
+    if result.plan_path is not None:
+        terminal.line(f"plan   {result.plan_path}")
+    if result.model.path is not None:
+        words = ["halfwise", "verify", str(result.model.path), str(result.typed.path)]
+        words += [word for path in inputs for word in ("--inputs", path)]
+        terminal.line(f"next   {shlex.join(words)}")
+
+
+def _nodes(count: int) -> str:
+    return f"{count:,} node{'s' if count != 1 else ''}"

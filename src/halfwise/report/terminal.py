@@ -1,0 +1,97 @@
+"""One screen of text on stdout: coloured and wrapped to its width on a terminal, plain lines where a program reads."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from halfwise.report.text import safe, width_of
+
+__all__ = ["Terminal", "number", "share", "write_out"]
+
+_ANY_WIDTH = 10_000
+_GAP = 2
+_NARROWEST = 12
+
+
+class Terminal:
+    """Gathers lines and tables; `flush` writes them. Rich itself heeds NO_COLOR, FORCE_COLOR and COLUMNS."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, markup=False, emoji=False)
+        self._wraps = self._console.is_terminal or "COLUMNS" in os.environ
+        if not self._wraps:
+            self._console.width = _ANY_WIDTH
+        self._parts: list[str] = []
+
+    @property
+    def width(self) -> int:
+        return self._console.width
+
+    def line(self, text: str = "", style: str = "", indent: int = 0) -> None:
+        """One paragraph."""
+        self._print(Padding(Text(safe(text), style=style), (0, 0, 0, indent)))
+
+    def table(
+        self,
+        titles: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        right: Sequence[int] = (),
+        fold: int | None = None,
+    ) -> None:
+        """The first column holds names, shortened in the middle where room lacks; `fold` is a column that wraps."""
+        widths = [max([width_of(title), *(width_of(safe(row[i])) for row in rows)]) for i, title in enumerate(titles)]
+        taken = sum(width + _GAP for i, width in enumerate(widths) if i not in (0, fold))
+        if fold is None:
+            room = self.width - taken - _GAP
+        else:  # half of what is left is for the text, and what the names leave of theirs
+            room = max((self.width - taken) // 2 - _GAP, self.width - taken - widths[fold] - 2 * _GAP)
+        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+        for index, title in enumerate(titles):
+            table.add_column(
+                Text(title), justify="right" if index in right else "left", no_wrap=index != fold, overflow="fold"
+            )
+        for row in rows:
+            name = safe(row[0], max(_NARROWEST, room)) if self._wraps else safe(row[0])
+            table.add_row(Text(name), *(Text(safe(cell)) for cell in row[1:]))
+        self._print(table)
+
+    def flush(self) -> None:
+        write_out("".join(self._parts))
+        self._parts.clear()
+
+    def _print(self, renderable: Padding | Table) -> None:
+        with self._console.capture() as captured:
+            self._console.print(renderable)
+        self._parts += [f"{line.rstrip()}\n" for line in captured.get().splitlines()]
+
+
+def write_out(text: str) -> None:
+    """Write to stdout. A reader that has left, or a terminal with few letters, does not end the program."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered would fail again when the interpreter closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def number(value: float) -> str:
+    """Three digits."""
+    return f"{value:.3g}"
+
+
+def share(value: float) -> str:
+    """A share of values, as a percentage that is never rounded to none."""
+    if value == 0:
+        return "-"
+    return "<0.01%" if value < 1e-4 else f"{value:.2%}"

@@ -1,0 +1,62 @@
+"""A trace in one screen: the tensors that FP16 holds worst, and the nodes that it harms most."""
+
+from __future__ import annotations
+
+from halfwise.report.terminal import Terminal, number, share
+from halfwise.report.verdict import show_notes
+from halfwise.trace import TensorTrace, Trace
+
+__all__ = ["show_trace"]
+
+_SHOWN = 12
+
+
+def show_trace(terminal: Terminal, result: Trace, name: str) -> None:
+    bad = [tensor for tensor in result.tensors if tensor.over or tensor.nonfinite]
+    terminal.line(
+        f"{name}: {len(result.tensors):,} float tensors over {result.samples:,} inputs; "
+        f"{len(bad):,} hold values that FP16 cannot",
+        "bold red" if bad else "bold",
+    )
+    show_notes(terminal, result.notes, result.inputs)
+    _show_tensors(terminal, result)
+    _show_nodes(terminal, result)
+
+
+def _show_tensors(terminal: Terminal, result: Trace) -> None:
+    touched = sorted((t for t in result.tensors if _badness(t) > (0, 0, 0)), key=_badness, reverse=True)
+    if not touched:
+        terminal.line("every value of every tensor is in FP16's normal range")
+        return
+    terminal.line()
+    rows = [
+        [
+            tensor.name,
+            number(tensor.min),
+            number(tensor.max),
+            share(tensor.over),
+            share(tensor.below_normal),
+            share(tensor.below_subnormal),
+            share(tensor.nonfinite),
+        ]
+        for tensor in touched[:_SHOWN]
+    ]
+    titles = ["tensor", "min", "max", "over 65504", "below 6.1e-5", "below 6e-8", "not finite"]
+    terminal.table(titles, rows, right=range(1, 7))
+    if len(touched) > len(rows):
+        terminal.line(f"... and {len(touched) - len(rows):,} more (--json lists them all)")
+
+
+def _show_nodes(terminal: Terminal, result: Trace) -> None:
+    harmed = sorted((node for node in result.nodes if node.local_error > 0), key=lambda node: -node.local_error)
+    if not harmed:
+        return
+    terminal.line()
+    rows = [[node.name, node.op, number(node.local_error)] for node in harmed[:_SHOWN]]
+    terminal.table(["node, alone in FP16", "operator", "relative error"], rows, right=(2,))
+    if len(harmed) > len(rows):
+        terminal.line(f"... and {len(harmed) - len(rows):,} more (--json lists them all)")
+
+
+def _badness(tensor: TensorTrace) -> tuple[float, float, float]:
+    return tensor.nonfinite, tensor.over, tensor.below_normal

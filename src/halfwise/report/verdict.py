@@ -1,0 +1,69 @@
+"""Words for a verdict, and the table of errors by output; for every verb that compares."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from halfwise.metrics import LIKENESSES, Metrics
+from halfwise.report.terminal import Terminal, number
+from halfwise.tolerance import USER_METRIC, Verdict
+
+__all__ = ["bound_words", "error_table", "show_notes"]
+
+_SHOWN = 12
+
+
+def bound_words(verdict: Verdict) -> str:
+    """What decided: the value measured, and what was allowed."""
+    if not verdict.metric:
+        return "the model has no output that the tolerance speaks of"
+    if verdict.metric == "nonfinite":
+        return f"{int(verdict.value):,} values of {verdict.worst_output!r} are not finite, where FP32 has finite ones"
+    what = "your metric" if verdict.metric == USER_METRIC else f"{verdict.metric} of {verdict.worst_output!r}"
+    sign = ">=" if verdict.metric in LIKENESSES else "<="
+    return f"{what} is {number(verdict.value)}, allowed {sign} {number(verdict.allowed)}"
+
+
+def error_table(
+    terminal: Terminal, columns: Mapping[str, Mapping[str, Metrics]], floats: Collection[str], metrics: Sequence[str]
+) -> None:
+    """One row an output, the worst first; each metric before and after, or whatever `columns` are called."""
+    last = list(columns.values())[-1]
+    ranked = sorted(last, key=lambda name: (last[name].nonfinite == 0, -last[name].rel_l2, name))
+    names = [name for name in ranked if name in floats]
+    if names:
+        any_bad = any(metrics[name].nonfinite for metrics in columns.values() for name in names)
+        shown = [*metrics, *(["nonfinite"] if any_bad else [])]
+        titles = ["output", *(f"{metric} {column}".strip() for metric in shown for column in columns)]
+        rows = [
+            [name, *(_cell(outputs[name], metric) for metric in shown for outputs in columns.values())]
+            for name in names[:_SHOWN]
+        ]
+        _table(terminal, titles, rows, len(names))
+    others = sorted(name for name in last if name not in floats)
+    if others:
+        titles = ["output", *(f"equal {column}".strip() for column in columns)]
+        rows = [[name, *(f"{outputs[name].exact:.2%}" for outputs in columns.values())] for name in others[:_SHOWN]]
+        _table(terminal, titles, rows, len(others))
+
+
+def _table(terminal: Terminal, titles: Sequence[str], rows: Sequence[Sequence[str]], total: int) -> None:
+    terminal.line()
+    terminal.table(titles, rows, right=range(1, len(titles)))
+    if total > len(rows):
+        terminal.line(f"... and {total - len(rows):,} more outputs (--json lists them all)")
+
+
+def _cell(metrics: Metrics, name: str) -> str:
+    value = getattr(metrics, name)
+    return f"{value:,}" if name == "nonfinite" else number(value)
+
+
+def show_notes(terminal: Terminal, notes: Sequence[str], origin: str) -> None:
+    """What the user must know of the result; made-up inputs are said first and loudly."""
+    for note in notes:
+        if origin == "synthetic" and "synthetic" in note:
+            terminal.line(f"SYNTHETIC INPUTS: {note}", "bold yellow")
+    for note in notes:
+        if not (origin == "synthetic" and "synthetic" in note):
+            terminal.line(f"note: {note}", "yellow")
