@@ -19,9 +19,10 @@ from benchmarks.cases import load_case
 from benchmarks.contest import machine, markdown, repeat
 from benchmarks.peers.task import Answer
 
-__all__ = ["Measurement", "main", "table"]
+__all__ = ["Measurement", "main", "parser", "table"]
 
 LAYERS = (6, 24, 48)
+TOOLS = ("halfwise", "AutoCast")
 HEAD = ("nodes", "tool", "says", "seconds", "running", "loading", "outside", "exponent", "exponent outside")
 
 
@@ -42,14 +43,15 @@ class Measurement:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     found = []
     for layers in options.layers:
         case = load_case(f"transformer_{layers}", Path())
         assert case is not None
-        for tool, python in (("halfwise", sys.executable), ("AutoCast", options.peer_python)):
+        for tool in options.tools:
             nodes = len(case.model.graph.node)
             print(f"{nodes} nodes: {tool} ...", file=sys.stderr, flush=True)
+            python = sys.executable if tool == "halfwise" else options.peer_python
             with tempfile.TemporaryDirectory() as folder:
                 answer, calls = repeat(tool, case, python, options.limit, options.repeats, Path(folder))
             found.append(Measurement(nodes, tool, answer, calls))
@@ -92,13 +94,14 @@ def _exponent(nodes: int, seconds: float, more_nodes: int, more_seconds: float) 
     return f"{math.log(more_seconds / seconds) / math.log(more_nodes / nodes):.2f}"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has the peer installed")
-    parser.add_argument("--layers", nargs="+", type=int, default=LAYERS, help="sizes to measure")
-    parser.add_argument("--repeats", type=int, default=3, help="calls whose median counts")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds a call may take")
-    return parser
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=(__doc__ or "").splitlines()[0])
+    made.add_argument("--peer-python", default=sys.executable, help="interpreter that has the peer installed")
+    made.add_argument("--tools", nargs="+", choices=TOOLS, default=TOOLS, metavar="TOOL", help=" or ".join(TOOLS))
+    made.add_argument("--layers", nargs="+", type=int, default=LAYERS, help="sizes to measure")
+    made.add_argument("--repeats", type=int, default=3, help="calls whose median counts")
+    made.add_argument("--limit", type=float, default=300.0, help="seconds a call may take")
+    return made
 
 
 if __name__ == "__main__":

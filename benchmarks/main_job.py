@@ -16,14 +16,14 @@ from benchmarks.cases import BUILT, FOLDS, REAL, Case, load_case, models_folder
 from benchmarks.contest import PEERS, TOOLS, Entry, enter, machine, markdown
 from benchmarks.peers.task import NOT_INSTALLED
 
-__all__ = ["main"]
+__all__ = ["main", "parser", "row"]
 
 HEAD = ("model", "tool", "held out", "error", "FP32 nodes", "that compute", "model runs", "seconds", "remark")
 MODELS = (*BUILT, *REAL)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     versions: dict[str, str] = {}
     rows = []
     for case in _cases(options.models, options.models_folder, options.every_fold):
@@ -77,17 +77,17 @@ def _versions(entry: Entry) -> Iterator[tuple[str, str]]:
         yield (f"{name}{side}" if shared else name), version
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.main_job", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has the peers installed")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, metavar="NAME", help=", ".join(MODELS))
-    parser.add_argument("--tools", nargs="+", choices=tuple(TOOLS), default=tuple(TOOLS), metavar="TOOL",
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m benchmarks.main_job", description=(__doc__ or "").splitlines()[0])
+    made.add_argument("--peer-python", default=sys.executable, help="interpreter that has the peers installed")
+    made.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, metavar="NAME", help=", ".join(MODELS))
+    made.add_argument("--tools", nargs="+", choices=tuple(TOOLS), default=tuple(TOOLS), metavar="TOOL",
                         help=f"halfwise, {', '.join(PEERS)}")  # fmt: skip
-    parser.add_argument("--models-folder", type=Path, default=models_folder(), help="where the real models lie")
-    parser.add_argument("--repeats", type=int, default=3, help="calls whose median counts")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds a call may take")
-    parser.add_argument("--every-fold", action="store_true", help="hold each input out once, a line per part held out")
-    return parser
+    made.add_argument("--models-folder", type=Path, default=models_folder(), help="where the real models lie")
+    made.add_argument("--repeats", type=int, default=3, help="calls whose median counts")
+    made.add_argument("--limit", type=float, default=300.0, help="seconds a call may take")
+    made.add_argument("--every-fold", action="store_true", help="hold each input out once, a line per part held out")
+    return made
 
 
 if __name__ == "__main__":
