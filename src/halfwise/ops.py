@@ -70,6 +70,7 @@ _CONTAINERS = _words(
 _TABLES = _words("EyeLike HannWindow HammingWindow BlackmanWindow MelWeightMatrix")
 ISLANDS = {
     "BitCast": "it reads bits, not values",
+    "MeanVarianceNormalization": "its definition in ONNX mixes in FP32 constants, so that no other type is valid",
     **dict.fromkeys(_TABLES, "it only makes a table of constants"),
     **dict.fromkeys(_RANDOM, "its result is random"),
     **dict.fromkeys(_QUANTISED, "quantisation scales stay in FP32"),
@@ -95,16 +96,8 @@ DTYPE_ATTRIBUTES = {
     "Bernoulli": "dtype",
 }
 
-# Attributes that name a float type and must not say FP16 or BF16 where everything is computed in FP32.
-WIDENED_ATTRIBUTES = {
-    **DTYPE_ATTRIBUTES,
-    "DequantizeLinear": "output_dtype",
-    "QuantizeLinear": "precision",
-    "Attention": "softmax_precision",
-    "LayerNormalization": "stash_type",
-    "GroupNormalization": "stash_type",
-    "RMSNormalization": "stash_type",
-}
+# Attributes that name the type of an output and must not say FP16 or BF16 where every tensor is FP32.
+WIDENED_ATTRIBUTES = {**DTYPE_ATTRIBUTES, "DequantizeLinear": "output_dtype"}
 
 _SHAPE_SLOTS: dict[str, tuple[int, ...]] = {
     "Reshape": (1,),

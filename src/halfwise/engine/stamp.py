@@ -13,6 +13,10 @@ from onnx import helper
 
 __all__ = ["RUNTIME_IR_VERSION", "newest_opset", "runtime_opset", "stamped"]
 
+# Versions whose text or attributes changed, but not what a node written for the version before means; a node that uses
+# a new attribute is refused by the runtime itself.
+_SAME_BUT_FOR_NEW_ATTRIBUTES = frozenset({("Range", 27), ("Mod", 28), ("BitShift", 28), ("SpaceToDepth", 28)})
+
 # The file format that every supported runtime reads; nothing that halfwise runs needs a newer one.
 RUNTIME_IR_VERSION = 10
 
@@ -68,6 +72,8 @@ def _same_meaning(op: str, new: int, old: int) -> bool:
         one, other = onnx.defs.get_schema(op, new, ""), onnx.defs.get_schema(op, old, "")
     except onnx.defs.SchemaError:
         return False
+    if (op, one.since_version) in _SAME_BUT_FOR_NEW_ATTRIBUTES:
+        return _same_meaning(op, one.since_version - 1, old)
     return one.since_version == other.since_version or _signature(one) == _signature(other)
 
 
