@@ -16,18 +16,18 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.engine.stepper import Stepper
-from halfwise.formats import Format, round_to
+from halfwise.formats import Format
 from halfwise.ops import CLOSED
 from halfwise.precision import Assignment
 from halfwise.sites import Site, Sites
 from halfwise.solve.effects import Sensitivity
+from halfwise.solve.rounding import Rounding, energy, finite
 from halfwise.solve.tape import Tape
 from halfwise.solve.vjp import ELEMENTWISE, Array, Local, NoRule, pull_back, unbroadcast
 
 __all__ = ["Adjoint"]
 
 PROBES = 4  # more change little: most tensors have many elements to average over
-_BLOCK = 1 << 15  # elements at a time: stays in the processor's cache
 INTEGER_WEIGHT = 0.1  # one wrong integer in a thousand weighs as much as a relative error of 1%
 
 # Elementwise operators whose response to a rounding is taken as it is, not by its slope: it may bend, or break.
@@ -53,7 +53,7 @@ class Adjoint:
         self.rng = np.random.default_rng(seed)
         self.gradients: dict[ir.Value, Array] = {}
         self.flips: dict[ir.Value, float] = {}  # of integers: squared error at the outputs per wrong element
-        self.roundings: dict[ir.Value, Array | None] = {}
+        self.roundings: dict[ir.Value, Rounding | None] = {}
 
     def run(self) -> None:
         graph = self.sites.model.graph
@@ -84,7 +84,7 @@ class Adjoint:
         self.gradients[value] = self.signs(array.shape) * np.where(finite, np.float32(1 / (norm or 1.0)), 0)
         rounding = self.rounding(value)
         if rounding is not None:
-            self.into.add_handed_out(value, energy(self.gradients[value], rounding))
+            self.into.add_handed_out(value, energy(self.gradients[value], rounding.error))
 
     def _settle(self, value: ir.Value) -> Array | None:
         """All readers of a tensor have been passed: its gradient is whole."""
@@ -92,34 +92,25 @@ class Adjoint:
         if gradient is not None:
             rounding = self.rounding(value)
             if rounding is not None:
-                self.into.add_total(value, energy(gradient, rounding))
+                self.into.add_total(value, rounding.energy(gradient))
         return gradient
 
     def signs(self, shape: tuple[int, ...]) -> Array:
         return (2 * self.rng.integers(0, 2, (PROBES, *shape), dtype=np.int8) - 1).astype(np.float32)
 
-    def rounding(self, value: ir.Value) -> Array | None:
+    def rounding(self, value: ir.Value) -> Rounding | None:
         """The rounding error of a tensor or weight, where it is finite; None where there is none."""
         if value not in self.roundings:
             self.roundings[value] = self._rounding(value)
         return self.roundings[value]
 
-    def _rounding(self, value: ir.Value) -> Array | None:
+    def _rounding(self, value: ir.Value) -> Rounding | None:
         if value.dtype is not ir.DataType.FLOAT:
             return None
-        if value.is_initializer():
-            array = self.store.read(value, Format.FP32)
-            narrow = self.store.read(value, self.sites.fmt)
-        else:
-            array = self.store.read(value, None)
-            narrow = round_to(array, self.sites.fmt)
-        with np.errstate(invalid="ignore"):
-            error = np.asarray(narrow - array)
-        if value.is_initializer():  # where one is clamped that is no small change: it is followed on the way forwards
-            error = np.where(np.abs(array) > self.sites.fmt.max, np.float32(0), error)
-        if not error.any():
-            return None
-        return np.asarray(finite(error))
+        fmt = self.sites.fmt
+        if value.is_initializer():  # where it is clamped that is no small change: followed on the way forwards
+            return Rounding.of(self.store.read(value, Format.FP32), self.store.read(value, fmt), clamp=fmt.max)
+        return Rounding.to(self.store.read(value, None), fmt)
 
 
 class _NodeBack:
@@ -177,21 +168,21 @@ class _NodeBack:
         if gradient is None:
             return
         if rounding is not None:
-            left = energy(gradient, rounding)
+            left = rounding.energy(gradient)
             if narrows and self._bends(slots):
                 left = self._response(value, rounding)
             self.into.add_read(self.node, value, left)
         known = self.adjoint.gradients.get(value)
         self.adjoint.gradients[value] = gradient if known is None else known + gradient
 
-    def _weight(self, value: ir.Value, slots: list[int], rounding: Array) -> None:
+    def _weight(self, value: ir.Value, slots: list[int], rounding: Rounding) -> None:
         channels = _CHANNELS.get(self.node.op_type) if not self.node.domain and slots == [1] else None
         if self._bends(slots) or channels is not None:
             self.into.add_weights(self.node, self._response(value, rounding, channels))
             return
         gradient = self._gradient(value, slots)
         if gradient is not None:
-            self.into.add_weights(self.node, energy(gradient, rounding))
+            self.into.add_weights(self.node, rounding.energy(gradient))
 
     def _gradient(self, value: ir.Value, slots: list[int]) -> Array | None:
         """The gradient of a tensor through this node alone."""
@@ -209,17 +200,17 @@ class _NodeBack:
         op = self.node.op_type
         return op in _CURVED and not self.node.domain and (op != "Div" or 1 in slots)
 
-    def _response(self, value: ir.Value, rounding: Array, channels: int | None = None) -> float:
+    def _response(self, value: ir.Value, rounding: Rounding, channels: int | None = None) -> float:
         """The squared error seen at the node's output with the rounding in its input.
 
         What one rounding moves moves together: all places that an element was broadcast to, or a weight's channel.
         """
         base, gradient = self.local.output(), self.local.gradient()
-        changed = self._run({value: self._moved(value, rounding)})[0]
+        changed = self._run({value: self._moved(value, rounding.error)})[0]
         self._check(value, changed, base)
         moved = gradient * finite(changed - base)
         if channels is None:
-            return energy(unbroadcast(moved, rounding.shape))
+            return rounding.energy_of(unbroadcast(moved, rounding.error.shape))
         kept = channels % base.ndim + 1
         return energy(moved.sum(axis=tuple(a for a in range(1, moved.ndim) if a != kept)))
 
@@ -231,7 +222,7 @@ class _NodeBack:
         unit = self.adjoint.sites.fmt.unit_roundoff
         noise = (array * (unit * self.adjoint.rng.uniform(-1, 1, array.shape))).astype(np.float32)
         if rounding is not None:
-            noise = np.where(rounding != 0, rounding, noise)
+            noise = np.where(rounding.error != 0, rounding.error, noise)
         noise = finite(noise)
         strength = float(np.sum(np.square(noise, dtype=np.float64)))
         if strength == 0:
@@ -314,25 +305,5 @@ class _NodeBack:
             value = self.node.inputs[slot]
             if value is None or sum(v is value for v in self.node.inputs) > 1:
                 raise NoRule
-            values[value] = array
+            values[value] = np.asarray(array)
         return self._run(values)
-
-
-def energy(gradient: Array, error: Array | None = None) -> float:
-    """The squared error at the outputs, on average over the probes, of independent errors in a tensor's elements."""
-    flat = None if error is None else error.reshape(-1)
-    total = 0.0
-    for probe in np.ascontiguousarray(gradient).reshape(len(gradient), -1):
-        for start in range(0, probe.size, _BLOCK):
-            part = probe[start : start + _BLOCK]
-            moved = part if flat is None else part * flat[start : start + _BLOCK]
-            found = float(moved @ moved)
-            if not 1e-30 < found < np.inf:  # beyond what FP32 can sum
-                wide = moved.astype(np.float64)
-                found = float(wide @ wide)
-            total += found
-    return total / len(gradient)
-
-
-def finite(array: Array) -> Array:
-    return array if np.isfinite(array.sum()) else np.where(np.isfinite(array), array, np.float32(0))
