@@ -16,6 +16,9 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise import __version__
+from halfwise.advisories import Advisory
+from halfwise.compiled import Compiled, Decision, compile_and_mend
+from halfwise.delivery import advisories_for, compiles, deliver, suspect_kernels
 from halfwise.emit.typed_onnx import TypedDialect, TypedModel, write_typed
 from halfwise.emulate import Emulator
 from halfwise.engine.stepper import Stepper
@@ -135,14 +138,18 @@ class _Job:
             )
         self.runs = everything.runs * len(references) / max(len(self.samples.search), 1)
         formats, kept, curve = self._decide() if self.given is None else self._apply(self.given)
+        look = look_at(self.stepper, self.sites, self._judge(self.samples.search).feeds[0])
+        advisories = advisories_for(self.target, self.sites.model)
+        compiled = self._compile(formats, look, advisories)
+        if compiled is not None:
+            formats = dict(compiled.decision.formats)
         validation = self._judge(self.samples.validation)
         self.notify("verifying on held-out inputs")
         fp16 = validation.measure(Assignment.all_narrow(self.sites, io=self.io_types))
         decision = self._assignment(formats)
         fixed = validation.measure(decision)
         self.runs += validation.runs * len(self.samples.validation) / max(len(self.samples.search), 1)
-        look = look_at(self.stepper, self.sites, self._judge(self.samples.search).feeds[0])
-        nodes = self._planned(formats, kept, look)
+        nodes = (*self._planned(formats, kept, look), *(compiled.added if compiled is not None else ()))
         tolerance = self.question.tolerance
         final = Plan(
             model=self.model.path.name if self.model.path else "",
@@ -162,6 +169,18 @@ class _Job:
                 f"{len(typed.clamped)} weights held finite values beyond 65504 and were clamped to it, "
                 f"as TensorRT does: {', '.join(typed.clamped[:3])}{' ...' if len(typed.clamped) > 3 else ''}"
             )
+        delivery = deliver(
+            self.target,
+            Decision(self.sites, formats, self.io_types),
+            samples=self.samples,
+            typed=typed.path if typed is not None else None,
+            plan=plan_path,
+            repaired=bool(final.repairs),
+            compiled=compiled,
+            advisories=advisories,
+            notify=self.notify,
+        )
+        self.notes += delivery.notes
         floats = {name for name, array in references[0].items() if is_float(array.dtype)}
         result = FixResult(
             model=self.model,
@@ -175,10 +194,11 @@ class _Job:
             pinned=tuple(_pinned(site.name, site.op, site.pinned or "") for site in self.sites.pinned),
             cost=Cost(self.runs, time.perf_counter() - started, _peak_mb(), casts, _share(self.sites, look, formats)),
             samples=self.samples,
-            notes=tuple(self.notes),
+            notes=tuple(dict.fromkeys(self.notes)),
             curve=curve,
             typed=typed,
             plan_path=plan_path,
+            delivery=delivery,
         )
         self.journal.discard()
         return result
@@ -273,6 +293,25 @@ class _Job:
                 return dict.fromkeys(able, Format.BF16)
             able = able[: len(able) // 2]
         return {}
+
+    def _compile(
+        self, formats: Mapping[ir.Node, Format], look: Look, advisories: Sequence[Advisory]
+    ) -> Compiled | None:
+        """What TensorRT-RTX makes of the decision, where it can stand for the target's compiler."""
+        if not compiles(self.target):
+            return None
+        judge = self._judge(self.samples.search)
+        compiled = compile_and_mend(
+            Decision(self.sites, formats, self.io_types),
+            samples=self._feeds(),
+            sizes=look.sizes,
+            suspects=suspect_kernels(advisories),
+            holds=(lambda assignment: judge.measure(assignment).met) if self.given is None else None,
+            folder=self.out,
+            notify=self.notify,
+        )
+        self.runs += judge.runs
+        return compiled
 
     def _apply(self, plan: Plan) -> tuple[dict[ir.Node, Format], tuple[Kept, ...], tuple[Point, ...]]:
         if plan.repairs:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from halfwise.delivery import Delivery
 from halfwise.emit.typed_onnx import TypedModel
 from halfwise.formats import Format
 from halfwise.metrics import Metrics
@@ -60,6 +61,7 @@ class FixResult:
     curve: tuple[Point, ...]
     typed: TypedModel | None
     plan_path: Path | None
+    delivery: Delivery = field(default_factory=Delivery)
 
     @property
     def met(self) -> bool:
@@ -96,7 +98,8 @@ class FixResult:
                 "onnx": str(self.typed.path) if self.typed else None,
                 "plan": str(self.plan_path) if self.plan_path else None,
                 "report": None,
-                "trtexec": None,
+                "trtexec": str(self.delivery.command) if self.delivery.command else None,
+                "script": str(self.delivery.script) if self.delivery.script else None,
             },
             "inputs": {
                 "origin": self.samples.origin,
@@ -105,6 +108,7 @@ class FixResult:
             },
             "nodes": [node.to_json() for node in (*self.plan.nodes, *self.pinned)],
             "notes": list(self.notes),
+            **self.delivery.to_json(),
         }
         if self.curve:
             document["curve"] = [_point_json(point) for point in self.curve]

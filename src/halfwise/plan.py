@@ -25,7 +25,8 @@ class PlannedNode:
     """A node that does not run in FP16: its format, why, and the numbers behind it.
 
     `why` is one of: overflow, rounding (measured: putting the node back breaks the tolerance), margin (within the
-    tolerance without it, but too near for inputs not seen), unproven (not measured alone), pinned (it cannot narrow).
+    tolerance without it, but too near for inputs not seen), unproven (not measured alone), pinned (it cannot narrow),
+    compiler (it keeps the compiler from undoing the choice of another node, or from fusing it away).
     """
 
     name: str

@@ -2,7 +2,7 @@
 
 from halfwise.advisories.entries import Entry, load_entries
 from halfwise.advisories.matcher import Advisory, match, to_document
-from halfwise.advisories.model_facts import ModelFacts, facts_of_engine, facts_of_file, facts_of_model
+from halfwise.advisories.model_facts import ModelFacts, facts_of_engine, facts_of_file, facts_of_model, facts_of_nodes
 
 __all__ = [
     "Advisory",
@@ -11,6 +11,7 @@ __all__ = [
     "facts_of_engine",
     "facts_of_file",
     "facts_of_model",
+    "facts_of_nodes",
     "load_entries",
     "match",
     "to_document",

@@ -12,8 +12,9 @@ from halfwise.errors import InputError
 
 if TYPE_CHECKING:
     import onnx
+    import onnx_ir as ir
 
-__all__ = ["ModelFacts", "facts_of_engine", "facts_of_file", "facts_of_model"]
+__all__ = ["ModelFacts", "facts_of_engine", "facts_of_file", "facts_of_model", "facts_of_nodes"]
 
 # Between the operators of a path, these may stand: they move, scale or mask data without making it something else.
 _PASSING_OPS = (
@@ -107,6 +108,16 @@ def facts_of_model(path: Path) -> ModelFacts:
     if not nodes:
         raise InputError(f"{path}: this is not an ONNX model (it has no nodes)")
     return ModelFacts(nodes=tuple(nodes))
+
+
+def facts_of_nodes(nodes: Iterable[ir.Node]) -> ModelFacts:
+    """The operators of a loaded model, given in execution order."""
+    places: dict[ir.Value, int] = {}
+    found: list[Node] = []
+    for node in nodes:
+        found.append(Node(node.op_type, tuple(places[value] for value in node.inputs if value in places)))
+        places.update(dict.fromkeys(node.outputs, len(found) - 1))
+    return ModelFacts(nodes=tuple(found))
 
 
 def _collect(
