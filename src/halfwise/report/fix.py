@@ -15,6 +15,7 @@ from halfwise.report.verdict import bound_words, error_table, show_notes
 __all__ = ["show_fix"]
 
 _SHOWN = 12
+_WIDE = 150
 
 
 def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = ()) -> None:
@@ -60,7 +61,7 @@ def _show_nodes(terminal: Terminal, nodes: Sequence[PlannedNode], pinned: Sequen
         with_format = any(node.format is not Format.FP32 for node in nodes)
         titles = ["kept out of FP16", "operator", *(["format"] if with_format else []), "why"]
         rows = [
-            [node.name, node.op, *([node.format.value.upper()] if with_format else []), f"{node.why}: {node.reason}"]
+            [node.name, node.op, *([node.format.value.upper()] if with_format else []), _why(node, terminal.width)]
             for node in nodes[:_SHOWN]
         ]
         terminal.table(titles, rows, fold=len(titles) - 1)
@@ -71,6 +72,11 @@ def _show_nodes(terminal: Terminal, nodes: Sequence[PlannedNode], pinned: Sequen
         shown = "; ".join(f"{count:,}: {reason}" for reason, count in reasons)
         terminal.line()
         terminal.line(f"{_nodes(len(pinned))} cannot be FP16 in any plan ({shown})")
+
+
+def _why(node: PlannedNode, width: int) -> str:
+    """In full where a line has room for it; else the cause alone, so that the story stays on one screen."""
+    return f"{node.why}: {node.reason}" if width >= _WIDE else node.reason.partition(";")[0]
 
 
 def _show_curve(terminal: Terminal, result: FixResult) -> None:

@@ -15,7 +15,7 @@ def show_trace(terminal: Terminal, result: Trace, name: str) -> None:
     bad = [tensor for tensor in result.tensors if tensor.over or tensor.nonfinite]
     terminal.line(
         f"{name}: {len(result.tensors):,} float tensors over {result.samples:,} inputs; "
-        f"{len(bad):,} hold values that FP16 cannot",
+        f"{len(bad):,} with values that FP16 cannot hold",
         "bold red" if bad else "bold",
     )
     show_notes(terminal, result.notes, result.inputs)
