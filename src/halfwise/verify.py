@@ -168,13 +168,15 @@ def _samples(runners: Sequence[Runner], inputs: Any) -> AllSamples:
     """What both are run on; saved outputs must have been computed from just these samples, in this order."""
     saved = [runner for runner in runners if isinstance(runner, SavedOutputs)]
     models = [runner.model for runner in runners if isinstance(runner, EmulatedRunner)]
-    if not models:
-        if saved and inputs is None:
-            samples = AllSamples(({},) * len(saved[0].files), "given", ())
-        elif inputs is not None and not isinstance(inputs, (str, Path)):
-            samples = AllSamples(tuple(inputs), "given", ())
-        else:
+    if len(saved) == len(runners):
+        if inputs is not None:
             raise InputError("two sets of saved outputs are compared as they are: leave --inputs out")
+        samples = AllSamples(({},) * len(saved[0].files), "given", ())
+    elif not models:
+        feeds = [inputs] if isinstance(inputs, (str, Path, Mapping)) else list(inputs or ())
+        if not feeds or not all(isinstance(feed, Mapping) for feed in feeds):
+            raise InputError("with no model among the two, the inputs must be samples as dictionaries of arrays")
+        samples = AllSamples(tuple(feeds), "given", ())
     elif saved and inputs is None and models[0].inputs:
         raise InputError(f"{saved[0].path} holds saved outputs: give the inputs that they were computed from")
     else:

@@ -61,7 +61,7 @@ def main() -> None:
     if not debugging:
         warnings.simplefilter("ignore")  # of the libraries below, to their developers
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], prog_name="halfwise", standalone_mode=False)
     except HalfwiseError as error:
         code = _end(str(error), error.exit_code)
     except UsageProblem as error:
