@@ -10,6 +10,7 @@ import argparse
 import math
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.cases import BUILT, FOLDS, REAL, Case, load_case, models_folder
@@ -19,6 +20,7 @@ from benchmarks.peers.task import NOT_INSTALLED
 __all__ = ["main", "parser", "row"]
 
 HEAD = ("model", "tool", "held out", "error", "FP32 nodes", "that compute", "model runs", "seconds", "remark")
+REMARK = 100  # letters of a message that stand in the table
 MODELS = (*BUILT, *REAL)
 
 
@@ -51,13 +53,17 @@ def row(case: Case, entry: Entry) -> tuple[str, ...]:
     seconds = f"{answer.seconds:.2f}{'*' if entry.calls == 1 else ''}"
     runs = f"{answer.model_runs:.1f}" if answer.model_runs else "0"
     if entry.errors is None or entry.census is None:
-        return (case.name, entry.tool, "no model", "", "", "", runs, seconds, answer.problem)
+        return (case.name, entry.tool, "no model", "", "", "", runs, seconds, _shortened(answer.problem))
     met = entry.errors.met(case.tolerance)
     remark = f"says {answer.says}" if answer.says and (answer.says == "met") != met else ""
     error = f"{entry.errors.rel_l2:.2e}" if math.isfinite(entry.errors.rel_l2) else "not finite"
     count = entry.census
     verdict = f"{'met' if met else 'missed'} ({case.tolerance:.1%})"
     return (case.name, entry.tool, verdict, error, str(count.fp32), str(count.fp32_compute), runs, seconds, remark)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= REMARK else f"{text[: REMARK - 4].rstrip()} ..."
 
 
 def _cases(names: Sequence[str], folder: Path, every_fold: bool) -> Iterator[Case]:
@@ -67,7 +73,7 @@ def _cases(names: Sequence[str], folder: Path, every_fold: bool) -> Iterator[Cas
             if case is None:
                 print(f"{name}: left out, {folder / name} is not there", file=sys.stderr)
                 break
-            yield case
+            yield replace(case, name=f"{name}, part {fold + 1}") if every_fold else case
 
 
 def _versions(entry: Entry) -> Iterator[tuple[str, str]]:

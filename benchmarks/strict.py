@@ -14,7 +14,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["Census", "Errors", "InvalidModel", "StrictSession", "census", "judge", "rel_l2"]
+__all__ = ["Census", "Errors", "InvalidModel", "StrictSession", "census", "check_valid", "judge", "rel_l2"]
 
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
@@ -174,7 +174,7 @@ def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:
         copy.CopyFrom(model)
     _forget_types(copy.graph)
     try:
-        return onnx.shape_inference.infer_shapes(copy, strict_mode=True)
+        return onnx.shape_inference.infer_shapes(copy, check_type=True, strict_mode=True)
     except Exception as error:
         raise InvalidModel(" ".join(str(error).split())[:200]) from error
 

@@ -15,7 +15,7 @@ import onnx
 from numpy.typing import NDArray
 
 from benchmarks.peers.task import Answer, Task, load_feeds, serve
-from benchmarks.strict import InvalidModel, StrictSession, rel_l2
+from benchmarks.strict import InvalidModel, StrictSession, check_valid, rel_l2
 
 Answers = Sequence[NDArray[Any]]
 
@@ -34,6 +34,7 @@ def work(task: Task) -> Answer:
             return values
         runs += 1
         try:
+            check_valid(model)
             session = StrictSession(model)
         except InvalidModel:
             return []
