@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TIME_LIMIT_S", "Compiled", "Compiler", "Decision", "compile_and_mend"]
 
+Wishes = Mapping[str, Format]
+
 TIME_LIMIT_S = 300.0  # for one build; the largest models of the project's own benchmarks take seconds
 
 
@@ -92,6 +94,11 @@ class Compiler:
 
     def __call__(self, decision: Decision) -> Audit:
         """Raises InputError (a BuildError with NVIDIA's reason) or MissingBackend."""
+        typed = write_typed(decision.assignment, self.folder / "typed.onnx")
+        return self.compile(typed.path, decision.infos(), decision.wanted)
+
+    def compile(self, path: Path, infos: Sequence[NodeInfo] | None = None, wanted: Wishes | None = None) -> Audit:
+        """The same for a typed model that stands in a file."""
         from halfwise.engine import rtx
         from halfwise.engine.audit import audit
         from halfwise.engine.buildlog import read_log
@@ -99,12 +106,11 @@ class Compiler:
 
         started = time.perf_counter()
         try:
-            typed = write_typed(decision.assignment, self.folder / "typed.onnx")
-            built = rtx.build(typed.path, profiles=self.profiles, time_limit_s=self.time_limit_s, tf32=False)
+            built = rtx.build(path, profiles=self.profiles, time_limit_s=self.time_limit_s, tf32=False)
             self.version = f"TensorRT-RTX {built.version}"
             log = read_log(built.log_path)
             built.log_path.unlink(missing_ok=True)
-            return audit(layers_from_log(log), log, decision.infos(), decision.wanted, self.version)
+            return audit(layers_from_log(log), log, infos, wanted, self.version)
         finally:
             self.builds += 1
             self.seconds += time.perf_counter() - started
@@ -221,9 +227,13 @@ def _keep_kernel_out(
         return compiler(decision.with_fp32(by_name[name] for name in names if decision.sites.of[by_name[name]].free))
 
     island = find_island(fused_groups(model, audit), suspects, audit, compile_with)
-    if island is None or not island.nodes:
-        note = f"no FP32 island was found that keeps {', '.join(audit.attention_kernels)} out"
+    if island is None:
+        note = (
+            f"{', '.join(audit.attention_kernels)} computes attention of a form not known here, so it was left as it is"
+        )
         return replace(result, notes=(*result.notes, note))
+    if not island.nodes:
+        return replace(result, notes=(*result.notes, island.text()))
     free = [by_name[name] for name in island.nodes if decision.sites.of[by_name[name]].free]
     nodes = [node for node in free if node not in decision.formats]
     wider = decision.with_fp32(nodes)
@@ -234,7 +244,7 @@ def _keep_kernel_out(
     return replace(
         result,
         decision=wider,
-        audit=replace(island.audit, source=compiler.version),
+        audit=island.audit,
         added=(*result.added, *added),
         island=island,
         notes=(*result.notes, island.text()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,7 +83,7 @@ def advisories_for(target: Target, model: Model) -> tuple[Advisory, ...]:
     return match(target, facts_of_nodes(model.nodes))
 
 
-def suspect_kernels(advisories: Sequence[Advisory], kinds: Sequence[str] = ("defect",)) -> tuple[str, ...]:
+def suspect_kernels(advisories: Iterable[Advisory], kinds: Sequence[str] = ("defect",)) -> tuple[str, ...]:
     """Parts of the names of fused attention kernels that an advisory of these kinds surely concerns."""
     return tuple(
         dict.fromkeys(

@@ -68,11 +68,14 @@ class Island:
     def text(self) -> str:
         """The finding in one sentence."""
         after = self.audit.cost
+        if not self.nodes:
+            return f"no FP32 island was found that keeps {self.kernel} out of this model's {self.attentions} attentions"
         freed = f"{self.attentions - len(self.remaining)} of {self.attentions}"
         swallowed = [trial.title for trial in self.trials if not trial.freed]
-        tried = f" ({', '.join(swallowed)} alone did not)" if swallowed else ""
+        tried = f" (not enough: {'; '.join(swallowed)})" if swallowed else ""
         return (
-            f"{self.title} in FP32 keeps {self.kernel} out of {freed} attentions{tried}; compiled before and after: "
+            f"in FP32, {self.title} keeps {self.kernel} out of {freed} attentions{tried}; compiled before and "
+            f"after with {self.audit.source}: "
             f"kernels {self.before.kernels} -> {after.kernels}, "
             f"bytes moved {self.before.bytes_moved} -> {after.bytes_moved}, casts {self.before.casts} -> {after.casts}"
         )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from halfwise.errors import HalfwiseError
+
 if TYPE_CHECKING:
     from halfwise.advisories import Advisory
+    from halfwise.islands import Island
 
 __all__ = ["command"]
 
@@ -27,9 +31,14 @@ def command(
     from halfwise.target import Target
 
     parsed = Target.parse(target)
-    advisories = match(parsed, facts_of_file(source) if source is not None else None)
+    facts = facts_of_file(source) if source is not None else None
+    advisories = match(parsed, facts)
+    island, note = None, ""
+    if source is not None and facts is not None and facts.nodes is not None:
+        island, note = _island(source, advisories)
     if as_json:
         document = to_document(parsed, advisories, str(source) if source is not None else None)
+        document["island"] = island.to_json() if island is not None else None
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
     sure = [advisory for advisory in advisories if not advisory.open_questions]
@@ -40,10 +49,29 @@ def command(
         typer.echo(f"note: {caution}")
     for advisory in sure:
         _show(advisory)
+    if island is not None:
+        typer.echo("\n" + "\n  ".join((f"to keep it out: {island.text()}", *island.nodes)))
+    elif note:
+        typer.echo(f"\nnote: {note}")
     if unsure:
         typer.echo("\nmay apply (--json has their work-arounds and sources)")
     for advisory in unsure:
         typer.echo(f"  {_title(advisory)}\n    {advisory.entry.symptom}\n    {'; '.join(advisory.open_questions)}")
+
+
+def _island(source: Path, advisories: Sequence[Advisory]) -> tuple[Island | None, str]:
+    """Where a fused attention kernel is the suspect: the FP32 island that keeps it out, or why none is shown."""
+    from halfwise.delivery import suspect_kernels
+
+    suspects = suspect_kernels(advisories, ("defect", "report"))
+    if not suspects:
+        return None, ""
+    from halfwise.attention_advice import keep_kernel_out
+
+    try:
+        return keep_kernel_out(source, suspects), ""
+    except HalfwiseError as error:
+        return None, f"how to keep {' or '.join(suspects)} out is not shown: {error}"
 
 
 def _show(advisory: Advisory) -> None:
