@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,12 @@ from numpy.typing import NDArray
 
 from halfwise import __version__
 from halfwise.advisories import Advisory
+from halfwise.bench import Bench
 from halfwise.compiled import Compiled, Decision, compile_and_mend
+from halfwise.decide import Decided, Decider, assignment_of, why_not_bf16
 from halfwise.delivery import advisories_for, compiles, deliver, suspect_kernels
 from halfwise.emit.typed_onnx import TypedDialect, TypedModel, write_typed
-from halfwise.emulate import Emulator
+from halfwise.emulate import Emulator, carry_feeds
 from halfwise.engine.stepper import Stepper
 from halfwise.errors import InputError
 from halfwise.fix_result import Cost, FixResult
@@ -30,14 +31,16 @@ from halfwise.model import Model, load
 from halfwise.plan import Plan, PlannedNode
 from halfwise.precision import Assignment
 from halfwise.profiles import PROFILES, STRICT, profile_named
+from halfwise.repair import RULES, Rule, rules_named
+from halfwise.repairing import remade
 from halfwise.rewrite import rewrite
 from halfwise.samples import load_samples
 from halfwise.sites import Sites
 from halfwise.solve.cost import flops
 from halfwise.solve.journal import Journal, digest
-from halfwise.solve.judge import Judge, Measured, Question
+from halfwise.solve.judge import Judge, Question
 from halfwise.solve.reasons import Look, explain, look_at
-from halfwise.solve.search import Kept, Point, Search
+from halfwise.solve.search import Kept
 from halfwise.split import split
 from halfwise.target import DEFAULT_TARGET, Target
 from halfwise.tolerance import Tolerance
@@ -48,7 +51,6 @@ Array = NDArray[Any]
 Feed = Mapping[str, Array]
 
 JOURNAL = ".halfwise-search.jsonl"  # in the folder of results while a search runs
-TIGHTENINGS = 4  # times the search goes on after a held-out input was missed
 
 
 def fix(
@@ -62,6 +64,7 @@ def fix(
     profile: str | None = None,
     io_types: Format | None = None,
     allow_bf16: bool = False,
+    repairs: Sequence[str] = ("all",),
     plan: Plan | None = None,
     curve: bool = False,
     notify: Callable[[str], None] = lambda text: None,
@@ -85,6 +88,7 @@ def fix(
         profile or (plan.profile if plan is not None else _profile_of(chosen)),
         io_types or (plan.io_types if plan is not None else Format.FP32),
         allow_bf16,
+        rules_named(repairs),
         plan,
         curve,
         notify,
@@ -107,6 +111,7 @@ class _Job:
     profile: str
     io_types: Format
     allow_bf16: bool
+    rules: tuple[Rule, ...]
     given: Plan | None
     wants_curve: bool
     notify: Callable[[str], None]
@@ -120,15 +125,17 @@ class _Job:
         if self.allow_bf16 and (why := self.target.why_not(Format.BF16)):
             raise InputError(f"--allow bf16: {why}")
         self.samples = load_samples(self.model.inputs, self.inputs)
-        self.emulator = Emulator(profile_named(self.profile))
-        self.stepper = Stepper(self.emulator)
-        self.sites = Sites(self.model)
-        self.bf16 = Sites(self.model, Format.BF16)
-        everything = Judge(self.sites, self.emulator, Question(Tolerance.default()), self._feeds())
+        emulator = Emulator(profile_named(self.profile))
+        self.stepper = Stepper(emulator)
+        sites = Sites(self.model)
+        feeds = (*self.samples.search, *self.samples.validation)
+        everything = Judge(sites, emulator, Question(Tolerance.default()), feeds)
         self.notify("the FP32 model")
         references = everything.references
         self.samples = split(self.samples, references)
         self.question = Question(self._tolerance(references[0]), self.metric)
+        answers = {id(feed): reference for feed, reference in zip(feeds, references, strict=True)}
+        self.bench = Bench(emulator, self.stepper, self.question, self.io_types, answers, [everything])
         self.journal = self._open_journal()
         self.notes = [*self.samples.notes, *self.target.cautions]
         if self.target.profile not in PROFILES:
@@ -136,19 +143,22 @@ class _Job:
                 f"there is no profile of {self.target.title}'s kernels: judged under {self.profile!r}, where fusion "
                 "and wide accumulation inside the engine are not modelled"
             )
-        self.runs = everything.runs * len(references) / max(len(self.samples.search), 1)
-        formats, kept, curve = self._decide() if self.given is None else self._apply(self.given)
-        look = look_at(self.stepper, self.sites, self._judge(self.samples.search).feeds[0])
+        searched = len(self.samples.search)
+        decided = self._decide() if self.given is None else self._apply(self.given)
+        self.samples, self.sites = decided.samples, decided.sites
+        self.notes += decided.notes
+        formats, kept = decided.formats, decided.kept
+        look = look_at(self.stepper, self.sites, carry_feeds(self.samples.search[0]))
         advisories = advisories_for(self.target, self.sites.model)
         compiled = self._compile(formats, look, advisories)
         if compiled is not None:
             formats = dict(compiled.decision.formats)
-        validation = self._judge(self.samples.validation)
+        validation = self.bench.judge(self.sites, self.samples.validation)
         self.notify("verifying on held-out inputs")
-        fp16 = validation.measure(Assignment.all_narrow(self.sites, io=self.io_types))
+        plain = self.bench.judge(sites, self.samples.validation)
+        fp16 = plain.measure(Assignment.all_narrow(sites, io=self.io_types))
         decision = self._assignment(formats)
         fixed = validation.measure(decision)
-        self.runs += validation.runs * len(self.samples.validation) / max(len(self.samples.search), 1)
         nodes = (*self._planned(formats, kept, look), *(compiled.added if compiled is not None else ()))
         tolerance = self.question.tolerance
         final = Plan(
@@ -161,6 +171,7 @@ class _Job:
             io_types=self.io_types,
             inputs=self.samples.origin,
             nodes=nodes,
+            repairs=self.given.repairs if self.given is not None else tuple(b.to_json() for b in decided.repairs),
         )
         typed, plan_path = self._write(decision, final)
         casts = typed.casts if typed is not None else _casts(decision)
@@ -192,24 +203,19 @@ class _Job:
             fp16_verdict=tolerance.verdict(fp16.outputs, floats, fp16.user_metric),
             verdict=tolerance.verdict(fixed.outputs, floats, fixed.user_metric),
             pinned=tuple(_pinned(site.name, site.op, site.pinned or "") for site in self.sites.pinned),
-            cost=Cost(self.runs, time.perf_counter() - started, _peak_mb(), casts, _share(self.sites, look, formats)),
+            cost=Cost(self.bench.runs(searched), time.perf_counter() - started, _peak_mb(), casts, _share(self.sites, look, formats)),
             samples=self.samples,
             notes=tuple(dict.fromkeys(self.notes)),
-            curve=curve,
+            curve=decided.curve,
             typed=typed,
             plan_path=plan_path,
             delivery=delivery,
+            ranges={value.name or "": counts for value, counts in look.ranges.items()},
         )
         self.journal.discard()
         return result
 
     # -- preparing --------------------------------------------------------------------------------------------------
-
-    def _feeds(self) -> tuple[Feed, ...]:
-        return (*self.samples.search, *self.samples.validation)
-
-    def _judge(self, feeds: Sequence[Feed]) -> Judge:
-        return Judge(self.sites, self.emulator, self.question, feeds)
 
     def _tolerance(self, reference: Mapping[str, Array]) -> Tolerance:
         floats = {name for name, array in reference.items() if is_float(array.dtype)}
@@ -235,7 +241,8 @@ class _Job:
             self.question.tolerance.to_json(),
             _identity(self.metric),
             self.allow_bf16,
-            _fingerprint(self._feeds()),
+            [rule.id for rule in self.rules],
+            _fingerprint((*self.samples.search, *self.samples.validation)),
         )
         journal = Journal(self.out / JOURNAL, identity)
         if journal.resumed:
@@ -244,94 +251,37 @@ class _Job:
 
     # -- deciding ---------------------------------------------------------------------------------------------------
 
-    def _decide(self) -> tuple[dict[ir.Node, Format], tuple[Kept, ...], tuple[Point, ...]]:
-        """Search; where a held-out input is missed it joins the search, and others stay held out."""
-        aim = 1.0
-        for turn in range(TIGHTENINGS + 1):
-            search = Search(
-                self.sites,
-                self._judge(self.samples.search),
-                self.stepper,
-                self.journal,
-                self.io_types,
-                aim,
-                self.notify,
-            )
-            solution = search.run()
-            held_out = self._judge(self.samples.validation)
-            missed = held_out.measure(search.assignment(solution.keep))
-            self.runs += search.judge.runs
-            if missed.met or len(solution.keep) == len(self.sites.free) or turn == TIGHTENINGS:
-                break
-            self.runs += held_out.runs * len(self.samples.validation) / len(self.samples.search)
-            aim = self._learn(missed, aim)
-        curve = search.curve() if self.wants_curve else ()
-        formats = dict.fromkeys(solution.keep, Format.FP32)
-        if self.allow_bf16:
-            formats.update(self._use_bf16(search, solution.keep, solution.kept))
-        return formats, solution.kept, curve
+    def _decide(self) -> Decided:
+        return Decider(
+            self.model,
+            self.bench,
+            self.samples,
+            self.rules,
+            self.journal,
+            self.allow_bf16,
+            self.wants_curve,
+            self.notify,
+        ).run()
 
-    def _learn(self, missed: Measured, aim: float) -> float:
-        worst = max(range(len(missed.loads)), key=lambda i: missed.loads[i])
-        if len(self.samples.validation) > 1:
-            moved = self.samples.validation[worst]
-            rest = tuple(f for i, f in enumerate(self.samples.validation) if i != worst)
-            self.samples = replace(self.samples, search=(*self.samples.search, moved), validation=rest)
-            self.notes.append("a held-out input was missed and joined the search; the error is measured on the others")
-            return aim
-        tighter = aim * max(0.9 / missed.loads[worst], 0.1) if math.isfinite(missed.loads[worst]) else aim / 2
-        self.notes.append(f"the held-out input was missed; the search then aimed at {tighter:.0%} of the tolerance")
-        return tighter
-
-    def _use_bf16(self, search: Search, keep: frozenset[ir.Node], kept: Sequence[Kept]) -> dict[ir.Node, Format]:
-        """Nodes that only lack range take BF16, as many as the tolerance bears."""
-        able = [k.node for k in kept if k.why == "overflow" and self._why_not_bf16(k.node) is None]
-        while able:
-            formats = {**dict.fromkeys(keep, Format.FP32), **dict.fromkeys(able, Format.BF16)}
-            self.notify(f"BF16 instead of FP32 for {len(able)} nodes")
-            if search.judge.measure(self._assignment(formats)).aim <= 1.0:
-                return dict.fromkeys(able, Format.BF16)
-            able = able[: len(able) // 2]
-        return {}
-
-    def _compile(
-        self, formats: Mapping[ir.Node, Format], look: Look, advisories: Sequence[Advisory]
-    ) -> Compiled | None:
-        """What TensorRT-RTX makes of the decision, where it can stand for the target's compiler."""
-        if not compiles(self.target):
-            return None
-        judge = self._judge(self.samples.search)
-        compiled = compile_and_mend(
-            Decision(self.sites, formats, self.io_types),
-            samples=self._feeds(),
-            sizes=look.sizes,
-            suspects=suspect_kernels(advisories),
-            holds=(lambda assignment: judge.measure(assignment).met) if self.given is None else None,
-            folder=self.out,
-            notify=self.notify,
-        )
-        self.runs += judge.runs
-        return compiled
-
-    def _apply(self, plan: Plan) -> tuple[dict[ir.Node, Format], tuple[Kept, ...], tuple[Point, ...]]:
-        if plan.repairs:
-            raise InputError("the plan holds repairs, which this version cannot apply; run fix without --plan")
-        formats = {self.model.node_by_name[node.name]: node.format for node in plan.nodes}
+    def _apply(self, plan: Plan) -> Decided:
+        known = {rule.id: rule for rule in RULES}
+        unknown = next((str(entry.get("rule")) for entry in plan.repairs if entry.get("rule") not in known), None)
+        if unknown is not None:
+            raise InputError(f"the plan holds the repair {unknown!r}, which this version does not know")
+        model = remade(self.model, plan.repairs, known)[0] if plan.repairs else self.model
+        sites = Sites(model)
+        missing = next((node.name for node in plan.nodes if node.name not in model.node_by_name), None)
+        if missing is not None:
+            raise InputError(f"the plan names node {missing!r}, and the repaired model has none; run fix without --plan")
+        formats = {model.node_by_name[node.name]: node.format for node in plan.nodes}
+        bf16 = Sites(model, Format.BF16)
         for node, fmt in formats.items():
-            if fmt is Format.BF16 and (why := self.target.why_not(fmt) or self._why_not_bf16(node)):
+            if fmt is Format.BF16 and (why := self.target.why_not(fmt) or why_not_bf16(sites, bf16, node)):
                 raise InputError(f"the plan wants node {node.name!r} in BF16: {why}")
-        return formats, (), ()
+        return Decided(model, sites, formats, (), self.samples)
 
-    def _why_not_bf16(self, node: ir.Node) -> str | None:
-        """A node may take BF16 where it can, and where no slot differs from what FP16 may hold."""
-        ours, theirs = self.sites.of[node], self.bf16.of[node]
-        if (ours.inputs, ours.outputs) == (theirs.inputs, theirs.outputs):
-            return ours.pinned
-        return theirs.pinned or "not every input that may be FP16 may be BF16"
-
-    def _assignment(self, formats: Mapping[ir.Node, Format]) -> Assignment:
-        chosen = {site.node: formats.get(site.node, self.sites.fmt) for site in self.sites.free}
-        return Assignment(self.sites, {n: f for n, f in chosen.items() if f is not Format.FP32}, self.io_types)
+    def _assignment(self, formats: dict[ir.Node, Format]) -> Assignment:
+        return assignment_of(self.sites, formats, self.io_types)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from halfwise.delivery import Delivery
 from halfwise.emit.typed_onnx import TypedModel
-from halfwise.formats import Format
+from halfwise.formats import Counts, Format
 from halfwise.metrics import Metrics
 from halfwise.model import Model
 from halfwise.plan import Plan, PlannedNode
@@ -62,6 +62,7 @@ class FixResult:
     typed: TypedModel | None
     plan_path: Path | None
     delivery: Delivery = field(default_factory=Delivery)
+    ranges: Mapping[str, Counts] = field(default_factory=dict)  # of every FP32 tensor, over one search input
 
     @property
     def met(self) -> bool:

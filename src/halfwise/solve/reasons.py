@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.engine.stepper import Stepper, Store
-from halfwise.formats import Format
+from halfwise.formats import Counts, Format, count
 from halfwise.plan import PlannedNode
 from halfwise.precision import Assignment
 from halfwise.sites import Sites
@@ -24,45 +24,51 @@ Array = NDArray[Any]
 
 @dataclass
 class Look:
-    """Sizes of all tensors, and the largest and smallest magnitude that each node reads and writes."""
+    """Sizes of all tensors, and of the FP32 ones the largest finite magnitude and the smallest that is not zero."""
 
     sizes: dict[ir.Value, int] = field(default_factory=dict)
-    reads: dict[ir.Node, tuple[float, float]] = field(default_factory=dict)
-    writes: dict[ir.Node, tuple[float, float]] = field(default_factory=dict)
+    tensors: dict[ir.Value, tuple[float, float]] = field(default_factory=dict)
+
+    def over(self, values: Iterable[ir.Value | None]) -> tuple[float, float]:
+        """The same over several tensors; zeros where there is nothing."""
+        found = [self.tensors[value] for value in values if value is not None and value in self.tensors]
+        lows = [low for _, low in found if low]
+        return max((high for high, _ in found), default=0.0), min(lows, default=0.0)
 
 
-def look_at(stepper: Stepper, sites: Sites, feed: Mapping[str, Array]) -> Look:
-    """Walk one sample in FP32."""
-    look = Look()
+def look_at(stepper: Stepper, sites: Sites, feed: Mapping[str, Array], look: Look | None = None) -> Look:
+    """Walk one sample in FP32; a look given is widened by what this sample shows."""
+    look = look or Look()
     store = Store(stepper.emulator, Assignment(sites, {}), feed)
     for value in sites.model.graph.inputs:
         if value in store:
-            look.sizes[value] = store.read(value, None).size
+            _see(look, value, store.read(value, None))
     for step in stepper.walk(store):
-        look.sizes.update((v, a.size) for v, a in step.outputs.items() if isinstance(a, np.ndarray))
-        look.reads[step.node] = _magnitudes([a for a in step.inputs if a is not None])
-        look.writes[step.node] = _magnitudes(list(step.outputs.values()))
+        for value, array in step.outputs.items():
+            _see(look, value, array)
     return look
 
 
-def _magnitudes(arrays: list[Array]) -> tuple[float, float]:
-    """The largest finite magnitude and the smallest that is not zero; zeros where there is none."""
-    high, low = 0.0, np.inf
-    for array in arrays:
-        if not isinstance(array, np.ndarray) or array.dtype != np.float32 or not array.size:
-            continue
-        magnitude = np.abs(array)
-        high = max(high, float(np.max(magnitude, where=np.isfinite(magnitude), initial=0.0)))
-        low = min(low, float(np.min(magnitude, where=magnitude > 0, initial=np.inf)))
-    return high, low if np.isfinite(low) else 0.0
+def _see(look: Look, value: ir.Value, array: Array) -> None:
+    if not isinstance(array, np.ndarray):
+        return
+    look.sizes[value] = array.size
+    if array.dtype != np.float32 or not array.size:
+        return
+    magnitude = np.abs(array)
+    high = float(np.max(magnitude, where=np.isfinite(magnitude), initial=0.0))
+    low = float(np.min(magnitude, where=magnitude > 0, initial=np.inf))
+    before = look.tensors.get(value, (0.0, 0.0))
+    lows = [x for x in (low, before[1]) if x and np.isfinite(x)]
+    look.tensors[value] = (max(high, before[0]), min(lows, default=0.0))
 
 
 def explain(kept: Kept, sites: Sites, look: Look, fmt: Format) -> PlannedNode:
     """One node of the plan."""
     node, narrow = kept.node, sites.fmt
     numbers: dict[str, float] = {}
-    read_high, read_low = look.reads.get(node, (0.0, 0.0))
-    high, low = look.writes.get(node, (0.0, 0.0))
+    read_high, read_low = look.over(node.inputs)
+    high, low = look.over(node.outputs)
     if high:
         numbers["max_abs"] = high
     if low:
