@@ -150,5 +150,8 @@ def _shape(value: Value) -> tuple[int | str | None, ...] | None:
     return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
+    """The first line of what lies at the root; wrappers only repeat where it went by."""
+    while error.__cause__ is not None:
+        error = error.__cause__
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -94,10 +94,9 @@ def _check_wiring(model: ir.Model) -> None:
 
 
 def _check_scope(graph: ir.Graph) -> None:
-    seen: set[str] = set()
-    for value in (*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)):
-        if not value.name:
-            continue
-        if value.name in seen:
-            raise InputError(f"the tensor {value.name!r} is produced twice")
-        seen.add(value.name)
+    """A node cannot write what is given already."""
+    given = {value.name for value in (*graph.inputs, *graph.initializers.values())}
+    for node in graph:
+        for value in node.outputs:
+            if value.name and value.name in given:
+                raise InputError(f"the tensor {value.name!r} is produced twice")

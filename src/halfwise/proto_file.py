@@ -58,11 +58,38 @@ def _parse(content: mmap.mmap, path: Path) -> onnx.ModelProto:
 
 def check_proto(proto: onnx.ModelProto, label: str) -> None:
     """Refuse versions that are not understood and tensors whose content does not fit their declaration."""
+    _check_nodes(proto, label)
     _check_opset(proto, label)
     if not proto.graph.output:
         raise InputError(f"{label} has no outputs: there is nothing to compare")
     for tensor in every_tensor(proto):
         _check_tensor(tensor, label)
+
+
+def _check_nodes(proto: onnx.ModelProto, label: str) -> None:
+    """Names that are no text come out of the protobuf as bytes; a damaged file has them."""
+    known = set(onnx.AttributeProto.AttributeType.values()) - {onnx.AttributeProto.UNDEFINED}
+    nodes = [node for graph in every_graph(proto) for node in graph.node]
+    nodes += [node for function in proto.functions for node in function.node]
+    for node in nodes:
+        for text in (node.op_type, node.domain, node.name, *node.input, *node.output):
+            _check_text(text, label)
+        for attribute in node.attribute:
+            _check_text(attribute.name, label)
+            if attribute.type not in known:
+                raise InputError(f"{label}: the attribute {attribute.name!r} of node {node.name!r} has no known type")
+    for graph in every_graph(proto):
+        for named in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+            _check_text(named.name, label)
+        made = [name for node in graph.node for name in node.output if name]
+        if len(set(made)) < len(made):
+            twice = next(name for name in made if made.count(name) > 1)
+            raise InputError(f"{label}: the tensor {twice!r} is produced twice")
+
+
+def _check_text(text: object, label: str) -> None:
+    if not isinstance(text, str):
+        raise InputError(f"{label} is damaged (a name in it is no text); copy or export it again")
 
 
 def _check_opset(proto: onnx.ModelProto, label: str) -> None:

@@ -1,0 +1,73 @@
+"""Node names: what TensorRT's parser would give, unique, and the given ones kept."""
+
+from __future__ import annotations
+
+import onnx
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from halfwise.model import Model, load
+
+NAMES = st.sampled_from(["", "a", "b", "a_0", "node_of_t1", "node_of_t2"])
+
+
+def chain(names: list[str]) -> Model:
+    """A chain of Relus with these names; node i writes t{i}."""
+    tensors = ["x", *(f"t{i}" for i in range(len(names)))]
+    nodes = [helper.make_node("Relu", [tensors[i]], [tensors[i + 1]], name=name) for i, name in enumerate(names)]
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info(tensors[-1], TensorProto.FLOAT, [2])],
+    )
+    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+def names_of(model: Model) -> list[str | None]:
+    return [node.name for node in model.nodes]
+
+
+def test_unnamed_nodes_are_called_by_their_first_output() -> None:
+    model = chain(["", "mine", ""])
+    assert names_of(model) == ["node_of_t0", "mine", "node_of_t2"]
+    assert model.renamed_nodes == 2
+
+
+def test_a_duplicate_gets_a_counter_that_is_global() -> None:
+    assert names_of(chain(["a", "a", "b", "b", "a"])) == ["a", "a_0", "b", "b_1", "a_2"]
+
+
+def test_a_counter_skips_names_that_are_taken() -> None:
+    assert names_of(chain(["a", "a_0", "a"])) == ["a", "a_0", "a_1"]
+
+
+def test_nodes_of_branches_share_the_names() -> None:
+    def branch(op: str) -> onnx.GraphProto:
+        out = helper.make_tensor_value_info("inner", TensorProto.FLOAT, [2])
+        return helper.make_graph([helper.make_node(op, ["x"], ["inner"])], op, [], [out])
+
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch("Relu"), else_branch=branch("Neg"))
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [2]),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+    )
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    assert sorted(str(name) for name in names_of(model)) == ["node_of_inner", "node_of_inner_0", "node_of_y"]
+
+
+@given(st.lists(NAMES, min_size=1, max_size=8))
+def test_every_name_is_unique_and_the_first_of_its_kind_is_kept(names: list[str]) -> None:
+    model = chain(names)
+    found = names_of(model)
+    assert len(set(found)) == len(found)
+    assert all(found)
+    assert found[0] == (names[0] or "node_of_t0")
+    assert model.renamed_nodes == sum(now != before for now, before in zip(found, names, strict=True))
+    assert [model.node_by_name[str(name)] for name in found] == list(model.nodes)
