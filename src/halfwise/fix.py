@@ -203,14 +203,20 @@ class _Job:
             fp16_verdict=tolerance.verdict(fp16.outputs, floats, fp16.user_metric),
             verdict=tolerance.verdict(fixed.outputs, floats, fixed.user_metric),
             pinned=tuple(_pinned(site.name, site.op, site.pinned or "") for site in self.sites.pinned),
-            cost=Cost(self.bench.runs(searched), time.perf_counter() - started, _peak_mb(), casts, _share(self.sites, look, formats)),
+            cost=Cost(
+                self.bench.runs(searched),
+                time.perf_counter() - started,
+                _peak_mb(),
+                casts,
+                _share(self.sites, look, formats),
+            ),
             samples=self.samples,
             notes=tuple(dict.fromkeys(self.notes)),
             curve=decided.curve,
             typed=typed,
             plan_path=plan_path,
             delivery=delivery,
-            ranges={value.name or "": counts for value, counts in look.ranges.items()},
+            ranges={value.name or "": counts for value, counts in look.tensors.items()},
         )
         self.journal.discard()
         return result
@@ -272,13 +278,30 @@ class _Job:
         sites = Sites(model)
         missing = next((node.name for node in plan.nodes if node.name not in model.node_by_name), None)
         if missing is not None:
-            raise InputError(f"the plan names node {missing!r}, and the repaired model has none; run fix without --plan")
+            raise InputError(f"the plan names node {missing!r}, and the repaired model has none")
         formats = {model.node_by_name[node.name]: node.format for node in plan.nodes}
         bf16 = Sites(model, Format.BF16)
         for node, fmt in formats.items():
             if fmt is Format.BF16 and (why := self.target.why_not(fmt) or why_not_bf16(sites, bf16, node)):
                 raise InputError(f"the plan wants node {node.name!r} in BF16: {why}")
         return Decided(model, sites, formats, (), self.samples)
+
+    def _compile(
+        self, formats: dict[ir.Node, Format], look: Look, advisories: Sequence[Advisory]
+    ) -> Compiled | None:
+        """What TensorRT-RTX makes of the decision, where it can stand for the target's compiler."""
+        if not compiles(self.target):
+            return None
+        judge = self.bench.judge(self.sites, self.samples.search)
+        return compile_and_mend(
+            Decision(self.sites, formats, self.io_types),
+            samples=(*self.samples.search, *self.samples.validation),
+            sizes=look.sizes,
+            suspects=suspect_kernels(advisories),
+            holds=(lambda assignment: judge.measure(assignment).met) if self.given is None else None,
+            folder=self.out,
+            notify=self.notify,
+        )
 
     def _assignment(self, formats: dict[ir.Node, Format]) -> Assignment:
         return assignment_of(self.sites, formats, self.io_types)

@@ -54,15 +54,25 @@ class Measured:
 
 
 class Judge:
-    """Runs decisions on one set of samples. `runs` counts model executions in passes over that set."""
+    """Runs decisions on one set of samples. `runs` counts model executions in passes over that set.
 
-    def __init__(self, sites: Sites, emulator: Emulator, question: Question, feeds: Sequence[Feed]) -> None:
+    `references` are the FP32 answers where they are known; else the model of `sites` gives them.
+    """
+
+    def __init__(
+        self,
+        sites: Sites,
+        emulator: Emulator,
+        question: Question,
+        feeds: Sequence[Feed],
+        references: Sequence[Mapping[str, Array]] | None = None,
+    ) -> None:
         self.sites = sites
         self.emulator = emulator
         self.question = question
         self.feeds = tuple(carry_feeds(feed) for feed in feeds)
         self.runs = 0.0
-        self._references: list[dict[str, Array]] | None = None
+        self._references = None if references is None else [dict(reference) for reference in references]
 
     @property
     def references(self) -> list[dict[str, Array]]:

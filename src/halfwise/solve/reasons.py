@@ -24,21 +24,21 @@ Array = NDArray[Any]
 
 @dataclass
 class Look:
-    """Sizes of all tensors, and of the FP32 ones the largest finite magnitude and the smallest that is not zero."""
+    """Sizes of all tensors, and what the FP32 ones held."""
 
     sizes: dict[ir.Value, int] = field(default_factory=dict)
-    tensors: dict[ir.Value, tuple[float, float]] = field(default_factory=dict)
+    tensors: dict[ir.Value, Counts] = field(default_factory=dict)
 
     def over(self, values: Iterable[ir.Value | None]) -> tuple[float, float]:
-        """The same over several tensors; zeros where there is nothing."""
+        """The largest finite magnitude and the smallest that is not zero; zeros where there is nothing."""
         found = [self.tensors[value] for value in values if value is not None and value in self.tensors]
-        lows = [low for _, low in found if low]
-        return max((high for high, _ in found), default=0.0), min(lows, default=0.0)
+        lows = [counts.min_abs for counts in found if counts.min_abs]
+        return max((counts.max_abs for counts in found), default=0.0), min(lows, default=0.0)
 
 
-def look_at(stepper: Stepper, sites: Sites, feed: Mapping[str, Array], look: Look | None = None) -> Look:
-    """Walk one sample in FP32; a look given is widened by what this sample shows."""
-    look = look or Look()
+def look_at(stepper: Stepper, sites: Sites, feed: Mapping[str, Array]) -> Look:
+    """Walk one sample in FP32."""
+    look = Look()
     store = Store(stepper.emulator, Assignment(sites, {}), feed)
     for value in sites.model.graph.inputs:
         if value in store:
@@ -53,14 +53,8 @@ def _see(look: Look, value: ir.Value, array: Array) -> None:
     if not isinstance(array, np.ndarray):
         return
     look.sizes[value] = array.size
-    if array.dtype != np.float32 or not array.size:
-        return
-    magnitude = np.abs(array)
-    high = float(np.max(magnitude, where=np.isfinite(magnitude), initial=0.0))
-    low = float(np.min(magnitude, where=magnitude > 0, initial=np.inf))
-    before = look.tensors.get(value, (0.0, 0.0))
-    lows = [x for x in (low, before[1]) if x and np.isfinite(x)]
-    look.tensors[value] = (max(high, before[0]), min(lows, default=0.0))
+    if array.dtype == np.float32:
+        look.tensors[value] = count(array)
 
 
 def explain(kept: Kept, sites: Sites, look: Look, fmt: Format) -> PlannedNode:

@@ -73,6 +73,7 @@ class Search:
     journal: Journal = field(default_factory=Journal)
     io: Format = Format.FP32
     aim: float = 1.0
+    label: str = ""  # of the model, where the journal holds measurements of several
     notify: Notify = lambda _: None
 
     def __post_init__(self) -> None:
@@ -116,7 +117,7 @@ class Search:
     def measure(self, keep: frozenset[ir.Node]) -> Measured:
         """The error with just these nodes in FP32; each set is run once."""
         if keep not in self._measured:
-            key = digest("measure", self.io, self.sites.fmt, *sorted(n.name or "" for n in keep))
+            key = digest("measure", self.label, self.io, self.sites.fmt, *sorted(n.name or "" for n in keep))
             known = self.journal.get(key)
             if known is not None:
                 self.judge.runs += known["runs"]
@@ -127,6 +128,10 @@ class Search:
                 loads = [str(x) for x in self._measured[keep].loads]
                 self.journal.put(key, {"loads": loads, "runs": self.judge.runs - before})
         return self._measured[keep]
+
+    def cost(self, keep: frozenset[ir.Node]) -> float:
+        """What keeping these nodes costs; before the noise was looked at, by their number."""
+        return sum(self._cost.get(node, 1.0) for node in keep)
 
     def assignment(self, keep: frozenset[ir.Node]) -> Assignment:
         return Assignment.all_narrow(self.sites, keep, self.io)
@@ -143,7 +148,7 @@ class Search:
         if self._pieces is not None:
             return
         order = _worst_first(fp16.loads)[:SENSITIVITY_SAMPLES]
-        key = digest("pieces", self.io, self.sites.fmt, *order)
+        key = digest("pieces", self.label, self.io, self.sites.fmt, *order)
         known = self.journal.get(key)
         by_name = self.sites.model.node_by_name
         if known is not None:
@@ -271,7 +276,7 @@ class Search:
         return Noise(within, self._left(frozenset()) * 4, True)
 
     def _measure_one(self, keep: frozenset[ir.Node], index: int) -> float:
-        key = digest("measure-one", self.io, self.sites.fmt, index, *sorted(n.name or "" for n in keep))
+        key = digest("measure-one", self.label, self.io, self.sites.fmt, index, *sorted(n.name or "" for n in keep))
         known = self.journal.get(key)
         if known is not None:
             self.judge.runs += known["runs"]
@@ -362,7 +367,7 @@ class Search:
     def _put_back(self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int) -> dict[ir.Node, float]:
         """The load on one sample with each node alone put back."""
         names = sorted(n.name or "" for n in keep)
-        key = digest("put-back", self.io, self.sites.fmt, index, *names, "-", *(n.name for n in nodes))
+        key = digest("put-back", self.label, self.io, self.sites.fmt, index, *names, "-", *(n.name for n in nodes))
         known = self.journal.get(key)
         if known is not None:
             self.judge.runs += known["runs"]

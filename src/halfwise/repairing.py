@@ -1,0 +1,236 @@
+"""Chooses repairs by what they buy: a rewrite stays only where it saves FP32 nodes on this model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from halfwise.bench import Bench, Feed
+from halfwise.errors import InputError
+from halfwise.model import Model
+from halfwise.precision import Assignment
+from halfwise.repair import Ranges, Repair, Rule, repaired
+from halfwise.sites import Sites
+from halfwise.solve.journal import Journal, digest
+from halfwise.solve.reasons import look_at
+from halfwise.solve.search import Search, Solution
+
+__all__ = ["Attempt", "Bought", "Workshop", "remade"]
+
+ROUNDS = 3  # repairs may uncover places for others
+REACH = 2  # nodes from an FP32 node within which a repair may help it
+SLACK = 1e-6  # of an FP32 answer, beyond a rule's own bound: the runtime may sum in another order
+
+Made = tuple[tuple[Rule, Repair], ...]
+
+
+@dataclass(frozen=True)
+class Bought:
+    """A repair that was applied, and what it bought: the cost in FP32 nodes that comes back without its rule."""
+
+    repair: Repair
+    saved_nodes: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.repair.to_json(), "saved_fp32_nodes": self.saved_nodes}
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """A model, repaired or not, with the answer that was found for it."""
+
+    model: Model
+    made: Made
+    search: Search
+    solution: Solution
+
+    @property
+    def cost(self) -> float:
+        met = self.solution.found.aim <= self.search.aim or self.solution.found.met
+        return self.search.cost(self.solution.keep) if met else math.inf
+
+
+class Workshop:
+    """Tries repairs on one model."""
+
+    def __init__(
+        self,
+        model: Model,
+        bench: Bench,
+        feeds: Sequence[Feed],
+        journal: Journal,
+        aim: float,
+        notify: Callable[[str], None],
+    ) -> None:
+        self.model = model
+        self.bench = bench
+        self.feeds = feeds
+        self.journal = journal
+        self.aim = aim
+        self.notify = notify
+
+    def plain(self) -> Attempt:
+        """Search the model as it is."""
+        found = self.attempt(())
+        assert found is not None
+        return found
+
+    def attempt(self, made: Made) -> Attempt | None:
+        """Search the model with these repairs; None where they change its FP32 answer beyond what the rules promise."""
+        model, done = repaired(self.model, made) if made else (self.model, ())
+        kept: Made = tuple((rule, repair) for rule, repair in made if repair in done)
+        sites = Sites(model)
+        judge = self.bench.judge(sites, self.feeds)
+        label = digest(*(str(repair.to_json()) for _, repair in kept)) if kept else ""
+        search = Search(
+            sites,
+            judge,
+            self.bench.stepper,
+            self.journal,
+            self.bench.io,
+            self.aim,
+            label=label,
+            notify=self.notify,
+        )
+        if kept and not self._faithful(search, kept):
+            return None
+        return Attempt(model, kept, search, search.run())
+
+    def best(self, plain: Attempt, rules: Sequence[Rule]) -> Attempt:
+        """The cheapest answer, with no repair that does not pay; `plain` is the one without any."""
+        current = plain
+        for _ in range(ROUNDS):
+            found = self._places(current, rules)
+            better = self._better(current, found) if found else None
+            if better is None:
+                break
+            current = better
+        return self._without_idle(current)
+
+    def bought(self, final: Attempt, plain_nodes: int) -> tuple[Bought, ...]:
+        """What each rule saved together; its places share the sum evenly."""
+        saved = max(plain_nodes - len(final.solution.keep), 0)
+        each, rest = divmod(saved, max(len(final.made), 1))
+        return tuple(Bought(repair, each + (index < rest)) for index, (_, repair) in enumerate(final.made))
+
+    # -- trying -----------------------------------------------------------------------------------------------------
+
+    def _places(self, current: Attempt, rules: Sequence[Rule]) -> Made:
+        """Where a rule holds near a node that stays in FP32."""
+        if not current.solution.keep or not rules:
+            return ()
+        near = {node.name for node in _around(current.solution.keep, REACH)}
+        ranges = self._ranges(current)
+        self.notify("looking for exact repairs")
+        return tuple(
+            (rule, repair)
+            for rule in rules
+            for repair in rule.find(current.model, ranges)
+            if not near.isdisjoint(repair.nodes)
+        )
+
+    def _better(self, current: Attempt, found: Made) -> Attempt | None:
+        """All of them; where that does not pay, rule by rule."""
+        self.notify(f"trying {len(found)} repairs")
+        whole = self.attempt((*current.made, *found))
+        if whole is not None and whole.made != current.made and whole.cost < current.cost:
+            return whole
+        best: Attempt | None = None
+        for group in _by_rule(found).values():
+            base = best or current
+            trial = self.attempt((*base.made, *group))
+            if trial is not None and trial.made != base.made and trial.cost < base.cost:
+                best = trial
+        return best
+
+    def _without_idle(self, current: Attempt) -> Attempt:
+        """Leave out each rule, then each place, without which the same nodes are enough."""
+        names = {node.name for node in current.solution.keep}
+        for group in (*_by_rule(current.made).values(), *(((rule, repair),) for rule, repair in current.made)):
+            if len(current.made) <= 1 or not set(group) <= set(current.made):
+                continue
+            rest = tuple(entry for entry in current.made if entry not in group)
+            model, done = repaired(self.model, rest)
+            if len(done) != len(rest):
+                continue
+            sites = Sites(model)
+            keep = frozenset(site.node for site in sites.free if site.name in names)
+            if len(keep) != len(names):
+                continue
+            judge = self.bench.judge(sites, self.feeds)
+            measured = judge.measure(Assignment.all_narrow(sites, keep, self.bench.io))
+            if measured.aim > self.aim:
+                continue
+            self.notify(f"{group[0][0].name} buys nothing here")
+            trial = self.attempt(rest)
+            if trial is not None and trial.cost <= current.cost:
+                current = trial
+                names = {node.name for node in current.solution.keep}
+        return current
+
+    def _faithful(self, search: Search, made: Made) -> bool:
+        """The repaired FP32 model still gives the original's answers, within the rules' bounds."""
+        if any(rule.lossy for rule, _ in made):
+            return True
+        bound = sum({rule.id: rule.bound for rule, _ in made}.values()) + SLACK
+        judge = search.judge
+        measured = judge.measure(Assignment(search.sites, {}))
+        return all(m.nonfinite == 0 and m.rel_l2 <= bound * 10 for m in measured.outputs.values())
+
+    def _ranges(self, current: Attempt) -> Ranges:
+        """What every tensor held, over all search samples."""
+        high: dict[str, float] = {}
+        low: dict[str, float] = {}
+        size: dict[str, int] = {}
+        for feed in current.search.judge.feeds:
+            for value, counts in look_at(self.bench.stepper, current.search.sites, feed).tensors.items():
+                name = value.name or ""
+                size[name] = counts.count
+                high[name] = max(high.get(name, 0.0), counts.max_abs)
+                if counts.min_abs:
+                    low[name] = min(low.get(name, math.inf), counts.min_abs)
+        current.search.judge.runs += 1
+        return Ranges(high, low, size)
+
+
+def _around(nodes: Iterable[ir.Node], reach: int) -> set[ir.Node]:
+    found = set(nodes)
+    edge = set(found)
+    for _ in range(reach):
+        edge = {n for node in edge for n in (*node.predecessors(), *node.successors())} - found
+        found |= edge
+    return found
+
+
+def _by_rule(made: Made) -> Mapping[str, Made]:
+    groups: dict[str, Made] = {}
+    for rule, repair in made:
+        groups[rule.id] = (*groups.get(rule.id, ()), (rule, repair))
+    return groups
+
+
+def remade(model: Model, repairs: Sequence[Mapping[str, Any]], rules: Mapping[str, Rule]) -> tuple[Model, Made]:
+    """A plan's repairs made again, in its order."""
+    made = tuple(
+        (
+            rules[str(entry["rule"])],
+            Repair(
+                str(entry["rule"]),
+                tuple(map(str, entry["nodes"])),
+                str(entry.get("algebra", "")),
+                dict(entry.get("parameters", {})),
+            ),
+        )
+        for entry in repairs
+    )
+    result, done = repaired(model, made)
+    if len(done) != len(made):
+        missing = next(repair for _, repair in made if repair not in done)
+        raise InputError(
+            f"the plan's repair {missing.rule} no longer fits at node {missing.nodes[0]!r}; run fix without --plan"
+        )
+    return result, made
