@@ -173,7 +173,7 @@ def _samples(runners: Sequence[Runner], inputs: Any) -> AllSamples:
             raise InputError("two sets of saved outputs are compared as they are: leave --inputs out")
         samples = AllSamples(({},) * len(saved[0].files), "given", ())
     elif not models:
-        feeds = [inputs] if isinstance(inputs, (str, Path, Mapping)) else list(inputs or ())
+        feeds: list[Any] = [inputs] if isinstance(inputs, (str, Path, Mapping)) else list(inputs or ())
         if not feeds or not all(isinstance(feed, Mapping) for feed in feeds):
             raise InputError("with no model among the two, the inputs must be samples as dictionaries of arrays")
         samples = AllSamples(tuple(feeds), "given", ())

@@ -1,0 +1,78 @@
+"""The public API: its names, that importing them costs nothing, and that modules of the same names do not hide them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import halfwise
+
+
+def ran(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    names = ran("import sys, halfwise; print(*sys.modules)").split()
+    assert not {"onnx", "onnx_ir", "onnxruntime", "numpy", "typer", "rich", "ml_dtypes"} & set(names)
+    assert {name for name in names if name.startswith("halfwise.")} == set()
+
+
+def test_every_name_is_there_and_listed() -> None:
+    assert halfwise.__all__ == sorted(halfwise.__all__)
+    for name in halfwise.__all__:
+        assert getattr(halfwise, name).__module__.startswith("halfwise.")
+        assert getattr(halfwise, name).__name__ == name
+        assert name in dir(halfwise)
+    assert "__version__" in dir(halfwise)
+    with pytest.raises(AttributeError, match="module 'halfwise' has no attribute 'nothing'"):
+        halfwise.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("verb", ["scan", "trace", "fix", "verify", "demo"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import halfwise",
+        "import halfwise.{verb}",
+        "from halfwise.{verb} import *",
+        "import halfwise.cli.main, halfwise.fix, halfwise.demo",
+        "import importlib; importlib.import_module('halfwise.{verb}')",
+    ],
+)
+def test_a_verb_is_a_function_whatever_was_imported_before(first: str, verb: str) -> None:
+    code = f"{first.format(verb=verb)}\nimport halfwise\nfrom halfwise import {verb} as f\n"
+    assert ran(f"{code}print(halfwise.{verb} is f, type(f).__name__, f.__name__)") == f"True function {verb}"
+
+
+def test_modules_can_still_be_reached() -> None:
+    code = "from halfwise.fix import fix, JOURNAL; from halfwise import metrics; import halfwise.formats as f; "
+    assert ran(f"{code}print(JOURNAL, metrics.__name__, f.__name__)") == (
+        ".halfwise-search.jsonl halfwise.metrics halfwise.formats"
+    )
+
+
+def test_the_package_is_typed_and_says_its_version() -> None:
+    assert (Path(halfwise.__file__).parent / "py.typed").exists()
+    assert metadata.version("halfwise") == halfwise.__version__
+
+
+def test_a_caller_is_checked_by_types(tmp_path: Path) -> None:
+    """The lazy names are no `Any` to a type checker."""
+    api = pytest.importorskip("mypy.api")
+    caller = tmp_path / "caller.py"
+    caller.write_text(
+        "import halfwise\n"
+        "result = halfwise.fix('m.onnx', tolerance=['rel_l2<=0.01'])\n"
+        "reveal_type(result.met)\n"
+        "reveal_type(halfwise.load('m.onnx'))\n"
+        "halfwise.trace(3)\n"
+    )
+    out, _, _ = api.run(["--cache-dir", str(tmp_path), "--follow-imports=silent", str(caller)])
+    assert 'Revealed type is "bool"' in out.replace("builtins.", "")
+    assert "halfwise.model.Model" in out
+    assert 'Argument 1 to "trace" has incompatible type "int"' in out
