@@ -144,7 +144,7 @@ def compile_and_mend(
             compiler = Compiler(Path(scratch), profiles_from_samples(samples))
             result = _mended(decision, compiler, sizes, suspects, holds, notify)
         except HalfwiseError as error:
-            said = str(error).replace(str(Path(scratch) / "typed.onnx"), "the typed model")
+            said = _told(error, Path(scratch))
             return Compiled(decision, None, notes=(f"the typed model was not proven on a compiler: {said}",))
     return replace(result, compiler=compiler.version, builds=compiler.builds, seconds=compiler.seconds)
 
@@ -158,10 +158,18 @@ def _mended(
     notify: Callable[[str], None],
 ) -> Compiled:
     result = Compiled(decision, compiler(decision))
-    if holds is not None:
+    if holds is None:
+        return result
+    try:
         result = _join_lone_products(result, compiler, sizes, holds, notify)
-        result = _keep_kernel_out(result, compiler, suspects, holds, notify)
-    return result
+        return _keep_kernel_out(result, compiler, suspects, holds, notify)
+    except HalfwiseError as error:
+        return replace(result, notes=(*result.notes, f"nothing was mended: {_told(error, compiler.folder)}"))
+
+
+def _told(error: HalfwiseError, scratch: Path) -> str:
+    """The error without the name of a file that is gone by now."""
+    return str(error).replace(str(scratch / "typed.onnx"), "the typed model")
 
 
 def _join_lone_products(

@@ -1,0 +1,241 @@
+"""Keeping a fused attention kernel out: the search by itself, and proven with the real compiler."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
+
+from halfwise.attention_advice import keep_kernel_out
+from halfwise.emit.typed_onnx import write_typed
+from halfwise.engine import rtx
+from halfwise.engine.audit import Audit
+from halfwise.engine.layers_cost import EngineCost
+from halfwise.engine.layers_evidence import NodeAudit
+from halfwise.errors import InputError
+from halfwise.islands import Group, find_island, groups_of
+from halfwise.model import load
+from halfwise.precision import Assignment
+from halfwise.sites import Sites
+from halfwise.widen import is_typed, widened
+
+needs_rtx = pytest.mark.skipif(not rtx.available(), reason="TensorRT-RTX is not installed")
+
+COST = EngineCost(kernels=1, bytes_moved=8, weight_bytes=0, casts=0, reformats=0, unsized=0)
+
+
+def encoder_attention(mask: bool = False, outputs: int = 1) -> onnx.ModelProto:
+    """One attention as an encoder has it: three projections, scale, perhaps a mask, softmax, and the values."""
+    rng = np.random.default_rng(3)
+    weights = [numpy_helper.from_array(np.array([1, 64, 4, 16]), "heads")]
+    nodes = []
+    for name, perm in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
+        weights.append(numpy_helper.from_array(rng.normal(0, 0.1, (64, 64)).astype(np.float32), f"w{name}"))
+        weights.append(numpy_helper.from_array(rng.normal(0, 0.1, 64).astype(np.float32), f"b{name}"))
+        nodes += [
+            helper.make_node("MatMul", ["x", f"w{name}"], [f"{name}0"], f"{name}/MatMul"),
+            helper.make_node("Add", [f"{name}0", f"b{name}"], [f"{name}1"], f"{name}/Add"),
+            helper.make_node("Reshape", [f"{name}1", "heads"], [f"{name}2"], f"{name}/Reshape"),
+            helper.make_node("Transpose", [f"{name}2"], [name], f"{name}/Transpose", perm=perm),
+        ]
+    weights.append(numpy_helper.from_array(np.array(0.25, np.float32), "scale"))
+    nodes.append(helper.make_node("MatMul", ["q", "k"], ["scores"], "qk"))
+    nodes.append(helper.make_node("Mul", ["scores", "scale"], ["scaled"], "scale"))
+    if mask:
+        weights.append(numpy_helper.from_array(np.triu(np.full((64, 64), -100, np.float32), 1), "mask"))
+        nodes.append(helper.make_node("Add", ["scaled", "mask"], ["masked"], "mask"))
+    nodes.append(helper.make_node("Softmax", ["masked" if mask else "scaled"], ["weights"], "softmax", axis=-1))
+    nodes.append(helper.make_node("MatMul", ["weights", "v"], ["y"], "av"))
+    graph = helper.make_graph(
+        nodes,
+        "attention",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, 64, 16])],
+        weights,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def saved(folder: Path, model: onnx.ModelProto) -> Path:
+    path = folder / "attention.onnx"
+    onnx.save(model, path)
+    return path
+
+
+# -- the search ------------------------------------------------------------------------------------------------------
+
+
+def group(tag: str, *scores: str) -> Group:
+    return Group(f"qk{tag}", tuple(f"{s}{tag}" for s in scores), f"softmax{tag}", (), f"av{tag}")
+
+
+def engine(fused: tuple[Group, ...], rest: tuple[Group, ...] = ()) -> Audit:
+    def node(name: str, kernel: str | None) -> NodeAudit:
+        return NodeAudit(name, "", True, "fp16", "mixed", ("k",), "", kernel)
+
+    nodes = [node(name, "_gemm_mha_v2") for g in fused for name in g.nodes]
+    nodes += [node(name, None) for g in rest for name in g.nodes]
+    return Audit("a compiler", COST, tuple(nodes), (), ())
+
+
+def test_candidates_go_from_cheap_to_dear() -> None:
+    listed = [set(nodes) for _, nodes in group("", "scale").candidates()]
+    products = [len(nodes & {"qk", "av"}) for nodes in listed]
+    assert products == sorted(products)
+    assert listed[0] == {"softmax"}
+    assert listed[-1] == {"qk", "scale", "softmax", "av"}
+
+
+def test_each_attention_takes_the_first_island_that_frees_it() -> None:
+    one, two = group("1", "scale"), group("2", "scale")
+    wide: list[frozenset[str]] = []
+
+    def compile_with(names: frozenset[str]) -> Audit:
+        wide.append(names)
+        freed = [g for g, needed in ((one, {"softmax1"}), (two, {"softmax2", "av2"})) if needed <= names]
+        return engine(tuple(g for g in (one, two) if g not in freed), tuple(freed))
+
+    island = find_island((one, two), ["_gemm_mha_v2"], engine((one, two)), compile_with)
+    assert island is not None
+    assert island.nodes == ("softmax1", "softmax2", "av2")
+    assert island.remaining == ()
+    assert [(t.tried, t.freed) for t in island.trials] == [(2, 1), (1, 0), (1, 1)]
+    assert wide[-1] == {"softmax1", "softmax2", "av2"}  # the proof holds all of it at once
+
+
+def test_where_nothing_helps_the_proof_is_of_what_did() -> None:
+    one, two = group("1"), group("2")
+    wide: list[frozenset[str]] = []
+
+    def compile_with(names: frozenset[str]) -> Audit:
+        wide.append(names)
+        return engine((two,), (one,)) if "softmax1" in names else engine((one, two))
+
+    island = find_island((one, two), ["_mha"], engine((one, two)), compile_with)
+    assert island is not None
+    assert (island.nodes, island.remaining) == (("softmax1",), ("softmax2",))
+    assert wide[-1] == {"softmax1"}
+    assert "out of 1 of 2 attentions" in island.text()
+
+
+def test_no_island_at_all_is_said() -> None:
+    one = group("1")
+    island = find_island((one,), ["_mha"], engine((one,)), lambda names: engine((one,)))
+    assert island is not None
+    assert island.nodes == ()
+    assert island.text() == "no FP32 island was found that keeps _gemm_mha_v2 out of this model's 1 attentions"
+
+
+def test_another_kernel_is_no_suspect() -> None:
+    one = group("1")
+
+    def compile_with(names: frozenset[str]) -> Audit:
+        raise AssertionError("nothing to compile")
+
+    assert find_island((one,), ["_gemv_mha_v1"], engine((one,)), compile_with) is None
+    assert find_island((), ["_mha"], replace(engine((one,)), nodes=()), compile_with) is None
+
+
+def test_groups_name_the_parts_of_attention(tmp_path: Path) -> None:
+    (found,) = groups_of(load(encoder_attention(mask=True)))
+    assert found == Group("qk", ("scale", "mask"), "softmax", (), "av")
+
+
+# -- widening a typed model --------------------------------------------------------------------------------------------
+
+
+def test_widened_nodes_are_fp32_and_nothing_narrows_between_them(tmp_path: Path) -> None:
+    source = load(encoder_attention())
+    typed = load(write_typed(Assignment.all_narrow(Sites(source)), tmp_path / "typed.onnx").path)
+    assert is_typed(typed)
+    assert not is_typed(source)
+    proto = widened(typed, {"softmax", "av", "no such node"})
+    onnx.checker.check_model(proto, full_check=True)
+    after = load(proto)
+    types = {name: after.node_by_name[name].outputs[0].dtype for name in ("scale", "softmax", "av")}
+    assert {name: str(dtype) for name, dtype in types.items()} == {
+        "scale": "FLOAT16",
+        "softmax": "FLOAT",
+        "av": "FLOAT",
+    }
+    assert after.node_by_name["av"].inputs[0] is after.node_by_name["softmax"].outputs[0]
+    assert [value.dtype for value in after.graph.outputs] == [value.dtype for value in typed.graph.outputs]
+
+
+# -- with the compiler -------------------------------------------------------------------------------------------------
+
+
+@needs_rtx
+@pytest.mark.parametrize("mask", [False, True])
+def test_rtx_drops_the_fused_kernel_before_and_after(tmp_path: Path, mask: bool) -> None:
+    island = keep_kernel_out(saved(tmp_path, encoder_attention(mask)), ["_gemm_mha_v2"])
+    assert island is not None
+    assert island.kernel == "_gemm_mha_v2"
+    assert island.remaining == ()
+    assert "softmax" in island.nodes
+    assert len(island.nodes) < 4  # less than the whole attention
+    assert island.trials[0].title == "the softmax"
+    assert island.trials[0].freed == 0  # a cast on each side of it is swallowed
+    assert island.audit.attention_kernels == ()
+    assert island.audit.cost.kernels > island.before.kernels
+
+
+@needs_rtx
+def test_a_typed_model_gets_the_same_answer(tmp_path: Path) -> None:
+    path = saved(tmp_path, encoder_attention())
+    typed = write_typed(Assignment.all_narrow(Sites(load(path))), tmp_path / "typed.onnx").path
+    plain, given = keep_kernel_out(path, ["_mha"]), keep_kernel_out(typed, ["_mha"])
+    assert plain is not None
+    assert given is not None
+    assert plain.nodes == given.nodes
+
+
+def test_a_model_without_attention_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rtx, "build", None)
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"], "relu")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    assert keep_kernel_out(saved(tmp_path, model), ["_mha"]) is None
+
+
+@needs_rtx
+def test_advise_names_the_island(tmp_path: Path) -> None:
+    from halfwise.cli.main import app
+
+    path = saved(tmp_path, encoder_attention())
+    shown = CliRunner().invoke(app, ["advise", "--target", "trt-10.0.0", str(path)]).stdout
+    assert "TRT-MHA-V2-1000" in shown
+    assert "keeps _gemm_mha_v2 out of 1 of 1 attentions" in shown
+    document = json.loads(CliRunner().invoke(app, ["advise", "--target", "trt-10.0.0", str(path), "--json"]).stdout)
+    assert document["island"]["nodes"] == ["softmax", "av"]
+    assert document["island"]["before"]["kernels"] < document["island"]["after"]["kernels"]
+
+
+def test_advise_without_the_compiler_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from halfwise.cli.main import app
+
+    monkeypatch.setattr(rtx, "available", lambda: False)
+    path = saved(tmp_path, encoder_attention())
+    result = CliRunner().invoke(app, ["advise", "--target", "trt-10.0.0", str(path)])
+    assert result.exit_code == 0
+    assert "note: how to keep _gemm_mha_v2 out is not shown" in result.stdout
+    assert "pip install 'halfwise[rtx]'" in result.stdout
+
+
+def test_a_large_typed_model_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import halfwise.attention_advice as advice
+
+    typed = write_typed(Assignment.all_narrow(Sites(load(encoder_attention()))), tmp_path / "typed.onnx").path
+    monkeypatch.setattr(advice, "_MOST_BYTES", 1)
+    with pytest.raises(InputError, match="more than 2 GB is not rewritten here; give the FP32 model"):
+        keep_kernel_out(typed, ["_mha"])
