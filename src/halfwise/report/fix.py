@@ -108,6 +108,12 @@ def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]
         terminal.line(f"       {result.typed.data} (its weights: keep it beside the model)")
     if result.plan_path is not None:
         terminal.line(f"plan   {result.plan_path}")
+    delivery = result.delivery
+    for path in (delivery.command, delivery.script):
+        if path is not None:
+            terminal.line(f"build  {path}")
+    if delivery.audit_command:
+        terminal.line(f"audit  {delivery.audit_command}")
     if result.model.path is not None:
         words = ["halfwise", "verify", str(result.model.path), str(result.typed.path)]
         words += [word for path in inputs for word in ("--inputs", path)]
