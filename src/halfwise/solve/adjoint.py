@@ -27,7 +27,7 @@ from halfwise.solve.vjp import ELEMENTWISE, Array, Local, NoRule, pull_back, unb
 
 __all__ = ["Adjoint"]
 
-PROBES = 4  # more change little: most tensors have many elements to average over
+PROBES = 4  # eight change little: most tensors have many elements to average over (benchmarks/ranking.py)
 INTEGER_WEIGHT = 0.1  # one wrong integer in a thousand weighs as much as a relative error of 1%
 
 # Elementwise operators whose response to a rounding is taken as it is, not by its slope: it may bend, or break.
@@ -39,7 +39,7 @@ _CHANNELS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}
 
 
 class Adjoint:
-    """One sample's way back over its tape."""
+    """One sample's way back over its tape; the gradients of the tensors alive take `PROBES` times their size."""
 
     def __init__(
         self, stepper: Stepper, sites: Sites, fp32: Assignment, tape: Tape, into: Sensitivity, seed: int = 0
@@ -50,7 +50,7 @@ class Adjoint:
         self.tape = tape
         self.store = tape.store
         self.into = into
-        self.rng = np.random.default_rng(seed)
+        self.rng = np.random.default_rng([seed, into.samples])
         self.gradients: dict[ir.Value, Array] = {}
         self.flips: dict[ir.Value, float] = {}  # of integers: squared error at the outputs per wrong element
         self.roundings: dict[ir.Value, Rounding | None] = {}
@@ -61,16 +61,14 @@ class Adjoint:
             if value in self.store:
                 self._seed(value)
         for node in self.tape.rewind():
-            gradients = tuple(self._settle(value) for value in node.outputs)
+            gradients = tuple(self.gradients.pop(value, None) for value in node.outputs)
             flips = [self.flips.pop(value, 0.0) for value in node.outputs]
             if any(g is not None for g in gradients) or any(flips):
                 with np.errstate(all="ignore"):
                     _NodeBack(self, node, gradients, flips).run()
-            for value in node.outputs:
-                self.roundings.pop(value, None)
-        for value in graph.inputs:
-            if value in self.store:
-                self._settle(value)
+            for done in (*node.outputs, *node.inputs):
+                if done is not None and (done.producer() is node or done.is_initializer()):
+                    self.roundings.pop(done, None)
 
     def _seed(self, value: ir.Value) -> None:
         array = self.store.read(value, None)
@@ -79,21 +77,12 @@ class Adjoint:
         if array.dtype.kind != "f":
             self.flips[value] = INTEGER_WEIGHT / array.size
             return
-        finite = np.isfinite(array)
-        norm = float(np.sqrt(np.sum(np.square(array, dtype=np.float64), where=finite)))
-        self.gradients[value] = self.signs(array.shape) * np.where(finite, np.float32(1 / (norm or 1.0)), 0)
+        known = np.isfinite(array)
+        norm = float(np.sqrt(np.sum(np.square(array, dtype=np.float64), where=known)))
+        self.gradients[value] = self.signs(array.shape) * np.where(known, np.float32(1 / (norm or 1.0)), 0)
         rounding = self.rounding(value)
         if rounding is not None:
             self.into.add_handed_out(value, energy(self.gradients[value], rounding.error))
-
-    def _settle(self, value: ir.Value) -> Array | None:
-        """All readers of a tensor have been passed: its gradient is whole."""
-        gradient = self.gradients.pop(value, None)
-        if gradient is not None:
-            rounding = self.rounding(value)
-            if rounding is not None:
-                self.into.add_total(value, rounding.energy(gradient))
-        return gradient
 
     def signs(self, shape: tuple[int, ...]) -> Array:
         return (2 * self.rng.integers(0, 2, (PROBES, *shape), dtype=np.int8) - 1).astype(np.float32)

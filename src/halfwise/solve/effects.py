@@ -15,12 +15,10 @@ Energies = dict[ir.Value, float]
 class Sensitivity:
     """Squared errors at the outputs, relative to each output's norm, summed over outputs and over the samples walked.
 
-    `reads` holds what rounding a tensor does through one reader alone, `total` what it does through all at once: they
-    share one rounding, so their errors add up or cancel. An output's own rounding is in `handed_out`.
+    `reads` holds what rounding a tensor does through one reader alone. An output's own rounding is in `handed_out`.
     """
 
     reads: dict[ir.Node, Energies] = field(default_factory=dict)
-    total: Energies = field(default_factory=dict)
     handed_out: Energies = field(default_factory=dict)
     weights: dict[ir.Node, float] = field(default_factory=dict)  # all weights that a node reads, rounded
     breaks: set[tuple[ir.Node, ir.Value]] = field(default_factory=set)  # rounded there, a finite result is not
@@ -31,9 +29,6 @@ class Sensitivity:
     def add_read(self, node: ir.Node, value: ir.Value, energy: float) -> None:
         effects = self.reads.setdefault(node, {})
         effects[value] = effects.get(value, 0.0) + energy
-
-    def add_total(self, value: ir.Value, energy: float) -> None:
-        self.total[value] = self.total.get(value, 0.0) + energy
 
     def add_handed_out(self, value: ir.Value, energy: float) -> None:
         self.handed_out[value] = self.handed_out.get(value, 0.0) + energy

@@ -1,9 +1,8 @@
 """The noise model: which nodes, all in FP32, remove which part of the error at the outputs.
 
-Roundings of different tensors are independent, so their squared errors add. The rounding of a tensor reaches the
-outputs through all its readers together; what they leave is shared out by what each leaves alone. It is gone only when
-the node that makes the tensor and the node that reads it are both FP32; operators that only hand values on pass the
-rounding to their own readers, and have to be FP32, too.
+Roundings of different tensors are independent, so their squared errors add; so do, nearly, what one rounding leaves
+through different readers. It is gone for a reader only when the node that makes the tensor and the node that reads it
+are both FP32. Operators that only hand values on pass the rounding to their own readers, and have to be FP32, too.
 """
 
 from __future__ import annotations
@@ -43,69 +42,56 @@ class _Sharing:
         self.sites = sites
         self.measured = measured
         self.pieces: list[Noise] = []
-        self.arriving: dict[ir.Value, dict[Nodes, float]] = {}  # a tensor's noise by the nodes that keep it out
-        self.readers: dict[ir.Value, float] = dict(measured.handed_out)
-        for effects in measured.reads.values():
-            for value, energy in effects.items():
-                self.readers[value] = self.readers.get(value, 0.0) + energy
+        self.origins: dict[ir.Value, dict[Nodes, float]] = {}  # shares of a tensor's noise by the nodes that remove it
 
     def run(self) -> tuple[Noise, ...]:
         graph = self.sites.model.graph
         for value in graph.inputs:
-            self.arriving[value] = {frozenset(): self.measured.total.get(value, 0.0)}
+            self.origins[value] = {frozenset(): 1.0}
         for node in graph:
-            self._node(node)
+            self._weights(node)
+            self._reads(node)
         for value in dict.fromkeys(graph.outputs):
-            self._read(value, None, self.measured.handed_out.get(value, 0.0))
+            if value in self.origins:
+                self._read(value, None, self.measured.handed_out.get(value, 0.0))
         return tuple(self.pieces)
 
-    def _node(self, node: ir.Node) -> None:
-        site = self.sites.of[node]
-        passes = site.free and node.op_type in CLOSED and not node.domain
+    def _weights(self, node: ir.Node) -> None:
+        """What a node adds by itself: its rounded weights, or all that is inside it."""
         inner = frozenset(n for n in self._inner(node) if self.sites.of[n].free)
-        fatal = any((node, value) in self.measured.breaks for value in node.outputs) or any(
-            (node, v) in self.measured.breaks for v in node.inputs if v is not None and v.is_initializer()
-        )
+        own = (v for v in (*node.inputs, *node.outputs) if v is not None and (v.is_initializer() or v in node.outputs))
+        fatal = any((node, value) in self.measured.breaks for value in own)
         self._piece(inner or frozenset({node}), self.measured.weights.get(node, 0.0), fatal)
+
+    def _reads(self, node: ir.Node) -> None:
+        site = self.sites.of[node]
+        hands_on = site.free and node.op_type in CLOSED and not node.domain
         effects = self.measured.reads.get(node, {})
-        handed: dict[Nodes, float] = {}
-        for slot, value in enumerate(node.inputs):
-            if value is None or value not in self.arriving or value in node.inputs[:slot]:
-                continue
+        sources: dict[ir.Value, float] = {}
+        for value in dict.fromkeys(v for v in node.inputs if v in self.origins):
+            assert value is not None
             narrows = site.free and any(site.inputs[s] for s, v in enumerate(node.inputs) if v is value)
-            if passes and narrows:
-                for needs, energy in self._shares(value, effects.get(value, 0.0)):
-                    key = needs | {node}
-                    handed[key] = handed.get(key, 0.0) + energy
+            if hands_on and narrows:
+                sources[value] = effects.get(value, 0.0)
             else:
                 self._read(value, node if narrows else None, effects.get(value, 0.0))
-        self._outputs(node, handed if passes else None)
+        made = self._handed_on(node, sources) if sources else {frozenset({node} if site.free else ()): 1.0}
+        self.origins.update(dict.fromkeys(node.outputs, made))
 
-    def _outputs(self, node: ir.Node, handed: dict[Nodes, float] | None) -> None:
-        itself = frozenset({node}) if self.sites.of[node].free else frozenset()
-        totals = {value: self.measured.total.get(value, 0.0) for value in node.outputs}
-        whole = sum(totals.values())
-        for value, total in totals.items():
-            if not handed:
-                self.arriving[value] = {itself: total}
-                continue
-            part = total / whole if whole > 0 else 1 / len(totals)
-            if len(handed) > MOST_ORIGINS:
-                handed = {frozenset().union(*handed): sum(handed.values())}
-            self.arriving[value] = {needs: energy * part for needs, energy in handed.items()}
+    def _handed_on(self, node: ir.Node, sources: dict[ir.Value, float]) -> dict[Nodes, float]:
+        """The origins of what is handed on: those of each source, by what its rounding leaves."""
+        whole = sum(sources.values())
+        merged: dict[Nodes, float] = {}
+        for value, energy in sources.items():
+            part = energy / whole if whole > 0 else 1 / len(sources)
+            for needs, share in self.origins[value].items():
+                merged[needs | {node}] = merged.get(needs | {node}, 0.0) + part * share
+        return merged if len(merged) <= MOST_ORIGINS else {frozenset().union(*merged): 1.0}
 
-    def _shares(self, value: ir.Value, through: float) -> list[tuple[Nodes, float]]:
-        """The part of a tensor's noise that goes through one of its readers."""
-        whole = self.readers.get(value, 0.0)
-        share = through / whole if whole > 0 else 0.0
-        return [(needs, energy * share) for needs, energy in self.arriving[value].items()]
-
-    def _read(self, value: ir.Value, reader: ir.Node | None, through: float) -> None:
-        if value not in self.arriving:
-            return
+    def _read(self, value: ir.Value, reader: ir.Node | None, energy: float) -> None:
         fatal = value in self.measured.overflows or (reader is not None and (reader, value) in self.measured.breaks)
-        for needs, energy in self._shares(value, through):
-            self._piece(needs | {reader} if reader is not None else needs, energy, fatal)
+        for needs, share in self.origins[value].items():
+            self._piece(needs if reader is None else needs | {reader}, energy * share, fatal)
 
     def _piece(self, needs: Nodes, energy: float, fatal: bool) -> None:
         if needs and (energy > 0 or fatal):

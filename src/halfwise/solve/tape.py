@@ -20,25 +20,22 @@ SEGMENT_BYTES = 1 << 29
 
 
 class Tape:
-    """The walk is cut into segments of at most `segment_bytes` of tensors. Of all segments but the last, only what
+    """The walk is cut into segments of at most `SEGMENT_BYTES` of tensors. Of all segments but the last, only what
     later ones read is kept; on the way back each is run once more. So a model of any size costs at most one more
     forward run, and holds one segment and the tensors that live across its borders.
     """
 
-    def __init__(
-        self, stepper: Stepper, assignment: Assignment, feeds: Mapping[str, Array], segment_bytes: int = SEGMENT_BYTES
-    ) -> None:
+    def __init__(self, stepper: Stepper, assignment: Assignment, feeds: Mapping[str, Array]) -> None:
         self.store = Store(stepper.emulator, assignment, feeds)
         self._stepper = stepper
         self._assignment = assignment
-        self._limit = segment_bytes
         self._segments: list[list[ir.Node]] = [[]]
         self._bytes = 0
 
     def record(self, step: Step, live: Store) -> None:
         """Take in a node that has just run; `live` holds what later nodes read."""
         size = sum(a.nbytes for a in step.outputs.values() if isinstance(a, np.ndarray))
-        if self._segments[-1] and self._bytes + size > self._limit:
+        if self._segments[-1] and self._bytes + size > SEGMENT_BYTES:
             for node in self._segments[-1]:
                 for value in node.outputs:
                     if value not in live:
