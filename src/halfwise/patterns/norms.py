@@ -108,7 +108,12 @@ def _norm(view: View, root: Root, quotient: Quotient, variance: _Variance) -> Pa
             return None
     else:
         centre = centred(view, quotient.numerator)
-        if centre is not None and view.alike(centre[0], variance.x) and centre[1].axes == variance.axes:
+        if (
+            centre is not None
+            and view.alike(centre[0], variance.x)
+            and view.alike(centre[2].inputs[0], variance.x)  # mean - x is the norm of -x
+            and centre[1].axes == variance.axes
+        ):
             nodes = (*nodes, centre[2])
         elif view.alike(quotient.numerator, variance.x):
             folded = _folded_mean(view, quotient, variance.mean)

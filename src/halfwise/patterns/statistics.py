@@ -13,6 +13,7 @@ from halfwise.patterns.view import View, attribute
 __all__ = ["Reduced", "Square", "centred", "mean_of", "mean_square_of", "square_of", "sum_of", "sum_square_of"]
 
 _SUM_COUNT_TOLERANCE = 1e-3
+_ROUNDED = 1e-5  # how far a written 1 / n may be off
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,8 @@ def _rescaled(view: View, value: ir.Value | None, wanted: Literal["mean", "mean 
     off = factor * count if count is not None else 1.0
     if count is not None and not _near(off, 1.0) and not (count > 1 and _near(off, count / (count - 1))):
         return None
-    return Reduced(reduced.base, reduced.axes, (*reduced.nodes, node), reduced.square, 1.0 if _near(off, 1.0) else off)
+    off = 1.0 if math.isclose(off, 1.0, rel_tol=_ROUNDED) else off
+    return Reduced(reduced.base, reduced.axes, (*reduced.nodes, node), reduced.square, off)
 
 
 def _unbiased(view: View, node: ir.Node, total: ir.Value, factor: float) -> Reduced | None:

@@ -1,0 +1,143 @@
+"""HW402: a norm written out in small operators becomes the one operator, or is scaled so that its square fits.
+
+Precondition: (x - mean) / sqrt(variance + epsilon), or x / sqrt(mean square + epsilon), in any spelling, with the
+mean and the variance over the same axes; scale and bias, if any, are constants.
+
+Proof. LayerNormalization(x, g, b) is by its definition (x - mean) / sqrt(variance + epsilon) * g + b over the last
+axes, InstanceNormalization the same over all axes behind the channels, GroupNormalization that of channels reshaped
+into groups, RMSNormalization the first without the mean. Where the variance stands multiplied with a constant f
+(n / (n - 1) for the unbiased one), 1 / sqrt(f v + e) = 1 / sqrt(f) * 1 / sqrt(v + e / f). Where no operator is to be
+had - another axis, an open dimension, a guard of another kind, an opset that cannot be raised - see `norm_scaling`.
+
+What it buys: one node, whose squares and sums never exist in FP16; compilers take its statistics in FP32. What is left
+alone: a scale that is computed, two epsilons, a variance limited from above, a count that nothing proves, and norms
+that the model as given does not compute in FP32. The FP32 answer changes in the order of summation only, by about 1e-7;
+where a mean exceeds the deviation a thousand times, no spelling keeps more than four digits, and where the variance is
+E[x^2] - E[x]^2 the original loses digits sooner than the operator does: so the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.model import Model
+from halfwise.patterns.norms import find_norms
+from halfwise.patterns.view import View
+from halfwise.repair.graph_edit import GraphEdit
+from halfwise.repair.norm_place import NormPlace, as_parameter, effective, norm_place
+from halfwise.repair.norm_scaling import needs_scaling, shift_for, write_scaled
+from halfwise.repair.opset import can_raise, raise_opset
+from halfwise.repair.place import found_again, value_named
+from halfwise.repair.rule import Ranges, Repair
+
+__all__ = ["NormOperator"]
+
+_SINCE = {"LayerNormalization": 17, "InstanceNormalization": 6, "RMSNormalization": 23, "GroupNormalization": 21}
+_OLDEST = 8  # before it, operands had to be broadcast by an attribute
+_ALGEBRA = {
+    "LayerNormalization": "(x - mean) / sqrt(mean((x - mean)^2) + e) * g + b = LayerNormalization(x, g, b)",
+    "InstanceNormalization": "(x - mean) / sqrt(mean((x - mean)^2) + e) * g + b = InstanceNormalization(x, g, b)",
+    "GroupNormalization": "(x - mean) / sqrt(mean((x - mean)^2) + e) * g + b = GroupNormalization(x, g, b)",
+    "RMSNormalization": "x / sqrt(mean(x^2) + e) * g = RMSNormalization(x, g)",
+    "shifted": "c / sqrt(mean(c^2) + e) = c' / sqrt(mean(c'^2) + e / 4^k) with c' = c / 2^k",
+    "by rows": "c / sqrt(mean(c^2) + e) = c' / sqrt(mean(c'^2) + e / s^2) with c' = c / s, s = max(max |c|, sqrt(e))",
+}
+
+
+@dataclass(frozen=True)
+class NormOperator:
+    """`opset` is the highest that the rule may raise a model to. RMSNormalization takes 23, which only the newest
+    compilers read."""
+
+    opset: int = 17
+    id: str = "HW402"
+    name: str = "norm-operator"
+    bound: float = 1e-3
+    lossy: bool = False
+
+    def find(self, model: Model, ranges: Ranges) -> Sequence[Repair]:
+        view = View(model)
+        if model.opset() < _OLDEST:
+            return ()
+        places = (norm_place(view, pattern) for pattern in find_norms(view))
+        repairs = (self._repair(place, ranges) for place in places if place is not None)
+        return tuple(repair for repair in repairs if repair is not None)
+
+    def apply(self, model: ir.Model, repair: Repair) -> bool:
+        told = repair.parameters
+        nodes = found_again(model, repair.nodes, told["wiring"])
+        if nodes is None or not raise_opset(model, _SINCE.get(told["way"], 0)):
+            return False
+        makers = [value.producer() for node in nodes for value in node.inputs if value is not None]
+        x = value_named([*nodes, *(node for node in makers if node is not None)], told["input"])
+        output = value_named(nodes, told["output"])
+        last = output.producer() if output is not None else None
+        assert x is not None and output is not None and last is not None
+        operands = {word: value_named(nodes, told[word]) for word in ("scale", "bias", "shape")}
+        edit = GraphEdit(model, last, "normalised")
+        if told["way"] in _SINCE:
+            y = _operator(edit, x, told, operands)
+        else:
+            y = write_scaled(edit, model.opset_imports[""], x, told)
+        if told["shape"] is not None:
+            y = edit.op("Reshape", [y, operands["shape"]], {"allowzero": 1} if told["allowzero"] else {})
+        for word, op in (("scale", "Mul"), ("bias", "Add")):
+            if told[word] is not None and word not in told["fold"]:
+                y = edit.op(op, [y, operands[word]])
+        edit.replace(output, y)
+        return True
+
+    def _repair(self, place: NormPlace, ranges: Ranges) -> Repair | None:
+        way = next((way for way in place.operators() if self._available(way["way"], place.model)), None)
+        if way is None:
+            if place.batch_normalization is not None or not needs_scaling(place.square, ranges):
+                return None
+            shift = shift_for(place.square, place.epsilon, ranges)
+            way = {"way": "by rows" if shift is None else "shifted", "shift": shift}
+        return Repair(self.id, place.pattern.nodes, _ALGEBRA[way["way"]], {**place.parameters(), **way})
+
+    def _available(self, op: str, model: Model) -> bool:
+        since = _SINCE[op]
+        return model.opset() >= since or (since <= self.opset and can_raise(model.ir, since))
+
+
+def _operator(
+    edit: GraphEdit, x: ir.Value, told: Mapping[str, Any], operands: Mapping[str, ir.Value | None]
+) -> ir.Value:
+    """The operator, with what of scale and bias it can take."""
+    op = told["way"]
+    inputs = [x, _parameter(edit, x, told, operands, "scale")]
+    if "bias" in told["fold"] or op in ("InstanceNormalization", "GroupNormalization"):  # which want one
+        inputs.append(_parameter(edit, x, told, operands, "bias"))
+    attributes: dict[str, Any] = {"epsilon": told["epsilon"] / told["factor"]}
+    if op in ("LayerNormalization", "RMSNormalization"):
+        attributes["axis"] = -len(told["dims"])
+    if op == "GroupNormalization":
+        attributes["num_groups"] = told["groups"]
+    return edit.op(op, inputs, attributes)
+
+
+def _parameter(
+    edit: GraphEdit, x: ir.Value, told: Mapping[str, Any], operands: Mapping[str, ir.Value | None], word: str
+) -> ir.Value:
+    operand, dims = operands[word], told["dims"]
+    rest = 1.0 / math.sqrt(told["factor"]) if word == "scale" else 1.0
+    if word not in told["fold"] or operand is None:
+        return edit.constant(np.full(dims, rest if word == "scale" else 0.0))
+    if dims is None:
+        return operand  # of a batch normalisation: it has the right shape
+    array = effective(operand)
+    assert array is not None and x.shape is not None
+    rank = len(x.shape)
+    channels = told["way"] in ("InstanceNormalization", "GroupNormalization")
+    values = as_parameter(array, rank, [1] if channels else range(rank - len(dims), rank), dims)
+    assert values is not None
+    if operand.is_initializer() and rest == 1.0 and array.shape == values.shape:
+        return operand
+    return edit.constant(values * np.float32(rest))

@@ -1,0 +1,154 @@
+"""Raises a model's opset where every operator in it means the same before and after, or can be respelled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import onnx.defs
+import onnx_ir as ir
+
+__all__ = ["can_raise", "raise_opset"]
+
+# From which IR version on an opset is known; checkers refuse an older one.
+_IR_VERSIONS = ((23, 11), (21, 10), (19, 9), (15, 8), (0, 7))
+
+_REDUCTIONS = frozenset({
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare",
+})  # fmt: skip
+_FLATTENING = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
+
+# The same signature, another meaning.
+_CHANGED = {("RoiAlign", 16)}
+
+
+def can_raise(model: ir.Model, version: int) -> bool:
+    """Whether the whole model can be said in opset `version`."""
+    now = model.opset_imports.get("", 1)
+    return now >= version or all(_step(node, now, version) is not None for node in _standard(model))
+
+
+def raise_opset(model: ir.Model, version: int) -> bool:
+    """Do so in place; False, with nothing changed, where it cannot be done."""
+    now = model.opset_imports.get("", 1)
+    if now >= version:
+        return True
+    steps = [_step(node, now, version) for node in _standard(model)]
+    if None in steps:
+        return False
+    for step in steps:
+        if step is not None:
+            step()
+    model.opset_imports[""] = version
+    model.ir_version = max(model.ir_version, next(ir_version for opset, ir_version in _IR_VERSIONS if version >= opset))
+    return True
+
+
+def _standard(model: ir.Model) -> Iterator[ir.Node]:
+    return (node for node in model.graph.all_nodes() if not node.domain)
+
+
+def _step(node: ir.Node, now: int, version: int) -> Callable[[], None] | None:
+    """What respells a node; None where nothing does."""
+    if node.op_type in _REDUCTIONS:
+        return _axes_to_input(node, now, version, first=13 if node.op_type == "ReduceSum" else 18)
+    if node.op_type in ("Squeeze", "Unsqueeze"):
+        return _axes_to_input(node, now, version, first=13)
+    if node.op_type == "Split":
+        return _split(node, now, version)
+    if node.op_type in _FLATTENING and now < 13 <= version:
+        return _last_axis(node)
+    if node.op_type == "Dropout" and now < 12 <= version:
+        return lambda: _drop(node, "ratio")  # nothing is dropped at inference
+    return _nothing if _same_meaning(node, now, version) else None
+
+
+def _nothing() -> None:
+    return None
+
+
+def _same_meaning(node: ir.Node, now: int, version: int) -> bool:
+    try:
+        schemas = _schemas(node.op_type, now, version)
+    except onnx.defs.SchemaError:
+        return False
+    return all(
+        not later.deprecated
+        and (node.op_type, later.since_version) not in _CHANGED
+        and _only_extends(node, earlier, later)
+        for earlier, later in pairwise(schemas)
+    )
+
+
+def _schemas(op: str, now: int, version: int) -> Sequence[onnx.defs.OpSchema]:
+    """The definitions of an operator from one opset to another, each once."""
+    found = {schema.since_version: schema for schema in (onnx.defs.get_schema(op, v) for v in range(now, version + 1))}
+    return [found[since] for since in sorted(found)]
+
+
+def _only_extends(node: ir.Node, earlier: onnx.defs.OpSchema, later: onnx.defs.OpSchema) -> bool:
+    """The later definition takes all that this node says, in the same order and with the same defaults."""
+    before, after = [i.option for i in earlier.inputs], [i.option for i in later.inputs]
+    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
+    if len(after) < len(before) or any(new not in (old, optional) for old, new in zip(before, after, strict=False)):
+        return False
+    if any(option is not optional for option in after[len(before) :]):
+        return False
+    present = sum(1 for value in node.outputs if value.name)
+    if present > 1 and [o.name for o in earlier.outputs] != [o.name for o in later.outputs]:
+        return False
+    for name, attribute in earlier.attributes.items():
+        given = name in node.attributes
+        same = later.attributes.get(name)
+        if same is None and given:
+            return False
+        if same is not None and not given and str(same.default_value) != str(attribute.default_value):
+            return False
+        if same is not None and same.type != attribute.type:
+            return False
+    return not any(a.required for name, a in later.attributes.items() if name not in node.attributes)
+
+
+def _axes_to_input(node: ir.Node, now: int, version: int, first: int) -> Callable[[], None] | None:
+    axes = node.attributes.get("axes")
+    if axes is None or not now < first <= version:
+        return _nothing
+    return lambda: _attribute_to_input(node, "axes", 1)
+
+
+def _split(node: ir.Node, now: int, version: int) -> Callable[[], None] | None:
+    split = node.attributes.get("split")
+    if split is not None and now < 13 <= version:
+        return lambda: _attribute_to_input(node, "split", 1)
+    if now < 18 <= version and split is None and (len(node.inputs) < 2 or node.inputs[1] is None):
+        return lambda: node.attributes.add(ir.AttrInt64("num_outputs", len(node.outputs)))
+    return _nothing
+
+
+def _last_axis(node: ir.Node) -> Callable[[], None] | None:
+    """Before opset 13 a softmax flattened its input from `axis` on; along the last axis that is no difference."""
+    value = node.inputs[0] if node.inputs else None
+    rank = len(value.shape) if value is not None and value.shape is not None else None
+    axis = node.attributes.get_int("axis", 1)
+    if axis == -1 or (rank and axis is not None and axis % rank == rank - 1):
+        return lambda: node.attributes.add(ir.AttrInt64("axis", -1))
+    return None
+
+
+def _attribute_to_input(node: ir.Node, attribute: str, slot: int) -> None:
+    numbers = np.asarray(node.attributes[attribute].as_ints(), dtype=np.int64)
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    name = f"{node.name}/{attribute}"
+    value = ir.Value(name=name, shape=ir.Shape(numbers.shape), type=ir.TensorType(ir.DataType.INT64))
+    value.const_value = ir.tensor(numbers, name=name)
+    graph.register_initializer(value)
+    node.resize_inputs(max(slot + 1, len(node.inputs)))
+    node.replace_input_with(slot, value)
+    _drop(node, attribute)
+
+
+def _drop(node: ir.Node, attribute: str) -> None:
+    node.attributes.pop(attribute, None)
