@@ -74,8 +74,8 @@ def test_the_screen_tells_the_story_without_colours_where_a_program_reads(
     )
     for node in kept:
         assert any(line.startswith(node["name"]) and node["reason"] in line for line in lines)
-    assert f"model  {tmp_path / 'out' / model.stem}.fp16.onnx" in lines
-    assert any(line.startswith("next   halfwise verify") for line in lines)
+    assert f"model   {tmp_path / 'out' / model.stem}.fp16.onnx" in lines
+    assert any(line.startswith("next    halfwise verify") for line in lines)
 
 
 def test_nothing_needs_fp32(halfwise_cli: CommandLine, tmp_path: Path) -> None:
@@ -181,6 +181,7 @@ def _refused() -> dict[str, tuple[list[str], str]]:
         "another output": (["{model}", "--out", "{out}", "--tol", "zz:rel_l2<=1"], "no such output"),
         "metric without bound": (["{model}", "--out", "{out}", "--metric", "math:fsum"], "--metric needs a bound"),
         "io types": (["{model}", "--out", "{out}", "--io-types", "int8"], "--io-types int8: write fp32 or fp16"),
+        "repairs": (["{model}", "--out", "{out}", "--repairs", "magic"], "there is no rule 'magic'"),
         "allow": (["{model}", "--out", "{out}", "--allow", "fp8"], "--allow fp8: only bf16 can be allowed"),
         "bf16 where there is none": (
             ["{model}", "--out", "{out}", "--allow", "bf16", "--target", "trt-10.9@t4"],
@@ -319,7 +320,9 @@ def test_the_verb_takes_what_the_contract_names() -> None:
     helped = subprocess.run(
         [sys.executable, "-m", "halfwise", "fix", "--help"], capture_output=True, text=True, check=True
     ).stdout
-    for option in "--inputs --out --tol --metric --target --profile --io-types --allow --plan --curve --json".split():
+    for (
+        option
+    ) in "--inputs --out --tol --metric --target --profile --io-types --allow --repairs --plan --curve --json".split():
         assert option in helped
 
 

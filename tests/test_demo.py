@@ -76,7 +76,7 @@ def test_the_verb_tells_what_was_wrong_the_fix_and_before_and_after(halfwise_cli
         assert any(line.startswith(row) for line in ended.out.splitlines())
     assert "decomposed LayerNorm" in ended.out
     assert "demo.onnx keeps the tolerance in FP16 with 2 of its 13 nodes in FP32" in ended.out
-    assert "next   halfwise verify" in ended.out
+    assert "next    halfwise verify" in ended.out
 
 
 def test_the_document(halfwise_cli: CommandLine, tmp_path: Path) -> None:

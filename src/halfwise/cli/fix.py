@@ -49,6 +49,15 @@ def command(
         str | None,
         typer.Option("--allow", metavar="bf16", help="BF16 for nodes that only lack range.", show_default=False),
     ] = None,
+    repairs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--repairs",
+            metavar="none|all|RULE",
+            help="Exact rewrites that may be made instead of keeping nodes in FP32; repeatable.",
+            show_default="all",
+        ),
+    ] = None,
     plan: Annotated[
         Path | None,
         typer.Option("--plan", metavar="PLAN", help="Apply and verify this plan; no search.", show_default=False),
@@ -79,6 +88,7 @@ def command(
                 profile=profile,
                 io_types=types,
                 allow_bf16=allow is not None,
+                repairs=repairs or ("all",),
                 plan=read_plan(plan) if plan is not None else None,
                 curve=curve,
                 notify=shown.step,

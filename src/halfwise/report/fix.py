@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from halfwise.fix_result import FixResult
 from halfwise.formats import Format
@@ -23,6 +24,7 @@ def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = ()) 
     _show_verdict(terminal, result)
     show_notes(terminal, result.notes, result.samples.origin)
     error_table(terminal, {"FP16": result.fp16, "fixed": result.fixed}, result.floats, ("rel_l2", "max_abs"))
+    _show_repairs(terminal, result.plan.repairs)
     _show_nodes(terminal, result.plan.nodes, result.pinned)
     if result.curve:
         _show_curve(terminal, result)
@@ -39,20 +41,36 @@ def _show_verdict(terminal: Terminal, result: FixResult) -> None:
         terminal.line(
             f"{name} does not keep the tolerance, even with {_nodes(len(kept))} in FP32, {where}:", "bold red"
         )
-    elif kept:
-        formats = " and ".join(sorted({node.format.value.upper() for node in kept}, reverse=True))
-        terminal.line(
-            f"{name} keeps the tolerance in FP16 with {len(kept):,} of its {len(result.sites.all):,} nodes in "
-            f"{formats}, {where}:",
-            "bold green",
-        )
     else:
-        terminal.line(f"{name} keeps the tolerance in FP16 as it is: no node needs FP32, {where}:", "bold green")
-    if kept:
+        terminal.line(f"{name} keeps the tolerance in FP16 {_with(result, kept)}, {where}:", "bold green")
+    if kept or result.plan.repairs:
         terminal.line(f"plain FP16: {bound_words(result.fp16_verdict)}", indent=2)
         terminal.line(f"fixed:      {bound_words(result.verdict)}", indent=2)
     else:
         terminal.line(bound_words(result.verdict), indent=2)
+
+
+def _with(result: FixResult, kept: Sequence[PlannedNode]) -> str:
+    repairs = len(result.plan.repairs)
+    repaired = f"{repairs:,} repair{'s' if repairs != 1 else ''}"
+    if kept:
+        formats = " and ".join(sorted({node.format.value.upper() for node in kept}, reverse=True))
+        words = f"with {len(kept):,} of its {len(result.sites.all):,} nodes in {formats}"
+        return f"{words} and {repaired}" if repairs else words
+    return f"after {repaired}: no node needs FP32" if repairs else "as it is: no node needs FP32"
+
+
+def _show_repairs(terminal: Terminal, repairs: Sequence[Mapping[str, Any]]) -> None:
+    if not repairs:
+        return
+    terminal.line()
+    rows = [
+        [", ".join(map(str, repair.get("nodes", ()))), str(repair.get("rule", "")), str(repair.get("algebra", ""))]
+        for repair in repairs[:_SHOWN]
+    ]
+    terminal.table(["repaired", "rule", "how"], rows, fold=2)
+    if len(repairs) > len(rows):
+        terminal.line(f"... and {len(repairs) - len(rows):,} more (the plan and --json list them all)")
 
 
 def _show_nodes(terminal: Terminal, nodes: Sequence[PlannedNode], pinned: Sequence[PlannedNode]) -> None:
@@ -102,22 +120,26 @@ def _show_cost(terminal: Terminal, result: FixResult) -> None:
 def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]) -> None:
     if result.typed is None:
         return
-    terminal.line()
-    terminal.line(f"model  {result.typed.path}")
-    if result.typed.data is not None:
-        terminal.line(f"       {result.typed.data} (its weights: keep it beside the model)")
-    if result.plan_path is not None:
-        terminal.line(f"plan   {result.plan_path}")
     delivery = result.delivery
-    for path in (delivery.command, delivery.script):
+    written = {
+        "model": result.typed.path,
+        "weights": result.typed.data,
+        "plan": result.plan_path,
+        "fp32": delivery.model,
+        "command": delivery.command,
+        "script": delivery.script,
+    }
+    terminal.line()
+    for what, path in written.items():
         if path is not None:
-            terminal.line(f"build  {path}")
-    if delivery.audit_command:
-        terminal.line(f"audit  {delivery.audit_command}")
-    if result.model.path is not None:
+            terminal.line(f"{what:<7} {path}")
+    if delivery.command is not None:
+        terminal.line(f"next    {shlex.join(['sh', str(delivery.command)])}")
+        terminal.line(f"then    {delivery.audit_command}   (in {result.typed.path.parent})")
+    elif result.model.path is not None:
         words = ["halfwise", "verify", str(result.model.path), str(result.typed.path)]
         words += [word for path in inputs for word in ("--inputs", path)]
-        terminal.line(f"next   {shlex.join(words)}")
+        terminal.line(f"next    {shlex.join(words)}")
 
 
 def _nodes(count: int) -> str:
