@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.compiled import Compiler, Decision
+from halfwise.compiled import Compiler, Decision, compile_and_mend
 from halfwise.emit.trtexec_grammar import parse_command, parse_layer_output_types, parse_layer_precisions, parse_shapes
 from halfwise.engine import rtx
 from halfwise.engine.audit import Violation
@@ -24,6 +24,7 @@ from halfwise.fix_result import FixResult
 from halfwise.formats import Format
 from halfwise.lone_products import companions, lone_products
 from halfwise.model import load
+from halfwise.samples import load_samples
 from halfwise.sites import Sites
 from halfwise.target import Target
 
@@ -263,9 +264,33 @@ def test_a_lone_product_gets_company_and_stays_fp32(tmp_path: Path) -> None:
     added = [node for node in result.plan.nodes if node.why == "compiler"]
     assert added
     assert all("keeps 'product' in FP32" in node.reason for node in added)
-    assert any("took 'product' back to FP16" in note for note in result.notes)
+    said = "took 'product' back to FP16, alone between casts; joining 'shrink' leaves 0 of 1 violations"
+    assert any(said in note for note in result.notes)
     again = fix(tmp_path / "m.onnx", samples(1.0), target="trt-10.9", plan=result.plan)
     assert again.to_json()["violations"] == []
+
+
+@needs_rtx
+def test_lone_products_of_a_real_model_are_mended(shared_models: Path) -> None:
+    path = shared_models / "nanotrack_v3_head" / "model.onnx"
+    if not path.exists():
+        pytest.skip("the shared model nanotrack_v3_head is not here")
+    model = load(path)
+    sites, node = Sites(model), model.node_by_name
+    lone = [node[name] for name in ("Conv_113", "Conv_103", "Conv_108", "Conv_20")]
+    compiled = compile_and_mend(
+        Decision(sites, dict.fromkeys(lone, Format.FP32), Format.FP32),
+        samples=load_samples(model.inputs, None).search,
+        sizes={value: 1 for each in model.nodes for value in each.outputs},
+        suspects=(),
+        holds=lambda assignment: True,
+        folder=None,
+        notify=lambda text: None,
+    )
+    assert compiled.audit is not None
+    assert compiled.audit.violations == ()
+    assert any("leaves 0 of 4 violations" in note for note in compiled.notes)
+    assert {node.op for node in compiled.added} <= {"Clip", "Sigmoid"}
 
 
 @needs_rtx
@@ -345,11 +370,21 @@ def test_the_cheapest_neighbour_joins_with_what_lies_between() -> None:
     assert companions(product, sites, formats, sizes) == (node["turn"], node["bend"])
 
 
+def test_an_fp32_node_behind_a_narrow_move_is_no_company() -> None:
+    model = load(lone_product())
+    sites, node = Sites(model), model.node_by_name
+    formats = {node["product"]: Format.FP32, node["bend"]: Format.FP32}
+    (product,) = lone_products([Violation("product", "fp32", "fp16", (), "")], sites, formats)
+    sizes = {value: 8 * WIDTH for each in model.nodes for value in each.outputs}
+    assert companions(product, sites, formats, sizes) == (node["turn"],)
+
+
 def test_a_product_in_company_or_of_another_kind_is_left_alone() -> None:
     model = load(lone_product())
     sites, node = Sites(model), model.node_by_name
     broken = Violation("product", "fp32", "fp16", (), "")
-    assert lone_products([broken], sites, {node["product"]: Format.FP32, node["bend"]: Format.FP32}) == []
+    company = dict.fromkeys((node["product"], node["turn"], node["bend"]), Format.FP32)
+    assert lone_products([broken], sites, company) == []
     assert lone_products([Violation("bend", "fp32", "fp16", (), "")], sites, {node["bend"]: Format.FP32}) == []
     hidden = Violation("product", "fp32", "unproven", (), "")
     assert lone_products([hidden], sites, {node["product"]: Format.FP32}) == []

@@ -188,7 +188,7 @@ def _join_lone_products(
         path = companions(product, sites, decision.formats, sizes)
         if not path:
             notes.append(f"{product.name!r} stands alone in FP32, is taken back to FP16, and no node can join it")
-        joined.update((node, product.name or "") for node in path if node not in decision.formats)
+        joined.update((node, product.name or "") for node in path)
     if not joined:
         return replace(result, notes=(*result.notes, *notes))
     notify(f"{len(joined)} more nodes in FP32, so that the compiler keeps lone products there")
@@ -210,8 +210,9 @@ def _join_lone_products(
         for node, product in joined.items()
     )
     notes.append(
-        f"{compiler.version} took {_few(dict.fromkeys(joined.values()))} back to FP16, alone between casts; with "
-        f"{_few(node.name for node in joined)} in FP32 too, it stays FP32 (compiled before and after)"
+        f"{compiler.version} took {_few(dict.fromkeys(joined.values()))} back to FP16, alone between casts; joining "
+        f"{_few(node.name for node in joined)} leaves {len(after.violations)} of "
+        f"{len(audit.violations)} violations (compiled before and after)"
     )
     return replace(result, decision=wider, audit=after, added=added, notes=(*result.notes, *notes))
 

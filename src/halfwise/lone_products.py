@@ -6,7 +6,7 @@ compiled to an FP16 kernel, weights too. One more FP32 node of arithmetic beside
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
 
@@ -29,8 +29,7 @@ def lone_products(violations: Iterable[Violation], sites: Sites, formats: Mappin
         node = by_name.get(violation.node)
         if node is None or node.op_type not in _PRODUCTS or violation.got != sites.fmt.value:
             continue
-        beside = (path[-1] for path in _paths(node, sites))
-        if not any(formats.get(other) is Format.FP32 or not sites.of[other].free for other in beside):
+        if not any(all(_is_wide(other, sites, formats) for other in path) for path in _paths(node, sites)):
             found.append(node)
     return found
 
@@ -42,12 +41,13 @@ def companions(
 
     Empty where nothing beside the product can join it. Of equal ones, the one that reads the product's result.
     """
-    able = [path for path in _paths(product, sites) if all(sites.of[node].free for node in path)]
-    return min(able, key=lambda path: (_cost(path, sites, sizes), len(path)), default=())
+    joining = [tuple(node for node in path if not _is_wide(node, sites, formats)) for path in _paths(product, sites)]
+    able = [path for path in joining if path and not any(node in formats for node in path)]  # BF16 is a choice, too
+    return min(able, key=lambda path: (sum(flops(sites.of[node], sizes) for node in path), len(path)), default=())
 
 
-def _cost(path: Sequence[ir.Node], sites: Sites, sizes: Mapping[ir.Value, int]) -> float:
-    return sum(flops(sites.of[node], sizes) for node in path)
+def _is_wide(node: ir.Node, sites: Sites, formats: Mapping[ir.Node, Format]) -> bool:
+    return formats.get(node) is Format.FP32 or not sites.of[node].free
 
 
 def _paths(product: ir.Node, sites: Sites) -> list[tuple[ir.Node, ...]]:
