@@ -1,0 +1,74 @@
+"""The README keeps its word: two commands, verbs and files that exist; `.ci/run` runs the second command."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import halfwise
+from halfwise.cli.main import VERBS
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.S) for line in block.splitlines()]
+
+
+def test_exactly_two_commands_that_start_from_nothing() -> None:
+    assert len(COMMANDS) == 2
+    assert all(command.startswith("python3 -m venv .venv && ") for command in COMMANDS)
+    assert COMMANDS[0].endswith("halfwise demo")
+    assert "pytest" in COMMANDS[1]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a POSIX shell script")
+def test_the_gate_runs_the_second_command_then_lint_and_types(tmp_path: Path) -> None:
+    """In a copy where every tool only says its name."""
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & stat.S_IXUSR
+    (tmp_path / ".ci").mkdir()
+    (tmp_path / ".ci" / "run").write_bytes(script.read_bytes())
+    (tmp_path / "README.md").write_text(README, encoding="utf-8")
+    tools = tmp_path / ".venv" / "bin"
+    tools.mkdir(parents=True)
+    for folder, names in ((tools, ("pip", "pytest", "ruff", "mypy", "halfwise")), (tmp_path / "bin", ("python3",))):
+        folder.mkdir(exist_ok=True)
+        for name in names:
+            (folder / name).write_text(f'#!/bin/sh\necho "ran {name} $@"\n')
+            (folder / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", tmp_path / ".ci" / "run"], env=environment, cwd="/", capture_output=True, text=True, check=True
+    )
+    ran = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("ran ")]
+    assert ran == ["python3", "pip", "pip", "pytest", "ruff", "ruff", "mypy"]
+
+    (tools / "pytest").write_text("#!/bin/sh\nexit 1\n")
+    failed = subprocess.run(["bash", tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True)
+    assert failed.returncode != 0 and "ran ruff" not in failed.stdout
+
+
+def test_verbs_and_links_exist() -> None:
+    for verb in re.findall(r"`halfwise ([a-z]+)", README):
+        assert verb in VERBS
+    assert set(re.findall(r"^\| `halfwise ([a-z]+)", README, re.M)) == set(VERBS)
+    for link in re.findall(r"\]\(([^)]+)\)", README):
+        assert (ROOT / link).exists(), link
+
+
+def test_the_python_example_uses_what_there_is() -> None:
+    for name in re.findall(r"halfwise\.([a-z_]+)\(", README):
+        assert name in halfwise.__all__
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_links_and_files_that_the_docs_name_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\((?!http)([^)#]+)\)", text):
+        assert (page.parent / link).exists(), link
+    for file in re.findall(r"`((?:src|tests|benchmarks)/[\w/.]+)`", text):
+        assert (ROOT / file).exists(), file
