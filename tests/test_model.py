@@ -213,6 +213,27 @@ def test_a_tensor_produced_twice() -> None:
     assert refusal(proto) == "the model: the tensor 'y' is produced twice"
 
 
+def test_a_node_cannot_write_an_input() -> None:
+    proto = model([node("Relu", "x", "x")], [value("x")], [value("x")])
+    assert refusal(proto).startswith("the model")
+
+
+def test_a_body_that_hands_out_an_outer_tensor_gets_a_node_for_it() -> None:
+    passed = graph([], [], [value("x")])
+    other = graph([node("Neg", "x", "x_inner")], [], [value("x_inner")])
+    nested = graph([node("If", "c", "r", then_branch=passed, else_branch=other)], [], [value("r")])
+    proto = model(
+        [node("If", "c", "y", then_branch=nested, else_branch=passed)],
+        [value("x"), value("c", TensorProto.BOOL, [])],
+        [value("y")],
+    )
+    before = proto.SerializeToString()
+    assert sorted(n.op_type for n in load(proto).nodes) == ["Identity", "Identity", "If", "If", "Neg"]
+    assert proto.SerializeToString() == before
+    feeds = {"x": f32(1, -2, 3, 4), "c": np.array(True)}
+    assert np.array_equal(run(proto, feeds)["y"], feeds["x"])
+
+
 def test_a_body_cannot_read_its_sibling() -> None:
     then = graph([node("Relu", "x", "t")], [], [value("t")])
     other = graph([node("Neg", "t", "e")], [], [value("e")])

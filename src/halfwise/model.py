@@ -14,10 +14,10 @@ import onnx
 import onnx_ir
 from onnx_ir import Graph, Node, Value
 
-from halfwise.dense import has_sparse, make_dense
 from halfwise.errors import InputError
 from halfwise.external import check_external_data, external_files
 from halfwise.inference import has_schema
+from halfwise.mend import mend, needs_mending
 from halfwise.normal_form import normalise
 from halfwise.proto_file import check_proto, read_proto
 
@@ -120,9 +120,9 @@ def _load(source: str | Path | onnx.ModelProto, label: str) -> Model:
         check_external_data(proto, path)
         files = external_files(proto, path)
     stored_nodes = len(proto.graph.node)
-    if has_sparse(proto):
+    if needs_mending(proto):
         proto = _copy(proto) if path is None else proto
-        make_dense(proto)
+        mend(proto)
     model = onnx_ir.from_proto(proto)
     assert isinstance(model, onnx_ir.Model)
     if path is not None:

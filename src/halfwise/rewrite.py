@@ -258,10 +258,6 @@ class _Walk:
             info.name = value.name or ""
         else:
             info.name = self._read(value, want)
-        if not _belongs(value, graph):  # a body hands out an outer tensor: the format wants a node in between
-            inner = self.names.value(f"{value.name}_inner")
-            out.node.add(op_type="Identity", name=self.names.node(inner), input=[info.name], output=[inner])
-            info.name = inner
         out.output.append(info)
 
     def _info(self, value: ir.Value) -> onnx.ValueInfoProto:
@@ -336,13 +332,6 @@ class _Walk:
                 self.variant_name[value, fmt] = self.names.value(f"{value.name}_{_suffix(fmt)}")
             self.result.casts += 1
             yield from self.dialect.convert(source, self.variant_name[value, fmt], have, fmt, self.names)
-
-
-def _belongs(value: ir.Value, graph: ir.Graph) -> bool:
-    producer = value.producer()
-    if producer is not None:
-        return producer.graph is graph
-    return value in graph.inputs or graph.initializers.get(value.name or "") is value
 
 
 def _graphs_of(node: ir.Node) -> Iterator[ir.Graph]:

@@ -124,7 +124,9 @@ def _why_not(node: ir.Node, shape_arithmetic: bool) -> str | None:
 
 def _slots(node: ir.Node, rule: SlotRule) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
     """The actual slots that may narrow: FP32 in the model, allowed, and an output only with what its type follows."""
-    inputs, present, bound = [], set(), set()
+    inputs: list[bool] = []
+    present: set[str] = set()
+    bound: set[str] = set()
     for slot, value in enumerate(node.inputs):
         allowed, letter = rule.input(slot)
         narrows = allowed and value is not None and native_format(value) is Format.FP32
