@@ -29,13 +29,17 @@ class Bench:
     question: Question
     io: Format
     answers: dict[int, dict[str, Array]]  # the FP32 outputs by the identity of the sample
-    judges: list[Judge] = field(default_factory=list)
+    before: float = 0.0  # samples that were run before there was a bench
+    _judges: dict[tuple[Sites, tuple[int, ...]], Judge] = field(default_factory=dict)
 
     def judge(self, sites: Sites, feeds: Sequence[Feed]) -> Judge:
-        judge = Judge(sites, self.emulator, self.question, feeds, [self.answers[id(feed)] for feed in feeds])
-        self.judges.append(judge)
-        return judge
+        """The judge of these samples; the same question gets the same judge, who remembers."""
+        key = (sites, tuple(id(feed) for feed in feeds))
+        if key not in self._judges:
+            answers = [self.answers[id(feed)] for feed in feeds]
+            self._judges[key] = Judge(sites, self.emulator, self.question, feeds, answers)
+        return self._judges[key]
 
     def runs(self, samples: int) -> float:
         """Model executions so far, in passes over so many samples."""
-        return sum(judge.runs * len(judge.feeds) for judge in self.judges) / samples
+        return (self.before + sum(judge.runs * len(judge.feeds) for judge in self._judges.values())) / samples

@@ -64,7 +64,7 @@ class Decider:
             hopeless = len(best.solution.keep) == len(best.search.sites.free)
             if missed.met or hopeless or turn == TIGHTENINGS:
                 break
-            aim = self._learn(missed, aim)
+            aim = self._learn(missed, min(aim, best.solution.found.aim))
         formats = dict.fromkeys(best.solution.keep, Format.FP32)
         if self.allow_bf16:
             formats.update(self._use_bf16(best))
@@ -86,7 +86,7 @@ class Decider:
             rest = tuple(f for i, f in enumerate(self.samples.validation) if i != worst)
             self.samples = replace(self.samples, search=(*self.samples.search, moved), validation=rest)
             self.notes.append("a held-out input was missed and joined the search; the error is measured on the others")
-            return aim
+            return 1.0
         tighter = aim * max(0.9 / missed.loads[worst], 0.1) if math.isfinite(missed.loads[worst]) else aim / 2
         self.notes.append(f"the held-out input was missed; the search then aimed at {tighter:.0%} of the tolerance")
         return tighter

@@ -135,7 +135,7 @@ class _Job:
         self.samples = split(self.samples, references)
         self.question = Question(self._tolerance(references[0]), self.metric)
         answers = {id(feed): reference for feed, reference in zip(feeds, references, strict=True)}
-        self.bench = Bench(emulator, self.stepper, self.question, self.io_types, answers, [everything])
+        self.bench = Bench(emulator, self.stepper, self.question, self.io_types, answers, float(len(feeds)))
         self.journal = self._open_journal()
         self.notes = [*self.samples.notes, *self.target.cautions]
         if self.target.profile not in PROFILES:
@@ -155,8 +155,7 @@ class _Job:
             formats = dict(compiled.decision.formats)
         validation = self.bench.judge(self.sites, self.samples.validation)
         self.notify("verifying on held-out inputs")
-        plain = self.bench.judge(sites, self.samples.validation)
-        fp16 = plain.measure(Assignment.all_narrow(sites, io=self.io_types))
+        fp16 = self.bench.judge(sites, self.samples.validation).measure(Assignment.all_narrow(sites, io=self.io_types))
         decision = self._assignment(formats)
         fixed = validation.measure(decision)
         nodes = (*self._planned(formats, kept, look), *(compiled.added if compiled is not None else ()))
