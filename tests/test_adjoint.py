@@ -191,6 +191,10 @@ _case("SpaceToDepth", [_normal(1, 2, 4, 6)], [0], blocksize=2)
 _case("ReverseSequence", [_normal(4, 3), _ints(4, 2, 1)], [0], time_axis=0, batch_axis=1)
 _case("Trilu", [_normal(3, 4)], [0])
 _case("Resize", [_normal(1, 2, 3, 4), None, np.array([1, 1, 2, 1.5], np.float32)], [0], mode="nearest")
+_case("Resize", [_normal(1, 2, 3, 4), None, np.array([1, 1, 2, 1.5], np.float32)], [0], mode="linear")
+for _op in ["align_corners", "asymmetric", "pytorch_half_pixel"]:
+    _case("Resize", [_normal(1, 2, 3, 4), None, None, _ints(1, 2, 5, 3)], [0], mode="linear",
+          coordinate_transformation_mode=_op)  # fmt: skip
 _case("ScatterND", [_normal(4, 3), _ints(2, 0)[:, None], _normal(2, 3)], [0, 2])
 _case("ScatterElements", [_normal(2, 3), np.array([[2, 0]], np.int64), _normal(1, 2)], [0, 2], axis=1)
 _case("TopK", [_spread(3, 4), _ints(2)], [0], outputs=2)

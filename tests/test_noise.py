@@ -110,7 +110,7 @@ def test_an_operator_without_a_rule_passes_noise_on() -> None:
     rng = np.random.default_rng(0)
     x = writer.op("Exp", [writer.input("x", [1, 2, 8, 8])], "/a")
     scales = writer.weight("scales", [1, 1, 2, 2])
-    resized = writer.op("Resize", [x, "", scales], "/r", mode="linear")
+    resized = writer.op("Resize", [x, "", scales], "/r", mode="cubic")
     writer.output(writer.op("Sin", [resized], "/s"), "y", [1, 2, 16, 16])
     feeds = {"x": rng.standard_normal((1, 2, 8, 8)).astype(np.float32)}
     sites, measured = _measure(writer.model(), feeds)

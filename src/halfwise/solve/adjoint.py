@@ -175,15 +175,17 @@ class _NodeBack:
 
     def _gradient(self, value: ir.Value, slots: list[int]) -> Array | None:
         """The gradient of a tensor through this node alone."""
-        if any(self.flips) or not slots:
-            return self._isotropic(value)
-        try:
-            parts = [part for slot in slots if (part := pull_back(self.local, slot)) is not None]
-        except NoRule:
-            return self._isotropic(value)
-        if not parts:
-            return None
-        return finite(np.asarray(sum(parts[1:], parts[0]), dtype=np.float32))
+        smooth = bool(slots) and any(g is not None for g in self.local.gradients)
+        parts: list[Array] = []
+        if smooth:
+            try:
+                parts = [part for slot in slots if (part := pull_back(self.local, slot)) is not None]
+            except NoRule:
+                smooth = False
+        if not smooth or any(self.flips):
+            trial = self._isotropic(value, floats=not smooth)
+            parts += [] if trial is None else [trial]
+        return finite(np.asarray(sum(parts[1:], parts[0]), dtype=np.float32)) if parts else None
 
     def _bends(self, slots: list[int]) -> bool:
         op = self.node.op_type
@@ -203,8 +205,11 @@ class _NodeBack:
         kept = channels % base.ndim + 1
         return energy(moved.sum(axis=tuple(a for a in range(1, moved.ndim) if a != kept)))
 
-    def _isotropic(self, value: ir.Value) -> Array | None:
-        """No rule: a trial perturbation shows how much arrives, and every element gets the same share of it."""
+    def _isotropic(self, value: ir.Value, floats: bool) -> Array | None:
+        """No rule: a trial perturbation shows how much arrives, and every element gets the same share of it.
+
+        What arrives through integer outputs has no other way; through `floats`, only where there is no rule.
+        """
         array = self._peek(value)
         assert array is not None
         rounding = self.adjoint.rounding(value)
@@ -223,7 +228,7 @@ class _NodeBack:
                 if rounding is not None:
                     self.into.breaks.add((self.node, value))
                 continue
-            if gradient is not None:
+            if gradient is not None and floats:
                 self._check(value, changed, base)
                 arriving += energy(gradient, finite(changed - base))
             elif flips:
@@ -277,7 +282,7 @@ class _NodeBack:
         array = self.adjoint.store.read(value, None)
         if not isinstance(array, np.ndarray):
             return None
-        return array.astype(np.float32) if value.is_initializer() and array.dtype.kind in "fV" else array
+        return array if array.dtype.kind in "iub" or array.itemsize >= 4 else array.astype(np.float32)
 
     def _moved(self, value: ir.Value, by: Array) -> Array:
         array = self._peek(value)

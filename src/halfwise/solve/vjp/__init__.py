@@ -13,11 +13,21 @@ from halfwise.solve.vjp.movement import MOVEMENT
 from halfwise.solve.vjp.normalisations import NORMALISATIONS
 from halfwise.solve.vjp.recurrent import RECURRENT
 from halfwise.solve.vjp.reductions import REDUCTIONS
+from halfwise.solve.vjp.resize import RESIZE
 from halfwise.solve.vjp.windows import WINDOWS
 
 __all__ = ["ELEMENTWISE", "Array", "Local", "NoRule", "pull_back", "unbroadcast"]
 
-_RULES: dict[str, Rule] = {**ELEMENTWISE, **LINEAR, **MOVEMENT, **NORMALISATIONS, **RECURRENT, **REDUCTIONS, **WINDOWS}
+_RULES: dict[str, Rule] = {
+    **ELEMENTWISE,
+    **LINEAR,
+    **MOVEMENT,
+    **NORMALISATIONS,
+    **RECURRENT,
+    **REDUCTIONS,
+    **RESIZE,
+    **WINDOWS,
+}
 
 
 def pull_back(local: Local, slot: int) -> Array | None:

@@ -48,7 +48,7 @@ def _secant(local: Local, slot: int) -> Array:
         raise NoRule
     x = local.input(0)
     step = (np.abs(x) + np.sqrt(np.mean(np.square(x, dtype=np.float64)))) * _STEP
-    above, below = (x + step).astype(np.float32), (x - step).astype(np.float32)
+    above, below = np.asarray(x + step, dtype=x.dtype), np.asarray(x - step, dtype=x.dtype)
     rise = local.run({0: above})[0] - local.run({0: below})[0]
     return local.gradient() * (rise / np.where(above == below, 1, above - below)).astype(np.float32)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from halfwise.solve.vjp.local import Array, Local, NoRule, Rule
 
-__all__ = ["MOVEMENT"]
+__all__ = ["MOVEMENT", "traced"]
 
 _EXACT = 1 << 24  # the largest index that FP32 holds exactly
 
@@ -43,7 +43,7 @@ def _split(local: Local, slot: int) -> Array | None:
     return np.concatenate(parts, axis=axis)
 
 
-def _traced(*data: int) -> Rule:
+def traced(*data: int) -> Rule:
     """Operators with values in the slots `data`; the other slots say where they go."""
 
     def rule(local: Local, slot: int) -> Array | None:
@@ -55,7 +55,7 @@ def _traced(*data: int) -> Rule:
         marks: dict[int, Array] = {
             other: np.zeros_like(local.input(other)) for other in data if other != slot and local.has(other)
         }
-        marks[slot] = np.arange(1, x.size + 1, dtype=np.float32).reshape(x.shape)
+        marks[slot] = np.arange(1, x.size + 1, dtype=x.dtype).reshape(x.shape)
         came_from = local.run(marks)[0].reshape(-1).astype(np.int64)
         gradient = local.flat(local.gradient())
         found = np.stack([np.bincount(came_from, weights=g, minlength=x.size + 1)[1:] for g in gradient])
@@ -64,18 +64,10 @@ def _traced(*data: int) -> Rule:
     return rule
 
 
-def _nearest(local: Local, slot: int) -> Array | None:
-    if slot > 0:
-        return None
-    if local.text("mode", "nearest") != "nearest":
-        raise NoRule
-    return _traced(0)(local, slot)
-
-
 def _scatter(local: Local, slot: int) -> Array | None:
     how = local.text("reduction", "none")
     if how == "none":
-        return _traced(0, 2)(local, slot)
+        return traced(0, 2)(local, slot)
     if how != "add":
         raise NoRule
     if slot == 0:
@@ -88,10 +80,10 @@ def _pad(local: Local, slot: int) -> Array | None:
         return None
     x = local.input(0)
     if local.text("mode", "constant") != "constant" or not local.has(2):
-        return _traced(0)(local, slot)
+        return traced(0)(local, slot)
     if x.size >= _EXACT:
         raise NoRule
-    marks = np.arange(1, x.size + 1, dtype=np.float32).reshape(x.shape)
+    marks = np.arange(1, x.size + 1, dtype=x.dtype).reshape(x.shape)
     came_from = local.run({0: marks, 2: np.zeros_like(local.input(2))})[0].reshape(-1).astype(np.int64)
     gradient = local.flat(local.gradient())
     found = np.zeros((len(gradient), x.size + 1), dtype=np.float32)
@@ -114,6 +106,8 @@ def _top_k(local: Local, slot: int) -> Array | None:
 
 
 def _cast(local: Local, slot: int) -> Array | None:
+    if slot > 0:
+        return None
     if local.input(0).dtype.kind != "f" or local.output().dtype.kind != "f":
         raise NoRule
     return local.gradient()
@@ -124,7 +118,7 @@ MOVEMENT: dict[str, Rule] = {
     **dict.fromkeys(
         """Slice Gather GatherElements GatherND Expand Tile DepthToSpace SpaceToDepth ReverseSequence Trilu Compress
         CenterCropPad""".split(),
-        _traced(0),
+        traced(0),
     ),
     "Transpose": _transpose,
     "Concat": _concat,
@@ -133,8 +127,7 @@ MOVEMENT: dict[str, Rule] = {
     "ScatterND": _scatter,
     "ScatterElements": _scatter,
     "Scatter": _scatter,
-    "Resize": _nearest,
-    "Upsample": _nearest,
     "TopK": _top_k,
     "Cast": _cast,
+    "CastLike": _cast,
 }
