@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx_ir as ir
@@ -101,6 +101,7 @@ def _by_moments(view: View, value: ir.Value | None) -> _Variance | None:
 
 
 def _norm(view: View, root: Root, quotient: Quotient, variance: _Variance) -> Pattern | None:
+    quotient = _unscaled(view, quotient)
     nodes = (*variance.nodes, *root.nodes, *quotient.nodes)
     affine = _Affine(quotient.output)
     if variance.mean is None:
@@ -137,6 +138,17 @@ def _norm(view: View, root: Root, quotient: Quotient, variance: _Variance) -> Pa
         "statistics": tuple(node.name or "" for node in (*variance.nodes, *root.nodes)),
     }
     return view.pattern(_kind(view, variance, affine), variance.square, nodes, details)
+
+
+def _unscaled(view: View, quotient: Quotient) -> Quotient:
+    """(scale * centred) / root, with the scale told apart."""
+    product = view.maker(quotient.numerator, "Mul") if quotient.scale is None else None
+    sides = (product.inputs, product.inputs[::-1]) if product is not None else ()
+    for value, other in sides:
+        scale = view.weight(other)
+        if product is not None and value is not None and scale is not None and view.weight(value) is None:
+            return replace(quotient, numerator=value, nodes=(product, *quotient.nodes), scale=scale)
+    return quotient
 
 
 def _source(view: View, x: ir.Value, regrouped: bool) -> ir.Value:

@@ -49,14 +49,13 @@ def square_of(view: View, value: ir.Value | None) -> Square | None:
 
 
 def sum_of(view: View, value: ir.Value | None) -> Reduced | None:
-    """ReduceSum that keeps its dimensions."""
-    return _reduction(view, value, "ReduceSum")
+    """ReduceSum that keeps its dimensions, or gets them back right away."""
+    return _reduction(view, value, "ReduceSum") or _restored(view, value, "sum")
 
 
 def mean_of(view: View, value: ir.Value | None) -> Reduced | None:
-    """ReduceMean, GlobalAveragePool, or a sum times 1 / n."""
-    mean = _reduction(view, value, "ReduceMean") or _pooled(view, value)
-    return mean or _rescaled(view, value, "mean")
+    """ReduceMean, GlobalAveragePool, or a sum times 1 / n; its dimensions are kept, or given back right away."""
+    return _mean(view, value, True) or _restored(view, value, "mean")
 
 
 def sum_square_of(view: View, value: ir.Value | None) -> Reduced | None:
@@ -84,12 +83,41 @@ def centred(view: View, value: ir.Value | None) -> tuple[ir.Value, Reduced, ir.N
     return None
 
 
-def _reduction(view: View, value: ir.Value | None, op: str) -> Reduced | None:
+def _mean(view: View, value: ir.Value | None, kept: bool) -> Reduced | None:
+    mean = _reduction(view, value, "ReduceMean", kept) or (_pooled(view, value) if kept else None)
+    return mean or _rescaled(view, value, "mean", kept)
+
+
+def _reduction(view: View, value: ir.Value | None, op: str, kept: bool = True) -> Reduced | None:
     node = view.maker(value, op)
-    if node is None or node.inputs[0] is None or not attribute(node, "keepdims", 1):
+    if node is None or node.inputs[0] is None or bool(attribute(node, "keepdims", 1)) is not kept:
         return None
     axes = view.axes(node)
     return Reduced(node.inputs[0], axes, (node,)) if axes else None
+
+
+def _restored(view: View, value: ir.Value | None, wanted: Literal["mean", "sum"]) -> Reduced | None:
+    """A reduction that drops its dimensions, with a change of shape behind it that puts ones in their places."""
+    nodes: list[ir.Node] = []
+    inner = value
+    while (node := view.maker(inner, "Reshape", "Unsqueeze", "Expand")) is not None:
+        nodes.insert(0, node)
+        inner = node.inputs[0]
+    reduced = None
+    if nodes:
+        reduced = _mean(view, inner, False) if wanted == "mean" else _reduction(view, inner, "ReduceSum", False)
+    if reduced is None or reduced.axes is None or value is None:
+        return None
+    whole, made = reduced.base.shape, value.shape
+    if whole is None or made is None or len(whole) != len(made):
+        return None
+    rest = [(dim, made[axis]) for axis, dim in enumerate(whole) if axis not in reduced.axes]
+    unknown = sum(1 for one, other in rest if one != other and not (isinstance(one, int) and isinstance(other, int)))
+    if any(made[axis] != 1 for axis in reduced.axes) or unknown > 1:
+        return None  # one that is not known by number follows from the others
+    if any(one != other for one, other in rest if isinstance(one, int) and isinstance(other, int)):
+        return None
+    return Reduced(reduced.base, reduced.axes, (*reduced.nodes, *nodes), reduced.square, reduced.factor)
 
 
 def _pooled(view: View, value: ir.Value | None) -> Reduced | None:
@@ -107,7 +135,9 @@ def _of_squares(view: View, reduced: Reduced | None) -> Reduced | None:
     return Reduced(square.base, reduced.axes, (square.node, *reduced.nodes), square.node, reduced.factor)
 
 
-def _rescaled(view: View, value: ir.Value | None, wanted: Literal["mean", "mean square"]) -> Reduced | None:
+def _rescaled(
+    view: View, value: ir.Value | None, wanted: Literal["mean", "mean square"], kept: bool = True
+) -> Reduced | None:
     """A sum divided by its count, or a mean times n / (n - 1)."""
     node = view.maker(value, "Div", "Mul")
     found = view.with_number(node) if node is not None else None
@@ -119,9 +149,12 @@ def _rescaled(view: View, value: ir.Value | None, wanted: Literal["mean", "mean 
     if number <= 0.0:
         return None
     factor = number if node.op_type == "Mul" else 1.0 / number
-    reduced = sum_of(view, total) if wanted == "mean" else sum_square_of(view, total)
+    if wanted == "mean":
+        reduced = sum_of(view, total) if kept else _reduction(view, total, "ReduceSum", False)
+    else:
+        reduced = sum_square_of(view, total)
     if reduced is None or reduced.axes is None:
-        return _unbiased(view, node, total, factor) if wanted == "mean" else None
+        return _unbiased(view, node, total, factor, kept) if wanted == "mean" else None
     count = view.extent(reduced.base, reduced.axes)
     off = factor * count if count is not None else 1.0
     if count is not None and not _near(off, 1.0) and not (count > 1 and _near(off, count / (count - 1))):
@@ -130,14 +163,14 @@ def _rescaled(view: View, value: ir.Value | None, wanted: Literal["mean", "mean 
     return Reduced(reduced.base, reduced.axes, (*reduced.nodes, node), reduced.square, off)
 
 
-def _unbiased(view: View, node: ir.Node, total: ir.Value, factor: float) -> Reduced | None:
+def _unbiased(view: View, node: ir.Node, total: ir.Value, factor: float, kept: bool) -> Reduced | None:
     """mean * n / (n - 1), as one multiplication or as Mul(n) and Div(n - 1)."""
     nodes: tuple[ir.Node, ...] = (node,)
-    mean = _reduction(view, total, "ReduceMean")
+    mean = _reduction(view, total, "ReduceMean", kept)
     inner = view.maker(total, "Mul") if mean is None else None
     found = view.with_number(inner) if inner is not None else None
     if inner is not None and found is not None:
-        mean, factor, nodes = _reduction(view, found[0], "ReduceMean"), factor * found[1], (inner, node)
+        mean, factor, nodes = _reduction(view, found[0], "ReduceMean", kept), factor * found[1], (inner, node)
     count = view.extent(mean.base, mean.axes) if mean is not None and mean.axes is not None else None
     if mean is None or count is None or count < 2 or not _near(factor, count / (count - 1)):
         return None

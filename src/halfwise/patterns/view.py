@@ -12,6 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.model import Model
+from halfwise.patterns.counts import counted
 from halfwise.patterns.pattern import Pattern
 
 __all__ = ["Use", "View", "attribute", "is_float"]
@@ -133,7 +134,7 @@ class View:
         return np.asarray(behind.const_value.numpy())
 
     def scalar(self, value: ir.Value | None) -> float | None:
-        """The number that a constant is, also if it is repeated."""
+        """The number that a constant is, also if it is repeated, or computed from known dimensions."""
         if value is None:
             return None
         if value not in self._scalars:
@@ -142,6 +143,8 @@ class View:
             if array is not None and array.size and array.dtype.kind not in "OUSbV":
                 first = float(array.flat[0])
                 number = first if bool((array == array.flat[0]).all()) else None  # None for NaN, too
+            elif array is None:
+                number = counted(self, value)
             self._scalars[value] = number
         return self._scalars[value]
 
