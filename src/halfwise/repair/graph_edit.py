@@ -1,0 +1,110 @@
+"""What rules share when they rewrite a graph: new nodes, constants and names, and one value in place of another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["GraphEdit", "in_main_graph", "read_only_there", "whole"]
+
+
+class GraphEdit:
+    """Edits around one node. What is new is named after that node, and put where that node is."""
+
+    def __init__(self, model: ir.Model, anchor: ir.Node, word: str) -> None:
+        self._model = model
+        self._anchor = anchor
+        self._word = word
+
+    def constant(self, array: ArrayLike, dtype: Any = np.float32) -> ir.Value:
+        """A new initializer; those that are there may be shared and are never changed."""
+        graph = self._model.graph
+        name = self._name(lambda wanted: wanted in graph.initializers or _taken_value(self._model, wanted))
+        value = ir.Value(name=name, const_value=ir.tensor(np.asarray(array, dtype), name=name))
+        value.dtype, value.shape = ir.DataType.from_numpy(np.dtype(dtype)), ir.Shape(np.shape(array))
+        graph.register_initializer(value)
+        return value
+
+    def axes(self, axes: Sequence[int]) -> ir.Value:
+        return self.constant(list(axes), np.int64)
+
+    def op(
+        self,
+        op: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        after: bool = False,
+    ) -> ir.Value:
+        """A new node in front of the anchor (or behind it, which makes it the new anchor); its only output."""
+        name = self._name(lambda wanted: _taken_node(self._model, wanted))
+        node = ir.node(op, inputs, attributes or {}, name=name)
+        value: ir.Value = node.outputs[0]
+        value.name = self._name(lambda wanted: _taken_value(self._model, wanted) or wanted == name)
+        first = next((one for one in inputs if one is not None), None)
+        value.type = first.type if first is not None else None
+        graph = self._anchor.graph
+        assert isinstance(graph, ir.Graph)
+        if after:
+            graph.insert_after(self._anchor, node)
+            self._anchor = node
+        else:
+            graph.insert_before(self._anchor, node)
+        return value
+
+    def replace(self, old: ir.Value, new: ir.Value, *, but: Sequence[ir.Node] = ()) -> None:
+        """Let all that read `old` read `new`, except the nodes in `but`; the new value takes over the name."""
+        kept = [(node, slot) for node in but for slot, value in enumerate(node.inputs) if value is old]
+        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+        for node, slot in kept:
+            node.replace_input_with(slot, old)
+        old.name, new.name = new.name, old.name
+        new.type, new.shape = old.type, old.shape
+
+    def _name(self, taken: Any) -> str:
+        wanted = stem = f"{self._anchor_name}/{self._word}"
+        count = 0
+        while taken(wanted):
+            count += 1
+            wanted = f"{stem}_{count}"
+        return wanted
+
+    @property
+    def _anchor_name(self) -> str:
+        name = self._anchor.name or self._anchor.op_type
+        return name.split(f"/{self._word}")[0]
+
+
+def in_main_graph(model: ir.Model, name: str) -> ir.Node | None:
+    """The node of the main graph that has this name."""
+    return next((node for node in model.graph if node.name == name), None)
+
+
+def read_only_there(value: ir.Value | None, *readers: ir.Node) -> bool:
+    """Whether nothing but these nodes reads a value, and it is no output of the graph."""
+    return value is not None and not value.is_graph_output() and all(node in readers for node, _ in value.uses())
+
+
+def whole(value: ir.Value | None) -> NDArray[Any] | None:
+    """An initializer's elements."""
+    if value is None or not value.is_initializer() or value.const_value is None:
+        return None
+    return np.asarray(value.const_value.numpy())
+
+
+def _taken_node(model: ir.Model, name: str) -> bool:
+    return any(node.name == name for node in model.graph.all_nodes())
+
+
+def _taken_value(model: ir.Model, name: str) -> bool:
+    graphs = (model.graph, *model.graph.subgraphs())
+    return any(
+        name in graph.initializers
+        or any(value.name == name for value in graph.inputs)
+        or any(value.name == name for node in graph for value in node.outputs)
+        for graph in graphs
+    )
