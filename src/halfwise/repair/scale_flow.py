@@ -1,0 +1,355 @@
+"""Follows powers of two through a graph: what lets them pass, what absorbs them, what has to see the values as are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.model import Model
+from halfwise.patterns.view import attribute
+from halfwise.repair.graph_edit import whole
+from halfwise.repair.rule import Ranges
+from halfwise.repair.scale_atoms import PINNED, Floats, Ints, Layout, Weights, blocks
+from halfwise.repair.scale_moves import SAME, ScaleMoves
+from halfwise.repair.scale_walk import sizes
+
+__all__ = ["ScaleFlow"]
+
+_REDUCES = "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1"
+_BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Softsign", "Erf"})  # gates: no scale of their own
+_SHAPES = frozenset({"Shape", "Size"})
+
+
+class ScaleFlow(ScaleMoves):
+    """One walk over the main graph. Afterwards: `layouts` of its tensors, `weights` that may be scaled, `epsilons`
+    (nodes whose epsilon grows with the square of what they read), `passed` (the nodes that powers of two pass)."""
+
+    def __init__(self, model: Model, ranges: Ranges) -> None:
+        super().__init__(model, ranges)
+        self.epsilons: list[tuple[ir.Node, Ints]] = []
+        self.passed: list[tuple[ir.Node, Ints]] = []
+        self._handlers: dict[str, Callable[[ir.Node], bool]] = {
+            **dict.fromkeys(SAME.split(), self._same),
+            **dict.fromkeys(_REDUCES.split(), self._reduce),
+            **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), self._reshape),
+            **dict.fromkeys(("Add", "Sub", "Sum", "Max", "Min"), self._elementwise),
+            **dict.fromkeys(("Mul", "Div"), self._product),
+            **dict.fromkeys(("LayerNormalization", "RMSNormalization"), self._norm),
+            **dict.fromkeys(("InstanceNormalization", "GroupNormalization"), self._norm),
+            **dict.fromkeys(("DepthToSpace", "SpaceToDepth", "Expand", "Tile"), self._mixed),
+            "PRelu": self._prelu,
+            "Clip": self._clip,
+            "Pad": self._pad,
+            "Where": self._where,
+            "Transpose": self._transpose,
+            "Concat": self._concat,
+            "Split": self._split,
+            "Slice": self._slice,
+            "Gather": self._gather,
+            "Conv": self._conv,
+            "ConvTranspose": self._conv,
+            "Gemm": self._gemm,
+            "MatMul": self._matmul,
+            "BatchNormalization": self._batch_norm,
+        }
+        for node in model.graph:
+            self._visit(node)
+        for value, layout in self.layouts.items():
+            elsewhere = any(reader.graph is not model.graph for reader, _ in value.uses())
+            if elsewhere or value.is_graph_output() or value.name not in ranges.high:
+                self.atoms.pin(layout.atoms)
+
+    # -- the walk -----------------------------------------------------------------------------------------------------
+
+    def _visit(self, node: ir.Node) -> None:
+        handler = None if node.domain else self._handlers.get(node.op_type)
+        known = handler is not None and len(node.inputs) > 0 and node.outputs[0].dtype is ir.DataType.FLOAT
+        if known and handler is not None and handler(node):
+            self.passed.append((node, self.layouts[node.outputs[0]].atoms))
+            return
+        if node.op_type in _SHAPES and not node.domain:
+            return
+        for value in node.inputs:
+            if value is not None:
+                self.atoms.pin(self._read(value).atoms)
+
+    # -- elementwise --------------------------------------------------------------------------------------------------
+
+    def _clip(self, node: ir.Node) -> bool:
+        """Bounds are scaled with what they bound; a bound of 0 lets everything pass."""
+        value = self._data(node)
+        bounds = [(slot, node.inputs[slot]) for slot in (1, 2) if slot < len(node.inputs) and node.inputs[slot]]
+        if value is None or "min" in node.attributes or "max" in node.attributes:
+            return False
+        numbers = [whole(bound) for _, bound in bounds]
+        if any(number is None or number.size != 1 for number in numbers):
+            return False
+        layout = self._read(value)
+        if any(np.any(number) for number in numbers if number is not None):
+            layout = self._uniform(value)
+            for (slot, _), number in zip(bounds, numbers, strict=True):
+                assert number is not None
+                self._offset(node, slot, number, layout, 0)
+        return self._keep(node, layout, layout.axis)
+
+    def _where(self, node: ir.Node) -> bool:
+        return self._elementwise(node, skip=1)
+
+    def _elementwise(self, node: ir.Node, skip: int = 0) -> bool:
+        """All operands carry the same power of two; constants among them are scaled."""
+        out = node.outputs[0]
+        rank = self.view.rank(out)
+        operands = [(slot, value) for slot, value in enumerate(node.inputs) if slot >= skip and value is not None]
+        if rank is None or any(value.dtype is not ir.DataType.FLOAT for _, value in operands):
+            return False
+        moving = [value for _, value in operands if whole(value) is None]
+        if not moving or any(self.view.rank(value) is None for value in moving):
+            return False
+        axes = {self._axis_in(value, rank) for value in moving} - {None}
+        axis = axes.pop() if len(axes) == 1 else None
+        size = max((len(self._read(v).atoms) for v in moving), default=1) if axis is not None else 1
+        if axis is None or (sizes(out) or [None] * rank)[axis] != size:
+            axis, size = None, 1
+        caps, first = [], None
+        for value in moving:
+            layout = self._uniform(value)
+            if axis is not None and self._axis_in(value, rank) == axis and len(self._read(value).atoms) == size:
+                layout = self._read(value)
+            atoms = np.broadcast_to(layout.atoms, size)
+            first = atoms if first is None else first
+            self.atoms.tie(atoms, first)
+            caps.append(np.broadcast_to(layout.cap, size))
+        assert first is not None
+        result = Layout(axis, first, np.zeros(size))
+        for slot, value in operands:
+            array = whole(value)
+            if array is not None:
+                caps.append(self._offset(node, slot, array, result, rank))
+        return self._write(node, axis, first, np.sum(caps, axis=0))
+
+    def _axis_in(self, value: ir.Value, rank: int) -> int | None:
+        """Where a tensor's channels are in a result of this rank, that it is broadcast to."""
+        axis, own = self._read(value).axis, self.view.rank(value)
+        return axis + rank - own if axis is not None and own is not None else None
+
+    def _offset(self, node: ir.Node, slot: int, array: NDArray[Any], layout: Layout, rank: int) -> Floats:
+        """Note a constant that is added, or the like; returns how large it is in each channel."""
+        axis = layout.axis - rank if layout.axis is not None else None  # from the end
+        size = len(layout.atoms)
+        if axis is None:
+            square, peak, _ = blocks(array, ())
+            shape: tuple[int, ...] = (1,) * array.ndim
+        else:
+            keep = array.ndim + axis
+            square, peak, _ = blocks(array, (keep,) if keep >= 0 else ())
+            shape = (size,) + (1,) * (-axis - 1)
+        square, peak = (np.broadcast_to(np.reshape(each, -1), size).copy() for each in (square, peak))
+        self.weights.append(Weights(node, slot, layout.atoms, shape, square[:, None], peak[:, None], soft=True))
+        return np.asarray(peak)
+
+    def _product(self, node: ir.Node) -> bool:
+        left, right = node.inputs[0], node.inputs[1]
+        rank = self.view.rank(node.outputs[0])
+        if left is None or right is None or rank is None:
+            return False
+        if any(value.dtype is not ir.DataType.FLOAT for value in (left, right)):
+            return False
+        if whole(right) is not None and whole(left) is None:
+            return self._by_constant(node, left, 1, rank)
+        if whole(left) is not None and whole(right) is None and node.op_type == "Mul":
+            return self._by_constant(node, right, 0, rank)
+        for gate, value in ((right, left), (left, right)):
+            if _is_gate(gate) and self.view.rank(value) == rank and (node.op_type == "Mul" or gate is right):
+                self.atoms.pin(self._read(gate).atoms)
+                layout = self._read(value)
+                return self._keep(node, layout, layout.axis, capped=False)
+        return False
+
+    def _by_constant(self, node: ir.Node, value: ir.Value, slot: int, rank: int) -> bool:
+        """x * c or x / c: c takes the difference of the powers of two in front and behind."""
+        array = whole(node.inputs[slot])
+        own = self.view.rank(value)
+        assert array is not None
+        wide = [axis for axis in range(array.ndim) if array.shape[axis] > 1]
+        if own != rank or array.ndim > rank:
+            return False
+        layout = self._read(value)
+        axis = layout.axis
+        if axis is None and len(wide) == 1:
+            axis = rank - array.ndim + wide[0]
+        place = axis - rank + array.ndim if axis is not None else None
+        extents = sizes(node.outputs[0])
+        size = extents[axis] if axis is not None and extents is not None else None
+        if axis is None or not isinstance(size, int) or (wide and wide != [place]):
+            axis, place, size = None, None, 1
+            layout = self._uniform(value)
+        else:
+            layout = self._along(value, axis, size)
+        square, peak, _ = blocks(array, (place,) if place is not None and place >= 0 else ())
+        square, peak = (np.broadcast_to(np.reshape(each, -1), size).copy() for each in (square, peak))
+        made = self.atoms.fresh(size)
+        shape = (size,) + (1,) * (rank - axis - 1) if axis is not None else (1,) * array.ndim
+        rows, columns = (made, layout.atoms) if node.op_type == "Mul" else (layout.atoms, made)
+        self.weights.append(Weights(node, slot, rows, shape, square[:, None], peak[:, None], columns[:, None], shape))
+        return self._write(node, axis, made, peak * layout.cap if node.op_type == "Mul" else None)
+
+    # -- linear operators ---------------------------------------------------------------------------------------------
+
+    def _linear(
+        self, node: ir.Node, slot: int, array: NDArray[Any], source: ir.Value, axes: tuple[int, int, int]
+    ) -> bool:
+        """`axes`: of the weight, its axis of outputs and of inputs; of the tensors, the axis of channels."""
+        out, into, channels = axes
+        count = array.shape[into]
+        if not _bias_fits(node, array.shape[out]):
+            return False
+        layout = self._along(source, channels, count)
+        square, peak, total = blocks(array, (out, into))
+        if out > into:
+            square, peak, total = square.T, peak.T, total.T
+        made = self.atoms.fresh(array.shape[out])
+        row_shape, column_shape = [1] * array.ndim, [1] * array.ndim
+        row_shape[out], column_shape[into] = array.shape[out], count
+        self._note(node, slot, made, tuple(row_shape), square, peak, layout.atoms[None], tuple(column_shape), channels)
+        reach = total @ np.where(np.isfinite(layout.cap), layout.cap, 0.0)
+        return self._biased(node, made, channels, np.where(np.isfinite(layout.cap).all(), reach, math.inf))
+
+    def _note(
+        self, node: ir.Node, slot: int, rows: Ints, row_shape: tuple[int, ...], square: Floats, peak: Floats,
+        columns: Ints, column_shape: tuple[int, ...], axis: int,
+    ) -> None:  # fmt: skip
+        self.weights.append(
+            Weights(node, slot, rows, row_shape, square, peak, columns, column_shape, output=node.outputs[0], axis=axis)
+        )
+
+    def _biased(self, node: ir.Node, made: Ints, axis: int, cap: Floats) -> bool:
+        array = whole(node.inputs[2]) if len(node.inputs) > 2 else None
+        if array is not None:
+            cap = cap + self._offset(node, 2, array, Layout(0, made, cap), 1)
+        return self._write(node, axis, made, cap)
+
+    def _conv(self, node: ir.Node) -> bool:
+        value, weight = self._data(node), node.inputs[1]
+        array = whole(weight)
+        if value is None or array is None or array.ndim < 3:
+            return False
+        groups = int(attribute(node, "group", 1))
+        turned = node.op_type == "ConvTranspose"
+        if groups == 1:
+            return self._linear(node, 1, array, value, (1, 0, 1) if turned else (0, 1, 1))
+        if turned or not _bias_fits(node, array.shape[0]):
+            return False
+        outputs, inner = array.shape[:2]
+        layout = self._along(value, 1, inner * groups)
+        square, peak, total = blocks(array, (0, 1))
+        made = self.atoms.fresh(outputs)
+        columns = np.repeat(layout.atoms.reshape(groups, inner), outputs // groups, axis=0)
+        caps = np.repeat(layout.cap.reshape(groups, inner), outputs // groups, axis=0)
+        ones = (1,) * (array.ndim - 2)
+        self._note(node, 1, made, (outputs, 1, *ones), square, peak, columns, (outputs, inner, *ones), 1)
+        with np.errstate(invalid="ignore"):
+            cap = np.nan_to_num((total * caps).sum(axis=1), nan=math.inf, posinf=math.inf)
+        return self._biased(node, made, 1, cap)
+
+    def _gemm(self, node: ir.Node) -> bool:
+        value, array = self._data(node), whole(node.inputs[1])
+        if value is None or array is None or array.ndim != 2 or attribute(node, "transA", 0):
+            return False
+        if float(attribute(node, "beta", 1.0)) != 1.0 or float(attribute(node, "alpha", 1.0)) != 1.0:
+            return False
+        return self._linear(node, 1, array, value, (0, 1, 1) if attribute(node, "transB", 0) else (1, 0, 1))
+
+    def _matmul(self, node: ir.Node) -> bool:
+        value, other = node.inputs[0], node.inputs[1]
+        array, rank = whole(other), self.view.rank(value)
+        if value is None or other is None or rank is None or value.dtype is not ir.DataType.FLOAT:
+            return False
+        if array is not None and array.ndim == 2 and rank >= 2 and whole(value) is None:
+            return self._linear(node, 1, array, value, (1, 0, rank - 1))
+        if array is None and whole(value) is None and _is_gate(value) and self.view.rank(other) == rank >= 2:
+            self.atoms.pin(self._read(value).atoms)
+            layout = self._read(other)
+            layout = layout if layout.axis == rank - 1 else self._uniform(other)
+            return self._keep(node, layout, layout.axis, capped=False)
+        return False
+
+    def _gather(self, node: ir.Node) -> bool:
+        """A table that is looked up makes its own scale."""
+        table = whole(node.inputs[0])
+        if table is None:
+            return super()._gather(node)
+        rank = self.view.rank(node.outputs[0])
+        axis = attribute(node, "axis", 0) % max(table.ndim, 1)
+        if rank is None or table.ndim < 2 or axis == table.ndim - 1 or table.dtype != np.float32:
+            return False
+        square, peak, _ = blocks(table, (table.ndim - 1,))
+        made = self.atoms.fresh(table.shape[-1])
+        shape = (1,) * (table.ndim - 1) + (table.shape[-1],)
+        self.weights.append(Weights(node, 0, made, shape, square[:, None], peak[:, None]))
+        return self._write(node, rank - 1, made, peak)
+
+    def _batch_norm(self, node: ir.Node) -> bool:
+        """(x - mean) * scale / deviation + bias: the mean goes with the input, scale and bias with the output."""
+        value = self._data(node)
+        arrays = [whole(given) for given in node.inputs[1:5]]
+        if value is None or len(arrays) < 4 or any(array is None or array.ndim != 1 for array in arrays):
+            return False
+        if attribute(node, "training_mode", 0) or any(output.uses() for output in node.outputs[1:]):
+            return False
+        scale, bias, mean, variance = (array for array in arrays if array is not None)
+        layout = self._along(value, 1, len(scale))
+        made = self.atoms.fresh(len(scale))
+        size = (len(scale),)
+        square, peak, _ = blocks(scale, (0,))
+        self._note(node, 1, made, size, square[:, None], peak[:, None], layout.atoms[:, None], size, 1)
+        deviation = np.sqrt(variance.astype(np.float64) + float(attribute(node, "epsilon", 1e-5)))
+        shift = self._offset(node, 2, bias, Layout(0, made, peak), 1)
+        moved = self._offset(node, 3, mean, Layout(0, layout.atoms, peak), 1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            cap = np.nan_to_num((layout.cap + moved) * peak / deviation + shift, nan=math.inf, posinf=math.inf)
+        return self._write(node, 1, made, cap)
+
+    def _norm(self, node: ir.Node) -> bool:
+        """Scale-invariant: what is read may carry any one power of two as long as epsilon carries its square."""
+        value = self._data(node)
+        scale = whole(node.inputs[1]) if len(node.inputs) > 1 else None
+        rank = self.view.rank(value)
+        if value is None or scale is None or rank is None or any(output.uses() for output in node.outputs[1:]):
+            return False
+        self.epsilons.append((node, self._uniform(value).atoms))
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        by_channel = node.op_type in ("InstanceNormalization", "GroupNormalization")
+        axis = 1 if by_channel else rank - 1
+        extents = sizes(value)
+        if (
+            scale.ndim != 1
+            or extents is None
+            or extents[axis] != len(scale)
+            or (bias is not None and whole(bias) is None)
+        ):
+            return self._write(node, None, np.array([PINNED]))
+        made = self.atoms.fresh(len(scale))
+        square, peak, _ = blocks(scale, (0,))
+        self.weights.append(Weights(node, 1, made, (len(scale),), square[:, None], peak[:, None]))
+        if bias is not None:
+            array = whole(bias)
+            assert array is not None
+            self._offset(node, 2, array, Layout(0, made, peak), 1)
+        return self._write(node, axis, made)
+
+
+def _bias_fits(node: ir.Node, size: int) -> bool:
+    """Whether a bias is absent or a constant with one number a channel."""
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    array = whole(bias)
+    return bias is None or (array is not None and array.shape in ((size,), (1, size)))
+
+
+def _is_gate(value: ir.Value) -> bool:
+    node = value.producer()
+    return node is not None and not node.domain and node.op_type in _BOUNDED

@@ -1,0 +1,71 @@
+"""The ground of a walk over a graph that follows powers of two: what each tensor's unknowns are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.model import Model
+from halfwise.patterns.view import View
+from halfwise.repair.graph_edit import whole
+from halfwise.repair.rule import Ranges
+from halfwise.repair.scale_atoms import PINNED, Atoms, Floats, Ints, Layout, Weights
+
+__all__ = ["ScaleWalk", "count", "sizes"]
+
+
+class ScaleWalk:
+    """Reads and writes the unknowns of tensors; who derives from it says what nodes do with them."""
+
+    def __init__(self, model: Model, ranges: Ranges) -> None:
+        self.model = model
+        self.view = View(model)
+        self.ranges = ranges
+        self.atoms = Atoms()
+        self.layouts: dict[ir.Value, Layout] = {}
+        self.weights: list[Weights] = []
+
+    def high(self, value: ir.Value) -> float:
+        return self.ranges.high.get(value.name or "", math.inf)
+
+    def _read(self, value: ir.Value) -> Layout:
+        found = self.layouts.get(value)
+        return found or Layout(None, np.array([PINNED]), np.array([self.high(value)]))
+
+    def _write(self, node: ir.Node, axis: int | None, atoms: Ints, cap: Floats | None = None) -> bool:
+        value = node.outputs[0]
+        cap = np.full(len(atoms), math.inf) if cap is None else np.broadcast_to(cap, atoms.shape)
+        self.layouts[value] = Layout(axis, atoms, np.minimum(cap, self.high(value)))
+        return True
+
+    def _data(self, node: ir.Node) -> ir.Value | None:
+        value = node.inputs[0]
+        return value if value is not None and value.dtype is ir.DataType.FLOAT and whole(value) is None else None
+
+    def _along(self, value: ir.Value, axis: int, size: int) -> Layout:
+        """A tensor's unknowns, one for each of `size` channels along an axis."""
+        layout = self._read(value)
+        if layout.axis != axis or len(layout.atoms) != size:
+            layout = self._uniform(value)
+        return Layout(axis, np.broadcast_to(layout.atoms, size), np.broadcast_to(layout.cap, size))
+
+    def _uniform(self, value: ir.Value) -> Layout:
+        """A tensor's only unknown: what it has are tied together."""
+        layout = self._read(value)
+        self.atoms.tie(layout.atoms, layout.first)
+        return Layout(None, layout.first, layout.cap.max(keepdims=True) if layout.cap.size else np.zeros(1))
+
+    def _keep(self, node: ir.Node, layout: Layout, axis: int | None, capped: bool = True) -> bool:
+        return self._write(node, axis, layout.atoms, layout.cap if capped else None)
+
+
+def sizes(value: ir.Value) -> list[int | None] | None:
+    """A tensor's dimensions, None where one is open."""
+    return [dim if isinstance(dim, int) else None for dim in value.shape] if value.shape is not None else None
+
+
+def count(dims: Sequence[int | None]) -> int | None:
+    return math.prod(dim for dim in dims if dim is not None) if None not in dims else None
