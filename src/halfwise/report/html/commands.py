@@ -1,0 +1,107 @@
+"""What to do next: exact commands, safe to copy into a shell whatever a path holds."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from halfwise.fix_result import FixResult
+from halfwise.report.text import safe
+from halfwise.target import DEFAULT_TARGET
+
+__all__ = ["Step", "next_steps", "shell"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do, why, and its command."""
+
+    title: str
+    why: str
+    command: str
+
+
+def shell(words: Sequence[str]) -> str:
+    """A command as one line. What cannot be seen is spelled out, so that what is shown is what is copied."""
+    return " ".join(_word(word) for word in words)
+
+
+def _word(word: str) -> str:
+    if safe(word) == word:
+        return shlex.quote(word)
+    return f"$'{safe(word.translate({92: chr(92) * 2, 39: chr(92) + chr(39)}))}'"
+
+
+def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
+    model = str(result.model.path) if result.model.path else ""
+    inputs = [word for path in _inputs_of(command) for word in ("--inputs", path)]
+    if result.typed is None or result.plan_path is None:
+        return (Step("Write the files", _NOT_WRITTEN, shell(["halfwise", "fix", model, *inputs, "--out", "fixed"])),) \
+            if model else ()
+    typed, plan = str(result.typed.path), str(result.plan_path)
+    steps = []
+    if not result.met and model:
+        steps.append(
+            Step(
+                "See where it goes wrong",
+                "Ranges of every tensor, and what FP16 does to each node alone.",
+                shell(["halfwise", "trace", model, *inputs]),
+            )
+        )
+    if model:
+        steps.append(
+            Step(
+                "Check it on inputs of your own",
+                "Runs both models and compares every output.",
+                shell(["halfwise", "verify", model, typed, *(inputs or ["--inputs", "YOUR-INPUTS"])]),
+            )
+        )
+    steps += _build(result)
+    if model and result.plan.target == str(DEFAULT_TARGET):
+        steps.append(
+            Step(
+                "Building for TensorRT? Name the version",
+                "Applies this plan without a search, and adds the build command and script for that version.",
+                shell(["halfwise", "fix", model, "--plan", plan, *inputs, "--target", "trt-10.9", "--out", "for-trt"]),
+            )
+        )
+    steps.append(
+        Step(
+            "Keep the plan with your code",
+            "A small file that people can read; it can be applied again and checked in CI.",
+            shell(["git", "add", plan]),
+        )
+    )
+    return tuple(steps)
+
+
+_NOT_WRITTEN = "This run wrote nothing; with --out the typed model and its plan are written."
+
+
+def _build(result: FixResult) -> list[Step]:
+    delivery = result.delivery
+    steps = []
+    if delivery.command is not None:
+        steps.append(
+            Step("Build the engine", "The trtexec command with everything it needs.", shell(["sh", str(delivery.command)]))
+        )
+    if delivery.script is not None:
+        steps.append(
+            Step("Or build it from Python", "The same build as a script.", shell(["python", str(delivery.script)]))
+        )
+    if delivery.audit_command:
+        steps.append(
+            Step("Then see what really ran", "The precision of every node in the engine.", safe(delivery.audit_command))
+        )
+    return steps
+
+
+def _inputs_of(command: str) -> list[str]:
+    """The input paths that the command line named."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return []
+    found = [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--inputs"]
+    return found + [word.partition("=")[2] for word in words if word.startswith("--inputs=")]

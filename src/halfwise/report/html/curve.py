@@ -1,0 +1,89 @@
+"""The trade-off as a picture: error over allowed error against the number of FP32 nodes, and the point chosen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from halfwise.fix_result import FixResult
+from halfwise.formats import Format
+from halfwise.report.html.numbers import number
+
+__all__ = ["Curve", "CurvePoint", "curve"]
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    x: float
+    y: float
+    nodes: int
+    load: float
+    text: str
+    clear: bool
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Positions are shares of the plot, y from its top."""
+
+    points: tuple[CurvePoint, ...]
+    chosen: CurvePoint
+    path: str
+    allowed: float
+    x_ticks: tuple[tuple[float, str], ...]
+    y_ticks: tuple[tuple[float, str], ...]
+    infinite: float | None  # where the band of results that are not finite ends
+
+
+_BAND = 0.12  # of the height, for what is not finite
+
+
+def curve(result: FixResult) -> Curve | None:
+    """None where no trade-off was measured."""
+    measured = [(p.nodes, p.measured) for p in result.curve if p.measured is not None]
+    if len(measured) < 2:
+        return None
+    kept = sum(node.format is not Format.FP16 for node in result.plan.nodes)
+    chosen = (kept, result.verdict.load)
+    loads = [load for _, load in (*measured, chosen) if math.isfinite(load) and load > 0]
+    low = min(math.floor(math.log10(min(loads, default=0.1))), -1)
+    high = max(math.ceil(math.log10(max(loads, default=10.0))), 1)
+    most = max(nodes for nodes, _ in (*measured, chosen))
+    endless = any(math.isinf(load) for _, load in measured)
+    top = _BAND if endless else 0.0
+
+    def x(nodes: int) -> float:  # the first nodes matter most
+        return math.sqrt(nodes / most) if most else 0.0
+
+    def y(load: float) -> float:
+        if math.isinf(load):
+            return _BAND / 2
+        share = (high - math.log10(load)) / (high - low) if load > 0 else 1.0
+        return top + min(max(share, 0.0), 1.0) * (1.0 - top)
+
+    points = tuple(_point(nodes, load, x(nodes), y(load)) for nodes, load in sorted(set(measured)))
+    finite = [p for p in points if math.isfinite(p.load)]
+    return Curve(
+        points=points,
+        chosen=_point(*chosen, x(kept), y(chosen[1])),
+        path=" ".join(f"{'L' if i else 'M'}{p.x:.4f} {p.y:.4f}" for i, p in enumerate(finite)),
+        allowed=y(1.0),
+        x_ticks=tuple((x(n), f"{n:,}") for n in _round_steps(most)),
+        y_ticks=tuple((y(10.0**e), "allowed" if e == 0 else f"{number(10.0**e)}×") for e in range(low, high + 1)),
+        infinite=_BAND if endless else None,
+    )
+
+
+def _point(nodes: int, load: float, x: float, y: float) -> CurvePoint:
+    error = "not finite" if math.isinf(load) else f"{number(load)} × the allowed error"
+    return CurvePoint(x, y, nodes, load, f"{nodes:,} nodes out of FP16: {error}", load <= 1)
+
+
+def _round_steps(most: int) -> list[int]:
+    steps = [0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000]
+    shown: list[int] = []
+    for step in steps:
+        if step <= most and (not shown or math.sqrt(step / most) - math.sqrt(shown[-1] / most) > 0.08):
+            shown.append(step)
+    return shown or [0]

@@ -1,0 +1,100 @@
+"""Where the weights lie: how many of them have each power of two, and how many FP16 holds badly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.formats import FloatArray, Format
+from halfwise.model import Model
+from halfwise.scan.weights import Elements
+
+__all__ = ["WeightHistogram", "WeightLoss", "weigh"]
+
+_EXPONENTS = 256  # of FP32: the biased field; 0 is zero or subnormal, 255 not finite
+_BIAS = 127
+_FIRST_SUBNORMAL, _FIRST_NORMAL = -24 + _BIAS, -14 + _BIAS
+
+
+@dataclass(frozen=True)
+class WeightLoss:
+    """One initializer with values that FP16 holds badly."""
+
+    name: str
+    count: int
+    subnormal: int
+    underflow: int
+    overflow: int
+    nonfinite: int
+
+    @property
+    def affected(self) -> int:
+        return self.subnormal + self.underflow + self.overflow + self.nonfinite
+
+
+@dataclass(frozen=True)
+class WeightHistogram:
+    """FP32 weights by power of two: `bins` maps e to how many w have 2^e <= |w| < 2^(e+1)."""
+
+    bins: dict[int, int]
+    zeros: int
+    total: WeightLoss
+    initializers: int
+    worst: tuple[WeightLoss, ...]  # those with any loss, the most affected first
+
+
+def weigh(model: Model) -> WeightHistogram:
+    """Read every FP32 initializer once, window by window."""
+    fields = np.zeros(_EXPONENTS, dtype=np.int64)
+    zeros, seen, losses, over = 0, 0, [], 0
+    known: set[ir.Value] = set()
+    for value in model.initializers():
+        tensor = value.const_value
+        if tensor is None or tensor.dtype != ir.DataType.FLOAT or value in known:
+            continue
+        known.add(value)
+        seen += 1
+        own, own_zeros, own_over = _count(Elements(tensor))
+        fields += own
+        zeros += own_zeros
+        over += own_over
+        loss = _loss(value.name or "", own, own_zeros, own_over)
+        if loss.affected:
+            losses.append(loss)
+    losses.sort(key=lambda loss: -loss.affected)
+    bins = {int(e) - _BIAS: int(fields[e]) for e in np.flatnonzero(fields[: _EXPONENTS - 1])}
+    return WeightHistogram(bins, zeros, _loss("", fields, zeros, over), seen, tuple(losses))
+
+
+def _count(elements: Elements) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], int, int]:
+    """The exponent fields, zeros left out; the zeros; and the finite values beyond FP16's largest."""
+    fields = np.zeros(_EXPONENTS, dtype=np.int64)
+    zeros = over = 0
+    for window in elements.windows():
+        bits = np.ascontiguousarray(window).view(np.uint32)
+        fields += np.bincount((bits >> 23) & 0xFF, minlength=_EXPONENTS)
+        zeros += int(window.size - np.count_nonzero(window))
+        over += _beyond(window)
+    fields[0] -= zeros
+    return fields, zeros, over
+
+
+def _beyond(window: FloatArray) -> int:
+    limit = Format.FP16.max
+    if not window.size or max(float(window.max()), -float(window.min())) <= limit:
+        return 0
+    magnitude = np.abs(window)
+    return int(np.count_nonzero((magnitude > limit) & np.isfinite(magnitude)))
+
+
+def _loss(name: str, fields: np.ndarray[tuple[int], np.dtype[np.int64]], zeros: int, over: int) -> WeightLoss:
+    return WeightLoss(
+        name=name,
+        count=int(fields.sum()) + zeros,
+        subnormal=int(fields[_FIRST_SUBNORMAL:_FIRST_NORMAL].sum()),
+        underflow=int(fields[:_FIRST_SUBNORMAL].sum()),
+        overflow=over,
+        nonfinite=int(fields[_EXPONENTS - 1]),
+    )

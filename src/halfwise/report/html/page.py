@@ -1,0 +1,165 @@
+"""Gathers everything that the page shows, from the result; what is shown where is the templates' affair."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from halfwise import __version__
+from halfwise.advisories import Advisory
+from halfwise.fix_result import FixResult
+from halfwise.formats import Format
+from halfwise.plan import PlannedNode
+from halfwise.report.html.axis import TICKS, ZONES
+from halfwise.report.html.bars import columns
+from halfwise.report.html.commands import next_steps
+from halfwise.report.html.curve import curve
+from halfwise.report.html.graph import STATES, graph_data, state_of
+from halfwise.report.html.histogram import weigh
+from halfwise.report.html.meter import meter
+from halfwise.report.html.names import Names
+from halfwise.report.html.story import Story, tell
+from halfwise.report.html.tables import audit_rows, finding_rows, node_rows, tensor_rows, weight_rows
+from halfwise.report.html.verdict import bound_text, error_rows, verdict_words
+from halfwise.scan import ScanResult
+from halfwise.trace import Trace
+
+__all__ = ["gather"]
+
+CULPRITS = 12  # told in full; the others stand in the table of the plan
+_PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "numpy", "ml_dtypes")
+
+
+def gather(
+    result: FixResult, scan: ScanResult | None, trace: Trace | None, command: str, when: datetime
+) -> dict[str, Any]:
+    """The template's words: facts for what stands on the page, and `data` for what the page builds by itself."""
+    names = Names()
+    histogram = weigh(result.model)
+    kept = [node for node in result.plan.nodes if node.format is not Format.FP16]
+    states = Counter(state_of(site, {node.name: node for node in kept}) for site in result.sites.all)
+    audit = result.delivery.compiled.audit if result.delivery.compiled is not None else None
+    tensors = tensor_rows(result, names, trace)
+    page = {
+        "model": result.model.path.name if result.model.path else "a model in memory",
+        "when": when.strftime("%Y-%m-%d %H:%M UTC"),
+        "verdict": verdict_words(result),
+        "steps": next_steps(result, command),
+        "culprits": [_culprit(node, result, names) for node in _worst_first(kept)[:CULPRITS]],
+        "kept": kept,
+        "errors": error_rows(result, names),
+        "curve": curve(result),
+        "histogram": histogram,
+        "columns": columns(histogram),
+        "tensors": tensors,
+        "zones": ZONES,
+        "ticks": TICKS,
+        "states": [(state, states[state.key]) for state in STATES],
+        "repairs": [_repair(repair, names) for repair in result.plan.repairs],
+        "pinned": Counter(node.reason for node in result.pinned).most_common(),
+        "notes": _notes(result),
+        "synthetic": result.samples.origin == "synthetic",
+        "audit": audit,
+        "advisories": [_advisory(advisory) for advisory in result.delivery.advisories],
+        "findings": scan.findings if scan is not None else None,
+        "range_inputs": "one search input" if trace is None else f"{trace.samples:,} inputs",
+        "result": result,
+        "tolerance": bound_text(result.plan.tolerance),
+        "versions": _versions(),
+        "command": command,
+    }
+    page["data"] = {
+        "graph": graph_data(result, names),
+        "states": [[state.letter, state.key, state.title] for state in STATES],
+        "zones": [[zone.key, zone.letter, zone.title, zone.start, zone.end] for zone in ZONES],
+        "ticks": TICKS,
+        "start": _start(kept, result),
+        "tensors": tensors,
+        "nodes": node_rows(result, names),
+        "weights": weight_rows(histogram, names),
+        "findings": finding_rows(scan, names) if scan is not None else [],
+        "audit": audit_rows(result, names),
+        "errors": _local_errors(trace, result),
+        "names": names.table,  # last: everything above has put its names there
+    }
+    return page
+
+
+def _worst_first(nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
+    """Overflows first, then by what each does alone; in the plan's order where that is not known."""
+    return sorted(nodes, key=lambda n: (n.why != "overflow", -n.numbers.get("error_without", 0.0)))
+
+
+def _culprit(planned: PlannedNode, result: FixResult, names: Names) -> dict[str, Any]:
+    known = {site.name: site for site in result.sites.all}
+    site = known.get(planned.name)
+    story: Story = tell(planned, site.node if site is not None else None, result)
+    return {
+        "name": names(planned.name),
+        "op": planned.op,
+        "format": planned.format.value.upper(),
+        "why": planned.why,
+        "story": story,
+        "index": site.index if site is not None else None,
+        "meter": meter((("put back alone", story.load),)) if story.load is not None else None,
+    }
+
+
+def _start(kept: Sequence[PlannedNode], result: FixResult) -> int:
+    """The node that the graph opens at: the worst culprit, else the middle of the model."""
+    order = {site.name: site.index for site in result.sites.all}
+    found = [order[node.name] for node in _worst_first(kept) if node.name in order]
+    return found[0] if found else len(result.sites.all) // 2
+
+
+def _repair(repair: Any, names: Names) -> dict[str, Any]:
+    return {
+        "rule": str(repair.get("rule", "")),
+        "algebra": str(repair.get("algebra", "")),
+        "nodes": [names(str(name)) for name in repair.get("nodes", ())],
+        "saved": repair.get("saved_fp32_nodes"),
+    }
+
+
+def _advisory(advisory: Advisory) -> dict[str, Any]:
+    entry = advisory.entry
+    return {
+        "id": entry.id,
+        "applies": advisory.applies.value,
+        "why": advisory.why,
+        "symptom": entry.symptom,
+        "workaround": entry.workaround,
+        "fixed_in": entry.fixed_in,
+        "confidence": entry.confidence,
+        "sources": [source for source in entry.source if source.startswith("https://")],
+    }
+
+
+def _notes(result: FixResult) -> list[str]:
+    notes = [note for note in result.notes if not (result.samples.origin == "synthetic" and "synthetic" in note)]
+    notes += [metrics.note for metrics in result.fixed.values() if metrics.note]
+    return list(dict.fromkeys(notes))
+
+
+def _local_errors(trace: Trace | None, result: FixResult) -> list[list[Any]]:
+    """Of each traced node, its place and its own relative error in FP16, where it makes any."""
+    if trace is None:
+        return []
+    from halfwise.report.html.embed import digits
+
+    order = {site.name: site.index for site in result.sites.all}
+    return [[order[n.name], digits(n.local_error)] for n in trace.nodes if n.local_error > 0 and n.name in order]
+
+
+def _versions() -> list[tuple[str, str]]:
+    found = [("halfwise", __version__), ("Python", platform.python_version())]
+    for package in _PACKAGES:
+        try:
+            found.append((package, version(package)))
+        except PackageNotFoundError:
+            continue
+    return [*found, ("system", f"{platform.system()} {platform.machine()}")]

@@ -1,0 +1,158 @@
+"""Tells in words and numbers why one node goes wrong in FP16, and where that leads, from the ranges that were seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from halfwise.fix_result import FixResult
+from halfwise.formats import Counts, Format
+from halfwise.plan import PlannedNode
+from halfwise.report.html.axis import Bar, bar
+from halfwise.report.html.names import short
+from halfwise.report.html.numbers import factor, number, percent
+
+__all__ = ["Range", "Story", "tell"]
+
+_LIMIT = Format.FP16.max
+_LEAST = Format.FP16.smallest_subnormal
+_STEPS = 12  # that an infinity is followed
+
+_DOES = {
+    "Add": "adds",
+    "CumSum": "sums",
+    "Conv": "sums products of",
+    "Div": "divides",
+    "Exp": "takes the exponential of",
+    "Gemm": "sums products of",
+    "MatMul": "sums products of",
+    "Mul": "multiplies",
+    "Pow": "raises to a power",
+    "Reciprocal": "inverts",
+    "ReduceL2": "sums squares of",
+    "ReduceMean": "averages",
+    "ReduceSum": "sums",
+    "ReduceSumSquare": "sums squares of",
+    "Sub": "subtracts",
+}
+# What hands an infinity on.
+_PASSES = frozenset(
+    "Abs Add Cast Concat Expand Flatten Gather Identity Mul Neg Pow ReduceMax ReduceMean ReduceSum ReduceL2 Reshape "
+    "Slice Split Sqrt Squeeze Sub Sum Transpose Unsqueeze".split()
+)
+_ROUNDING = frozenset({"rounding", "margin", "unproven", "not measured alone"})
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a node reads or writes, as a bar with words."""
+
+    title: str
+    low: float
+    high: float
+    bar: Bar | None
+
+
+@dataclass(frozen=True)
+class Story:
+    """One node: what happens in FP16, where that leads, what was measured, and the ranges for its picture."""
+
+    cause: str
+    then: str
+    measured: str
+    ranges: tuple[Range, ...]
+    load: float | None  # the error with this node alone put back, over the allowed one
+
+
+def tell(planned: PlannedNode, node: ir.Node | None, result: FixResult) -> Story:
+    seen = result.ranges
+    reads = _over(node.inputs, seen) if node is not None else None
+    writes = _over(node.outputs, seen) if node is not None else None
+    read_high = planned.numbers.get("input_max_abs", reads[1] if reads else 0.0)
+    read_low = planned.numbers.get("input_min_abs", reads[0] if reads else 0.0)
+    high = planned.numbers.get("max_abs", writes[1] if writes else 0.0)
+    low = planned.numbers.get("min_abs", writes[0] if writes else 0.0)
+    ranges = tuple(
+        Range(title, least, most, bar(least, most))
+        for title, least, most in (("reads", read_low, read_high), ("writes", low, high))
+        if most > 0
+    )
+    cause, then = planned.reason, ""
+    if planned.why in _ROUNDING or planned.why == "overflow":
+        cause = _cause(planned, high, low, read_high, read_low)
+        if high > _LIMIT and node is not None:
+            then = _consequence(node)
+    load = planned.numbers.get("error_without")
+    if load is None and "not finite" in planned.reason:
+        load = math.inf
+    return Story(cause, then, _measured(planned, load), ranges, load)
+
+
+def _over(values: object, seen: Mapping[str, Counts]) -> tuple[float, float] | None:
+    found = [seen[v.name] for v in values if v is not None and v.name in seen]  # type: ignore[attr-defined]
+    if not found:
+        return None
+    return min((c.min_abs for c in found if c.min_abs), default=0.0), max(c.max_abs for c in found)
+
+
+def _cause(planned: PlannedNode, high: float, low: float, read_high: float, read_low: float) -> str:
+    if high > _LIMIT:
+        verb = _DOES.get(planned.op, "works on")
+        reading = f"It {verb} values of up to {number(read_high)}" if read_high else "It makes values"
+        return f"{reading}; its result reaches {number(high)}, beyond FP16’s {_LIMIT:,.0f}, and becomes infinite."
+    if read_high > _LIMIT:
+        return f"It reads values of up to {number(read_high)}; beyond {_LIMIT:,.0f} FP16 can only hand it infinity."
+    if planned.why == "overflow":
+        least = min((x for x in (low, read_low) if 0 < x < _LEAST), default=0.0)
+        if least:
+            return f"It depends on values as small as {number(least)}; FP16 has none below 6e−8, so they become 0."
+        return "On the way through it, FP16 makes a value infinite or zero where the model cannot bear that."
+    top = max(high, read_high)
+    if not top:
+        return "Rounding its values to FP16 is carried to the outputs."
+    step = 2.0 ** max(math.floor(math.log2(top)) - 10, -24)
+    return (
+        f"Its values reach {number(top)}, where neighbouring FP16 numbers lie {number(step)} apart: each value moves "
+        f"by up to {number(step / 2)}, and the outputs feel it."
+    )
+
+
+def _consequence(node: ir.Node) -> str:
+    """Where an infinity goes: up to the node that makes an answer of it."""
+    passed: list[str] = []
+    for step, slot in _way(node):
+        name = short(step.name or "", 48)
+        if step.op_type == "Div" and slot == 1 or step.op_type == "Reciprocal":
+            return f"{_through(passed)}{name} divides by it and gives 0: no NaN anywhere, just a wrong answer."
+        if step.op_type in ("Softmax", "LogSoftmax"):
+            return f"{_through(passed)}{name} makes NaN of it."
+        if step.op_type not in _PASSES:
+            return ""
+        passed.append(step.op_type)
+    return ""
+
+
+def _way(node: ir.Node) -> Iterator[tuple[ir.Node, int]]:
+    for _ in range(_STEPS):
+        uses = [use for value in node.outputs for use in value.uses()]
+        if len(uses) != 1:
+            return
+        node, slot = uses[0].node, uses[0].idx
+        yield node, slot
+
+
+def _through(passed: list[str]) -> str:
+    return f"The infinity passes through {', '.join(passed)}; " if passed else "Next, "
+
+
+def _measured(planned: PlannedNode, load: float | None) -> str:
+    if load is None:
+        return planned.reason.partition("; ")[2]
+    if math.isinf(load):
+        return "Measured: put back into FP16 alone, the outputs are no longer finite."
+    if load > 1:
+        return f"Measured: put back into FP16 alone, the error is {factor(load)} what is allowed."
+    return f"Measured: put back into FP16 alone, the error is {percent(load)} of what is allowed, too near to trust."

@@ -1,0 +1,98 @@
+"""The long tables of the page as data: rows that the page shows a few at a time, sorted and searched there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from halfwise.fix_result import FixResult
+from halfwise.formats import Counts
+from halfwise.report.html.axis import zone_of
+from halfwise.report.html.embed import digits
+from halfwise.report.html.histogram import WeightHistogram
+from halfwise.report.html.names import Names
+from halfwise.scan import ScanResult
+from halfwise.trace import Trace
+
+__all__ = ["audit_rows", "finding_rows", "node_rows", "tensor_rows", "weight_rows"]
+
+Row = list[Any]
+SEVERITIES = ("error", "warning", "info")
+ZONE_KEYS = ("normal", "sub", "lost", "over", "nonfinite")  # by badness
+
+
+def tensor_rows(result: FixResult, names: Names, trace: Trace | None) -> list[Row]:
+    """In execution order: name, node, zone, min, max, least magnitude, largest, shares over, subnormal, lost, and of
+    what is not finite."""
+    order = {site.name: site.index for site in result.sites.all}
+    makers = {value.name: site.name for site in result.sites.all for value in site.node.outputs if value.name}
+    traced = {tensor.name: tensor for tensor in trace.tensors} if trace is not None else {}
+    rows: list[Row] = []
+    for name, counts in result.ranges.items():
+        low, high = counts.min, counts.max
+        if name in traced:  # over more inputs than one
+            low, high = min(low, traced[name].min), max(high, traced[name].max)
+        most = max(abs(low), abs(high), counts.max_abs)
+        rows.append(
+            [
+                names(name),
+                order.get(makers.get(name, ""), -1),
+                ZONE_KEYS.index(zone_of(counts)),
+                *(digits(x) for x in (low, high, counts.min_abs, most)),
+                *(digits(x) for x in _shares(counts)),
+            ]
+        )
+    return rows
+
+
+def _shares(counts: Counts) -> tuple[float, float, float, float]:
+    places = max(counts.count, 1)
+    return (
+        counts.overflow / places,
+        counts.subnormal / places,
+        counts.underflow / places,
+        counts.nonfinite / places,
+    )
+
+
+def node_rows(result: FixResult, names: Names) -> list[Row]:
+    """What is kept out of FP16 and what cannot be in it: node, operator, format, why, reason."""
+    return [
+        [names(node.name), names(node.op), node.format.value.upper(), names(node.why), names(node.reason)]
+        for node in (*result.plan.nodes, *result.pinned)
+    ]
+
+
+def weight_rows(histogram: WeightHistogram, names: Names) -> list[Row]:
+    return [
+        [names(w.name), w.count, w.subnormal, w.underflow, w.overflow, w.nonfinite] for w in histogram.worst
+    ]
+
+
+def finding_rows(scan: ScanResult, names: Names) -> list[Row]:
+    return [
+        [SEVERITIES.index(f.severity), names(f.rule), names(f.where.name), names(f.message), names(f.remedy)]
+        for f in scan.findings
+    ]
+
+
+def audit_rows(result: FixResult, names: Names) -> list[Row]:
+    """What the compiler made of each node that computes: node, operator, wanted, ran in, how sure, kernels, note."""
+    compiled = result.delivery.compiled
+    if compiled is None or compiled.audit is None:
+        return []
+    wanted: Mapping[str, str] = {name: fmt.value for name, fmt in compiled.decision.wanted.items()}
+    broken = {violation.node for violation in compiled.audit.violations}
+    return [
+        [
+            names(node.node),
+            names(node.op),
+            wanted.get(node.node, "").upper(),
+            node.precision.upper() if node.precision not in ("mixed", "unknown") else node.precision,
+            node.coverage,
+            names(", ".join(node.kernels)),
+            int(node.node in broken),
+        ]
+        for node in compiled.audit.nodes
+        if node.compute
+    ]

@@ -1,0 +1,169 @@
+"""The verdict in a sentence, with before and after in the words of the tolerance; and the errors output by output."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from halfwise.fix_result import FixResult
+from halfwise.formats import Format
+from halfwise.metrics import LIKENESSES, Metrics
+from halfwise.report.html.meter import Meter, meter
+from halfwise.report.html.names import Names
+from halfwise.report.html.numbers import number, percent, plural
+from halfwise.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance, Verdict
+
+__all__ = ["ErrorRow", "VerdictWords", "bound_text", "error_rows", "verdict_words"]
+
+METRIC_WORDS = {
+    "rel_l2": "relative error",
+    "max_abs": "largest difference",
+    "rms": "root mean squared difference",
+    "cosine": "cosine likeness",
+    "psnr": "signal to noise, in dB",
+    "topk": "share of the five largest kept",
+    "exact": "share of equal places",
+    USER_METRIC: "your own metric",
+}
+
+
+@dataclass(frozen=True)
+class VerdictWords:
+    """The headline, the two halves of the comparison, and the picture."""
+
+    met: bool
+    headline: str
+    before: str
+    after: str
+    fp16_fails: bool
+    better: str  # how much smaller the error became; empty where that cannot be said
+    meter: Meter
+
+
+@dataclass(frozen=True)
+class ErrorRow:
+    """One output: its error as plain FP16, as fixed, and what is allowed."""
+
+    output: int
+    metric: str
+    words: str
+    before: str
+    after: str
+    allowed: str
+    before_nonfinite: int
+    after_nonfinite: int
+    note: str
+    meter: Meter
+
+
+def verdict_words(result: FixResult) -> VerdictWords:
+    name = result.model.path.name if result.model.path else "The model"
+    kept = [node for node in result.plan.nodes if node.format is not Format.FP16]
+    total = len(result.sites.all)
+    formats = " and ".join(sorted({node.format.value.upper() for node in kept}, reverse=True)) or "FP32"
+    repairs = plural(len(result.plan.repairs), "exact repair") if result.plan.repairs else ""
+    if result.met and kept:
+        with_repairs = f" after {repairs}" if repairs else ""
+        share = f"{len(kept):,} of its {plural(total, 'node')}"
+        headline = f"{name} stays accurate in FP16 with {share} in {formats}{with_repairs}."
+    elif result.met and repairs:
+        headline = f"{name} stays accurate in FP16 after {repairs}: no node needs FP32."
+    elif result.met:
+        headline = f"{name} is accurate in FP16 as it is: no node needs FP32."
+    else:
+        headline = f"{name} misses the tolerance, even with {plural(len(kept), 'node')} in {formats}."
+    loads = (("plain FP16", result.fp16_verdict.load), ("fixed", result.verdict.load))
+    before, after = result.fp16_verdict, result.verdict
+    return VerdictWords(
+        result.met,
+        headline,
+        verdict_text(before),
+        verdict_text(after),
+        not before.met,
+        _better(before.load, after.load) if kept or repairs else "",
+        meter(loads if kept or repairs else loads[:1]),
+    )
+
+
+def verdict_text(verdict: Verdict) -> str:
+    if not verdict.metric:
+        return "the tolerance speaks of no output of this model"
+    if verdict.metric == "nonfinite":
+        return f"{plural(int(verdict.value), 'value')} of {verdict.worst_output!r} inf or NaN"
+    what = METRIC_WORDS.get(verdict.metric, verdict.metric)
+    where = "" if verdict.metric == USER_METRIC else f" of {verdict.worst_output!r}"
+    sign = "at least" if verdict.metric in LIKENESSES else "at most"
+    return f"{what}{where} {number(verdict.value, 4)}; allowed {sign} {number(verdict.allowed, 4)}"
+
+
+def _better(before: float, after: float) -> str:
+    if not math.isfinite(before) or not math.isfinite(after) or after <= 0 or before <= 2 * after:
+        return ""
+    return f"{number(before / after, 2)} times smaller"
+
+
+def bound_text(tolerance: Tolerance) -> str:
+    """The tolerance as it is written on the command line."""
+    return ", ".join(f"{b.output}:{b.metric}{b.op}{b.value:g}" for b in tolerance.bounds)
+
+
+def error_rows(result: FixResult, names: Names) -> tuple[ErrorRow, ...]:
+    """Every output with the metric that its tightest bound is on, the worst of plain FP16 first."""
+    rows = []
+    for name, after in result.fixed.items():
+        before = result.fp16[name]
+        metric, allowed = _bound_on(result, name, before)
+        loads = _loads(result, name, before, after)
+        rows.append((loads, _row(name, names(name), metric, allowed, before, after, loads)))
+    rows.sort(key=lambda row: (-row[0][0], -row[0][1]))
+    return tuple(row for _, row in rows)
+
+
+def _row(
+    name: str, index: int, metric: str, allowed: str, before: Metrics, after: Metrics, loads: tuple[float, float]
+) -> ErrorRow:
+    return ErrorRow(
+        output=index,
+        metric=metric,
+        words=METRIC_WORDS[metric],
+        before=_value(before, metric),
+        after=_value(after, metric),
+        allowed=allowed,
+        before_nonfinite=before.nonfinite,
+        after_nonfinite=after.nonfinite,
+        note=after.note or before.note,
+        meter=meter((("plain FP16", loads[0]), ("fixed", loads[1]))),
+    )
+
+
+def _value(metrics: Metrics, metric: str) -> str:
+    value = getattr(metrics, metric)
+    return percent(value) if metric in ("exact", "topk") else number(value)
+
+
+def _bound_on(result: FixResult, name: str, before: Metrics) -> tuple[str, str]:
+    """The metric to show of an output and what is allowed of it: of its bounds the one that plain FP16 loads most."""
+    floating = name in result.floats
+    bounds = [b for b in result.plan.tolerance.bounds if b.output == name]
+    named = {b.metric for b in bounds}
+    bounds += [
+        b
+        for b in result.plan.tolerance.bounds
+        if b.output == EVERY_OUTPUT and b.metric not in (*named, USER_METRIC) and (b.metric == "exact") is not floating
+    ]
+    if not bounds:
+        return ("rel_l2" if floating else "exact"), "not bounded"
+    worst = max(bounds, key=lambda b: b.load(getattr(before, b.metric)))
+    sign = "≥" if worst.op == ">=" else "≤"
+    shown = percent(worst.value) if worst.metric in ("exact", "topk") else number(worst.value)
+    return worst.metric, f"{sign} {shown}"
+
+
+def _loads(result: FixResult, name: str, before: Metrics, after: Metrics) -> tuple[float, float]:
+    """Error over allowed error of one output alone; of one that is not bounded, its relative error."""
+    bounds = tuple(
+        b for b in result.plan.tolerance.bounds if b.output in (name, EVERY_OUTPUT) and b.metric != USER_METRIC
+    )
+    floats = {name} & result.floats
+    alone = Tolerance(bounds)
+    return alone.load({name: before}, floats), alone.load({name: after}, floats)

@@ -1,0 +1,97 @@
+"""Renders the page and writes it whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from halfwise.errors import InputError
+from halfwise.fix_result import FixResult
+from halfwise.report.html import numbers
+from halfwise.report.html.embed import as_json, content_hash
+from halfwise.report.html.names import SHOWN, short
+from halfwise.report.html.page import gather
+from halfwise.report.text import safe
+from halfwise.scan import ScanResult
+from halfwise.trace import Trace
+
+__all__ = ["render", "write_report"]
+
+_STYLES = ("tokens.css", "page.css", "pictures.css", "graph.css", "print.css")
+_SCRIPTS = ("page.js", "table.js", "tables.js", "strip.js", "layout.js", "graph.js", "tree.js")
+
+
+def write_report(
+    result: FixResult,
+    path: Path,
+    *,
+    scan: ScanResult | None = None,
+    trace: Trace | None = None,
+    command: str = "",
+) -> Path:
+    """Write one page that needs nothing beside it. `command` is the command line that made the result.
+
+    With a scan, its findings are shown; with a trace, the ranges are over all its inputs, and each node's own error
+    is drawn along the model.
+    """
+    text = render(result, scan=scan, trace=trace, command=command, when=datetime.now(timezone.utc))
+    part = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8", newline="\n")
+        part.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: the report cannot be written: {error.strerror}") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return path
+
+
+def render(
+    result: FixResult, *, scan: ScanResult | None, trace: Trace | None, command: str, when: datetime
+) -> str:
+    page = gather(result, scan, trace, command, when)
+    style, script = _joined(_STYLES), f"(() => {{\n{_joined(_SCRIPTS)}}})();\n"
+    table: Sequence[str] = page["data"]["names"]
+    environment = _environment()
+    environment.globals["full"] = table.__getitem__
+    environment.globals["brief"] = lambda index, width=SHOWN: short(table[index], width)
+    return environment.get_template("report.html").render(
+        page,
+        style=Markup(style),
+        script=Markup(script),
+        policy=f"default-src 'none'; style-src {content_hash(style)}; script-src {content_hash(script)}; "
+        "base-uri 'none'; form-action 'none'",
+        json=as_json(page["data"]),
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("halfwise.report.html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    for name in numbers.__all__:
+        environment.filters[name] = getattr(numbers, name)
+    environment.filters["short"] = short
+    return environment
+
+
+def _shown(value: Any) -> Any:
+    """Whatever text a template prints is data: what moves, hides or turns text is spelled out."""
+    return safe(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _joined(names: Sequence[str]) -> str:
+    folder = files("halfwise.report.html").joinpath("assets")
+    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
