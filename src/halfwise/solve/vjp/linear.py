@@ -6,6 +6,7 @@ import numpy as np
 
 from halfwise.solve.vjp.elementwise import unbroadcast
 from halfwise.solve.vjp.local import Array, Local, NoRule, Rule
+from halfwise.solve.vjp.runtime import run
 
 __all__ = ["LINEAR"]
 
@@ -26,13 +27,13 @@ def _product(gradient: Array, rows: Array, columns: Array, slot: int) -> Array:
     if columns.ndim == 2:  # a weight for all rows: one product rather than many
         n = gradient.shape[-1]
         if slot == 0:
-            flat = gradient.reshape(-1, n) @ columns.T
+            flat = run("MatMul", gradient.reshape(-1, n), columns.T)
             return unbroadcast(flat.reshape(*gradient.shape[:-1], columns.shape[0]), rows.shape)
         if rows.ndim == gradient.ndim - 1:
-            return np.asarray(rows.reshape(-1, rows.shape[-1]).T @ gradient.reshape(len(gradient), -1, n))
+            return run("MatMul", rows.reshape(-1, rows.shape[-1]).T, gradient.reshape(len(gradient), -1, n))
     if slot == 0:
-        return unbroadcast(np.matmul(gradient, np.swapaxes(columns, -1, -2)), rows.shape)
-    return unbroadcast(np.matmul(np.swapaxes(rows, -1, -2), gradient), columns.shape)
+        return unbroadcast(run("MatMul", gradient, np.swapaxes(columns, -1, -2)), rows.shape)
+    return unbroadcast(run("MatMul", np.swapaxes(rows, -1, -2), gradient), columns.shape)
 
 
 def _gemm(local: Local, slot: int) -> Array:

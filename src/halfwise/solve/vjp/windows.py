@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import onnx
-import onnx.helper
 
-from halfwise.engine.ort import RUNTIME_IR_VERSION, Session
 from halfwise.solve.vjp.local import Array, Local, NoRule, Rule
+from halfwise.solve.vjp.runtime import run
 
 __all__ = ["WINDOWS"]
 
@@ -123,30 +120,18 @@ def _spread(gradient: Array, weight: Array, window: _Window, groups: int) -> Arr
         reached = (n - 1) * s + (k - 1) * d + 1
         ends.append(max(reached - before - wide, 0))
         more.append(padded - reached)
-    session = _transposed(groups, window.strides, window.dilations, (*window.before, *ends), tuple(more))
     probes, batch = gradient.shape[:2]
-    stacked = np.ascontiguousarray(gradient, dtype=np.float32).reshape(probes * batch, *gradient.shape[2:])
-    found = session.run({"x": stacked, "w": np.ascontiguousarray(weight)})["y"]
+    found = run(
+        "ConvTranspose",
+        gradient.reshape(probes * batch, *gradient.shape[2:]),
+        weight,
+        group=groups,
+        strides=window.strides,
+        dilations=window.dilations,
+        pads=(*window.before, *ends),
+        output_padding=tuple(more),
+    )
     return found.reshape(probes, batch, *found.shape[1:])
-
-
-@lru_cache(maxsize=256)
-def _transposed(
-    groups: int,
-    strides: tuple[int, ...],
-    dilations: tuple[int, ...],
-    pads: tuple[int, ...],
-    output_padding: tuple[int, ...],
-) -> Session:
-    """A transposed convolution as the runtime does it, several times faster than NumPy."""
-    node = onnx.helper.make_node(
-        "ConvTranspose", ["x", "w"], ["y"],
-        group=groups, strides=strides, dilations=dilations, pads=pads, output_padding=output_padding,
-    )  # fmt: skip
-    values = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, None) for n in "xwy"]
-    graph = onnx.helper.make_graph([node], "adjoint", values[:2], values[2:])
-    opset = [onnx.helper.make_opsetid("", 13)]
-    return Session(onnx.helper.make_model(graph, opset_imports=opset, ir_version=RUNTIME_IR_VERSION))
 
 
 def _correlate(gradient: Array, x: Array, window: _Window, groups: int) -> Array:
