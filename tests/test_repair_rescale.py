@@ -134,7 +134,6 @@ def test_a_result_that_must_come_out_as_it_is_is_scaled_back_behind_the_operator
 
 def test_scaling_back_in_front_of_an_output_keeps_its_name() -> None:
     nodes = [node("Exp", "x", "e"), node("MatMul", "e w", "y")]
-    weights = [weight("w", normal(1, 8, 5, scale=1e-7))]
     proto = model(
         nodes, [value("x", shape=("n", 8))], [value("y", shape=("n", 5))], [weight("w", normal(1, 8, 5, scale=1e-7))]
     )

@@ -31,7 +31,9 @@ from halfwise.repair.scale_atoms import Ints, Weights
 from halfwise.repair.scale_choice import Choice, choose
 from halfwise.repair.scale_flow import ScaleFlow
 
-__all__ = ["RESCALE", "Rescale"]
+__all__ = ["RESCALE", "Rescale", "scale", "scalings"]
+
+_Edits = list[dict[str, Any]]
 
 _EPSILON = 1e-5  # what normalisations have that state none
 _SMALLEST = float(np.finfo(np.float32).tiny)
@@ -48,45 +50,59 @@ class Rescale:
     def find(self, model: Model, ranges: Ranges) -> Sequence[Repair]:
         if not ranges.high:
             return ()  # without ranges nobody knows how far an activation may be scaled
-        flow = ScaleFlow(model, ranges)
-        choice = choose(flow)
-        return tuple(repair for group in _groups(flow, choice) if (repair := _repair(flow, choice, *group)) is not None)
+        return scalings(self.id, ScaleFlow(model, ranges))
 
     def apply(self, model: ir.Model, repair: Repair) -> bool:
-        nodes = {node.name: node for node in model.graph}
-        given = repair.parameters
-        for name, op in zip(repair.nodes, given["operators"], strict=True):
-            if name not in nodes or nodes[name].op_type != op:
-                return False
-        changed: dict[tuple[ir.Node, int], NDArray[Any]] = {}
-        for edit in given["constants"]:
-            place = (nodes[edit["node"]], edit["slot"])
-            array = changed.get(place)
-            if array is None:
-                array = whole(place[0].inputs[place[1]]) if place[1] < len(place[0].inputs) else None
-            scaled = None if array is None else _scale(array, _spread(edit))
-            if scaled is None:
-                return False
-            changed[place] = scaled
-        for (node, slot), array in changed.items():
-            node.replace_input_with(slot, GraphEdit(model, node, "rescaled").constant(array))
-        for edit in given["epsilons"]:
-            node = nodes[edit["node"]]
-            epsilon = float(attribute(node, "epsilon", _EPSILON)) * 4.0 ** edit["power"]
-            node.attributes["epsilon"] = ir.AttrFloat32("epsilon", epsilon)
-        for edit in given["after"]:
-            node = nodes[edit["node"]]
-            maker = GraphEdit(model, node, "scaled_back")
-            factor = maker.constant(np.ldexp(np.float32(1.0), -_spread(edit)))
-            value = node.outputs[0]
-            restored = maker.op("Mul", [value, factor], after=True)
-            reader = restored.producer()
-            assert reader is not None
-            maker.replace(value, restored, but=(reader,))
-        return True
+        return scale(model, repair)
 
 
 RESCALE = Rescale()
+
+
+def scalings(rule: str, flow: ScaleFlow) -> tuple[Repair, ...]:
+    """One repair for each group of tensors that have to be scaled together."""
+    choice = choose(flow)
+    found = (_repair(rule, flow, choice, *group) for group in _groups(flow, choice))
+    return tuple(repair for repair in found if repair is not None)
+
+
+def scale(model: ir.Model, repair: Repair) -> bool:
+    """Make the edits that a repair tells."""
+    nodes = {node.name: node for node in model.graph}
+    given = repair.parameters
+    for name, op in zip(repair.nodes, given["operators"], strict=True):
+        if name not in nodes or nodes[name].op_type != op:
+            return False
+    changed: dict[tuple[ir.Node, int], NDArray[Any]] = {}
+    for edit in given["constants"]:
+        place = (nodes[edit["node"]], edit["slot"])
+        array = changed.get(place)
+        if array is None:
+            array = whole(place[0].inputs[place[1]]) if place[1] < len(place[0].inputs) else None
+        scaled = None if array is None else _scale(array, _spread(edit))
+        if scaled is None:
+            return False
+        changed[place] = scaled
+    for (node, slot), array in changed.items():
+        node.replace_input_with(slot, GraphEdit(model, node, "rescaled").constant(array))
+    for edit in given["fronts"]:
+        node = nodes[edit["node"]]
+        maker = GraphEdit(model, node, "scaled")
+        node.replace_input_with(0, maker.op("Mul", [node.inputs[0], maker.constant(2.0 ** edit["power"])]))
+    for edit in given["epsilons"]:
+        node = nodes[edit["node"]]
+        epsilon = float(attribute(node, "epsilon", _EPSILON)) * 4.0 ** edit["power"]
+        node.attributes["epsilon"] = ir.AttrFloat32("epsilon", epsilon)
+    for edit in given["after"]:
+        node = nodes[edit["node"]]
+        maker = GraphEdit(model, node, "scaled_back")
+        factor = maker.constant(np.ldexp(np.float32(1.0), -_spread(edit)))
+        value = node.outputs[0]
+        restored = maker.op("Mul", [value, factor], after=True)
+        reader = restored.producer()
+        assert reader is not None
+        maker.replace(value, restored, but=(reader,))
+    return True
 
 
 def _groups(flow: ScaleFlow, choice: Choice) -> Iterator[tuple[set[int], list[Weights]]]:
@@ -108,15 +124,18 @@ def _groups(flow: ScaleFlow, choice: Choice) -> Iterator[tuple[set[int], list[We
         yield set(np.flatnonzero(group == key).tolist()) if key >= 0 else set(), all_weights
 
 
-def _repair(flow: ScaleFlow, choice: Choice, classes: set[int], all_weights: list[Weights]) -> Repair | None:
+def _repair(rule: str, flow: ScaleFlow, choice: Choice, classes: set[int], all_weights: list[Weights]) -> Repair | None:
     """The edits for one group; None where one of them would not be exact."""
     power = np.array([p if label in classes else 0 for label, p in enumerate(choice.power)])
     constants: list[dict[str, Any]] = []
     after: list[dict[str, Any]] = []
+    fronts: list[dict[str, Any]] = []
     arrays: dict[tuple[ir.Node, int], NDArray[Any] | None] = {}
 
     def edit(weights: Weights, powers: Ints, shape: tuple[int, ...]) -> None:
-        if powers.any():
+        if powers.any() and weights.front:
+            fronts.append({"node": weights.node.name or "", "power": int(powers[0])})
+        elif powers.any():
             entry = {"node": weights.node.name or "", "slot": weights.slot, **_written(powers, shape)}
             constants.append(entry)
             place = (weights.node, weights.slot)
@@ -139,17 +158,21 @@ def _repair(flow: ScaleFlow, choice: Choice, classes: set[int], all_weights: lis
         for node, atoms in flow.epsilons
         if power[choice.labels[atoms[0]]]
     ]
-    if not constants or any(array is None for array in arrays.values()):
+    for node, atoms in flow.roots:
+        half = power[choice.labels[atoms[0]]] // 2
+        if half:
+            after.append({"node": node.name or "", **_written(np.array([half]), ())})
+    if not (constants or fronts) or any(array is None for array in arrays.values()):
         return None
     by_name = flow.model.node_by_name
     if not all(_SMALLEST <= _epsilon(by_name[e["node"]]) * 4.0 ** e["power"] < 1e30 for e in epsilons):
         return None
-    names = {entry["node"] for entry in (*constants, *epsilons, *after)}
+    names = {entry["node"] for entry in (*constants, *fronts, *epsilons, *after)}
     names |= {node.name or "" for node, atoms in flow.passed if np.any(power[choice.labels[atoms]])}
     nodes = tuple(node.name or "" for node in flow.model.graph if node.name in names)
     operators = [by_name[name].op_type for name in nodes]
-    parameters = {"operators": operators, "constants": constants, "epsilons": epsilons, "after": after}
-    return Repair("HW401", nodes, _algebra(constants, after), parameters)
+    edits = {"constants": constants, "fronts": fronts, "epsilons": epsilons, "after": after}
+    return Repair(rule, nodes, _algebra(**edits), {"operators": operators, **edits})
 
 
 def _epsilon(node: ir.Node) -> float:
@@ -182,12 +205,13 @@ def _scale(array: NDArray[Any], powers: Ints) -> NDArray[Any] | None:
     return scaled if exact and np.isfinite(sizes).all() and (sizes >= _SMALLEST).all() else None
 
 
-def _algebra(constants: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
-    parts = []
-    for edit in constants[:3]:
+def _algebra(constants: _Edits, fronts: _Edits, epsilons: _Edits, after: _Edits) -> str:
+    parts = [f"{edit['node']}: what it reads * 2^{edit['power']}" for edit in fronts]
+    for edit in constants:
         powers = np.unique(np.asarray(edit["powers"]))
         span = f"2^{powers[0]}" if len(powers) == 1 else f"2^{powers[0]}..2^{powers[-1]} by channel"
         parts.append(f"{edit['node']}: input {edit['slot']} * {span}")
-    more = f" and {len(constants) - 3} more" if len(constants) > 3 else ""
+    parts += [f"{edit['node']}: epsilon * 4^{edit['power']}" for edit in epsilons]
+    more = f" and {len(parts) - 4} more" if len(parts) > 4 else ""
     tail = ", scaled back right behind" if after else ", which cancel"
-    return f"f(2^k x) = 2^k f(x): {'; '.join(parts)}{more}{tail}"
+    return f"f(2^k x) = 2^k f(x): {'; '.join(parts[:4])}{more}{tail}"

@@ -9,12 +9,13 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-__all__ = ["PINNED", "Atoms", "Floats", "Ints", "Layout", "Weights"]
+__all__ = ["PINNED", "TYPICAL", "Atoms", "Floats", "Ints", "Layout", "Weights", "blocks"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 PINNED = 0  # the unknown that is known: no scaling
+TYPICAL = 0.05  # of an activation's largest magnitude
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Weights:
     soft: bool = False
     output: ir.Value | None = None  # what may be scaled back right behind the node, and along which axis
     axis: int | None = None
+    front: bool = False  # no constant yet: what the node reads, which a new factor in front of it scales
 
 
 @dataclass

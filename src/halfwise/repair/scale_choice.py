@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from halfwise.repair.scale_atoms import Floats, Ints, Layout, Weights
+from halfwise.repair.scale_atoms import TYPICAL, Floats, Ints, Layout, Weights
 from halfwise.repair.scale_flow import ScaleFlow
 
 __all__ = ["Choice", "choose"]
@@ -17,7 +18,6 @@ _TROUBLE = 2.0**-24  # squared error from there over squared size: as much as FP
 _WANTED = 2.0**-28
 _OVERFLOW = 15.99  # log2 of FP16's largest
 _LOUD, _CALM = 15.0, 13.0  # log2 of an activation: no room for unseen inputs; room
-_TYPICAL = 0.05  # of an activation's largest magnitude
 _REACH = 64
 _SWEEPS = 3
 _NEAR = 2
@@ -52,6 +52,9 @@ def choose(flow: ScaleFlow) -> Choice:
     count = int(labels.max()) + 1
     choice = Choice(labels, np.zeros(count, np.int64))
     loudest, quietest = _activations(flow, labels, count)
+    even = np.zeros(count, bool)
+    for _, atoms in flow.roots:
+        even[labels[atoms]] = True
     stages = [np.unique(labels[weights.rows]) for weights in flow.weights if not weights.soft]
     stages += [np.unique(labels[w.columns]) for w in flow.weights if w.columns is not None]
     for _ in range(_SWEEPS):
@@ -62,7 +65,7 @@ def choose(flow: ScaleFlow) -> Choice:
             batch = stage[troubled[stage] & (stage != 0)]
             if len(batch):
                 touching = [w for w in flow.weights if _touches(w, labels, batch)]
-                change = _change(_needs(touching, choice, loudest, quietest), batch)
+                change = _change(_needs(touching, choice, loudest, quietest), batch, even[batch])
                 choice.power[batch] += change
                 moved = moved or bool(change.any())
         if not moved:
@@ -117,7 +120,7 @@ def _needs(all_weights: Iterable[Weights], choice: Choice, loudest: Floats, quie
     room = np.where(level > _LOUD, _CALM - level, np.maximum(_CALM - level, 0.0))
     need.high = np.minimum(need.high, room)
     need.low = np.maximum(need.low, np.where(np.isfinite(bottom), _FP32_BOTTOM - bottom, -np.inf))
-    typical = _TYPICAL * loudest * 2.0**choice.power
+    typical = TYPICAL * loudest * 2.0**choice.power
     seen = (loudest > 0) & np.isfinite(loudest)
     need.shrinking[seen] += (_STEP / typical[seen]) ** 2
     return need
@@ -145,22 +148,21 @@ def _ask(need: _Need, labels: Ints, square: Floats, peak: Floats, *, up: bool, s
         need.low = np.maximum(need.low, -room)
 
 
-def _troubled(need: _Need) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
-        (need.shrinking + need.growing > _TROUBLE) | (need.high < 0) | (need.low > 0)
-    )
+def _troubled(need: _Need) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = (need.shrinking + need.growing > _TROUBLE) | (need.high < 0) | (need.low > 0)
     return found
 
 
-def _change(need: _Need, batch: Ints) -> Ints:
+def _change(need: _Need, batch: Ints, even: NDArray[np.bool_]) -> Ints:
     """The smallest change that leaves little error; if none does, the one that leaves least."""
     steps = np.array(sorted(range(-_REACH, _REACH + 1), key=abs))
     error = need.shrinking[batch, None] * 4.0**-steps + need.growing[batch, None] * 4.0**steps
     error = np.where((steps >= need.low[batch, None]) & (steps <= need.high[batch, None]), error, np.inf)
+    error[np.ix_(even, steps % 2 == 1)] = np.inf  # a square root halves the power
     enough = error <= _WANTED
     best = np.where(enough.any(axis=1), enough.argmax(axis=1), error.argmin(axis=1))
     possible = np.isfinite(error).any(axis=1)
-    return _alike(np.where(possible, steps[best], 0), need.low[batch], need.high[batch])
+    return _alike(np.where(possible, steps[best], 0), need.low[batch], np.where(even, -np.inf, need.high[batch]))
 
 
 def _alike(change: Ints, low: Floats, high: Floats) -> Ints:

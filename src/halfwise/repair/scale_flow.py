@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from halfwise.model import Model
 from halfwise.patterns.view import attribute
 from halfwise.repair.graph_edit import whole
 from halfwise.repair.rule import Ranges
-from halfwise.repair.scale_atoms import PINNED, Floats, Ints, Layout, Weights, blocks
+from halfwise.repair.scale_atoms import PINNED, TYPICAL, Floats, Ints, Layout, Weights, blocks
 from halfwise.repair.scale_moves import SAME, ScaleMoves
 from halfwise.repair.scale_walk import sizes
 
@@ -27,10 +27,13 @@ _SHAPES = frozenset({"Shape", "Size"})
 
 class ScaleFlow(ScaleMoves):
     """One walk over the main graph. Afterwards: `layouts` of its tensors, `weights` that may be scaled, `epsilons`
-    (nodes whose epsilon grows with the square of what they read), `passed` (the nodes that powers of two pass)."""
+    (nodes whose epsilon grows with the square of what they read), `roots` (square roots, scaled back right behind),
+    `passed` (the nodes that powers of two pass). In front of the nodes in `fronts` a factor may be put."""
 
-    def __init__(self, model: Model, ranges: Ranges) -> None:
+    def __init__(self, model: Model, ranges: Ranges, fronts: Collection[str] = ()) -> None:
         super().__init__(model, ranges)
+        self.fronts = frozenset(fronts)
+        self.roots: list[tuple[ir.Node, Ints]] = []
         self.epsilons: list[tuple[ir.Node, Ints]] = []
         self.passed: list[tuple[ir.Node, Ints]] = []
         self._handlers: dict[str, Callable[[ir.Node], bool]] = {
@@ -56,6 +59,7 @@ class ScaleFlow(ScaleMoves):
             "Gemm": self._gemm,
             "MatMul": self._matmul,
             "BatchNormalization": self._batch_norm,
+            "Sqrt": self._sqrt,
         }
         for node in model.graph:
             self._visit(node)
@@ -68,6 +72,8 @@ class ScaleFlow(ScaleMoves):
 
     def _visit(self, node: ir.Node) -> None:
         handler = None if node.domain else self._handlers.get(node.op_type)
+        if node.name in self.fronts:
+            handler = self._front
         known = handler is not None and len(node.inputs) > 0 and node.outputs[0].dtype is ir.DataType.FLOAT
         if known and handler is not None and handler(node):
             self.passed.append((node, self.layouts[node.outputs[0]].atoms))
@@ -77,6 +83,28 @@ class ScaleFlow(ScaleMoves):
         for value in node.inputs:
             if value is not None:
                 self.atoms.pin(self._read(value).atoms)
+
+    # -- what a factor is put in front of or behind ------------------------------------------------------------------
+
+    def _front(self, node: ir.Node) -> bool:
+        """What is read stays as it is; the node reads a multiple of its first operand."""
+        value = node.inputs[0]
+        assert value is not None
+        for operand in node.inputs:
+            if operand is not None:
+                self.atoms.pin(self._read(operand).atoms)
+        made = self.atoms.fresh(1)
+        high = np.array([[self.high(value)]])
+        self.weights.append(Weights(node, 0, made, (), (TYPICAL * high) ** 2, high, front=True))
+        return self._write(node, None, made)
+
+    def _sqrt(self, node: ir.Node) -> bool:
+        """sqrt(4^k x) = 2^k sqrt(x), which a multiplication takes back: what follows a root sees it as it was."""
+        value = self._data(node)
+        if value is None:
+            return False
+        self.roots.append((node, self._uniform(value).atoms))
+        return self._write(node, None, np.array([PINNED]))
 
     # -- elementwise --------------------------------------------------------------------------------------------------
 
