@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from halfwise.formats import Counts, Format
+from halfwise.formats import Format
 
-__all__ = ["LOW", "HIGH", "TICKS", "ZONES", "Bar", "Zone", "bar", "place", "tick_label"]
+__all__ = ["HIGH", "LOW", "TICKS", "ZONES", "Bar", "Zone", "bar", "place", "zone_of"]
 
 LOW, HIGH = -36, 24  # powers of two at the ends
 _FP16 = Format.FP16
@@ -54,18 +54,18 @@ def bar(low: float, high: float) -> Bar | None:
     return Bar(place(low), place(high), low < 2.0**LOW, high > 2.0**HIGH)
 
 
-def zone_of(counts: Counts) -> str:
-    """The key of the worst zone that any value of a tensor is in."""
-    if counts.nonfinite:
+def zone_of(over: float, subnormal: float, lost: float, nonfinite: float) -> str:
+    """The key of the worst zone that any value of a tensor is in, from the share of its values in each."""
+    if nonfinite:
         return "nonfinite"
-    if counts.overflow:
+    if over:
         return "over"
-    if counts.underflow:
+    if lost:
         return "lost"
-    return "sub" if counts.subnormal else "normal"
+    return "sub" if subnormal else "normal"
 
 
-def tick_label(exponent: int) -> str:
+def _tick_label(exponent: int) -> str:
     return "1" if exponent == 0 else f"1e{exponent}" if abs(exponent) > 3 else f"{10.0**exponent:g}"
 
 
@@ -80,4 +80,4 @@ ZONES = (
     _zone(2, "normal", "N", "normal", "6.1e-5 to 65,504: kept to 3 to 4 decimal digits"),
     _zone(3, "over", "O", "overflow", "above 65,504: becomes infinite"),
 )
-TICKS = tuple((place(10.0**exponent), tick_label(exponent)) for exponent in range(-9, 8, 3))
+TICKS = tuple((place(10.0**exponent), _tick_label(exponent)) for exponent in range(-9, 8, 3))

@@ -37,8 +37,8 @@ class Meter:
 
 def meter(loads: Sequence[tuple[str, float]]) -> Meter:
     finite = [load for _, load in loads if math.isfinite(load) and load > 0]
-    low = max(min((math.floor(math.log10(x)) for x in finite), default=-1), _LEAST)
-    high = min(max((math.ceil(math.log10(x)) for x in finite), default=1), _MOST)
+    low = max(min((math.floor(math.log10(x) - 0.2) for x in finite), default=-1), _LEAST)
+    high = min(max((math.ceil(math.log10(x) + 0.1) for x in finite), default=1), _MOST)
     low, high = min(low, -1), max(high, 1)
     endless = any(math.isinf(load) for _, load in loads)
     width = 1.0 - _ROOM_FOR_INFINITY if endless else 1.0

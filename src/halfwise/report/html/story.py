@@ -22,21 +22,21 @@ _LEAST = Format.FP16.smallest_subnormal
 _STEPS = 12  # that an infinity is followed
 
 _DOES = {
-    "Add": "adds",
-    "CumSum": "sums",
-    "Conv": "sums products of",
-    "Div": "divides",
-    "Exp": "takes the exponential of",
-    "Gemm": "sums products of",
-    "MatMul": "sums products of",
-    "Mul": "multiplies",
-    "Pow": "raises to a power",
-    "Reciprocal": "inverts",
-    "ReduceL2": "sums squares of",
-    "ReduceMean": "averages",
-    "ReduceSum": "sums",
-    "ReduceSumSquare": "sums squares of",
-    "Sub": "subtracts",
+    "Add": "adds {}",
+    "CumSum": "sums {}",
+    "Conv": "sums products of {}",
+    "Div": "divides {}",
+    "Exp": "takes the exponential of {}",
+    "Gemm": "sums products of {}",
+    "MatMul": "sums products of {}",
+    "Mul": "multiplies {}",
+    "Pow": "raises {} to a power",
+    "Reciprocal": "inverts {}",
+    "ReduceL2": "sums squares of {}",
+    "ReduceMean": "averages {}",
+    "ReduceSum": "sums {}",
+    "ReduceSumSquare": "sums squares of {}",
+    "Sub": "subtracts {}",
 }
 # What hands an infinity on.
 _PASSES = frozenset(
@@ -100,8 +100,10 @@ def _over(values: object, seen: Mapping[str, Counts]) -> tuple[float, float] | N
 
 def _cause(planned: PlannedNode, high: float, low: float, read_high: float, read_low: float) -> str:
     if high > _LIMIT:
-        verb = _DOES.get(planned.op, "works on")
-        reading = f"It {verb} values of up to {number(read_high)}" if read_high else "It makes values"
+        does = "squares {}" if planned.op == "Pow" and math.isclose(high, read_high**2, rel_tol=1e-3) else _DOES.get(
+            planned.op, "works on {}"
+        )
+        reading = f"It {does.format(f'values of up to {number(read_high)}')}" if read_high else "It makes values"
         return f"{reading}; its result reaches {number(high)}, beyond FP16’s {_LIMIT:,.0f}, and becomes infinite."
     if read_high > _LIMIT:
         return f"It reads values of up to {number(read_high)}; beyond {_LIMIT:,.0f} FP16 can only hand it infinity."

@@ -29,17 +29,18 @@ def tensor_rows(result: FixResult, names: Names, trace: Trace | None) -> list[Ro
     traced = {tensor.name: tensor for tensor in trace.tensors} if trace is not None else {}
     rows: list[Row] = []
     for name, counts in result.ranges.items():
-        low, high = counts.min, counts.max
-        if name in traced:  # over more inputs than one
-            low, high = min(low, traced[name].min), max(high, traced[name].max)
+        low, high, shares = counts.min, counts.max, _shares(counts)
+        if (seen := traced.get(name)) is not None:  # over more inputs than one
+            low, high = min(low, seen.min), max(high, seen.max)
+            shares = (seen.over, seen.below_normal - seen.below_subnormal, seen.below_subnormal, seen.nonfinite)
         most = max(abs(low), abs(high), counts.max_abs)
         rows.append(
             [
                 names(name),
                 order.get(makers.get(name, ""), -1),
-                ZONE_KEYS.index(zone_of(counts)),
+                ZONE_KEYS.index(zone_of(*shares)),
                 *(digits(x) for x in (low, high, counts.min_abs, most)),
-                *(digits(x) for x in _shares(counts)),
+                *(digits(x) for x in shares),
             ]
         )
     return rows

@@ -10,7 +10,7 @@ from halfwise.formats import Format
 from halfwise.metrics import LIKENESSES, Metrics
 from halfwise.report.html.meter import Meter, meter
 from halfwise.report.html.names import Names
-from halfwise.report.html.numbers import number, percent, plural
+from halfwise.report.html.numbers import factor, number, percent, plural
 from halfwise.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance, Verdict
 
 __all__ = ["ErrorRow", "VerdictWords", "bound_text", "error_rows", "verdict_words"]
@@ -99,7 +99,7 @@ def verdict_text(verdict: Verdict) -> str:
 def _better(before: float, after: float) -> str:
     if not math.isfinite(before) or not math.isfinite(after) or after <= 0 or before <= 2 * after:
         return ""
-    return f"{number(before / after, 2)} times smaller"
+    return f"{factor(before / after)} smaller"
 
 
 def bound_text(tolerance: Tolerance) -> str:

@@ -110,7 +110,7 @@ const move = () => stage.setAttribute("transform", `translate(${frame.x.toFixed(
 function fit() {
   const box = view.getBoundingClientRect(), width = extent.x1 - extent.x0, height = extent.y1 - extent.y0;
   const whole = Math.min(box.width / width, box.height / height, 1.15);
-  const k = Math.max(whole, Math.min(0.62, 1)); // below this no name can be read: rather the centre than all
+  const k = Math.max(whole, 0.85); // below this no name can be read: rather the centre than all
   const focus = k > whole;
   frame = { k, x: box.width / 2 - k * (focus ? extent.x : (extent.x0 + extent.x1) / 2), y: box.height / 2 - k * (focus ? extent.y : (extent.y0 + extent.y1) / 2) };
   move();

@@ -28,9 +28,16 @@ function brief(text, width = SHOWN) {
   return text.slice(0, head) + "..." + text.slice(text.length - (kept - head));
 }
 
+// A long name may break after a slash, a dot or an underscore, not in the middle of a word.
+function breakable(element, text) {
+  element.replaceChildren(...text.split(/(?<=[/._:])/).slice(0, 400).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part])));
+  if (element.textContent.length < text.length) element.append(text.slice(element.textContent.length));
+}
+
 function nameOf(index, width = SHOWN) {
   const text = NAMES[index];
-  const code = make("code", { class: "name", "data-name": index, "data-width": width }, brief(text, width));
+  const code = make("code", { class: "name", "data-name": index, "data-width": width });
+  breakable(code, brief(text, width));
   if (text.length <= width) return code;
   return make("span", {}, code, make("button", { type: "button", class: "more", "data-more": index, "aria-expanded": "false" }, "whole name"));
 }
@@ -56,7 +63,6 @@ function percent(share) {
 }
 
 const plural = (count, noun) => `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
-const later = window.requestIdleCallback ? (work) => requestIdleCallback(work, { timeout: 500 }) : (work) => setTimeout(work, 1);
 
 // What is far below the screen is built when it comes near, or before printing.
 const waiting = new Map();
@@ -75,14 +81,16 @@ function buildNow(element) {
   build();
 }
 
+for (const code of document.querySelectorAll("code.name")) breakable(code, code.textContent);
+
 document.addEventListener("click", (event) => {
-  const button = event.target.closest("button.more");
+  const button = event.target.closest("button.more[data-more]");
   if (!button) return;
   const code = button.parentElement.querySelector(`code[data-name="${button.dataset.more}"]`);
   const open = button.getAttribute("aria-expanded") !== "true";
   button.setAttribute("aria-expanded", String(open));
   button.textContent = open ? "shorten" : "whole name";
-  code.textContent = open ? NAMES[button.dataset.more] : brief(NAMES[button.dataset.more], Number(code.dataset.width));
+  breakable(code, open ? NAMES[button.dataset.more] : brief(NAMES[button.dataset.more], Number(code.dataset.width)));
 });
 
 for (const button of document.querySelectorAll("button.copy")) {

@@ -61,7 +61,7 @@ const STRIPS = {
       ticks: DATA.ticks.map(([x, text]) => [1 - x, text.replace("-", "−")]),
       read: (i) => {
         const r = rows[i];
-        return `${brief(NAMES[r[T.name]], 90)}\n${opOf(r[T.node])}: ${number(r[T.min])} … ${number(r[T.max])}\n${ZONE_WORDS[ZONES[r[T.zone]]]}`;
+        return `${brief(NAMES[r[T.name]], 90)}\n${opOf(r[T.node])}: ${number(r[T.min])} … ${number(r[T.max])}\n${shares(r)}`;
       },
       go: (i) => { if (rows[i][T.node] >= 0) openGraph(rows[i][T.node], true); },
     });

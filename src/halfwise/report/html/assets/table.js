@@ -1,9 +1,10 @@
 // A long table, a page of rows at a time: searched, filtered and sorted here, so that thousands of rows stay light.
 "use strict";
-const PAGE = 50;
+const PAGE = 25;
 
-/* columns: {title, value(row), cell(row), num, text, pic, start}; filters: [{title, test(row)}] */
+/* columns: {title, cell(row), value(row) to sort by, text(row) to search, num, pic, wordy, head}; filters: {title, test(row)} */
 function buildTable(box, rows, columns, { filters = [], sort = null, noun = "row" } = {}) {
+  const head = Math.max(columns.findIndex((column) => column.head), 0);
   const state = { query: "", filter: null, sort, first: 0 };
   const label = box.dataset.label;
   const lower = rows.map((row) => columns.filter((c) => c.text).map((c) => c.text(row)).join("\n").toLowerCase());
@@ -56,7 +57,7 @@ function buildTable(box, rows, columns, { filters = [], sort = null, noun = "row
     const last = Math.min(state.first + PAGE, order.length);
     body.replaceChildren(...order.slice(state.first, last).map((i) => make("tr", {}, ...columns.map((column, at) => {
       const content = column.cell(rows[i]);
-      return make(at === (columns.head ?? 0) ? "th" : "td", { class: column.num ? "num" : column.pic ? "pic" : "", scope: at === (columns.head ?? 0) ? "row" : null }, content);
+      return make(at === head ? "th" : "td", { class: column.num ? "num" : column.pic ? "pic" : column.wordy ? "wordy" : "", scope: at === head ? "row" : null, "data-title": at === head ? null : column.title }, content);
     }))));
     if (!order.length) body.append(make("tr", {}, make("td", { colspan: columns.length, class: "quiet" }, `No ${noun} matches.`)));
     heads.forEach((head, index) => {

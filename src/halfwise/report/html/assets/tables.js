@@ -33,22 +33,25 @@ const nodeName = (index) => (index < 0 ? "" : NAMES[DATA.graph.nodes[index][0]])
 const opOf = (index) => (index < 0 ? "input" : NAMES[DATA.graph.ops[DATA.graph.nodes[index][1]]]);
 
 function goTo(index) {
-  return make("button", { type: "button", class: "more", onclick: () => openGraph(index, true) }, "in the graph");
+  return make("button", { type: "button", class: "more", "aria-label": `${opOf(index)}: show in the graph`, onclick: () => openGraph(index, true) }, opOf(index));
+}
+
+const shares = (r) => `${percent(r[T.over])} overflow, ${percent(r[T.sub])} subnormal, ${percent(r[T.lost])} lost, ${percent(r[T.nonfinite])} not finite`.replaceAll("–", "none");
+function zoneWord(r) {
+  const key = ZONES[r[T.zone]];
+  return make("span", { class: `sign-word word-${key}`, "data-hover": shares(r) }, ZONE_WORDS[key], key === "normal" ? null : make("small", {}, ` ${percent(r[T[key]])} of values`));
 }
 
 const TABLES = {
   tensors() {
     const badness = (r) => r[T.zone] * 1e3 + Math.max(r[T.over], r[T.nonfinite], r[T.lost], r[T.sub]);
-    const share = (title, key) => ({ title, num: true, value: (r) => r[T[key]], cell: (r) => percent(r[T[key]]) });
     return [DATA.tensors, [
-      { title: "Tensor", text: (r) => NAMES[r[T.name]], value: (r) => NAMES[r[T.name]], cell: (r) => nameOf(r[T.name], 46) },
-      { title: "Made by", text: (r) => opOf(r[T.node]) + "\n" + nodeName(r[T.node]), value: (r) => opOf(r[T.node]), cell: (r) => (r[T.node] < 0 ? "input" : make("span", { class: "sign-word" }, opOf(r[T.node]), " ", goTo(r[T.node]))) },
+      { title: "Tensor", text: (r) => NAMES[r[T.name]], value: (r) => NAMES[r[T.name]], cell: (r) => nameOf(r[T.name], 72) },
+      { title: "Made by", text: (r) => opOf(r[T.node]) + "\n" + nodeName(r[T.node]), value: (r) => opOf(r[T.node]), cell: (r) => (r[T.node] < 0 ? "input" : goTo(r[T.node])) },
       { title: "On FP16’s axis", pic: true, cell: (r) => rangePicture(r[T.least], numeric(r[T.most])) },
-      { title: "Worst zone", value: badness, num: true, cell: (r) => make("span", { class: `sign-word word-${ZONES[r[T.zone]]}` }, ZONE_WORDS[ZONES[r[T.zone]]]) },
-      { title: "Smallest value", num: true, value: (r) => numeric(r[T.min]), cell: (r) => number(r[T.min]) },
-      { title: "Largest value", num: true, value: (r) => numeric(r[T.max]), cell: (r) => number(r[T.max]) },
-      share("Overflow", "over"), share("Subnormal", "sub"), share("Lost", "lost"),
-    ], { sort: [3, -1], noun: "tensor", filters: ["over", "nonfinite", "lost", "sub", "normal"].map((key) => ({ title: ZONE_WORDS[key].slice(2), test: (r) => ZONES[r[T.zone]] === key })).filter((f) => DATA.tensors.some(f.test)) }];
+      { title: "Values", num: true, value: (r) => numeric(r[T.most]), cell: (r) => make("span", { class: "sign-word" }, `${number(r[T.min])} … ${number(r[T.max])}`) },
+      { title: "Worst zone", value: badness, num: true, cell: (r) => zoneWord(r) },
+    ], { sort: [4, -1], noun: "tensor", filters: ["over", "nonfinite", "lost", "sub", "normal"].map((key) => ({ title: ZONE_WORDS[key].slice(2), test: (r) => ZONES[r[T.zone]] === key })).filter((f) => DATA.tensors.some(f.test)) }];
   },
   weights() {
     const column = (title, at) => ({ title, num: true, value: (r) => r[at], cell: (r) => (r[at] ? `${r[at].toLocaleString("en-US")} (${percent(r[at] / r[1])})` : "–") });
@@ -65,7 +68,7 @@ const TABLES = {
       { title: "Operator", text: (r) => NAMES[r[1]], value: (r) => NAMES[r[1]], cell: (r) => NAMES[r[1]] },
       { title: "Format", value: (r) => r[2], cell: (r) => r[2] },
       { title: "Why", text: (r) => NAMES[r[3]], value: (r) => NAMES[r[3]], cell: (r) => NAMES[r[3]] },
-      { title: "Reason", text: (r) => NAMES[r[4]], cell: (r) => NAMES[r[4]] },
+      { title: "Reason", wordy: true, text: (r) => NAMES[r[4]], cell: (r) => NAMES[r[4]] },
     ], { noun: "node", filters: whys.length > 1 ? whys.map((why) => ({ title: NAMES[why], test: (r) => r[3] === why })) : [] }];
   },
   findings() {
@@ -73,14 +76,14 @@ const TABLES = {
     return [DATA.findings, [
       { title: "Severity", value: (r) => r[0], cell: (r) => make("span", { class: `sign-word word-${["over", "sub", "normal"][r[0]]}` }, words[r[0]]) },
       { title: "Rule", text: (r) => NAMES[r[1]], value: (r) => NAMES[r[1]], cell: (r) => NAMES[r[1]] },
-      { title: "Where", text: (r) => NAMES[r[2]], value: (r) => NAMES[r[2]], cell: (r) => nameOf(r[2], 40) },
-      { title: "What", text: (r) => NAMES[r[3]], cell: (r) => NAMES[r[3]] },
-      { title: "What to do", text: (r) => NAMES[r[4]], cell: (r) => NAMES[r[4]] },
+      { title: "Where", head: true, text: (r) => NAMES[r[2]], value: (r) => NAMES[r[2]], cell: (r) => nameOf(r[2], 40) },
+      { title: "What", wordy: true, text: (r) => NAMES[r[3]], cell: (r) => NAMES[r[3]] },
+      { title: "What to do", wordy: true, text: (r) => NAMES[r[4]], cell: (r) => NAMES[r[4]] },
     ], { noun: "finding", filters: words.map((title, at) => ({ title: title.slice(2), test: (r) => r[0] === at })) }];
   },
   audit() {
     return [DATA.audit, [
-      { title: "Node", text: (r) => NAMES[r[0]], value: (r) => NAMES[r[0]], cell: (r) => nameOf(r[0], 46) },
+      { title: "Node", text: (r) => NAMES[r[0]], value: (r) => NAMES[r[0]], cell: (r) => nameOf(r[0], 60) },
       { title: "Operator", text: (r) => NAMES[r[1]], value: (r) => NAMES[r[1]], cell: (r) => NAMES[r[1]] },
       { title: "Planned", value: (r) => r[2], cell: (r) => r[2] || "–" },
       { title: "Ran in", value: (r) => r[3], cell: (r) => (r[6] ? make("span", { class: "word-over" }, "✕ " + r[3]) : r[3]) },
