@@ -62,6 +62,7 @@ class FixResult:
     typed: TypedModel | None
     plan_path: Path | None
     delivery: Delivery = field(default_factory=Delivery)
+    report: Path | None = None
     ranges: Mapping[str, Counts] = field(default_factory=dict)  # of every FP32 tensor, over one search input
 
     @property
@@ -98,7 +99,7 @@ class FixResult:
             "artifacts": {
                 "onnx": str(self.typed.path) if self.typed else None,
                 "plan": str(self.plan_path) if self.plan_path else None,
-                "report": None,
+                "report": str(self.report) if self.report else None,
                 "trtexec": str(self.delivery.command) if self.delivery.command else None,
                 "script": str(self.delivery.script) if self.delivery.script else None,
             },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from halfwise.cli.options import Json
 from halfwise.cli.progress import progress
+from halfwise.cli.reporting import with_report
 
 __all__ = ["command"]
 
@@ -28,6 +30,8 @@ def command(
 
     with progress("demo") as shown:
         result = demo(out, notify=shown.step)
+        shown.step("writing the report")
+        result = replace(result, fix=with_report(result.fix, result.scan))
 
     from halfwise.report.terminal import Terminal, write_out
 

@@ -10,6 +10,7 @@ import typer
 
 from halfwise.cli.options import Inputs, Interrupted, Json, MetricSpec, ModelPath, Tolerances, paths, user_metric
 from halfwise.cli.progress import progress
+from halfwise.cli.reporting import with_report
 from halfwise.errors import InputError
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def command(
 
     from halfwise.report.terminal import Terminal, write_out
 
+    result = with_report(result)
     if as_json:
         write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
     else:

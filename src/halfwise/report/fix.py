@@ -125,6 +125,7 @@ def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]
         "model": result.typed.path,
         "weights": result.typed.data,
         "plan": result.plan_path,
+        "report": result.report,
         "fp32": delivery.model,
         "command": delivery.command,
         "script": delivery.script,
