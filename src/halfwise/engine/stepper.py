@@ -42,7 +42,7 @@ class Store:
         self.assignment = assignment
         self._values: dict[ir.Value, Array] = {}
         for value in assignment.sites.model.graph.inputs:
-            if value.name in feeds:
+            if value.name and value.name in feeds:
                 array, fmt = feeds[value.name], assignment.stored(value)
                 self._values[value] = array if fmt is None else round_to(array, fmt)
 
@@ -160,10 +160,11 @@ class Stepper:
         for proto in graph.node:
             proto.name = ""
             proto.doc_string = ""
+        shaped = bool(self.inner(node))  # a body's own outputs may need the shapes around it to be inferred
         for name, value, fmt in unit.reads:
-            graph.input.append(_declare(name, value, fmt))
+            graph.input.append(_declare(name, value, fmt, shaped))
         for name, value in unit.outputs:
-            graph.output.append(_declare(name, value, assignment.stored(value)))
+            graph.output.append(_declare(name, value, assignment.stored(value), shaped=False))
         proto_model = onnx.ModelProto(ir_version=RUNTIME_IR_VERSION, graph=graph)
         for domain, version in model.ir.opset_imports.items():
             proto_model.opset_import.add(domain=domain, version=version)
@@ -201,12 +202,12 @@ class Stepper:
         return store.read(value, None) if value is not None and value in store else None
 
 
-def _declare(name: str, value: ir.Value, fmt: Format | None) -> onnx.ValueInfoProto:
+def _declare(name: str, value: ir.Value, fmt: Format | None, shaped: bool) -> onnx.ValueInfoProto:
     info = onnx.ValueInfoProto(name=name)
+    if value.type is not None:
+        info.type.CopyFrom(ir.serde.serialize_value(value).type)
     if fmt is not None:
         info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-    elif value.type is not None:
-        info.type.CopyFrom(ir.serde.serialize_value(value).type)
-        if info.type.HasField("tensor_type"):
-            info.type.tensor_type.ClearField("shape")
+    if info.type.HasField("tensor_type") and not shaped:
+        info.type.tensor_type.ClearField("shape")
     return info

@@ -42,8 +42,16 @@ class Adjoint:
     """One sample's way back over its tape; the gradients of the tensors alive take `PROBES` times their size."""
 
     def __init__(
-        self, stepper: Stepper, sites: Sites, fp32: Assignment, tape: Tape, into: Sensitivity, seed: int = 0
+        self,
+        stepper: Stepper,
+        sites: Sites,
+        fp32: Assignment,
+        tape: Tape,
+        into: Sensitivity,
+        seed: int,
+        weights: Mapping[str, float],
     ) -> None:
+        self.weights = weights
         self.stepper = stepper
         self.sites = sites
         self.fp32 = fp32
@@ -75,11 +83,12 @@ class Adjoint:
         if not isinstance(array, np.ndarray) or not array.size:
             return
         if array.dtype.kind != "f":
-            self.flips[value] = INTEGER_WEIGHT / array.size
+            self.flips[value] = self.weights.get(value.name or "", 1.0) ** 2 * INTEGER_WEIGHT / array.size
             return
         known = np.isfinite(array)
         norm = float(np.sqrt(np.sum(np.square(array, dtype=np.float64), where=known)))
-        self.gradients[value] = self.signs(array.shape) * np.where(known, np.float32(1 / (norm or 1.0)), 0)
+        scale = np.float32(self.weights.get(value.name or "", 1.0) / (norm or 1.0))
+        self.gradients[value] = self.signs(array.shape) * np.where(known, scale, np.float32(0))
         rounding = self.rounding(value)
         if rounding is not None:
             self.into.add_handed_out(value, energy(self.gradients[value], rounding.error))

@@ -162,7 +162,9 @@ class Search:
             before = self.stepper.executed
             for index in order:
                 self.notify(f"what each rounding does (sample {index + 1} of {len(self.judge.feeds)})")
-                measure_sensitivity(self.stepper, self.sites, self.judge.feeds[index], measured)
+                measure_sensitivity(
+                    self.stepper, self.sites, self.judge.feeds[index], measured, weights=self._weights()
+                )
             runs = self._stepped(before)
             self._pieces = noise_pieces(self.sites, measured)
             self._cost = node_costs(self.sites, measured.size)
@@ -170,6 +172,18 @@ class Search:
             cost = {n.name or "": c for n, c in self._cost.items()}
             self.journal.put(key, {"pieces": entry, "cost": cost, "runs": runs})
         self._fatal = frozenset(node for piece in self.pieces if piece.fatal for node in piece.needs)
+
+    def _weights(self) -> dict[str, float]:
+        """How much more or less than under the tightest bound an output's relative error counts."""
+        bounds = self._relative_bounds()
+        tightest = min(bounds.values(), default=1.0)
+        return {name: tightest / bound for name, bound in bounds.items()}
+
+    def _relative_bounds(self) -> dict[str, float]:
+        stated = {b.output: b.value for b in self.judge.question.tolerance.bounds if b.metric == "rel_l2"}
+        every = stated.get("*")
+        names = self.sites.model.output_names
+        return {n: bound for n in names if (bound := stated.get(n, every))}
 
     def _stepped(self, before: float) -> float:
         runs = (self.stepper.executed - before) / max(len(self.sites.all), 1) / max(len(self.judge.feeds), 1)
@@ -233,8 +247,7 @@ class Search:
         """The squared error to leave, in the noise model's units, from the all-FP16 error where that is finite."""
         if math.isfinite(fp16.aim) and ladder.start > 0 and not self._fatal:
             return ladder.start * (0.9 * self.aim / fp16.aim) ** 2
-        allowed = [b.value for b in self.judge.question.tolerance.bounds if b.metric == "rel_l2"]
-        return (0.9 * self.aim * min(allowed, default=0.01)) ** 2
+        return (0.9 * self.aim * min(self._relative_bounds().values(), default=0.01)) ** 2
 
     def _left(self, keep: frozenset[ir.Node]) -> float:
         return sum(piece.energy for piece in self.pieces if not piece.needs <= keep)

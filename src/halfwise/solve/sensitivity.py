@@ -27,17 +27,23 @@ ABSORBED = 1e-3  # relative difference at which it counts as vanished
 
 
 def measure_sensitivity(
-    stepper: Stepper, sites: Sites, feeds: Mapping[str, Array], into: Sensitivity, seed: int = 0
+    stepper: Stepper,
+    sites: Sites,
+    feeds: Mapping[str, Array],
+    into: Sensitivity,
+    seed: int = 0,
+    weights: Mapping[str, float] | None = None,
 ) -> None:
     """Walk one sample forwards, following overflows, and backwards, following what reaches the outputs.
 
+    `weights` say by how much an output's relative error counts more or less than that of the others.
     `stepper.executed` counts a node once per execution, and once per probe for its backward step.
     """
     fp32 = Assignment(sites, {})
     tape = Tape(stepper, fp32, feeds)
     forward = _Forward(stepper, sites, into, fp32)
     forward.run(feeds, tape)
-    Adjoint(stepper, sites, fp32, tape, into, seed).run()
+    Adjoint(stepper, sites, fp32, tape, into, seed, weights or {}).run()
     into.samples += 1
 
 
