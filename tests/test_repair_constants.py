@@ -25,11 +25,9 @@ def feeds(scale: float = 1.0) -> list[dict[str, Any]]:
     return [{"x": (scale * rng.standard_normal((4, 6))).astype(np.float32)} for _ in range(3)]
 
 
-def one(
-    op: str, inputs: str, weights: Any, *more: onnx.NodeProto, out: int = TensorProto.FLOAT, **attributes: Any
-) -> Any:
+def one(op: str, inputs: str, weights: Any, *more: onnx.NodeProto, out: int = TensorProto.FLOAT) -> onnx.ModelProto:
     last = "y" if not more else "m"
-    nodes = [node(op, inputs, last, **attributes), *more]
+    nodes = [node(op, inputs, last), *more]
     return model(nodes, [value("x", shape=(4, 6))], [value("y", out, None)], weights)
 
 

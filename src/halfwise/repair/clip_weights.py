@@ -6,7 +6,7 @@ Precondition. A weight or bias of a linear operator, a normalisation, a recurren
 What it does. |w| > 65504 becomes 65504, 0 < |w| < 2^-14 becomes 0 or 2^-14, whichever is nearer; signs stay. This is no
 equivalence: the FP32 answer changes, by how much the verification says. It is what is done by hand today.
 
-What it buys. A compiler has no subnormal or overflowing weight to warn of. `rescale` (HW401) does the same without loss.
+What it buys. A compiler has no subnormal or overflowing weight to warn of. `rescale` (HW401) does it without loss.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Precondition. A constant beyond 65504 that is a bound of Clip, Max or Min on the
 a comparison, or a stand-in that Where puts in for what ArgMax, ArgMin or a comparison then look at; and what it is
 held against stayed within 2^15 over the inputs.
 
-Proof. For |x| <= 2^15 < 65504 <= |c|, with the sign of c: min(x, c) = x = min(x, 65504), max(x, -c) = x = max(x, -65504),
-and x < c, x <= c, x > c, x >= c, x == c say the same of 65504 as of c; the place of a largest or smallest element does
-not move where only stand-ins of one sign were lowered to a value still beyond all others.
+Proof. For |x| <= 2^15 < 65504 <= |c|, with the sign of c: min(x, c) = x = min(x, 65504), max(x, -c) = x =
+max(x, -65504), and x < c, x <= c, x > c, x >= c, x == c say the same of 65504 as of c; the place of a largest or
+smallest element does not move where only stand-ins of one sign were lowered to a value still beyond all others.
 
 What it buys. No constant overflows when it is converted, and a bound saturates in FP16 instead of letting inf through.
 """
@@ -47,7 +47,8 @@ class FiniteConstants:
             for slot in range(len(node.inputs)):
                 array = _beyond(node, slot)
                 if array is not None and _same_effect(node, slot, array, ranges):
-                    says = f"{node.name}: {array.flat[np.abs(array).argmax()]:g} and 65504 with its sign do the same to |x| <= 2^15"
+                    number = array.flat[np.abs(array).argmax()]
+                    says = f"{node.name}: {number:g} and 65504 with its sign do the same to |x| <= 2^15"
                     found.append(Repair(self.id, (node.name or "",), says, {"slot": slot, "op": node.op_type}))
         return tuple(found)
 
