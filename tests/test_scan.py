@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,7 @@ def test_external_data_is_read_in_windows(external: Path, monkeypatch: pytest.Mo
     whole = scan(load(external)).to_json()
     monkeypatch.setattr(scan_weights.Elements, "read", spy)
     monkeypatch.setattr(scan_weights.Elements.windows, "__defaults__", (64,))
-    monkeypatch.setattr("halfwise.scan.rounding.WINDOW", 64)
+    monkeypatch.setattr(import_module("halfwise.scan.rounding"), "WINDOW", 64)
     assert scan(load(external)).to_json() == whole
     assert max(asked) <= 64
     assert sum(asked) >= 40 * 30 + 30 * 20
