@@ -65,7 +65,7 @@ def repeat(tool: str, case: Case, python: str, limit: float, repeats: int, folde
     order = sorted(answers, key=lambda answer: answer.seconds)
     middle = order[len(order) // 2]
     seconds = statistics.median(answer.seconds for answer in answers)
-    return replace(answers[-1], seconds=seconds, split=middle.split), len(answers)
+    return replace(answers[-1], seconds=seconds, split=middle.split, cpu=middle.cpu), len(answers)
 
 
 def ask(tool: str, case: Case, python: str, limit: float, folder: Path) -> Answer:

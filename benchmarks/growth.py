@@ -2,7 +2,7 @@
 
 The same decomposed transformer at 379, 1,477 and 2,941 nodes. halfwise's time is split into running models, loading
 them into the runtime, and everything outside it. An exponent is the slope between two neighbouring sizes on
-logarithmic axes: 1 is linear, 2 quadratic.
+logarithmic axes: 1 is linear, 2 quadratic. CPU: seconds of processor time, all threads together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Measurement", "main", "parser", "table"]
 
 LAYERS = (6, 24, 48)
 TOOLS = ("halfwise", "AutoCast")
-HEAD = ("nodes", "tool", "says", "seconds", "running", "loading", "outside", "exponent", "exponent outside")
+HEAD = ("nodes", "tool", "says", "seconds", "CPU", "running", "loading", "outside", "exponent", "exponent outside")
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ def _row(each: Measurement, smaller: Measurement | None) -> tuple[str, ...]:
         each.tool,
         answer.says,
         f"{answer.seconds:.2f}{'*' if each.calls == 1 else ''}",
+        f"{answer.cpu:.2f}",
         *("" if part is None else f"{part:.2f}" for part in split),
         *exponents,
     )

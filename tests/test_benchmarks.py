@@ -201,7 +201,7 @@ def test_tasks_and_answers_survive_their_files(tmp_path: Path) -> None:
     task = Task("m", "i", "o", 0.002)
     task.save(tmp_path / "task.json")
     assert Task(**json.loads((tmp_path / "task.json").read_text())) == task
-    answer = Answer(1.5, 3.0, "met", "", {"onnx": "1"}, {"running": 0.5})
+    answer = Answer(1.5, 3.0, "met", "", {"onnx": "1"}, {"running": 0.5}, 1.25)
     (tmp_path / "answer.json").write_text(json.dumps(answer.__dict__))
     assert Answer.load(tmp_path / "answer.json") == answer
 
@@ -237,13 +237,13 @@ def test_a_row_without_a_model_says_why() -> None:
 def test_exponents_between_sizes() -> None:
     def at(nodes: int, seconds: float, running: float) -> growth.Measurement:
         split = {"running": running, "loading": 0.0}
-        return growth.Measurement(nodes, "halfwise", Answer(seconds, says="met", split=split), 3)
+        return growth.Measurement(nodes, "halfwise", Answer(seconds, says="met", split=split, cpu=1.5 * seconds), 3)
 
     table = growth.table([at(100, 1.0, 0.5), at(200, 4.0, 3.0), growth.Measurement(100, "AutoCast", Answer(2.0), 1)])
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
-    assert cells[2] == ["100", "halfwise", "met", "1.00", "0.50", "0.00", "0.50", "", ""]
-    assert cells[3] == ["200", "halfwise", "met", "4.00", "3.00", "0.00", "1.00", "2.00", "1.00"]
-    assert cells[4] == ["100", "AutoCast", "", "2.00*", "", "", "", "", ""]
+    assert cells[2] == ["100", "halfwise", "met", "1.00", "1.50", "0.50", "0.00", "0.50", "", ""]
+    assert cells[3] == ["200", "halfwise", "met", "4.00", "6.00", "3.00", "0.00", "1.00", "2.00", "1.00"]
+    assert cells[4] == ["100", "AutoCast", "", "2.00*", "0.00", "", "", "", "", ""]
 
 
 def test_a_size_that_a_tool_did_not_master_is_named() -> None:

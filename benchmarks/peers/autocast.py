@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
-
 import onnx
 
-from benchmarks.peers.task import Answer, Task, serve
+from benchmarks.peers.task import Answer, Stopwatch, Task, serve
 
 
 def work(task: Task) -> Answer:
     from modelopt.onnx.autocast import convert_to_mixed_precision
 
-    started = time.perf_counter()
+    watch = Stopwatch()
     model = convert_to_mixed_precision(task.model, "fp16", keep_io_types=True, calibration_data=task.inputs)
     onnx.save(model, task.out)
-    return Answer(seconds=time.perf_counter() - started, model_runs=1.0)
+    return watch.answer(model_runs=1.0)
 
 
 if __name__ == "__main__":

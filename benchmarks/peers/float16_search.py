@@ -6,7 +6,6 @@ a valid model counts as one that failed, where the tool itself would stop.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from benchmarks.peers.task import Answer, Task, load_feeds, serve
+from benchmarks.peers.task import Answer, Stopwatch, Task, load_feeds, serve
 from benchmarks.strict import InvalidModel, StrictSession, check_valid, rel_l2
 
 Answers = Sequence[NDArray[Any]]
@@ -50,13 +49,13 @@ def work(task: Task) -> Answer:
 
     auto_mixed_precision.get_tensor_values_using_ort = answers
     model = onnx.load(task.model)
-    started = time.perf_counter()
+    watch = Stopwatch()
     try:
         found = auto_mixed_precision.auto_convert_mixed_precision(model, feeds[0], good, keep_io_types=True)
     except ValueError as error:
-        return Answer(seconds=time.perf_counter() - started, model_runs=runs, problem=f"gave up: {error}")
+        return watch.answer(model_runs=runs, problem=f"gave up: {error}")
     onnx.save(found, task.out)
-    return Answer(seconds=time.perf_counter() - started, model_runs=runs, says="met")
+    return watch.answer(model_runs=runs, says="met")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 import onnxruntime
 
-from benchmarks.peers.task import Answer, Task, serve
+from benchmarks.peers.task import Answer, Stopwatch, Task, serve
 
 
 class Clock:
@@ -52,17 +52,16 @@ def work(task: Task) -> Answer:
     from halfwise.fix import fix
 
     with tempfile.TemporaryDirectory() as folder:
-        started = time.perf_counter()
+        watch = Stopwatch()
         result = fix(task.model, task.inputs, out=folder, tolerance=[f"*:rel_l2<={task.tolerance!r}"])
-        seconds = time.perf_counter() - started
+        answer = watch.answer(
+            model_runs=result.cost.model_runs,
+            says="met" if result.met else "not met",
+            split={"running": clock.running, "loading": clock.loading},
+        )
         assert result.typed is not None
         shutil.copy(Path(result.typed.path), task.out)
-    return Answer(
-        seconds=seconds,
-        model_runs=result.cost.model_runs,
-        says="met" if result.met else "not met",
-        split={"running": clock.running, "loading": clock.loading},
-    )
+    return answer
 
 
 if __name__ == "__main__":

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
-
 import onnx
 
-from benchmarks.peers.task import Answer, Task, serve
+from benchmarks.peers.task import Answer, Stopwatch, Task, serve
 
 
 def work(task: Task) -> Answer:
     from modelopt.onnx.autocast.convert import convert_to_f16
 
-    started = time.perf_counter()
+    watch = Stopwatch()
     onnx.save(convert_to_f16(onnx.load(task.model), keep_io_types=True), task.out)
-    return Answer(seconds=time.perf_counter() - started)
+    return watch.answer()
 
 
 if __name__ == "__main__":

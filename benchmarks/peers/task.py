@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-__all__ = ["NOT_INSTALLED", "Answer", "Task", "load_feeds", "serve"]
+__all__ = ["NOT_INSTALLED", "Answer", "Stopwatch", "Task", "load_feeds", "serve"]
 
 NOT_INSTALLED = "not installed"
 
@@ -35,7 +35,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """`seconds` is the tool's own work, without imports; `model_runs` are passes over the inputs given.
+    """`seconds` is the tool's own work, without imports, and `cpu` the processor time it took, which a busy machine
+    does not stretch; `model_runs` are passes over the inputs given.
 
     `says` is what the tool itself claims. `split` are the parts of `seconds`, where they are known.
     """
@@ -46,23 +47,34 @@ class Answer:
     problem: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     split: dict[str, float] = field(default_factory=dict)
+    cpu: float = 0.0
 
     @staticmethod
     def load(path: Path) -> Answer:
         return Answer(**json.loads(path.read_text(encoding="utf-8")))
 
 
+class Stopwatch:
+    """Runs from when it is made."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def answer(self, **rest: Any) -> Answer:
+        return Answer(seconds=time.perf_counter() - self._wall, cpu=time.process_time() - self._cpu, **rest)
+
+
 def serve(work: Callable[[Task], Answer], packages: tuple[str, ...]) -> None:
     """The body of a tool's program: `python -m benchmarks.peers.NAME TASK.json ANSWER.json`."""
     task = Task(**json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
-    started = time.perf_counter()
+    watch = Stopwatch()
     try:
         answer = work(task)
     except ModuleNotFoundError as error:
         answer = Answer(problem=NOT_INSTALLED, says=str(error))
     except Exception as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())
-        answer = Answer(seconds=time.perf_counter() - started, problem=f"gave up: {said[:160]}")
+        answer = watch.answer(problem=f"gave up: {said[:160]}")
     found = {**asdict(answer), "versions": {name: _version(name) for name in packages}}
     Path(sys.argv[2]).write_text(json.dumps(found), encoding="utf-8")
 
