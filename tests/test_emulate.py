@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import TensorProto
 
+from benchmarks.emulation_cost import switchable
 from halfwise import emulate as emulation
 from halfwise.emit.typed_onnx import typed_proto
 from halfwise.emulate import Emulator, carry_feeds, emulate
@@ -581,6 +582,15 @@ def test_the_runtime_rounds_through_casts_at_every_level() -> None:
     x = f32(1 + 2.0**-11, 20000, 2.0**-26)
     assert same_bits(whole.run(None, {"x": x})[0], f32(4, np.inf, 0))
     assert same_bits(Emulator().session(assignment).run({"x": x})["y"], f32(4, np.inf, 0))
+
+
+@pytest.mark.parametrize("branch", [True, False])
+@given(dag=dags(), feeds=FEEDS)
+@settings(max_examples=15, deadline=None)
+def test_what_the_benchmark_compares_with_is_an_emulation_too(branch: bool, dag: Dag, feeds: dict[str, Array]) -> None:
+    whole = emulate(dag.loaded())
+    one, other = Session(whole).run(feeds), Session(switchable(whole, branch=branch)).run(feeds)
+    assert all(same_bits(one[name], other[name]) for name in one)
 
 
 # -- profiles --------------------------------------------------------------------------------------------------------
