@@ -61,9 +61,9 @@ def solved(zoo: ZooModel, out: Path, **options: object) -> FixResult:
 
 def test_an_encoder_whose_norms_overflow(tmp_path: Path) -> None:
     zoo = encoder(2, seq=16)
-    result = solved(zoo, tmp_path)
+    result = solved(zoo, tmp_path, repairs=("none",))
     assert not result.fp16_verdict.met and result.fp16["logits"].rel_l2 > 0.5
-    assert len(result.plan.nodes) <= len(zoo.known_good)
+    assert 0 < len(result.plan.nodes) <= len(zoo.known_good) and result.plan.repairs == ()
     overflowing = [node for node in result.plan.nodes if node.why == "overflow"]
     for node in overflowing:
         assert node.reason and max(node.numbers.get("max_abs", 0), node.numbers.get("input_max_abs", 0)) > 65504
@@ -203,7 +203,8 @@ def test_made_up_inputs_are_said_everywhere(tmp_path: Path) -> None:
 
 def test_a_looser_tolerance_never_keeps_more() -> None:
     zoo = detr_head()
-    kept = [len(fix(zoo.model, zoo.inputs[:6], tolerance=[f"rel_l2<={t}"]).plan.nodes) for t in (0.002, 0.01, 0.1)]
+    bounds = [[f"rel_l2<={value}"] for value in (0.002, 0.01, 0.1)]
+    kept = [len(fix(zoo.model, zoo.inputs[:6], tolerance=each, repairs=("none",)).plan.nodes) for each in bounds]
     assert kept == sorted(kept, reverse=True) and kept[0] > kept[-1]
 
 
@@ -240,13 +241,12 @@ def test_fp16_inputs_and_outputs(tmp_path: Path) -> None:
 
 def test_bf16_for_nodes_that_only_lack_range(tmp_path: Path) -> None:
     zoo = SHAPES["layer_norm_overflow"]()
-    result = fix(zoo.model, zoo.inputs, out=tmp_path, allow_bf16=True)
+    result = fix(zoo.model, zoo.inputs, out=tmp_path, allow_bf16=True, repairs=("none",))
     assert result.met and result.typed is not None
     wide = [node for node in result.plan.nodes if node.format is Format.BF16]
-    if result.plan.nodes:  # nothing is left to widen where a repair mended it
-        assert wide and all(node.why == "overflow" for node in wide)
-        assert TensorProto.BFLOAT16 in float_types(result.typed.path)
-        assert not set(result.fp32_nodes) & {node.name for node in wide}
+    assert wide and all(node.why == "overflow" for node in wide)
+    assert TensorProto.BFLOAT16 in float_types(result.typed.path)
+    assert not set(result.fp32_nodes) & {node.name for node in wide}
     onnx.checker.check_model(str(result.typed.path), full_check=True)
     assert read_plan(tmp_path / "model.plan.json") == result.plan
 
