@@ -99,14 +99,14 @@ def _over(values: object, seen: Mapping[str, Counts]) -> tuple[float, float] | N
 
 
 def _cause(planned: PlannedNode, high: float, low: float, read_high: float, read_low: float) -> str:
+    if read_high > _LIMIT:
+        return f"It reads values of up to {number(read_high)}; beyond {_LIMIT:,.0f} FP16 can only hand it infinity."
     if high > _LIMIT:
         does = "squares {}" if planned.op == "Pow" and math.isclose(high, read_high**2, rel_tol=1e-3) else _DOES.get(
             planned.op, "works on {}"
         )
         reading = f"It {does.format(f'values of up to {number(read_high)}')}" if read_high else "It makes values"
         return f"{reading}; its result reaches {number(high)}, beyond FP16’s {_LIMIT:,.0f}, and becomes infinite."
-    if read_high > _LIMIT:
-        return f"It reads values of up to {number(read_high)}; beyond {_LIMIT:,.0f} FP16 can only hand it infinity."
     if planned.why == "overflow":
         least = min((x for x in (low, read_low) if 0 < x < _LEAST), default=0.0)
         if least:

@@ -37,14 +37,14 @@ function lastPart(name, width = 24) {
 function drawNode(node, x, y, current) {
   const [letter, key, title] = stateOf(node), op = opOf(node), label = lastPart(nodeName(node));
   const width = nodeWidth(node), half = width / 2;
-  const group = draw("g", { class: `node state state-${key}${current ? " current" : ""}`, transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`, tabindex: "0", role: "button", "data-node": node, "aria-label": `${op} ${brief(nodeName(node), 120)}, ${title}` });
+  const group = draw("g", { class: `node state state-${key}${current ? " current" : ""}`, transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`, tabindex: "0", role: "button", "data-node": node, "aria-label": `${letter} ${brief(op, 22)} ${label}: ${brief(nodeName(node), 120)}, ${title}` });
   if (current) group.append(draw("rect", { class: "halo", x: -half - 6, y: -29, width: width + 12, height: 58, rx: 8 }));
   group.append(key === "pinned"
     ? draw("path", { class: "shape", d: `M${-half + 10} -23 H${half - 10} L${half} -13 V13 L${half - 10} 23 H${-half + 10} L${-half} 13 V-13 Z` })
     : draw("rect", { class: "shape", x: -half, y: -23, width, height: 46, rx: key === "fp32" || key === "bf16" ? 0 : 10 }));
   group.append(
-    draw("text", { class: "letter", x: -half + 9, y: -6 }, letter),
-    draw("text", { x: -half + 14 + letter.length * 7, y: -5 }, brief(op, 22)),
+    draw("text", { class: "letter", x: -half + 9, y: -6 }, letter + " "),
+    draw("text", { x: -half + 14 + letter.length * 7, y: -5 }, brief(op, 22) + " "),
     draw("text", { class: "path", x: -half + 9, y: 13 }, label),
   );
   return group;
@@ -115,6 +115,14 @@ function fit() {
   frame = { k, x: box.width / 2 - k * (focus ? extent.x : (extent.x0 + extent.x1) / 2), y: box.height / 2 - k * (focus ? extent.y : (extent.y0 + extent.y1) / 2) };
   move();
 }
+// Paper has another size than the screen: there the picture is fitted by the browser itself.
+addEventListener("beforeprint", () => {
+  if (!extent) return;
+  view.setAttribute("viewBox", `${extent.x0} ${extent.y0} ${extent.x1 - extent.x0} ${extent.y1 - extent.y0}`);
+  stage.removeAttribute("transform");
+});
+addEventListener("afterprint", () => { view.removeAttribute("viewBox"); if (stage) move(); });
+
 function zoom(by, x, y) {
   const box = view.getBoundingClientRect();
   x ??= box.width / 2; y ??= box.height / 2;

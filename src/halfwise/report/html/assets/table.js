@@ -26,7 +26,7 @@ function buildTable(box, rows, columns, { filters = [], sort = null, noun = "row
   const count = make("span", { role: "status" });
   const back = make("button", { type: "button", class: "plain" }, "Previous");
   const on = make("button", { type: "button", class: "plain" }, "Next");
-  const scroller = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body));
+  const scroller = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table: ${label}` }, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body));
   box.replaceChildren(
     make("div", { class: "table-tools" }, make("label", {}, "Search", search), filters.length ? make("label", {}, "Show", choose) : null),
     scroller,
