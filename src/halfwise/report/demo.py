@@ -14,7 +14,7 @@ _WARNINGS = 4
 def show_demo(terminal: Terminal, result: DemoResult) -> None:
     answers = result.answers
     terminal.line(
-        f"A small transformer head of {len(result.fix.sites.all)} nodes, written to {result.model}. In FP32 it is "
+        f"A small transformer head of {result.fix.model.stored_nodes} nodes, written to {result.model}. In FP32 it is "
         "right; converted to FP16 its LayerNorm squares values up to 900, which FP16 (at most 65504) cannot hold. "
         "The squares become infinite, x / inf becomes 0, and the answer is wrong without a single NaN:"
     )

@@ -65,12 +65,16 @@ def _show_repairs(terminal: Terminal, repairs: Sequence[Mapping[str, Any]]) -> N
         return
     terminal.line()
     rows = [
-        [", ".join(map(str, repair.get("nodes", ()))), str(repair.get("rule", "")), str(repair.get("algebra", ""))]
+        [_places(repair.get("nodes", ())), str(repair.get("rule", "")), str(repair.get("algebra", ""))]
         for repair in repairs[:_SHOWN]
     ]
     terminal.table(["repaired", "rule", "how"], rows, fold=2)
     if len(repairs) > len(rows):
         terminal.line(f"... and {len(repairs) - len(rows):,} more (the plan and --json list them all)")
+
+
+def _places(nodes: Sequence[str]) -> str:
+    return ", ".join(nodes) if len(nodes) < 3 else f"{nodes[0]} to {nodes[-1]} ({len(nodes)} nodes)"
 
 
 def _show_nodes(terminal: Terminal, nodes: Sequence[PlannedNode], pinned: Sequence[PlannedNode]) -> None:
