@@ -9,7 +9,10 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["GraphEdit", "in_main_graph", "read_only_there", "whole"]
+from halfwise.model import Model
+from halfwise.patterns.view import View
+
+__all__ = ["GraphEdit", "in_main_graph", "read_only_there", "view_of", "whole"]
 
 
 class GraphEdit:
@@ -108,3 +111,8 @@ def _taken_value(model: ir.Model, name: str) -> bool:
         or any(value.name == name for node in graph for value in node.outputs)
         for graph in graphs
     )
+
+
+def view_of(model: ir.Model) -> View:
+    """The patterns' view of a model that is being rewritten: good until the next edit."""
+    return View(Model(None, model, "", 0, 0, ()))

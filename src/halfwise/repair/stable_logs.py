@@ -1,0 +1,206 @@
+"""HW407: a logarithm of what an exponential made is taken without either.
+
+Precondition. log(softmax(z)), log(sigmoid(z)), log(1 - sigmoid(z)), log(1 + exp(z)), log(sum(exp(z))), log(exp(z)),
+log(z^2); and the inverse of a sigmoid, log(x / (1 - x)) or log(x) - log(1 - x), of x = sigmoid(z), with any clips.
+
+Proof. log(softmax(z)) = z - log(sum(exp(z))); log(sigmoid(z)) = -softplus(-z), 1 - sigmoid(z) = sigmoid(-z), so that
+logit(sigmoid(z)) = z; the logarithm grows, so that log(min(max(x, a), b)) = min(max(log(x), log(a)), log(b)). Where
+both logarithms of a logit stop at the same x, the difference is clip(z, logit(a), logit(b)); else both are clipped.
+In FP32 the stable form differs by the original's own rounding: 1 - x near 0 is known to 2^-24 only, and runtimes know
+sigmoids below 2^-12 to few digits. Where the original overflows in FP32, the stable form does not.
+
+What it buys. exp overflows from 11 on in FP16, a probability vanishes below 6e-8, 1 - x is known to 0.0005: none
+of them is formed any more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from halfwise.model import Model
+from halfwise.patterns.roots import clip_bounds
+from halfwise.patterns.view import View
+from halfwise.repair.graph_edit import GraphEdit, in_main_graph, view_of
+from halfwise.repair.log_forms import LogForm, log_form, write_log
+from halfwise.repair.rule import Ranges, Repair
+
+__all__ = ["STABLE_LOGS", "StableLogs"]
+
+_FIRST_OPSET = 8  # Max and Min broadcast from here on
+_ALIKE = 1e-3  # how near two bounds must be, relative to the smaller, to be one
+_SAYS = {
+    "softmax": "log(softmax(z)) = LogSoftmax(z)",
+    "sigmoid": "log(sigmoid(z)) = -softplus(-z)",
+    "one-minus-sigmoid": "log(1 - sigmoid(z)) = -softplus(z)",
+    "softplus": "log(1 + exp(z)) = softplus(z)",
+    "exp": "log(exp(z)) = z",
+    "square": "log(z^2) = 2 log|z|",
+    "logsumexp": "log(sum(exp(z))) = ReduceLogSumExp(z)",
+}
+
+
+class StableLogs:
+    """Logarithms of exponentials in their stable form."""
+
+    id = "HW407"
+    name = "stable-log"
+    bound = 1e-3
+    lossy = False
+
+    def find(self, model: Model, ranges: Ranges) -> Sequence[Repair]:
+        if model.opset() < _FIRST_OPSET:
+            return ()
+        view = View(model)
+        found = []
+        for node in model.graph:
+            logit = _logit(view, node)
+            form = _log(view, node) if logit is None else None
+            if logit is not None:
+                found.append(_repair(logit.nodes, "logit(sigmoid(z)) = z, and its clips become clips of z"))
+            elif form is not None:
+                found.append(_repair((*form.nodes, node), _SAYS[form.kind]))
+        return tuple(found)
+
+    def apply(self, model: ir.Model, repair: Repair) -> bool:
+        node = in_main_graph(model, repair.nodes[-1])
+        if node is None:
+            return False
+        view = view_of(model)
+        edit = GraphEdit(model, node, "stable")
+        logit, form = _logit(view, node), _log(view, node)
+        if logit is not None:
+            result = _write_logit(edit, logit)
+        elif form is not None:
+            result = write_log(edit, model.opset_imports.get("", 1), form)
+        else:
+            return False
+        if result is (logit or form).source:  # type: ignore[union-attr]
+            result = edit.op("Identity", [result])
+        edit.replace(node.outputs[0], result)
+        return True
+
+
+STABLE_LOGS = StableLogs()
+
+
+def _repair(nodes: Sequence[ir.Node], says: str) -> Repair:
+    return Repair("HW407", tuple(node.name or "" for node in nodes), says)
+
+
+def _log(view: View, node: ir.Node) -> LogForm | None:
+    if node.op_type != "Log" or node.domain or node.inputs[0] is None or node.outputs[0].dtype is not ir.DataType.FLOAT:
+        return None
+    form = log_form(view, node.inputs[0])
+    return form if form.kind != "plain" else None
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A value kept between two bounds; infinite where a side is open."""
+
+    value: ir.Value
+    low: float
+    high: float
+    nodes: tuple[ir.Node, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Logit:
+    """log(x) - log(1 - x) of x = sigmoid(source); `x` and `rest` are what each is kept between."""
+
+    source: ir.Value
+    x: tuple[float, float]
+    rest: tuple[float, float]
+    nodes: tuple[ir.Node, ...]
+
+
+def _logit(view: View, node: ir.Node) -> _Logit | None:
+    if node.domain or node.op_type not in ("Log", "Sub") or node.outputs[0].dtype is not ir.DataType.FLOAT:
+        return None
+    if node.op_type == "Log":
+        ratio = view.maker(node.inputs[0], "Div")
+        if ratio is None:
+            return None
+        upper, lower, between = ratio.inputs[0], ratio.inputs[1], (ratio,)
+    else:
+        logs = [view.maker(value, "Log") for value in node.inputs[:2]]
+        if logs[0] is None or logs[1] is None:
+            return None
+        upper, lower, between = logs[0].inputs[0], logs[1].inputs[0], (logs[0], logs[1])  # type: ignore[assignment]
+    if upper is None or lower is None:
+        return None
+    x, rest = _kept(view, upper), _kept(view, lower)
+    subtract = view.maker(rest.value, "Sub")
+    if subtract is None or not view.is_scalar(subtract.inputs[0], 1.0) or subtract.inputs[1] is None:
+        return None
+    inner = _kept(view, subtract.inputs[1])
+    gate = view.maker(x.value, "Sigmoid")
+    if gate is None or gate.inputs[0] is None or not view.alike(x.value, inner.value):
+        return None
+    low, high = max(rest.low, 1.0 - inner.high), min(rest.high, 1.0 - inner.low)
+    if not (x.low < x.high and low < high and x.high > 0 and high > 0):
+        return None
+    nodes = (gate, *x.nodes, *inner.nodes, subtract, *rest.nodes, *between, node)
+    return _Logit(gate.inputs[0], (x.low, x.high), (low, high), tuple(dict.fromkeys(nodes)))
+
+
+def _kept(view: View, value: ir.Value, steps: int = 4) -> _Kept:
+    """Take Clip, Max and Min with numbers off a value."""
+    value = view.origin(value) or value
+    node = view.maker(value, "Clip", "Max", "Min")
+    if node is None or steps == 0:
+        return _Kept(value, -math.inf, math.inf)
+    low, high = -math.inf, math.inf
+    if node.op_type == "Clip":
+        source = node.inputs[0]
+        bounds = clip_bounds(view, node)
+        given = sum(each is not None for each in node.inputs[1:])
+        if given != sum(each is not None for each in bounds) and given:
+            return _Kept(value, low, high)  # a bound that is not constant
+        low = bounds[0] if bounds[0] is not None else low
+        high = bounds[1] if bounds[1] is not None else high
+    else:
+        found = view.with_number(node)
+        if found is None:
+            return _Kept(value, low, high)
+        source = found[0]
+        low, high = (found[1], high) if node.op_type == "Max" else (low, found[1])
+    if source is None:
+        return _Kept(value, -math.inf, math.inf)
+    inner = _kept(view, source, steps - 1)
+    return _Kept(inner.value, max(low, min(inner.low, high)), min(high, max(inner.high, low)), (*inner.nodes, node))
+
+
+def _write_logit(edit: GraphEdit, logit: _Logit) -> ir.Value:
+    z = logit.source
+    (low, high), (rest_low, rest_high) = logit.x, logit.rest
+    if _same_place(low, 1.0 - rest_high) and _same_place(1.0 - high, rest_low):
+        result = z
+        if low > 0:
+            result = edit.op("Max", [result, edit.constant(math.log(low / (1.0 - low)))])
+        if rest_low > 0:
+            result = edit.op("Min", [result, edit.constant(math.log((1.0 - rest_low) / rest_low))])
+        return result
+    upper = edit.op("Neg", [edit.op("Softplus", [edit.op("Neg", [z])])])
+    lower = edit.op("Neg", [edit.op("Softplus", [z])])
+    return edit.op("Sub", [_clip(edit, upper, low, high), _clip(edit, lower, rest_low, rest_high)])
+
+
+def _clip(edit: GraphEdit, value: ir.Value, low: float, high: float) -> ir.Value:
+    """The logarithm of something below 1, kept between the logarithms of the bounds."""
+    if low > 0:
+        value = edit.op("Max", [value, edit.constant(math.log(low))])
+    if high < 1:
+        value = edit.op("Min", [value, edit.constant(math.log(high))])
+    return value
+
+
+def _same_place(one: float, other: float) -> bool:
+    """Whether two bounds near 0 stop at the same value; none stops where they are not above 0."""
+    if one <= 0 or other <= 0:
+        return one <= 0 and other <= 0
+    return abs(one - other) <= _ALIKE * min(one, other)
