@@ -201,9 +201,9 @@ class _Flow:
 
     def _sum(self, node: ir.Node, reads: Mapping[int, Carried]) -> bool:
         signed = {slot: each.times(-1.0) if node.op_type == "Sub" and slot else each for slot, each in reads.items()}
-        if node.op_type == "Sub" and len(reads) == 2 and self._ends_in_exponential(node):
-            self.reached.update(*(each.sources for each in reads.values()))
-            return True
+        if node.op_type == "Sub" and set(reads) == {0} and self._ends_in_exponential(node):
+            self.reached.update(reads[0].sources)
+            return reads[0].low < 0.0 >= reads[0].high
         total = Carried(
             frozenset().union(*(each.sources for each in signed.values())),
             sum(each.low for each in signed.values()),

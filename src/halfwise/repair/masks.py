@@ -15,6 +15,7 @@ What it buys: -1e9 becomes -65504 in FP16, minus infinity once anything negative
 masked throughout. What is left alone: infinities, constants that are read by anything else, masks that meet masks of
 another size, factors that nothing is known of, LogSoftmax and Attention. Where C is below 2^24 it does not swallow the
 scores; then a row that is masked throughout agrees to the digits that the original had left of its scores, no further.
+Where sums of C leave FP32 itself, a row of nothing else is NaN in the original and uniform here.
 """
 
 from __future__ import annotations
