@@ -49,7 +49,7 @@ def columns(histogram: WeightHistogram) -> Columns:
             Column((exponent - LOW) * width, width, height(count), _zone(exponent), _text(exponent, count))
             for exponent, count in sorted(gathered.items())
         ),
-        tuple((height(10**e), _count_words(10**e)) for e in range(0, int(math.log10(most)) + 1)),
+        tuple((height(10**e), _count_words(10**e)) for e in range(int(math.log10(most)) + 1)),
     )
 
 
@@ -62,7 +62,9 @@ def _text(exponent: int, count: int) -> str:
         return f"{count:,} weights below 2^{LOW + 1} ({2.0 ** (LOW + 1):.1e})"
     if exponent == HIGH - 1:
         return f"{count:,} weights of 2^{exponent} ({2.0**exponent:.1e}) and above"
-    return f"{count:,} weights from 2^{exponent} ({2.0**exponent:.3g}) to 2^{exponent + 1} ({2.0 ** (exponent + 1):.3g})"
+    return (
+        f"{count:,} weights from 2^{exponent} ({2.0**exponent:.3g}) to 2^{exponent + 1} ({2.0 ** (exponent + 1):.3g})"
+    )
 
 
 def _count_words(count: int) -> str:

@@ -37,8 +37,11 @@ def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
     model = str(result.model.path) if result.model.path else ""
     inputs = [word for path in _inputs_of(command) for word in ("--inputs", path)]
     if result.typed is None or result.plan_path is None:
-        return (Step("Write the files", _NOT_WRITTEN, shell(["halfwise", "fix", model, *inputs, "--out", "fixed"])),) \
-            if model else ()
+        return (
+            (Step("Write the files", _NOT_WRITTEN, shell(["halfwise", "fix", model, *inputs, "--out", "fixed"])),)
+            if model
+            else ()
+        )
     typed, plan = str(result.typed.path), str(result.plan_path)
     steps = []
     if not result.met and model:
@@ -84,7 +87,11 @@ def _build(result: FixResult) -> list[Step]:
     steps = []
     if delivery.command is not None:
         steps.append(
-            Step("Build the engine", "The trtexec command with everything it needs.", shell(["sh", str(delivery.command)]))
+            Step(
+                "Build the engine",
+                "The trtexec command with everything it needs.",
+                shell(["sh", str(delivery.command)]),
+            )
         )
     if delivery.script is not None:
         steps.append(

@@ -70,7 +70,9 @@ def curve(result: FixResult) -> Curve | None:
         path=" ".join(f"{'L' if i else 'M'}{p.x:.4f} {p.y:.4f}" for i, p in enumerate(finite)),
         allowed=y(1.0),
         x_ticks=tuple((x(n), f"{n:,}") for n in _round_steps(most)),
-        y_ticks=tuple((y(10.0**e), "allowed" if e == 0 else f"{number(10.0**e)}×") for e in range(low, high + (not endless))),
+        y_ticks=tuple(
+            (y(10.0**e), "allowed" if e == 0 else f"{number(10.0**e)}×") for e in range(low, high + (not endless))
+        ),
         infinite=_BAND if endless else None,
     )
 

@@ -65,7 +65,7 @@ def graph_data(result: FixResult, names: Names) -> dict[str, Any]:
         ]
         for site in sites.all
     ]
-    edges = []
+    edges: list[list[int]] = []
     for site in sites.all:
         before = len(edges)
         for slot, value in enumerate(site.node.inputs):
@@ -98,9 +98,7 @@ def _holders(nodes: Iterable[ir.Node]) -> dict[ir.Graph | ir.Function | None, ir
 
 def _assignment(result: FixResult, planned: Mapping[str, PlannedNode]) -> Assignment:
     narrow = result.sites.fmt
-    formats = {
-        site.node: planned[site.name].format if site.name in planned else narrow for site in result.sites.free
-    }
+    formats = {site.node: planned[site.name].format if site.name in planned else narrow for site in result.sites.free}
     kept = {node: fmt for node, fmt in formats.items() if fmt is not Format.FP32}
     return Assignment(result.sites, kept, result.plan.io_types)
 

@@ -23,7 +23,7 @@ def number(value: float, digits: int = 3) -> str:
         mantissa, _, exponent = text.partition("e")
         mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
         return f"{mantissa}e{int(exponent)}".replace("-", "−")
-    if magnitude >= 1000:
+    if magnitude >= 999.5:
         return f"{value:,.0f}".replace("-", "−")
     return f"{value:.{digits}g}".replace("-", "−")
 

@@ -102,8 +102,10 @@ def _cause(planned: PlannedNode, high: float, low: float, read_high: float, read
     if read_high > _LIMIT:
         return f"It reads values of up to {number(read_high)}; beyond {_LIMIT:,.0f} FP16 can only hand it infinity."
     if high > _LIMIT:
-        does = "squares {}" if planned.op == "Pow" and math.isclose(high, read_high**2, rel_tol=1e-3) else _DOES.get(
-            planned.op, "works on {}"
+        does = (
+            "squares {}"
+            if planned.op == "Pow" and math.isclose(high, read_high**2, rel_tol=1e-3)
+            else _DOES.get(planned.op, "works on {}")
         )
         reading = f"It {does.format(f'values of up to {number(read_high)}')}" if read_high else "It makes values"
         return f"{reading}; its result reaches {number(high)}, beyond FP16’s {_LIMIT:,.0f}, and becomes infinite."
@@ -127,7 +129,7 @@ def _consequence(node: ir.Node) -> str:
     passed: list[str] = []
     for step, slot in _way(node):
         name = short(step.name or "", 48)
-        if step.op_type == "Div" and slot == 1 or step.op_type == "Reciprocal":
+        if (step.op_type == "Div" and slot == 1) or step.op_type == "Reciprocal":
             return f"{_through(passed)}{name} divides by it and gives 0: no NaN anywhere, just a wrong answer."
         if step.op_type in ("Softmax", "LogSoftmax"):
             return f"{_through(passed)}{name} makes NaN of it."

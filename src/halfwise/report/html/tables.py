@@ -65,9 +65,7 @@ def node_rows(result: FixResult, names: Names) -> list[Row]:
 
 
 def weight_rows(histogram: WeightHistogram, names: Names) -> list[Row]:
-    return [
-        [names(w.name), w.count, w.subnormal, w.underflow, w.overflow, w.nonfinite] for w in histogram.worst
-    ]
+    return [[names(w.name), w.count, w.subnormal, w.underflow, w.overflow, w.nonfinite] for w in histogram.worst]
 
 
 def finding_rows(scan: ScanResult, names: Names) -> list[Row]:

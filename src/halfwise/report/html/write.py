@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from importlib.resources import files
 from pathlib import Path
@@ -49,13 +50,12 @@ def write_report(
     except OSError as error:
         raise InputError(f"{path}: the report cannot be written: {error.strerror}") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
     return path
 
 
-def render(
-    result: FixResult, *, scan: ScanResult | None, trace: Trace | None, command: str, when: datetime
-) -> str:
+def render(result: FixResult, *, scan: ScanResult | None, trace: Trace | None, command: str, when: datetime) -> str:
     page = gather(result, scan, trace, command, when)
     style, script = _joined(_STYLES), f"(() => {{\n{_joined(_SCRIPTS)}}})();\n"
     table: Sequence[str] = page["data"]["names"]
