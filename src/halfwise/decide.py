@@ -23,6 +23,7 @@ from halfwise.solve.search import Kept, Point
 __all__ = ["Decided", "Decider", "assignment_of", "why_not_bf16"]
 
 TIGHTENINGS = 4  # times the search goes on after a held-out input was missed
+HELD_OUT_AIM = 0.9  # of the tolerance: a held-out input nearer to it says that others may miss it
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,13 +57,12 @@ class Decider:
         aim = 1.0
         for turn in range(TIGHTENINGS + 1):
             workshop = Workshop(self.model, self.bench, self.samples.search, self.journal, aim, self.notify)
-            plain = workshop.plain()
-            best = workshop.best(plain, self.rules)
+            best, repairs = workshop.best(self.rules)
             self.notify("verifying on held-out inputs")
             held_out = self.bench.judge(best.search.sites, self.samples.validation)
             missed = held_out.measure(best.search.assignment(best.solution.keep))
             hopeless = len(best.solution.keep) == len(best.search.sites.free)
-            if missed.met or hopeless or turn == TIGHTENINGS:
+            if missed.load <= HELD_OUT_AIM or hopeless or turn == TIGHTENINGS:
                 break
             aim = self._learn(missed, min(aim, best.solution.found.aim))
         formats = dict.fromkeys(best.solution.keep, Format.FP32)
@@ -74,7 +74,7 @@ class Decider:
             formats,
             best.solution.kept,
             self.samples,
-            workshop.bought(best, len(plain.solution.keep)),
+            repairs,
             best.search.curve() if self.wants_curve else (),
             tuple(self.notes),
         )
@@ -85,19 +85,21 @@ class Decider:
             moved = self.samples.validation[worst]
             rest = tuple(f for i, f in enumerate(self.samples.validation) if i != worst)
             self.samples = replace(self.samples, search=(*self.samples.search, moved), validation=rest)
-            self.notes.append("a held-out input was missed and joined the search; the error is measured on the others")
+            self.notes.append(
+                "a held-out input came too near the tolerance and joined the search; the error is measured on the others"
+            )
             return 1.0
         tighter = aim * max(0.9 / missed.loads[worst], 0.1) if math.isfinite(missed.loads[worst]) else aim / 2
-        self.notes.append(f"the held-out input was missed; the search then aimed at {tighter:.0%} of the tolerance")
+        self.notes.append(
+            f"the held-out input came too near the tolerance; the search then aimed at {tighter:.0%} of the tolerance"
+        )
         return tighter
 
     def _use_bf16(self, best: Attempt) -> dict[ir.Node, Format]:
         """Nodes that only lack range take BF16, as many as the tolerance bears."""
         sites = best.search.sites
         bf16 = Sites(best.model, Format.BF16)
-        able = [
-            k.node for k in best.solution.kept if k.why == "overflow" and why_not_bf16(sites, bf16, k.node) is None
-        ]
+        able = [k.node for k in best.solution.kept if k.why == "overflow" and why_not_bf16(sites, bf16, k.node) is None]
         while able:
             formats = {**dict.fromkeys(best.solution.keep, Format.FP32), **dict.fromkeys(able, Format.BF16)}
             self.notify(f"BF16 instead of FP32 for {len(able)} nodes")

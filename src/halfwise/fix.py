@@ -285,9 +285,7 @@ class _Job:
                 raise InputError(f"the plan wants node {node.name!r} in BF16: {why}")
         return Decided(model, sites, formats, (), self.samples)
 
-    def _compile(
-        self, formats: dict[ir.Node, Format], look: Look, advisories: Sequence[Advisory]
-    ) -> Compiled | None:
+    def _compile(self, formats: dict[ir.Node, Format], look: Look, advisories: Sequence[Advisory]) -> Compiled | None:
         """What TensorRT-RTX makes of the decision, where it can stand for the target's compiler."""
         if not compiles(self.target):
             return None

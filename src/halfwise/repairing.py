@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx_ir as ir
@@ -23,6 +23,7 @@ __all__ = ["Attempt", "Bought", "Workshop", "remade"]
 
 ROUNDS = 3  # repairs may uncover places for others
 REACH = 2  # nodes from an FP32 node within which a repair may help it
+WORTH = 0.5  # cost that repairs have to save: less is no more than another choice between equals
 SLACK = 1e-6  # of an FP32 answer, beyond a rule's own bound: the runtime may sum in another order
 
 Made = tuple[tuple[Rule, Repair], ...]
@@ -73,14 +74,29 @@ class Workshop:
         self.aim = aim
         self.notify = notify
 
-    def plain(self) -> Attempt:
-        """Search the model as it is."""
-        found = self.attempt(())
-        assert found is not None
-        return found
+    def best(self, rules: Sequence[Rule]) -> tuple[Attempt, tuple[Bought, ...]]:
+        """The cheapest answer, and what its repairs bought; no repair is in it that does not pay."""
+        plain = self.attempt(())
+        assert plain is not None
+        current = plain
+        for _ in range(ROUNDS):
+            found = self._places(current, rules)
+            better = self._better(current, found) if found else None
+            if better is None:
+                break
+            current = better
+        final = _pruned(self._without_idle(current, plain))
+        if final.made and final.solution.keep:
+            pruned = _pruned(plain)
+            if pruned.cost < final.cost + WORTH:
+                return pruned, ()
+        return final, self._bought(final, len(plain.solution.keep))
 
     def attempt(self, made: Made) -> Attempt | None:
-        """Search the model with these repairs; None where they change its FP32 answer beyond what the rules promise."""
+        """Search the model with these repairs; None where they change its FP32 answer beyond what the rules promise.
+
+        Attempts are compared before they are pruned: what is left of the best is pruned then.
+        """
         model, done = repaired(self.model, made) if made else (self.model, ())
         kept: Made = tuple((rule, repair) for rule, repair in made if repair in done)
         sites = Sites(model)
@@ -98,20 +114,9 @@ class Workshop:
         )
         if kept and not self._faithful(search, kept):
             return None
-        return Attempt(model, kept, search, search.run())
+        return Attempt(model, kept, search, search.run(prune=False))
 
-    def best(self, plain: Attempt, rules: Sequence[Rule]) -> Attempt:
-        """The cheapest answer, with no repair that does not pay; `plain` is the one without any."""
-        current = plain
-        for _ in range(ROUNDS):
-            found = self._places(current, rules)
-            better = self._better(current, found) if found else None
-            if better is None:
-                break
-            current = better
-        return self._without_idle(current)
-
-    def bought(self, final: Attempt, plain_nodes: int) -> tuple[Bought, ...]:
+    def _bought(self, final: Attempt, plain_nodes: int) -> tuple[Bought, ...]:
         """What each rule saved together; its places share the sum evenly."""
         saved = max(plain_nodes - len(final.solution.keep), 0)
         each, rest = divmod(saved, max(len(final.made), 1))
@@ -147,10 +152,12 @@ class Workshop:
                 best = trial
         return best
 
-    def _without_idle(self, current: Attempt) -> Attempt:
-        """Leave out each rule, then each place, without which the same nodes are enough."""
+    def _without_idle(self, current: Attempt, plain: Attempt) -> Attempt:
+        """Leave out each rule, then each place away from the nodes that needed help, that is not missed."""
         names = {node.name for node in current.solution.keep}
-        for group in (*_by_rule(current.made).values(), *(((rule, repair),) for rule, repair in current.made)):
+        needy = {node.name for node in plain.solution.keep}
+        apart = [((rule, repair),) for rule, repair in current.made if needy.isdisjoint(repair.nodes)]
+        for group in (*_by_rule(current.made).values(), *apart):
             if len(current.made) <= 1 or not set(group) <= set(current.made):
                 continue
             rest = tuple(entry for entry in current.made if entry not in group)
@@ -195,6 +202,10 @@ class Workshop:
                     low[name] = min(low.get(name, math.inf), counts.min_abs)
         current.search.judge.runs += 1
         return Ranges(high, low, size)
+
+
+def _pruned(attempt: Attempt) -> Attempt:
+    return replace(attempt, solution=attempt.search.run())
 
 
 def _around(nodes: Iterable[ir.Node], reach: int) -> set[ir.Node]:

@@ -30,7 +30,7 @@ class Repair:
     rule: str
     nodes: tuple[str, ...]
     algebra: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -5,11 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from halfwise.errors import InputError
+from halfwise.repair.attention_scale import AttentionScale
+from halfwise.repair.clip_weights import CLIP_WEIGHTS
+from halfwise.repair.epsilons import EPSILONS
+from halfwise.repair.finite_constants import FINITE_CONSTANTS
+from halfwise.repair.masks import Masks
+from halfwise.repair.norm_operator import NormOperator
+from halfwise.repair.reductions import REDUCTIONS
+from halfwise.repair.rescale import RESCALE
 from halfwise.repair.rule import Rule
+from halfwise.repair.stable_logs import STABLE_LOGS
 
 __all__ = ["RULES", "rules_named"]
 
-RULES: tuple[Rule, ...] = ()
+RULES: tuple[Rule, ...] = (
+    NormOperator(),
+    STABLE_LOGS,
+    Masks(),
+    AttentionScale(),
+    EPSILONS,
+    REDUCTIONS,
+    FINITE_CONSTANTS,
+    RESCALE,
+    CLIP_WEIGHTS,
+)
 
 
 def rules_named(words: Iterable[str]) -> tuple[Rule, ...]:

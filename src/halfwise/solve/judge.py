@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.emulate import Emulator, carry_feeds
@@ -20,7 +22,8 @@ __all__ = ["Judge", "Measured", "Question"]
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
 
-MARGINS = (0.2, 0.15, 0.1)  # kept for samples not seen, after one, two, three or more seen
+MARGINS = (0.25, 0.2, 0.15, 0.1)  # kept for samples not seen, after one, two, three, four or more seen
+MOST_MARGIN = 0.4  # where the samples seen differ much among themselves
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,12 @@ class Measured:
 
     @property
     def aim(self) -> float:
-        """The load to expect of an unseen sample: the worst seen and a margin."""
-        return self.load * (1.0 + MARGINS[min(len(self.loads), len(MARGINS)) - 1])
+        """The load to expect of an unseen sample: the worst seen and a margin, wider where the samples differ."""
+        if not math.isfinite(self.load) or self.load == 0:
+            return self.load
+        least = MARGINS[min(len(self.loads), len(MARGINS)) - 1]
+        spread = float(np.std(self.loads) / np.mean(self.loads))
+        return self.load * (1.0 + max(least, min(0.5 * spread, MOST_MARGIN)))
 
     @property
     def met(self) -> bool:

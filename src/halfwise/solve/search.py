@@ -84,7 +84,8 @@ class Search:
 
     # -- the way to an answer ---------------------------------------------------------------------------------------
 
-    def run(self) -> Solution:
+    def run(self, *, prune: bool = True) -> Solution:
+        """Without pruning the set keeps the tolerance, but more may be in it than is needed."""
         self.notify("the FP32 model and the all-FP16 model")
         nothing: frozenset[ir.Node] = frozenset()
         fp16 = self.measure(nothing)
@@ -95,6 +96,8 @@ class Search:
         found = self.measure(keep)
         if found.aim > self.aim and not found.met:
             return Solution(keep, tuple(Kept(n, "all that could help is kept", None) for n in keep), fp16, found)
+        if not prune:
+            return Solution(keep, tuple(self._kept(node, None) for node in keep), fp16, found)
         keep, kept = self._prune(keep)
         return Solution(keep, kept, fp16, self.measure(keep))
 
