@@ -1,10 +1,10 @@
 """HW406: attention divides its queries instead of its scores, and a softmax written out by hand loses its maximum.
 
 Scale. Precondition: the product of two computed tensors is, but for changes of shape, read by one multiplication with
-a number f below 1 (or one division) alone, on its way to a softmax and the product with the values. With f = 2^-k r and
-r between sqrt(1/2) and sqrt(2), ((2^-k q) @ k) * r = (q @ k) * f. Proof: a power of two leaves a product's roundings as
-they are, and f / 2^-k is exact: FP32 answers are the same bit by bit as long as nothing leaves its normal range. It
-buys scores that fit into FP16 before they are scaled. Where k is large, keys take their half of it.
+a number f below 1 (or one division) alone, on its way to a softmax and the product with the values. With f = 2^-n r and
+r between 1 and 2, ((2^-n q) @ k) * r = (q @ k) * f. Proof: a power of two leaves a product's roundings as they are, and
+f / 2^-n is exact: FP32 answers are the same bit by bit as long as nothing leaves its normal range. It buys scores that
+are never larger than they are in the softmax. Where n is large, keys take their half of it.
 
 Softmax. Precondition: exp(x) over its own sum, which keeps its dimensions, perhaps guarded by a number e, with no
 maximum subtracted. Proof: exp(x) / sum(exp(x)) does not change when a number m of each row is subtracted from x;
@@ -89,7 +89,7 @@ class AttentionScale:
                 continue
             product, between, scale, slot, number = found
             factor = number if scale.op_type == "Mul" else 1.0 / number
-            shift = round(-math.log2(factor))
+            shift = math.ceil(-math.log2(factor))
             if shift < 1:
                 continue
             nodes = (product, *between, scale)
