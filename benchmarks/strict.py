@@ -195,9 +195,7 @@ def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 def _kinds(graph: onnx.GraphProto) -> dict[str, int]:
     """The element type of every tensor of a graph; 0 for what is no tensor."""
-    kinds = {
-        value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.input, *graph.output)
-    }
+    kinds = {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.input, *graph.output)}
     kinds.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
     return kinds
 

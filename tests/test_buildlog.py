@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from benchmarks.log_speed import clean_lines
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.log_speed import clean_lines
 from halfwise.engine.buildlog import (
     LogReport,
     ModelNames,

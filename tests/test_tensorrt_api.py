@@ -12,13 +12,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from tests import fake_tensorrt
 
 from halfwise.engine import capabilities, tensorrt, trtexec_process
 from halfwise.engine.build import BuildError, BuildRequest, InputProfile
 from halfwise.engine.handover import Report, partial
 from halfwise.engine.native_build import build_with, clean_message
 from halfwise.errors import InputError, MissingBackend
+from tests import fake_tensorrt
 
 WEAK_ONLY = ("8.6",)
 BOTH = ("10.0", "10.3", "10.13", "10.16")

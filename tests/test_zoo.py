@@ -14,9 +14,10 @@ import onnx
 import onnx.inliner
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
+
 from benchmarks.zoo import SHAPES, ZooModel, cnn_tiny_weights, detr_head, encoder, norm_log_head, transformer
 from benchmarks.zoo.graph_writer import GraphWriter
-from onnx import TensorProto, helper, numpy_helper
 
 _FP16_MAX = 65504.0
 _FLOAT = TensorProto.FLOAT

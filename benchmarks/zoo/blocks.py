@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
 from benchmarks.zoo.graph_writer import GraphWriter
 from benchmarks.zoo.inputs import OUTLIER_WIDTH, OUTLIERS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+
 from benchmarks.zoo.blocks import Array, linear, trained_matrix
 from benchmarks.zoo.graph_writer import GraphWriter
 from benchmarks.zoo.zoo_model import Feed, ZooModel

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+
 from benchmarks.zoo.zoo_model import Feed
 
 Array = npt.NDArray[np.float32]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from onnx import TensorProto
+
 from benchmarks.zoo.blocks import trained_matrix
 from benchmarks.zoo.graph_writer import GraphWriter
 from benchmarks.zoo.inputs import scales
 from benchmarks.zoo.zoo_model import Feed, ZooModel
-from onnx import TensorProto
 
 _BATCH = 3
 _TOKENS = 12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from benchmarks.zoo.blocks import (
     Array,
     decomposed_layer_norm,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto
+
 from benchmarks.zoo.blocks import Array, linear, trained_matrix
 from benchmarks.zoo.graph_writer import GraphWriter
 from benchmarks.zoo.inputs import feeds
 from benchmarks.zoo.zoo_model import ZooModel
-from onnx import TensorProto
 
 _ROWS = 16
 _CLASSES = 48

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from benchmarks.zoo.blocks import Array, erf_gelu, linear, trained_matrix
 from benchmarks.zoo.graph_writer import GraphWriter
 from benchmarks.zoo.inputs import feeds

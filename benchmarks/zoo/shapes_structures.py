@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto, helper
+
 from benchmarks.zoo.blocks import (
     Array,
     decomposed_layer_norm,
@@ -14,7 +16,6 @@ from benchmarks.zoo.blocks import (
 from benchmarks.zoo.graph_writer import GraphWriter
 from benchmarks.zoo.inputs import OUTLIER_WIDTH, feeds, outlier_tokens, scales
 from benchmarks.zoo.zoo_model import Feed, ZooModel
-from onnx import TensorProto, helper
 
 _TOKENS = 16
 _WIDTH = OUTLIER_WIDTH

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from benchmarks.zoo.blocks import ResidualStream, decomposed_layer_norm, linear, tanh_gelu, trained_matrix
 from benchmarks.zoo.graph_writer import GraphWriter
 from benchmarks.zoo.inputs import token_inputs

@@ -24,25 +24,37 @@ class Format(Enum):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype({"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32}[self.value])
+        return _DTYPES[self.value]
 
     @property
     def max(self) -> float:
         """The largest finite value."""
-        return float(ml_dtypes.finfo(self.dtype).max)
+        return _LIMITS[self.value][0]
 
     @property
     def smallest_normal(self) -> float:
-        return float(ml_dtypes.finfo(self.dtype).smallest_normal)
+        return _LIMITS[self.value][1]
 
     @property
     def smallest_subnormal(self) -> float:
-        return float(ml_dtypes.finfo(self.dtype).smallest_subnormal)
+        return _LIMITS[self.value][2]
 
     @property
     def unit_roundoff(self) -> float:
         """Half the distance from 1 to the next larger value."""
-        return float(ml_dtypes.finfo(self.dtype).eps) / 2
+        return _LIMITS[self.value][3]
+
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "fp16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "fp32": np.dtype(np.float32),
+}
+_LIMITS = {
+    "fp16": ((2 - 2.0**-10) * 2.0**15, 2.0**-14, 2.0**-24, 2.0**-11),
+    "bf16": ((2 - 2.0**-7) * 2.0**127, 2.0**-126, 2.0**-133, 2.0**-8),
+    "fp32": ((2 - 2.0**-23) * 2.0**127, 2.0**-126, 2.0**-149, 2.0**-24),
+}
 
 
 def round_to(array: NDArray[Any], fmt: Format) -> FloatArray:
