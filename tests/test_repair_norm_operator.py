@@ -107,7 +107,18 @@ QUOTIENTS: dict[str, Callable[[Graph, str, str], str]] = {
         "Mul", [g.op("Mul", [g.op("Reciprocal", [g.op("Sqrt", [v], "")], ""),
                              g.weight("early", RNG.uniform(0.5, 2, WIDTH))], ""), c], ""),
 }  # fmt: skip
+
+
+def counted_from_the_shape(g: Graph, s: str) -> str:
+    """The unbiased variance as TorchScript writes it."""
+    size = g.op("Gather", [g.op("Shape", ["x"], ""), g.number([-1], np.int64)], "", axis=0)
+    count = g.op("Cast", [g.op("ReduceProd", [size], "", keepdims=0)], "", to=TensorProto.FLOAT)
+    total = g.op("Mul", [g.reduce("ReduceMean", s, [-1]), count], "")
+    return g.op("Div", [total, g.op("Sub", [count, g.number(1.0)], "")], "")
+
+
 MEANS: dict[str, Callable[[Graph, str], str]] = {
+    "counted": counted_from_the_shape,
     "mean": lambda g, s: g.reduce("ReduceMean", s, [-1]),
     "sum / n": lambda g, s: g.op("Div", [g.reduce("ReduceSum", s, [2]), g.number(float(WIDTH))], ""),
     "unbiased": lambda g, s: g.op(
