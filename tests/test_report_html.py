@@ -443,3 +443,30 @@ def test_the_verdict_speaks_of_the_bound_that_decided() -> None:
 
 def test_the_policy_word_is_the_hash_of_the_text() -> None:
     assert content_hash("") == "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+
+
+def test_the_next_steps_of_a_target_are_its_own_commands(tmp_path: Path) -> None:
+    """The build command and script, the audit from any folder, and the inputs that the command line named."""
+    zoo = encoder(layers=1)
+    model = tmp_path / "my model.onnx"
+    onnx.save(zoo.model, model)
+    result = fix(model, zoo.inputs[:2], plan=plan_of({}), out=tmp_path / "out", target="trt-10.9+weak@t4")
+    page = shown(result, f"halfwise fix '{model}' --inputs 'data one' --inputs=two")
+    assert (
+        f"halfwise verify '{model}' '{tmp_path}/out/my model.fp16.onnx' --inputs 'data one' --inputs two" in page.text
+    )
+    assert result.delivery.command is not None and f"sh '{result.delivery.command}'" in page.text
+    assert f"cd {tmp_path}/out && halfwise audit" in page.text
+    assert "Known defects and habits of trt-10.9+weak@t4" in page.text
+    assert "Name the version" not in page.text
+    links = [a["href"] for t, a in page.tags if t == "a" and not a["href"].startswith("#")]
+    assert links and all(link.startswith("https://") for link in links)
+
+
+def test_a_plan_for_any_runtime_offers_to_name_a_version(tmp_path: Path) -> None:
+    zoo = encoder(layers=1)
+    onnx.save(zoo.model, tmp_path / "m.onnx")
+    result = fix(tmp_path / "m.onnx", zoo.inputs[:2], plan=plan_of({}), out=tmp_path)
+    text = shown(result, "").text
+    assert f"halfwise fix {tmp_path}/m.onnx --plan {tmp_path}/m.plan.json --target trt-10.9 --out for-trt" in text
+    assert f"git add {tmp_path}/m.plan.json" in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from halfwise.fix_result import FixResult
 from halfwise.report.text import safe
@@ -99,9 +100,18 @@ def _build(result: FixResult) -> list[Step]:
         )
     if delivery.audit_command:
         steps.append(
-            Step("Then see what really ran", "The precision of every node in the engine.", safe(delivery.audit_command))
+            Step(
+                "Then see what really ran",
+                "The precision of every node in the engine.",
+                _in_folder(result.plan_path, delivery.audit_command),
+            )
         )
     return steps
+
+
+def _in_folder(file: Path | None, command: str) -> str:
+    """A command whose files are told by their names alone, made to work from anywhere."""
+    return safe(command) if file is None else f"{shell(['cd', str(file.parent)])} && {safe(command)}"
 
 
 def _inputs_of(command: str) -> list[str]:

@@ -89,7 +89,7 @@ const TABLES = {
       { title: "Ran in", value: (r) => r[3], cell: (r) => (r[6] ? make("span", { class: "word-over" }, "✕ " + r[3]) : r[3]) },
       { title: "How sure", value: (r) => r[4], cell: (r) => r[4] },
       { title: "Kernels", text: (r) => NAMES[r[5]], cell: (r) => nameOf(r[5], 60) },
-    ], { noun: "node", filters: [{ title: "against the plan", test: (r) => r[6] }, { title: "planned", test: (r) => r[2] }] }];
+    ], { sort: [2, -1], noun: "node", filters: [{ title: "against the plan", test: (r) => r[6] }, { title: "planned", test: (r) => r[2] }] }];
   },
 };
 
