@@ -18,6 +18,7 @@ from halfwise.report.html.axis import TICKS, ZONES
 from halfwise.report.html.bars import columns
 from halfwise.report.html.commands import next_steps
 from halfwise.report.html.curve import curve
+from halfwise.report.html.embed import digits
 from halfwise.report.html.graph import STATES, graph_data, state_of
 from halfwise.report.html.histogram import weigh
 from halfwise.report.html.meter import meter
@@ -149,8 +150,6 @@ def _local_errors(trace: Trace | None, result: FixResult) -> list[list[Any]]:
     """Of each traced node, its place and its own relative error in FP16, where it makes any."""
     if trace is None:
         return []
-    from halfwise.report.html.embed import digits
-
     order = {site.name: site.index for site in result.sites.all}
     return [[order[n.name], digits(n.local_error)] for n in trace.nodes if n.local_error > 0 and n.name in order]
 
