@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ def ranges_of(model: Model, feeds: Sequence[Feed]) -> Ranges:
 
 
 def effect(
-    rule: Rule, proto: onnx.ModelProto | Model, feeds: Sequence[Feed], tolerance: float = 0.01, searched: int = 3
+    rule: Rule, proto: onnx.ModelProto | Model | Path, feeds: Sequence[Feed], tolerance: float = 0.01, searched: int = 3
 ) -> Effect:
     """Find with the ranges of the first feeds, read the repairs back from JSON, apply them, measure on all feeds."""
     model = proto if isinstance(proto, Model) else load(proto)

@@ -162,6 +162,12 @@ def _logit(how: str) -> list[onnx.NodeProto]:
         clip = node("Clip", "p low high", "c")
         logs = [node("Log", "c", "a"), node("Log", "q", "b"), node("Sub", "a b", "y")]
         return [gate, clip, node("Sub", "one c", "q"), *logs]
+    if how.startswith("chosen"):  # as exporters write a logit with an epsilon
+        tests = [node("Less", "p low", "t"), node("Where", "t low p", "d"), node("Greater", "d high", "u")]
+        if how == "chosen, turned":
+            tests = [node("Greater", "p low", "t"), node("Where", "t p low", "d"), node("Greater", "high d", "u")]
+        last = node("Where", "u high d" if how == "chosen" else "u d high", "c")
+        return [gate, *tests, last, node("Sub", "one c", "q"), node("Div", "c q", "r"), node("Log", "r", "y")]
     # As detection transformers write it: both sides kept away from zero on their own.
     inner = [node("Clip", "p zero one", "c"), node("Clip", "c low -", "a"), node("Sub", "one c", "q")]
     return [gate, *inner, node("Clip", "q low -", "b"), node("Div", "a b", "r"), node("Log", "r", "y")]
@@ -173,6 +179,8 @@ def _logit(how: str) -> list[onnx.NodeProto]:
         ("bare", ["Identity"]),
         ("clipped", ["Max", "Min"]),
         ("two logs", ["Max", "Min"]),
+        ("chosen", ["Max", "Min"]),
+        ("chosen, turned", ["Max", "Min"]),
         ("both sides", ["Neg", "Softplus", "Neg", "Max", "Softplus", "Neg", "Max", "Sub"]),
     ],
 )
@@ -267,6 +275,13 @@ _LEFT_ALONE = [
         [
             node("ReduceMax", "x", "m", axes=[-1]), node("Sub", "x m", "d"), node("Exp", "d", "e"),
             node("ReduceSum", "e axes", "s"), node("Log", "s", "y"),
+        ],
+    ),
+    (
+        STABLE_LOGS,  # the choice is no clip
+        [
+            node("Sigmoid", "x", "p"), node("Less", "p low", "t"), node("Where", "t high p", "c"),
+            node("Sub", "one c", "q"), node("Div", "c q", "r"), node("Log", "r", "y"),
         ],
     ),
     (EPSILONS, [node("Add", "x eps", "g"), node("Log", "g", "y")]),  # x may be negative

@@ -16,6 +16,7 @@ __all__ = ["Choice", "choose"]
 _STEP = 2.0**-25.8  # rms error of rounding to multiples of FP16's smallest subnormal
 _TROUBLE = 2.0**-24  # squared error from there over squared size: as much as FP16's own relative rounding
 _WANTED = 2.0**-28
+_WORTH = 2.0**-20  # from here on the error is worth a multiplication more
 _OVERFLOW = 15.99  # log2 of FP16's largest
 _LOUD, _CALM = 15.0, 13.0  # log2 of an activation: no room for unseen inputs; room
 _REACH = 64
@@ -185,7 +186,7 @@ def _cut(flow: ScaleFlow, weights: Weights, choice: Choice) -> None:
         raise_by = np.ceil(np.log2(error / _WANTED) / 2)
         room = np.floor(np.minimum(_CALM - np.log2(out), _OVERFLOW - np.log2(top)))
         lower_by = np.ceil(np.log2(top) - _LOUD)
-    tiny = (error > _TROUBLE) & (out >= _AUDIBLE) & np.isfinite(out)
+    tiny = (error > _WORTH) & (out >= _AUDIBLE) & np.isfinite(out)
     power = np.where(tiny, np.maximum(np.minimum(raise_by, room), 0), 0)
     power = np.where(top > 65504.0, -lower_by, power).astype(np.int64)
     if power.any():

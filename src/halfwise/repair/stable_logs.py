@@ -151,9 +151,14 @@ def _logit(view: View, node: ir.Node) -> _Logit | None:
 def _kept(view: View, value: ir.Value, steps: int = 4) -> _Kept:
     """Take Clip, Max and Min with numbers off a value."""
     value = view.origin(value) or value
-    node = view.maker(value, "Clip", "Max", "Min")
+    node = view.maker(value, "Clip", "Max", "Min", "Where")
     if node is None or steps == 0:
         return _Kept(value, -math.inf, math.inf)
+    if node.op_type == "Where":
+        chosen = _chosen(view, node)
+        if chosen is None:
+            return _Kept(value, -math.inf, math.inf)
+        return _within(_kept(view, chosen.value, steps - 1), chosen.low, chosen.high, chosen.nodes)
     low, high = -math.inf, math.inf
     if node.op_type == "Clip":
         source = node.inputs[0]
@@ -171,8 +176,32 @@ def _kept(view: View, value: ir.Value, steps: int = 4) -> _Kept:
         low, high = (found[1], high) if node.op_type == "Max" else (low, found[1])
     if source is None:
         return _Kept(value, -math.inf, math.inf)
-    inner = _kept(view, source, steps - 1)
-    return _Kept(inner.value, max(low, min(inner.low, high)), min(high, max(inner.high, low)), (*inner.nodes, node))
+    return _within(_kept(view, source, steps - 1), low, high, (node,))
+
+
+def _within(inner: _Kept, low: float, high: float, nodes: tuple[ir.Node, ...]) -> _Kept:
+    """What is kept between bounds already, kept between further ones."""
+    lower, upper = max(low, min(inner.low, high)), min(high, max(inner.high, low))
+    return _Kept(inner.value, lower, upper, (*inner.nodes, *nodes))
+
+
+def _chosen(view: View, node: ir.Node) -> _Kept | None:
+    """A clip written as a choice: where(x < a, a, x), where(x > b, b, x), and the same turned around."""
+    test = view.maker(node.inputs[0], "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+    if test is None:
+        return None
+    x, bound, less = test.inputs[0], view.scalar(test.inputs[1]), test.op_type.startswith("Less")
+    if bound is None:
+        x, bound, less = test.inputs[1], view.scalar(test.inputs[0]), not less
+    if x is None or bound is None:
+        return None
+    if_so, if_not = (view.origin(value) for value in node.inputs[1:3])
+    turned = if_so is view.origin(x)
+    other = if_not if turned else if_so
+    if (not turned and if_not is not view.origin(x)) or other is None or view.scalar(other) != bound:
+        return None
+    keeps_above = less != turned
+    return _Kept(x, bound if keeps_above else -math.inf, math.inf if keeps_above else bound, (test, node))
 
 
 def _write_logit(edit: GraphEdit, logit: _Logit) -> ir.Value:
