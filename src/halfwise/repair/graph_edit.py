@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from halfwise.model import Model
 from halfwise.patterns.view import View
 
-__all__ = ["GraphEdit", "in_main_graph", "read_only_there", "view_of", "whole"]
+__all__ = ["GraphEdit", "in_main_graph", "view_of", "whole"]
 
 
 class GraphEdit:
@@ -85,11 +85,6 @@ class GraphEdit:
 def in_main_graph(model: ir.Model, name: str) -> ir.Node | None:
     """The node of the main graph that has this name."""
     return next((node for node in model.graph if node.name == name), None)
-
-
-def read_only_there(value: ir.Value | None, *readers: ir.Node) -> bool:
-    """Whether nothing but these nodes reads a value, and it is no output of the graph."""
-    return value is not None and not value.is_graph_output() and all(node in readers for node, _ in value.uses())
 
 
 def whole(value: ir.Value | None) -> NDArray[Any] | None:
