@@ -309,7 +309,7 @@ def test_progress_and_colours_on_a_terminal(small: tuple[Path, Path], tmp_path: 
         seen += piece
     assert process.wait(timeout=60) == 0
     assert b"fix layer_norm_overflow.onnx" in seen  # progress
-    assert b"keeps the tolerance in FP16 with" in seen
+    assert b"keeps the tolerance in FP16 after 1 repair" in seen
     assert (b"\x1b[1;32m" in seen) == colour
 
 
