@@ -9,6 +9,7 @@ from halfwise.repair.attention_scale import AttentionScale
 from halfwise.repair.clip_weights import CLIP_WEIGHTS
 from halfwise.repair.epsilons import EPSILONS
 from halfwise.repair.finite_constants import FINITE_CONSTANTS
+from halfwise.repair.fold_constants import FOLD_CONSTANTS
 from halfwise.repair.masks import Masks
 from halfwise.repair.norm_operator import NormOperator
 from halfwise.repair.reductions import REDUCTIONS
@@ -19,6 +20,7 @@ from halfwise.repair.stable_logs import STABLE_LOGS
 __all__ = ["RULES", "rules_named"]
 
 RULES: tuple[Rule, ...] = (
+    FOLD_CONSTANTS,
     NormOperator(),
     STABLE_LOGS,
     Masks(),
