@@ -85,9 +85,7 @@ class Decider:
             moved = self.samples.validation[worst]
             rest = tuple(f for i, f in enumerate(self.samples.validation) if i != worst)
             self.samples = replace(self.samples, search=(*self.samples.search, moved), validation=rest)
-            self.notes.append(
-                "a held-out input came too near the tolerance and joined the search; the others judge"
-            )
+            self.notes.append("a held-out input came too near the tolerance and joined the search; the others judge")
             return 1.0
         tighter = aim * max(0.9 / missed.loads[worst], 0.1) if math.isfinite(missed.loads[worst]) else aim / 2
         self.notes.append(

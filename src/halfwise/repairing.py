@@ -24,6 +24,7 @@ __all__ = ["Attempt", "Bought", "Workshop", "remade"]
 ROUNDS = 3  # repairs may uncover places for others
 REACH = 2  # nodes from an FP32 node within which a repair may help it
 WORTH = 0.5  # cost that repairs have to save: less is no more than another choice between equals
+PROMISING = 0.5  # of the all-FP16 error that a repair leaves
 SLACK = 1e-6  # of an FP32 answer, beyond a rule's own bound: the runtime may sum in another order
 
 Made = tuple[tuple[Rule, Repair], ...]
@@ -139,18 +140,40 @@ class Workshop:
         )
 
     def _better(self, current: Attempt, found: Made) -> Attempt | None:
-        """All of them; where that does not pay, rule by rule."""
+        """All of them; where that does not pay, rule by rule. Only what promises something is searched."""
         self.notify(f"trying {len(found)} repairs")
-        whole = self.attempt((*current.made, *found))
-        if whole is not None and whole.made != current.made and whole.cost < current.cost:
-            return whole
+        if self._promises(current, (*current.made, *found)):
+            whole = self.attempt((*current.made, *found))
+            if whole is not None and whole.made != current.made and whole.cost < current.cost:
+                return whole
+        groups = _by_rule(found)
         best: Attempt | None = None
-        for group in _by_rule(found).values():
+        for group in groups.values() if len(groups) > 1 else ():
             base = best or current
+            if not self._promises(base, (*base.made, *group)):
+                continue
             trial = self.attempt((*base.made, *group))
             if trial is not None and trial.made != base.made and trial.cost < base.cost:
                 best = trial
         return best
+
+    def _promises(self, base: Attempt, made: Made) -> bool:
+        """Two short runs on the worst sample: less error in FP16 throughout, or enough with fewer FP32 nodes."""
+        model, done = repaired(self.model, made)
+        if len(done) <= len(base.made):
+            return False
+        sites = Sites(model)
+        judge = self.bench.judge(sites, self.feeds)
+        loads = base.solution.fp16.loads
+        worst = max(range(len(loads)), key=loads.__getitem__)
+        load = judge.measure_one(Assignment.all_narrow(sites, frozenset(), self.bench.io), worst)
+        if math.isfinite(load) and load <= PROMISING * loads[worst]:
+            return True
+        names = {node.name for node in base.solution.keep}
+        keep = frozenset(site.node for site in sites.free if site.name in names)
+        if len(keep) == len(names):
+            return False
+        return judge.measure_one(Assignment.all_narrow(sites, keep, self.bench.io), worst) <= self.aim
 
     def _without_idle(self, current: Attempt, plain: Attempt) -> Attempt:
         """Leave out each rule, then each place away from the nodes that needed help, that is not missed."""

@@ -1,0 +1,153 @@
+"""Choosing repairs: what saves FP32 nodes is applied, what does not, or changes the answer, is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from benchmarks.zoo import SHAPES, ZooModel, cnn_tiny_weights, encoder, norm_log_head
+from halfwise.errors import InputError
+from halfwise.fix import fix
+from halfwise.fix_result import FixResult
+from halfwise.model import Model
+from halfwise.plan import read_plan
+from halfwise.repair import RULES, Ranges, Repair, Rule, rules_named
+
+
+def fixed(zoo: ZooModel, **options: object) -> FixResult:
+    return fix(zoo.model, zoo.inputs[:4], tolerance=[f"*:rel_l2<={zoo.tolerance}"], **options)  # type: ignore[arg-type]
+
+
+class _Made:
+    """A rule of the test's own, at the LayerNorm's square."""
+
+    id = "HW499"
+    name = "made-up"
+    bound = 0.0
+    lossy = False
+
+    def __init__(self, factor: float, at: str = "Pow") -> None:
+        self.factor = factor
+        self.at = at
+
+    def find(self, model: Model, ranges: Ranges) -> Sequence[Repair]:
+        return [Repair(self.id, (n.name or "",), "made up") for n in model.graph if n.op_type == self.at]
+
+    def apply(self, model: ir.Model, repair: Repair) -> bool:
+        node = next((n for n in model.graph if n.name == repair.nodes[0]), None)
+        if node is None:
+            return False
+        old = node.inputs[0]
+        factor = ir.Value(name="made.factor", const_value=ir.tensor(np.array(self.factor, np.float32)))
+        factor.type, factor.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([])
+        model.graph.register_initializer(factor)
+        scaled = ir.Node("", "Mul", [old, factor], name="made/Mul")
+        scaled.outputs[0].name = "made.scaled"
+        model.graph.insert_before(node, scaled)
+        node.replace_input_with(0, scaled.outputs[0])
+        return True
+
+
+@pytest.mark.parametrize(
+    ("zoo", "rule"),
+    [
+        (encoder(layers=2), "HW402"),
+        (cnn_tiny_weights("tensors"), "HW401"),
+        (cnn_tiny_weights("channels"), "HW401"),
+        (SHAPES["two_masks_added"](), "HW403"),
+        (SHAPES["sum_over_512x512"](), "HW405"),
+    ],
+    ids=lambda value: value.name if isinstance(value, ZooModel) else value,
+)
+def test_repairs_leave_no_node_in_fp32(zoo: ZooModel, rule: str) -> None:
+    plain, repaired = fixed(zoo, repairs=("none",)), fixed(zoo)
+    assert plain.plan.nodes
+    assert not plain.plan.repairs
+    assert repaired.met
+    assert repaired.fp32_nodes == ()
+    assert {entry["rule"] for entry in repaired.plan.repairs} == {rule}
+    assert sum(entry["saved_fp32_nodes"] for entry in repaired.plan.repairs) >= len(plain.plan.nodes)
+    assert all(entry["algebra"] for entry in repaired.plan.repairs)
+
+
+def test_a_head_that_needs_several_rules() -> None:
+    result = fixed(norm_log_head())
+    assert result.met
+    assert len(result.fp32_nodes) <= 2
+    assert len({entry["rule"] for entry in result.plan.repairs}) >= 2
+
+
+@pytest.mark.parametrize("name", ["healthy_mlp", "global_average_pool_large"])
+def test_a_healthy_model_is_left_as_it_is(name: str) -> None:
+    result = fixed(SHAPES[name]())
+    assert result.plan.repairs == ()
+    assert result.fixed == result.fp16
+
+
+def test_only_the_rules_that_were_named(tmp_path: Path) -> None:
+    result = fixed(SHAPES["layer_norm_overflow"](), repairs=("masks", "rescale"))
+    assert result.plan.repairs == ()
+    assert result.plan.nodes
+
+
+def with_rule(monkeypatch: pytest.MonkeyPatch, rule: Rule) -> None:
+    monkeypatch.setattr(import_module("halfwise.fix"), "rules_named", lambda words: (rule,))
+
+
+def test_a_rule_that_changes_the_answer_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_rule(monkeypatch, _Made(0.01))  # no overflow any more, and quite another norm
+    result = fixed(SHAPES["layer_norm_overflow"]())
+    assert result.plan.repairs == ()
+    assert result.met
+    assert result.plan.nodes
+
+
+def test_a_rule_that_buys_nothing_is_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_rule(monkeypatch, _Made(1.0))
+    result = fixed(SHAPES["layer_norm_overflow"]())
+    assert result.plan.repairs == ()
+    assert [node.op for node in result.plan.nodes] == ["Pow", "ReduceMean"]
+
+
+def test_a_plan_with_repairs_makes_the_same_model_again(tmp_path: Path) -> None:
+    zoo = SHAPES["layer_norm_overflow"]()
+    first = fixed(zoo, out=tmp_path / "a")
+    assert first.typed is not None and first.plan_path is not None
+    again = fixed(zoo, out=tmp_path / "b", plan=read_plan(first.plan_path))
+    assert again.typed is not None
+    assert again.typed.path.read_bytes() == first.typed.path.read_bytes()
+    assert again.plan.repairs == first.plan.repairs
+    assert again.verdict == first.verdict
+
+
+def test_a_plan_with_a_repair_that_no_longer_fits(tmp_path: Path) -> None:
+    zoo = SHAPES["layer_norm_overflow"]()
+    first = fixed(zoo, out=tmp_path)
+    assert first.plan_path is not None
+    text = first.plan_path.read_text(encoding="utf-8")
+    anchor = first.plan.repairs[0]["nodes"][0]
+    first.plan_path.write_text(text.replace(f'"{anchor}"', '"/elsewhere"'), encoding="utf-8")
+    with pytest.raises(InputError, match=r"the plan's repair HW402 no longer fits at node .*; run fix without --plan"):
+        fixed(zoo, plan=read_plan(first.plan_path))
+    first.plan_path.write_text(text.replace('"HW402"', '"HW999"'), encoding="utf-8")
+    with pytest.raises(InputError, match="the plan holds the repair 'HW999', which this version does not know"):
+        fixed(zoo, plan=read_plan(first.plan_path))
+
+
+def test_rules_by_name_and_id() -> None:
+    assert [rule.id for rule in rules_named(["masks", "HW401"])] == ["HW403", "HW401"]
+    assert rules_named(["none"]) == ()
+    every = rules_named(["all"])
+    assert {rule.id for rule in RULES} - {rule.id for rule in every} == {"HW409"}  # lossy: only when named
+    assert [rule.id for rule in rules_named(["clip-weights"])] == ["HW409"]
+    with pytest.raises(InputError, match=r"there is no rule 'clip'; there are .*norm-operator.*, and all, none"):
+        rules_named(["clip"])
+
+
+def test_ids_and_names_are_told_once() -> None:
+    assert len({rule.id for rule in RULES}) == len({rule.name for rule in RULES}) == len(RULES)
