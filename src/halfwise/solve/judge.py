@@ -22,7 +22,7 @@ __all__ = ["Judge", "Measured", "Question"]
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
 
-MARGINS = (0.25, 0.2, 0.15, 0.1)  # kept for samples not seen, after one, two, three, four or more seen
+MARGINS = (0.3, 0.25, 0.2, 0.15, 0.15, 0.1)  # kept for samples not seen, after one, two, ... six or more seen
 MOST_MARGIN = 0.4  # where the samples seen differ much among themselves
 
 
