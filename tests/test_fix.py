@@ -349,3 +349,26 @@ def test_bad_input_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such output"):
         fix(zoo.model, zoo.inputs, out=tmp_path / "never", tolerance=["zz:rel_l2<=1"])
     assert not (tmp_path / "never").exists()
+
+
+def test_inputs_that_leave_nothing_to_compare(tmp_path: Path) -> None:
+    zoo = SHAPES["healthy_mlp"]()
+    hollow = [{name: array * np.float32("nan") for name, array in feed.items()} for feed in zoo.inputs[:3]]
+    with pytest.raises(InputError, match="the FP32 model's own outputs hold no finite value for any input"):
+        fix(zoo.model, hollow, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_tolerance_needs_no_list() -> None:
+    zoo = SHAPES["healthy_mlp"]()
+    assert fix(zoo.model, zoo.inputs[:3], tolerance="rel_l2<=0.02").plan.tolerance.to_json()["*:rel_l2"] == 0.02
+
+
+def test_the_emitted_model_has_a_file_version_that_runtimes_read(tmp_path: Path) -> None:
+    zoo = SHAPES["healthy_mlp"]()
+    model = onnx.ModelProto()
+    model.CopyFrom(zoo.model)
+    model.ir_version = 14
+    result = fix(model, zoo.inputs[:3], out=tmp_path)
+    assert result.typed is not None
+    assert onnx.load(result.typed.path).ir_version == 10

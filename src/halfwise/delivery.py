@@ -172,7 +172,14 @@ class _Writing:
             kept = self._with_layers(kept, layers)
         # TensorRT-RTX lists no layers without a GPU; there the model is compiled again.
         source = self.typed.name if self.target.runtime is Runtime.RTX else f"{self.stem}.layers.json"
-        audit = shlex.join(("halfwise", "audit", source, "--plan", self.plan.name))
+        words = ["halfwise", "audit", source, "--plan", self.plan.name]
+        if weak:
+            words += ["--model", relative]  # it tells what is inside a region that names only its two ends
+            self.notes.append(
+                "nothing was compiled for this target: TensorRT-RTX takes typed models only, and under weak typing the "
+                "builder decides; audit the layers that your build exports"
+            )
+        audit = shlex.join(words)
         command = self._command(relative, kept, layers, audit)
         script = self._script(relative, kept)
         return Delivery(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ from halfwise.fix_result import Cost, FixResult
 from halfwise.formats import Format
 from halfwise.metrics import OutputMetric, is_float
 from halfwise.model import Model, load
+from halfwise.ops import RANDOM
 from halfwise.plan import Plan, PlannedNode
 from halfwise.precision import Assignment
 from halfwise.profiles import PROFILES, STRICT, profile_named
@@ -58,7 +60,7 @@ def fix(
     inputs: str | Path | Iterable[Any] | None = None,
     *,
     out: str | Path | None = None,
-    tolerance: Sequence[str] | Tolerance = (),
+    tolerance: str | Sequence[str] | Tolerance = (),
     metric: OutputMetric | None = None,
     target: str | Target | None = None,
     profile: str | None = None,
@@ -82,7 +84,7 @@ def fix(
         model if isinstance(model, Model) else load(model),
         inputs,
         Path(out) if out is not None else None,
-        tolerance,
+        (tolerance,) if isinstance(tolerance, str) else tolerance,
         metric,
         chosen,
         profile or (plan.profile if plan is not None else _profile_of(chosen)),
@@ -132,6 +134,7 @@ class _Job:
         everything = Judge(sites, emulator, Question(Tolerance.default()), feeds)
         self.notify("the FP32 model")
         references = everything.references
+        _check_answers(references)
         self.samples = split(self.samples, references)
         self.question = Question(self._tolerance(references[0]), self.metric)
         answers = {id(feed): reference for feed, reference in zip(feeds, references, strict=True)}
@@ -143,6 +146,8 @@ class _Job:
                 f"there is no profile of {self.target.title}'s kernels: judged under {self.profile!r}, where fusion "
                 "and wide accumulation inside the engine are not modelled"
             )
+        if random := next((site.name for site in sites.pinned if site.pinned == RANDOM), None):
+            self.notes.append(f"node {random!r} is random: FP32 does not repeat itself either, and no verdict is firm")
         searched = len(self.samples.search)
         decided = self._decide() if self.given is None else self._apply(self.given)
         self.samples, self.sites = decided.samples, decided.sites
@@ -277,7 +282,7 @@ class _Job:
         sites = Sites(model)
         missing = next((node.name for node in plan.nodes if node.name not in model.node_by_name), None)
         if missing is not None:
-            raise InputError(f"the plan names node {missing!r}, and the repaired model has none")
+            raise InputError(f"the plan names node {missing!r}, which the model does not have after the plan's repairs")
         formats = {model.node_by_name[node.name]: node.format for node in plan.nodes}
         bf16 = Sites(model, Format.BF16)
         for node, fmt in formats.items():
@@ -325,6 +330,13 @@ class _Job:
         except OSError as error:
             raise InputError(f"{self.out} cannot be written to: {error.strerror}") from error
         return typed, plan_path
+
+
+def _check_answers(references: Sequence[Mapping[str, Array]]) -> None:
+    """Where FP32 itself has no finite answer there is nothing to compare with."""
+    floats = [array for reference in references for array in reference.values() if is_float(array.dtype) and array.size]
+    if floats and not any(np.isfinite(array.astype(np.float64)).any() for array in floats):
+        raise InputError("the FP32 model's own outputs hold no finite value for any input: check the inputs")
 
 
 def _fingerprint(feeds: Sequence[Feed]) -> str:

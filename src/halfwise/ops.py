@@ -16,6 +16,7 @@ __all__ = [
     "CONTROL_FLOW",
     "DTYPE_ATTRIBUTES",
     "MOVES",
+    "RANDOM",
     "SHAPE_READERS",
     "WIDENED_ATTRIBUTES",
     "SlotRule",
@@ -68,11 +69,12 @@ _CONTAINERS = _words(
     ConcatFromSequence Optional OptionalGetElement OptionalHasElement"""
 )
 _TABLES = _words("EyeLike HannWindow HammingWindow BlackmanWindow MelWeightMatrix")
+RANDOM = "its result is random"
 ISLANDS = {
     "BitCast": "it reads bits, not values",
     "MeanVarianceNormalization": "its definition in ONNX mixes in FP32 constants, so that no other type is valid",
     **dict.fromkeys(_TABLES, "it only makes a table of constants"),
-    **dict.fromkeys(_RANDOM, "its result is random"),
+    **dict.fromkeys(_RANDOM, RANDOM),
     **dict.fromkeys(_QUANTISED, "quantisation scales stay in FP32"),
     **dict.fromkeys(_CONTAINERS, "reads or writes a sequence or an optional"),
 }

@@ -19,6 +19,8 @@ from halfwise.precision import Assignment
 
 _UNIT = "halfwise:"  # prefix of the tensors that a single node reads and writes
 _OLDEST_IR_VERSION = 4  # before it, every initializer had to be an input
+_COMMON_IR_VERSION = 10  # that every supported runtime reads; newer ones only add types
+_NEW_TYPES = 23  # the first element type that needs a newer file format
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 __all__ = ["Dialect", "Names", "Rewritten", "RewrittenUnit", "SpelledWeight", "Weight", "rewrite", "rewrite_unit"]
@@ -127,6 +129,8 @@ class _Walk:
         model, proto = self.model.ir, self.result.proto
         self._gather_wanted(self.model.nodes, (model.graph, *model.graph.subgraphs()))
         proto.ir_version = max(model.ir_version, _OLDEST_IR_VERSION)
+        if proto.ir_version > _COMMON_IR_VERSION and not _has_new_types(model):
+            proto.ir_version = _COMMON_IR_VERSION
         proto.producer_name = model.producer_name or ""
         proto.producer_version = model.producer_version or ""
         proto.domain = model.domain or ""
@@ -350,6 +354,11 @@ def _graphs_of(node: ir.Node) -> Iterator[ir.Graph]:
 def _nodes_within(node: ir.Node) -> Iterator[ir.Node]:
     for graph in _graphs_of(node):
         yield from graph
+
+
+def _has_new_types(model: ir.Model) -> bool:
+    values = (v for node in model.graph.all_nodes() for v in (*node.inputs, *node.outputs))
+    return any(v is not None and v.dtype is not None and v.dtype.value >= _NEW_TYPES for v in values)
 
 
 def _suffix(fmt: Format | None) -> str:

@@ -22,11 +22,13 @@ class GraphEdit:
         self._model = model
         self._anchor = anchor
         self._word = word
+        self._nodes = {node.name for node in model.graph.all_nodes()}
+        self._values = _value_names(model)
 
     def constant(self, array: ArrayLike, dtype: Any = np.float32) -> ir.Value:
         """A new initializer; those that are there may be shared and are never changed."""
         graph = self._model.graph
-        name = self._name(lambda wanted: wanted in graph.initializers or _taken_value(self._model, wanted))
+        name = self._name(self._values)
         value = ir.Value(name=name, const_value=ir.tensor(np.asarray(array, dtype), name=name))
         value.dtype, value.shape = ir.DataType.from_numpy(np.dtype(dtype)), ir.Shape(np.shape(array))
         graph.register_initializer(value)
@@ -44,10 +46,11 @@ class GraphEdit:
         after: bool = False,
     ) -> ir.Value:
         """A new node in front of the anchor (or behind it, which makes it the new anchor); its only output."""
-        name = self._name(lambda wanted: _taken_node(self._model, wanted))
+        name = self._name(self._nodes)
         node = ir.node(op, inputs, attributes or {}, name=name)
         value: ir.Value = node.outputs[0]
-        value.name = self._name(lambda wanted: _taken_value(self._model, wanted) or wanted == name)
+        self._values.add(name)
+        value.name = self._name(self._values)
         first = next((one for one in inputs if one is not None), None)
         value.type = first.type if first is not None else None
         graph = self._anchor.graph
@@ -68,12 +71,13 @@ class GraphEdit:
         old.name, new.name = new.name, old.name
         new.type, new.shape = old.type, old.shape
 
-    def _name(self, taken: Any) -> str:
+    def _name(self, taken: set[str | None]) -> str:
         wanted = stem = f"{self._anchor_name}/{self._word}"
         count = 0
-        while taken(wanted):
+        while wanted in taken:
             count += 1
             wanted = f"{stem}_{count}"
+        taken.add(wanted)
         return wanted
 
     @property
@@ -94,18 +98,13 @@ def whole(value: ir.Value | None) -> NDArray[Any] | None:
     return np.asarray(value.const_value.numpy())
 
 
-def _taken_node(model: ir.Model, name: str) -> bool:
-    return any(node.name == name for node in model.graph.all_nodes())
-
-
-def _taken_value(model: ir.Model, name: str) -> bool:
-    graphs = (model.graph, *model.graph.subgraphs())
-    return any(
-        name in graph.initializers
-        or any(value.name == name for value in graph.inputs)
-        or any(value.name == name for node in graph for value in node.outputs)
-        for graph in graphs
-    )
+def _value_names(model: ir.Model) -> set[str | None]:
+    names: set[str | None] = set()
+    for graph in (model.graph, *model.graph.subgraphs()):
+        names.update(graph.initializers)
+        names.update(value.name for value in graph.inputs)
+        names.update(value.name for node in graph for value in node.outputs)
+    return names
 
 
 def view_of(model: ir.Model) -> View:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import onnx
+
 from halfwise.finding import Severity
-from halfwise.model import Model
+from halfwise.model import Model, load
 from halfwise.patterns import find_patterns
 from halfwise.patterns.view import View
 from halfwise.scan.constants import constant_findings
@@ -19,8 +23,9 @@ __all__ = ["InitializerCounts", "ModelFacts", "ScanResult", "scan"]
 _RANK: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 
 
-def scan(model: Model) -> ScanResult:
+def scan(model: str | Path | onnx.ModelProto | Model) -> ScanResult:
     """Count the weights that FP16 holds badly, find risky constants, patterns and types; most severe findings first."""
+    model = model if isinstance(model, Model) else load(model)
     view, sites = View(model), Sites(model)
     counted = count_initializers(model)
     patterns = find_patterns(model)

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from halfwise.errors import InputError
+
 __all__ = ["Journal", "digest"]
 
 
@@ -33,12 +35,15 @@ class Journal:
         self._entries[key] = value
         if self.path is None:
             return
-        fresh = not self.path.exists()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            if fresh:
-                file.write(json.dumps({"identity": self._identity}))
-            file.write("\n" + json.dumps({"key": key, "value": value}))  # a torn line before it ends here
+        try:
+            fresh = not self.path.exists()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                if fresh:
+                    file.write(json.dumps({"identity": self._identity}))
+                file.write("\n" + json.dumps({"key": key, "value": value}))  # a torn line before it ends here
+        except OSError as error:
+            raise InputError(f"{self.path.parent} cannot be written to: {error.strerror}") from error
 
     def discard(self) -> None:
         """The search is done; nothing is left to resume."""
