@@ -372,3 +372,18 @@ def test_the_emitted_model_has_a_file_version_that_runtimes_read(tmp_path: Path)
     result = fix(model, zoo.inputs[:3], out=tmp_path)
     assert result.typed is not None
     assert onnx.load(result.typed.path).ir_version == 10
+
+
+def test_a_plan_knows_the_weights_in_external_data(tmp_path: Path) -> None:
+    zoo = SHAPES["layer_norm_overflow"]()
+    path = tmp_path / "m.onnx"
+    onnx.save(zoo.model, path, save_as_external_data=True, location="m.data", size_threshold=0)
+    result = fix(path, zoo.inputs[:3], out=tmp_path / "out")
+    assert result.plan_path is not None
+    plan = read_plan(result.plan_path)
+    assert fix(path, zoo.inputs[:3], plan=plan).met
+    data = bytearray((tmp_path / "m.data").read_bytes())
+    data[0] ^= 1
+    (tmp_path / "m.data").write_bytes(data)
+    with pytest.raises(InputError, match="the same file, but other weights in its external data; run fix without"):
+        fix(path, zoo.inputs[:3], plan=plan)

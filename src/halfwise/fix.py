@@ -168,6 +168,7 @@ class _Job:
         final = Plan(
             model=self.model.path.name if self.model.path else "",
             sha256=self.model.sha256,
+            data_sha256=self.model.data_sha256,
             node_count=self.model.stored_nodes,
             target=str(self.target),
             profile=self.profile,
@@ -246,6 +247,7 @@ class _Job:
         identity = digest(
             __version__,
             self.model.sha256,
+            self.model.data_sha256,
             self.profile,
             self.io_types,
             self.question.tolerance.to_json(),

@@ -63,6 +63,18 @@ class Model:
         return tuple(value.name or "" for value in self.ir.graph.outputs)
 
     @cached_property
+    def data_sha256(self) -> str:
+        """Of the external data files, in the order of their first use; empty where there are none."""
+        if not self.files:
+            return ""
+        digest = hashlib.sha256()
+        for file in self.files:
+            with file.open("rb") as stream:
+                while piece := stream.read(1 << 22):
+                    digest.update(piece)
+        return digest.hexdigest()
+
+    @cached_property
     def weight_bytes(self) -> int:
         return sum(value.const_value.nbytes for value in self.initializers() if value.const_value is not None)
 

@@ -61,11 +61,17 @@ class Plan:
     inputs: str
     nodes: tuple[PlannedNode, ...]
     repairs: tuple[Mapping[str, Any], ...] = ()
+    data_sha256: str = ""  # of the external data, where the model has some
 
     def to_json(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
-            "model": {"path": self.model, "sha256": self.sha256, "nodes": self.node_count},
+            "model": {
+                "path": self.model,
+                "sha256": self.sha256,
+                "nodes": self.node_count,
+                **({"data_sha256": self.data_sha256} if self.data_sha256 else {}),
+            },
             "target": self.target,
             "profile": self.profile,
             "tolerance": self.tolerance.to_json(),
@@ -81,6 +87,11 @@ class Plan:
     def check(self, model: Model) -> None:
         """Refuse a plan that was made for another model, naming the difference."""
         if self.sha256 and self.sha256 == model.sha256:
+            if self.data_sha256 and self.data_sha256 != model.data_sha256:
+                raise InputError(
+                    "the plan is for another model: the same file, but other weights in its external data; "
+                    "run fix without --plan"
+                )
             return
         known = model.node_by_name
         missing = [node.name for node in self.nodes if node.name not in known]
@@ -147,6 +158,7 @@ def _read(document: Mapping[str, Any]) -> Plan:
         inputs=str(document.get("inputs", "")),
         nodes=tuple(_planned(entry, index) for index, entry in enumerate(entries)),
         repairs=tuple(document.get("repairs", ())),
+        data_sha256=str(model.get("data_sha256", "")),
     )
 
 
