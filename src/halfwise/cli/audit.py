@@ -38,11 +38,14 @@ def command(
         list[Path] | None,
         typer.Option("--inputs", help="Inputs for the shapes of a model to compile; repeatable."),
     ] = None,
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="For compiling a model.")
+    ] = 600.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.audit/1).")] = False,
 ) -> None:
     """What precision really ran, per ONNX node; exit code 1 where the plan was not kept."""
     wanted = _wanted(plan) if plan is not None else {}
-    result = _audit(source, model, wanted, inputs or ())
+    result = _audit(source, model, wanted, inputs or (), time_limit)
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2))
     else:
@@ -51,7 +54,9 @@ def command(
         raise typer.Exit(1)
 
 
-def _audit(source: Path, model: Path | None, wanted: dict[str, Format], inputs: Sequence[Path]) -> Audit:
+def _audit(
+    source: Path, model: Path | None, wanted: dict[str, Format], inputs: Sequence[Path], time_limit_s: float
+) -> Audit:
     from halfwise.engine.audit import audit
     from halfwise.engine.buildlog import read_log
     from halfwise.engine.layers import layers_from_log, looks_like_json, read_layers
@@ -63,7 +68,7 @@ def _audit(source: Path, model: Path | None, wanted: dict[str, Format], inputs: 
         return audit(read_layers(source), None, nodes, wanted, str(source))
     if source.suffix == ".onnx" or (b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))):
         nodes = nodes or nodes_of_model(source)
-        log = compile_for_log(source, inputs)
+        log = compile_for_log(source, inputs, time_limit_s)
     else:
         log = read_log(source)
     return audit(layers_from_log(log, str(source)), log, nodes, wanted, str(source))

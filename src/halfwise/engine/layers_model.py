@@ -35,7 +35,7 @@ def nodes_of_model(path: Path | str) -> tuple[NodeInfo, ...]:
     return tuple(nodes)
 
 
-def compile_for_log(path: Path | str, inputs: Sequence[Path] = ()) -> LogReport:
+def compile_for_log(path: Path | str, inputs: Sequence[Path] = (), time_limit_s: float = 600.0) -> LogReport:
     """Compile an ONNX file with TensorRT-RTX on this machine and read the compiler's log.
 
     The ranges of open dimensions come from `inputs`, or from inputs made up.
@@ -54,4 +54,4 @@ def compile_for_log(path: Path | str, inputs: Sequence[Path] = ()) -> LogReport:
     if any(spec.shape is None or not all(isinstance(size, int) for size in spec.shape) for spec in model.inputs):
         samples = load_samples(model.inputs, inputs or None)
         profiles = profiles_from_samples((*samples.search, *samples.validation))
-    return read_log(rtx.build(path, profiles=profiles).log_path)
+    return read_log(rtx.build(path, profiles=profiles, time_limit_s=time_limit_s).log_path)
