@@ -25,6 +25,7 @@ from halfwise.emit.typed_onnx import TypedDialect, TypedModel, write_typed
 from halfwise.emulate import Emulator, carry_feeds
 from halfwise.engine.stepper import Stepper
 from halfwise.errors import InputError
+from halfwise.fingerprint import graph_sha256
 from halfwise.fix_result import Cost, FixResult
 from halfwise.formats import Format
 from halfwise.metrics import OutputMetric, is_float
@@ -169,6 +170,7 @@ class _Job:
             model=self.model.path.name if self.model.path else "",
             sha256=self.model.sha256,
             data_sha256=self.model.data_sha256,
+            graph_sha256=graph_sha256(self.model),
             node_count=self.model.stored_nodes,
             target=str(self.target),
             profile=self.profile,
@@ -222,6 +224,7 @@ class _Job:
             plan_path=plan_path,
             delivery=delivery,
             ranges={value.name or "": counts for value, counts in look.tensors.items()},
+            diagnosis=decided.diagnosis,
         )
         self.journal.discard()
         return result

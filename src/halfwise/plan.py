@@ -62,6 +62,7 @@ class Plan:
     nodes: tuple[PlannedNode, ...]
     repairs: tuple[Mapping[str, Any], ...] = ()
     data_sha256: str = ""  # of the external data, where the model has some
+    graph_sha256: str = ""  # of the graph without its weights; not stated by older plans and by those made by hand
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -71,6 +72,7 @@ class Plan:
                 "sha256": self.sha256,
                 "nodes": self.node_count,
                 **({"data_sha256": self.data_sha256} if self.data_sha256 else {}),
+                **({"graph_sha256": self.graph_sha256} if self.graph_sha256 else {}),
             },
             "target": self.target,
             "profile": self.profile,
@@ -159,6 +161,7 @@ def _read(document: Mapping[str, Any]) -> Plan:
         nodes=tuple(_planned(entry, index) for index, entry in enumerate(entries)),
         repairs=tuple(document.get("repairs", ())),
         data_sha256=str(model.get("data_sha256", "")),
+        graph_sha256=str(model.get("graph_sha256", "")),
     )
 
 
