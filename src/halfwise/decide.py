@@ -16,6 +16,7 @@ from halfwise.repair import Rule
 from halfwise.repairing import Attempt, Bought, Workshop
 from halfwise.samples import Samples
 from halfwise.sites import Sites
+from halfwise.solve.diagnosis import Diagnosis
 from halfwise.solve.journal import Journal
 from halfwise.solve.judge import Measured
 from halfwise.solve.search import Kept, Point
@@ -38,6 +39,7 @@ class Decided:
     repairs: tuple[Bought, ...] = ()
     curve: tuple[Point, ...] = ()
     notes: tuple[str, ...] = ()
+    diagnosis: Diagnosis | None = None  # None where nothing was wrong or nothing was searched
 
 
 @dataclass
@@ -77,6 +79,7 @@ class Decider:
             repairs,
             best.search.curve() if self.wants_curve else (),
             tuple(self.notes),
+            workshop.diagnosis(),
         )
 
     def _learn(self, missed: Measured, aim: float) -> float:

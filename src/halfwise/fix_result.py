@@ -16,6 +16,7 @@ from halfwise.model import Model
 from halfwise.plan import Plan, PlannedNode
 from halfwise.samples import Samples
 from halfwise.sites import Sites
+from halfwise.solve.diagnosis import Diagnosis
 from halfwise.solve.search import Point
 from halfwise.tolerance import Verdict
 
@@ -64,6 +65,12 @@ class FixResult:
     delivery: Delivery = field(default_factory=Delivery)
     report: Path | None = None
     ranges: Mapping[str, Counts] = field(default_factory=dict)  # of every FP32 tensor, over one search input
+    diagnosis: Diagnosis | None = None  # None where all of it may be in FP16, and where a plan was given
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """Each node's part of plain FP16's squared error, of the model as given; empty where it was not looked at."""
+        return self.diagnosis.shares if self.diagnosis is not None else {}
 
     @property
     def met(self) -> bool:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.bench import Bench, Feed
 from halfwise.errors import InputError
+from halfwise.formats import Counts
+from halfwise.metrics import Metrics, compare
 from halfwise.model import Model
 from halfwise.precision import Assignment
 from halfwise.repair import Ranges, Repair, Rule, repaired
 from halfwise.sites import Sites
+from halfwise.solve.diagnosis import Diagnosis, diagnose
 from halfwise.solve.journal import Journal, digest
+from halfwise.solve.judge import Judge
 from halfwise.solve.reasons import look_at
 from halfwise.solve.search import Search, Solution
 
@@ -25,8 +30,8 @@ ROUNDS = 3  # repairs may uncover places for others
 REACH = 2  # nodes from an FP32 node within which a repair may help it
 WORTH = 0.5  # cost that repairs have to save: less is no more than another choice between equals
 PROMISING = 0.5  # of the all-FP16 error that a repair leaves
-SLACK = 1e-6  # of an FP32 answer, beyond a rule's own bound: the runtime may sum in another order
 
+Array = NDArray[Any]
 Made = tuple[tuple[Rule, Repair], ...]
 
 
@@ -74,12 +79,22 @@ class Workshop:
         self.journal = journal
         self.aim = aim
         self.notify = notify
+        self.floats = frozenset(v.name or "" for v in model.graph.outputs if v.dtype and v.dtype.is_floating_point())
+        self._seen: Mapping[str, Counts] = {}  # the tensors of the model as given, over the first sample
+        self._plain: Attempt | None = None
+
+    def diagnosis(self) -> Diagnosis | None:
+        """What was wrong with the model as given; None where all of it may be in FP16."""
+        plain = self._plain
+        if plain is None or not plain.solution.keep:
+            return None
+        return diagnose(plain.search.sites, plain.search.pieces, self._seen)
 
     def best(self, rules: Sequence[Rule]) -> tuple[Attempt, tuple[Bought, ...]]:
         """The cheapest answer, and what its repairs bought; no repair is in it that does not pay."""
         plain = self.attempt(())
         assert plain is not None
-        current = plain
+        self._plain = current = plain
         for _ in range(ROUNDS):
             found = self._places(current, rules)
             better = self._better(current, found) if found else None
@@ -203,28 +218,74 @@ class Workshop:
         return current
 
     def _faithful(self, search: Search, made: Made) -> bool:
-        """The repaired FP32 model still gives the original's answers, within the rules' bounds."""
-        if any(rule.lossy for rule, _ in made):
-            return True
-        bound = sum({rule.id: rule.bound for rule, _ in made}.values()) + SLACK
-        judge = search.judge
-        measured = judge.measure(Assignment(search.sites, {}))
-        return all(m.nonfinite == 0 and m.rel_l2 <= bound * 10 for m in measured.outputs.values())
+        """Each rule moved the FP32 answer by no more than it states; what a lossy one does is no question of bounds.
+
+        Measured rule by rule: each against the answers that it found, so that bounds add up and none hides another.
+        """
+        steps = _steps(made)
+        tightest = min(rule.bound for rule, _ in made)
+        if len(steps) > 1 and tightest > 0.0 and not any(rule.lossy for rule, _ in made):
+            whole = search.judge.measure(Assignment(search.sites, {}))
+            if departure(whole.outputs, self.floats) <= tightest:
+                return True
+        before = search.judge.references
+        for count, step in enumerate(steps, 1):
+            so_far = tuple(entry for each in steps[:count] for entry in each)
+            sites = search.sites if count == len(steps) else Sites(repaired(self.model, so_far)[0])
+            after = Judge(sites, self.bench.emulator, self.bench.question, self.feeds).references
+            search.judge.runs += 1
+            bound = max(rule.bound for rule, _ in step)
+            pairs = zip(before, after, strict=True)
+            if max(departure(_compared(a, b), self.floats) for a, b in pairs) > bound:
+                return False
+            before = after
+        return True
 
     def _ranges(self, current: Attempt) -> Ranges:
         """What every tensor held, over all search samples."""
         high: dict[str, float] = {}
         low: dict[str, float] = {}
         size: dict[str, int] = {}
+        seen: dict[str, Counts] = {}
         for feed in current.search.judge.feeds:
             for value, counts in look_at(self.bench.stepper, current.search.sites, feed).tensors.items():
                 name = value.name or ""
+                seen[name] = seen.get(name, counts)
                 size[name] = counts.count
                 high[name] = max(high.get(name, 0.0), counts.max_abs)
                 if counts.min_abs:
                     low[name] = min(low.get(name, math.inf), counts.min_abs)
         current.search.judge.runs += 1
+        self._seen = self._seen or seen
         return Ranges(high, low, size)
+
+
+def _steps(made: Made) -> list[Made]:
+    """Rule by rule; neighbours that promise the same bits are one step."""
+    found: list[Made] = []
+    for entry in made:
+        last = found[-1][-1][0] if found else None
+        alike = last is not None and (last.id == entry[0].id or last.bound == entry[0].bound == 0.0)
+        if alike:
+            found[-1] = (*found[-1], entry)
+        else:
+            found.append((entry,))
+    return found
+
+
+def _compared(reference: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Metrics]:
+    return {name: compare(array, other[name]) for name, array in reference.items()}
+
+
+def departure(outputs: Mapping[str, Metrics], floats: Collection[str]) -> float:
+    """How far the worst output is from its reference: relative to its norm, or the share of places that differ."""
+    return max(
+        (
+            math.inf if m.nonfinite else m.rel_l2 if name in floats else 1.0 - m.exact
+            for name, m in outputs.items()
+        ),
+        default=0.0,
+    )
 
 
 def _pruned(attempt: Attempt) -> Attempt:
