@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from importlib import import_module
 from pathlib import Path
 
@@ -17,6 +18,10 @@ from halfwise.fix_result import FixResult
 from halfwise.model import Model
 from halfwise.plan import read_plan
 from halfwise.repair import RULES, Ranges, Repair, Rule, rules_named
+from halfwise.repair.epsilons import EPSILONS
+from halfwise.repair.norm_operator import NormOperator
+from halfwise.repair.reductions import REDUCTIONS
+from halfwise.repair.stable_logs import STABLE_LOGS
 
 
 def fixed(zoo: ZooModel, **options: object) -> FixResult:
@@ -29,11 +34,11 @@ class _Made:
     id = "HW499"
     name = "made-up"
     bound = 0.0
-    lossy = False
 
-    def __init__(self, factor: float, at: str = "Pow") -> None:
+    def __init__(self, factor: float, at: str = "Pow", lossy: bool = False) -> None:
         self.factor = factor
         self.at = at
+        self.lossy = lossy
 
     def find(self, model: Model, ranges: Ranges) -> Sequence[Repair]:
         return [Repair(self.id, (n.name or "",), "made up") for n in model.graph if n.op_type == self.at]
@@ -95,8 +100,8 @@ def test_only_the_rules_that_were_named(tmp_path: Path) -> None:
     assert result.plan.nodes
 
 
-def with_rule(monkeypatch: pytest.MonkeyPatch, rule: Rule) -> None:
-    monkeypatch.setattr(import_module("halfwise.fix"), "rules_named", lambda words: (rule,))
+def with_rule(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
+    monkeypatch.setattr(import_module("halfwise.fix"), "rules_named", lambda words: rules)
 
 
 def test_a_rule_that_changes_the_answer_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +110,32 @@ def test_a_rule_that_changes_the_answer_is_not_believed(monkeypatch: pytest.Monk
     assert result.plan.repairs == ()
     assert result.met
     assert result.plan.nodes
+
+
+def test_the_bound_is_the_rules_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = SHAPES["layer_norm_overflow"]()  # the operator sums in another order: 1.6e-7
+    with_rule(monkeypatch, NormOperator(bound=1e-6))
+    assert fixed(shape).plan.repairs
+    with_rule(monkeypatch, NormOperator(bound=1e-8))
+    assert not fixed(shape).plan.repairs
+
+
+def test_a_lossy_rule_excuses_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape, lossy = SHAPES["layer_norm_overflow"](), _Made(0.999, at="MatMul", lossy=True)
+    with_rule(monkeypatch, lossy, NormOperator(bound=1e-8))
+    assert not fixed(shape).plan.repairs
+    with_rule(monkeypatch, lossy, NormOperator())
+    assert "HW402" in {entry["rule"] for entry in fixed(shape).plan.repairs}
+
+
+def test_no_rule_hides_behind_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = norm_log_head()
+    with_rule(monkeypatch, *rules_named(["norm-operator", "epsilons", "stable-log", "reductions"]))
+    assert {"HW404", "HW407", "HW405"} == {entry["rule"] for entry in fixed(head).plan.repairs}
+    tight = copy(STABLE_LOGS)
+    tight.bound = 1e-9
+    with_rule(monkeypatch, tight, EPSILONS, REDUCTIONS)
+    assert "HW407" not in {entry["rule"] for entry in fixed(head).plan.repairs}
 
 
 def test_a_rule_that_buys_nothing_is_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:

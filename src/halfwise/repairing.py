@@ -280,10 +280,7 @@ def _compared(reference: Mapping[str, Array], other: Mapping[str, Array]) -> dic
 def departure(outputs: Mapping[str, Metrics], floats: Collection[str]) -> float:
     """How far the worst output is from its reference: relative to its norm, or the share of places that differ."""
     return max(
-        (
-            math.inf if m.nonfinite else m.rel_l2 if name in floats else 1.0 - m.exact
-            for name, m in outputs.items()
-        ),
+        (math.inf if m.nonfinite else m.rel_l2 if name in floats else 1.0 - m.exact for name, m in outputs.items()),
         default=0.0,
     )
 
