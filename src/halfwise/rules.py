@@ -1,7 +1,7 @@
 """The table of finding rules: the id, what it is called, how severe it is unless a finding says otherwise, the remedy.
 
-HW1xx: weights and constants; HW2xx: patterns; HW3xx: types and operators. The rules of build logs (HW7xx) are in
-`engine.buildlog.catalogue`, beside the messages they are made from.
+HW1xx: weights and constants; HW2xx: patterns; HW3xx: types and operators; HW8xx: audits; HW9xx: the gate. The rules of
+build logs (HW7xx) are in `engine.buildlog.catalogue`, beside the messages they are made from.
 """
 
 from __future__ import annotations
@@ -192,6 +192,37 @@ _RULES = (
         "an opset without the norm's operator",
         "info",
         "export with opset 17 or newer, so that the norm stays one operator",
+    ),
+    ScanRule(
+        "HW801",
+        "a node did not run in the precision that the plan wants",
+        "error",
+        "run `halfwise fix MODEL --target ...` for the compiler that built the engine, build its typed model, and audit "
+        "the new engine",
+    ),
+    ScanRule(
+        "HW802",
+        "a node cannot be shown to have run in the precision that the plan wants",
+        "warning",
+        "build with --profilingVerbosity=detailed and keep the verbose log, so that the audit can tell",
+    ),
+    ScanRule(
+        "HW901",
+        "the plan was made for another graph",
+        "error",
+        "run `halfwise fix` on this model and commit the new plan",
+    ),
+    ScanRule(
+        "HW902",
+        "the plan cannot be applied to this model",
+        "error",
+        "run `halfwise fix` on this model and commit the new plan",
+    ),
+    ScanRule(
+        "HW903",
+        "the plan no longer keeps the tolerance",
+        "error",
+        "run `halfwise fix` on this model and commit the new plan",
     ),
 )
 

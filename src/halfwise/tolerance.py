@@ -113,6 +113,17 @@ class Verdict:
     value: float
     allowed: float
 
+    @property
+    def words(self) -> str:
+        """What decided: the value measured, and what was allowed."""
+        if not self.metric:
+            return "the model has no output that the tolerance speaks of"
+        if self.metric == "nonfinite":
+            return f"{int(self.value):,} values of {self.worst_output!r} are not finite, where FP32 has finite ones"
+        what = "your metric" if self.metric == USER_METRIC else f"{self.metric} of {self.worst_output!r}"
+        sign = ">=" if self.metric in LIKENESSES else "<="
+        return f"{what} is {self.value:.3g}, allowed {sign} {self.allowed:.3g}"
+
 
 @dataclass(frozen=True)
 class Tolerance:

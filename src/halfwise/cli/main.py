@@ -24,6 +24,7 @@ VERBS = {
     "audit": "What precision an engine really ran in.",
     "log": "What a build log says about precision.",
     "advise": "Known precision defects of a target.",
+    "gate": "For CI: does a committed plan still hold?",
 }
 
 # Typer brings its own copy of click, or uses the one that is installed: this is that one's base of usage errors.

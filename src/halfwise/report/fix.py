@@ -11,7 +11,7 @@ from halfwise.fix_result import FixResult
 from halfwise.formats import Format
 from halfwise.plan import PlannedNode
 from halfwise.report.terminal import Terminal, number, share
-from halfwise.report.verdict import bound_words, error_table, show_notes
+from halfwise.report.verdict import error_table, show_notes
 
 __all__ = ["show_fix"]
 
@@ -44,10 +44,10 @@ def _show_verdict(terminal: Terminal, result: FixResult) -> None:
     else:
         terminal.line(f"{name} keeps the tolerance in FP16 {_with(result, kept)}, {where}:", "bold green")
     if kept or result.plan.repairs:
-        terminal.line(f"plain FP16: {bound_words(result.fp16_verdict)}", indent=2)
-        terminal.line(f"fixed:      {bound_words(result.verdict)}", indent=2)
+        terminal.line(f"plain FP16: {result.fp16_verdict.words}", indent=2)
+        terminal.line(f"fixed:      {result.verdict.words}", indent=2)
     else:
-        terminal.line(bound_words(result.verdict), indent=2)
+        terminal.line(result.verdict.words, indent=2)
 
 
 def _with(result: FixResult, kept: Sequence[PlannedNode]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TypeVar
 
 from rich.console import Console
 from rich.padding import Padding
@@ -15,6 +16,8 @@ from halfwise.report.text import safe, width_of
 
 __all__ = ["Terminal", "number", "share", "write_out"]
 
+Item = TypeVar("Item")
+
 _ANY_WIDTH = 10_000
 _GAP = 2
 _NARROWEST = 12
@@ -23,7 +26,9 @@ _NARROWEST = 12
 class Terminal:
     """Gathers lines and tables; `flush` writes them. Rich itself heeds NO_COLOR, FORCE_COLOR and COLUMNS."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, full: bool = False) -> None:
+        """`full` shows whole tables, however long."""
+        self._full = full
         self._console = Console(highlight=False, markup=False, emoji=False)
         self._wraps = self._console.is_terminal or "COLUMNS" in os.environ
         if not self._wraps:
@@ -62,6 +67,15 @@ class Terminal:
             name = safe(row[0], max(_NARROWEST, room)) if self._wraps else safe(row[0])
             table.add_row(Text(name), *(Text(safe(cell)) for cell in row[1:]))
         self._print(table)
+
+    def some(self, items: Sequence[Item], most: int) -> Sequence[Item]:
+        """What of a long list is shown."""
+        return items if self._full else items[:most]
+
+    def more(self, total: int, most: int, what: str = "", indent: int = 0) -> None:
+        """That there is more of it, and how to see it."""
+        if not self._full and total > most:
+            self.line(f"... and {total - most:,} more{f' {what}' if what else ''} (--full shows all)", indent=indent)
 
     def flush(self) -> None:
         write_out("".join(self._parts))

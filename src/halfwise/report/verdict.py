@@ -1,27 +1,15 @@
-"""Words for a verdict, and the table of errors by output; for every verb that compares."""
+"""The table of errors by output, and the notes; for every verb that compares."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from halfwise.metrics import LIKENESSES, Metrics
+from halfwise.metrics import Metrics
 from halfwise.report.terminal import Terminal, number
-from halfwise.tolerance import USER_METRIC, Verdict
 
-__all__ = ["bound_words", "error_table", "show_notes"]
+__all__ = ["error_table", "show_notes"]
 
 _SHOWN = 12
-
-
-def bound_words(verdict: Verdict) -> str:
-    """What decided: the value measured, and what was allowed."""
-    if not verdict.metric:
-        return "the model has no output that the tolerance speaks of"
-    if verdict.metric == "nonfinite":
-        return f"{int(verdict.value):,} values of {verdict.worst_output!r} are not finite, where FP32 has finite ones"
-    what = "your metric" if verdict.metric == USER_METRIC else f"{verdict.metric} of {verdict.worst_output!r}"
-    sign = ">=" if verdict.metric in LIKENESSES else "<="
-    return f"{what} is {number(verdict.value)}, allowed {sign} {number(verdict.allowed)}"
 
 
 def error_table(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halfwise.report.terminal import Terminal
-from halfwise.report.verdict import bound_words, error_table, show_notes
+from halfwise.report.verdict import error_table, show_notes
 from halfwise.verify import Verification
 
 __all__ = ["show_verification"]
@@ -13,7 +13,7 @@ def show_verification(terminal: Terminal, result: Verification, reference: str, 
     verb, style = ("agrees", "bold green") if result.met else ("does not agree", "bold red")
     inputs = f"{result.samples:,} input{'s' if result.samples != 1 else ''}"
     terminal.line(f"{other} {verb} with {reference} within the tolerance, on {inputs}:", style)
-    terminal.line(bound_words(result.verdict), indent=2)
+    terminal.line(result.verdict.words, indent=2)
     show_notes(terminal, result.notes, result.inputs)
     error_table(terminal, {"": result.outputs}, result.floats, ("rel_l2", "max_abs", "cosine", "topk"))
     for name, metrics in result.outputs.items():

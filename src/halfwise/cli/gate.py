@@ -1,0 +1,107 @@
+"""`halfwise gate`: for CI, does a committed plan still hold for this model?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from halfwise.cli.options import Inputs, Json, MetricSpec, paths, user_metric
+from halfwise.cli.progress import progress
+from halfwise.errors import InputError
+
+__all__ = ["command"]
+
+
+def command(
+    first: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="ONNX model, trained again or not.", show_default=False)
+    ],
+    second: Annotated[Path | None, typer.Argument(metavar="", hidden=True)] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="PLAN", help="The committed plan that `fix` wrote.", show_default=False),
+    ] = None,
+    inputs: Inputs = None,
+    metric: MetricSpec = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            "--baseline",
+            metavar="FINDINGS.json",
+            help="A committed `halfwise scan MODEL --json`: findings that it does not have close the gate.",
+            show_default=False,
+        ),
+    ] = None,
+    engine: Annotated[
+        Path | None,
+        typer.Option(
+            "--engine",
+            metavar="LAYERS.json|BUILD.log",
+            help="What was built with the plan, to be audited. Without it, targets of strongly typed TensorRT are "
+            "compiled with TensorRT-RTX, where that is installed.",
+            show_default=False,
+        ),
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.", show_default=False)
+    ] = None,
+    sarif: Annotated[
+        Path | None, typer.Option("--sarif", metavar="FILE", help="Also write SARIF 2.1.0.", show_default=False)
+    ] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option("--markdown", metavar="FILE", help="Also write a Markdown summary.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Does a committed plan still hold for this model? Exit code 1: it does not.
+
+    New weights for the same graph are fine, as long as the plan keeps its tolerance: it is applied and measured again.
+    """
+    model = first
+    if second is not None:  # written as PLAN MODEL
+        if plan is not None:
+            raise InputError("give the plan once: `halfwise gate MODEL --plan PLAN`")
+        plan, model = first, second
+    if plan is None:
+        raise InputError("gate needs a plan: `halfwise gate MODEL --plan PLAN`")
+    from halfwise.gate import gate
+
+    with progress(f"gate {model.name}") as shown:
+        result = gate(
+            plan,
+            model,
+            paths(inputs),
+            metric=user_metric(metric),
+            baseline=baseline,
+            engine=engine,
+            notify=shown.step,
+        )
+
+    from halfwise.report.files import write
+    from halfwise.report.terminal import Terminal, write_out
+
+    if junit is not None:
+        from halfwise.report.junit import junit_xml
+
+        write(junit, junit_xml(result))
+    if sarif is not None:
+        from halfwise.report.sarif import sarif_text
+
+        write(sarif, sarif_text(result.problems, model))
+    if markdown is not None:
+        from halfwise.report.markdown import gate_markdown
+
+        write(markdown, gate_markdown(result))
+    if as_json:
+        write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
+    else:
+        from halfwise.report.gate import show_gate
+
+        terminal = Terminal()
+        show_gate(terminal, result)
+        terminal.flush()
+    raise typer.Exit(0 if result.holds else 1)

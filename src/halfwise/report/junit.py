@@ -1,0 +1,48 @@
+"""JUnit XML for the gate: one test case a check, for CI systems that show test results."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree as ET
+
+from halfwise.gate import Check, Gate
+from halfwise.report.text import safe
+
+__all__ = ["junit_xml"]
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_LONGEST = 2_000  # characters of one line; names of 10,000 characters are of no use in a test report
+_MOST = 200  # details told of one check
+
+
+def junit_xml(result: Gate) -> str:
+    """A failing check is a failure, one that was left out is skipped; violations and findings stand in its text."""
+    failures = sum(check.status == "fail" for check in result.checks)
+    skipped = sum(check.status == "skip" for check in result.checks)
+    counts = {"tests": str(len(result.checks)), "failures": str(failures), "errors": "0", "skipped": str(skipped)}
+    root = ET.Element("testsuites", {"name": "halfwise", **counts})
+    model = result.model.path.name if result.model.path else "the model"
+    suite = ET.SubElement(root, "testsuite", {"name": _text(f"halfwise gate {model}"), **counts})
+    for check in result.checks:
+        _case(suite, check, model)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _case(suite: ET.Element, check: Check, model: str) -> None:
+    case = ET.SubElement(suite, "testcase", {"classname": _text(f"halfwise.gate.{model}"), "name": check.id})
+    if check.status == "fail":
+        failure = ET.SubElement(case, "failure", {"message": _text(check.message), "type": check.id})
+        told = [*check.details[:_MOST]]
+        if len(check.details) > _MOST:
+            told.append(f"... and {len(check.details) - _MOST:,} more")
+        failure.text = "\n".join(map(_text, told or [check.message]))
+    elif check.status == "skip":
+        ET.SubElement(case, "skipped", {"message": _text(check.message)})
+    else:
+        ET.SubElement(case, "system-out").text = _text(check.message)
+
+
+def _text(text: str) -> str:
+    """What XML 1.0 can hold: what moves, hides or turns text is spelled out, and so is what it has no place for."""
+    return _NOT_XML.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), safe(text, _LONGEST))

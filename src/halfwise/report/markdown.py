@@ -1,0 +1,136 @@
+"""Markdown summaries, for a pull request or a CI job's page. Nothing that a model brings along can act in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from halfwise.fix_result import FixResult
+from halfwise.formats import Format
+from halfwise.gate import Gate
+from halfwise.metrics import Metrics
+from halfwise.report.text import safe
+
+__all__ = ["code", "fix_markdown", "gate_markdown", "prose"]
+
+_SHOWN = 30  # rows of a table
+_NAME = 100  # columns of a name
+_MARKS = {"pass": "✅ pass", "fail": "❌ **fail**", "skip": "➖ skipped"}
+_PUNCTUATION = re.compile(r"[\\`*_{}\[\]()<>#+!|~$&@^=\"'-]|(?<=\w):(?=//)|(?<=www)\.", re.IGNORECASE)
+
+
+def prose(text: str) -> str:
+    """Text that reads as it stands: what Markdown, HTML or the code host would act on is spelled as an entity."""
+    return _PUNCTUATION.sub(lambda found: f"&#{ord(found[0])};", safe(text))
+
+
+def code(name: str, width: int = _NAME) -> str:
+    """A name as code, for a cell of a table."""
+    shown = safe(name, width)
+    if not shown.strip() or "|" in shown:  # no code span can hold these in a table
+        return f"<code>{_entities(shown)}</code>"
+    fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+    pad = " " if shown[0] in "` " or shown[-1] in "` " else ""
+    return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+def _entities(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "/ " else f"&#{ord(c)};" for c in text)
+
+
+def fix_markdown(result: FixResult) -> str:
+    """The verdict, the errors before and after, what stays in FP32 and why, and what it costs."""
+    name = code(result.model.path.name) if result.model.path else "the model"
+    kept = [node for node in result.plan.nodes if node.format is not Format.FP16]
+    mark, words = ("✅", "keeps the tolerance in FP16") if result.met else ("❌", "does not keep the tolerance in FP16")
+    inputs = len(result.samples.validation)
+    made_up = "made-up" if result.samples.origin == "synthetic" else "held-out"
+    lines = [
+        f"## {mark} halfwise fix: {name} {words}",
+        "",
+        f"With {len(kept):,} of {len(result.sites.all):,} nodes out of FP16 and {len(result.plan.repairs):,} repairs, "
+        f"on {inputs:,} {made_up} input{'s' if inputs != 1 else ''}, for {prose(result.plan.target)}.",
+        "",
+        f"- plain FP16: {prose(result.fp16_verdict.words)}",
+        f"- fixed: {prose(result.verdict.words)}",
+        "",
+        *_errors({"plain FP16": result.fp16, "fixed": result.fixed}, result.floats),
+    ]
+    if kept:
+        rows = [(code(node.name), prose(node.op), node.format.value.upper(), prose(node.reason)) for node in kept]
+        lines += _table(("kept out of FP16", "operator", "format", "why"), rows)
+    if result.plan.repairs:
+        repairs = [
+            (
+                prose(str(repair.get("rule", ""))),
+                ", ".join(code(str(node)) for node in list(repair.get("nodes", ()))[:3]),
+                prose(str(repair.get("algebra", ""))),
+            )
+            for repair in result.plan.repairs
+        ]
+        lines += _table(("repair", "nodes", "how"), repairs)
+    violations = result.delivery.to_json()["violations"]
+    if violations:
+        rows_of = [(code(v["node"]), v["wanted"], prose(f"{v['got']}; {v['why']}")) for v in violations]
+        lines += _table(("the compiler breaks the plan at", "wanted", "got"), rows_of)
+    lines += [
+        f"{result.cost.casts:,} casts, {result.cost.fp32_flops_share:.2%} of the arithmetic in FP32; took "
+        f"{result.cost.model_runs:.1f} model runs and {result.cost.seconds:.1f} s.",
+        *_notes(result.notes),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def gate_markdown(result: Gate) -> str:
+    """The answer, each check in a row, and what a failing one found."""
+    name = code(result.model.path.name) if result.model.path else "the model"
+    mark, words = ("✅", "holds") if result.holds else ("❌", "does not hold")
+    lines = [f"## {mark} halfwise gate: {code(result.plan)} {words} for {name}", ""]
+    checks = [(_MARKS[check.status], check.id, prose(check.message)) for check in result.checks]
+    lines += _table(("", "check", "answer"), checks)
+    for check in result.checks:
+        if check.status == "fail" and check.details:
+            lines += [f"### {check.id}", "", *(f"- {prose(safe(d, 4 * _NAME))}" for d in check.details[:_SHOWN])]
+            lines += [*_left_out(len(check.details)), ""]
+    if result.result is not None:
+        lines += _errors({"": result.result.fixed}, result.result.floats)
+    return "\n".join([*lines, *_notes(result.notes)]).rstrip("\n") + "\n"
+
+
+def _errors(columns: Mapping[str, Mapping[str, Metrics]], floats: Collection[str]) -> list[str]:
+    last = list(columns.values())[-1]
+    ranked = sorted(last, key=lambda name: (last[name].nonfinite == 0, -last[name].rel_l2, name))
+    titles = ["output"]
+    for column in columns:
+        titles += [f"{metric} {column}".strip() for metric in ("rel_l2", "max_abs", "not finite")]
+    rows = []
+    for name in (each for each in ranked if each in floats):
+        row = [code(name)]
+        for outputs in columns.values():
+            row += [f"{outputs[name].rel_l2:.3g}", f"{outputs[name].max_abs:.3g}", f"{outputs[name].nonfinite:,}"]
+        rows.append(row)
+    lines = _table(titles, rows) if rows else []
+    others = [name for name in ranked if name not in floats]
+    if others:
+        titles = ["output", *(f"equal {column}".strip() for column in columns)]
+        rows = [[code(name), *(f"{outputs[name].exact:.2%}" for outputs in columns.values())] for name in others]
+        lines += _table(titles, rows)
+    return lines
+
+
+def _notes(notes: Iterable[str]) -> list[str]:
+    told = [f"- {prose(note)}" for note in notes]
+    return ["", "Notes:", "", *told] if told else []
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [_row(titles), "|" + "---|" * len(titles), *map(_row, rows[:_SHOWN]), ""]
+    return [*lines, *_left_out(len(rows)), ""] if len(rows) > _SHOWN else lines
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _left_out(total: int) -> list[str]:
+    return [f"... and {total - _SHOWN:,} more"] if total > _SHOWN else []
