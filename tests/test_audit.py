@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.engine.audit import Audit, NodeAudit, NodeInfo, audit, nodes_from_log
 from halfwise.engine.buildlog import LogReport, read_lines, read_log
-from halfwise.engine.layers import layers_from_log, read_layers
+from halfwise.engine.layers import EngineLayers, layers_from_log, read_layers
+from halfwise.engine.layers_fields import region_ends
 from halfwise.engine.layers_model import compile_for_log, nodes_of_model
 from halfwise.formats import Format
 
@@ -110,6 +112,68 @@ def test_the_logs_own_list_of_a_region_decides_where_there_is_one() -> None:
     assert result.notes[0].startswith("1 Myelin regions are listed as one layer each")
 
 
+def region_json(*regions: str, fmt: str = "Row major linear FP16 format") -> EngineLayers:
+    tensor = {"Name": "t", "Dimensions": [1, 8], "Format/Datatype": fmt}
+    shapes = {"Name": "[HostToDeviceCopy 0]", "LayerType": "ShapeHostToDevice", "Inputs": [], "Outputs": [tensor]}
+    moved = {"Name": "/view", "LayerType": "Shuffle", "Inputs": [tensor], "Outputs": [tensor]}
+    found = [{"Name": name, "LayerType": "Myelin", "Inputs": [tensor], "Outputs": [tensor]} for name in regions]
+    return read_layers(json.dumps({"Layers": [shapes, moved, *found], "Bindings": ["t"]}))
+
+
+def test_without_a_model_a_region_names_its_two_ends_and_nothing_else_is_made_up() -> None:
+    result = audit(region_json("{ForeignNode[/norm/Mean...(Unnamed Layer* 7) [Shuffle] + /norm/Div]}"))
+    assert {node.node: (node.coverage, node.compute) for node in result.nodes} == {
+        "/view": ("exact", False),
+        "/norm/Mean": ("region-only", True),
+        "/norm/Div": ("region-only", True),
+    }
+    assert all("every border of the region is FP16" in node.note for node in result.nodes if node.compute)
+
+
+def test_without_a_model_a_node_that_may_be_in_a_region_is_no_pass() -> None:
+    engine = region_json("{ForeignNode[/norm/Mean.../norm/Div]}")
+    result = audit(engine, None, None, fp32("/norm/Sqrt"))
+    assert [(v.node, v.why) for v in result.unproven] == [
+        ("/norm/Sqrt", "no layer bears its name; it may be inside the Myelin region: give the model that was built "
+                       "(--model)")
+    ]  # fmt: skip
+    assert not result.kept
+    infos = [NodeInfo(name, "X") for name in ("/norm/Mean", "/norm/Sqrt", "/norm/Div")]
+    told = audit(engine, None, infos, fp32("/norm/Sqrt"))
+    assert [v.why for v in told.violations] == [
+        "inside a Myelin region; every border of the region is FP16, and types inside are not visible"
+    ]
+
+
+def test_the_borders_of_a_region_are_told_as_they_are() -> None:
+    def why(fmt: str) -> str:
+        return audit(region_json("{ForeignNode[a...b]}", fmt=fmt), None, None, fp32("a")).nodes[-1].note
+
+    assert "every border of the region is FP32," in why("Row major linear FP32")
+    assert "the types at its borders are not stated," in why("N/A due to dynamic shapes")
+
+
+@pytest.mark.parametrize(
+    ("name", "ends"),
+    [
+        ("{ForeignNode[a...b]}", ("a", "b")),
+        ("{ForeignNode[m.emb.weight.../Sub]}", ("m.emb.weight", "/Sub")),
+        ("{ForeignNode[dot....b]}", ("dot.", "b")),
+        ("{ForeignNode[w + ONNXTRT_Broadcast_4...ONNXTRT_castHelper_9]}", ("w",)),
+        ("{ForeignNode[only]}", ("only",)),
+        ("{ForeignNode[a[0]...b, c]}", ("a[0]", "b, c")),
+    ],
+)
+def test_the_ends_of_a_region(name: str, ends: tuple[str, ...]) -> None:
+    assert region_ends(name) == ends
+
+
+def test_a_wish_for_bf16_in_a_region() -> None:
+    engine = region_json("{ForeignNode[a...b]}", fmt="Row major linear BFloat16 format")
+    assert audit(engine, None, None, {"a": Format.BF16}).violations == ()
+    assert [v.node for v in audit(engine, None, None, fp32("a")).violations] == ["a"]
+
+
 # Inspector JSON of each generation
 
 
@@ -186,7 +250,12 @@ def test_a_wish_for_fp16_or_bf16() -> None:
 
 def test_a_wanted_node_that_the_model_lacks_is_unproven() -> None:
     result = audit(read_layers(DATA / "layers" / "inspector_11.json"), None, None, fp32("gone"))
-    assert [(v.node, v.why) for v in result.unproven] == [("gone", "the engine's model has no node of that name")]
+    (unproven,) = result.unproven
+    assert (unproven.node, "give the model that was built (--model)" in unproven.why) == ("gone", True)
+    assert not result.kept
+    known = audit(read_layers(DATA / "layers" / "inspector_11.json"), None, [NodeInfo("mm", "MatMul")], fp32("gone"))
+    assert known.unproven[0].why == "the engine's model has no node of that name; is this the plan of another model?"
+    assert not known.kept
 
 
 def test_a_compute_node_in_no_kernel_is_unproven_and_a_mover_is_fine() -> None:
@@ -194,6 +263,7 @@ def test_a_compute_node_in_no_kernel_is_unproven_and_a_mover_is_fine() -> None:
     result = audit(read_layers(DATA / "layers" / "inspector_11.json"), None, infos, fp32("gone", "moved"))
     assert {node.node: node.coverage for node in result.nodes} == {"gone": "folded", "moved": "folded"}
     assert ([v.node for v in result.unproven], result.violations) == (["gone"], ())
+    assert result.kept  # what was folded away ran in no type at all
 
 
 def test_layers_are_mapped_by_registration_where_names_collide() -> None:

@@ -128,7 +128,58 @@ def test_remedies_fit_the_version() -> None:
     unknown = one(read_lines([warning]), "HW701").remedy
     assert "--layerPrecisions" in old and "typed ONNX" not in old
     assert "typed ONNX" in new and "--layerPrecisions" not in new
-    assert "--layerPrecisions" in unknown and "typed ONNX" in unknown
+    assert unknown == old  # the message is one of weak typing; the screen says once what holds from 11 on
+
+
+def test_messages_of_strong_typing_tell_the_typing() -> None:
+    report = read_lines(["[E] [TRT] /Sub: ElementWiseOperation SUB must have same input types. But they are of types "
+                         "Half and Float"])  # fmt: skip
+    assert report.strongly_typed is True
+    assert read_lines(["[W] [TRT] hello"]).strongly_typed is None
+
+
+def test_an_unknown_flag_is_told_with_its_history() -> None:
+    removed = read_lines(["[E] Unknown option: --fp16 "])
+    assert removed.strongly_typed is True
+    assert one(removed, "HW737").remedy.startswith("--fp16 exists from TensorRT 8.4 to 10.x; this version has no such")
+    older = read_lines(["&&&& FAILED TensorRT.trtexec [TensorRT v100301]", "[E] Unknown option: --explicitBatch"])
+    assert one(older, "HW737").remedy.startswith("--explicitBatch exists from TensorRT 8.4 to 9.3; check the spelling")
+    assert one(read_lines(["[E] Unknown option: --bogus"]), "HW737").remedy.startswith("check the spelling")
+
+
+def test_constraints_that_cannot_be_met_are_not_advised_again() -> None:
+    line = "[W] No implementation of layer a + b obeys the requested constraints in strict mode. No conforming ..."
+    remedy = one(read_lines([line]), "HW722").remedy
+    assert "--precisionConstraints" not in remedy
+    assert "asking again changes nothing" in remedy
+
+
+@pytest.mark.parametrize(
+    ("names", "count", "layers"),
+    [
+        (", , ,", 4, []),
+        (", , , ", 4, []),
+        ("", 1, []),
+        ("/a/Pow, , /a/Div, ", 2, ["/a/Pow", "/a/Div"]),
+        ("/a/Pow, /a/Sqrt", 2, ["/a/Pow", "/a/Sqrt"]),
+    ],
+)
+def test_layernorm_layers_without_names_are_counted_by_their_places(names: str, count: int, layers: list[str]) -> None:
+    finding = one(read_lines([f"[TRT] [W] Detected layernorm nodes in FP16: {names}"]), "HW711")
+    assert (finding.numbers["count"], finding.numbers["layers"]) == (count, layers)
+    assert ("does not name them" in finding.message) is not bool(layers)
+
+
+def test_the_gpu_that_trtexec_selected() -> None:
+    report = read_lines(["[05/05/2024-10:00:00] [I] Selected Device: Tesla T4", "[I] Compute Capability: 7.5"])
+    assert (report.device, report.capability) == ("Tesla T4", "7.5")
+
+
+def test_a_foreign_log_is_told_from_one_that_says_nothing() -> None:
+    assert not read_lines(["GET /index.html 200", "[W] disk is full"]).recognised
+    assert not read_lines([]).recognised
+    assert read_lines([V + "quiet"]).recognised
+    assert read_lines(["- 4 weights are affected by this issue: Detected subnormal FP16 values."]).recognised
 
 
 def test_lists_are_split_outside_parentheses_only() -> None:

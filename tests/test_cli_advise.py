@@ -35,7 +35,7 @@ def test_what_applies_is_shown_in_full_and_first(attention):
     ended = run("--target", "trt-10.0.0@t4", str(attention))
     assert ended.exit_code == 0
     lines = ended.stdout.splitlines()
-    assert lines[0] == f"trt-10.0.0@t4 and {attention}: 5 advisories apply, 9 may apply"
+    assert lines[0] == f"trt-10.0.0@t4 and {attention}: 4 advisories apply, 10 may apply"
     assert lines[2] == "TRT-MHA-V2-1000 (defect, confidence high, fixed in 10.0.1)"
     assert "  do:  Update to 10.0.1, which a user confirmed to be right (10.0.1.6), or go back to 9.3." in lines
     assert "  see: https://github.com/NVIDIA/TensorRT/issues/3777" in lines

@@ -62,6 +62,46 @@ def test_a_broken_plan_is_exit_code_1(tmp_path: Path) -> None:
     assert [violation["node"] for violation in document["violations"]] == ["/norm/Pow"]
 
 
+def test_a_plan_that_cannot_be_shown_to_be_kept_is_exit_code_1(tmp_path: Path) -> None:
+    path = plan(tmp_path, {"fp32_nodes": ["norm_sqrt"]})
+    output = run(DATA / "layers" / "inspector_8.6.json", "--plan", path, exit_code=1)
+    assert "unproven norm_sqrt: wanted fp32, nothing shows it; no layer bears its name" in output
+    assert "give the model that was built (--model)" in output
+    assert "the plan is not shown to have been kept: 1 of its 1 nodes cannot be told" in output
+
+
+def test_the_plan_states_the_format_of_each_node(tmp_path: Path) -> None:
+    bf16 = {"fp32_nodes": [{"name": "mm", "format": "bf16"}]}
+    assert "no node breaks the plan" in run(DATA / "layers" / "inspector_11.json", "--plan", plan(tmp_path, bf16))
+    wide = {"fp32_nodes": [{"name": "mm", "format": "fp32"}]}
+    assert "got bf16" in run(DATA / "layers" / "inspector_11.json", "--plan", plan(tmp_path, wide), exit_code=1)
+
+
+def test_an_empty_plan_is_nothing_to_check(tmp_path: Path) -> None:
+    output = run(REGION_LOG, "--plan", plan(tmp_path, {"fp32_nodes": []}))
+    assert "the plan keeps no node out of FP16, so there is nothing to check" in output
+
+
+def test_known_defects_of_the_version_in_the_log_are_mentioned(tmp_path: Path) -> None:
+    output = run(REGION_LOG)
+    assert "known for TensorRT 8.6.1: TRT-LN-MYELIN-86" in output
+    assert f"(halfwise advise --target trt-8.6.1 {REGION_LOG})" in output
+    document = json.loads(run(REGION_LOG, "--json"))
+    assert document["target"] == "trt-8.6.1"
+    applies = {advisory["id"]: advisory["applies"] for advisory in document["advisories"]}
+    assert applies["TRT-LN-MYELIN-86"] == "yes"
+
+
+def test_known_defects_of_a_stated_target(tmp_path: Path) -> None:
+    source = DATA / "layers" / "inspector_10.16.json"
+    assert "nothing names the version that built this; --target T" in run(source)
+    assert "known for TensorRT 10.0.0 on t4: TRT-MHA-V2-1000" in run(source, "--target", "trt-10.0.0@t4")
+    planned = plan(tmp_path, {"target": "trt-10.0.0", "fp32_nodes": []})
+    assert json.loads(run(source, "--plan", planned, "--json"))["target"] == "trt-10.0.0"
+    with pytest.raises(InputError, match="TensorRT 7 is not known"):
+        run(source, "--target", "trt-7")
+
+
 def test_a_kept_plan_is_exit_code_0(tmp_path: Path) -> None:
     output = run(REGION_LOG, "--plan", plan(tmp_path, {"fp32_nodes": ["/in/Conv"]}))
     assert "no node breaks the plan" in output
@@ -80,6 +120,8 @@ def test_attention_and_notes_are_told() -> None:
         ("{", "the plan is not valid JSON"),
         ({"nodes": []}, "this plan has no list fp32_nodes"),
         ({"fp32_nodes": [3]}, "neither a name nor an object with a name"),
+        ({"fp32_nodes": [{"name": "a", "format": "fp8"}]}, "node 'a' has the format 'fp8'"),
+        ([], "this plan has no list fp32_nodes"),
     ],
 )
 def test_plans_that_are_none(tmp_path: Path, document: object, message: str) -> None:

@@ -50,8 +50,33 @@ def test_long_groups_are_cut(tmp_path: Path) -> None:
 
 def test_nothing_found(tmp_path: Path) -> None:
     path = tmp_path / "build.log"
-    path.write_text("[V] quiet\n", encoding="utf-8")
-    assert "nothing about precision in it" in run(str(path))
+    path.write_text("[V] [TRT] quiet\n", encoding="utf-8")
+    output = run(str(path))
+    assert "a TensorRT log of 1 line with nothing about precision in it (a build with --verbose says more)" in output
+    verbose = "[V] [TRT] Registering layer: a for ONNX node: a\n"
+    path.write_text(verbose, encoding="utf-8")
+    assert run(str(path)).endswith("nothing about precision in it\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "the file is empty; give the whole log"), ("GET / 200\n", "no line of it is TensorRT's; give the whole log")],
+)
+def test_empty_and_foreign_logs_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "build.log"
+    path.write_text(text, encoding="utf-8")
+    for arguments in ((), ("--json",)):
+        with pytest.raises(InputError, match=message):
+            run(str(path), *arguments)
+
+
+def test_where_the_version_is_not_stated_one_note_says_what_holds_from_11_on(tmp_path: Path) -> None:
+    path = tmp_path / "build.log"
+    line = "[W] - 4 weights are affected by this issue: Detected subnormal FP16 values.\n"
+    path.write_text(line, encoding="utf-8")
+    assert run(str(path)).count("From 11 on there is one way: a typed ONNX model") == 1
+    path.write_text("&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec\n" + line, encoding="utf-8")
+    assert "From 11 on" not in run(str(path))
 
 
 def test_json() -> None:

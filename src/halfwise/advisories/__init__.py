@@ -3,16 +3,20 @@
 from halfwise.advisories.entries import Entry, load_entries
 from halfwise.advisories.matcher import Advisory, match, to_document
 from halfwise.advisories.model_facts import ModelFacts, facts_of_engine, facts_of_file, facts_of_model, facts_of_nodes
+from halfwise.advisories.of_audit import advisories_of_engine, summary, target_of_log
 
 __all__ = [
     "Advisory",
     "Entry",
     "ModelFacts",
+    "advisories_of_engine",
     "facts_of_engine",
     "facts_of_file",
     "facts_of_model",
     "facts_of_nodes",
     "load_entries",
     "match",
+    "summary",
+    "target_of_log",
     "to_document",
 ]

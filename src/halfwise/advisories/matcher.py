@@ -112,12 +112,17 @@ def _by_gpu(entry: Entry, target: Target) -> tuple[Fit, str]:
     gpu = target.gpu
     seen = f"reported on {', '.join(entry.seen_on)}" if entry.seen_on else ""
     if gpu is None:
-        return (Fit.MAYBE, f"only on {' or '.join(entry.gpus)}") if entry.gpus else (Fit.YES, seen)
+        if entry.gpus:
+            return Fit.MAYBE, f"only on {' or '.join(entry.gpus)}"
+        return (Fit.MAYBE, f"{seen}; the target names no GPU") if entry.kind == "report" and seen else (Fit.YES, seen)
     if entry.gpus:
         fit = best_fit(gpu_fit(pattern, gpu) for pattern in entry.gpus)
         return fit, f"{gpu.describe()} is {'' if fit is Fit.YES else 'perhaps '}{' or '.join(entry.gpus)}"
     if any(gpu_fit(pattern, gpu) is Fit.YES for pattern in entry.seen_on):
-        seen += ", the GPU of this target"
+        return Fit.YES, f"{seen}, the GPU of this target"
+    # What NVIDIA confirmed is the version's; what somebody saw on one GPU need not be there on another.
+    if entry.kind == "report" and entry.seen_on:
+        return Fit.MAYBE, f"{seen} only, not on {gpu.describe()}"
     return Fit.YES, seen
 
 

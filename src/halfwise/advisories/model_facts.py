@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-__all__ = ["ModelFacts", "facts_of_engine", "facts_of_file", "facts_of_model", "facts_of_nodes"]
+    from halfwise.engine.layers_fields import EngineLayers
+
+__all__ = ["ModelFacts", "facts_of_engine", "facts_of_file", "facts_of_layers", "facts_of_model", "facts_of_nodes"]
 
 # Between the operators of a path, these may stand: they move, scale or mask data without making it something else.
 _PASSING_OPS = (
@@ -84,7 +86,12 @@ def facts_of_engine(path: Path) -> ModelFacts:
     """The kernels of an engine, by name and tactic."""
     from halfwise.engine.layers import read_layers
 
-    layers = read_layers(path).layers
+    return facts_of_layers(read_layers(path))
+
+
+def facts_of_layers(engine: EngineLayers) -> ModelFacts:
+    """The same of layers that were read already."""
+    layers = engine.layers
     names = frozenset(text for layer in layers for text in (layer.name, layer.tactic) if text)
     hidden = any(layer.is_region for layer in layers) or not any(layer.tactic for layer in layers)
     return ModelFacts(kernels=names, kernels_hidden=hidden)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +16,12 @@ import typer
 from halfwise.errors import InputError
 
 if TYPE_CHECKING:
-    from halfwise.engine.audit import Audit, Violation
+    from halfwise.advisories import Advisory
+    from halfwise.engine.audit import Audit, NodeInfo, Violation
+    from halfwise.engine.buildlog import LogReport
+    from halfwise.engine.layers import EngineLayers
     from halfwise.formats import Format
+    from halfwise.target import Target
 
 __all__ = ["command"]
 
@@ -38,26 +45,70 @@ def command(
         list[Path] | None,
         typer.Option("--inputs", help="Inputs for the shapes of a model to compile; repeatable."),
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="T",
+            help="Whose known defects to mention, e.g. trt-10.0.1@t4.",
+            show_default="what the log states, else the plan",
+        ),
+    ] = None,
     time_limit: Annotated[
         float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="For compiling a model.")
     ] = 600.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.audit/1).")] = False,
 ) -> None:
-    """What precision really ran, per ONNX node; exit code 1 where the plan was not kept."""
-    wanted = _wanted(plan) if plan is not None else {}
-    result = _audit(source, model, wanted, inputs or (), time_limit)
+    """What precision really ran, per ONNX node; exit code 1 where the plan was not kept, or cannot be shown to be."""
+    from halfwise.target import Target
+
+    stated = Target.parse(target) if target is not None else None
+    document = _document(plan) if plan is not None else {}
+    wanted = _wanted(document, plan) if plan is not None else {}
+    engine = _read(source, model, inputs or (), time_limit)
+    result = engine.audit(wanted)
+    known = _known(engine, stated, document)
     if as_json:
-        typer.echo(json.dumps(result.to_json(), indent=2))
+        typer.echo(json.dumps({**result.to_json(), **known.to_json()}, indent=2))
     else:
-        _show(result, bool(wanted))
-    if result.violations:
+        _show(result, wanted if plan is not None else None)
+        _show_known(known, source, model)
+    if not result.kept:
         raise typer.Exit(1)
 
 
-def _audit(
-    source: Path, model: Path | None, wanted: dict[str, Format], inputs: Sequence[Path], time_limit_s: float
-) -> Audit:
-    from halfwise.engine.audit import audit
+@dataclass(frozen=True)
+class _Engine:
+    """The source of an audit, read. `model`: the ONNX file it was built from, where one is known."""
+
+    source: str
+    layers: EngineLayers
+    log: LogReport | None
+    nodes: tuple[NodeInfo, ...] | None
+    model: Path | None
+    compiled_here: bool = False
+
+    def audit(self, wanted: Mapping[str, Format]) -> Audit:
+        from halfwise.engine.audit import audit
+
+        return audit(self.layers, self.log, self.nodes, wanted, self.source)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The target that is meant, and what is known of it; no target where nothing names one."""
+
+    target: Target | None
+    advisories: tuple[Advisory, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "target": str(self.target) if self.target else None,
+            "advisories": [advisory.to_json() for advisory in self.advisories],
+        }
+
+
+def _read(source: Path, model: Path | None, inputs: Sequence[Path], time_limit_s: float) -> _Engine:
     from halfwise.engine.buildlog import read_log
     from halfwise.engine.layers import layers_from_log, looks_like_json, read_layers
     from halfwise.engine.layers_model import compile_for_log, nodes_of_model
@@ -65,13 +116,29 @@ def _audit(
     head = _head(source)
     nodes = nodes_of_model(model) if model is not None else None
     if looks_like_json(head.decode("utf-8", errors="replace").replace("\0", "")):
-        return audit(read_layers(source), None, nodes, wanted, str(source))
+        return _Engine(str(source), read_layers(source), None, nodes, model)
     if source.suffix == ".onnx" or (b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))):
         nodes = nodes or nodes_of_model(source)
         log = compile_for_log(source, inputs, time_limit_s)
-    else:
-        log = read_log(source)
-    return audit(layers_from_log(log, str(source)), log, nodes, wanted, str(source))
+        return _Engine(str(source), layers_from_log(log, str(source)), log, nodes, model or source, True)
+    log = read_log(source)
+    return _Engine(str(source), layers_from_log(log, str(source)), log, nodes, model)
+
+
+def _known(engine: _Engine, stated: Target | None, plan: Mapping[str, Any]) -> _Known:
+    """The user's target, else the one that the build states; a build made here stands for the plan's target."""
+    from halfwise.advisories import advisories_of_engine, target_of_log
+    from halfwise.target import Target
+
+    planned: Target | None = None
+    with suppress(InputError):
+        planned = Target.parse(str(plan.get("target") or ""))
+    built = target_of_log(engine.log) if engine.log is not None else None
+    order = (stated, planned, built) if engine.compiled_here else (stated, built, planned)
+    target = next((each for each in order if each is not None and each.span is not None), None)
+    if target is None:
+        return _Known(None)
+    return _Known(target, advisories_of_engine(target, engine.layers, engine.model))
 
 
 def _head(source: Path) -> bytes:
@@ -86,26 +153,35 @@ def _head(source: Path) -> bytes:
         raise InputError(f"{source} cannot be read: {error.strerror}") from error
 
 
-def _wanted(plan: Path) -> dict[str, Format]:
-    """The plan's FP32 nodes; of the plan nothing else is read."""
-    from halfwise.formats import Format
-
+def _document(plan: Path) -> dict[str, Any]:
     try:
         document: Any = json.loads(plan.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{plan}: the plan cannot be read: {error.strerror}") from error
     except ValueError:
         raise InputError(f"{plan}: the plan is not valid JSON") from None
-    entries = document.get("fp32_nodes") if isinstance(document, dict) else None
+    return document if isinstance(document, dict) else {}
+
+
+def _wanted(document: Mapping[str, Any], plan: Path) -> dict[str, Format]:
+    """The nodes that the plan keeps out of FP16, and their formats."""
+    from halfwise.formats import Format
+
+    entries = document.get("fp32_nodes")
     if not isinstance(entries, list):
         raise InputError(f"{plan}: this plan has no list fp32_nodes; give the plan that `halfwise fix` wrote")
-    names = [entry.get("name") if isinstance(entry, dict) else entry for entry in entries]
-    if not all(isinstance(name, str) for name in names):
-        raise InputError(f"{plan}: an entry of fp32_nodes is neither a name nor an object with a name")
-    return {str(name): Format.FP32 for name in names}
+    wanted: dict[str, Format] = {}
+    for entry in entries:
+        name, fmt = (entry.get("name"), entry.get("format", "fp32")) if isinstance(entry, dict) else (entry, "fp32")
+        if not isinstance(name, str):
+            raise InputError(f"{plan}: an entry of fp32_nodes is neither a name nor an object with a name")
+        if fmt not in ("fp32", "bf16", "fp16"):
+            raise InputError(f"{plan}: node {name!r} has the format {fmt!r}; known are fp32, bf16 and fp16")
+        wanted[name] = Format(fmt)
+    return wanted
 
 
-def _show(result: Audit, planned: bool) -> None:
+def _show(result: Audit, wanted: Mapping[str, Format] | None) -> None:
     cost = result.cost
     typer.echo(
         f"{result.source}: {cost.kernels} kernels, {cost.bytes_moved / 1e6:.2f} MB between them, "
@@ -122,16 +198,40 @@ def _show(result: Audit, planned: bool) -> None:
         typer.echo(f"note: {note}")
     _show_violations("violation", result.violations, typer.colors.RED)
     _show_violations("unproven", result.unproven, typer.colors.YELLOW)
-    if planned and not result.violations:
-        rest = f", {len(result.unproven)} cannot be told" if result.unproven else ""
-        typer.echo(f"no node breaks the plan{rest}")
+    if wanted is not None:
+        typer.echo(_plan_verdict(result, len(wanted)))
+
+
+def _show_known(known: _Known, source: Path, model: Path | None) -> None:
+    from halfwise.advisories import summary
+
+    if known.target is None:
+        typer.echo("note: nothing names the version that built this; --target T adds the known defects of that version")
+    elif known.advisories:
+        words = ["halfwise", "advise", "--target", str(known.target), str(model or source)]
+        typer.echo(f"{summary(known.target, known.advisories)} ({shlex.join(words)})")
+
+
+def _plan_verdict(result: Audit, wanted: int) -> str:
+    broken, open_ = len(result.violations), len(result.unproven)
+    if not wanted:
+        return "the plan keeps no node out of FP16, so there is nothing to check"
+    if broken:
+        return f"the plan was not kept: {broken} of its {wanted} nodes ran otherwise or show no sign of it"
+    if result.kept:
+        return "no node breaks the plan" + (f"; {open_} of its {wanted} are in no kernel (folded)" if open_ else "")
+    return f"the plan is not shown to have been kept: {open_} of its {wanted} nodes cannot be told"
 
 
 def _show_violations(title: str, violations: Sequence[Violation], colour: str) -> None:
     for violation in violations[:_SHOWN]:
         typer.echo(
-            f"{typer.style(title, fg=colour)} {violation.node}: wanted {violation.wanted}, got {violation.got}; "
+            f"{typer.style(title, fg=colour)} {violation.node}: wanted {violation.wanted}, {_got(violation)}; "
             f"{violation.why}" + (f" [{', '.join(violation.kernels[:3])}]" if violation.kernels else "")
         )
     if len(violations) > _SHOWN:
         typer.echo(f"  ... and {len(violations) - _SHOWN} more (--json lists all)")
+
+
+def _got(violation: Violation) -> str:
+    return "nothing shows it" if violation.got == "unproven" else f"got {violation.got}"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from halfwise.errors import InputError
+
 if TYPE_CHECKING:
     from halfwise.engine.buildlog import LogReport
     from halfwise.finding import Finding
@@ -32,6 +34,8 @@ def command(
 
     names = model_names(model) if model is not None else None
     report = read_log(log)
+    if not report.recognised:
+        raise InputError(_foreign(report))
     if names is not None:
         report = with_origins(report, names)
     if as_json:
@@ -40,13 +44,18 @@ def command(
         _show(report)
 
 
+def _foreign(report: LogReport) -> str:
+    what = "no line of it is TensorRT's" if report.lines else "the file is empty"
+    return f"{report.source}: {what}; give the whole log of trtexec, Polygraphy, Torch-TensorRT or the Python builder"
+
+
 def _show(report: LogReport) -> None:
     constraints = f" ({report.constraints} precision constraints)" if report.constraints else ""
     version = f"TensorRT {report.trt_version}" if report.trt_version else "TensorRT version not stated"
     typing = ", strongly typed" if report.strongly_typed and "Strong" not in (report.precision or "") else ""
     typer.echo(f"{report.source}: {version}, {report.precision or 'precision not stated'}{constraints}{typing}")
     if not report.findings:
-        typer.echo("nothing about precision in it")
+        typer.echo(f"a TensorRT log of {_lines(report.lines)} with nothing about precision in it{_quiet(report)}")
     ordered = sorted(report.findings, key=lambda f: (_SEVERITIES.index(f.severity), f.rule))
     for _, group in groupby(ordered, key=lambda finding: finding.rule):
         findings = list(group)
@@ -55,6 +64,24 @@ def _show(report: LogReport) -> None:
         if len(findings) > _SHOWN:
             typer.echo(f"        ... and {len(findings) - _SHOWN} more of {findings[0].rule}")
         typer.echo(f"        -> {findings[0].remedy}")
+    if any(finding.severity != "info" for finding in ordered) and _unsure(report):
+        typer.echo(
+            "note: the log states neither its version nor its typing; what to do is said for TensorRT up to 10.16. "
+            "From 11 on there is one way: a typed ONNX model (`halfwise fix MODEL --target trt-11`)"
+        )
+
+
+def _unsure(report: LogReport) -> bool:
+    return report.trt_version is None and report.strongly_typed is None
+
+
+def _lines(count: int) -> str:
+    return f"{count:,} line{'s' if count != 1 else ''}"
+
+
+def _quiet(report: LogReport) -> str:
+    verbose = report.structure.registered or report.structure.nodes
+    return "" if verbose else " (a build with --verbose says more)"
 
 
 def _show_finding(finding: Finding) -> None:

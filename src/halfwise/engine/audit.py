@@ -51,6 +51,12 @@ class Audit:
     def attention_kernels(self) -> tuple[str, ...]:
         return tuple(sorted({node.attention for node in self.nodes if node.attention}))
 
+    @property
+    def kept(self) -> bool:
+        """Whether every wish is shown to have been kept; a node that was folded away ran in no type at all."""
+        folded = {node.node for node in self.nodes if node.coverage == "folded"}
+        return not self.violations and all(violation.node in folded for violation in self.unproven)
+
     def coverage(self) -> dict[str, int]:
         """Compute nodes by coverage."""
         counts: dict[str, int] = dict.fromkeys(("exact", "mixed", "region-only", "folded", "unknown"), 0)
@@ -124,7 +130,7 @@ def _compare(
             continue
         node = by_name.get(name)
         if node is None:
-            unproven.append(Violation(name, fmt.value, UNPROVEN, (), "the engine's model has no node of that name"))
+            unproven.append(Violation(name, fmt.value, UNPROVEN, (), evidence.why_not_found()))
             continue
         if node.coverage == "folded" and node.compute:
             unproven.append(Violation(name, fmt.value, UNPROVEN, (), node.note))
@@ -133,10 +139,9 @@ def _compare(
             continue
         region = evidence.region_of(name) if node.coverage == "region-only" else None
         if node.precision == UNKNOWN:
-            # Nothing shows an FP32 value: where every border in sight is narrow, the wish counts as broken.
-            narrow = node.attention is not None or (
-                region is not None and bool(evidence.float_types(region)) and "fp32" not in evidence.float_types(region)
-            )
+            # Nothing shows a value that wide: where every border in sight is narrow, the wish counts as broken.
+            borders = evidence.float_types(region) if region is not None else set()
+            narrow = node.attention is not None or (bool(borders) and not borders & {"fp32", fmt.value})
             target = violations if narrow else unproven
             target.append(Violation(name, fmt.value, UNPROVEN, node.kernels, node.note))
         else:

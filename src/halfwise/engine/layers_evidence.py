@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from halfwise.engine.kernel_names import cast_count, fused_attention, is_bookkeeping, place_of, tactic_math
 from halfwise.engine.layers_cost import is_reformat
-from halfwise.engine.layers_fields import FLOATS, QUANTISED, EngineLayers, Layer, LayerTensor
+from halfwise.engine.layers_fields import FLOATS, QUANTISED, EngineLayers, Layer, LayerTensor, region_ends
 
 if TYPE_CHECKING:
     from halfwise.engine.buildlog.report import LogReport
@@ -19,6 +19,10 @@ Coverage = Literal["exact", "mixed", "region-only", "folded", "unknown"]
 
 UNKNOWN = "unknown"
 MIXED = "mixed"
+
+# Layers that TensorRT adds of itself, so that their names are no nodes; and those that only move what a node moves.
+_ADDED_TYPES = frozenset({"ShapeHostToDevice", "ShapeDeviceToHost", "TrainStation", "Reformat"})
+_MOVING_TYPES = frozenset({"Shuffle", "Slice", "Concatenation", "Padding", "Shape", "NoOp", "Constant", "reshape"})
 
 # Operators that a compiler unrolls into loops whose kernels do not bear the node's name.
 _RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
@@ -76,6 +80,8 @@ class Evidence:
         structure = log.structure if log else None
         declared = {info.name: info for info in nodes_from_log(log)} if log else {}
         self._registered = dict(structure.registered) if structure else {}
+        # Of nodes that the layers name themselves neither the order nor the whole is known.
+        self.knows_model = nodes is not None or bool(declared)
         if nodes is None:
             nodes = tuple(declared.values()) or self._nodes_from_layers(engine.layers)
         self.infos = tuple(nodes)
@@ -105,8 +111,20 @@ class Evidence:
         return layer.onnx_nodes if layer.metadata is not None else tuple(map(self._node_of, layer.onnx_nodes))
 
     def _nodes_from_layers(self, layers: Iterable[Layer]) -> tuple[NodeInfo, ...]:
-        names = dict.fromkeys(name for layer in layers for name in self._nodes_of(layer))
-        return tuple(NodeInfo(name, "") for name in names)
+        """The nodes that the layers name, a region by its two ends. One that only moves data computes nothing."""
+        found: dict[str, bool] = {}
+        for layer in layers:
+            if layer.type in _ADDED_TYPES or is_reformat(layer):
+                continue
+            computes = layer.type not in _MOVING_TYPES and _may_be_float(layer)
+            names = self._nodes_of(layer) or (self._ends_of(layer) if layer.is_region else ())
+            for name in names:
+                found[name] = found.get(name, False) or computes
+        return tuple(NodeInfo(name, "", compute=compute) for name, compute in found.items())
+
+    def _ends_of(self, region: Layer) -> tuple[str, ...]:
+        """The nodes at the two ends of a region's name; one of them may be a weight, which only a model tells."""
+        return tuple(map(self._node_of, region_ends(region.name)))
 
     def _warned_norms(self) -> set[str]:
         findings = self._log.findings if self._log else ()
@@ -137,11 +155,26 @@ class Evidence:
     def region_of(self, node: str) -> Layer | None:
         """The Myelin region that holds the node: by the log's list, else by the two ends its name states."""
         for region in self._regions:
-            if node in (self._members.get(region.name) or self._nodes_of(region)):
+            if node in (self._members.get(region.name) or self._nodes_of(region) or self._ends_of(region)):
                 return region
-        unlisted = [region for region in self._regions if not self._members.get(region.name) and not region.onnx_nodes]
-        spans = [region for region in unlisted if self._spans(region, node)]
+        spans = [region for region in self.unlisted if self.knows_model and self._spans(region, node)]
         return spans[0] if len(spans) == 1 else None
+
+    @property
+    def unlisted(self) -> list[Layer]:
+        """The regions of which no list says what is inside."""
+        return [region for region in self._regions if not self._members.get(region.name) and not region.onnx_nodes]
+
+    def why_not_found(self) -> str:
+        """Why a node that was asked for may be missing from those audited."""
+        if self.knows_model:
+            return "the engine's model has no node of that name; is this the plan of another model?"
+        if self._engine.schema == "names-only":
+            return "no layer bears its name, and the engine lists names only; give the model that was built (--model)"
+        if self.unlisted:
+            regions = f"one of {len(self.unlisted)} Myelin regions" if len(self.unlisted) > 1 else "the Myelin region"
+            return f"no layer bears its name; it may be inside {regions}: give the model that was built (--model)"
+        return "no layer names it: folded away, or of another model; give the model that was built (--model)"
 
     def _spans(self, region: Layer, node: str) -> bool:
         """Whether the node lies between the ends of the region's name; an end that is no node (a weight) is open."""
@@ -197,16 +230,21 @@ class Evidence:
             if info.name in self._fp16_norms:
                 note = "TensorRT's own warning names it among the LayerNorm layers in FP16"
                 return found("fp16", "region-only", note, (region.name,))
-            borders = ", ".join(sorted(self.float_types(region))) or "no floating point"
-            note = f"inside a Myelin region whose borders are {borders}; types inside are not visible"
+            note = f"inside a Myelin region; {self._borders(region)}, and types inside are not visible"
             return found(UNKNOWN, "region-only", note, (region.name,))
-        if self._regions and any(not self._members.get(region.name) for region in self._regions):
+        if self.unlisted:
             return found(UNKNOWN, "unknown", "in no layer by name; it may be inside a Myelin region")
         if info.op in _RECURRENT:
             return self._unrolled(info)
         if any(layer.onnx_nodes for layer in self._working):
             return found(self.declared(info.name) or UNKNOWN, "folded", "in no kernel: folded, merged or removed")
         return found(UNKNOWN, "unknown", "the layer list names no ONNX nodes")
+
+    def _borders(self, region: Layer) -> str:
+        types = sorted(fmt.upper() for fmt in self.float_types(region))
+        if not types:
+            return "the types at its borders are not stated"
+        return f"every border of the region is {types[0]}" if len(types) == 1 else f"its borders are {', '.join(types)}"
 
     def _unrolled(self, info: NodeInfo) -> NodeAudit:
         """A recurrent operator: its kernels bear no name of it, so only the whole engine's types speak for it."""
@@ -275,6 +313,11 @@ class Evidence:
 def _floats(tensors: Iterable[LayerTensor]) -> set[str]:
     """The types that stand for real values, quantised ones too."""
     return {tensor.dtype for tensor in tensors} & (FLOATS | QUANTISED)
+
+
+def _may_be_float(layer: Layer) -> bool:
+    types = {tensor.dtype for tensor in (*layer.inputs, *layer.outputs)}
+    return not types or bool(types & (FLOATS | QUANTISED | {UNKNOWN}))
 
 
 def _sized(constants: Sequence[LayerTensor]) -> tuple[LayerTensor, ...]:

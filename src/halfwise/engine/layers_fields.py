@@ -18,6 +18,7 @@ __all__ = [
     "dtype_of",
     "nodes_of_metadata",
     "nodes_of_name",
+    "region_ends",
     "shape_of",
 ]
 
@@ -42,6 +43,8 @@ _REWRITE = re.compile(r"\]__\w+$")
 _SCOPE = re.compile(r"(?: \| (?:Local Function: .*|[^|]*\([^()|]*\)))+$")
 _ADDED = re.compile(r"^(?:Reformatting CopyNode|Reformatted (?:In|Out)put Tensor|copied_squeeze_after_|squeeze_after_)")
 _UNNAMED = re.compile(r"^\(Unnamed Layer\*")
+_PARSERS = ("(Unnamed Layer*", "ONNXTRT_")  # names of layers that stand for no node
+_ENDS = re.compile(r"\.\.\.(?!\.)")
 _PROFILE = re.compile(r" ?\[profile \d+\]$")
 
 
@@ -141,3 +144,17 @@ def nodes_of_name(name: str) -> tuple[str, ...]:
     if _ADDED.match(name) or "{ForeignNode[" in name or name.startswith("__my"):
         return ()
     return tuple(dict.fromkeys(part for part in fused_parts(name) if not _UNNAMED.match(part)))
+
+
+def region_ends(name: str) -> tuple[str, ...]:
+    """What the name of a region states as its ends: `{ForeignNode[a...b]}` goes from a to b; no layers of the parser's.
+
+    Dots of a name's own stand before the three that separate, where there are more than three.
+    """
+    from halfwise.engine.buildlog.weights import fused_parts
+
+    inner = name.partition("{ForeignNode[")[2].rpartition("]}")[0]
+    cut = _ENDS.search(inner)
+    ends = (inner[: cut.start()], inner[cut.end() :]) if cut else (inner,)
+    parts = (part for end in ends for part in fused_parts(end))
+    return tuple(dict.fromkeys(part for part in parts if not part.startswith(_PARSERS)))

@@ -16,7 +16,10 @@ __all__ = ["LAYERNORM_ADVICE", "LAYERNORM_DETECTED", "MESSAGES", "WEIGHT_ISSUES"
 
 @dataclass(frozen=True)
 class Remedy:
-    """What to do where layer precisions are flags (weak typing, up to 10.16) and where they are types in the ONNX."""
+    """What to do where layer precisions are flags (weak typing, up to 10.16) and where they are types in the ONNX.
+
+    A log that tells neither version nor typing gets the former: most messages are of such builds only.
+    """
 
     weak: str
     strong: str
@@ -24,11 +27,7 @@ class Remedy:
     def text(self, version: tuple[int, ...], strongly_typed: bool | None) -> str:
         if self.weak == self.strong:
             return self.weak
-        if strongly_typed or version >= (11,):
-            return self.strong
-        if version:
-            return self.weak
-        return f"TensorRT up to 10.16: {self.weak}; from 11: {self.strong}"
+        return self.strong if strongly_typed or version >= (11,) else self.weak
 
 
 def _always(text: str) -> Remedy:
@@ -46,6 +45,7 @@ class Rule:
     where: str = "build"  # kind of place: the pattern's group of that name tells which
     dependent: bool = False  # on the graph being built: counts only for the backend strategy that was chosen
     unconstrained: Severity | None = None  # its severity in a build that set no precision constraints
+    strong: bool = False  # said of strongly typed networks only
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,7 @@ LAYERNORM_DETECTED = Rule(
     "warning",
     "{count} layers of LayerNorm patterns run in FP16",
     Remedy(
-        "export with opset 17 or later so that they become LayerNormalization nodes, or keep them in FP32: "
-        + _KEEP_FP32.weak,
+        "export with opset 17 or later so that they become LayerNormalization nodes, or " + _KEEP_FP32.weak,
         "export with opset 17 or later so that they become LayerNormalization nodes, or " + _KEEP_FP32.strong,
     ),
 )
@@ -118,6 +117,12 @@ LAYERNORM_ADVICE = Rule(
 _CONSTRAINTS = Remedy(
     "pass --precisionConstraints=obey, set the layer's output type too, and audit the engine (`halfwise audit`)",
     "state the type with Cast nodes in the ONNX model; strong typing does not choose",
+)
+_UNABLE = Remedy(
+    "asking again changes nothing: this build has no kernel of that precision for these layers. Ask the same of the "
+    "layers they are fused with, or keep them apart (mark the tensors between them as outputs), or build the typed "
+    "ONNX model with strong typing from 9.1 on (`halfwise fix MODEL --target trt-10.9`)",
+    "change the type in the ONNX model: there is no kernel of that precision for these layers",
 )
 _CHANGE_TYPES = _always("make both inputs one type: insert a Cast in front of the named layer")
 _REMOVED = Remedy(
@@ -145,7 +150,7 @@ MESSAGES: tuple[Message, ...] = (
         b"obeys the requested constraints in strict mode",
         r"No implementation of layer (?P<layer>.+?) obeys the requested constraints in strict mode",
         Rule("HW722", "error", "no implementation has the precision asked for; the fastest one runs instead",
-             _KEEP_FP32, where="layer", dependent=True),
+             _UNABLE, where="layer", dependent=True),
     ),
     Message(
         "NOIMPL_OLD",
@@ -233,7 +238,8 @@ MESSAGES: tuple[Message, ...] = (
         "STRONG_FLAG",
         b"mode is not allowed if graph is strongly typed",
         r"setting (?P<mode>\w+) mode is not allowed if graph is strongly typed",
-        Rule("HW735", "warning", "--{mode} was ignored: the network is strongly typed", _STRONG_ONLY),
+        Rule("HW735", "warning", "--{mode} was ignored: the network is strongly typed", _STRONG_ONLY,
+             strong=True),
     ),
     Message(
         "TF32_HINT",
@@ -255,19 +261,20 @@ MESSAGES: tuple[Message, ...] = (
         r"(?:Error \(|^)(?P<layer>(?:(?!Error \().)+?): ElementWiseOperation (?P<op>\w+) must have same input types\. "
         r"But they are of types (?P<a>\w+) and (?P<b>\w+)",
         Rule("HW741", "error", "{op} reads {a} and {b}, which strong typing does not allow", _CHANGE_TYPES,
-             where="layer"),
+             where="layer", strong=True),
     ),
     Message(
         "FLAG_AND_STRONG",
         b"Parameter check failed, condition: !config.getFlag(BuilderFlag::k",
         r"Parameter check failed, condition: !config\.getFlag\(BuilderFlag::k(?P<flag>\w+)\)",
-        Rule("HW742", "error", "the builder flag {flag} cannot be combined with strong typing", _STRONG_ONLY),
+        Rule("HW742", "error", "the builder flag {flag} cannot be combined with strong typing", _STRONG_ONLY,
+             strong=True),
     ),
     Message(
         "SET_TYPE_STRONG",
         b"cannot be called for a strongly typed network",
         r"(?P<method>\w+(?:::\w+)*) cannot be called for a strongly typed network",
-        Rule("HW743", "error", "{method} was called on a strongly typed network", _STRONG_ONLY),
+        Rule("HW743", "error", "{method} was called on a strongly typed network", _STRONG_ONLY, strong=True),
     ),
     Message(
         "IO_TYPE",
@@ -276,13 +283,13 @@ MESSAGES: tuple[Message, ...] = (
         r"--\w+IOFormats does not match the inferred type (?P<b>.+?) for a strongly typed network",
         Rule("HW744", "error", "the {side} type {a} asked for is not the type {b} of the ONNX model",
              _always("drop the type from --inputIOFormats/--outputIOFormats, or change it in the ONNX model"),
-             where="tensor"),
+             where="tensor", strong=True),
     ),
     Message(
         "RTX_STRONG",
         b"In JIT build, strongly typed is enabled by default",
         r"In JIT build, strongly typed is enabled by default",
         Rule("HW745", "info", "TensorRT-RTX takes all types from the ONNX model",
-             _always("nothing to do")),
+             _always("nothing to do"), strong=True),
     ),
 )  # fmt: skip

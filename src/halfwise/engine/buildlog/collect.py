@@ -19,8 +19,13 @@ from halfwise.engine.buildlog.report import LogReport, LogStructure, NodeType, R
 from halfwise.engine.buildlog.weights import split_names
 from halfwise.engine.layers_fields import dtype_of, nodes_of_metadata
 from halfwise.finding import Finding, Where
+from halfwise.target.flags import TRTEXEC_FLAGS, flag_history
 
 __all__ = ["Collector"]
+
+_WEAK_FLAGS = frozenset(
+    f"--{name}" for name in ("fp16", "bf16", "best", "precisionConstraints", "layerPrecisions", "layerOutputTypes")
+)
 
 # Names are kept once each, and no more than this many of a kind: a log may repeat itself without end.
 MOST_NAMES = 100_000
@@ -43,6 +48,8 @@ _REFORMAT = re.compile(
     r"Adding reformat layer: (?P<name>.+) \((?P<tensor>.+)\) from (?P<source>\w+)\(.*?\) to (?P<target>\w+)\("
 )
 _SET_PRECISION = re.compile(r"Set layer (?P<layer>.+) to precision (?P<precision>\w+)")
+_DEVICE = re.compile(r"Selected Device: (?P<device>.+?)\s*$")
+_CAPABILITY = re.compile(r"Compute Capability: (?P<capability>\d+\.\d+)\s*$")
 _STRATEGY = re.compile(r"(?P<verb>Building graph using|Use|Chose this engine with) backend strategy (?P<n>\d+)")
 
 
@@ -81,6 +88,8 @@ class Collector:
         self._precision: str | None = None
         self._constraints: str | None = None
         self._command: str | None = None
+        self._device: str | None = None
+        self._capability: str | None = None
         self._rtx = False
         self._strategy: int | None = None
         self._chosen: int | None = None
@@ -99,6 +108,8 @@ class Collector:
             b"&&&& ": self.banner,
             b"TensorRT version: ": self.banner,
             b"TensorRT-RTX version: ": self.banner,
+            b"Selected Device: ": self.gpu,
+            b"Compute Capability: ": self.gpu,
             b"Precision: ": self.precision,
             b"backend strategy ": self.strategy,
             b"had the following issues when converted to": self.old_weight,
@@ -140,6 +151,12 @@ class Collector:
         match = _COMMAND.search(line.message)
         if match:
             self._command = match["command"].strip()
+
+    def gpu(self, line: LogLine) -> None:
+        if match := _DEVICE.search(line.message):
+            self._device = self._device or match["device"]
+        elif match := _CAPABILITY.search(line.message):
+            self._capability = self._capability or match["capability"]
 
     def precision(self, line: LogLine) -> None:
         match = _PRECISION.match(line.message)
@@ -203,9 +220,11 @@ class Collector:
 
     @staticmethod
     def _norm_names(norm: _LayerNorm, text: str) -> None:
-        names = [name.strip(" ,") for name in split_names(text.rstrip(". "))]
-        norm.layers.update((name, None) for name in names[:MOST_NAMES] if name)
-        norm.count = max(norm.count, len(names), len(norm.layers))
+        """Layers without a name leave nothing between the commas (", , ,"); each still is one."""
+        places = [name.strip(" ,") for name in split_names(f"{text.rstrip('. ')} ")]
+        names = [name for name in places if name]
+        norm.layers.update(dict.fromkeys(names[:MOST_NAMES]))
+        norm.count = max(norm.count, len(norm.layers), 0 if names else len(places))
 
     def norm_advice(self, line: LogLine) -> None:
         match = _ADVICE.search(line.message)
@@ -243,7 +262,7 @@ class Collector:
 
     # The report
 
-    def report(self, source: str, lines: int) -> LogReport:
+    def report(self, source: str, lines: int, recognised: bool = True) -> LogReport:
         strong = self._strongly_typed()
         version = version_tuple(self.version)
         return LogReport(
@@ -265,6 +284,9 @@ class Collector:
                 strategy=self._last_strategy,
             ),
             lines=lines,
+            recognised=recognised,
+            device=self._device,
+            capability=self._capability,
         )
 
     def _strongly_typed(self) -> bool | None:
@@ -274,7 +296,9 @@ class Collector:
             return True
         if any(", StrideOrder: " in line for line in self.engine_lines[:1]):  # printed by strongly typed compilers only
             return True
-        return False if self._precision else None
+        if self._precision:
+            return False
+        return True if any(_means_strong(hit) for hit in self._hits) else None
 
     @property
     def _last_strategy(self) -> int | None:
@@ -306,7 +330,9 @@ class Collector:
             where = Where("layer", layers[0]) if len(layers) == 1 else Where("build", "LayerNorm")
             numbers = {"count": norm.count, "layers": layers}
             if norm.detected:
-                found.append(_finding(LAYERNORM_DETECTED, where, numbers, version, strong))
+                detected = _finding(LAYERNORM_DETECTED, where, numbers, version, strong)
+                unnamed = f"{detected.message} (the log does not name them)"
+                found.append(detected if layers or not norm.count else replace(detected, message=unnamed))
             found += [_finding(LAYERNORM_ADVICE, where, {"what": what, **numbers}, version, strong)
                       for what in norm.advice]  # fmt: skip
         for hit, counts in self._hits.items():
@@ -317,8 +343,16 @@ class Collector:
                 times = counts.get(self._last_strategy, 0) or sum(counts.values())
                 numbers = {**groups, "times": times}
                 rule = replace(hit.rule, severity=free) if free else hit.rule
-                found.append(_finding(rule, where, numbers, version, strong))
+                finding = _finding(rule, where, numbers, version, strong)
+                if hit.rule.where == "option" and where.name in TRTEXEC_FLAGS:
+                    finding = replace(finding, remedy=f"{flag_history(where.name)}; {finding.remedy}")
+                found.append(finding)
         return found
+
+
+def _means_strong(hit: _Hit) -> bool:
+    """Whether a message by itself tells of strong typing: it speaks of it, or misses a flag of weak typing."""
+    return hit.rule.strong or (hit.rule.where == "option" and dict(hit.groups).get("option") in _WEAK_FLAGS)
 
 
 def _finding(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from halfwise.engine.buildlog.collect import Collector
 from halfwise.engine.buildlog.prefixes import split_line
-from halfwise.engine.buildlog.report import LogReport
+from halfwise.engine.buildlog.report import LogReport, LogStructure
 from halfwise.errors import InputError
 
 __all__ = ["read_lines", "read_log"]
@@ -21,6 +22,8 @@ _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _HEADINGS = (b"Engine Layer Information:", b"Layers:")
 _LOOSE = (b", LayerType: ", b"Layer(")
 _ENTRIES = ("Name: ", "Layer(")
+# What lines of TensorRT and its tools hold, and other logs hardly ever.
+_MARKS = (b"[TRT]", b"TensorRT", b"tensorrt", b"trtexec")
 _AFTER_LIST = ("Bindings:", "I/O Tensors:", "&&&& ")
 
 
@@ -89,11 +92,13 @@ class _Scanner:
         self._collector = Collector()
         self._handlers = tuple(self._collector.handlers.items())
         self._lines = 0
+        self._recognised = False
         self._listing = False  # inside a list of layers
         self._fresh = False  # its heading was read, none of its lines yet
 
     def feed(self, block: bytes) -> None:
         self._lines += block.count(b"\n") + 1
+        self._recognised = self._recognised or any(mark in block for mark in _MARKS)
         position = 0
         if self._collector.wants_next_line:
             end = _line_end(block, 0)
@@ -159,7 +164,9 @@ class _Scanner:
         return start
 
     def report(self, source: str) -> LogReport:
-        return self._collector.report(source, self._lines)
+        report = self._collector.report(source, self._lines, self._recognised)
+        found = report.findings or report.precision or report.structure != LogStructure()
+        return replace(report, recognised=True) if found else report
 
 
 def _starts(block: bytes, literal: bytes) -> Iterator[int]:

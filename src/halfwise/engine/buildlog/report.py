@@ -60,6 +60,9 @@ class LogReport:
     findings: tuple[Finding, ...]
     structure: LogStructure
     lines: int
+    recognised: bool = True  # whether any line of it is TensorRT's or one of its tools'
+    device: str | None = None  # the GPU that trtexec selected, by name
+    capability: str | None = None  # its compute capability, as "7.5"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -69,6 +72,7 @@ class LogReport:
             "precision": self.precision,
             "constraints": self.constraints,
             "strongly_typed": self.strongly_typed,
+            "device": self.device,
             "lines": self.lines,
             "findings": [finding.to_json() for finding in self.findings],
         }
