@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from halfwise.compiled import Compiler, Decision
+from halfwise.compiled import TIME_LIMIT_S, Compiler, Decision
 from halfwise.errors import InputError
 from halfwise.formats import Format
 from halfwise.islands import Island, find_island, fused_groups, groups_of
@@ -25,7 +25,7 @@ _MOST_BYTES = (2 << 30) - (64 << 20)  # what one protobuf takes, and room for th
 __all__ = ["keep_kernel_out"]
 
 
-def keep_kernel_out(source: str | Path, suspects: Sequence[str]) -> Island | None:
+def keep_kernel_out(source: str | Path, suspects: Sequence[str], time_limit_s: float = TIME_LIMIT_S) -> Island | None:
     """The smallest FP32 island that drops the kernels whose names hold one of `suspects`; None where there is none.
 
     An FP32 model is compiled as FP16 throughout, a typed one as it is. Raises MissingBackend without TensorRT-RTX, and
@@ -39,7 +39,8 @@ def keep_kernel_out(source: str | Path, suspects: Sequence[str]) -> Island | Non
         return None
     samples = load_samples(model.inputs, None)
     with TemporaryDirectory(prefix="halfwise-") as folder:
-        compiler = Compiler(Path(folder), profiles_from_samples((*samples.search, *samples.validation)))
+        profiles = profiles_from_samples((*samples.search, *samples.validation))
+        compiler = Compiler(Path(folder), profiles, time_limit_s)
         typed = is_typed(model)
         narrow = Decision(Sites(model), {}, Format.FP32)
 

@@ -69,7 +69,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the compiler made of a decision. `added`: nodes that joined it, with the reason for the plan."""
+    """What the compiler made of a decision. `added`: nodes that joined it, with the reason for the plan.
+
+    `refusal`: why it takes no such model, in NVIDIA's words; empty where it took it, or did not get to say.
+    """
 
     decision: Decision
     audit: Audit | None
@@ -79,6 +82,7 @@ class Compiled:
     added: tuple[PlannedNode, ...] = ()
     island: Island | None = None
     notes: tuple[str, ...] = ()
+    refusal: str = ""
 
 
 @dataclass
@@ -125,6 +129,7 @@ def compile_and_mend(
     holds: Callable[[Assignment], bool] | None,
     folder: Path | None,
     notify: Callable[[str], None],
+    time_limit_s: float = TIME_LIMIT_S,
 ) -> Compiled:
     """Compile and audit; where the compiler undoes the decision, add FP32 nodes, and keep them if the audit says so.
 
@@ -132,7 +137,7 @@ def compile_and_mend(
     None: the decision is to stay as it is. Never raises for what the compiler makes of a model: a note says it.
     """
     from halfwise.engine import rtx
-    from halfwise.engine.build import profiles_from_samples
+    from halfwise.engine.build import BuildError, profiles_from_samples
 
     if not rtx.available():
         note = f"nothing was compiled: TensorRT-RTX, which shows what really runs, is not installed; {rtx.INSTALL}"
@@ -141,11 +146,13 @@ def compile_and_mend(
     # Beside the artefacts, where there is room for a model, if that folder is there already.
     with TemporaryDirectory(prefix=".halfwise-", dir=folder if folder and folder.is_dir() else None) as scratch:
         try:
-            compiler = Compiler(Path(scratch), profiles_from_samples(samples))
+            compiler = Compiler(Path(scratch), profiles_from_samples(samples), time_limit_s)
             result = _mended(decision, compiler, sizes, suspects, holds, notify)
         except HalfwiseError as error:
             said = _told(error, Path(scratch))
-            return Compiled(decision, None, notes=(f"the typed model was not proven on a compiler: {said}",))
+            note = f"the typed model was not proven on a compiler: {said}"
+            refused = isinstance(error, BuildError) and error.failure == "refused"
+            return Compiled(decision, None, notes=(note,), refusal=said if refused else "")
     return replace(result, compiler=compiler.version, builds=compiler.builds, seconds=compiler.seconds)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ class Delivery:
     compiled: Compiled | None = None
     advisories: tuple[Advisory, ...] = ()
     notes: tuple[str, ...] = ()
+    refusal: str = ""  # why the target's own compiler takes no such model; another's refusal is a note
 
     def to_json(self) -> dict[str, Any]:
         """What `fix --json` says of it, beside the artifacts."""
@@ -66,6 +67,7 @@ class Delivery:
         return {
             "audit": summary,
             "audit_command": self.audit_command or None,
+            "refusal": self.refusal or None,
             "violations": audit.to_json()["violations"] if audit else [],
             "advisories": [advisory.to_json() for advisory in self.advisories],
         }
@@ -107,14 +109,17 @@ def deliver(
     compiled: Compiled | None,
     advisories: tuple[Advisory, ...],
     notify: Callable[[str], None] = lambda text: None,
+    time_limit_s: float = TIME_LIMIT_S,
 ) -> Delivery:
     """Write the command and the script beside the typed model; with nothing written there, say what is known only."""
     if target.runtime not in (Runtime.TENSORRT, Runtime.RTX):
         return Delivery()
     notes = [*(compiled.notes if compiled else ()), *_verdict(target, compiled), *_defects(target, advisories)]
+    refusal = compiled.refusal if compiled is not None and target.runtime is Runtime.RTX else ""
     if typed is None or plan is None:
-        return Delivery(compiled=compiled, advisories=advisories, notes=tuple(notes))
-    return _Writing(target, decision, samples, typed, plan, repaired, notes, notify).run(compiled, advisories)
+        return Delivery(compiled=compiled, advisories=advisories, notes=tuple(notes), refusal=refusal)
+    writing = _Writing(target, decision, samples, typed, plan, repaired, notes, notify, time_limit_s)
+    return replace(writing.run(compiled, advisories), refusal=refusal)
 
 
 def _verdict(target: Target, compiled: Compiled | None) -> Iterator[str]:
@@ -157,6 +162,7 @@ class _Writing:
     repaired: bool
     notes: list[str]
     notify: Callable[[str], None]
+    time_limit_s: float
 
     def run(self, compiled: Compiled | None, advisories: tuple[Advisory, ...]) -> Delivery:
         self.folder = self.typed.parent
@@ -238,7 +244,7 @@ class _Writing:
             return None
         self.notify("asking TensorRT-RTX's parser for layer names")
         try:
-            built = rtx.build(model, profiles=self.profiles, time_limit_s=TIME_LIMIT_S)
+            built = rtx.build(model, profiles=self.profiles, time_limit_s=self.time_limit_s)
             layers, version = LayerMap.from_log(built.log_lines()), built.version
         except BuildError as error:
             self.notes.append(f"layer names are predicted from the nodes, because {error}")

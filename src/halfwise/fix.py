@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from halfwise import __version__
 from halfwise.advisories import Advisory
 from halfwise.bench import Bench
-from halfwise.compiled import Compiled, Decision, compile_and_mend
+from halfwise.compiled import TIME_LIMIT_S, Compiled, Decision, compile_and_mend
 from halfwise.decide import Decided, Decider, assignment_of, why_not_bf16
 from halfwise.delivery import advisories_for, compiles, deliver, suspect_kernels
 from halfwise.emit.typed_onnx import TypedDialect, TypedModel, write_typed
@@ -70,6 +70,7 @@ def fix(
     repairs: Sequence[str] = ("all",),
     plan: Plan | None = None,
     curve: bool = False,
+    time_limit_s: float = TIME_LIMIT_S,
     notify: Callable[[str], None] = lambda text: None,
 ) -> FixResult:
     """Find the fewest FP32 nodes that keep the tolerance, write the typed model and the plan, and verify both.
@@ -78,6 +79,7 @@ def fix(
     is searched: that plan is applied and verified. With `out`, the model and the plan are written into that folder, and
     an interrupted search goes on from there. What is not stated is the plan's where there is one; else the target is
     any ONNX runtime, the profile the target's, and inputs and outputs keep their types.
+    `time_limit_s` is for each build with a compiler.
     """
     stated = target if isinstance(target, Target) or target is None else Target.parse(target)
     chosen = stated or (Target.parse(plan.target) if plan is not None else DEFAULT_TARGET)
@@ -94,6 +96,7 @@ def fix(
         rules_named(repairs),
         plan,
         curve,
+        time_limit_s,
         notify,
     ).run()
 
@@ -117,6 +120,7 @@ class _Job:
     rules: tuple[Rule, ...]
     given: Plan | None
     wants_curve: bool
+    time_limit_s: float
     notify: Callable[[str], None]
 
     def run(self) -> FixResult:
@@ -197,6 +201,7 @@ class _Job:
             compiled=compiled,
             advisories=advisories,
             notify=self.notify,
+            time_limit_s=self.time_limit_s,
         )
         self.notes += delivery.notes
         floats = {name for name, array in references[0].items() if is_float(array.dtype)}
@@ -308,6 +313,7 @@ class _Job:
             holds=(lambda assignment: judge.measure(assignment).met) if self.given is None else None,
             folder=self.out,
             notify=self.notify,
+            time_limit_s=self.time_limit_s,
         )
 
     def _assignment(self, formats: dict[ir.Node, Format]) -> Assignment:

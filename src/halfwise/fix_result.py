@@ -77,6 +77,16 @@ class FixResult:
         return self.verdict.met
 
     @property
+    def refusal(self) -> str:
+        """Why the target's own compiler takes no such model; empty where it does, or was not asked."""
+        return self.delivery.refusal
+
+    @property
+    def good(self) -> bool:
+        """Whether the answer is yes: the tolerance is kept, and the target's compiler does not refuse the model."""
+        return self.met and not self.refusal
+
+    @property
     def fp32_nodes(self) -> tuple[str, ...]:
         """Every node that stays out of FP16, in execution order: those the plan keeps and those that cannot narrow."""
         order = {site.name: site.index for site in self.sites.all}
@@ -86,7 +96,7 @@ class FixResult:
     def to_json(self) -> dict[str, Any]:
         document = {
             "schema": "halfwise.fix/1",
-            "status": "met" if self.met else "not-met",
+            "status": "met" if self.good else "not-met",
             "model": {
                 "path": str(self.model.path) if self.model.path else "",
                 "sha256": self.model.sha256,

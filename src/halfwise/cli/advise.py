@@ -24,6 +24,9 @@ def command(
         Path | None,
         typer.Argument(metavar="[MODEL|ENGINE-LAYERS]", help="ONNX model, inspector JSON, layer dump or build log."),
     ] = None,
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="For each build with TensorRT-RTX.")
+    ] = 300.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.advise/1).")] = False,
 ) -> None:
     """The known precision defects of that version which this model can meet, the most certain first."""
@@ -35,7 +38,7 @@ def command(
     advisories = match(parsed, facts)
     island, note = None, ""
     if source is not None and facts is not None and facts.nodes is not None:
-        island, note = _island(source, advisories)
+        island, note = _island(source, advisories, time_limit)
     if as_json:
         document = to_document(parsed, advisories, str(source) if source is not None else None)
         document["island"] = island.to_json() if island is not None else None
@@ -59,7 +62,7 @@ def command(
         typer.echo(f"  {_title(advisory)}\n    {advisory.entry.symptom}\n    {'; '.join(advisory.open_questions)}")
 
 
-def _island(source: Path, advisories: Sequence[Advisory]) -> tuple[Island | None, str]:
+def _island(source: Path, advisories: Sequence[Advisory], time_limit_s: float) -> tuple[Island | None, str]:
     """Where a fused attention kernel is the suspect: the FP32 island that keeps it out, or why none is shown."""
     from halfwise.delivery import suspect_kernels
 
@@ -69,7 +72,7 @@ def _island(source: Path, advisories: Sequence[Advisory]) -> tuple[Island | None
     from halfwise.attention_advice import keep_kernel_out
 
     try:
-        return keep_kernel_out(source, suspects), ""
+        return keep_kernel_out(source, suspects, time_limit_s), ""
     except HalfwiseError as error:
         return None, f"how to keep {' or '.join(suspects)} out is not shown: {error}"
 

@@ -64,9 +64,13 @@ def command(
         typer.Option("--plan", metavar="PLAN", help="Apply and verify this plan; no search.", show_default=False),
     ] = None,
     curve: Annotated[bool, typer.Option("--curve", help="Also show error against FP32 cost.")] = False,
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="For each build with TensorRT-RTX.")
+    ] = 300.0,
     as_json: Json = False,
 ) -> None:
-    """Find the fewest FP32 nodes that keep the tolerance; write the typed model and its plan. Exit code 1: not kept.
+    """Find the fewest FP32 nodes that keep the tolerance; write the typed model and its plan. Exit code 1: not kept,
+    or refused by the target's own compiler.
 
     The verdict is measured on inputs that the search did not use. An interrupted search goes on when the same command
     is given again.
@@ -92,6 +96,7 @@ def command(
                 repairs=repairs or ("all",),
                 plan=read_plan(plan) if plan is not None else None,
                 curve=curve,
+                time_limit_s=time_limit,
                 notify=shown.step,
             )
     except KeyboardInterrupt:
@@ -113,7 +118,7 @@ def command(
         terminal = Terminal()
         show_fix(terminal, result, [str(path) for path in inputs or ()])
         terminal.flush()
-    raise typer.Exit(0 if result.met else 1)
+    raise typer.Exit(0 if result.good else 1)
 
 
 def _io_types(text: str | None) -> Format | None:

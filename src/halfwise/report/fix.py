@@ -43,6 +43,8 @@ def _show_verdict(terminal: Terminal, result: FixResult) -> None:
         )
     else:
         terminal.line(f"{name} keeps the tolerance in FP16 {_with(result, kept)}, {where}:", "bold green")
+    if result.refusal:
+        terminal.line(f"but it cannot be built for {result.plan.target}: {result.refusal}", "bold red")
     if kept or result.plan.repairs:
         terminal.line(f"plain FP16: {result.fp16_verdict.words}", indent=2)
         terminal.line(f"fixed:      {result.verdict.words}", indent=2)
