@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,16 @@ from halfwise.errors import InputError
 from halfwise.fingerprint import graph_sha256
 from halfwise.fix_result import Cost, FixResult
 from halfwise.formats import Format
+from halfwise.fusion import fusion_note
+from halfwise.lossy_cost import lossy_costs
 from halfwise.metrics import OutputMetric, is_float
 from halfwise.model import Model, load
 from halfwise.ops import RANDOM
 from halfwise.plan import Plan, PlannedNode
 from halfwise.precision import Assignment
 from halfwise.profiles import PROFILES, STRICT, profile_named
-from halfwise.repair import RULES, Rule, rules_named
-from halfwise.repairing import remade
+from halfwise.repair import RULES, Rule, check_repairs, rules_for, rules_named
+from halfwise.repairing import ranges_of, remade
 from halfwise.rewrite import rewrite
 from halfwise.samples import load_samples
 from halfwise.sites import Sites
@@ -93,7 +96,7 @@ def fix(
         profile or (plan.profile if plan is not None else _profile_of(chosen)),
         io_types or (plan.io_types if plan is not None else Format.FP32),
         allow_bf16,
-        rules_named(repairs),
+        rules_for(chosen, rules_named(repairs)),
         plan,
         curve,
         time_limit_s,
@@ -156,7 +159,7 @@ class _Job:
         searched = len(self.samples.search)
         decided = self._decide() if self.given is None else self._apply(self.given)
         self.samples, self.sites = decided.samples, decided.sites
-        self.notes += decided.notes
+        self.notes += [*decided.notes, *self._lossy_costs(sites)]
         formats, kept = decided.formats, decided.kept
         look = look_at(self.stepper, self.sites, carry_feeds(self.samples.search[0]))
         advisories = advisories_for(self.target, self.sites.model)
@@ -284,10 +287,8 @@ class _Job:
         ).run()
 
     def _apply(self, plan: Plan) -> Decided:
+        check_repairs(plan.repairs, self.target)
         known = {rule.id: rule for rule in RULES}
-        unknown = next((str(entry.get("rule")) for entry in plan.repairs if entry.get("rule") not in known), None)
-        if unknown is not None:
-            raise InputError(f"the plan holds the repair {unknown!r}, which this version does not know")
         model = remade(self.model, plan.repairs, known)[0] if plan.repairs else self.model
         sites = Sites(model)
         missing = next((node.name for node in plan.nodes if node.name not in model.node_by_name), None)
@@ -305,7 +306,7 @@ class _Job:
         if not compiles(self.target):
             return None
         judge = self.bench.judge(self.sites, self.samples.search)
-        return compile_and_mend(
+        compiled = compile_and_mend(
             Decision(self.sites, formats, self.io_types),
             samples=(*self.samples.search, *self.samples.validation),
             sizes=look.sizes,
@@ -315,6 +316,19 @@ class _Job:
             notify=self.notify,
             time_limit_s=self.time_limit_s,
         )
+        if self.sites.model is self.model:
+            return compiled
+        samples = (*self.samples.search, *self.samples.validation)
+        note = fusion_note(Sites(self.model), self.io_types, compiled, samples, self.out, self.notify)
+        return compiled if note is None else replace(compiled, notes=(*compiled.notes, note))
+
+    def _lossy_costs(self, sites: Sites) -> Iterator[str]:
+        if not any(rule.lossy for rule in self.rules):
+            return iter(())
+        self.notify("measuring what lossy repairs cost")
+        looks = [look_at(self.stepper, sites, carry_feeds(feed)) for feed in self.samples.search]
+        judge_of = partial(self.bench.judge, feeds=self.samples.validation)
+        return lossy_costs(self.rules, self.model, ranges_of(looks), judge_of, self.io_types)
 
     def _assignment(self, formats: dict[ir.Node, Format]) -> Assignment:
         return assignment_of(self.sites, formats, self.io_types)

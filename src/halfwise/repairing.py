@@ -21,10 +21,10 @@ from halfwise.sites import Sites
 from halfwise.solve.diagnosis import Diagnosis, diagnose
 from halfwise.solve.journal import Journal, digest
 from halfwise.solve.judge import Judge
-from halfwise.solve.reasons import look_at
+from halfwise.solve.reasons import Look, look_at
 from halfwise.solve.search import Search, Solution
 
-__all__ = ["Attempt", "Bought", "Workshop", "remade"]
+__all__ = ["Attempt", "Bought", "Workshop", "departure", "ranges_of", "remade"]
 
 ROUNDS = 3  # repairs may uncover places for others
 REACH = 2  # nodes from an FP32 node within which a repair may help it
@@ -37,13 +37,13 @@ Made = tuple[tuple[Rule, Repair], ...]
 
 @dataclass(frozen=True)
 class Bought:
-    """A repair that was applied, and what it bought: the cost in FP32 nodes that comes back without its rule."""
+    """A repair that was applied, and what it bought: the nodes there that were in FP32 without any repair."""
 
     repair: Repair
-    saved_nodes: int
+    saved: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.repair.to_json(), "saved_fp32_nodes": self.saved_nodes}
+        return {**self.repair.to_json(), "saved_fp32_nodes": len(self.saved), "saved": list(self.saved)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ class Workshop:
             pruned = _pruned(plain)
             if pruned.cost < final.cost + WORTH:
                 return pruned, ()
-        return final, self._bought(final, len(plain.solution.keep))
+        return final, self._bought(final, plain)
 
     def attempt(self, made: Made) -> Attempt | None:
         """Search the model with these repairs; None where they change its FP32 answer beyond what the rules promise.
@@ -132,11 +132,16 @@ class Workshop:
             return None
         return Attempt(model, kept, search, search.run(prune=False))
 
-    def _bought(self, final: Attempt, plain_nodes: int) -> tuple[Bought, ...]:
-        """What each rule saved together; its places share the sum evenly."""
-        saved = max(plain_nodes - len(final.solution.keep), 0)
-        each, rest = divmod(saved, max(len(final.made), 1))
-        return tuple(Bought(repair, each + (index < rest)) for index, (_, repair) in enumerate(final.made))
+    def _bought(self, final: Attempt, plain: Attempt) -> tuple[Bought, ...]:
+        """The FP32 nodes that are no more, each under the repair that is at that node or nearest to it."""
+        kept = {node.name for node in final.solution.keep}
+        saved: list[list[str]] = [[] for _ in final.made]
+        places = {name: index for index, (_, repair) in reversed(list(enumerate(final.made))) for name in repair.nodes}
+        for node in sorted(plain.solution.keep, key=lambda each: plain.search.sites.of[each].index):
+            nearest = _nearest(node, places) if node.name not in kept else None
+            if nearest is not None:
+                saved[nearest].append(node.name or "")
+        return tuple(Bought(repair, tuple(names)) for (_, repair), names in zip(final.made, saved, strict=True))
 
     # -- trying -----------------------------------------------------------------------------------------------------
 
@@ -243,21 +248,25 @@ class Workshop:
 
     def _ranges(self, current: Attempt) -> Ranges:
         """What every tensor held, over all search samples."""
-        high: dict[str, float] = {}
-        low: dict[str, float] = {}
-        size: dict[str, int] = {}
-        seen: dict[str, Counts] = {}
-        for feed in current.search.judge.feeds:
-            for value, counts in look_at(self.bench.stepper, current.search.sites, feed).tensors.items():
-                name = value.name or ""
-                seen[name] = seen.get(name, counts)
-                size[name] = counts.count
-                high[name] = max(high.get(name, 0.0), counts.max_abs)
-                if counts.min_abs:
-                    low[name] = min(low.get(name, math.inf), counts.min_abs)
+        looks = [look_at(self.bench.stepper, current.search.sites, feed) for feed in current.search.judge.feeds]
         current.search.judge.runs += 1
-        self._seen = self._seen or seen
-        return Ranges(high, low, size)
+        self._seen = self._seen or {value.name or "": counts for value, counts in looks[0].tensors.items()}
+        return ranges_of(looks)
+
+
+def ranges_of(looks: Iterable[Look]) -> Ranges:
+    """What tensors held, over several looks at a model."""
+    high: dict[str, float] = {}
+    low: dict[str, float] = {}
+    size: dict[str, int] = {}
+    for look in looks:
+        for value, counts in look.tensors.items():
+            name = value.name or ""
+            size[name] = counts.count
+            high[name] = max(high.get(name, 0.0), counts.max_abs)
+            if counts.min_abs:
+                low[name] = min(low.get(name, math.inf), counts.min_abs)
+    return Ranges(high, low, size)
 
 
 def _steps(made: Made) -> list[Made]:
@@ -296,6 +305,19 @@ def _around(nodes: Iterable[ir.Node], reach: int) -> set[ir.Node]:
         edge = {n for node in edge for n in (*node.predecessors(), *node.successors())} - found
         found |= edge
     return found
+
+
+def _nearest(node: ir.Node, places: Mapping[str, int]) -> int | None:
+    """The repair at a node, or the one to which the way through the graph is shortest."""
+    seen, edge = {node}, [node]
+    while edge:
+        for each in edge:
+            if each.name in places:
+                return places[each.name]
+        reached = dict.fromkeys(n for each in edge for n in (*each.predecessors(), *each.successors()))
+        edge = [n for n in reached if n not in seen]
+        seen.update(edge)
+    return None
 
 
 def _by_rule(made: Made) -> Mapping[str, Made]:

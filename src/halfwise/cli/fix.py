@@ -64,6 +64,9 @@ def command(
         typer.Option("--plan", metavar="PLAN", help="Apply and verify this plan; no search.", show_default=False),
     ] = None,
     curve: Annotated[bool, typer.Option("--curve", help="Also show error against FP32 cost.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show each repair's algebra: where, what, and what it bought.")
+    ] = False,
     time_limit: Annotated[
         float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="For each build with TensorRT-RTX.")
     ] = 300.0,
@@ -116,7 +119,7 @@ def command(
         from halfwise.report.fix import show_fix
 
         terminal = Terminal()
-        show_fix(terminal, result, [str(path) for path in inputs or ()])
+        show_fix(terminal, result, [str(path) for path in inputs or ()], explain=explain)
         terminal.flush()
     raise typer.Exit(0 if result.good else 1)
 

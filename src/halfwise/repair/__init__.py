@@ -2,6 +2,6 @@
 
 from halfwise.repair.apply import repaired
 from halfwise.repair.rule import Ranges, Repair, Rule
-from halfwise.repair.table import RULES, rules_named
+from halfwise.repair.table import RULES, check_repairs, rules_for, rules_named
 
-__all__ = ["RULES", "Ranges", "Repair", "Rule", "repaired", "rules_named"]
+__all__ = ["RULES", "Ranges", "Repair", "Rule", "check_repairs", "repaired", "rules_for", "rules_named"]

@@ -52,10 +52,11 @@ _ALGEBRA = {
 
 @dataclass(frozen=True)
 class NormOperator:
-    """`opset` is the highest that the rule may raise a model to. RMSNormalization takes 23, which only the newest
-    compilers read."""
+    """`opset` is the highest that the rule may raise a model to: RMSNormalization takes 23, which only the newest
+    compilers read. `unread` are operators that the target does not know, whatever the opset."""
 
     opset: int = 17
+    unread: frozenset[str] = frozenset()
     id: str = "HW402"
     name: str = "norm-operator"
     bound: float = 1e-3
@@ -104,6 +105,8 @@ class NormOperator:
 
     def _available(self, op: str, model: Model) -> bool:
         since = _SINCE[op]
+        if op in self.unread:
+            return False
         return model.opset() >= since or (since <= self.opset and can_raise(model.ir, since))
 
 

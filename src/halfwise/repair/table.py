@@ -1,8 +1,10 @@
-"""The rules there are, in the order in which they are tried."""
+"""The rules there are, in the order in which they are tried, and what of them a target can read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from halfwise.errors import InputError
 from halfwise.repair.attention_scale import AttentionScale
@@ -16,8 +18,10 @@ from halfwise.repair.reductions import REDUCTIONS
 from halfwise.repair.rescale import RESCALE
 from halfwise.repair.rule import Rule
 from halfwise.repair.stable_logs import STABLE_LOGS
+from halfwise.target import Runtime, Target
+from halfwise.target.version import Version
 
-__all__ = ["RULES", "rules_named"]
+__all__ = ["RULES", "check_repairs", "rules_for", "rules_named", "unread_operators"]
 
 RULES: tuple[Rule, ...] = (
     FOLD_CONSTANTS,
@@ -32,6 +36,9 @@ RULES: tuple[Rule, ...] = (
     CLIP_WEIGHTS,
 )
 
+# The first TensorRT whose parser knows an operator that a rule may write; it has known the others for longer.
+_SINCE_TENSORRT = {"LayerNormalization": "8.6", "GroupNormalization": "8.6", "RMSNormalization": "10.15"}
+
 
 def rules_named(words: Iterable[str]) -> tuple[Rule, ...]:
     """The rules for `--repairs none|all|RULE,...`; `all` leaves out the lossy ones, which have to be named."""
@@ -45,3 +52,31 @@ def rules_named(words: Iterable[str]) -> tuple[Rule, ...]:
             raise InputError(f"--repairs: there is no rule {word!r}; there are {known}, and all, none")
         chosen.update((rule.id, rule) for rule in matching)
     return tuple(chosen.values())
+
+
+def rules_for(target: Target, rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """The rules as this target can read what they write: no operator that its parser does not know."""
+    unread = unread_operators(target)
+    return tuple(replace(rule, unread=unread) if isinstance(rule, NormOperator) else rule for rule in rules)
+
+
+def unread_operators(target: Target) -> frozenset[str]:
+    """What rules write for others and this target does not read."""
+    if target.runtime is not Runtime.TENSORRT or target.span is None:
+        return frozenset()
+    low = target.span.low
+    return frozenset(op for op, since in _SINCE_TENSORRT.items() if low < Version.parse(since).span.low)
+
+
+def check_repairs(repairs: Sequence[Mapping[str, Any]], target: Target) -> None:
+    """Refuse a plan's repairs that this version does not know, or whose result the target does not read."""
+    known, unread = {rule.id for rule in RULES}, unread_operators(target)
+    for entry in repairs:
+        if entry.get("rule") not in known:
+            raise InputError(f"the plan holds the repair {str(entry.get('rule'))!r}, which this version does not know")
+        written = entry.get("parameters", {}).get("way")
+        if written in unread:
+            raise InputError(
+                f"the plan's repair {entry['rule']} writes a {written}, which {target.title} does not read "
+                f"(from {_SINCE_TENSORRT[written]} on); run fix without --plan"
+            )

@@ -10,6 +10,7 @@ from typing import Any
 from halfwise.fix_result import FixResult
 from halfwise.formats import Format
 from halfwise.plan import PlannedNode
+from halfwise.report.repairs import explain_repairs, places
 from halfwise.report.terminal import Terminal, number, share
 from halfwise.report.verdict import error_table, show_notes
 
@@ -19,12 +20,15 @@ _SHOWN = 12
 _WIDE = 150
 
 
-def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = ()) -> None:
+def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), *, explain: bool = False) -> None:
     """`inputs` are the paths given on the command line, for the command to go on with."""
     _show_verdict(terminal, result)
     show_notes(terminal, result.notes, result.samples.origin)
     error_table(terminal, {"FP16": result.fp16, "fixed": result.fixed}, result.floats, ("rel_l2", "max_abs"))
-    _show_repairs(terminal, result.plan.repairs)
+    if explain:
+        explain_repairs(terminal, result.plan.repairs)
+    else:
+        _show_repairs(terminal, result.plan.repairs)
     _show_nodes(terminal, result.plan.nodes, result.pinned)
     if result.curve:
         _show_curve(terminal, result)
@@ -67,16 +71,12 @@ def _show_repairs(terminal: Terminal, repairs: Sequence[Mapping[str, Any]]) -> N
         return
     terminal.line()
     rows = [
-        [_places(repair.get("nodes", ())), str(repair.get("rule", "")), str(repair.get("algebra", ""))]
+        [places(repair.get("nodes", ())), str(repair.get("rule", "")), str(repair.get("algebra", ""))]
         for repair in repairs[:_SHOWN]
     ]
     terminal.table(["repaired", "rule", "how"], rows, fold=2)
     if len(repairs) > len(rows):
         terminal.line(f"... and {len(repairs) - len(rows):,} more (the plan and --json list them all)")
-
-
-def _places(nodes: Sequence[str]) -> str:
-    return ", ".join(nodes) if len(nodes) < 3 else f"{nodes[0]} to {nodes[-1]} ({len(nodes)} nodes)"
 
 
 def _show_nodes(terminal: Terminal, nodes: Sequence[PlannedNode], pinned: Sequence[PlannedNode]) -> None:

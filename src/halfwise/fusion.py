@@ -1,0 +1,81 @@
+"""What repairs do to the compiler's fusion: kernels of the plain FP16 model, and of the repaired one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from halfwise.compiled import Compiled, Compiler, Decision
+from halfwise.engine.kernel_names import cast_count, steps
+from halfwise.errors import HalfwiseError
+from halfwise.formats import Format
+from halfwise.sites import Sites
+
+if TYPE_CHECKING:
+    from halfwise.engine.audit import Audit
+
+__all__ = ["fusion_note", "fusion_words"]
+
+_STATISTICS = frozenset({"Mean", "Mea"})
+_NORMS = ("LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization")
+
+
+def fusion_note(
+    plain: Sites,
+    io_types: Format,
+    compiled: Compiled,
+    samples: Sequence[Mapping[str, Any]],
+    folder: Path | None,
+    notify: Callable[[str], None],
+) -> str | None:
+    """Compile the model as given, all in FP16, and compare; None where there is nothing to compare with."""
+    from halfwise.engine.build import profiles_from_samples
+
+    if compiled.audit is None:
+        return None
+    notify("compiling the model without its repairs, to compare the kernels")
+    with TemporaryDirectory(prefix=".halfwise-", dir=folder if folder and folder.is_dir() else None) as scratch:
+        try:
+            before = Compiler(Path(scratch), profiles_from_samples(samples))(Decision(plain, {}, io_types))
+        except HalfwiseError as error:
+            said = str(error).replace(str(Path(scratch) / "typed.onnx"), "it")
+            return f"fusion before the repairs is not known: the model without them was not compiled: {said}"
+    return fusion_words(before, compiled.audit, frozenset(site.name for site in plain.all))
+
+
+def fusion_words(before: Audit, after: Audit, given: frozenset[str]) -> str:
+    """`given` are the nodes that the model had before it was repaired."""
+    parts = [f"{_kernels(before)} in plain FP16 before the repairs, {_kernels(after)} after", *_norms(after, given)]
+    lost = set(before.attention_kernels) - set(after.attention_kernels)
+    if before.attention_kernels and not lost:
+        parts.append(f"attention stays fused ({', '.join(after.attention_kernels)})")
+    elif lost:
+        parts.append(f"the fused attention kernel {', '.join(sorted(lost))} is gone")
+    return "fusion: " + "; ".join(parts)
+
+
+def _kernels(audit: Audit) -> str:
+    return f"{audit.cost.kernels} kernels with {audit.cost.casts} casts"
+
+
+def _norms(audit: Audit, given: frozenset[str]) -> Iterator[str]:
+    """The norms that repairs wrote as one operator, and where their statistics are taken."""
+    for op in _NORMS:
+        norms = [node for node in audit.nodes if node.op == op and node.node not in given]
+        fused = [node for node in norms if len(node.kernels) == 1]
+        wide = [node for node in fused if _wide(node.kernels[0])]
+        if norms:
+            words = f"{len(fused)} of {len(norms)} {op} in one kernel"
+            yield f"{words} each, {len(wide)} with FP32 statistics" if wide else f"{words} each"
+
+
+def _wide(kernel: str) -> bool:
+    """Whether a kernel's name has a cast in front of its mean, and one back behind it."""
+    spelled = steps(kernel)
+    means = [index for index, step in enumerate(spelled) if step in _STATISTICS]
+    if not means or not cast_count(kernel):
+        return False
+    casts = [index for index, step in enumerate(spelled) if step in ("Cast", "Cas")]
+    return casts[0] < means[0] and casts[-1] > means[-1]
