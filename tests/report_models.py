@@ -59,6 +59,13 @@ def hostile_model() -> onnx.ModelProto:
 
 
 @cache
+def repaired_result() -> FixResult:
+    """Exact repairs heal all of it."""
+    zoo = norm_log_head()
+    return fix(zoo.model, zoo.inputs[:4], curve=True)
+
+
+@cache
 def hostile_result() -> FixResult:
     feeds = [{"x<b>": _values(seed)} for seed in range(4)]
     return fix(hostile_model(), feeds, repairs=("none",))

@@ -21,7 +21,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
-from report_models import HOSTILE, healthy_result, hostile_result, large_result, overflow_result, plan_of
+from report_models import (
+    HOSTILE,
+    healthy_result,
+    hostile_result,
+    large_result,
+    overflow_result,
+    plan_of,
+    repaired_result,
+)
 
 from benchmarks.zoo import SHAPES, encoder
 from halfwise.errors import InputError
@@ -33,12 +41,15 @@ from halfwise.report.html import numbers, write_report
 from halfwise.report.html.axis import HIGH, LOW, ZONES, bar, place
 from halfwise.report.html.bars import columns
 from halfwise.report.html.commands import shell
+from halfwise.report.html.culprits import culprits
 from halfwise.report.html.curve import curve
 from halfwise.report.html.embed import as_json, content_hash, digits
 from halfwise.report.html.graph import graph_data
 from halfwise.report.html.histogram import weigh
 from halfwise.report.html.meter import meter
 from halfwise.report.html.names import ALL_KEPT, KEPT, SHOWN, Names
+from halfwise.report.html.places import Places
+from halfwise.report.html.repairs import algebra_lines, repair_cards
 from halfwise.report.html.story import tell
 from halfwise.report.html.verdict import verdict_words
 from halfwise.report.html.write import render
@@ -107,7 +118,19 @@ def test_the_page_tells_the_story_of_an_overflow() -> None:
     assert overflow_result().model.sha256 in page.text
     assert "2024-05-06 07:08 UTC" in page.text
     sections = [a["id"] for t, a in page.tags if t == "section"]
-    assert sections == ["verdict", "next", "culprits", "errors", "curve", "ranges", "weights", "graph", "plan", "about"]
+    assert sections == [
+        "verdict",
+        "next",
+        "culprits",
+        "errors",
+        "along",
+        "curve",
+        "ranges",
+        "weights",
+        "graph",
+        "plan",
+        "about",
+    ]
     linked = [
         a["href"][1:]
         for t, a in page.tags
@@ -144,6 +167,73 @@ def test_scan_and_trace_add_their_sections() -> None:
     assert "as seen on 2 inputs" in page.text
 
 
+def test_what_a_repair_healed_is_told_with_the_model_as_given() -> None:
+    page = shown(repaired_result())
+    assert "no node needs FP32" in page.text and "were repaired: they run in FP16 now" in page.text
+    assert (
+        "/log_sum_exp/Exp Exp ✓ repaired by HW407 overflow It takes the exponential of values of up to 14; its result "
+        "reaches 1,202,607, beyond FP16’s 65,504, and becomes infinite." in page.text
+    )
+    assert "was log(sum(exp(z))) is now ReduceLogSumExp(z)" in page.text
+    assert [state[0] for state in page.data["states"] if state[1] == "repaired"] == ["R"]
+
+
+def test_the_graph_opens_at_what_replaced_a_node() -> None:
+    result = repaired_result()
+    places = Places(result)
+    index = places.index("/log_sum_exp/Exp")
+    assert index is not None and result.sites.all[index].op == "ReduceLogSumExp"
+    assert result.sites.all[index].name in places.repaired
+    kept = places.index("/project/MatMul")
+    assert kept is not None and result.sites.all[kept].name == "/project/MatMul"
+    assert places.index("no such node") is None
+
+
+def test_alike_culprits_are_told_once() -> None:
+    zoo = encoder(layers=2)
+    result = fix(zoo.model, zoo.inputs[:4])
+    found = culprits(result, Names(), Places(result))
+    squares = [c for c in found if c.op == "Pow"]
+    assert len(squares) == 1 and squares[0].rule == "HW402" and squares[0].count > 1
+    highest = max(
+        result.diagnosis.ranges[f"{name}_output_0"].max_abs for name in result.diagnosis.breaking if "Pow" in name
+    )
+    assert f"{highest:,.0f}" in squares[0].story.cause
+
+
+def test_the_error_along_the_model_is_the_search_s() -> None:
+    result = overflow_result()
+    page = shown(result)
+    data = page.data
+    drawn = {data["names"][row[1]]: row for row in data["shares"]}
+    assert {name for name, row in drawn.items() if row[5]} == {safe(n) for n in result.diagnosis.breaking}
+    for name, share in result.shares.items():
+        if share > 1e-6:
+            assert drawn[name][3] == digits(share)
+    for name, row in drawn.items():
+        assert data["states"][row[4]][1] == ("fp32" if name in result.fp32_nodes else "fp16")
+    assert f"{len(result.diagnosis.breaking)} nodes break outright in plain FP16" in page.text
+
+
+@pytest.mark.parametrize(
+    ("algebra", "lines"),
+    [
+        ("x / sqrt(x^2 + e) * g = RMSNormalization(x, g)", ("x / √(x² + e) · g", "RMSNormalization(x, g)", "")),
+        ("f(2^k x) = 2^k f(x): /a: input 1 * 2^-7", ("f(2ᵏ x)", "2ᵏ f(x)", "/a: input 1 * 2^-7")),
+        ("(x - mean) * 2^(-7)", ("(x − mean) · 2⁻⁷", "", "")),
+        ("<b>x</b>^2 ‮ = y", ("<b>x</b>^2 ‮ = y", "", "")),
+    ],
+)
+def test_algebra_is_written_as_by_hand(algebra: str, lines: tuple[str, str, str]) -> None:
+    assert algebra_lines(algebra) == lines
+
+
+def test_repairs_of_one_kind_share_a_card() -> None:
+    made = [{"rule": "HW402", "nodes": [f"/n{i}/Pow"], "algebra": "a = b", "saved_fp32_nodes": 2} for i in range(3)]
+    (card,) = repair_cards([*made], Names())
+    assert (card.name, card.was, card.becomes, card.saved, len(card.places)) == ("norm operator", "a", "b", 6, 3)
+
+
 def test_tensors_of_the_page_are_those_that_were_seen() -> None:
     result = overflow_result()
     data = shown(result).data
@@ -160,7 +250,7 @@ def test_tensors_of_the_page_are_those_that_were_seen() -> None:
 # -- nothing in it acts -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("result", [overflow_result, healthy_result, hostile_result])
+@pytest.mark.parametrize("result", [overflow_result, healthy_result, hostile_result, repaired_result])
 def test_nothing_is_fetched_and_only_its_own_script_runs(result: Any) -> None:
     text = render(result(), scan=None, trace=None, command="", when=WHEN)
     page = Page(text)
@@ -406,7 +496,7 @@ def test_the_way_of_an_infinity_is_told_up_to_the_wrong_answer() -> None:
     zoo = encoder(layers=2)
     result = fix(zoo.model, zoo.inputs, tolerance=[f"*:rel_l2<={zoo.tolerance}"], repairs=("none",))
     planned = next(node for node in result.plan.nodes if node.op == "Pow")
-    story = tell(planned, result.sites.model.node_by_name[planned.name], result)
+    story = tell(planned, result.sites.model.node_by_name[planned.name], result.ranges)
     assert re.fullmatch(
         r"It squares values of up to [\d.]+; its result reaches [\d,]+, beyond FP16’s 65,504, and becomes infinite\.",
         story.cause,
@@ -421,7 +511,7 @@ def test_rounding_is_told_by_the_distance_of_neighbouring_numbers() -> None:
     zoo = SHAPES["large_coordinates"]()
     result = fix(zoo.model, zoo.inputs, tolerance=[f"*:rel_l2<={zoo.tolerance}"], repairs=("none",))
     planned = next(node for node in result.plan.nodes if node.why == "rounding")
-    story = tell(planned, result.sites.model.node_by_name[planned.name], result)
+    story = tell(planned, result.sites.model.node_by_name[planned.name], result.ranges)
     top = max(planned.numbers["max_abs"], planned.numbers["input_max_abs"])
     assert f"lie {numbers.number(float(np.spacing(np.float16(top))))} apart" in story.cause
 
@@ -430,7 +520,7 @@ def test_the_reason_of_a_plan_by_hand_is_kept() -> None:
     zoo = encoder(layers=1)
     name = zoo.model.graph.node[0].name
     result = fix(zoo.model, zoo.inputs[:2], plan=plan_of({name: zoo.model.graph.node[0].op_type}))
-    story = tell(result.plan.nodes[0], result.sites.model.node_by_name[name], result)
+    story = tell(result.plan.nodes[0], result.sites.model.node_by_name[name], result.ranges)
     assert story.cause == "asked for in the plan" and story.load is None
 
 

@@ -32,6 +32,7 @@ STATES = (
     State("fp16", "16", "FP16", "computes in FP16"),
     State("fp32", "32", "kept in FP32", "kept out of FP16 by the plan"),
     State("bf16", "B", "kept in BF16", "kept out of FP16 by the plan, in BF16"),
+    State("repaired", "R", "repaired", "in FP16, made or changed by a repair in place of what went wrong"),
     State("pinned", "P", "cannot be FP16", "has FP32 tensors that may not narrow in any plan"),
     State("other", "i", "no floats", "integers, shapes, text: no precision to choose"),
 )
@@ -41,15 +42,15 @@ _INDEX = {state.key: index for index, state in enumerate(STATES)}
 _PLAIN, _NARROWS, _WIDENS, _HOLDS = range(4)
 
 
-def state_of(site: Site, planned: Mapping[str, PlannedNode]) -> str:
+def state_of(site: Site, planned: Mapping[str, PlannedNode], repaired: frozenset[str] = frozenset()) -> str:
     if site.name in planned and planned[site.name].format is not Format.FP16:
         return "bf16" if planned[site.name].format is Format.BF16 else "fp32"
     if site.free:
-        return "fp16"
+        return "repaired" if site.name in repaired else "fp16"
     return "pinned" if site.has_fp32 else "other"
 
 
-def graph_data(result: FixResult, names: Names) -> dict[str, Any]:
+def graph_data(result: FixResult, names: Names, repaired: frozenset[str] = frozenset()) -> dict[str, Any]:
     """Nodes in execution order as [name, op, state], edges as [from, to, kind, tensor]; both indices are of nodes."""
     planned = {node.name: node for node in result.plan.nodes}
     sites = result.sites
@@ -61,7 +62,7 @@ def graph_data(result: FixResult, names: Names) -> dict[str, Any]:
         [
             names(site.name),
             operators.setdefault(_operator(site.node), len(operators)),
-            _INDEX[state_of(site, planned)],
+            _INDEX[state_of(site, planned, repaired)],
         ]
         for site in sites.all
     ]

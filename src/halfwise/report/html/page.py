@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Sequence
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -12,26 +11,26 @@ from typing import Any
 from halfwise import __version__
 from halfwise.advisories import Advisory
 from halfwise.fix_result import FixResult
-from halfwise.formats import Format
-from halfwise.plan import PlannedNode
+from halfwise.report.html.along import along
 from halfwise.report.html.axis import TICKS, ZONES
 from halfwise.report.html.bars import columns
 from halfwise.report.html.commands import next_steps
+from halfwise.report.html.culprits import culprits, kept_nodes
 from halfwise.report.html.curve import curve
 from halfwise.report.html.embed import digits
 from halfwise.report.html.graph import STATES, graph_data, state_of
 from halfwise.report.html.histogram import weigh
-from halfwise.report.html.meter import meter
 from halfwise.report.html.names import Names
-from halfwise.report.html.story import Story, tell
-from halfwise.report.html.tables import audit_rows, finding_rows, node_rows, tensor_rows, weight_rows
+from halfwise.report.html.places import Places
+from halfwise.report.html.repairs import repair_cards
+from halfwise.report.html.tables import audit_rows, finding_rows, kernel_rows, node_rows, tensor_rows, weight_rows
 from halfwise.report.html.verdict import bound_text, error_rows, verdict_words
 from halfwise.scan import ScanResult
 from halfwise.trace import Trace
 
 __all__ = ["gather"]
 
-CULPRITS = 12  # told in full; the others stand in the table of the plan
+CULPRITS = 12  # kinds told in full; the others stand in the table of the plan
 _PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "numpy", "ml_dtypes")
 
 
@@ -41,8 +40,11 @@ def gather(
     """The template's words: facts for what stands on the page, and `data` for what the page builds by itself."""
     names = Names()
     histogram = weigh(result.model)
-    kept = [node for node in result.plan.nodes if node.format is not Format.FP16]
-    states = Counter(state_of(site, {node.name: node for node in kept}) for site in result.sites.all)
+    kept, places = kept_nodes(result), Places(result)
+    planned = {node.name: node for node in kept}
+    states = Counter(state_of(site, planned, places.repaired) for site in result.sites.all)
+    found = culprits(result, names, places)
+    shares = along(result, names, places, planned)
     audit = result.delivery.compiled.audit if result.delivery.compiled is not None else None
     tensors = tensor_rows(result, names, trace)
     page = {
@@ -50,7 +52,10 @@ def gather(
         "when": when.strftime("%Y-%m-%d %H:%M UTC"),
         "verdict": verdict_words(result),
         "steps": next_steps(result, command),
-        "culprits": [_culprit(node, result, names) for node in _worst_first(kept)[:CULPRITS]],
+        "culprits": found[:CULPRITS],
+        "untold": sum(culprit.count for culprit in found[CULPRITS:]),
+        "healed": sum(culprit.count for culprit in found if culprit.rule),
+        "along": shares,
         "kept": kept,
         "errors": error_rows(result, names),
         "curve": curve(result),
@@ -60,7 +65,7 @@ def gather(
         "zones": ZONES,
         "ticks": TICKS,
         "states": [(state, states[state.key]) for state in STATES],
-        "repairs": [_repair(repair, names) for repair in result.plan.repairs],
+        "repairs": repair_cards(result.plan.repairs, names),
         "pinned": Counter(node.reason for node in result.pinned).most_common(),
         "notes": _notes(result),
         "synthetic": result.samples.origin == "synthetic",
@@ -74,56 +79,23 @@ def gather(
         "command": command,
     }
     page["data"] = {
-        "graph": graph_data(result, names),
+        "graph": graph_data(result, names, places.repaired),
         "states": [[state.letter, state.key, state.title] for state in STATES],
         "zones": [[zone.key, zone.letter, zone.title, zone.start, zone.end] for zone in ZONES],
         "ticks": TICKS,
-        "start": _start(kept, result),
+        "start": next((c.index for c in found if c.index is not None), len(result.sites.all) // 2),
+        "shares": shares.rows if shares is not None else [],
+        "given": shares.nodes if shares is not None else 0,
         "tensors": tensors,
         "nodes": node_rows(result, names),
         "weights": weight_rows(histogram, names),
         "findings": finding_rows(scan, names) if scan is not None else [],
         "audit": audit_rows(result, names),
+        "kernels": kernel_rows(result, names),
         "errors": _local_errors(trace, result),
         "names": names.table,  # last: everything above has put its names there
     }
     return page
-
-
-def _worst_first(nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
-    """Overflows first, then by what each does alone; in the plan's order where that is not known."""
-    return sorted(nodes, key=lambda n: (n.why != "overflow", -n.numbers.get("error_without", 0.0)))
-
-
-def _culprit(planned: PlannedNode, result: FixResult, names: Names) -> dict[str, Any]:
-    known = {site.name: site for site in result.sites.all}
-    site = known.get(planned.name)
-    story: Story = tell(planned, site.node if site is not None else None, result)
-    return {
-        "name": names(planned.name),
-        "op": planned.op,
-        "format": planned.format.value.upper(),
-        "why": planned.why,
-        "story": story,
-        "index": site.index if site is not None else None,
-        "meter": meter((("put back alone", story.load),)) if story.load is not None else None,
-    }
-
-
-def _start(kept: Sequence[PlannedNode], result: FixResult) -> int:
-    """The node that the graph opens at: the worst culprit, else the middle of the model."""
-    order = {site.name: site.index for site in result.sites.all}
-    found = [order[node.name] for node in _worst_first(kept) if node.name in order]
-    return found[0] if found else len(result.sites.all) // 2
-
-
-def _repair(repair: Any, names: Names) -> dict[str, Any]:
-    return {
-        "rule": str(repair.get("rule", "")),
-        "algebra": str(repair.get("algebra", "")),
-        "nodes": [names(str(name)) for name in repair.get("nodes", ())],
-        "saved": repair.get("saved_fp32_nodes"),
-    }
 
 
 def _advisory(advisory: Advisory) -> dict[str, Any]:

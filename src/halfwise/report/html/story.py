@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from halfwise.fix_result import FixResult
 from halfwise.formats import Counts, Format
 from halfwise.plan import PlannedNode
 from halfwise.report.html.axis import Bar, bar
@@ -67,8 +66,8 @@ class Story:
     load: float | None  # the error with this node alone put back, over the allowed one
 
 
-def tell(planned: PlannedNode, node: ir.Node | None, result: FixResult) -> Story:
-    seen = result.ranges
+def tell(planned: PlannedNode, node: ir.Node | None, seen: Mapping[str, Counts]) -> Story:
+    """`seen` are the ranges of the model that the node belongs to."""
     reads = _over(node.inputs, seen) if node is not None else None
     writes = _over(node.outputs, seen) if node is not None else None
     read_high = planned.numbers.get("input_max_abs", reads[1] if reads else 0.0)

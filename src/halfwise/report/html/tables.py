@@ -14,10 +14,11 @@ from halfwise.report.html.names import Names
 from halfwise.scan import ScanResult
 from halfwise.trace import Trace
 
-__all__ = ["audit_rows", "finding_rows", "node_rows", "tensor_rows", "weight_rows"]
+__all__ = ["audit_rows", "finding_rows", "kernel_rows", "node_rows", "tensor_rows", "weight_rows"]
 
 Row = list[Any]
 SEVERITIES = ("error", "warning", "info")
+_KERNEL_NODES = 40  # named of one kernel
 ZONE_KEYS = ("normal", "sub", "lost", "over", "nonfinite")  # by badness
 
 
@@ -94,4 +95,26 @@ def audit_rows(result: FixResult, names: Names) -> list[Row]:
         ]
         for node in compiled.audit.nodes
         if node.compute
+    ]
+
+
+def kernel_rows(result: FixResult, names: Names) -> list[Row]:
+    """The same by kernel, in the order of the nodes: kernel, how many nodes, which, what they ran in, casts in it."""
+    compiled = result.delivery.compiled
+    if compiled is None or compiled.audit is None:
+        return []
+    casting = set(compiled.audit.kernels_with_casts)
+    inside: dict[str, list[tuple[str, str]]] = {}
+    for node in compiled.audit.nodes:
+        for kernel in node.kernels:
+            inside.setdefault(kernel, []).append((node.node, node.precision))
+    return [
+        [
+            names(kernel),
+            len(nodes),
+            names(", ".join(name for name, _ in nodes[:_KERNEL_NODES])),
+            " and ".join(dict.fromkeys(p.upper() if p in ("fp16", "fp32", "bf16") else p for _, p in nodes)),
+            int(kernel in casting),
+        ]
+        for kernel, nodes in inside.items()
     ]

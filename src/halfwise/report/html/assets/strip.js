@@ -1,6 +1,6 @@
 // Pictures along the model: one thin line a tensor or a node, in execution order, drawn as a few paths.
 "use strict";
-function buildStrip(box, { height, count, lines, ticks, zones, read, go }) {
+function buildStrip(box, { height, count, lines, ticks, zones, read, go, marks = [] }) {
   const picture = draw("svg", { height: height + 26, "aria-hidden": "true" });
   box.setAttribute("aria-label", box.getAttribute("aria-label") + `: ${count.toLocaleString("en-US")} in all; arrow keys move, Enter goes to the node`);
   if (zones) for (const [key, , title, start, end] of DATA.zones) {
@@ -18,7 +18,7 @@ function buildStrip(box, { height, count, lines, ticks, zones, read, go }) {
   for (const [kind, path] of lines) inner.append(draw("path", { class: `thin ${kind}`, d: path, "vector-effect": "non-scaling-stroke" }));
   const cursor = draw("line", { class: "cursor", y1: 0, y2: height, x1: -1, x2: -1, "vector-effect": "non-scaling-stroke", visibility: "hidden" });
   inner.append(cursor);
-  picture.append(inner, draw("text", { class: "tick", x: 0, y: height + 18 }, "inputs"), draw("text", { class: "tick", x: "100%", y: height + 18, "text-anchor": "end" }, "outputs"));
+  picture.append(inner, ...marks, draw("text", { class: "tick", x: 0, y: height + 18 }, "inputs"), draw("text", { class: "tick", x: "100%", y: height + 18, "text-anchor": "end" }, "outputs"));
   box.append(picture);
   let at = -1;
   function show(index, x, y) {
@@ -47,6 +47,31 @@ function buildStrip(box, { height, count, lines, ticks, zones, read, go }) {
 }
 
 const STRIPS = {
+  shares(box) {
+    const height = 190, low = -6, count = DATA.given, top = 22, room = height - top, at = new Map(DATA.shares.map((r) => [r[0], r]));
+    const paths = { fp16: "", fp32: "", repaired: "" }, dots = [], breaks = [];
+    for (const [index, , , share, state, broken] of DATA.shares) {
+      const key = DATA.states[state][1], line = key === "bf16" || key === "fp32" ? "fp32" : key === "repaired" ? key : "fp16";
+      const part = (Math.log10(Math.max(numeric(share), 10 ** low)) - low) / -low, y = top + (1 - part) * room;
+      if (part > 0) paths[line] += `M${index + 0.5} ${height}V${y.toFixed(1)}`;
+      if (part > 0 && line === "repaired") dots.push([index, y]);
+      if (broken) breaks.push(index);
+    }
+    buildStrip(box, {
+      height, count, ticks: [[top / height, "100%"], ...[-2, -4, -6].map((e) => [(top + (e / low) * room) / height, e === low ? "less" : number(10 ** (e + 2)) + "%"])],
+      lines: Object.entries(paths).filter(([, path]) => path).map(([key, path]) => [`share-line-${key}`, path]),
+      marks: [
+        ...dots.map(([index, y]) => draw("svg", { x: pc((index + 0.5) / count), y, overflow: "visible" }, draw("circle", { class: "share-dot", r: 2.6 }))),
+        ...breaks.map((index) => draw("svg", { x: pc((index + 0.5) / count), y: 8, overflow: "visible" }, draw("path", { class: "break-mark", d: "M-4.5 -4.5 L4.5 4.5 M4.5 -4.5 L-4.5 4.5" }))),
+      ],
+      read: (i) => {
+        const r = at.get(i);
+        if (!r) return "no error worth drawing";
+        return `${brief(NAMES[r[1]], 90)}\n${NAMES[r[2]]}: ${percent(numeric(r[3]))} of the error${r[5] ? "; breaks in FP16" : ""}\n${DATA.states[r[4]][2]}`;
+      },
+      go: (i) => { const r = at.get(i); if (r && r[6] >= 0) openGraph(r[6], true); },
+    });
+  },
   ranges(box) {
     const height = 240, rows = DATA.tensors, paths = { normal: "", sub: "", lost: "", over: "", nonfinite: "" };
     rows.forEach((r, i) => {

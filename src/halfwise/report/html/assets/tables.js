@@ -91,6 +91,15 @@ const TABLES = {
       { title: "Kernels", text: (r) => NAMES[r[5]], cell: (r) => nameOf(r[5], 60) },
     ], { sort: [2, -1], noun: "node", filters: [{ title: "against the plan", test: (r) => r[6] }, { title: "planned", test: (r) => r[2] }] }];
   },
+  kernels() {
+    return [DATA.kernels, [
+      { title: "Kernel", text: (r) => NAMES[r[0]], value: (r) => NAMES[r[0]], cell: (r) => nameOf(r[0], 60) },
+      { title: "Nodes", num: true, value: (r) => r[1], cell: (r) => r[1].toLocaleString("en-US") },
+      { title: "Which", text: (r) => NAMES[r[2]], cell: (r) => nameOf(r[2], 90) },
+      { title: "Ran in", value: (r) => r[3], cell: (r) => r[3] },
+      { title: "Casts inside", value: (r) => r[4], cell: (r) => (r[4] ? "yes" : "–") },
+    ], { noun: "kernel", filters: [{ title: "casts inside", test: (r) => r[4] }] }];
+  },
 };
 
 for (const box of document.querySelectorAll("[data-table]")) {

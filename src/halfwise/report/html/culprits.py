@@ -1,0 +1,146 @@
+"""The culprits: what the plan keeps out of FP16, and what a repair healed; alike ones are told together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from halfwise.fix_result import FixResult
+from halfwise.formats import Counts, Format
+from halfwise.plan import PlannedNode
+from halfwise.report.html.meter import Meter, meter
+from halfwise.report.html.names import Names
+from halfwise.report.html.places import Places
+from halfwise.report.html.story import Story, tell
+
+__all__ = ["Alike", "Culprit", "culprits", "kept_nodes", "worst_first"]
+
+_CARRIES = 0.05  # of plain FP16's squared error, from which a repaired node is worth telling
+
+
+@dataclass(frozen=True)
+class Alike:
+    """A node of the same kind as the one told: its name, its share and where the graph shows it."""
+
+    name: int
+    share: float
+    index: int | None
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """One card: the worst node of a kind in full, the others by name."""
+
+    name: int
+    op: str
+    format: str
+    why: str
+    rule: str  # of the repair that healed it; empty where it is kept out of FP16
+    algebra: str
+    story: Story
+    share: float
+    index: int | None
+    meter: Meter | None
+    alike: tuple[Alike, ...]
+
+    @property
+    def count(self) -> int:
+        return 1 + len(self.alike)
+
+
+@dataclass(frozen=True)
+class _Case:
+    planned: PlannedNode
+    node: ir.Node | None
+    rule: str
+    algebra: str
+
+
+def kept_nodes(result: FixResult) -> list[PlannedNode]:
+    return [node for node in result.plan.nodes if node.format is not Format.FP16]
+
+
+def worst_first(nodes: Sequence[PlannedNode], shares: Mapping[str, float]) -> list[PlannedNode]:
+    """Overflows first, where an infinity begins before those that are handed it; then by what each does alone."""
+
+    def key(node: PlannedNode) -> tuple[bool, bool, float, float]:
+        numbers = node.numbers
+        handed = node.why == "overflow" and numbers.get("input_max_abs", 0.0) > Format.FP16.max
+        return node.why != "overflow", handed, -numbers.get("error_without", 0.0), -shares.get(node.name, 0.0)
+
+    return sorted(nodes, key=key)
+
+
+def culprits(result: FixResult, names: Names, places: Places) -> list[Culprit]:
+    """Those that a repair healed are told by the model as given, which has them."""
+    kept = [_Case(n, places.given(n.name), "", "") for n in worst_first(kept_nodes(result), result.shares)]
+    cases = [*_healed(result), *kept]
+    cases.sort(key=lambda case: case.planned.why != "overflow")
+    groups: dict[tuple[str, str, str, str], list[_Case]] = {}
+    for case in cases:
+        planned = case.planned
+        tail = re.sub(r"\d+", "", planned.name.rpartition("/")[2])
+        groups.setdefault((planned.op, planned.why, case.rule, tail), []).append(case)
+    return [_culprit(group, result, names, places) for group in groups.values()]
+
+
+def _healed(result: FixResult) -> list[_Case]:
+    """Of each repair the nodes that broke, or carried much of the error; where none did, the one that carried most."""
+    found = result.diagnosis
+    if found is None:
+        return []
+    given = {site.name: site.node for site in found.sites.all}
+    cases = []
+    for repair in result.plan.repairs:
+        names = [str(name) for name in repair.get("nodes", ()) if str(name) in given]
+        told = [n for n in names if n in found.breaking or found.shares.get(n, 0.0) >= _CARRIES]
+        if not told and names:
+            told = [max(names, key=lambda n: found.shares.get(n, 0.0))]
+        for name in told:
+            planned = _seen(given[name], found.ranges, "overflow" if name in found.breaking else "rounding")
+            cases.append(_Case(planned, given[name], str(repair.get("rule", "")), str(repair.get("algebra", ""))))
+    return sorted(cases, key=_origin_first)
+
+
+def _origin_first(case: _Case) -> tuple[bool, float]:
+    """Where an infinity begins, before those that are handed it; the largest first."""
+    numbers = case.planned.numbers
+    return numbers.get("input_max_abs", 0.0) > Format.FP16.max, -numbers.get("max_abs", 0.0)
+
+
+def _seen(node: ir.Node, ranges: Mapping[str, Counts], why: str) -> PlannedNode:
+    numbers: dict[str, float] = {}
+    for values, high, low in ((node.outputs, "max_abs", "min_abs"), (node.inputs, "input_max_abs", "input_min_abs")):
+        counts = [ranges[v.name] for v in values if v is not None and v.name and v.name in ranges]
+        numbers[high] = max((c.max_abs for c in counts), default=0.0)
+        numbers[low] = min((c.min_abs for c in counts if c.min_abs), default=0.0)
+    return PlannedNode(node.name or "", node.op_type, Format.FP16, why, "", {k: v for k, v in numbers.items() if v})
+
+
+def _culprit(group: Sequence[_Case], result: FixResult, names: Names, places: Places) -> Culprit:
+    worst, planned = group[0], group[0].planned
+    ranges = result.diagnosis.ranges if worst.rule and result.diagnosis is not None else result.ranges
+    story = tell(planned, worst.node, ranges or result.ranges)
+    return Culprit(
+        name=names(planned.name),
+        op=planned.op,
+        format=planned.format.value.upper(),
+        why=planned.why,
+        rule=worst.rule,
+        algebra=worst.algebra,
+        story=story,
+        share=result.shares.get(planned.name, 0.0),
+        index=places.index(planned.name),
+        meter=meter((("put back alone", story.load),)) if story.load is not None else None,
+        alike=tuple(
+            Alike(
+                names(case.planned.name),
+                result.shares.get(case.planned.name, 0.0),
+                places.index(case.planned.name),
+            )
+            for case in group[1:]
+        ),
+    )
