@@ -193,8 +193,10 @@ def _applies(plan: Plan, model: Model) -> Check:
     ]
     if changed:
         return fail(f"{len(changed):,} of the plan's {len(plan.nodes):,} nodes are other operators now", changed)
-    repaired = f", its {_count(len(plan.repairs), 'repair')} fit" if plan.repairs else ""
-    return Check("nodes", "pass", f"all {_count(len(plan.nodes), 'node')} of the plan are in the model{repaired}")
+    nodes_told = f"{len(plan.nodes):,} of {_count(len(plan.nodes), 'node')} of the plan are in the model"
+    repairs_told = f"{len(plan.repairs):,} of {_count(len(plan.repairs), 'repair')} of the plan fit"
+    there = [told for told, each in ((nodes_told, plan.nodes), (repairs_told, plan.repairs)) if each]
+    return Check("nodes", "pass", "; ".join(there) or "the plan asks for nothing: all of the model is FP16")
 
 
 def _tolerance(result: FixResult) -> Check:

@@ -16,10 +16,10 @@ __all__ = ["command"]
 
 
 def command(
-    first: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="ONNX model, trained again or not.", show_default=False)
+    words: Annotated[
+        list[Path],
+        typer.Argument(metavar="[PLAN] MODEL", help="ONNX model, trained again or not; a plan may stand before it."),
     ],
-    second: Annotated[Path | None, typer.Argument(metavar="", hidden=True)] = None,
     plan: Annotated[
         Path | None,
         typer.Option("--plan", metavar="PLAN", help="The committed plan that `fix` wrote.", show_default=False),
@@ -61,13 +61,10 @@ def command(
 
     New weights for the same graph are fine, as long as the plan keeps its tolerance: it is applied and measured again.
     """
-    model = first
-    if second is not None:  # written as PLAN MODEL
-        if plan is not None:
-            raise InputError("give the plan once: `halfwise gate MODEL --plan PLAN`")
-        plan, model = first, second
-    if plan is None:
-        raise InputError("gate needs a plan: `halfwise gate MODEL --plan PLAN`")
+    *before, model = words
+    if len(before) + (plan is not None) != 1:
+        raise InputError("gate takes one plan and one model: `halfwise gate MODEL --plan PLAN`")
+    plan = plan or before[0]
     from halfwise.gate import gate
 
     with progress(f"gate {model.name}") as shown:

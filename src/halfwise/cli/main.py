@@ -20,11 +20,13 @@ VERBS = {
     "scan": "What can go wrong in FP16, seen without running.",
     "trace": "Ranges of all tensors, error of each node.",
     "fix": "The main job: FP32 model in, verified FP16 out.",
+    "stages": "Module by module: alone, and in company.",
     "verify": "Compare two models, or saved outputs.",
     "audit": "What precision an engine really ran in.",
     "log": "What a build log says about precision.",
     "advise": "Known precision defects of a target.",
     "gate": "For CI: does a committed plan still hold?",
+    "schema": "The JSON Schema of a document.",
 }
 
 # Typer brings its own copy of click, or uses the one that is installed: this is that one's base of usage errors.
