@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Counts", "Format", "count", "round_to"]
+__all__ = ["Counter", "Counts", "Format", "count", "round_to"]
 
 FloatArray = NDArray[np.float32]
 
@@ -68,7 +69,7 @@ def round_to(array: NDArray[Any], fmt: Format) -> FloatArray:
 
 @dataclass(frozen=True)
 class Counts:
-    """How an FP32 array lies in a narrower format. Zero is neither subnormal nor underflow; a value counts once."""
+    """How an array lies in a narrower format. Zero is neither subnormal nor underflow; a value counts once."""
 
     count: int
     subnormal: int
@@ -89,40 +90,108 @@ def count(array: NDArray[Any], fmt: Format = Format.FP16) -> Counts:
     min, max, max_abs and min_abs speak of the finite values.
     """
     flat = np.asarray(array).reshape(-1)
-    if flat.dtype != np.float32:
+    if flat.dtype not in _BITS:
         flat = flat.astype(np.float32)
-    if flat.size == 0:
-        return Counts(0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0)
-    magnitude = np.abs(flat)
-    top = float(magnitude.max())
-    nonfinite = 0
-    if not np.isfinite(top):
-        finite = np.isfinite(flat)
-        nonfinite = int(flat.size - np.count_nonzero(finite))
-        kept = flat[finite]
-        magnitude = np.abs(kept)
-        if kept.size == 0:
-            return Counts(int(flat.size), 0, 0, 0, nonfinite, 0.0, 0.0, 0.0, 0.0)
-        top = float(magnitude.max())
-    else:
-        kept = flat
-    overflow = int(np.count_nonzero(magnitude > fmt.max)) if top > fmt.max else 0
-    small = magnitude[(magnitude < fmt.smallest_normal) & (magnitude > 0)]
-    underflow = int(np.count_nonzero(small < fmt.smallest_subnormal))
-    if small.size:
-        least = float(small.min())
-    elif top > 0:
-        least = float(np.min(magnitude, where=magnitude > 0, initial=np.inf))
-    else:
-        least = 0.0
-    return Counts(
-        count=int(flat.size),
-        subnormal=int(small.size) - underflow,
-        underflow=underflow,
-        overflow=overflow,
-        nonfinite=nonfinite,
-        min=float(kept.min()),
-        max=float(kept.max()),
-        max_abs=top,
-        min_abs=least,
-    )
+    counter = Counter(flat.dtype, fmt)
+    counter.add(flat)
+    return counter.counts()
+
+
+class Counter:
+    """Counts over bit patterns, block by block, each block small enough to stay in the processor's cache.
+
+    Doubled as an unsigned integer, a pattern loses its sign and keeps the order of magnitudes, so that every limit is
+    one comparison of integers, and whole blocks answer by their smallest and largest.
+    """
+
+    def __init__(self, dtype: np.dtype[Any], fmt: Format = Format.FP16) -> None:
+        self.dtype = dtype
+        self._unsigned, self._signed = (np.dtype(f"{kind}{dtype.itemsize}") for kind in "ui")
+        self._smallest, self._normal, self._over, self._infinite = _edges(dtype, fmt)
+        self._sign = 1 << (8 * dtype.itemsize - 1)
+        self._count = self._tiny = self._below = self._zeros = self._overflow = self._nonfinite = 0
+        self._nearest, self._least = 2 * self._sign, 2 * self._sign  # doubled magnitudes: of all, of all but zero
+        self._highest, self._lowest = -1, -1  # patterns: of the values above zero, of those below
+        self._double = np.empty(0, self._unsigned)
+        self._mask = np.empty(0, np.bool_)
+
+    def add(self, flat: NDArray[Any]) -> None:
+        """`flat` has one dimension and the type that was announced."""
+        self._count += flat.size
+        bits = flat.view(self._unsigned)
+        if self._double.size < min(bits.size, _BLOCK):
+            self._double = np.empty(min(bits.size, _BLOCK), self._unsigned)
+            self._mask = np.empty(self._double.size, np.bool_)
+        for start in range(0, bits.size, _BLOCK):
+            self._add(bits[start : start + _BLOCK])
+
+    def counts(self) -> Counts:
+        if self._nearest == 2 * self._sign:  # nothing finite
+            return Counts(self._count, 0, 0, 0, self._nonfinite, 0.0, 0.0, 0.0, 0.0)
+        nearest = self._nearest >> 1
+        high = self._value(self._highest if self._highest >= 0 else self._sign | nearest)
+        low = self._value(self._lowest if self._lowest >= 0 else nearest)
+        return Counts(
+            count=self._count,
+            subnormal=self._tiny - self._below,
+            underflow=self._below - self._zeros,
+            overflow=self._overflow,
+            nonfinite=self._nonfinite,
+            min=low,
+            max=high,
+            max_abs=max(abs(low), abs(high)),
+            min_abs=self._value(self._least >> 1) if self._least < 2 * self._sign else 0.0,
+        )
+
+    def _add(self, bits: NDArray[Any]) -> None:
+        high, low = int(bits.view(self._signed).max()), int(bits.max())
+        top = 2 * max(high, low - self._sign)
+        double, mask = self._double[: bits.size], self._mask[: bits.size]
+        np.left_shift(bits, bits.dtype.type(1), out=double)
+        if top >= self._infinite:
+            finite = bits[double < self._infinite]
+            self._nonfinite += bits.size - finite.size
+            if finite.size:
+                self._add(finite)
+            return
+        self._highest = max(self._highest, high)
+        self._lowest = max(self._lowest, low if low >= self._sign else -1)
+        nearest = int(double.min())
+        self._nearest = min(self._nearest, nearest)
+        if top >= self._over:
+            self._overflow += int(np.count_nonzero(np.greater_equal(double, self._over, out=mask)))
+        if nearest < self._normal:
+            self._tiny += int(np.count_nonzero(np.less(double, self._normal, out=mask)))
+        if nearest < self._smallest:
+            self._below += int(np.count_nonzero(np.less(double, self._smallest, out=mask)))
+        if nearest:
+            self._least = min(self._least, nearest)
+        else:
+            zeros = bits.size - int(np.count_nonzero(double))
+            self._zeros += zeros
+            if zeros < bits.size:
+                np.subtract(double, bits.dtype.type(1), out=double)  # zero becomes the largest
+                self._least = min(self._least, int(double.min()) + 1)
+
+    def _value(self, pattern: int) -> float:
+        return float(np.array(pattern, self._unsigned).view(self.dtype))
+
+
+_BLOCK = 1 << 16
+_BITS = tuple(np.dtype(name) for name in (np.float16, np.float32, np.float64, ml_dtypes.bfloat16))
+
+
+@cache
+def _edges(dtype: np.dtype[Any], fmt: Format) -> tuple[Any, Any, Any, Any]:
+    """Doubled patterns: the first not below the smallest subnormal, the first normal, the first over, infinity."""
+
+    def pattern(value: float, *, above: bool = False) -> int:
+        with np.errstate(over="ignore"):
+            stored = np.array(value, dtype=np.float64).astype(dtype)
+        bits = int(stored.view(f"u{dtype.itemsize}"))
+        found = float(stored)
+        return 2 * (bits + (found <= value if above else found < value))
+
+    kind = np.dtype(f"u{dtype.itemsize}").type
+    edges = (pattern(fmt.smallest_subnormal), pattern(fmt.smallest_normal), pattern(fmt.max, above=True))
+    return (*(kind(edge) for edge in edges), kind(pattern(np.inf)))
