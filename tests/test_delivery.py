@@ -24,6 +24,8 @@ from halfwise.fix_result import FixResult
 from halfwise.formats import Format
 from halfwise.lone_products import companions, lone_products
 from halfwise.model import load
+from halfwise.report.fix import show_fix
+from halfwise.report.terminal import Terminal
 from halfwise.samples import load_samples
 from halfwise.sites import Sites
 from halfwise.target import Target
@@ -220,6 +222,10 @@ def test_open_shapes_come_from_the_inputs(tmp_path: Path) -> None:
     said = parse_command(command_of(result), span)
     shapes = [parse_shapes(said[f"--{kind}Shapes"] or "")["x"] for kind in ("min", "opt", "max")]
     assert shapes == [(2, WIDTH), (5, WIDTH), (9, WIDTH)]
+    limits = f"x goes from 2x{WIDTH} to 9x{WIDTH}, tuned for 5x{WIDTH}"
+    assert any(limits in note for note in result.notes)
+    assert result.delivery.command is not None
+    assert limits in result.delivery.command.read_text(encoding="utf-8")
     assert result.delivery.compiled is not None
     assert result.delivery.compiled.audit is not None
 
@@ -334,17 +340,49 @@ def test_without_the_compiler_the_result_says_so(tmp_path: Path, monkeypatch: py
     assert "pip install 'halfwise[rtx]'" in note
 
 
-@needs_rtx
-def test_a_model_that_the_compiler_refuses_is_a_note_with_its_reason(tmp_path: Path) -> None:
+def refused() -> onnx.ModelProto:
+    """A model with a determinant, which NVIDIA's parser does not take."""
     nodes = [helper.make_node("Det", ["m"], ["d"], "determinant"), helper.make_node("Add", ["x", "d"], ["y"], "add")]
     nodes.insert(0, helper.make_node("MatMul", ["x", "w"], ["h"], "product"))
     nodes.insert(1, helper.make_node("Slice", ["h", "zero", "two"], ["m"], "corner"))
     bounds = [numpy_helper.from_array(np.array(v), n) for n, v in (("zero", [0, 0]), ("two", [2, 2]))]
-    result = fixed(tmp_path, model_of(nodes, weight("w", 0.1, 1.0), *bounds), "trt-10.9", scale=1.0)
+    return model_of(nodes, weight("w", 0.1, 1.0), *bounds)
+
+
+@needs_rtx
+def test_a_model_that_another_compiler_refuses_is_a_note_with_its_reason(tmp_path: Path) -> None:
+    result = fixed(tmp_path, refused(), "trt-10.9", scale=1.0)
     assert result.delivery.command is not None
+    assert result.good
+    assert result.to_json()["refusal"] is None
     (note,) = [note for note in result.notes if "not proven on a compiler" in note]
     assert "refuses the typed model" in note
     assert "Det" in note
+
+
+@needs_rtx
+def test_a_model_that_the_targets_own_compiler_refuses_is_a_no(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = fixed(tmp_path, refused(), "rtx-1.7", scale=1.0)
+    assert result.met
+    assert not result.good
+    document = result.to_json()
+    assert document["status"] == "not-met"
+    assert document["refusal"].startswith("TensorRT-RTX ")
+    assert "refuses the typed model: node 'determinant' (Det)" in document["refusal"]
+    terminal = Terminal()
+    show_fix(terminal, result)
+    terminal.flush()
+    assert "but it cannot be built for rtx-1.7: TensorRT-RTX" in capsys.readouterr().out
+
+
+@needs_rtx
+def test_a_time_limit_is_the_users(tmp_path: Path) -> None:
+    result = fixed(tmp_path, big_square(), "rtx-1.7", time_limit_s=0.01)
+    (note,) = [note for note in result.notes if "not proven on a compiler" in note]
+    assert "did not finish within 0.01 s" in note
+    assert result.good  # nothing was refused
 
 
 @needs_rtx

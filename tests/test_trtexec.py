@@ -538,3 +538,23 @@ def test_any_names_in_metadata_are_found_and_the_audit_finds_the_same(nodes):
 
 def test_shadowed_names():
     assert shadowed_names(["X", "X_1", "Y_2", "X_1_5", "X_a"]) == (("X_1", "X"), ("X_1_5", "X_1"))
+    assert shadowed_names(["X_1", "Y_2"], ["X", "Z"]) == (("X_1", "X"),)
+
+
+def test_a_name_that_may_be_another_nodes_second_layer_is_told_even_where_the_plan_has_but_one_of_them():
+    """The collision of node_linear and node_linear_1, seen in 10.16: the second name is the first one's bias."""
+    layers = (LayerPrecision("node_linear_1"),)
+    nodes = ("node_linear", "node_linear_1", "node_softmax")
+    said = "The layer named 'node_linear_1' may be a second layer of node 'node_linear'"
+    told = trtexec_command(TrtexecRequest(Target.parse("trt-8.6"), "m.onnx", layers=layers, nodes=nodes)).notes
+    assert any(note.startswith(said) for note in told)
+    alone = trtexec_command(TrtexecRequest(Target.parse("trt-8.6"), "m.onnx", layers=layers)).notes
+    assert not any(note.startswith(said) for note in alone)
+
+
+@pytest.mark.parametrize("target", ["trt-8.6", "trt-10.9", "trt-11.4", "rtx-1.7"])
+def test_the_limits_of_open_shapes_are_told(target):
+    shapes = (InputShape("x", (1, 8), (4, 8), (9, 8)), InputShape("y", (2, 2), (2, 2), (2, 2)))
+    notes = trtexec_command(TrtexecRequest(Target.parse(target), "m.onnx", shapes=shapes)).notes
+    (note,) = [note for note in notes if "inputs of open shape" in note]
+    assert "only as the samples have them: x goes from 1x8 to 9x8, tuned for 4x8; y is pinned to 2x2" in note

@@ -295,6 +295,7 @@ class _Writing:
                     layer_info=f"{self.stem}.layers.json",
                     layers=self._layers(kept, layers),
                     known_layers=layers.all_layers if layers else None,
+                    nodes=tuple(site.name for site in self.decision.sites.all),
                     inputs=inputs,
                     outputs=outputs,
                     shapes=self._shapes(),

@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,11 +87,13 @@ class _Engine:
     nodes: tuple[NodeInfo, ...] | None
     model: Path | None
     compiled_here: bool = False
+    notes: tuple[str, ...] = ()
 
     def audit(self, wanted: Mapping[str, Format]) -> Audit:
         from halfwise.engine.audit import audit
 
-        return audit(self.layers, self.log, self.nodes, wanted, self.source)
+        result = audit(self.layers, self.log, self.nodes, wanted, self.source)
+        return replace(result, notes=(*self.notes, *result.notes))
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,10 @@ def _read(source: Path, model: Path | None, inputs: Sequence[Path], time_limit_s
         return _Engine(str(source), read_layers(source), None, nodes, model)
     if source.suffix == ".onnx" or (b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))):
         nodes = nodes or nodes_of_model(source)
-        log = compile_for_log(source, inputs, time_limit_s)
-        return _Engine(str(source), layers_from_log(log, str(source)), log, nodes, model or source, True)
+        notes: list[str] = []
+        log = compile_for_log(source, inputs, time_limit_s, notes.append)
+        layers = layers_from_log(log, str(source))
+        return _Engine(str(source), layers, log, nodes, model or source, True, tuple(notes))
     log = read_log(source)
     return _Engine(str(source), layers_from_log(log, str(source)), log, nodes, model)
 

@@ -98,14 +98,16 @@ class LayerMap:
         return self.nodes.get(layer)
 
 
-def shadowed_names(nodes: Iterable[str]) -> tuple[tuple[str, str], ...]:
+def shadowed_names(nodes: Iterable[str], model: Iterable[str] = ()) -> tuple[tuple[str, str], ...]:
     """Pairs (node, other) where `node` looks like a further layer of `other`: `X_1` beside `X`.
+
+    `model`: all nodes of the model, where there are more than `nodes`; `other` may be any of them.
 
     The parser names the second layer of node X `X_<counter>`, so the layer called like `node` may be part of
     `other`, and the layers of `node` be called something else.
     """
     names = list(dict.fromkeys(nodes))
-    known = set(names)
+    known = {*names, *model}
     found = []
     for name in names:
         counted = _COUNTED.fullmatch(name)

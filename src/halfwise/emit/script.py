@@ -83,6 +83,7 @@ import sys
 from pathlib import Path
 
 MODULES = @MODULES@
+# shapes: of each input of open shape [min, opt, max], as the samples had them; the engine takes nothing outside them.
 SETTINGS = json.loads(r"""
 @SETTINGS@
 """)

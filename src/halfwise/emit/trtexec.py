@@ -53,10 +53,20 @@ class InputShape:
     optimum: tuple[int, ...]
     maximum: tuple[int, ...]
 
+    def __str__(self) -> str:
+        least, usual, most = ("x".join(map(str, shape)) for shape in (self.minimum, self.optimum, self.maximum))
+        if least == most:
+            return f"{self.name} is pinned to {most}"
+        return f"{self.name} goes from {least} to {most}, tuned for {usual}"
+
 
 @dataclass(frozen=True)
 class TrtexecRequest:
-    """What the command is to do. `known_layers`: every layer of the network where the parser has told, else None."""
+    """What the command is to do.
+
+    `known_layers`: every layer of the network where the parser has told, else None. `nodes`: every ONNX node of the
+    model, to tell which names are ambiguous where it has not.
+    """
 
     target: Target
     onnx: str
@@ -64,6 +74,7 @@ class TrtexecRequest:
     layer_info: str = "layers.json"
     layers: tuple[LayerPrecision, ...] = ()
     known_layers: frozenset[str] | None = None
+    nodes: tuple[str, ...] = ()
     inputs: tuple[IoFormat, ...] = ()
     outputs: tuple[IoFormat, ...] = ()
     shapes: tuple[InputShape, ...] = ()
@@ -99,6 +110,11 @@ def trtexec_command(request: TrtexecRequest) -> Command:
         )
     options += _io_options(request, target.span)
     options += _shape_options(request)
+    if request.shapes:
+        notes.append(
+            f"{_limits(request.shapes)}. For others edit --minShapes, --optShapes and --maxShapes (in the build "
+            "script: shapes), or plan with inputs that span what you need."
+        )
     options += [
         "--profilingVerbosity=detailed",
         f"--exportLayerInfo={request.layer_info}",
@@ -118,8 +134,10 @@ def _rtx_command(request: TrtexecRequest) -> Command:
             f"{request.target.title} is strongly typed and takes no layer precisions: give it the typed ONNX model"
         )
     argv = ("tensorrt_rtx", f"--onnx={request.onnx}", f"--saveEngine={request.engine}")
+    said = f"{_limits(request.shapes)}; the build script sets that, this command does not."
     notes = (
         *request.target.cautions,
+        *((said,) if request.shapes else ()),
         "The options of the tensorrt_rtx executable are not verified here; the Python build script is the surer way.",
     )
     _check_words(argv, request.target)
@@ -196,7 +214,7 @@ def _weak_notes(layers: Sequence[LayerPrecision], request: TrtexecRequest, span:
             "These layer names are predicted from the ONNX nodes, and trtexec ignores a name that no layer has:"
             f"{seen}{script or ' the Registering layer lines of the verbose log hold the real ones.'}"
         )
-        for node, other in shadowed_names(names):
+        for node, other in shadowed_names(names, request.nodes):
             notes.append(f"The layer named {node!r} may be a second layer of node {other!r} instead of node {node!r}.")
     elif has_patterns(span):
         wide = [name for name in names if "*" in name]
@@ -258,6 +276,11 @@ def _shape_options(request: TrtexecRequest) -> list[str]:
         f"{flag}=" + ",".join(f"{shape.name}:{'x'.join(map(str, getattr(shape, kind)))}" for shape in request.shapes)
         for flag, kind in (("--minShapes", "minimum"), ("--optShapes", "optimum"), ("--maxShapes", "maximum"))
     ]
+
+
+def _limits(shapes: Sequence[InputShape]) -> str:
+    ranges = "; ".join(map(str, shapes))
+    return f"The engine takes inputs of open shape only as the samples have them: {ranges}"
 
 
 def _check(argv: Sequence[str], request: TrtexecRequest, span: Span) -> None:

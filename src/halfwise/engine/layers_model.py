@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,10 +35,15 @@ def nodes_of_model(path: Path | str) -> tuple[NodeInfo, ...]:
     return tuple(nodes)
 
 
-def compile_for_log(path: Path | str, inputs: Sequence[Path] = (), time_limit_s: float = 600.0) -> LogReport:
+def compile_for_log(
+    path: Path | str,
+    inputs: Sequence[Path] = (),
+    time_limit_s: float = 600.0,
+    notify: Callable[[str], None] = lambda text: None,
+) -> LogReport:
     """Compile an ONNX file with TensorRT-RTX on this machine and read the compiler's log.
 
-    The ranges of open dimensions come from `inputs`, or from inputs made up.
+    The ranges of open dimensions come from `inputs`, or from inputs made up; `notify` is told which they are.
     """
     from halfwise.engine import rtx
     from halfwise.engine.build import profiles_from_samples
@@ -51,7 +56,16 @@ def compile_for_log(path: Path | str, inputs: Sequence[Path] = (), time_limit_s:
         raise MissingBackend(f"auditing a model compiles it with TensorRT-RTX, which is not installed: {rtx.INSTALL}")
     model = load(path)
     profiles = None
-    if any(spec.shape is None or not all(isinstance(size, int) for size in spec.shape) for spec in model.inputs):
+    opened = [s.name for s in model.inputs if s.shape is None or not all(isinstance(size, int) for size in s.shape)]
+    if opened:
         samples = load_samples(model.inputs, inputs or None)
         profiles = profiles_from_samples((*samples.search, *samples.validation))
+        where = "those given with --inputs" if inputs else "made-up ones: give --inputs for yours"
+        ranges = "; ".join(f"{name} {_spelled(profiles[name].min, profiles[name].max)}" for name in opened)
+        notify(f"compiled for the shapes of inputs, {where}: {ranges}")
     return read_log(rtx.build(path, profiles=profiles, time_limit_s=time_limit_s).log_path)
+
+
+def _spelled(least: Sequence[int], most: Sequence[int]) -> str:
+    low, high = ("x".join(map(str, shape)) or "scalar" for shape in (least, most))
+    return low if low == high else f"{low} to {high}"
