@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -11,13 +12,28 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from benchmarks.zoo import SHAPES, norm_log_head, transformer
+from halfwise.emulate import Emulator
+from halfwise.engine.stepper import Stepper
 from halfwise.fix import fix
 from halfwise.fix_result import FixResult
 from halfwise.formats import Format
 from halfwise.plan import Plan, PlannedNode
+from halfwise.profiles import STRICT
+from halfwise.solve.diagnosis import diagnose
+from halfwise.solve.noise import noise_pieces
+from halfwise.solve.sensitivity import Sensitivity, measure_sensitivity
 from halfwise.tolerance import Tolerance
 
-__all__ = ["HOSTILE", "healthy_result", "hostile_model", "hostile_result", "large_result", "overflow_result", "plan_of"]
+__all__ = [
+    "HOSTILE",
+    "healthy_result",
+    "hostile_model",
+    "hostile_result",
+    "large_result",
+    "overflow_result",
+    "plan_of",
+    "repaired_result",
+]
 
 HOSTILE = (
     "</script><script>window.stolen=1</script>",
@@ -73,10 +89,13 @@ def hostile_result() -> FixResult:
 
 @cache
 def large_result() -> FixResult:
-    """2,941 nodes; the plan is given, so that nothing is searched."""
+    """2,941 nodes; the plan is given, so that nothing is searched, and the diagnosis is made besides."""
     zoo = transformer(layers=48)
     operators = {node.name: node.op_type for node in zoo.model.graph.node}
-    return fix(zoo.model, zoo.inputs[:2], plan=plan_of({name: operators[name] for name in zoo.known_good}))
+    result = fix(zoo.model, zoo.inputs[:2], plan=plan_of({name: operators[name] for name in zoo.known_good}))
+    seen = Sensitivity()
+    measure_sensitivity(Stepper(Emulator(STRICT)), result.sites, result.samples.search[0], seen)
+    return replace(result, diagnosis=diagnose(result.sites, noise_pieces(result.sites, seen), {}))
 
 
 def plan_of(nodes: dict[str, str]) -> Plan:

@@ -26,7 +26,7 @@ def test_exactly_two_commands_that_start_from_nothing() -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a POSIX shell script")
-def test_the_gate_runs_the_second_command_then_lint_and_types(tmp_path: Path) -> None:
+def test_the_gate_runs_the_second_command_then_the_browser_lint_and_types(tmp_path: Path) -> None:
     """In a copy where every tool only says its name."""
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & stat.S_IXUSR
@@ -35,7 +35,7 @@ def test_the_gate_runs_the_second_command_then_lint_and_types(tmp_path: Path) ->
     (tmp_path / "README.md").write_text(README, encoding="utf-8")
     tools = tmp_path / ".venv" / "bin"
     tools.mkdir(parents=True)
-    for folder, names in ((tools, ("pip", "pytest", "ruff", "mypy", "halfwise")), (tmp_path / "bin", ("python3",))):
+    for folder, names in ((tools, ("pip", "pytest", "ruff", "mypy", "halfwise")), (tmp_path / "bin", ("python3", "chromium"))):
         folder.mkdir(exist_ok=True)
         for name in names:
             (folder / name).write_text(f'#!/bin/sh\necho "ran {name} $@"\n')
@@ -45,7 +45,7 @@ def test_the_gate_runs_the_second_command_then_lint_and_types(tmp_path: Path) ->
         ["bash", tmp_path / ".ci" / "run"], env=environment, cwd="/", capture_output=True, text=True, check=True
     )
     ran = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("ran ")]
-    assert ran == ["python3", "pip", "pip", "pytest", "ruff", "ruff", "mypy"]
+    assert ran == ["python3", "pip", "pip", "pytest", "pip", "pytest", "ruff", "ruff", "mypy"]
 
     (tools / "pytest").write_text("#!/bin/sh\nexit 1\n")
     failed = subprocess.run(["bash", tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True)

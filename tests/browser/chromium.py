@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,7 +15,16 @@ import pytest
 __all__ = ["AXE", "Tab", "open_browser", "tab"]
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or ""
-AXE = Path(os.environ.get("AXE_CORE", "node_modules/axe-core/axe.min.js"))
+
+
+def _axe() -> Path:
+    """The script of axe-core: where `AXE_CORE` says, or in the Python package that brings it along."""
+    found = importlib.util.find_spec("axe_playwright_python")
+    folder = Path(found.origin).parent if found is not None and found.origin else Path()
+    return Path(os.environ.get("AXE_CORE") or folder / "axe.min.js")
+
+
+AXE = _axe()
 QUIET = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"

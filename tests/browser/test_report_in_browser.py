@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from chromium import AXE, Tab, open_browser, tab
-from report_models import HOSTILE, healthy_result, hostile_result, large_result, overflow_result
+from report_models import HOSTILE, healthy_result, hostile_result, large_result, overflow_result, repaired_result
 
 from halfwise.report.html import write_report
 from halfwise.report.text import safe
@@ -53,7 +53,13 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
-    results = {"overflow": overflow_result, "healthy": healthy_result, "hostile": hostile_result, "large": large_result}
+    results = {
+        "overflow": overflow_result,
+        "repaired": repaired_result,
+        "healthy": healthy_result,
+        "hostile": hostile_result,
+        "large": large_result,
+    }
     command = "halfwise fix model.onnx --inputs data"
     return {n: write_report(make(), folder / f"{n}.html", command=command) for n, make in results.items()}
 
@@ -75,7 +81,7 @@ def until(holds: Callable[[], bool]) -> None:
     raise AssertionError("it did not come to hold")
 
 
-@pytest.mark.parametrize("name", ["overflow", "healthy", "hostile", "large"])
+@pytest.mark.parametrize("name", ["overflow", "repaired", "healthy", "hostile", "large"])
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_nothing_complains_and_nothing_is_fetched(
     browser: Any, reports: dict[str, Path], name: str, width: int, scheme: str
@@ -183,6 +189,34 @@ def test_pointing_and_arrow_keys_read_the_strip(overflow: Tab) -> None:
     page.keyboard.press("End")
     page.keyboard.press("Enter")
     assert page.locator("#graph-detail h3").inner_text().startswith("/entropy/")
+
+
+def test_the_error_along_the_model_is_pointed_at(overflow: Tab) -> None:
+    page = overflow.page
+    strip = page.locator('[data-strip="shares"]')
+    strip.scroll_into_view_if_needed()
+    until(lambda: strip.locator("svg .break-mark").count() == 5)
+    strip.focus()
+    page.keyboard.press("Home")
+    texts = [page.locator("#hover").inner_text()]
+    for _ in range(21):
+        page.keyboard.press("ArrowRight")
+        texts.append(page.locator("#hover").inner_text())
+    assert sum("breaks in FP16" in text for text in texts) == 5
+    assert any(text.startswith("/normalize/ReduceL2\nReduceL2: 33% of the error") for text in texts)
+    assert sum("kept in FP32" in text for text in texts) == len(overflow_result().plan.nodes)
+    page.keyboard.press("Enter")
+    assert page.locator("#graph-detail h3").inner_text().startswith("/")
+
+
+def test_a_repaired_culprit_leads_to_what_replaced_it(browser: Any, reports: dict[str, Path]) -> None:
+    with tab(browser) as opened:
+        page = opened.open(reports["repaired"])
+        card = page.locator(".card", has=page.locator("h3", has_text="/log_sum_exp/Exp"))
+        card.get_by_role("button", name="Show what replaced it").click()
+        page.wait_for_selector("#graph-view .node.current.state-repaired")
+        assert "ReduceLogSumExp" in page.locator("#graph-detail .tags").inner_text()
+        assert opened.complaints == []
 
 
 def test_the_graph_is_walked_by_keyboard_and_zoomed(overflow: Tab) -> None:
@@ -294,11 +328,11 @@ def test_without_javascript_the_story_is_there(browser: Any, reports: dict[str, 
         assert "stays accurate in FP16" in text and "/area/ReduceSum" in text and "This table needs JavaScript" in text
 
 
-@pytest.mark.parametrize("name", ["overflow", "healthy", "hostile"])
+@pytest.mark.parametrize("name", ["overflow", "repaired", "healthy", "hostile"])
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
 def test_axe_finds_no_serious_fault(browser: Any, reports: dict[str, Path], name: str, width: int, scheme: str) -> None:
     if not AXE.is_file():
-        pytest.skip("axe-core is not here (npm install axe-core, or name axe.min.js in AXE_CORE)")
+        pytest.skip("axe-core is not here (pip install axe-playwright-python, or name axe.min.js in AXE_CORE)")
     with tab(browser, width=width, color_scheme=scheme, bypass_csp=True) as opened:
         page = opened.open(reports[name])
         page.evaluate("dispatchEvent(new Event('beforeprint')); dispatchEvent(new Event('afterprint'))")
