@@ -26,6 +26,7 @@ VERBS = {
     "log": "What a build log says about precision.",
     "advise": "Known precision defects of a target.",
     "gate": "For CI: does a committed plan still hold?",
+    "compare": "Two results side by side.",
     "schema": "The JSON Schema of a document.",
 }
 

@@ -13,7 +13,7 @@ from halfwise.errors import HalfwiseError
 if TYPE_CHECKING:
     from halfwise.metrics import OutputMetric
 
-__all__ = ["Inputs", "Interrupted", "Json", "MetricSpec", "ModelPath", "Tolerances", "paths", "user_metric"]
+__all__ = ["Full", "Inputs", "Interrupted", "Json", "MetricSpec", "ModelPath", "Tolerances", "paths", "user_metric"]
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model.", show_default=False)]
 Inputs = Annotated[
@@ -47,6 +47,7 @@ MetricSpec = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, all else on stderr.")]
+Full = Annotated[bool, typer.Option("--full", help="Show whole tables, however long.")]
 
 
 class Interrupted(HalfwiseError):

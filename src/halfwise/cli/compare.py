@@ -1,0 +1,47 @@
+"""`halfwise compare`: two results side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from halfwise.cli.options import Full, Json
+
+__all__ = ["command"]
+
+
+def command(
+    a: Annotated[
+        Path,
+        typer.Argument(metavar="A.json", help="Before: what fix, scan, trace or audit printed with --json, or a plan."),
+    ],
+    b: Annotated[Path, typer.Argument(metavar="B.json", help="After: another one of the same kind.")],
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also write a page that needs no network.", show_default=False),
+    ] = None,
+    full: Full = False,
+    as_json: Json = False,
+) -> None:
+    """Two results, side by side: two models, versions, targets or plans. What got better, what got worse?"""
+    from halfwise.compare import compare
+
+    result = compare(a, b)
+    from halfwise.report.terminal import Terminal, write_out
+
+    if html is not None:
+        from halfwise.report.files import write
+        from halfwise.report.html.compare import comparison_page
+
+        write(html, comparison_page(result))
+    if as_json:
+        write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
+        return
+    from halfwise.report.compare import show_comparison
+
+    terminal = Terminal(full=full)
+    show_comparison(terminal, result)
+    terminal.flush()

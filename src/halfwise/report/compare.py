@@ -1,0 +1,50 @@
+"""Two documents side by side in one screen: what got worse first, section by section."""
+
+from __future__ import annotations
+
+from halfwise.compare import Comparison, Section
+from halfwise.compare.result import Value
+from halfwise.report.terminal import Terminal, number
+
+__all__ = ["show_comparison"]
+
+_SHOWN = 8
+_NARROW_NOTE = 150  # columns from which there is room for reasons
+
+
+def show_comparison(terminal: Terminal, result: Comparison) -> None:
+    better, worse, changed = (result.count(direction) for direction in ("better", "worse", "changed"))
+    style = "bold red" if worse else "bold green" if better else "bold"
+    if not result.sections:
+        terminal.line(f"{result.b} says what {result.a} says ({result.kind})", "bold")
+        return
+    counts = f"{better:,} better, {worse:,} worse, {changed:,} otherwise different"
+    terminal.line(f"{result.b} against {result.a} ({result.kind}): {counts}", style)
+    for section in result.sections:
+        _show_section(terminal, section)
+
+
+def _show_section(terminal: Terminal, section: Section) -> None:
+    notes = terminal.width >= _NARROW_NOTE and any(change.note for change in section.changes)
+    titles = [section.title, "before", "after", "", *(["why"] if notes else [])]
+    rows = [
+        [
+            " ".join(part for part in (change.name, change.what) if part) or section.title,
+            shown(change.before),
+            shown(change.after),
+            change.direction,
+            *([change.note] if notes else []),
+        ]
+        for change in terminal.some(section.changes, _SHOWN)
+    ]
+    terminal.line()
+    terminal.table(titles, rows, right=(1, 2), fold=4 if notes else None)
+    terminal.more(len(section.changes), _SHOWN)
+
+
+def shown(value: Value) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return number(value) if isinstance(value, float) else value[:80]
