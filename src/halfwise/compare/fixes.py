@@ -13,12 +13,13 @@ __all__ = ["sections"]
 
 Document = Mapping[str, Any]
 
+_EFFORT = ("model_runs", "seconds")  # of the search, not of the model
 _METRICS = ("rel_l2", "max_abs", "nonfinite")
 
 
 def sections(a: Document, b: Document) -> list[Section]:
     cost = measured("", a["cost"], b["cost"], ("casts", "fp32_flops_share"))
-    cost += measured("", a["cost"], b["cost"], ("model_runs", "seconds"), least=0.2)
+    cost += measured("", a["cost"], b["cost"], _EFFORT, neutral=_EFFORT, least=0.2)
     known = ({str(each["id"]) for each in document.get("advisories", ())} for document in (a, b))
     old, new = known
     defects = [Change(each, "", None, "applies", "worse") for each in sorted(new - old)]

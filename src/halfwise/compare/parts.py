@@ -12,12 +12,13 @@ __all__ = ["as_number", "findings", "kept_nodes", "less", "measured", "repairs",
 
 Document = Mapping[str, Any]
 
+_SHOWN = 300
 _SAME = 0.05  # two measurements nearer than this say the same
 
 
 def as_number(value: Any) -> float:
     """A number of a document, where infinities are words."""
-    return float(value)
+    return value if isinstance(value, int) else float(value)
 
 
 def widely(before: float, after: float, least: float = _SAME) -> bool:
@@ -57,7 +58,7 @@ def measured(
 def settings(before: Document, after: Document, keys: Iterable[str]) -> list[Change]:
     """What was asked for, where it differs."""
     return [
-        Change("", key, _said(before.get(key)), _said(after.get(key)), "changed")
+        Change("", key, _said(before.get(key))[:_SHOWN], _said(after.get(key))[:_SHOWN], "changed")
         for key in keys
         if before.get(key) != after.get(key)
     ]

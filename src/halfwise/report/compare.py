@@ -5,10 +5,12 @@ from __future__ import annotations
 from halfwise.compare import Comparison, Section
 from halfwise.compare.result import Value
 from halfwise.report.terminal import Terminal, number
+from halfwise.report.text import safe
 
 __all__ = ["show_comparison"]
 
 _SHOWN = 8
+_VALUE = 40  # columns of a value that is text
 _NARROW_NOTE = 150  # columns from which there is room for reasons
 
 
@@ -30,8 +32,8 @@ def _show_section(terminal: Terminal, section: Section) -> None:
     rows = [
         [
             " ".join(part for part in (change.name, change.what) if part) or section.title,
-            shown(change.before),
-            shown(change.after),
+            _shown(change.before),
+            _shown(change.after),
             change.direction,
             *([change.note] if notes else []),
         ]
@@ -42,9 +44,9 @@ def _show_section(terminal: Terminal, section: Section) -> None:
     terminal.more(len(section.changes), _SHOWN)
 
 
-def shown(value: Value) -> str:
+def _shown(value: Value) -> str:
     if value is None:
         return "-"
     if isinstance(value, int):
         return f"{value:,}"
-    return number(value) if isinstance(value, float) else value[:80]
+    return number(value) if isinstance(value, float) else safe(value, _VALUE)
