@@ -37,7 +37,7 @@ function lastPart(name, width = 24) {
 function drawNode(node, x, y, current) {
   const [letter, key, title] = stateOf(node), op = opOf(node), label = lastPart(nodeName(node));
   const width = nodeWidth(node), half = width / 2;
-  const group = draw("g", { class: `node state state-${key}${current ? " current" : ""}`, transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`, tabindex: "0", role: "button", "data-node": node, "aria-label": `${letter} ${brief(op, 22)} ${label}: ${brief(nodeName(node), 120)}, ${title}` });
+  const group = draw("g", { class: `node state state-${key}${current ? " current" : ""}`, transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`, tabindex: "0", role: "button", "data-node": node, "aria-description": `${title}: ${brief(nodeName(node), 120)}` });
   if (current) group.append(draw("rect", { class: "halo", x: -half - 6, y: -29, width: width + 12, height: 58, rx: 8 }));
   group.append(key === "pinned"
     ? draw("path", { class: "shape", d: `M${-half + 10} -23 H${half - 10} L${half} -13 V13 L${half - 10} 23 H${-half + 10} L${-half} 13 V-13 Z` })
