@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from halfwise.cli.options import Inputs, Interrupted, Json, MetricSpec, ModelPath, Tolerances, paths, user_metric
+from halfwise.cli.options import Full, Inputs, Interrupted, Json, MetricSpec, ModelPath, Tolerances, paths, user_metric
 from halfwise.cli.progress import progress
 from halfwise.cli.reporting import with_report
 from halfwise.errors import InputError
@@ -70,6 +70,11 @@ def command(
     time_limit: Annotated[
         float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="For each build with TensorRT-RTX.")
     ] = 300.0,
+    markdown: Annotated[
+        Path | None,
+        typer.Option("--markdown", metavar="FILE", help="Also write a Markdown summary.", show_default=False),
+    ] = None,
+    full: Full = False,
     as_json: Json = False,
 ) -> None:
     """Find the fewest FP32 nodes that keep the tolerance; write the typed model and its plan. Exit code 1: not kept,
@@ -113,12 +118,17 @@ def command(
     from halfwise.report.terminal import Terminal, write_out
 
     result = with_report(result)
+    if markdown is not None:
+        from halfwise.report.files import write
+        from halfwise.report.markdown import fix_markdown
+
+        write(markdown, fix_markdown(result))
     if as_json:
         write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
     else:
         from halfwise.report.fix import show_fix
 
-        terminal = Terminal()
+        terminal = Terminal(full=full)
         show_fix(terminal, result, [str(path) for path in inputs or ()], explain=explain)
         terminal.flush()
     raise typer.Exit(0 if result.good else 1)

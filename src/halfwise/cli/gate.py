@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from halfwise.cli.options import Inputs, Json, MetricSpec, paths, user_metric
+from halfwise.cli.options import Full, Inputs, Json, MetricSpec, paths, user_metric
 from halfwise.cli.progress import progress
 from halfwise.errors import InputError
 
@@ -55,6 +55,7 @@ def command(
         Path | None,
         typer.Option("--markdown", metavar="FILE", help="Also write a Markdown summary.", show_default=False),
     ] = None,
+    full: Full = False,
     as_json: Json = False,
 ) -> None:
     """Does a committed plan still hold for this model? Exit code 1: it does not.
@@ -98,7 +99,7 @@ def command(
     else:
         from halfwise.report.gate import show_gate
 
-        terminal = Terminal()
+        terminal = Terminal(full=full)
         show_gate(terminal, result)
         terminal.flush()
     raise typer.Exit(0 if result.holds else 1)

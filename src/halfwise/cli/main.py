@@ -92,9 +92,9 @@ def _usage(error: Exception) -> str:
 
 def _end(message: str, code: int) -> int:
     """One line on stderr, whatever names from a stranger's file it holds; a second Ctrl-C does not spoil it."""
-    from halfwise.report.text import safe
+    from halfwise.report.text import brief
 
     if code == 130:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    typer.echo(f"halfwise: {safe(' '.join(message.split()))}", err=True)
+    typer.echo(f"halfwise: {brief(' '.join(message.split()))}", err=True)
     return code

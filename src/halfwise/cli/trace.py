@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from halfwise.cli.options import Inputs, Json, ModelPath, paths
+from halfwise.cli.options import Full, Inputs, Json, ModelPath, paths
 from halfwise.cli.progress import progress
 
 __all__ = ["command"]
 
 
-def command(model: ModelPath, inputs: Inputs = None, as_json: Json = False) -> None:
+def command(model: ModelPath, inputs: Inputs = None, full: Full = False, as_json: Json = False) -> None:
     """Run the FP32 model once per input: ranges of all tensors, and each node's error if it alone were FP16."""
     from halfwise.trace import trace
 
@@ -24,6 +24,6 @@ def command(model: ModelPath, inputs: Inputs = None, as_json: Json = False) -> N
         return
     from halfwise.report.trace import show_trace
 
-    terminal = Terminal()
+    terminal = Terminal(full=full)
     show_trace(terminal, result, model.name)
     terminal.flush()

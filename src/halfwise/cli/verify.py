@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from halfwise.cli.options import Inputs, Json, MetricSpec, Tolerances, paths, user_metric
+from halfwise.cli.options import Full, Inputs, Json, MetricSpec, Tolerances, paths, user_metric
 from halfwise.cli.progress import progress
 
 __all__ = ["command"]
@@ -25,6 +25,7 @@ def command(
     profile: Annotated[
         str, typer.Option("--profile", metavar="P", help="Whose roundings to emulate: strict or ort-cuda.")
     ] = "strict",
+    full: Full = False,
     as_json: Json = False,
 ) -> None:
     """Compare B with A output by output; FP16 in a typed model is emulated honestly. Exit code 1: not within it."""
@@ -48,7 +49,7 @@ def command(
     else:
         from halfwise.report.verify import show_verification
 
-        terminal = Terminal()
+        terminal = Terminal(full=full)
         show_verification(terminal, result, str(reference), str(other))
         terminal.flush()
     raise typer.Exit(0 if result.met else 1)

@@ -17,6 +17,7 @@ from halfwise.report.verdict import error_table, show_notes
 __all__ = ["show_fix"]
 
 _SHOWN = 12
+_POINTS = 20
 _WIDE = 150
 
 
@@ -72,11 +73,10 @@ def _show_repairs(terminal: Terminal, repairs: Sequence[Mapping[str, Any]]) -> N
     terminal.line()
     rows = [
         [places(repair.get("nodes", ())), str(repair.get("rule", "")), str(repair.get("algebra", ""))]
-        for repair in repairs[:_SHOWN]
+        for repair in terminal.some(repairs, _SHOWN)
     ]
     terminal.table(["repaired", "rule", "how"], rows, fold=2)
-    if len(repairs) > len(rows):
-        terminal.line(f"... and {len(repairs) - len(rows):,} more (the plan and --json list them all)")
+    terminal.more(len(repairs), _SHOWN)
 
 
 def _show_nodes(terminal: Terminal, nodes: Sequence[PlannedNode], pinned: Sequence[PlannedNode]) -> None:
@@ -86,11 +86,10 @@ def _show_nodes(terminal: Terminal, nodes: Sequence[PlannedNode], pinned: Sequen
         titles = ["kept out of FP16", "operator", *(["format"] if with_format else []), "why"]
         rows = [
             [node.name, node.op, *([node.format.value.upper()] if with_format else []), _why(node, terminal.width)]
-            for node in nodes[:_SHOWN]
+            for node in terminal.some(nodes, _SHOWN)
         ]
         terminal.table(titles, rows, fold=len(titles) - 1)
-        if len(nodes) > len(rows):
-            terminal.line(f"... and {len(nodes) - len(rows):,} more (the plan and --json list them all)")
+        terminal.more(len(nodes), _SHOWN)
     if pinned:
         reasons = Counter(node.reason for node in pinned).most_common(3)
         shown = "; ".join(f"{count:,}: {reason}" for reason, count in reasons)
@@ -107,9 +106,10 @@ def _show_curve(terminal: Terminal, result: FixResult) -> None:
     terminal.line()
     rows = [
         [f"{point.nodes:,}", "" if point.measured is None else number(point.measured), number(point.cost)]
-        for point in result.curve
+        for point in terminal.some(result.curve, _POINTS)
     ]
     terminal.table(["FP32 nodes", "error / allowed", "FP32 cost"], rows, right=(0, 1, 2))
+    terminal.more(len(result.curve), _POINTS)
 
 
 def _show_cost(terminal: Terminal, result: FixResult) -> None:

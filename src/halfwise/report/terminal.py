@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from halfwise.report.text import safe, width_of
+from halfwise.report.text import brief, safe, width_of
 
 __all__ = ["Terminal", "number", "share", "write_out"]
 
@@ -21,6 +21,7 @@ Item = TypeVar("Item")
 _ANY_WIDTH = 10_000
 _GAP = 2
 _NARROWEST = 12
+_CELL = 40  # columns of a cell that is neither a name nor wrapped
 
 
 class Terminal:
@@ -40,8 +41,12 @@ class Terminal:
         return self._console.width
 
     def line(self, text: str = "", style: str = "", indent: int = 0) -> None:
-        """One paragraph."""
-        self._print(Padding(Text(safe(text), style=style), (0, 0, 0, indent)))
+        """One paragraph: wrapped on a terminal, where no name fills the screen; one line where a program reads."""
+        if not self._wraps:
+            self._parts.append(f"{' ' * indent}{safe(text)}".rstrip() + "\n")
+            return
+        shown = safe(text) if self._full else brief(text)
+        self._print(Padding(Text(shown, style=style), (0, 0, 0, min(indent, self.width // 3))))
 
     def table(
         self,
@@ -52,8 +57,11 @@ class Terminal:
         fold: int | None = None,
     ) -> None:
         """The first column holds names, shortened in the middle where room lacks; `fold` is a column that wraps."""
-        widths = [max([width_of(title), *(width_of(safe(row[i])) for row in rows)]) for i, title in enumerate(titles)]
+        rows = [[self._cell(cell, index, fold) for index, cell in enumerate(row)] for row in rows]
+        widths = [max([width_of(title), *(width_of(row[i]) for row in rows)]) for i, title in enumerate(titles)]
         taken = sum(width + _GAP for i, width in enumerate(widths) if i not in (0, fold))
+        if not self._wraps:  # as wide as it needs
+            self._console.width = max(_ANY_WIDTH, sum(widths) + _GAP * len(widths))
         if fold is None:
             room = self.width - taken - _GAP
         else:  # half of what is left is for the text, and what the names leave of theirs
@@ -64,9 +72,14 @@ class Terminal:
                 Text(title), justify="right" if index in right else "left", no_wrap=index != fold, overflow="fold"
             )
         for row in rows:
-            name = safe(row[0], max(_NARROWEST, room)) if self._wraps else safe(row[0])
-            table.add_row(Text(name), *(Text(safe(cell)) for cell in row[1:]))
+            name = safe(row[0], max(_NARROWEST, room)) if self._wraps else row[0]
+            table.add_row(Text(name), *map(Text, row[1:]))
         self._print(table)
+
+    def _cell(self, cell: str, index: int, fold: int | None) -> str:
+        if not self._wraps or index == 0:
+            return safe(cell)
+        return (safe(cell) if self._full else brief(cell)) if index == fold else safe(cell, _CELL)
 
     def some(self, items: Sequence[Item], most: int) -> Sequence[Item]:
         """What of a long list is shown."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
-__all__ = ["safe", "width_of"]
+__all__ = ["brief", "safe", "width_of"]
 
 # Control, format (with what turns the writing direction), surrogate, private, unassigned, line and paragraph ends.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _ELLIPSIS = "..."
+_WORD = 300  # columns; names may be longer, paths and words seldom are
+_PARAGRAPH = 2_000
+_LONG_WORDS = re.compile(rf"\S{{{_WORD + 1},}}")
 
 
 def safe(name: str, width: int | None = None) -> str:
@@ -24,6 +28,11 @@ def safe(name: str, width: int | None = None) -> str:
     kept = width - len(_ELLIPSIS)
     head = _cut(shown, kept // 2)
     return f"{head}{_ELLIPSIS}{_cut(shown[::-1], kept - width_of(head))[::-1]}"
+
+
+def brief(text: str) -> str:
+    """A sentence made safe, in which no name fills the screen."""
+    return safe(_LONG_WORDS.sub(lambda found: safe(found[0], _WORD), safe(text)), _PARAGRAPH)
 
 
 def width_of(text: str) -> int:

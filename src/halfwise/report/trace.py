@@ -39,12 +39,11 @@ def _show_tensors(terminal: Terminal, result: Trace) -> None:
             share(tensor.below_subnormal),
             share(tensor.nonfinite),
         ]
-        for tensor in touched[:_SHOWN]
+        for tensor in terminal.some(touched, _SHOWN)
     ]
     titles = ["tensor", "min", "max", "over 65504", "below 6.1e-5", "below 6e-8", "not finite"]
     terminal.table(titles, rows, right=range(1, 7))
-    if len(touched) > len(rows):
-        terminal.line(f"... and {len(touched) - len(rows):,} more (--json lists them all)")
+    terminal.more(len(touched), _SHOWN)
 
 
 def _show_nodes(terminal: Terminal, result: Trace) -> None:
@@ -52,10 +51,9 @@ def _show_nodes(terminal: Terminal, result: Trace) -> None:
     if not harmed:
         return
     terminal.line()
-    rows = [[node.name, node.op, number(node.local_error)] for node in harmed[:_SHOWN]]
+    rows = [[node.name, node.op, number(node.local_error)] for node in terminal.some(harmed, _SHOWN)]
     terminal.table(["node, alone in FP16", "operator", "relative error"], rows, right=(2,))
-    if len(harmed) > len(rows):
-        terminal.line(f"... and {len(harmed) - len(rows):,} more (--json lists them all)")
+    terminal.more(len(harmed), _SHOWN)
 
 
 def _badness(tensor: TensorTrace) -> tuple[float, float, float]:

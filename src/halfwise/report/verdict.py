@@ -25,21 +25,23 @@ def error_table(
         titles = ["output", *(f"{metric} {column}".strip() for metric in shown for column in columns)]
         rows = [
             [name, *(_cell(outputs[name], metric) for metric in shown for outputs in columns.values())]
-            for name in names[:_SHOWN]
+            for name in terminal.some(names, _SHOWN)
         ]
         _table(terminal, titles, rows, len(names))
     others = sorted(name for name in last if name not in floats)
     if others:
         titles = ["output", *(f"equal {column}".strip() for column in columns)]
-        rows = [[name, *(f"{outputs[name].exact:.2%}" for outputs in columns.values())] for name in others[:_SHOWN]]
+        rows = [
+            [name, *(f"{outputs[name].exact:.2%}" for outputs in columns.values())]
+            for name in terminal.some(others, _SHOWN)
+        ]
         _table(terminal, titles, rows, len(others))
 
 
 def _table(terminal: Terminal, titles: Sequence[str], rows: Sequence[Sequence[str]], total: int) -> None:
     terminal.line()
     terminal.table(titles, rows, right=range(1, len(titles)))
-    if total > len(rows):
-        terminal.line(f"... and {total - len(rows):,} more outputs (--json lists them all)")
+    terminal.more(total, _SHOWN, "outputs")
 
 
 def _cell(metrics: Metrics, name: str) -> str:
