@@ -22,6 +22,7 @@ VERBS = {
     "fix": "The main job: FP32 model in, verified FP16 out.",
     "stages": "Module by module: alone, and in company.",
     "verify": "Compare two models, or saved outputs.",
+    "bisect": "Which nodes a real backend needs in FP32.",
     "audit": "What precision an engine really ran in.",
     "log": "What a build log says about precision.",
     "advise": "Known precision defects of a target.",

@@ -1,0 +1,101 @@
+"""What every backend takes and gives back: a model file and samples in, outputs and a record of what ran them out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from numpy.typing import NDArray
+
+from halfwise.errors import HalfwiseError
+
+__all__ = [
+    "OPTIMIZATIONS",
+    "Backend",
+    "BackendFailure",
+    "BackendOptions",
+    "BackendRecord",
+    "BackendRun",
+    "Optimization",
+]
+
+Feed = Mapping[str, NDArray[Any]]
+Optimization = Literal["disable", "basic", "extended", "all"]
+
+OPTIMIZATIONS: tuple[Optimization, ...] = ("disable", "basic", "extended", "all")
+
+
+@dataclass(frozen=True)
+class BackendOptions:
+    """How to run. Every one of these is in the record of the result."""
+
+    device: int = 0
+    tf32: bool = False
+    optimization: Optimization = "all"  # of ONNX Runtime's graph; TensorRT has no such switch
+    io_binding: bool = False  # inputs and outputs held on the device
+    time_limit_s: float = 600.0  # for building and running one model
+
+
+@dataclass(frozen=True)
+class BackendRecord:
+    """What really ran a model. `None` and empty texts are what could not be found out."""
+
+    backend: str
+    library: str
+    version: str
+    device: str = ""
+    compute_capability: str = ""
+    driver: str = ""
+    cuda: str = ""  # of the driver
+    tf32: bool | None = None
+    optimization: str | None = None
+    io_binding: bool | None = None
+    providers: tuple[str, ...] = ()
+    provider_options: Mapping[str, str] = field(default_factory=dict)
+    nodes: Mapping[str, int] = field(default_factory=dict)  # by provider, after its graph was optimised
+    on_cpu: tuple[str, ...] = ()  # floating-point nodes that the device did not take
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> BackendRecord:
+        data = dict(document)
+        for key in ("providers", "on_cpu", "notes"):
+            data[key] = tuple(data[key])
+        return cls(**data)
+
+    @property
+    def title(self) -> str:
+        """Library and device in a few words."""
+        where = f" on {self.device}" if self.device else ""
+        return f"{self.backend} ({self.library} {self.version}{where})"
+
+
+@dataclass(frozen=True)
+class BackendRun:
+    """The outputs by name, a dictionary for each sample."""
+
+    outputs: tuple[dict[str, NDArray[Any]], ...]
+    record: BackendRecord
+
+
+class BackendFailure(HalfwiseError):
+    """This model could not be built or run, though the backend is there; another model may do."""
+
+
+class Backend(Protocol):
+    """Runs models. `run` raises BackendFailure for a model that it cannot build or run, MissingBackend where the
+    backend itself is not usable here."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What its answers do not prove, a line each."""
+
+    def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun: ...

@@ -1,0 +1,39 @@
+"""Backends by the names that users give them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from halfwise.backends.backend import Backend, BackendOptions
+from halfwise.errors import InputError
+
+__all__ = ["BACKENDS", "backend_named"]
+
+# What a user may ask for, and what it is.
+BACKENDS = {
+    "ort-cpu": "ONNX Runtime on the CPU (computes FP16 wider than a GPU does)",
+    "ort-cuda": "ONNX Runtime's CUDA provider",
+    "ort-tensorrt": "ONNX Runtime's TensorRT provider",
+    "ort-rtx": "ONNX Runtime's TensorRT-RTX provider",
+    "tensorrt": "a TensorRT engine",
+    "rtx": "a TensorRT-RTX engine",
+    "saved:PATH": "outputs computed elsewhere, an .npz file a sample",
+}
+
+
+def backend_named(name: str, options: BackendOptions | None = None) -> Backend:
+    """The backend of that name. Whether it can be used here shows when it runs."""
+    options = options or BackendOptions()
+    if name.startswith("saved:"):
+        from halfwise.backends.saved import SavedBackend
+
+        return SavedBackend(Path(name.removeprefix("saved:")))
+    if name in ("ort-cpu", "ort-cuda", "ort-tensorrt", "ort-rtx"):
+        from halfwise.backends.runtime import RuntimeBackend
+
+        return RuntimeBackend(name, options)
+    if name in ("tensorrt", "rtx"):
+        from halfwise.backends.engine import EngineBackend
+
+        return EngineBackend(name, options)
+    raise InputError(f"there is no backend {name!r}; there are {', '.join(BACKENDS)}")

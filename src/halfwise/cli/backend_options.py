@@ -1,0 +1,46 @@
+"""Options of the verbs that run a model on a real backend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from halfwise.errors import InputError
+
+if TYPE_CHECKING:
+    from halfwise.backends import BackendOptions
+
+__all__ = ["BackendName", "Device", "IoBinding", "Optimize", "Tf32", "TimeLimit", "backend_options"]
+
+_LEVELS = ("disable", "basic", "extended", "all")
+
+BackendName = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        metavar="B",
+        help="What runs it for real: ort-cpu, ort-cuda, ort-tensorrt, ort-rtx, tensorrt, rtx, or saved:PATH.",
+        show_default=False,
+    ),
+]
+Device = Annotated[int, typer.Option("--gpu", metavar="N", min=0, help="Which GPU, where there are several.")]
+Tf32 = Annotated[bool, typer.Option("--tf32", help="Let the backend round FP32 products to TF32. Off unless asked.")]
+Optimize = Annotated[
+    str,
+    typer.Option("--optimize", metavar="LEVEL", help=f"ONNX Runtime's graph optimisation: {', '.join(_LEVELS)}."),
+]
+IoBinding = Annotated[bool, typer.Option("--io-binding", help="Hold inputs and outputs on the device (ONNX Runtime).")]
+TimeLimit = Annotated[
+    float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="For building and running one model.")
+]
+
+
+def backend_options(device: int, tf32: bool, optimize: str, io_binding: bool, time_limit_s: float) -> BackendOptions:
+    from halfwise.backends import BackendOptions
+    from halfwise.backends.backend import OPTIMIZATIONS
+
+    level = next((known for known in OPTIMIZATIONS if known == optimize), None)
+    if level is None:
+        raise InputError(f"--optimize {optimize}: write one of {', '.join(OPTIMIZATIONS)}")
+    return BackendOptions(device, tf32, level, io_binding, time_limit_s)

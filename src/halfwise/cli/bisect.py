@@ -1,0 +1,107 @@
+"""`halfwise bisect`: which nodes does a real backend need in FP32? As few builds as it can."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from halfwise.cli.backend_options import BackendName, Device, IoBinding, Optimize, Tf32, TimeLimit, backend_options
+from halfwise.cli.options import Inputs, Interrupted, Json, MetricSpec, ModelPath, Tolerances, paths, user_metric
+from halfwise.cli.progress import progress
+
+__all__ = ["command"]
+
+
+def command(
+    model: ModelPath,
+    backend: BackendName = None,
+    inputs: Inputs = None,
+    tol: Tolerances = None,
+    metric: MetricSpec = None,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            "--check",
+            metavar="CMD",
+            help="Your own judge: 'CMD MODEL [OUTPUTS]' gets the typed model and, with --backend, the folder of what "
+            "it answered (0.npz, 1.npz, ...; the FP32 answers are in $HALFWISE_REFERENCE). Exit code 0: good, 1: bad, "
+            "125: cannot tell. Without --backend, CMD runs the model itself.",
+            show_default=False,
+        ),
+    ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan", metavar="PLAN", help="Start from this plan: what else must be FP32?", show_default=False
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Where the typed model, its plan and what is needed to go on after an interruption are kept.",
+            show_default="MODEL.bisect",
+        ),
+    ] = None,
+    builds: Annotated[
+        int | None,
+        typer.Option("--builds", metavar="N", min=3, help="Stop after so many builds, with what is proven by then."),
+    ] = None,
+    device: Device = 0,
+    tf32: Tf32 = False,
+    optimize: Optimize = "all",
+    io_binding: IoBinding = False,
+    time_limit: TimeLimit = 600.0,
+    as_json: Json = False,
+) -> None:
+    """Find every node that the backend needs in FP32, by building typed models. Exit code 1: there are some.
+
+    The all-FP16 model is tried first, then the all-FP32 one; after that the emulator's ranking leads. A build that
+    fails is no answer, and is worked around. An interrupted search goes on when the same command is given again.
+    """
+    from halfwise.bisect.run import JOURNAL, bisect
+    from halfwise.plan import read_plan
+
+    folder = out or Path(f"{model.stem}.bisect")
+    fresh = not folder.exists()
+    try:
+        with progress(f"bisect {model.name}") as shown:
+            result = bisect(
+                model,
+                backend,
+                paths(inputs),
+                out=folder,
+                tolerance=tol or (),
+                metric=user_metric(metric),
+                check=check,
+                plan=read_plan(plan) if plan is not None else None,
+                builds=builds,
+                options=backend_options(device, tf32, optimize, io_binding, time_limit),
+                notify=shown.step,
+            )
+    except KeyboardInterrupt:
+        kept = folder / JOURNAL
+        raise Interrupted(
+            f"interrupted; the same command goes on from what is kept in {kept}"
+            if kept.exists()
+            else "interrupted before anything was built; nothing was written"
+        ) from None
+    finally:
+        if fresh and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+    from halfwise.report.terminal import Terminal, write_out
+
+    if as_json:
+        write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
+    else:
+        from halfwise.report.bisect import show_bisect
+
+        terminal = Terminal()
+        show_bisect(terminal, result)
+        terminal.flush()
+    raise typer.Exit(0 if result.good else 1)

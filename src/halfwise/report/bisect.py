@@ -1,0 +1,95 @@
+"""A bisection in one screen: the culprits first, then what they were found by."""
+
+from __future__ import annotations
+
+from halfwise.bisect.culprits import Answer
+from halfwise.bisect.result import BisectResult, Step
+from halfwise.report.terminal import Terminal, number
+from halfwise.report.verdict import error_table, show_notes
+
+__all__ = ["show_bisect"]
+
+_SHOWN = 40
+
+
+def show_bisect(terminal: Terminal, result: BisectResult) -> None:
+    where = result.record.title if result.record is not None else result.backend or "the command's judgement"
+    _headline(terminal, result, where)
+    show_notes(terminal, result.notes, result.inputs)
+    _culprits(terminal, result)
+    _names(terminal, "cannot be judged, every build with it in FP16 failed; kept in FP32", result.unbuildable)
+    _names(terminal, "not looked at before the builds ran out; kept in FP32", result.unproven)
+    columns = {"before": result.baseline, "emulated": result.emulated, "after": result.fixed}
+    known = {title: outputs for title, outputs in columns.items() if outputs}
+    if known:
+        error_table(terminal, known, result.floats, ("rel_l2",))
+    _steps(terminal, result)
+    for path in (result.onnx, result.plan):
+        if path is not None:
+            terminal.line(f"wrote {path}")
+
+
+def _headline(terminal: Terminal, result: BisectResult, where: str) -> None:
+    builds = f"{len(result.steps)} build{'s' if len(result.steps) != 1 else ''}"
+    subject = "the planned model" if result.kept else "the model with every node that can be FP16 in FP16"
+    if result.ending == "none":
+        terminal.line(f"Nothing to find: {subject} is good on {where} ({builds}).", "bold green")
+        return
+    if result.ending == "control":
+        control = next((step for step in result.steps if step.what == "all FP32"), None)
+        if control is not None and control.answer is Answer.FAILED:
+            terminal.line(f"The all-FP32 model cannot be built on {where}: {control.why}", "bold red")
+        else:
+            terminal.line(
+                f"Precision is not the reason: the all-FP32 model is wrong on {where}, too ({builds}); look for "
+                "another cause, such as a kernel's defect, TF32, or inputs and tolerance that do not belong to this model",
+                "bold red",
+            )
+        return
+    count = len(result.culprits)
+    if not count:
+        terminal.line(f"No node was proven to be a culprit on {where} after {builds}.", "bold yellow")
+        return
+    nodes = "1 node has" if count == 1 else f"{count:,} nodes in {len(result.regions):,} regions have"
+    terminal.line(f"{nodes} to be FP32 on {where} ({result.nodes:,} nodes, {builds}).", "bold green")
+    if result.sum:
+        terminal.line(
+            "They break nothing by themselves: many small errors add up. This set is enough and none of it can be "
+            "spared, but another set may do as well; `halfwise fix` weighs which is cheapest.",
+            "yellow",
+        )
+
+
+def _culprits(terminal: Terminal, result: BisectResult) -> None:
+    if not result.culprits:
+        return
+    terminal.line()
+    rows = [[c.name, c.op, str(c.region), f"{c.rank:,}"] for c in result.culprits[:_SHOWN]]
+    terminal.table(["node", "operator", "region", "emulator's rank"], rows, right=(2, 3))
+    if len(result.culprits) > _SHOWN:
+        terminal.line(f"... and {len(result.culprits) - _SHOWN:,} more (--json lists them all)")
+
+
+def _names(terminal: Terminal, what: str, names: tuple[str, ...]) -> None:
+    if names:
+        shown = ", ".join(names[:8]) + (f" and {len(names) - 8:,} more" if len(names) > 8 else "")
+        terminal.line(f"{len(names):,} {what}: {shown}", "yellow")
+
+
+def _steps(terminal: Terminal, result: BisectResult) -> None:
+    counts = result.builds()
+    terminal.line()
+    terminal.line(
+        f"{counts['total']} builds: {counts['good']} good, {counts['bad']} bad, {counts['failed']} failed"
+        + (f"; {counts['resumed']} of them in an earlier run" if counts["resumed"] else "")
+    )
+    for step in result.steps[:2]:
+        terminal.line(_words(step), indent=2)
+    failed = next((step for step in result.steps if step.answer is Answer.FAILED), None)
+    if failed is not None and failed not in result.steps[:2]:
+        terminal.line(_words(failed), indent=2)
+
+
+def _words(step: Step) -> str:
+    load = f", {number(step.load)} of what is allowed" if step.load is not None else ""
+    return f"{step.what}: {step.answer.value}{load}" + (f" ({step.why})" if step.why else "")
