@@ -63,7 +63,7 @@ def test_one_screen_of_plain_text(tiny: str) -> None:
 def test_long_tables_and_groups_are_cut(tmp_path: Path) -> None:
     onnx.save(encoder(overflow=False).model, tmp_path / "model.onnx")
     output = run(str(tmp_path / "model.onnx"))
-    assert "... and 42 more weights (--json lists them all)" in output
+    assert "... and 42 more weights (--full shows all)" in output
     assert len(output.splitlines()) < 40
 
     writer = GraphWriter("many")

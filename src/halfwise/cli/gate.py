@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from halfwise.cli.options import Full, Inputs, Json, MetricSpec, paths, user_metric
+from halfwise.cli.options import Full, Inputs, Json, MetricSpec, Sarif, paths, user_metric
 from halfwise.cli.progress import progress
 from halfwise.errors import InputError
 
@@ -48,9 +48,7 @@ def command(
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.", show_default=False)
     ] = None,
-    sarif: Annotated[
-        Path | None, typer.Option("--sarif", metavar="FILE", help="Also write SARIF 2.1.0.", show_default=False)
-    ] = None,
+    sarif: Sarif = None,
     markdown: Annotated[
         Path | None,
         typer.Option("--markdown", metavar="FILE", help="Also write a Markdown summary.", show_default=False),

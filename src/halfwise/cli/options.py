@@ -13,7 +13,18 @@ from halfwise.errors import HalfwiseError
 if TYPE_CHECKING:
     from halfwise.metrics import OutputMetric
 
-__all__ = ["Full", "Inputs", "Interrupted", "Json", "MetricSpec", "ModelPath", "Tolerances", "paths", "user_metric"]
+__all__ = [
+    "Full",
+    "Inputs",
+    "Interrupted",
+    "Json",
+    "MetricSpec",
+    "ModelPath",
+    "Sarif",
+    "Tolerances",
+    "paths",
+    "user_metric",
+]
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model.", show_default=False)]
 Inputs = Annotated[
@@ -47,6 +58,9 @@ MetricSpec = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, all else on stderr.")]
+Sarif = Annotated[
+    Path | None, typer.Option("--sarif", metavar="FILE", help="Also write SARIF 2.1.0.", show_default=False)
+]
 Full = Annotated[bool, typer.Option("--full", help="Show whole tables, however long.")]
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from halfwise.cli.options import Full, Sarif
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
-_SHOWN = 3  # findings of one rule; --json lists them all
+_SHOWN = 3  # findings of one rule; --full shows all
 _ROWS = 10
 _PIPED_WIDTH = 120
 _NARROWEST_NAME = 16
@@ -35,6 +37,8 @@ _COLUMNS = (
 
 def command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model.")],
+    sarif: Sarif = None,
+    full: Full = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.scan/1).")] = False,
 ) -> None:
     """What can go wrong in FP16, seen without running: weights, constants, patterns, types."""
@@ -42,13 +46,20 @@ def command(
     from halfwise.scan import scan
 
     result = scan(load(model))
+    if sarif is not None:
+        from halfwise.report.files import write
+        from halfwise.report.sarif import sarif_text
+
+        write(sarif, sarif_text(result.findings, model))
     if as_json:
-        typer.echo(json.dumps(result.to_json(), indent=2, allow_nan=False))
+        from halfwise.report.terminal import write_out
+
+        write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
     else:
-        _show(result)
+        _show(result, full)
 
 
-def _show(result: ScanResult) -> None:
+def _show(result: ScanResult, full: bool = False) -> None:
     console = _console()
     totals, facts = result.totals, result.facts
     _line(
@@ -57,11 +68,11 @@ def _show(result: ScanResult) -> None:
         f"{len(result.initializers):,} FP32 weights with {totals.count:,} values",
     )
     named = {finding.where.name for finding in result.findings if finding.where.kind == "initializer"}
-    _show_weights(console, [entry for entry in result.initializers if entry.affected], named)
+    _show_weights(console, [entry for entry in result.initializers if entry.affected], named, full)
     if not result.findings:
         _line(console, "nothing found that FP16 would harm")
     for _, group in groupby(result.findings, key=lambda finding: (finding.severity, finding.rule)):
-        _show_findings(console, list(group))
+        _show_findings(console, list(group), full)
 
 
 def _console() -> Console:
@@ -81,16 +92,15 @@ def _line(console: Console, text: str, style: str = "", indent: int = 0) -> None
     from rich.padding import Padding
     from rich.text import Text
 
-    from halfwise.report.text import safe
+    from halfwise.report.text import brief, safe
 
-    paragraph = Text(safe(text), style=style)
     if console.is_terminal:
-        console.print(Padding(paragraph, (0, 0, 0, indent)))
+        console.print(Padding(Text(brief(text), style=style), (0, 0, 0, indent)))
     else:
-        console.print(" " * indent + paragraph.plain, soft_wrap=True)
+        console.print(" " * indent + safe(text), soft_wrap=True)
 
 
-def _show_weights(console: Console, affected: list[InitializerCounts], named: set[str]) -> None:
+def _show_weights(console: Console, affected: list[InitializerCounts], named: set[str], full: bool) -> None:
     """The weights that findings name, then those with the largest share of values that FP16 holds badly."""
     from rich.table import Table
     from rich.text import Text
@@ -101,7 +111,8 @@ def _show_weights(console: Console, affected: list[InitializerCounts], named: se
     if not affected:
         return
     columns = [(field, title) for field, title in _COLUMNS if any(getattr(e.counts, field) for e in affected)]
-    rows = sorted(affected, key=lambda entry: (entry.name in named, _badness(entry)), reverse=True)[:_ROWS]
+    ranked = sorted(affected, key=lambda entry: (entry.name in named, _badness(entry)), reverse=True)
+    rows = ranked if full else ranked[:_ROWS]
     cells = [
         [f"{e.counts.count:,}", *(f"{getattr(e.counts, field):,}" for field, _ in columns), number(e.counts.max_abs)]
         for e in rows
@@ -118,7 +129,7 @@ def _show_weights(console: Console, affected: list[InitializerCounts], named: se
     console.print()
     console.print(table)
     if len(affected) > len(rows):
-        _line(console, f"... and {len(affected) - len(rows):,} more weights (--json lists them all)")
+        _line(console, f"... and {len(affected) - len(rows):,} more weights (--full shows all)")
     console.print()
 
 
@@ -127,14 +138,15 @@ def _badness(entry: InitializerCounts) -> tuple[int, int, float]:
     return counts.nonfinite, counts.overflow, (counts.subnormal + counts.underflow) / max(counts.count, 1)
 
 
-def _show_findings(console: Console, findings: list[Finding]) -> None:
+def _show_findings(console: Console, findings: list[Finding], full: bool) -> None:
     from halfwise.report.text import safe
 
     first = findings[0]
-    for finding in findings[:_SHOWN]:
+    most = len(findings) if full else _SHOWN
+    for finding in findings[:most]:
         place = f"{safe(finding.where.name, _LONGEST_NAME)}: " if finding.where.kind != "model" else ""
         text = f"{finding.severity:<7} {finding.rule} {place}{finding.message}"
         _line(console, text, _STYLES[finding.severity])
-    if len(findings) > _SHOWN:
-        _line(console, f"... and {len(findings) - _SHOWN:,} more of {first.rule}", indent=8)
+    if len(findings) > most:
+        _line(console, f"... and {len(findings) - most:,} more of {first.rule}", indent=8)
     _line(console, f"-> {first.remedy}", indent=8)
