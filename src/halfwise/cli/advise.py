@@ -39,27 +39,18 @@ def command(
     island, note = None, ""
     if source is not None and facts is not None and facts.nodes is not None:
         island, note = _island(source, advisories, time_limit)
+    from halfwise.report.terminal import Terminal, write_out
+
     if as_json:
         document = to_document(parsed, advisories, str(source) if source is not None else None)
         document["island"] = island.to_json() if island is not None else None
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        write_out(json.dumps(document, indent=2) + "\n")
         return
-    sure = [advisory for advisory in advisories if not advisory.open_questions]
-    unsure = [advisory for advisory in advisories if advisory.open_questions]
-    what = f" and {source}" if source is not None else ""
-    typer.echo(f"{parsed}{what}: {len(sure)} advisories apply, {len(unsure)} may apply")
-    for caution in parsed.cautions:
-        typer.echo(f"note: {caution}")
-    for advisory in sure:
-        _show(advisory)
-    if island is not None:
-        typer.echo("\n" + "\n  ".join((f"to keep it out: {island.text()}", *island.nodes)))
-    elif note:
-        typer.echo(f"\nnote: {note}")
-    if unsure:
-        typer.echo("\nmay apply (--json has their work-arounds and sources)")
-    for advisory in unsure:
-        typer.echo(f"  {_title(advisory)}\n    {advisory.entry.symptom}\n    {'; '.join(advisory.open_questions)}")
+    from halfwise.report.advise import show_advisories
+
+    terminal = Terminal()
+    show_advisories(terminal, parsed, str(source) if source is not None else "", advisories, island, note)
+    terminal.flush()
 
 
 def _island(source: Path, advisories: Sequence[Advisory], time_limit_s: float) -> tuple[Island | None, str]:
@@ -75,18 +66,3 @@ def _island(source: Path, advisories: Sequence[Advisory], time_limit_s: float) -
         return keep_kernel_out(source, suspects, time_limit_s), ""
     except HalfwiseError as error:
         return None, f"how to keep {' or '.join(suspects)} out is not shown: {error}"
-
-
-def _show(advisory: Advisory) -> None:
-    entry = advisory.entry
-    typer.echo(f"\n{typer.style(_title(advisory), fg=typer.colors.YELLOW)}")
-    typer.echo(f"  {entry.symptom}")
-    typer.echo(f"  why: {advisory.why}")
-    typer.echo(f"  do:  {entry.workaround}")
-    typer.echo(f"  see: {', '.join(entry.source)}")
-
-
-def _title(advisory: Advisory) -> str:
-    entry = advisory.entry
-    fixed = f"fixed in {entry.fixed_in}" if entry.fixed_in else "no fix known"
-    return f"{entry.id} ({entry.kind}, confidence {entry.confidence}, {fixed})"

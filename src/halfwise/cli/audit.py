@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,19 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from halfwise.cli.options import Full, Sarif
 from halfwise.errors import InputError
 
 if TYPE_CHECKING:
     from halfwise.advisories import Advisory
-    from halfwise.engine.audit import Audit, NodeInfo, Violation
+    from halfwise.engine.audit import Audit, NodeInfo
     from halfwise.engine.buildlog import LogReport
     from halfwise.engine.layers import EngineLayers
     from halfwise.formats import Format
     from halfwise.target import Target
 
 __all__ = ["command"]
-
-_SHOWN = 20
 
 
 def command(
@@ -57,6 +55,8 @@ def command(
     time_limit: Annotated[
         float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="For compiling a model.")
     ] = 600.0,
+    sarif: Sarif = None,
+    full: Full = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.audit/1).")] = False,
 ) -> None:
     """What precision really ran, per ONNX node; exit code 1 where the plan was not kept, or cannot be shown to be."""
@@ -68,11 +68,24 @@ def command(
     engine = _read(source, model, inputs or (), time_limit)
     result = engine.audit(wanted)
     known = _known(engine, stated, document)
+    from halfwise.report.terminal import Terminal, write_out
+
+    if sarif is not None:
+        from halfwise.engine.audit_findings import audit_findings
+        from halfwise.report.files import write
+        from halfwise.report.sarif import sarif_text
+
+        write(sarif, sarif_text(audit_findings(result), engine.model or source))
     if as_json:
-        typer.echo(json.dumps({**result.to_json(), **known.to_json()}, indent=2))
+        write_out(json.dumps({**result.to_json(), **known.to_json()}, indent=2) + "\n")
     else:
-        _show(result, wanted if plan is not None else None)
-        _show_known(known, source, model)
+        from halfwise.report.audit import show_audit
+
+        terminal = Terminal(full=full)
+        show_audit(terminal, result, len(wanted) if plan is not None else None)
+        if said := _known_words(known, source, model):
+            terminal.line(said)
+        terminal.flush()
     if not result.kept:
         raise typer.Exit(1)
 
@@ -185,57 +198,11 @@ def _wanted(document: Mapping[str, Any], plan: Path) -> dict[str, Format]:
     return wanted
 
 
-def _show(result: Audit, wanted: Mapping[str, Format] | None) -> None:
-    cost = result.cost
-    typer.echo(
-        f"{result.source}: {cost.kernels} kernels, {cost.bytes_moved / 1e6:.2f} MB between them, "
-        f"{cost.casts} casts, {cost.reformats} reformats"
-        + (f", {cost.unsized} tensors of unknown size" if cost.unsized else "")
-    )
-    if result.attention_kernels:
-        typer.echo(f"fused attention: {', '.join(result.attention_kernels)}; its scores and softmax are not visible")
-    counts = Counter((node.precision, node.coverage) for node in result.nodes if node.compute)
-    typer.echo(f"{sum(counts.values())} compute nodes:")
-    for (precision, coverage), number in counts.most_common():
-        typer.echo(f"  {number:6} {precision:8} {coverage}")
-    for note in result.notes:
-        typer.echo(f"note: {note}")
-    _show_violations("violation", result.violations, typer.colors.RED)
-    _show_violations("unproven", result.unproven, typer.colors.YELLOW)
-    if wanted is not None:
-        typer.echo(_plan_verdict(result, len(wanted)))
-
-
-def _show_known(known: _Known, source: Path, model: Path | None) -> None:
+def _known_words(known: _Known, source: Path, model: Path | None) -> str:
     from halfwise.advisories import summary
 
     if known.target is None:
-        typer.echo("note: nothing names the version that built this; --target T adds the known defects of that version")
-    elif known.advisories:
-        words = ["halfwise", "advise", "--target", str(known.target), str(model or source)]
-        typer.echo(f"{summary(known.target, known.advisories)} ({shlex.join(words)})")
-
-
-def _plan_verdict(result: Audit, wanted: int) -> str:
-    broken, open_ = len(result.violations), len(result.unproven)
-    if not wanted:
-        return "the plan keeps no node out of FP16, so there is nothing to check"
-    if broken:
-        return f"the plan was not kept: {broken} of its {wanted} nodes ran otherwise or show no sign of it"
-    if result.kept:
-        return "no node breaks the plan" + (f"; {open_} of its {wanted} are in no kernel (folded)" if open_ else "")
-    return f"the plan is not shown to have been kept: {open_} of its {wanted} nodes cannot be told"
-
-
-def _show_violations(title: str, violations: Sequence[Violation], colour: str) -> None:
-    for violation in violations[:_SHOWN]:
-        typer.echo(
-            f"{typer.style(title, fg=colour)} {violation.node}: wanted {violation.wanted}, {_got(violation)}; "
-            f"{violation.why}" + (f" [{', '.join(violation.kernels[:3])}]" if violation.kernels else "")
-        )
-    if len(violations) > _SHOWN:
-        typer.echo(f"  ... and {len(violations) - _SHOWN} more (--json lists all)")
-
-
-def _got(violation: Violation) -> str:
-    return "nothing shows it" if violation.got == "unproven" else f"got {violation.got}"
+        return "note: nothing names the version that built this; --target T adds the known defects of that version"
+    said = summary(known.target, known.advisories)
+    words = ["halfwise", "advise", "--target", str(known.target), str(model or source)]
+    return f"{said} ({shlex.join(words)})" if said else ""

@@ -14,9 +14,11 @@ from rich.text import Text
 
 from halfwise.report.text import brief, safe, width_of
 
-__all__ = ["Terminal", "number", "share", "write_out"]
+__all__ = ["SEVERITY_STYLES", "Terminal", "number", "share", "write_out"]
 
 Item = TypeVar("Item")
+
+SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}  # the most severe first
 
 _ANY_WIDTH = 10_000
 _GAP = 2

@@ -1,0 +1,63 @@
+"""What precision an engine really ran in, in one screen: the counts, and every node at which a plan was not kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from halfwise.report.terminal import Terminal
+
+if TYPE_CHECKING:
+    from halfwise.engine.audit import Audit, Violation
+
+__all__ = ["show_audit"]
+
+_SHOWN = 20
+
+
+def show_audit(terminal: Terminal, result: Audit, wanted: int | None) -> None:
+    """`wanted`: how many nodes the plan keeps out of FP16; None without a plan."""
+    cost = result.cost
+    terminal.line(
+        f"{result.source}: {cost.kernels} kernels, {cost.bytes_moved / 1e6:.2f} MB between them, "
+        f"{cost.casts} casts, {cost.reformats} reformats"
+        + (f", {cost.unsized} tensors of unknown size" if cost.unsized else ""),
+        "bold",
+    )
+    if result.attention_kernels:
+        kernels = ", ".join(result.attention_kernels)
+        terminal.line(f"fused attention: {kernels}; its scores and softmax are not visible")
+    counts = Counter((node.precision, node.coverage) for node in result.nodes if node.compute)
+    terminal.line(f"{sum(counts.values())} compute nodes:")
+    for (precision, coverage), number in counts.most_common():
+        terminal.line(f"  {number:6} {precision:8} {coverage}")
+    for note in result.notes:
+        terminal.line(f"note: {note}")
+    _show_violations(terminal, "violation", result.violations, "red")
+    _show_violations(terminal, "unproven", result.unproven, "yellow")
+    if wanted is not None:
+        terminal.line(_plan_verdict(result, wanted), "bold green" if result.kept else "bold red")
+
+
+def _plan_verdict(result: Audit, wanted: int) -> str:
+    broken, open_ = len(result.violations), len(result.unproven)
+    if not wanted:
+        return "the plan keeps no node out of FP16, so there is nothing to check"
+    if broken:
+        return f"the plan was not kept: {broken} of its {wanted} nodes ran otherwise or show no sign of it"
+    if result.kept:
+        return "no node breaks the plan" + (f"; {open_} of its {wanted} are in no kernel (folded)" if open_ else "")
+    return f"the plan is not shown to have been kept: {open_} of its {wanted} nodes cannot be told"
+
+
+def _show_violations(terminal: Terminal, title: str, violations: Sequence[Violation], style: str) -> None:
+    for violation in terminal.some(violations, _SHOWN):
+        kernels = f" [{', '.join(violation.kernels[:3])}]" if violation.kernels else ""
+        told = f"wanted {violation.wanted}, {_got(violation)}; {violation.why}{kernels}"
+        terminal.line(f"{title} {violation.node}: {told}", style)
+    terminal.more(len(violations), _SHOWN, indent=2)
+
+
+def _got(violation: Violation) -> str:
+    return "nothing shows it" if violation.got == "unproven" else f"got {violation.got}"

@@ -1,0 +1,63 @@
+"""What a build log says about precision, in one screen."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from halfwise.finding import Finding
+from halfwise.report.terminal import SEVERITY_STYLES, Terminal
+
+if TYPE_CHECKING:
+    from halfwise.engine.buildlog import LogReport
+
+__all__ = ["show_log"]
+
+_SEVERITIES = tuple(SEVERITY_STYLES)
+_SHOWN = 5
+
+
+def show_log(terminal: Terminal, report: LogReport) -> None:
+    constraints = f" ({report.constraints} precision constraints)" if report.constraints else ""
+    version = f"TensorRT {report.trt_version}" if report.trt_version else "TensorRT version not stated"
+    typing = ", strongly typed" if report.strongly_typed and "Strong" not in (report.precision or "") else ""
+    precision = report.precision or "precision not stated"
+    terminal.line(f"{report.source}: {version}, {precision}{constraints}{typing}", "bold")
+    if not report.findings:
+        lines = f"{report.lines:,} line{'s' if report.lines != 1 else ''}"
+        terminal.line(f"a TensorRT log of {lines} with nothing about precision in it{_quiet(report)}")
+    ordered = sorted(report.findings, key=lambda f: (_SEVERITIES.index(f.severity), f.rule))
+    for rule, group in groupby(ordered, key=lambda finding: finding.rule):
+        findings = list(group)
+        for finding in terminal.some(findings, _SHOWN):
+            _show_finding(terminal, finding)
+        terminal.more(len(findings), _SHOWN, f"of {rule}", indent=8)
+        terminal.line(f"-> {findings[0].remedy}", indent=8)
+    if any(finding.severity != "info" for finding in ordered) and _unsure(report):
+        terminal.line(
+            "note: the log states neither its version nor its typing; what to do is said for TensorRT up to 10.16. "
+            "From 11 on there is one way: a typed ONNX model (`halfwise fix MODEL --target trt-11`)"
+        )
+
+
+def _unsure(report: LogReport) -> bool:
+    return report.trt_version is None and report.strongly_typed is None
+
+
+def _quiet(report: LogReport) -> str:
+    verbose = report.structure.registered or report.structure.nodes
+    return "" if verbose else " (a build with --verbose says more)"
+
+
+def _show_finding(terminal: Terminal, finding: Finding) -> None:
+    place = f"{finding.where.name}: " if finding.where.name and finding.where.kind != "build" else ""
+    text = f"{finding.severity:7} {finding.rule} {place}{finding.message}"
+    terminal.line(text, SEVERITY_STYLES[finding.severity])
+    if finding.rule == "HW712":
+        return
+    names = finding.numbers.get("names") or finding.numbers.get("layers") or ()
+    origins = finding.numbers.get("origins", {})
+    for name in terminal.some(names, _SHOWN):
+        found = origins.get(name, {}).get("initializers", [])
+        terminal.line(name + (f"  = {', '.join(found)}" if found else ""), indent=8)
+    terminal.more(len(names), _SHOWN, indent=8)
