@@ -178,7 +178,8 @@ def test_strong_command_builds_the_typed_model(tmp_path: Path, target: str, flag
     assert flags <= said
     assert not absent & said
     assert "--onnx=m.fp16.onnx" in command_of(result)
-    assert result.delivery.audit_command == "halfwise audit m.layers.json --plan m.plan.json"
+    assert result.delivery.audit_command == "halfwise audit m.layers.json --plan m.plan.json --model m.fp16.onnx"
+    assert result.delivery.build == ("sh", str(result.delivery.command))
 
 
 @needs_rtx
@@ -187,6 +188,22 @@ def test_rtx_target(tmp_path: Path) -> None:
     assert command_of(result)[0] == "tensorrt_rtx"
     assert result.delivery.audit_command == "halfwise audit m.fp16.onnx --plan m.plan.json"
     assert not any("nearest compiler" in note for note in result.notes)
+    assert result.delivery.build == ("python", str(result.delivery.script))  # the tool's options are not verified
+
+
+@needs_rtx
+def test_where_only_the_script_can_be_written_it_comes_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = big_square()
+    for node in model.graph.node:
+        node.name += ",comma"
+    result = fixed(tmp_path, model, "trt-10.9+weak")
+    assert (result.delivery.command, result.delivery.build) == (None, ("python", str(result.delivery.script)))
+    terminal = Terminal()
+    show_fix(terminal, result)
+    terminal.flush()
+    told = capsys.readouterr().out
+    assert f"next    python {result.delivery.script}\n" in told
+    assert "then    halfwise audit m.layers.json --plan m.plan.json --model" in told
 
 
 @needs_rtx

@@ -44,6 +44,7 @@ class Delivery:
     command: Path | None = None
     script: Path | None = None
     model: Path | None = None  # the FP32 model with a name for every node, where the given one lacks them
+    build: tuple[str, ...] = ()  # the words that build the engine: by the command, or else by the script
     audit_command: str = ""
     compiled: Compiled | None = None
     advisories: tuple[Advisory, ...] = ()
@@ -179,8 +180,9 @@ class _Writing:
         # TensorRT-RTX lists no layers without a GPU; there the model is compiled again.
         source = self.typed.name if self.target.runtime is Runtime.RTX else f"{self.stem}.layers.json"
         words = ["halfwise", "audit", source, "--plan", self.plan.name]
+        if source != self.typed.name:
+            words += ["--model", relative]  # what is folded away, or inside a region that names only its two ends
         if weak:
-            words += ["--model", relative]  # it tells what is inside a region that names only its two ends
             self.notes.append(
                 "nothing was compiled for this target: TensorRT-RTX takes typed models only, and under weak typing the "
                 "builder decides; audit the layers that your build exports"
@@ -189,8 +191,21 @@ class _Writing:
         command = self._command(relative, kept, layers, audit)
         script = self._script(relative, kept)
         return Delivery(
-            command, script, named, audit if command or script else "", compiled, advisories, tuple(self.notes)
+            command=command,
+            script=script,
+            model=named,
+            build=self._build(command, script),
+            audit_command=audit if command or script else "",
+            compiled=compiled,
+            advisories=advisories,
+            notes=tuple(self.notes),
         )
+
+    def _build(self, command: Path | None, script: Path | None) -> tuple[str, ...]:
+        """The options of tensorrt_rtx are not verified, so there the script goes first."""
+        if script is not None and (command is None or self.target.runtime is Runtime.RTX):
+            return ("python", str(script))
+        return ("sh", str(command)) if command is not None else ()
 
     def _profiles(self) -> Mapping[str, InputProfile]:
         from halfwise.engine.build import profiles_from_samples

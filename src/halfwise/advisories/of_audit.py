@@ -42,8 +42,13 @@ def advisories_of_engine(target: Target, layers: EngineLayers, model: Path | Non
 
 
 def summary(target: Target, advisories: Iterable[Advisory]) -> str:
-    """In one line, what surely applies by name and the rest by number; what holds for any build is left out."""
+    """In one line, what surely applies by name and the rest by number; what holds for any build is left out.
+
+    Empty where nothing is left.
+    """
     told = [advisory for advisory in advisories if _speaks_of_engine(advisory.entry)]
+    if not told:
+        return ""
     sure = [advisory.entry.id for advisory in told if advisory.applies is Fit.YES]
     unsure = len(told) - len(sure)
     where = f" on {target.gpu}" if target.gpu else ""

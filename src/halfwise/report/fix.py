@@ -140,8 +140,8 @@ def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]
     for what, path in written.items():
         if path is not None:
             terminal.line(f"{what:<7} {path}")
-    if delivery.command is not None:
-        terminal.line(f"next    {shlex.join(['sh', str(delivery.command)])}")
+    if delivery.build:
+        terminal.line(f"next    {shlex.join(delivery.build)}")
         terminal.line(f"then    {delivery.audit_command}   (in {result.typed.path.parent})")
     elif result.model.path is not None:
         words = ["halfwise", "verify", str(result.model.path), str(result.typed.path)]
