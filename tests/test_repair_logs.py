@@ -288,14 +288,6 @@ _LEFT_ALONE = [
     (EPSILONS, [node("Softmax", "x", "p"), node("Add", "p hundredth", "g"), node("Log", "g", "y")]),
     (EPSILONS, [node("Softmax", "x", "p"), node("Sub", "p eps", "g"), node("Log", "g", "y")]),
     (EPSILONS, [node("ReduceL2", "x", "l", axes=[-1]), node("Clip", "l tiny one", "g"), node("Div", "x g", "y")]),
-    (EPSILONS, [node("ReduceL1", "x", "l", axes=[-1]), node("Clip", "l tiny -", "g"), node("Div", "x g", "y")]),
-    (
-        EPSILONS,  # another vector is divided
-        [
-            node("ReduceL2", "x", "l", axes=[-1]), node("Clip", "l tiny -", "g"), node("Abs", "x", "a"),
-            node("Div", "a g", "y"),
-        ],
-    ),
 ]  # fmt: skip
 
 

@@ -83,6 +83,35 @@ def test_a_length_by_hand_is_scaled_back_behind_the_root() -> None:
     assert found.repaired.output_names == ("y",)
 
 
+@pytest.mark.parametrize(
+    "squares",
+    [
+        [node("Pow", "x two", "q"), node("ReduceSum", "q axes", "s")],
+        [node("ReduceSumSquare", "x", "s", axes=[-1])],
+    ],
+    ids=["Pow", "ReduceSumSquare"],
+)
+def test_squares_carry_the_square_of_the_factor(squares: list[onnx.NodeProto]) -> None:
+    weights = [weight("axes", np.array([-1])), weight("two", f32(2)), weight("c", f32(1 / 3e5))]
+    proto = model(
+        [*squares, node("Mul", "s c", "y")], [value("x", shape=("n", 300))], [value("y", shape=None)], weights
+    )
+    found = effect(REDUCTIONS, proto, positive(2, 300, scale=200.0))
+    (front,) = found.repairs[0].parameters["fronts"]
+    (constant,) = found.repairs[0].parameters["constants"]
+    assert constant["powers"] == -2 * front["power"] > 0
+    assert found.before == np.inf
+    assert found.after < 0.5
+    assert found.bit_identical
+
+
+def test_another_power_is_no_square() -> None:
+    weights = [weight("three", f32(3)), weight("c", f32(1 / 3e5))]
+    nodes = [node("Pow", "x three", "s"), node("Mul", "s c", "y")]
+    proto = model(nodes, [value("x", shape=("n", 300))], [value("y", shape=None)], weights)
+    assert effect(REDUCTIONS, proto, positive(2, 300, scale=60.0)).repairs == ()
+
+
 # -- what it leaves alone ---------------------------------------------------------------------------------------------
 
 

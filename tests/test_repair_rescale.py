@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from build import f32, model, node, value, weight
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
@@ -383,6 +383,7 @@ def test_no_bit_of_fp32_changes(kinds: list[str], scales: list[int], loudness: f
     net.nodes.append(node("Conv", f"{x} {net.constant(3, 6, 1, 1)}", "y"))
     proto = model(net.nodes, [value("x", shape=("n", 6, 4, 4))], [value("y", shape=None)], net.weights)
     found = effect(RESCALE, proto, rows(3, 2, 6, 4, 4, scale=loudness), searched=2)
+    assume(all(np.isfinite(each["y"]).all() for each in found.references))  # else FP32 itself lost them
     assert found.bit_identical
 
 

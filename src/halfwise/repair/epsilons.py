@@ -2,7 +2,8 @@
 
 Precondition. (1) log(x + epsilon) or log(max(x, epsilon)) of an x that cannot be negative, epsilon below 2^-16.
 (2) L2 normalisation, x / max(|x|, epsilon), x / (|x| + epsilon), x / sqrt(sum(x^2) + epsilon), whose epsilon is that
-small or whose squares leave FP16.
+small or whose squares leave FP16. (3) Any other division by such a guarded number or by its root: see
+`guarded_division`.
 
 Proof. (1) The logarithm of a sum is that of its parts: with a = log(x) and b = log(epsilon), log(x + epsilon) =
 max(a, b) + softplus(min(a, b) - max(a, b)) where softplus(d) = log(1 + exp(d)), and log(max(x, epsilon)) = max(a, b).
@@ -25,10 +26,12 @@ import onnx_ir as ir
 
 from halfwise.model import Model
 from halfwise.patterns.l2norm import find_l2norms
+from halfwise.patterns.norms import find_norms
 from halfwise.patterns.pattern import Pattern
 from halfwise.patterns.roots import clip_bounds
 from halfwise.patterns.view import View, attribute
-from halfwise.repair.graph_edit import GraphEdit, in_main_graph, view_of
+from halfwise.repair.graph_edit import GraphEdit, node_named, view_of
+from halfwise.repair.guarded_division import guarded_division, guarded_divisions, write_division
 from halfwise.repair.log_forms import LogForm, log_form, never_negative, write_log
 from halfwise.repair.place import value_named
 from halfwise.repair.rule import Ranges, Repair
@@ -55,7 +58,7 @@ class Epsilons:
             return ()
         view = View(model)
         found = []
-        for node in model.graph:
+        for node in model.nodes:
             guarded = _guarded_log(view, node)
             if guarded is not None:
                 nodes = [*guarded.form.nodes, guarded.guard, node]
@@ -66,18 +69,31 @@ class Epsilons:
             if norm is not None and _needed(model, norm, pattern, ranges):
                 told = {"kind": "norm", "output": pattern.details["output"]}
                 found.append(Repair(self.id, pattern.nodes, norm.says, told))
+        taken = {name for repair in found for name in repair.nodes}
+        taken |= {name for pattern in find_norms(view) for name in pattern.nodes}
+        for division in guarded_divisions(view, taken):
+            names = tuple(each.name or "" for each in division.nodes)
+            found.append(Repair(self.id, names, division.says, {"kind": "division"}))
         return tuple(found)
 
     def apply(self, model: ir.Model, repair: Repair) -> bool:
         view = view_of(model)
         opset = model.opset_imports.get("", 1)
         if repair.parameters["kind"] == "log":
-            node = in_main_graph(model, repair.nodes[-1])
+            node = node_named(model, repair.nodes[-1])
             guarded = _guarded_log(view, node) if node is not None else None
             if node is None or guarded is None:
                 return False
             edit = GraphEdit(model, node, "guarded")
             edit.replace(node.outputs[0], _write_log(edit, opset, guarded))
+            return True
+        if repair.parameters["kind"] == "division":
+            node = node_named(model, repair.nodes[-1])
+            division = guarded_division(view, node) if node is not None else None
+            if node is None or division is None or tuple(each.name for each in division.nodes) != repair.nodes:
+                return False
+            edit = GraphEdit(model, node, "guarded")
+            edit.replace(node.outputs[0], write_division(edit, division))
             return True
         output = repair.parameters["output"]
         for pattern in find_l2norms(view):
@@ -165,8 +181,8 @@ def _norm(view: View, pattern: Pattern) -> _Norm | None:
     """The norm that a pattern tells of, where it is guarded once and nothing else is mixed in."""
     told = pattern.details
     names = set(pattern.nodes)
-    nodes = [node for node in view.model.graph if node.name in names]
-    if len(nodes) != len(names) or not told["axes"] or told["guard"] == "none":
+    nodes = [node for node in view.model.nodes if node.name in names]
+    if len({node.graph for node in nodes}) != 1 or not told["axes"] or told["guard"] == "none":
         return None
     guards = [node for node in nodes if node.op_type in ("Add", "Max", "Clip")]
     last = next((node for node in nodes if node.outputs[0].name == told["output"]), None)

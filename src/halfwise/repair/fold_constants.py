@@ -27,7 +27,7 @@ from halfwise.errors import InputError
 from halfwise.model import Model
 from halfwise.ops import CONTROL_FLOW, MOVES
 from halfwise.patterns.view import View, attribute
-from halfwise.repair.graph_edit import GraphEdit, in_main_graph, view_of, whole
+from halfwise.repair.graph_edit import GraphEdit, node_named, view_of, whole
 from halfwise.repair.place import value_named
 from halfwise.repair.recentre import Recentred, recentred, write_recentred
 from halfwise.repair.rule import Ranges, Repair
@@ -41,6 +41,8 @@ _UNSTEADY = frozenset(
     ConcatFromSequence Optional""".split()
 )
 
+_Steady = dict[ir.Node, int]  # and their places in the order of execution
+
 
 class FoldConstants:
     """Constants folded in FP32, and sums without what they cancel."""
@@ -53,14 +55,14 @@ class FoldConstants:
     def find(self, model: Model, ranges: Ranges) -> Sequence[Repair]:
         steady = _steady(model.ir)
         found = []
-        for value in _borders(model.ir, steady):
+        for value in _borders(steady):
             region = _region(value, steady)
             if any(node.op_type not in MOVES and _is_float(node.outputs[0]) for node in region):
                 says = f"{value.name} depends on constants alone: computed once in FP32"
                 names = tuple(node.name or "" for node in region)
                 found.append(Repair(self.id, names, says, {"kind": "fold", "value": value.name}))
         view, covered = View(model), set[str]()
-        for node in reversed(model.graph):
+        for node in reversed(model.nodes):
             shorter = recentred(view, node, ranges) if node.name not in covered else None
             if shorter is not None:
                 covered.update(shorter.names)  # the longest sums first: they hold the shorter ones
@@ -69,7 +71,7 @@ class FoldConstants:
         return tuple(found)
 
     def apply(self, model: ir.Model, repair: Repair) -> bool:
-        node = in_main_graph(model, repair.nodes[-1])
+        node = node_named(model, repair.nodes[-1])
         if node is None:
             return False
         if repair.parameters["kind"] == "recentre":
@@ -98,21 +100,21 @@ def _is_float(value: ir.Value) -> bool:
     return value.dtype is ir.DataType.FLOAT
 
 
-def _steady(model: ir.Model) -> set[ir.Node]:
-    """The nodes of the main graph whose results are the same in every run."""
-    found: set[ir.Node] = set()
-    for node in model.graph:
+def _steady(model: ir.Model) -> _Steady:
+    """The nodes whose results are the same in every run, and in every turn of a loop."""
+    found: _Steady = {}
+    for index, node in enumerate(model.graph.all_nodes()):
         if node.domain or node.op_type in _UNSTEADY or node.op_type in CONTROL_FLOW:
             continue
         if any(output.type is None or not isinstance(output.type, ir.TensorType) for output in node.outputs):
             continue
         known_shape = node.op_type == "Shape" and node.inputs[0] is not None and _is_static(node.inputs[0])
         if known_shape or (node.inputs and all(_is_steady(value, found) for value in node.inputs)):
-            found.add(node)
+            found[node] = index
     return found
 
 
-def _is_steady(value: ir.Value | None, found: set[ir.Node]) -> bool:
+def _is_steady(value: ir.Value | None, found: _Steady) -> bool:
     return value is None or value.is_initializer() or value.producer() in found
 
 
@@ -125,18 +127,18 @@ def _size(value: ir.Value) -> int:
     return math.prod(dim for dim in value.shape or () if isinstance(dim, int))
 
 
-def _borders(model: ir.Model, steady: set[ir.Node]) -> list[ir.Value]:
+def _borders(steady: _Steady) -> list[ir.Value]:
     """The float tensors made of constants that something else reads, small enough to store."""
     found = []
-    for node in model.graph:
-        for value in node.outputs if node in steady else ():
+    for node in steady:
+        for value in node.outputs:
             read = any(reader not in steady for reader, _ in value.uses())
             if read and _is_float(value) and not value.is_graph_output() and _size(value) <= _LARGEST:
                 found.append(value)
     return found
 
 
-def _region(value: ir.Value, steady: set[ir.Node]) -> list[ir.Node]:
+def _region(value: ir.Value, steady: _Steady) -> list[ir.Node]:
     """The nodes that lead to a value, in execution order; a Shape ends the way."""
     found: set[ir.Node] = set()
     stack = [value.producer()]
@@ -147,8 +149,7 @@ def _region(value: ir.Value, steady: set[ir.Node]) -> list[ir.Node]:
         found.add(node)
         if node.op_type != "Shape":
             stack.extend(each.producer() for each in node.inputs if each is not None)
-    graph = next(iter(found)).graph
-    return [node for node in graph or () if node in found]
+    return sorted(found, key=steady.__getitem__)
 
 
 def _computed(model: ir.Model, value: ir.Value, region: list[ir.Node]) -> NDArray[Any] | None:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from halfwise.model import Model
 from halfwise.patterns.view import View
 
-__all__ = ["GraphEdit", "in_main_graph", "view_of", "whole"]
+__all__ = ["GraphEdit", "node_named", "view_of", "whole"]
 
 
 class GraphEdit:
@@ -86,9 +86,9 @@ class GraphEdit:
         return name.split(f"/{self._word}")[0]
 
 
-def in_main_graph(model: ir.Model, name: str) -> ir.Node | None:
-    """The node of the main graph that has this name."""
-    return next((node for node in model.graph if node.name == name), None)
+def node_named(model: ir.Model, name: str) -> ir.Node | None:
+    """The node of this name, in whatever graph."""
+    return next((node for node in model.graph.all_nodes() if node.name == name), None)
 
 
 def whole(value: ir.Value | None) -> NDArray[Any] | None:

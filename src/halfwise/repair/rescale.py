@@ -29,7 +29,7 @@ from halfwise.repair.graph_edit import GraphEdit, whole
 from halfwise.repair.rule import Ranges, Repair
 from halfwise.repair.scale_atoms import Ints, Weights
 from halfwise.repair.scale_choice import Choice, choose
-from halfwise.repair.scale_flow import ScaleFlow
+from halfwise.repair.scale_flow import SQUARES, ScaleFlow
 
 __all__ = ["RESCALE", "Rescale", "scale", "scalings"]
 
@@ -134,7 +134,8 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, classes: set[int], all_w
 
     def edit(weights: Weights, powers: Ints, shape: tuple[int, ...]) -> None:
         if powers.any() and weights.front:
-            fronts.append({"node": weights.node.name or "", "power": int(powers[0])})
+            power_read = int(powers[0]) // (2 if weights.node.op_type in SQUARES else 1)
+            fronts.append({"node": weights.node.name or "", "power": power_read})
         elif powers.any():
             entry = {"node": weights.node.name or "", "slot": weights.slot, **_written(powers, shape)}
             constants.append(entry)

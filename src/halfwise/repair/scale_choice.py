@@ -54,7 +54,7 @@ def choose(flow: ScaleFlow) -> Choice:
     choice = Choice(labels, np.zeros(count, np.int64))
     loudest, quietest = _activations(flow, labels, count)
     even = np.zeros(count, bool)
-    for _, atoms in flow.roots:
+    for _, atoms in (*flow.roots, *flow.squares):
         even[labels[atoms]] = True
     stages = [np.unique(labels[weights.rows]) for weights in flow.weights if not weights.soft]
     stages += [np.unique(labels[w.columns]) for w in flow.weights if w.columns is not None]

@@ -18,7 +18,9 @@ from halfwise.repair.scale_atoms import PINNED, TYPICAL, Floats, Ints, Layout, W
 from halfwise.repair.scale_moves import SAME, ScaleMoves
 from halfwise.repair.scale_walk import sizes
 
-__all__ = ["ScaleFlow"]
+__all__ = ["SQUARES", "ScaleFlow"]
+
+SQUARES = frozenset({"Pow", "ReduceSumSquare"})  # with a power of two of what they read comes its square
 
 _REDUCES = "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1"
 _BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Softsign", "Erf"})  # gates: no scale of their own
@@ -28,12 +30,14 @@ _SHAPES = frozenset({"Shape", "Size"})
 class ScaleFlow(ScaleMoves):
     """One walk over the main graph. Afterwards: `layouts` of its tensors, `weights` that may be scaled, `epsilons`
     (nodes whose epsilon grows with the square of what they read), `roots` (square roots, scaled back right behind),
+    `squares` (nodes in `fronts` that double the power they read),
     `passed` (the nodes that powers of two pass). In front of the nodes in `fronts` a factor may be put."""
 
     def __init__(self, model: Model, ranges: Ranges, fronts: Collection[str] = ()) -> None:
         super().__init__(model, ranges)
         self.fronts = frozenset(fronts)
         self.roots: list[tuple[ir.Node, Ints]] = []
+        self.squares: list[tuple[ir.Node, Ints]] = []
         self.epsilons: list[tuple[ir.Node, Ints]] = []
         self.passed: list[tuple[ir.Node, Ints]] = []
         self._handlers: dict[str, Callable[[ir.Node], bool]] = {
@@ -96,6 +100,8 @@ class ScaleFlow(ScaleMoves):
         made = self.atoms.fresh(1)
         high = np.array([[self.high(value)]])
         self.weights.append(Weights(node, 0, made, (), (TYPICAL * high) ** 2, high, front=True))
+        if node.op_type in SQUARES:
+            self.squares.append((node, made))
         return self._write(node, None, made)
 
     def _sqrt(self, node: ir.Node) -> bool:

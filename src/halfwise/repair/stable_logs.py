@@ -24,7 +24,7 @@ import onnx_ir as ir
 from halfwise.model import Model
 from halfwise.patterns.roots import clip_bounds
 from halfwise.patterns.view import View
-from halfwise.repair.graph_edit import GraphEdit, in_main_graph, view_of
+from halfwise.repair.graph_edit import GraphEdit, node_named, view_of
 from halfwise.repair.log_forms import LogForm, log_form, write_log
 from halfwise.repair.rule import Ranges, Repair
 
@@ -56,7 +56,7 @@ class StableLogs:
             return ()
         view = View(model)
         found = []
-        for node in model.graph:
+        for node in model.nodes:
             logit = _logit(view, node)
             form = _log(view, node) if logit is None else None
             if logit is not None:
@@ -66,7 +66,7 @@ class StableLogs:
         return tuple(found)
 
     def apply(self, model: ir.Model, repair: Repair) -> bool:
-        node = in_main_graph(model, repair.nodes[-1])
+        node = node_named(model, repair.nodes[-1])
         if node is None:
             return False
         view = view_of(model)
