@@ -17,14 +17,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.zoo import SHAPES, cnn_tiny_weights, detr_head, encoder
 from benchmarks.zoo.graph_writer import GraphWriter
+from halfwise import elements
+from halfwise.elements import Elements, merged
 from halfwise.errors import InputError
 from halfwise.finding import Finding
 from halfwise.formats import Counts, count
 from halfwise.model import load
 from halfwise.rules import RULES
 from halfwise.scan import ScanResult, scan
-from halfwise.scan import weights as scan_weights
-from halfwise.scan.weights import Elements, merged
 
 SHARED = Path(__file__).parents[1].parent / "shared" / "models"
 SMALLEST = 2.0**-24
@@ -114,7 +114,7 @@ def test_the_document() -> None:
 
 
 def test_each_initializer_counts_once() -> None:
-    """A shared one, one that is also an input, those of subgraphs, Constant nodes; no other types."""
+    """A shared one, one that is also an input, those of subgraphs, Constant nodes; other types by their own bits."""
     shared = numpy_helper.from_array(np.array([1e-6, 2.0], dtype=np.float32), "shared")
     inner = numpy_helper.from_array(np.array([1e-9], dtype=np.float32), "inner")
     others = [
@@ -146,8 +146,12 @@ def test_each_initializer_counts_once() -> None:
     found = {
         e.name: (e.counts.count, e.counts.subnormal, e.counts.underflow, e.counts.overflow) for e in result.initializers
     }
-    assert found == {"shared": (2, 1, 0, 0), "k": (2, 0, 0, 1), "inner": (1, 0, 1, 0)}
-    assert result.totals.count == 5
+    full = {"shared": (2, 1, 0, 0), "k": (2, 0, 0, 1), "inner": (1, 0, 1, 0)}
+    assert found == {**full, "half": (1, 1, 0, 0), "double": (1, 1, 0, 0)}
+    assert result.totals.count == 7
+    assert {e.name: e.dtype for e in result.initializers} == {
+        **dict.fromkeys(full, "fp32"), "half": "fp16", "double": "fp64",
+    }  # fmt: skip
 
 
 @pytest.fixture
@@ -166,15 +170,16 @@ def external(tmp_path: Path) -> Path:
 
 def test_external_data_is_read_in_windows(external: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    read = Elements.read
+    stored = Elements.stored
 
     def spy(self: Elements, start: int, stop: int) -> Any:
         asked.append(stop - start)
-        return read(self, start, stop)
+        return stored(self, start, stop)
 
     whole = scan(load(external)).to_json()
-    monkeypatch.setattr(scan_weights.Elements, "read", spy)
-    monkeypatch.setattr(scan_weights.Elements.windows, "__defaults__", (64,))
+    monkeypatch.setattr(Elements, "stored", spy)
+    monkeypatch.setattr(Elements.windows, "__defaults__", (64,))
+    monkeypatch.setattr(elements, "_SHARE", 64)
     monkeypatch.setattr(import_module("halfwise.scan.rounding"), "WINDOW", 64)
     assert scan(load(external)).to_json() == whole
     assert max(asked) <= 64

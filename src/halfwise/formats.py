@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -11,9 +11,10 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Counter", "Counts", "Format", "count", "round_to"]
+__all__ = ["BLOCK", "Counter", "Counts", "Format", "count", "round_to"]
 
 FloatArray = NDArray[np.float32]
+BLOCK = 1 << 16  # values that are counted at a time, few enough for the processor's cache
 
 
 class Format(Enum):
@@ -80,6 +81,7 @@ class Counts:
     max: float
     max_abs: float
     min_abs: float  # smallest magnitude that is not zero; 0 where there is none
+    densest: int = field(default=0, compare=False)  # most values below the smallest normal, or zero, in one BLOCK
 
 
 def count(array: NDArray[Any], fmt: Format = Format.FP16) -> Counts:
@@ -98,7 +100,7 @@ def count(array: NDArray[Any], fmt: Format = Format.FP16) -> Counts:
 
 
 class Counter:
-    """Counts over bit patterns, block by block, each block small enough to stay in the processor's cache.
+    """Counts over bit patterns, block by block.
 
     Doubled as an unsigned integer, a pattern loses its sign and keeps the order of magnitudes, so that every limit is
     one comparison of integers, and whole blocks answer by their smallest and largest.
@@ -109,7 +111,7 @@ class Counter:
         self._unsigned, self._signed = (np.dtype(f"{kind}{dtype.itemsize}") for kind in "ui")
         self._smallest, self._normal, self._over, self._infinite = _edges(dtype, fmt)
         self._sign = 1 << (8 * dtype.itemsize - 1)
-        self._count = self._tiny = self._below = self._zeros = self._overflow = self._nonfinite = 0
+        self._count = self._tiny = self._below = self._zeros = self._overflow = self._nonfinite = self._densest = 0
         self._nearest, self._least = 2 * self._sign, 2 * self._sign  # doubled magnitudes: of all, of all but zero
         self._highest, self._lowest = -1, -1  # patterns: of the values above zero, of those below
         self._double = np.empty(0, self._unsigned)
@@ -119,11 +121,11 @@ class Counter:
         """`flat` has one dimension and the type that was announced."""
         self._count += flat.size
         bits = flat.view(self._unsigned)
-        if self._double.size < min(bits.size, _BLOCK):
-            self._double = np.empty(min(bits.size, _BLOCK), self._unsigned)
+        if self._double.size < min(bits.size, BLOCK):
+            self._double = np.empty(min(bits.size, BLOCK), self._unsigned)
             self._mask = np.empty(self._double.size, np.bool_)
-        for start in range(0, bits.size, _BLOCK):
-            self._add(bits[start : start + _BLOCK])
+        for start in range(0, bits.size, BLOCK):
+            self._add(bits[start : start + BLOCK])
 
     def counts(self) -> Counts:
         if self._nearest == 2 * self._sign:  # nothing finite
@@ -141,6 +143,7 @@ class Counter:
             max=high,
             max_abs=max(abs(low), abs(high)),
             min_abs=self._value(self._least >> 1) if self._least < 2 * self._sign else 0.0,
+            densest=self._densest,
         )
 
     def _add(self, bits: NDArray[Any]) -> None:
@@ -161,7 +164,9 @@ class Counter:
         if top >= self._over:
             self._overflow += int(np.count_nonzero(np.greater_equal(double, self._over, out=mask)))
         if nearest < self._normal:
-            self._tiny += int(np.count_nonzero(np.less(double, self._normal, out=mask)))
+            tiny = int(np.count_nonzero(np.less(double, self._normal, out=mask)))
+            self._tiny += tiny
+            self._densest = max(self._densest, tiny)
         if nearest < self._smallest:
             self._below += int(np.count_nonzero(np.less(double, self._smallest, out=mask)))
         if nearest:
@@ -177,7 +182,6 @@ class Counter:
         return float(np.array(pattern, self._unsigned).view(self.dtype))
 
 
-_BLOCK = 1 << 16
 _BITS = tuple(np.dtype(name) for name in (np.float16, np.float32, np.float64, ml_dtypes.bfloat16))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,19 +34,29 @@ _COLUMNS = (
     ("overflow", "over 65504"),
     ("nonfinite", "not finite"),
 )
+_CHANGES = ("change", "energy affected")
 
 
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model.")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            help="ONNX model, or a checkpoint: .safetensors, .pth, .pt, an index of shards, or a folder of them.",
+        ),
+    ],
+    rounding: Annotated[
+        bool,
+        typer.Option("--rounding", help="Measure what rounding changes in every weight, not only in doubtful ones."),
+    ] = False,
     sarif: Sarif = None,
     full: Full = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.scan/1).")] = False,
 ) -> None:
     """What can go wrong in FP16, seen without running: weights, constants, patterns, types."""
-    from halfwise.model import load
     from halfwise.scan import scan
 
-    result = scan(load(model))
+    result = scan(model, rounding=rounding)
     if sarif is not None:
         from halfwise.report.files import write
         from halfwise.report.sarif import sarif_text
@@ -56,23 +67,38 @@ def command(
 
         write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
     else:
-        _show(result, full)
+        _show(result, full, rounding)
 
 
-def _show(result: ScanResult, full: bool = False) -> None:
+def _show(result: ScanResult, full: bool = False, rounding: bool = False) -> None:
     console = _console()
-    totals, facts = result.totals, result.facts
-    _line(
-        console,
-        f"{facts.path or 'model'}: {facts.nodes:,} nodes, opset {facts.opset}, "
-        f"{len(result.initializers):,} FP32 weights with {totals.count:,} values",
-    )
+    for line in _headlines(result):
+        _line(console, line)
     named = {finding.where.name for finding in result.findings if finding.where.kind == "initializer"}
-    _show_weights(console, [entry for entry in result.initializers if entry.affected], named, full)
+    shown = [entry for entry in result.initializers if entry.affected or rounding]
+    _show_weights(console, shown, named, full, rounding)
     if not result.findings:
         _line(console, "nothing found that FP16 would harm")
     for _, group in groupby(result.findings, key=lambda finding: (finding.severity, finding.rule)):
         _show_findings(console, list(group), full)
+
+
+def _headlines(result: ScanResult) -> list[str]:
+    from halfwise.scan import CheckpointFacts
+    from halfwise.scan.words import counted
+
+    facts = result.facts
+    kinds = Counter(entry.dtype for entry in result.initializers)
+    types = kinds.most_common(1)[0][0].upper() if len(kinds) == 1 else "float" if kinds else "FP32"
+    weights = f"{len(result.initializers):,} {types} weights with {result.totals.count:,} values"
+    if len(kinds) > 1:
+        weights += f" ({', '.join(f'{count:,} {kind.upper()}' for kind, count in kinds.most_common())})"
+    if not isinstance(facts, CheckpointFacts):
+        return [f"{facts.path or 'model'}: {facts.nodes:,} nodes, opset {facts.opset}, {weights}"]
+    parts = [weights, *([f"{facts.files} files"] if facts.files > 1 else [])]
+    parts += [f"{counted(facts.shared, 'name')} shared, counted once"] if facts.shared else []
+    parts += [f"{counted(facts.other, 'tensor')} of other types left out"] if facts.other else []
+    return [f"{facts.path}: {', '.join(parts)}", *facts.notes]
 
 
 def _console() -> Console:
@@ -100,7 +126,9 @@ def _line(console: Console, text: str, style: str = "", indent: int = 0) -> None
         console.print(" " * indent + safe(text), soft_wrap=True)
 
 
-def _show_weights(console: Console, affected: list[InitializerCounts], named: set[str], full: bool) -> None:
+def _show_weights(
+    console: Console, affected: list[InitializerCounts], named: set[str], full: bool, rounding: bool
+) -> None:
     """The weights that findings name, then those with the largest share of values that FP16 holds badly."""
     from rich.table import Table
     from rich.text import Text
@@ -114,10 +142,15 @@ def _show_weights(console: Console, affected: list[InitializerCounts], named: se
     ranked = sorted(affected, key=lambda entry: (entry.name in named, _badness(entry)), reverse=True)
     rows = ranked if full else ranked[:_ROWS]
     cells = [
-        [f"{e.counts.count:,}", *(f"{getattr(e.counts, field):,}" for field, _ in columns), number(e.counts.max_abs)]
+        [
+            f"{e.counts.count:,}",
+            *(f"{getattr(e.counts, field):,}" for field, _ in columns),
+            number(e.counts.max_abs),
+            *(_changes(e) if rounding else ()),
+        ]
         for e in rows
     ]
-    titles = ["values", *(title for _, title in columns), "largest"]
+    titles = ["values", *(title for _, title in columns), "largest", *(_CHANGES if rounding else ())]
     taken = sum(max(len(title), *(len(row[i]) for row in cells)) + 2 for i, title in enumerate(titles))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column(Text("weight"), no_wrap=True)
@@ -133,9 +166,19 @@ def _show_weights(console: Console, affected: list[InitializerCounts], named: se
     console.print()
 
 
+def _changes(entry: InitializerCounts) -> list[str]:
+    """What rounding changes: of the whole weight, and how much of its energy is in values that FP16 holds badly."""
+    from halfwise.scan.words import percent
+
+    if entry.rounding is None:
+        return ["", ""]
+    return [percent(entry.rounding.relative), percent(entry.rounding.affected_share)]
+
+
 def _badness(entry: InitializerCounts) -> tuple[int, int, float]:
     counts = entry.counts
-    return counts.nonfinite, counts.overflow, (counts.subnormal + counts.underflow) / max(counts.count, 1)
+    share = entry.rounding.relative if entry.rounding is not None else 0.0
+    return counts.nonfinite, counts.overflow, share or (counts.subnormal + counts.underflow) / max(counts.count, 1)
 
 
 def _show_findings(console: Console, findings: list[Finding], full: bool) -> None:

@@ -1,46 +1,68 @@
-"""Scan: what can be known of a model's FP16 numerics without running it."""
+"""Scan: what can be known of a model's or a checkpoint's FP16 numerics without running it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
+import onnx_ir as ir
 
-from halfwise.finding import Severity
+from halfwise.checkpoints import is_checkpoint, read_checkpoint
+from halfwise.elements import Elements
 from halfwise.model import Model, load
 from halfwise.patterns import find_patterns
 from halfwise.patterns.view import View
+from halfwise.scan.checkpoint import scan_checkpoint
 from halfwise.scan.constants import constant_findings
 from halfwise.scan.pattern_findings import pattern_findings
-from halfwise.scan.result import ModelFacts, ScanResult
+from halfwise.scan.result import CheckpointFacts, ModelFacts, ScanResult, most_severe_first
+from halfwise.scan.roles import readings
+from halfwise.scan.rounding import Rounding
+from halfwise.scan.rounding import rounding as measure_rounding
 from halfwise.scan.type_findings import type_findings
-from halfwise.scan.weight_findings import weight_findings
+from halfwise.scan.weight_findings import channel_axis, weight_findings
 from halfwise.scan.weights import InitializerCounts, count_initializers
 from halfwise.sites import Sites
 
-__all__ = ["InitializerCounts", "ModelFacts", "ScanResult", "scan"]
-
-_RANK: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
+__all__ = ["CheckpointFacts", "InitializerCounts", "ModelFacts", "ScanResult", "scan"]
 
 
-def scan(model: str | Path | onnx.ModelProto | Model) -> ScanResult:
-    """Count the weights that FP16 holds badly, find risky constants, patterns and types; most severe findings first."""
-    model = model if isinstance(model, Model) else load(model)
+def scan(source: str | Path | onnx.ModelProto | Model, *, rounding: bool = False) -> ScanResult:
+    """Count the weights that FP16 holds badly, find risky constants, patterns and types; most severe findings first.
+
+    `source` is an ONNX model, or a checkpoint: safetensors, PyTorch's `.pt` and `.pth`, or a folder or index of their
+    shards, of which only the weights can be judged. With `rounding`, what rounding does is measured of every weight.
+    """
+    if isinstance(source, (str, Path)) and is_checkpoint(Path(source)):
+        return scan_checkpoint(read_checkpoint(Path(source)), rounding)
+    model = source if isinstance(source, Model) else load(source)
     view, sites = View(model), Sites(model)
     counted = count_initializers(model)
     patterns = find_patterns(model)
-    constants, explained = constant_findings(view, sites, counted)
-    findings = [
-        *weight_findings(view, sites, counted, explained),
-        *constants,
-        *pattern_findings(patterns),
-        *type_findings(model, patterns),
-    ]
-    findings.sort(key=lambda finding: (_RANK[finding.severity], finding.rule))
+    full = [(value, entry) for value, entry in counted if entry.dtype == "fp32"]
+    constants, explained = constant_findings(view, sites, full)
+    of_weights, statistics = weight_findings(view, sites, full, explained)
+    findings = [*of_weights, *constants, *pattern_findings(patterns), *type_findings(model, patterns)]
+    if rounding:
+        statistics.update(_every_rounding(view, sites, counted, statistics))
     facts = ModelFacts(
         path=str(model.path) if model.path is not None else None,
         nodes=len(model.nodes),
         opset=model.opset(),
         weight_bytes=model.weight_bytes,
     )
-    return ScanResult(tuple(entry for _, entry in counted), tuple(findings), patterns, facts)
+    entries = tuple(replace(entry, rounding=statistics.get(entry.name)) for _, entry in counted)
+    return ScanResult(entries, most_severe_first(findings), patterns, facts)
+
+
+def _every_rounding(
+    view: View, sites: Sites, counted: list[tuple[ir.Value, InitializerCounts]], known: Mapping[str, Rounding]
+) -> Iterator[tuple[str, Rounding]]:
+    for value, entry in counted:
+        tensor = value.const_value
+        if tensor is not None and entry.name not in known:
+            shape = tuple(int(dim) for dim in tensor.shape.numpy())
+            axis = channel_axis(readings(view, sites, value), len(shape))
+            yield entry.name, measure_rounding(Elements(tensor), shape, axis)

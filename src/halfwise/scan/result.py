@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from halfwise.finding import Finding
+from halfwise.finding import Finding, Severity
 from halfwise.formats import Counts
 from halfwise.patterns import Pattern
 from halfwise.scan.weights import InitializerCounts, merged
 
-__all__ = ["ModelFacts", "ScanResult"]
+__all__ = ["CheckpointFacts", "ModelFacts", "ScanResult", "most_severe_first"]
+
+_RANK: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 
 
 @dataclass(frozen=True)
@@ -24,13 +27,24 @@ class ModelFacts:
 
 
 @dataclass(frozen=True)
+class CheckpointFacts:
+    """What a reader wants to know of a checkpoint; not part of the document."""
+
+    path: str
+    files: int
+    other: int  # tensors that hold no floating-point numbers
+    shared: int  # names of tensors that another name has, too
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ScanResult:
-    """Every FP32 initializer once, and the findings, most severe first. Patterns are for other rooms to work on."""
+    """Every float weight once, and the findings, most severe first. Patterns are for other rooms to work on."""
 
     initializers: tuple[InitializerCounts, ...]
     findings: tuple[Finding, ...]
     patterns: tuple[Pattern, ...]
-    facts: ModelFacts
+    facts: ModelFacts | CheckpointFacts
 
     @property
     def totals(self) -> Counts:
@@ -41,10 +55,23 @@ class ScanResult:
             "schema": "halfwise.scan/1",
             "weights": {
                 "totals": {"initializers": len(self.initializers), **_counts_json(self.totals)},
-                "initializers": [{"name": e.name, **_counts_json(e.counts)} for e in self.initializers],
+                "initializers": [_entry_json(entry) for entry in self.initializers],
             },
             "findings": [finding.to_json() for finding in self.findings],
         }
+
+
+def most_severe_first(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda finding: (_RANK[finding.severity], finding.rule)))
+
+
+def _entry_json(entry: InitializerCounts) -> dict[str, Any]:
+    document = {"name": entry.name, **_counts_json(entry.counts)}
+    if entry.dtype != "fp32":
+        document["dtype"] = entry.dtype
+    if entry.rounding is not None:
+        document["rounding"] = entry.rounding.to_json()
+    return document
 
 
 def _counts_json(counts: Counts) -> dict[str, Any]:

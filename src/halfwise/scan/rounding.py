@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.formats import FloatArray, Format, round_to
-from halfwise.scan.weights import WINDOW, Elements
+from halfwise.elements import WINDOW, Elements
+from halfwise.formats import BLOCK, Counts, Format, round_to
 
-__all__ = ["Rounding", "rounding", "too_quiet"]
+__all__ = ["Rounding", "may_be_quiet", "rounding", "too_quiet"]
 
 _DOUBLE = NDArray[np.float64]
 _HALF = Format.FP16
 # Below this root mean square a channel can lose more than 1% by rounding to multiples of 2^-24.
 _QUIET = 2.0**-18
+_WIDEST = Format.FP32.max
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,13 +27,15 @@ class Rounding:
     """Sums of squares per channel: of the values, of those that FP16 holds badly, and of the changes.
 
     `change` is that of a typed ONNX model (to nearest, clamped to 65504); `weak` that of TensorRT's weak typing, which
-    raises what is below the smallest subnormal to it.
+    raises what is below the smallest subnormal to it. The largest changes are those of single values, typed.
     """
 
     energy: _DOUBLE
     affected: _DOUBLE
     change: _DOUBLE
     weak: _DOUBLE
+    largest: float = 0.0
+    largest_relative: float = 0.0
 
     @property
     def relative(self) -> float:
@@ -51,6 +55,23 @@ class Rounding:
         """0 for channels that are all zero."""
         return np.sqrt(np.divide(self.change, self.energy, out=np.zeros_like(self.change), where=self.energy > 0))
 
+    def to_json(self) -> dict[str, float]:
+        return {
+            "max_abs_change": self.largest,
+            "max_rel_change": self.largest_relative,
+            "rel_l2_change": self.relative,
+            "rel_l2_change_weak": self.relative_weak,
+            "share_of_energy": self.affected_share,
+        }
+
+
+def may_be_quiet(counts: Counts, channels: int) -> bool:
+    """Whether one of so many channels, each of them a stretch without gaps, can be as quiet as `too_quiet` asks.
+
+    Of such a channel 255 of 256 values are below 2^-14, and at least a third of it lies within one counted block.
+    """
+    return counts.densest >= 0.3 * min(counts.count / max(channels, 1), BLOCK)
+
 
 def too_quiet(elements: Elements, shape: tuple[int, ...], axis: int | None) -> bool:
     """Whether the weight, or any of its channels, is small enough throughout to lose 1% or more."""
@@ -63,23 +84,31 @@ def too_quiet(elements: Elements, shape: tuple[int, ...], axis: int | None) -> b
 
 
 def rounding(elements: Elements, shape: tuple[int, ...], axis: int | None) -> Rounding:
-    """Round a finite weight, and add up what that does."""
+    """Round the finite values of a weight, and add up what that does."""
     sums = np.zeros((4, 1 if axis is None else shape[axis]))
+    largest = largest_relative = 0.0
     for block, channels in _blocks(elements, shape, axis):
         values = block.astype(np.float64)
+        values[~np.isfinite(values)] = 0.0
+        np.clip(values, -_WIDEST, _WIDEST, out=values)  # so that squares of doubles stay finite
         size = np.abs(values)
         squares = values * values
-        typed = np.clip(round_to(block, _HALF), -_HALF.max, _HALF.max)
+        typed = np.clip(round_to(values, _HALF), -_HALF.max, _HALF.max)
+        change = np.abs(typed - values)
         weak = np.where(
             (size > 0) & (size < _HALF.smallest_subnormal), np.copysign(_HALF.smallest_subnormal, values), typed
         )
         badly = (size > 0) & ((size < _HALF.smallest_normal) | (size > _HALF.max))
-        for row, part in enumerate((squares, squares * badly, (typed - values) ** 2, (weak - values) ** 2)):
+        for row, part in enumerate((squares, squares * badly, change * change, (weak - values) ** 2)):
             sums[row, channels] += part.sum(axis=(0, 2))
-    return Rounding(*sums)
+        largest = max(largest, float(change.max(initial=0.0)))
+        np.divide(change, size, out=change, where=size > 0)
+        largest_relative = max(largest_relative, float(change.max(initial=0.0)))
+    energy, affected, typed_change, weak_change = sums
+    return Rounding(energy, affected, typed_change, weak_change, largest, largest_relative)
 
 
-def _blocks(elements: Elements, shape: tuple[int, ...], axis: int | None) -> Iterator[tuple[FloatArray, slice]]:
+def _blocks(elements: Elements, shape: tuple[int, ...], axis: int | None) -> Iterator[tuple[NDArray[Any], slice]]:
     """Windows of shape (outer, channels, inner), and which channels they are."""
     channels = 1 if axis is None else shape[axis]
     outer = 1 if axis is None else math.prod(shape[:axis])

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.elements import Elements
 from halfwise.finding import Finding, Where
 from halfwise.formats import Counts, Format
 from halfwise.patterns.view import View
 from halfwise.rules import finding
 from halfwise.scan.roles import Reading, Role, readings
-from halfwise.scan.rounding import Rounding, rounding, too_quiet
-from halfwise.scan.weights import Elements, InitializerCounts
+from halfwise.scan.rounding import Rounding, may_be_quiet, rounding, too_quiet
+from halfwise.scan.weights import InitializerCounts
 from halfwise.scan.words import counted, number, percent
 from halfwise.sites import Sites
 
-__all__ = ["weight_findings"]
+__all__ = ["Usage", "channel_axis", "judge", "summary", "weight_findings"]
 
 _FP16 = Format.FP16
 _COARSE = 0.01  # a weight that changes by more is worth a finding
@@ -30,14 +33,29 @@ _LISTED = 16
 _SCALING = (Role.MATRIX, Role.FACTOR, Role.DIVISOR, Role.OTHER)
 
 
+@dataclass(frozen=True)
+class Usage:
+    """What is known of how a weight is read: what its findings depend on."""
+
+    scales: bool  # a factor, a matrix, a divisor: small values matter by their ratio, not by their size
+    overflows: bool = True  # being clamped to 65504 changes an answer
+    infinities: bool = True  # infinite values can only be broken ones
+    divides: str | None = None  # the node that divides by it
+    axis: int | None = None  # of its output channels
+
+
 def weight_findings(
     view: View,
     sites: Sites,
     weights: Sequence[tuple[ir.Value, InitializerCounts]],
     explained: AbstractSet[ir.Value],
-) -> list[Finding]:
-    """The findings HW101 to HW106. `explained` are masks and the like, whose overflow other findings speak of."""
+) -> tuple[list[Finding], dict[str, Rounding]]:
+    """The findings HW101 to HW106 and the statistics behind them, by the weight's name.
+
+    `explained` are masks and the like, whose overflow other findings speak of.
+    """
     found: list[Finding] = []
+    statistics: dict[str, Rounding] = {}
     converted: list[Counts] = []
     for value, entry in weights:
         if not entry.affected:
@@ -46,12 +64,34 @@ def weight_findings(
         if not uses:
             continue
         converted.append(entry.counts)
-        found.extend(_of_weight(value, entry, uses, value in explained))
-    total = sum(1 for value, _ in weights if value.uses())
-    return [*_summary(converted, total, len({f.where.name for f in found})), *found]
+        tensor = value.const_value
+        assert tensor is not None
+        shape = tuple(int(dim) for dim in tensor.shape.numpy())
+        usage = _usage(uses, value in explained, channel_axis(uses, len(shape)))
+        harm, change = judge(entry.name, entry.counts, Elements(tensor), shape, usage)
+        found.extend(harm)
+        if change is not None:
+            statistics[entry.name] = change
+    total = sum(1 for value, entry in weights if value.uses() and entry.dtype == "fp32")
+    return [*summary(converted, total, len({f.where.name for f in found})), *found], statistics
 
 
-def _summary(converted: Sequence[Counts], total: int, harmful: int) -> Iterator[Finding]:
+def channel_axis(uses: Sequence[Reading], rank: int) -> int | None:
+    axis = next((use.channels for use in uses if use.channels is not None), None)
+    return axis if axis is not None and 0 <= axis < rank else None
+
+
+def _usage(uses: Sequence[Reading], explained: bool, axis: int | None) -> Usage:
+    return Usage(
+        scales=any(use.role in _SCALING for use in uses),
+        overflows=not explained and any(use.role not in (Role.BOUND, Role.COMPARED) for use in uses),
+        infinities=not explained and any(use.role in _SCALING for use in uses),
+        divides=next((use.node.name for use in uses if use.role is Role.DIVISOR), None),
+        axis=axis,
+    )
+
+
+def summary(converted: Sequence[Counts], total: int, harmful: int) -> Iterator[Finding]:
     """What TensorRT's log will say, and how much of it matters."""
     subnormal = sum(1 for c in converted if c.subnormal)
     underflow = sum(1 for c in converted if c.underflow)
@@ -80,39 +120,36 @@ def _summary(converted: Sequence[Counts], total: int, harmful: int) -> Iterator[
     yield finding("HW101", Where("model", "weights"), message, numbers)
 
 
-def _of_weight(
-    value: ir.Value, entry: InitializerCounts, uses: Sequence[Reading], explained: bool
-) -> Iterator[Finding]:
-    counts = entry.counts
-    tensor = value.const_value
-    assert tensor is not None
-    where = Where("initializer", entry.name)
-    elements = Elements(tensor)
+def judge(
+    name: str, counts: Counts, elements: Elements, shape: tuple[int, ...], usage: Usage
+) -> tuple[list[Finding], Rounding | None]:
+    """What is wrong with one weight, and the statistics of its rounding where the counts raise the question."""
+    where = Where("initializer", name)
     if counts.nonfinite:
         nan = sum(int(np.isnan(window).sum()) for window in elements.windows())
-        if nan or (not explained and any(use.role in _SCALING for use in uses)):
+        if nan or usage.infinities:
             message = f"{counts.nonfinite:,} of its {counted(counts.count, 'value')} NaN or infinite"
-            yield finding("HW105", where, message, {"count": counts.count, "nonfinite": counts.nonfinite, "nan": nan})
-        return
-    if counts.overflow and not explained and any(u.role not in (Role.BOUND, Role.COMPARED) for u in uses):
-        yield _overflow(where, counts)
-    tiny = counts.subnormal + counts.underflow
-    scaling = next((use for use in uses if use.role in _SCALING), None)
-    if not tiny or scaling is None:
-        return
-    if counts.underflow and any(use.role is Role.DIVISOR for use in uses):
+            numbers = {"count": counts.count, "nonfinite": counts.nonfinite, "nan": nan}
+            return [finding("HW105", where, message, numbers)], None
+        return [], None
+    found = [_overflow(where, counts)] if counts.overflow and usage.overflows else []
+    if not (counts.subnormal or counts.underflow) or not usage.scales:
+        return found, None
+    if counts.underflow and usage.divides is not None:
         zeros = sum(int(((w != 0) & (np.abs(w) <= _FP16.smallest_subnormal / 2)).sum()) for w in elements.windows())
         if zeros:
-            node = next(use.node.name for use in uses if use.role is Role.DIVISOR)
-            message = f"{node} divides by {number(counts.min_abs)}, which is 0 in FP16 (6e-08 under weak typing)"
-            yield finding("HW106", where, message, {"min_abs": counts.min_abs, "zeros": zeros})
-            return
-    shape = tuple(int(dim) for dim in tensor.shape.numpy())
-    axis = next((use.channels for use in uses if use.channels is not None), None)
-    if axis is not None and not 0 <= axis < len(shape):
-        axis = None
-    if not counts.overflow and too_quiet(elements, shape, axis):
-        yield from _quiet(where, counts, rounding(elements, shape, axis), axis, elements.size)
+            message = (
+                f"{usage.divides} divides by {number(counts.min_abs)}, which is 0 in FP16 (6e-08 under weak typing)"
+            )
+            return [*found, finding("HW106", where, message, {"min_abs": counts.min_abs, "zeros": zeros})], None
+    axis = usage.axis
+    stretches = axis is None or math.prod(shape[:axis]) == 1
+    if counts.overflow or (stretches and not may_be_quiet(counts, 1 if axis is None else shape[axis])):
+        return found, None
+    if not too_quiet(elements, shape, axis):
+        return found, None
+    change = rounding(elements, shape, axis)
+    return [*found, *_quiet(where, counts, change, axis, elements.size)], change
 
 
 def _overflow(where: Where, counts: Counts) -> Finding:
