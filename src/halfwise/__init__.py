@@ -8,14 +8,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from halfwise.compare import Comparison, compare
     from halfwise.demo import DemoResult, demo
     from halfwise.errors import HalfwiseError, InputError, MissingBackend
     from halfwise.fix import fix
     from halfwise.fix_result import FixResult
     from halfwise.formats import Format
+    from halfwise.gate import Gate, gate
     from halfwise.model import Model, load
     from halfwise.plan import Plan, read_plan
     from halfwise.scan import ScanResult, scan
+    from halfwise.stages import StagesResult, stages
     from halfwise.target import Target
     from halfwise.tolerance import Tolerance
     from halfwise.trace import Trace, trace
@@ -24,48 +27,60 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
     "DemoResult",
     "FixResult",
     "Format",
+    "Gate",
     "HalfwiseError",
     "InputError",
     "MissingBackend",
     "Model",
     "Plan",
     "ScanResult",
+    "StagesResult",
     "Target",
     "Tolerance",
     "Trace",
     "Verification",
+    "compare",
     "demo",
     "fix",
+    "gate",
     "load",
     "read_plan",
     "scan",
+    "stages",
     "trace",
     "verify",
 ]
 
 # Where each public name lives; importing halfwise itself loads none of it.
 _HOMES = {
+    "Comparison": "compare",
     "DemoResult": "demo",
     "FixResult": "fix_result",
     "Format": "formats",
+    "Gate": "gate",
     "HalfwiseError": "errors",
     "InputError": "errors",
     "MissingBackend": "errors",
     "Model": "model",
     "Plan": "plan",
     "ScanResult": "scan",
+    "StagesResult": "stages",
     "Target": "target",
     "Tolerance": "tolerance",
     "Trace": "trace",
     "Verification": "verify",
+    "compare": "compare",
     "demo": "demo",
     "fix": "fix",
+    "gate": "gate",
     "load": "model",
     "read_plan": "plan",
     "scan": "scan",
+    "stages": "stages",
     "trace": "trace",
     "verify": "verify",
 }

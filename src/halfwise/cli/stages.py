@@ -1,0 +1,95 @@
+"""`halfwise stages`: a model cut at its modules, each stage alone in FP16 and in company."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from halfwise.cli.options import Inputs, Json, ModelPath, Tolerances, paths
+from halfwise.cli.progress import progress
+from halfwise.errors import InputError
+
+__all__ = ["command"]
+
+
+def command(
+    model: ModelPath,
+    inputs: Inputs = None,
+    cut: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cut",
+            metavar="T1,T2,...",
+            help="Cut at these tensors instead of at modules; repeatable, for names with a comma in them, too.",
+            show_default=False,
+        ),
+    ] = None,
+    depth: Annotated[
+        int | None,
+        typer.Option(
+            "--depth",
+            metavar="N",
+            help="How deep to cut: 1 (the default) is the first level of modules.",
+            show_default=False,
+        ),
+    ] = None,
+    upto: Annotated[
+        str | None,
+        typer.Option(
+            "--upto",
+            metavar="STAGE",
+            help="Also make the plan (for `fix --plan`) that leaves everything after this stage in FP32.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Write each stage as an ONNX model with its FP32 inputs beside it, and the plan of --upto.",
+            show_default=False,
+        ),
+    ] = None,
+    tol: Tolerances = None,
+    profile: Annotated[
+        str, typer.Option("--profile", metavar="P", help="Whose roundings to emulate: strict or ort-cuda.")
+    ] = "strict",
+    as_json: Json = False,
+) -> None:
+    """Run every module of a model in FP16, alone on FP32 inputs and chained on the FP16 results of those before it.
+
+    Names the stage that is wrong by itself, with the nodes to blame in it, and the one that only fails in company.
+    Exit code 1: the whole model in FP16 does not keep the tolerance.
+    """
+    if cut and depth is not None:
+        raise InputError("--cut names the places to cut at, --depth says how deep the modules are: give one of them")
+    from halfwise.stages import stages
+
+    with progress(f"stages {model.name}") as shown:
+        result = stages(
+            model,
+            paths(inputs),
+            cut=cut or (),
+            depth=1 if depth is None else depth,
+            tolerance=tol or (),
+            profile=profile,
+            out=out,
+            upto=upto,
+            notify=shown.step,
+        )
+
+    from halfwise.report.terminal import Terminal, write_out
+
+    if as_json:
+        write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
+    else:
+        from halfwise.report.stages import show_stages
+
+        terminal = Terminal()
+        show_stages(terminal, result, str(model))
+        terminal.flush()
+    raise typer.Exit(0 if result.met else 1)

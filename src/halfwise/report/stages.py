@@ -1,0 +1,115 @@
+"""A model stage by stage in one screen: the table, who is wrong by itself, who only in company, what was written."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from halfwise.report.terminal import Terminal, number
+from halfwise.report.verdict import error_table, show_notes
+from halfwise.stages.result import IN_COMPANY, SPREADS, WRONG, Run, Stage, StagesResult
+
+__all__ = ["show_stages"]
+
+_CULPRITS = 8
+
+
+def show_stages(terminal: Terminal, result: StagesResult, name: str) -> None:
+    count = len(result.stages)
+    inputs = f"{result.samples:,} input{'s' if result.samples != 1 else ''}"
+    verb, style = ("keeps", "bold green") if result.met else ("does not keep", "bold red")
+    terminal.line(f"{Path(name).name} in FP16 {verb} the tolerance, as a chain of {count} stages, on {inputs}:", style)
+    terminal.line(result.whole.verdict.words, indent=2)
+    show_notes(terminal, result.notes, result.inputs)
+    terminal.line()
+    rows = [
+        [
+            stage.name,
+            str(stage.compute_nodes),
+            _load(stage.alone),
+            _load(stage.chained),
+            _load(stage.carried),
+            stage.finding,
+        ]
+        for stage in result.stages
+    ]
+    terminal.table(["stage", "nodes", "alone", "chained", "carried", "finding"], rows, right=(1, 2, 3, 4))
+    terminal.line(
+        "error over allowed error: alone in FP16 on FP32 inputs; chained, on what the FP16 stages before gave;"
+    )
+    terminal.line("carried, in FP32 on that, so what came in and nothing else")
+    for stage in result.stages:
+        _show_stage(terminal, stage)
+    error_table(terminal, {"": result.whole.outputs}, result.floats, ("rel_l2", "max_abs"))
+    _show_written(terminal, result, name)
+
+
+def _show_stage(terminal: Terminal, stage: Stage) -> None:
+    if stage.finding == WRONG:
+        terminal.line()
+        terminal.line(f"{stage.name} is wrong by itself: {stage.alone.verdict.words}", "bold")
+        _show_culprits(terminal, stage)
+    elif stage.finding == IN_COMPANY:
+        terminal.line()
+        terminal.line(f"{stage.name} only fails in company: {stage.chained.verdict.words}", "bold")
+        terminal.line(
+            "alone it keeps the tolerance, and so does everything that it is given: the errors add up here", indent=2
+        )
+    elif stage.finding == SPREADS:
+        terminal.line()
+        terminal.line(f"{stage.name} only fails in company: {stage.chained.verdict.words}", "bold")
+        terminal.line(
+            "it would in FP32, too: small errors of what it is given are made large here, so keep in FP32 what makes "
+            f"{_some(stage.inputs)}",
+            indent=2,
+        )
+
+
+def _show_culprits(terminal: Terminal, stage: Stage) -> None:
+    if not stage.culprits:
+        return
+    mended = "" if stage.mended is None else f" (error {number(stage.mended)} of the allowed one)"
+    nodes = f"{len(stage.culprits)} node{'s' if len(stage.culprits) != 1 else ''}"
+    if stage.mended is not None and stage.mended <= 1:
+        terminal.line(f"with {nodes} in FP32 it is right by itself{mended}:", indent=2)
+    else:
+        terminal.line(f"{nodes} in FP32 help, and do not make it right{mended}:", indent=2)
+    rows = [[node.name, node.op, node.reason] for node in stage.culprits[:_CULPRITS]]
+    terminal.table(["node", "operator", "why"], rows, fold=2)
+    if len(stage.culprits) > _CULPRITS:
+        terminal.line(f"... and {len(stage.culprits) - _CULPRITS:,} more (--json lists them all)")
+
+
+def _show_written(terminal: Terminal, result: StagesResult, name: str) -> None:
+    written = [stage.onnx for stage in result.stages if stage.onnx is not None]
+    if not written and result.upto is None:
+        return
+    terminal.line()
+    if written:
+        terminal.line(f"wrote {len(written)} stages to {written[0].parent}, each with its FP32 inputs beside it")
+    if result.upto is not None:
+        words = "keeps" if result.upto.whole.verdict.met else "does not keep"
+        terminal.line(
+            f"everything after {result.upto.stage} in FP32 ({len(result.upto.plan.nodes):,} nodes): the model {words} "
+            f"the tolerance; {result.upto.whole.verdict.words}"
+        )
+        if result.upto.path is not None:
+            _show_command(terminal, result.upto.path, name)
+        else:
+            terminal.line("the plan is written with --out DIR", indent=2)
+
+
+def _show_command(terminal: Terminal, plan: Path, name: str) -> None:
+    terminal.line(
+        f"next: halfwise fix {shlex.quote(name)} --plan {shlex.quote(str(plan))} --inputs ... --out ...", indent=2
+    )
+
+
+def _load(run: Run) -> str:
+    return number(run.load)
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:3])
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
