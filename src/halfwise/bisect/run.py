@@ -24,7 +24,7 @@ from halfwise.bisect.trials import Trials
 from halfwise.emit.typed_onnx import write_typed
 from halfwise.emulate import Emulator, carry_feeds
 from halfwise.engine.stepper import Stepper
-from halfwise.errors import InputError
+from halfwise.errors import HalfwiseError, InputError
 from halfwise.formats import Format
 from halfwise.metrics import Metrics, OutputMetric, is_float
 from halfwise.model import Model, load
@@ -134,7 +134,12 @@ class _Bisection:
             self.sites, self.nodes, self._planned(), self._io, folder, self.journal, self.backend, self.checker,
             question, self.samples.feeds, references, self.builds, self.options.time_limit_s, self.notify,
         )  # fmt: skip
-        found = find_culprits(len(self.nodes), lambda narrow: self._ask(trials, narrow))
+        try:
+            found = find_culprits(len(self.nodes), lambda narrow: self._ask(trials, narrow))
+        except HalfwiseError:
+            if not trials.steps:  # nothing to go on from
+                self.journal.discard()
+            raise
         result = self._result(found, trials, question, references, folder)
         self.journal.discard()
         for scratch in ("outputs", "reference"):

@@ -89,7 +89,7 @@ class Trials:
         self.journal.put(key, {"state": "started", "starts": starts + 1})
         try:
             entry = self._judge(narrow)
-        except KeyboardInterrupt:
+        except BaseException:  # an end that this process survives is not counted against the step
             self.journal.put(key, {"state": "interrupted", "starts": starts})
             raise
         self.journal.put(key, entry)

@@ -13,7 +13,7 @@ _SHOWN = 40
 
 
 def show_bisect(terminal: Terminal, result: BisectResult) -> None:
-    where = result.record.title if result.record is not None else result.backend or "the command's judgement"
+    where = result.record.title if result.record is not None else result.backend or "what the command runs"
     _headline(terminal, result, where)
     show_notes(terminal, result.notes, result.inputs)
     _culprits(terminal, result)
@@ -42,7 +42,7 @@ def _headline(terminal: Terminal, result: BisectResult, where: str) -> None:
         else:
             terminal.line(
                 f"Precision is not the reason: the all-FP32 model is wrong on {where}, too ({builds}); look for "
-                "another cause, such as a kernel's defect, TF32, or inputs and tolerance that do not belong to this model",
+                "another cause, such as a kernel's defect, TF32, or inputs that do not belong to this model",
                 "bold red",
             )
         return
@@ -50,7 +50,8 @@ def _headline(terminal: Terminal, result: BisectResult, where: str) -> None:
     if not count:
         terminal.line(f"No node was proven to be a culprit on {where} after {builds}.", "bold yellow")
         return
-    nodes = "1 node has" if count == 1 else f"{count:,} nodes in {len(result.regions):,} regions have"
+    regions = f"{len(result.regions):,} region{'s' if len(result.regions) != 1 else ''}"
+    nodes = "1 node has" if count == 1 else f"{count:,} nodes in {regions} have"
     terminal.line(f"{nodes} to be FP32 on {where} ({result.nodes:,} nodes, {builds}).", "bold green")
     if result.sum:
         terminal.line(
@@ -79,10 +80,9 @@ def _names(terminal: Terminal, what: str, names: tuple[str, ...]) -> None:
 def _steps(terminal: Terminal, result: BisectResult) -> None:
     counts = result.builds()
     terminal.line()
-    terminal.line(
-        f"{counts['total']} builds: {counts['good']} good, {counts['bad']} bad, {counts['failed']} failed"
-        + (f"; {counts['resumed']} of them in an earlier run" if counts["resumed"] else "")
-    )
+    earlier = f"; {counts['resumed']} of them in an earlier run" if counts["resumed"] else ""
+    said = ", ".join(f"{counts[answer.value]} {answer.value}" for answer in Answer)
+    terminal.line(f"{counts['total']} build{'s' if counts['total'] != 1 else ''}: {said}{earlier}")
     for step in result.steps[:2]:
         terminal.line(_words(step), indent=2)
     failed = next((step for step in result.steps if step.answer is Answer.FAILED), None)
