@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ __all__ = ["sarif_text"]
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _KINDS = {"node": "function", "tensor": "variable", "initializer": "variable", "layer": "function"}
+_ROOT = "%SRCROOT%"  # code hosts know it as the root of the repository
 _SHOWN = 160  # columns of a name within a message; the logical location has it whole
 _LONGEST = 12_000  # characters of a name in a logical location
 _MOST = 5_000  # results; code hosts show no more of one run
@@ -40,9 +42,9 @@ def sarif_text(findings: Sequence[Finding], artifact: Path) -> str:
     run: dict[str, Any] = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "originalUriBaseIds": {"SRCROOT": {"description": {"text": "the folder that the command ran in"}}},
+        "originalUriBaseIds": {_ROOT: {"description": {"text": "the folder that the command ran in"}}},
         "artifacts": [{"location": _artifact(artifact)}],
-        "results": [_result(finding, rules.index(finding.rule), artifact) for finding in kept],
+        "results": _results(kept, rules, artifact),
     }
     if len(ranked) > len(kept):
         run["properties"] = {"omittedResults": len(ranked) - len(kept)}
@@ -71,6 +73,19 @@ def _title_of_log(finding: Finding) -> str:
     return " ".join(re.sub(r"\(?\{\w+\}\)?", "", sentence).split()).strip(" ;:,")
 
 
+def _results(findings: Sequence[Finding], rules: Sequence[str], artifact: Path) -> list[dict[str, Any]]:
+    """Code hosts tell alerts apart by `primaryLocationLineHash`; by the line, all of a model's would be one."""
+    results = []
+    seen: Counter[str] = Counter()
+    for finding in findings:
+        identity = "\0".join((finding.rule, finding.where.kind, finding.where.name))
+        digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        seen[digest] += 1
+        result = _result(finding, rules.index(finding.rule), artifact)
+        results.append({**result, "partialFingerprints": {"primaryLocationLineHash": f"{digest}:{seen[digest]}"}})
+    return results
+
+
 def _result(finding: Finding, rule_index: int, artifact: Path) -> dict[str, Any]:
     where = finding.where
     place = f"{safe(where.name, _SHOWN)}: " if where.name and where.kind not in ("model", "build") else ""
@@ -85,14 +100,12 @@ def _result(finding: Finding, rule_index: int, artifact: Path) -> dict[str, Any]
         location["logicalLocations"] = [
             {"name": name, "fullyQualifiedName": name, "kind": _KINDS.get(where.kind, where.kind)}
         ]
-    identity = "\0".join((finding.rule, where.kind, where.name)).encode("utf-8", "surrogatepass")
     return {
         "ruleId": finding.rule,
         "ruleIndex": rule_index,
         "level": _LEVELS[finding.severity],
         "message": {"text": _message(f"{place}{finding.message}. What to do: {finding.remedy}.")},
         "locations": [location],
-        "partialFingerprints": {"halfwise/v1": hashlib.sha256(identity).hexdigest()},
         "properties": {"numbers": _plain(finding.numbers)},
     }
 
@@ -111,7 +124,7 @@ def _artifact(path: Path) -> dict[str, Any]:
         relative = os.pardir
     if Path(relative).parts[:1] == (os.pardir,):
         return {"uri": path.resolve().as_uri()}
-    return {"uri": quote(Path(relative).as_posix(), errors="surrogateescape"), "uriBaseId": "SRCROOT"}
+    return {"uri": quote(Path(relative).as_posix(), errors="surrogateescape"), "uriBaseId": _ROOT}
 
 
 def _message(text: str) -> str:
