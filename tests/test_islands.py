@@ -121,7 +121,7 @@ def test_where_nothing_helps_the_proof_is_of_what_did() -> None:
     assert island is not None
     assert (island.nodes, island.remaining) == (("softmax1",), ("softmax2",))
     assert wide[-1] == {"softmax1"}
-    assert "out of 1 of 2 attentions" in island.text()
+    assert "the softmax keeps _gemm_mha_v2 out of 1 of 2 attentions" in island.text()
 
 
 def test_no_island_at_all_is_said() -> None:
@@ -215,7 +215,7 @@ def test_advise_names_the_island(tmp_path: Path) -> None:
     path = saved(tmp_path, encoder_attention())
     shown = CliRunner().invoke(app, ["advise", "--target", "trt-10.0.0", str(path)]).stdout
     assert "TRT-MHA-V2-1000" in shown
-    assert "keeps _gemm_mha_v2 out of 1 of 1 attentions" in shown
+    assert "the softmax and the product with the values keep _gemm_mha_v2 out of 1 of 1 attentions" in shown
     document = json.loads(CliRunner().invoke(app, ["advise", "--target", "trt-10.0.0", str(path), "--json"]).stdout)
     assert document["island"]["nodes"] == ["softmax", "av"]
     assert document["island"]["before"]["kernels"] < document["island"]["after"]["kernels"]

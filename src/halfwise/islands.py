@@ -30,7 +30,10 @@ class Group:
         return (self.product, *self.scores, self.softmax, *self.weights, self.last)
 
     def candidates(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Islands from the cheapest on: no matrix product in FP32, then one, then both."""
+        """Islands from the cheapest on: no matrix product in FP32, then one, then both.
+
+        A product alone is not among them: where it stands between casts, the compiler takes it back to FP16.
+        """
         scored, last = (*self.scores, self.softmax), (*self.weights, self.last)
         yield "the softmax", (self.softmax,)
         if self.scores:
@@ -70,11 +73,12 @@ class Island:
         after = self.audit.cost
         if not self.nodes:
             return f"no FP32 island was found that keeps {self.kernel} out of this model's {self.attentions} attentions"
+        verb = "keeps" if len(self.nodes) == 1 else "keep"
         freed = f"{self.attentions - len(self.remaining)} of {self.attentions}"
         swallowed = [trial.title for trial in self.trials if not trial.freed]
         tried = f" (not enough: {'; '.join(swallowed)})" if swallowed else ""
         return (
-            f"in FP32, {self.title} keeps {self.kernel} out of {freed} attentions{tried}; compiled before and "
+            f"in FP32, {self.title} {verb} {self.kernel} out of {freed} attentions{tried}; compiled before and "
             f"after with {self.audit.source}: "
             f"kernels {self.before.kernels} -> {after.kernels}, "
             f"bytes moved {self.before.bytes_moved} -> {after.bytes_moved}, casts {self.before.casts} -> {after.casts}"
