@@ -190,3 +190,78 @@ def test_the_fp32_answer_stays_within_the_bound(far: float, near: float, scale: 
     largest = max(float(np.abs(answer["y"]).max()) for answer in found.answers)
     worst = max(float(np.abs(a["y"] - b["y"]).max()) for a, b in zip(found.answers, found.references, strict=True))
     assert worst <= 4 * np.spacing(np.float32(far)) + 1e-6 * largest  # what FP32 itself rounded away
+
+
+# -- boxes as exporters write them ------------------------------------------------------------------------------------
+
+
+def stacked(kind: str) -> onnx.ModelProto:
+    """The width of boxes whose corners were stacked before: c + w / 2 and c - w / 2, taken out again."""
+    corners = [
+        node("Mul", "x far", "c"), node("Exp", "x", "w"), node("Mul", "w half", "h"), node("Sub", "c h", "left"),
+        node("Add", "c h", "right"), node("Neg", "x", "other"),
+    ]  # fmt: skip
+    constants: dict[str, Any] = {"far": np.float32(3000.0), "half": np.float32(0.5)}
+    if kind == "cat":
+        constants |= {name: np.array([number]) for name, number in (("n0", 0), ("n8", 8), ("n16", 16), ("last", -1))}
+        corners += [
+            node("Concat", "left right", "both", axis=-1), node("Slice", "both n8 n16 last", "r"),
+            node("Slice", "both n0 n8 last", "l"),
+        ]  # fmt: skip
+    else:
+        constants |= {"zero": np.array(0), "two": np.array(2), "last": np.array([-1])}
+        parts = "left other right"
+        corners += [node("Unsqueeze", f"{part} last", f"{part}1") for part in parts.split()]
+        corners += [node("Concat", "left1 other1 right1", "both", axis=-1)]
+        if kind == "stack":
+            corners += [node("Gather", "both two", "r", axis=-1), node("Gather", "both zero", "l", axis=2)]
+        else:
+            corners += [node("Split", "both", "l1 o1 r1", axis=-1)]
+            corners += [node("Squeeze", f"{part}1 last", part) for part in ("l", "r")]
+    return build(*corners, node("Sub", "r l", "y"), **constants)
+
+
+@pytest.mark.parametrize("kind", ["cat", "stack", "unbind"])
+def test_widths_of_stacked_boxes(kind: str) -> None:
+    found = effect(FOLD_CONSTANTS, stacked(kind), feeds())
+    assert len(found.repairs) == 1
+    assert found.before > 1
+    assert found.after < 0.2
+    assert found.deviation < FOLD_CONSTANTS.bound
+    assert "Concat" not in found.ops()
+
+
+def test_boxes_in_pixels_of_the_image() -> None:
+    """((x + grid) * stride + w / 2) - ((x + grid) * stride - w / 2), all times a scale: the decoding of a detector."""
+    proto = build(
+        node("Add", "x grid", "g"), node("Mul", "g stride", "c"), node("Exp", "x", "e"), node("Mul", "e stride", "w"),
+        node("Div", "w two", "h"), node("Add", "c h", "b"), node("Sub", "c h", "a"), node("Mul", "b scale", "b1"),
+        node("Mul", "a scale", "a1"), node("Sub", "b1 a1", "y"),
+        grid=np.arange(32, dtype=np.float32).reshape(4, 8) * 8, stride=np.float32(8.0), two=np.float32(2.0),
+        scale=np.float32(1.5),
+    )  # fmt: skip
+    found = effect(FOLD_CONSTANTS, proto, feeds())
+    assert len(found.repairs) == 1
+    assert found.after < found.before / 2
+    assert found.deviation < FOLD_CONSTANTS.bound
+    assert "Add" not in found.ops() or found.ops().count("Add") < 2
+
+
+_UNLIKE = {
+    "another part": ("Slice", "both n4 n12 last", "Slice", "both n0 n8 last"),
+    "every second": ("Slice", "both n8 n16 last two", "Slice", "both n0 n8 last"),
+}
+
+
+@pytest.mark.parametrize("name", _UNLIKE)
+def test_parts_that_are_no_operand_are_left_alone(name: str) -> None:
+    one, read, other, read_other = _UNLIKE[name]
+    numbers = {"n0": 0, "n4": 4, "n8": 8, "n12": 12, "n16": 16, "last": -1, "two": 2}
+    constants = {word: np.array([number]) for word, number in numbers.items() if word in f"{read} {read_other}"}
+    proto = build(
+        node("Mul", "x far", "c"), node("Exp", "x", "w"), node("Sub", "c w", "left"), node("Add", "c w", "right"),
+        node("Concat", "left right", "both", axis=-1), node(one, read, "r"), node(other, read_other, "l"),
+        node("ReduceSum", "r", "rs"), node("ReduceSum", "l", "ls"), node("Sub", "rs ls", "y"),
+        far=np.float32(3000.0), **constants,
+    )  # fmt: skip
+    assert not [r for r in FOLD_CONSTANTS.find(load(proto), Ranges()) if r.parameters["kind"] == "recentre"]
