@@ -168,6 +168,17 @@ def test_the_ends_of_a_region(name: str, ends: tuple[str, ...]) -> None:
     assert region_ends(name) == ends
 
 
+def test_the_members_of_a_region_come_from_the_log_where_it_lists_them() -> None:
+    log = read_lines(
+        [
+            "[V] ForeignNode {ForeignNode[w.../d]} metadata: [ONNX Layer: /m]\x1e[ONNX Layer: /d]",
+            "[V] Engine Layer Information:",
+            "Layer(Myelin): {ForeignNode[w.../d]}, Tactic: 0x0, x (Half[4]) -> y (Half[4])",
+        ]
+    )
+    assert [(node.node, node.coverage) for node in of_log(log).nodes] == [("/m", "region-only"), ("/d", "region-only")]
+
+
 def test_a_wish_for_bf16_in_a_region() -> None:
     engine = region_json("{ForeignNode[a...b]}", fmt="Row major linear BFloat16 format")
     assert audit(engine, None, None, {"a": Format.BF16}).violations == ()

@@ -170,6 +170,14 @@ def test_layernorm_layers_without_names_are_counted_by_their_places(names: str, 
     assert ("does not name them" in finding.message) is not bool(layers)
 
 
+def test_one_is_no_plural() -> None:
+    assert one(
+        read_lines(["- 1 weights are affected by this issue: Detected subnormal FP16 values."]), "HW701"
+    ).message == ("1 weight holds values that are subnormal in FP16 and lose bits")
+    report = read_lines(["[W] Detected layernorm nodes in FP16: /norm/Pow"])
+    assert one(report, "HW711").message == "1 layer of a LayerNorm pattern runs in FP16"
+
+
 def test_the_gpu_that_trtexec_selected() -> None:
     report = read_lines(["[05/05/2024-10:00:00] [I] Selected Device: Tesla T4", "[I] Compute Capability: 7.5"])
     assert (report.device, report.capability) == ("Tesla T4", "7.5")

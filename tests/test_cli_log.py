@@ -28,7 +28,7 @@ def test_text() -> None:
     output = run(str(LOGS / "weights_10.0_trtexec.log"))
     head, first, *_ = output.split("\n")
     assert head.endswith("weights_10.0_trtexec.log: TensorRT 10.0.1, FP32+FP16 (obey precision constraints)")
-    assert first == "error   HW703 1 weights hold values beyond FP16's range; TensorRT clamped them to 65504"
+    assert first == "error   HW703 1 weight holds values beyond FP16's range; TensorRT clamped them to 65504"
     assert "warning HW701 111 weights hold values that are subnormal in FP16 and lose bits" in output
     assert "\x1b" not in output
 

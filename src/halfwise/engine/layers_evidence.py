@@ -80,6 +80,7 @@ class Evidence:
         structure = log.structure if log else None
         declared = {info.name: info for info in nodes_from_log(log)} if log else {}
         self._registered = dict(structure.registered) if structure else {}
+        self._members = dict(structure.foreign) if structure else {}
         # Of nodes that the layers name themselves neither the order nor the whole is known.
         self.knows_model = nodes is not None or bool(declared)
         if nodes is None:
@@ -98,7 +99,6 @@ class Evidence:
             if not layer.is_region and not is_reformat(layer):
                 for name in self._nodes_of(layer):
                     self._kernels.setdefault(name, {})[layer] = None
-        self._members = dict(structure.foreign) if structure else {}
         self._fp16_norms = self._warned_norms()
         self.only_fp32 = bool(log and log.precision == "FP32" and not self._strong)
 
@@ -117,7 +117,8 @@ class Evidence:
             if layer.type in _ADDED_TYPES or is_reformat(layer):
                 continue
             computes = layer.type not in _MOVING_TYPES and _may_be_float(layer)
-            names = self._nodes_of(layer) or (self._ends_of(layer) if layer.is_region else ())
+            names = self._members.get(layer.name) or self._nodes_of(layer)
+            names = names or (self._ends_of(layer) if layer.is_region else ())
             for name in names:
                 found[name] = found.get(name, False) or computes
         return tuple(NodeInfo(name, "", compute=compute) for name, compute in found.items())

@@ -45,7 +45,8 @@ def _unsure(report: LogReport) -> bool:
 
 
 def _quiet(report: LogReport) -> str:
-    verbose = report.structure.registered or report.structure.nodes
+    structure = report.structure
+    verbose = structure.registered or structure.nodes or structure.engine_lines
     return "" if verbose else " (a build with --verbose says more)"
 
 

@@ -23,6 +23,8 @@ from halfwise.target.flags import TRTEXEC_FLAGS, flag_history
 
 __all__ = ["Collector"]
 
+# How a message begins that counts one thing only.
+_ONE = {"1 weights hold": "1 weight holds", "1 layers of LayerNorm patterns run": "1 layer of a LayerNorm pattern runs"}
 _WEAK_FLAGS = frozenset(
     f"--{name}" for name in ("fp16", "bf16", "best", "precisionConstraints", "layerPrecisions", "layerOutputTypes")
 )
@@ -359,6 +361,8 @@ def _finding(
     rule: Rule, where: Where, numbers: dict[str, Any], version: tuple[int, ...], strong: bool | None
 ) -> Finding:
     words = {**numbers, where.kind: where.name}
-    return Finding(
-        rule.id, rule.severity, where, rule.message.format(**words), rule.remedy.text(version, strong), numbers
-    )
+    message = rule.message.format(**words)
+    for many, one in _ONE.items():
+        if message.startswith(many):
+            message = message.replace(many, one, 1)
+    return Finding(rule.id, rule.severity, where, message, rule.remedy.text(version, strong), numbers)
