@@ -88,7 +88,7 @@ def culprits(result: FixResult, names: Names, places: Places) -> list[Culprit]:
 
 
 def _healed(result: FixResult) -> list[_Case]:
-    """Of each repair the nodes that broke, or carried much of the error; where none did, the one that carried most."""
+    """Of each repair the nodes that broke; else those that carried much of the error; else the one that carried most."""
     found = result.diagnosis
     if found is None:
         return []
@@ -96,7 +96,8 @@ def _healed(result: FixResult) -> list[_Case]:
     cases = []
     for repair in result.plan.repairs:
         names = [str(name) for name in repair.get("nodes", ()) if str(name) in given]
-        told = [n for n in names if n in found.breaking or found.shares.get(n, 0.0) >= _CARRIES]
+        told = [n for n in names if n in found.breaking]
+        told = told or [n for n in names if found.shares.get(n, 0.0) >= _CARRIES]
         if not told and names:
             told = [max(names, key=lambda n: found.shares.get(n, 0.0))]
         for name in told:

@@ -1,0 +1,1 @@
+"""What makes the project's own pages and pictures."""
