@@ -81,6 +81,11 @@ def _show(result: ScanResult, full: bool = False, rounding: bool = False) -> Non
         _line(console, "nothing found that FP16 would harm")
     for _, group in groupby(result.findings, key=lambda finding: (finding.severity, finding.rule)):
         _show_findings(console, list(group), full)
+    if result.training:
+        _line(console, "")
+        _line(console, "if it can be trained again:", "bold")
+    for sentence in result.training:
+        _line(console, sentence, indent=2)
 
 
 def _headlines(result: ScanResult) -> list[str]:

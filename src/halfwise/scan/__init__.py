@@ -21,6 +21,7 @@ from halfwise.scan.result import CheckpointFacts, ModelFacts, ScanResult, most_s
 from halfwise.scan.roles import readings
 from halfwise.scan.rounding import Rounding
 from halfwise.scan.rounding import rounding as measure_rounding
+from halfwise.scan.training import training_advice
 from halfwise.scan.type_findings import type_findings
 from halfwise.scan.weight_findings import channel_axis, weight_findings
 from halfwise.scan.weights import InitializerCounts, count_initializers
@@ -54,7 +55,8 @@ def scan(source: str | Path | onnx.ModelProto | Model, *, rounding: bool = False
         weight_bytes=model.weight_bytes,
     )
     entries = tuple(replace(entry, rounding=statistics.get(entry.name)) for _, entry in counted)
-    return ScanResult(entries, most_severe_first(findings), patterns, facts)
+    ordered = most_severe_first(findings)
+    return ScanResult(entries, ordered, patterns, facts, training_advice(ordered, patterns, model))
 
 
 def _every_rounding(

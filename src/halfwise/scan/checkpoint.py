@@ -9,6 +9,7 @@ from halfwise.elements import count_all
 from halfwise.finding import Finding
 from halfwise.scan.result import CheckpointFacts, ScanResult, most_severe_first
 from halfwise.scan.rounding import rounding
+from halfwise.scan.training import training_advice
 from halfwise.scan.weight_findings import Usage, judge, summary
 from halfwise.scan.weights import InitializerCounts
 
@@ -43,7 +44,8 @@ def scan_checkpoint(checkpoint: Checkpoint, every_rounding: bool = False) -> Sca
         notes=checkpoint.notes,
     )
     told = [*summary(affected, len(entries), harmful), *findings]
-    return ScanResult(tuple(entries), most_severe_first(told), (), facts)
+    ordered = most_severe_first(told)
+    return ScanResult(tuple(entries), ordered, (), facts, training_advice(ordered, (), None))
 
 
 def _usage(tensor: StoredTensor) -> Usage:

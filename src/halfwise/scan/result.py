@@ -45,6 +45,7 @@ class ScanResult:
     findings: tuple[Finding, ...]
     patterns: tuple[Pattern, ...]
     facts: ModelFacts | CheckpointFacts
+    training: tuple[str, ...] = ()  # what to change in training, where that is still possible; not part of the document
 
     @property
     def totals(self) -> Counts:
