@@ -10,7 +10,7 @@ does not make a good result bad.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,7 +18,8 @@ from halfwise.bisect.belief import Belief
 
 __all__ = ["Answer", "Found", "find_culprits"]
 
-SUSPECTED_SUM = 10  # culprits from which it is asked whether they break anything at all by themselves
+SUSPECTED_SUM = 10  # culprits from which it is asked whether they break anything by themselves
+PROBED = 3  # of them, the least suspicious
 
 
 class Answer(Enum):
@@ -43,7 +44,7 @@ class Found:
     culprits: tuple[int, ...] = ()
     unbuildable: tuple[int, ...] = ()  # what cannot be judged: every build with the node narrow failed
     unproven: tuple[int, ...] = ()  # not looked at before the builds ran out
-    sum: bool = False  # the culprits break nothing by themselves: many small errors add up
+    sum: bool = False  # many culprits, and a few of them alone break nothing: small errors add up
     measured: bool = True  # a build with just this set in FP32 was made, and was good
 
 
@@ -107,8 +108,7 @@ class _Search:
         if self._tainted == 1:
             self._convict()
             return
-        length = self._length()
-        while True:
+        for length in self._lengths():
             answer = self._answer([*self._cleared, *self._pool[:length]])
             if answer is Answer.GOOD:
                 self._clear(length)
@@ -116,11 +116,18 @@ class _Search:
             if answer is Answer.BAD:
                 self._tainted = length
                 return
-            if length == 1:  # whatever is known of the group may rest on this node
-                self._aside.append(self._pool.pop(0))
-                self._tainted = 0
-                return
+        # Not even the first node alone comes out, and whatever is known of the group may rest on it.
+        self._aside.append(self._pool.pop(0))
+        self._tainted = 0
+
+    def _lengths(self) -> Iterator[int]:
+        """The beginning to try, and others in case that its build fails: ever shorter ones, the last of them twice."""
+        length = self._length()
+        yield length
+        while length > 1:
             length = (length + 1) // 2 if length > 2 else 1
+            yield length
+        yield 1
 
     def _length(self) -> int:
         """The beginning whose answer says most: as likely clean as not."""
@@ -147,14 +154,13 @@ class _Search:
 
     def _settle(self, node: int) -> None:
         answer = self._answer([*self._cleared, node])
-        if answer is Answer.FAILED:
-            return
-        self._aside.remove(node)
-        (self._cleared if answer is Answer.GOOD else self._culprits).append(node)
+        if answer is not Answer.FAILED:
+            self._aside.remove(node)
+            (self._cleared if answer is Answer.GOOD else self._culprits).append(node)
 
     def _ask_for_sum(self) -> None:
-        """Do the culprits break anything with everything else in FP32? If not, it is errors adding up."""
-        self._sum = self._answer(self._culprits) is Answer.GOOD
+        """Do the first culprits break anything with everything else in FP32? If not, it is errors adding up."""
+        self._sum = self._answer(self._culprits[:PROBED]) is Answer.GOOD
 
     def _answer(self, narrow: list[int]) -> Answer:
         answer = self._ask(frozenset(narrow))
