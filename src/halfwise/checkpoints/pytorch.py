@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["read_pytorch"]
 
 _ALONE = "save its state_dict() alone: torch.save(model.state_dict(), 'weights.pth')"
-_OBJECT = re.compile(r"(?:GLOBAL|global:?|class) `?([\w.]+\.[\w.]+)`?")
+_OBJECT = re.compile(r"GLOBAL `?([\w.]+)`?")
 
 
 def read_pytorch(path: Path) -> Checkpoint:

@@ -1,0 +1,124 @@
+"""How fast weights are counted, next to numpy.sum over the same file: python -m benchmarks.scan_speed [MEGABYTES].
+
+Both read a warm file: numpy.sum once over a fresh mapping, as a program that starts would, and once over a mapping that
+it has been through before (numpy sums 16-bit floats slowly, so that their bytes are summed as FP32). Medians of runs
+taken in turn. Then a checkpoint of 13 sparse shards in a child process that
+tells its peak of memory: python -m benchmarks.scan_speed --shards [GIGABYTES].
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from halfwise.elements import STORED_TYPES, Elements, Stretch, count_all
+
+__all__ = ["sparse_checkpoint"]
+
+_RUNS = 7
+_SHARDS = 13
+_CHILD = """
+import sys
+from halfwise import scan
+print(scan(sys.argv[1]).totals.count, open("/proc/self/status").read())
+"""
+
+
+def sparse_checkpoint(folder: Path, gigabytes: float, shards: int = _SHARDS) -> Path:
+    """BF16 shards with an index; all but the last value of each is a hole in the file, and so 0."""
+    columns = 4096
+    rows = int(gigabytes * 1e9 / shards / 2 / columns)
+    places = {}
+    for shard in range(shards):
+        name = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
+        size = rows * columns * 2
+        header = {f"layers.{shard}.weight": {"dtype": "BF16", "shape": [rows, columns], "data_offsets": [0, size]}}
+        text = json.dumps(header).encode()
+        with (folder / name).open("wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            file.seek(size - 2, os.SEEK_CUR)
+            file.write(struct.pack("<H", 0x3F80))  # 1
+        places[f"layers.{shard}.weight"] = name
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}), encoding="utf-8")
+    return index
+
+
+def _side_by_side(megabytes: int) -> None:
+    print("| stored | GB | numpy.sum, fresh (GB/s) | numpy.sum, mapped before | counts | share of fresh | of mapped |")
+    print("|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in ("fp32", "bf16", "fp16"):
+            path, dtype = Path(folder) / kind, STORED_TYPES[kind]
+            size = _write(path, dtype, megabytes)
+            known = np.memmap(path, dtype=np.float32, mode="r")
+
+            def fresh(path: Path = path) -> None:
+                np.sum(np.memmap(path, dtype=np.float32, mode="r"))
+
+            def again(known: np.ndarray[Any, Any] = known) -> None:
+                np.sum(known)
+
+            def counts(path: Path = path, dtype: np.dtype[Any] = dtype, size: int = size) -> None:
+                count_all([Elements(Stretch(path, 0, dtype, size, "the weight"))])
+
+            speeds = [size * dtype.itemsize / 1e9 / seconds for seconds in _medians(fresh, again, counts)]
+            cells = [kind, f"{size * dtype.itemsize / 1e9:.2f}", *(f"{speed:.2f}" for speed in speeds)]
+            print(f"| {' | '.join(cells)} | {speeds[2] / speeds[0]:.0%} | {speeds[2] / speeds[1]:.0%} |")
+            path.unlink()
+
+
+def _write(path: Path, dtype: np.dtype[Any], megabytes: int) -> int:
+    rng = np.random.default_rng(0)
+    piece = 1 << 22
+    pieces = max(1, megabytes * 1_000_000 // (piece * dtype.itemsize))
+    with path.open("wb") as file:
+        for _ in range(pieces):
+            (rng.standard_normal(piece, dtype=np.float32) * 0.02).astype(dtype).tofile(file)
+    return pieces * piece
+
+
+def _medians(*works: Callable[[], None]) -> list[float]:
+    taken: list[list[float]] = [[] for _ in works]
+    for _ in range(_RUNS):
+        for work, seconds in zip(works, taken, strict=True):
+            start = time.perf_counter()
+            work()
+            seconds.append(time.perf_counter() - start)
+    return [median(seconds) for seconds in taken]
+
+
+def _shards(gigabytes: float) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        index = sparse_checkpoint(Path(folder), gigabytes)
+        start = time.perf_counter()
+        told = subprocess.run([sys.executable, "-c", _CHILD, str(index)], capture_output=True, text=True, check=True)
+        seconds = time.perf_counter() - start
+    values = int(told.stdout.split()[0])
+    peak = int(re.search(r"VmHWM:\s+(\d+)", told.stdout)[1]) / 1024  # type: ignore[index]
+    print("| shards | values | GB | seconds | peak RSS (MiB) |")
+    print("|---|---|---|---|---|")
+    print(f"| {_SHARDS} | {values:,} | {2 * values / 1e9:.1f} | {seconds:.1f} | {peak:.0f} |")
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--shards"]:
+        _shards(float(sys.argv[2]) if len(sys.argv) > 2 else 13.5)
+    else:
+        _side_by_side(int(sys.argv[1]) if len(sys.argv) > 1 else 1200)
+
+
+if __name__ == "__main__":
+    main()

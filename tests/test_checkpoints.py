@@ -1,0 +1,393 @@
+"""Checkpoints are read where they lie, shared tensors once; whatever does not fit its file, or is code, is refused."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from benchmarks.scan_speed import sparse_checkpoint
+from halfwise.checkpoints import Checkpoint, is_checkpoint, read_checkpoint
+from halfwise.checkpoints.state import find_state
+from halfwise.elements import Elements, Stretch, count_all
+from halfwise.errors import InputError
+from halfwise.formats import count
+from halfwise.scan import scan
+
+TYPES = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "BF16": ml_dtypes.bfloat16, "I64": np.int64}
+BAD = np.array([1.0, 1e-6, 1e-9, 0.0, -2.0], np.float32)
+
+
+def written(path: Path, tensors: dict[str, tuple[str, Any]], **changes: Any) -> Path:
+    """A safetensors file; `changes` replace entries of its header."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    body = b""
+    for name, (dtype, values) in tensors.items():
+        array = np.asarray(values, TYPES[dtype])
+        header[name] = {
+            "dtype": dtype, "shape": list(array.shape), "data_offsets": [len(body), len(body) + array.nbytes],
+        }  # fmt: skip
+        body += array.tobytes()
+    for name, change in changes.items():
+        header[name] = {**header[name], **change} if isinstance(change, dict) else change
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+    return path
+
+
+def raw(path: Path, header: bytes, body: bytes = b"", length: int | None = None) -> Path:
+    path.write_bytes(struct.pack("<Q", len(header) if length is None else length) + header + body)
+    return path
+
+
+def values_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    return {t.name: t.elements.read(0, t.size).reshape(t.shape).tolist() for t in checkpoint.tensors}
+
+
+# -- safetensors ------------------------------------------------------------------------------------------------------
+
+
+def test_every_float_type_is_read_in_its_own_bits(tmp_path: Path) -> None:
+    tensors = {
+        "a": ("F32", [[1.0, 2.0], [3.0, 1e-6]]),
+        "b": ("BF16", [1.5, 2.0**-20]),
+        "c": ("F16", [2.0**-24]),  # not at a multiple of four bytes
+        "d": ("F64", 1e-300),
+        "e": ("I64", [7]),
+        "f": ("F32", np.zeros((0, 3))),
+    }
+    checkpoint = read_checkpoint(written(tmp_path / "x.safetensors", tensors))
+    assert [(t.name, t.dtype, t.shape) for t in checkpoint.tensors] == [
+        ("a", "fp32", (2, 2)), ("b", "bf16", (2,)), ("c", "fp16", (1,)), ("d", "fp64", ()), ("f", "fp32", (0, 3)),
+    ]  # fmt: skip
+    assert checkpoint.other_names == ("e",)
+    assert values_of(checkpoint)["b"] == [1.5, 2.0**-20]
+    assert values_of(checkpoint)["d"] == 1e-300
+    result = scan(tmp_path / "x.safetensors")
+    found = {e.name: (e.counts.count, e.counts.subnormal, e.counts.underflow) for e in result.initializers}
+    assert found == {"a": (4, 1, 0), "b": (2, 1, 0), "c": (1, 1, 0), "d": (1, 0, 1), "f": (0, 0, 0)}
+
+
+ONE = {"a": ("F32", [1.0, 2.0]), "b": ("F32", [3.0])}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"a": {"data_offsets": [0, 400]}}, "tensor 'a' lies at bytes 0 to 400 of 12 that the file has"),
+        ({"a": {"data_offsets": [8, 0]}}, "tensor 'a' lies at bytes 8 to 0 of 12"),
+        ({"a": {"data_offsets": [-4, 4]}}, "tensor 'a' has no sound dtype, shape and data_offsets"),
+        ({"a": {"data_offsets": [0, 1 << 70]}}, "tensor 'a' has no sound dtype"),
+        ({"a": {"data_offsets": [0.0, 8.0]}}, "tensor 'a' has no sound dtype"),
+        ({"a": {"data_offsets": [0]}}, "tensor 'a' has no sound dtype"),
+        ({"a": {"shape": [True, 2]}}, "tensor 'a' has no sound dtype"),
+        ({"a": {"shape": [1 << 40, 1 << 40]}}, "and its data_offsets give it 8"),
+        ({"a": {"shape": [3]}}, r"of type F32 and shape \[3\] takes 12 bytes, and its data_offsets give it 8"),
+        ({"a": {"dtype": "F99"}}, "tensor 'a' is of type 'F99', which is not known"),
+        ({"a": 7}, "tensor 'a' has no sound dtype"),
+        ({"b": {"data_offsets": [4, 8]}}, "the tensors 'a' and 'b' overlap"),
+        ({"b": {"shape": [0], "data_offsets": [8, 8]}}, "its last 4 bytes belong to no tensor"),
+        ({"a": {"shape": [1], "data_offsets": [0, 4]}}, "4 bytes before tensor 'b' belong to none"),
+    ],
+)
+def test_headers_that_lie(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = written(tmp_path / "x.safetensors", ONE, **changes)
+    with pytest.raises(InputError, match=message) as told:
+        read_checkpoint(path)
+    assert str(told.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("header", "length", "message"),
+    [
+        (b"", 1 << 60, "it ends before its header of 1,152,921,504,606,846,976 bytes does"),
+        (b"{}", 3, "it ends before its header of 3 bytes does"),
+        (b"not JSON", None, "its header is not a JSON object"),
+        (b"[1]", None, "its header is not a JSON object"),
+        (b"{" + b'"a":{' * 100_000, None, "its header is not a JSON object"),
+        (b'{"\xff": 1}', None, "its header is not a JSON object"),
+        (b'{"a": 1, "a": 2}', None, "names 'a' twice"),
+    ],
+)
+def test_files_that_are_no_safetensors(tmp_path: Path, header: bytes, length: int | None, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_checkpoint(raw(tmp_path / "x.safetensors", header, length=length))
+
+
+def test_too_short_and_missing(tmp_path: Path) -> None:
+    (tmp_path / "x.safetensors").write_bytes(b"abc")
+    with pytest.raises(InputError, match="it has 3 bytes, and the header's length alone takes 8"):
+        read_checkpoint(tmp_path / "x.safetensors")
+    with pytest.raises(InputError, match="there is no such file"):
+        read_checkpoint(tmp_path / "y.safetensors")
+
+
+def test_a_file_that_shrinks_meanwhile(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(written(tmp_path / "x.safetensors", ONE))
+    (tmp_path / "x.safetensors").write_bytes(b"short")
+    with pytest.raises(InputError, match=r"x\.safetensors ends before tensor 'a'; copy the file again"):
+        count_all([tensor.elements for tensor in checkpoint.tensors])
+
+
+# -- shards and folders -----------------------------------------------------------------------------------------------
+
+
+def sharded(folder: Path, **places: str) -> Path:
+    written(folder / "one.safetensors", {"a": ("F32", BAD)})
+    written(folder / "two.safetensors", {"b": ("F32", [1.0]), "ids": ("I64", [1])})
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places or {"a": "one.safetensors", "ids": "two.safetensors"}}))
+    return index
+
+
+def test_shards_are_one_checkpoint(tmp_path: Path) -> None:
+    index = sharded(tmp_path)
+    for path in (index, tmp_path):
+        checkpoint = read_checkpoint(path)
+        assert [tensor.name for tensor in checkpoint.tensors] == ["a", "b"]
+        assert len(checkpoint.files) == 2
+    index.unlink()
+    assert [tensor.name for tensor in read_checkpoint(tmp_path).tensors] == ["a", "b"]
+    (tmp_path / "two.safetensors").unlink()
+    assert read_checkpoint(tmp_path).path == tmp_path / "one.safetensors"
+    assert is_checkpoint(tmp_path)
+    (tmp_path / "one.safetensors").unlink()
+    assert not is_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        ({"a": "../one.safetensors"}, "names a shard outside its own folder"),
+        ({"a": "/etc/passwd"}, "names a shard outside its own folder"),
+        ({"a": "C:one"}, "names a shard outside its own folder"),
+        ({"a": "three.safetensors"}, "names the shard 'three.safetensors', which is not beside it"),
+        ({"c": "one.safetensors"}, r"says that one\.safetensors holds the tensor 'c', and it does not"),
+    ],
+)
+def test_indices_that_lie(tmp_path: Path, places: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_checkpoint(sharded(tmp_path, **places))
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "not JSON", '{"weight_map": {"a": 1}}', '{"weight_map": {}}'])
+def test_files_that_are_no_index(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match="is no index of shards"):
+        read_checkpoint(path)
+
+
+def test_two_checkpoints_in_one_folder(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        written(tmp_path / f"{name}.safetensors", ONE)
+    with pytest.raises(InputError, match="both hold a tensor 'a'; they are different checkpoints"):
+        read_checkpoint(tmp_path)
+
+
+# -- what is found ----------------------------------------------------------------------------------------------------
+
+
+def test_noise_lost_channels_and_biases(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    healthy = rng.standard_normal((64, 96)).astype(np.float32)
+    healthy[3, :5] = 1e-7  # noise beside large values
+    lost = healthy.copy()
+    lost[7] *= 5e-7
+    tensors = {
+        "healthy.weight": healthy,
+        "lost.weight": lost,
+        "quiet.weight": healthy * 1e-8,
+        "quiet.bias": healthy[0] * 1e-8,
+        "large.weight": healthy * 1e6,
+    }
+    path = written(tmp_path / "x.safetensors", {name: ("F32", values) for name, values in tensors.items()})
+    result = scan(path)
+    found = {finding.where.name: finding.rule for finding in result.findings}
+    assert found == {
+        "weights": "HW101", "lost.weight": "HW103", "quiet.weight": "HW102", "large.weight": "HW104",
+    }  # fmt: skip
+    (channel,) = (finding for finding in result.findings if finding.rule == "HW103")
+    assert channel.numbers["channel_indices"] == [7]
+    rounding = {entry.name: entry.rounding for entry in result.initializers}
+    assert rounding["healthy.weight"] is None  # the counts raise no question
+    measured = {entry.name: entry.rounding for entry in scan(path, rounding=True).initializers}["healthy.weight"]
+    assert measured is not None
+    exact = healthy.astype(np.float64)
+    change = np.abs(exact.astype(np.float16).astype(np.float64) - exact)
+    assert measured.largest == change.max()
+    assert measured.largest_relative == pytest.approx((change / np.abs(exact)).max())
+    assert measured.relative == pytest.approx(np.sqrt((change**2).sum() / (exact**2).sum()))
+    tiny = np.abs(exact) < 2.0**-14
+    assert measured.affected_share == pytest.approx((exact[tiny] ** 2).sum() / (exact**2).sum())
+
+
+def test_quiet_channels_are_found_wherever_blocks_end(tmp_path: Path) -> None:
+    """Shapes whose rows end anywhere in the blocks that are counted."""
+    rng = np.random.default_rng(1)
+    for rows, columns in ((3, 70_000), (40, 5_000), (2, 200_000), (4000, 50)):
+        values = rng.standard_normal((rows, columns)).astype(np.float32)
+        values[1] *= 5e-7
+        result = scan(written(tmp_path / "x.safetensors", {"w": ("F32", values)}))
+        (found,) = (finding for finding in result.findings if finding.rule == "HW103")
+        assert found.numbers["channel_indices"] == [1]
+
+
+def test_many_threads_count_like_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import halfwise.elements as module
+
+    values = np.tile(BAD, 999)
+    (tmp_path / "bytes").write_bytes(b"xyz" + values.tobytes())
+    tensors = [
+        Elements(values),
+        Elements(Stretch(tmp_path / "bytes", 3, values.dtype, values.size, "it")),
+        Elements(BAD),
+    ]
+    monkeypatch.setattr(module, "_SHARE", 64)
+    for threads in (1, 3):
+        monkeypatch.setattr(module, "_threads", lambda threads=threads: threads)
+        assert count_all(tensors) == [count(values), count(values), count(BAD)]
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from /proc")
+def test_only_a_window_of_the_file_is_held(tmp_path: Path) -> None:
+    """200 MB in 5 shards; what the process holds grows by the windows alone."""
+    index = sparse_checkpoint(tmp_path, 0.2, 5)
+    program = (
+        "import sys, re; from halfwise.scan import scan; status = lambda: int(re.search(r'VmHWM:\\s+(\\d+)',"
+        "open('/proc/self/status').read())[1]); before = status(); r = scan(sys.argv[1]);"
+        "print(r.totals.count, status() - before)"
+    )
+    told = subprocess.run([sys.executable, "-c", program, str(index)], capture_output=True, text=True, check=True)
+    values, grown = map(int, told.stdout.split())
+    assert 95_000_000 < values <= 100_000_000
+    assert grown < 120_000  # kB
+
+
+# -- PyTorch ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+def state_of(torch: Any) -> dict[str, Any]:
+    weight = torch.tensor([[1.0, 1e-6, 0.0], [1e-9, 7e4, -2.0]])
+    return {
+        "weight": weight,
+        "tied": weight,
+        "turned": weight.t(),
+        "every_other": torch.arange(6.0)[::2],
+        "brain": torch.tensor([1e-6, 3.0], dtype=torch.bfloat16),
+        "ids": torch.arange(3),
+        "empty": torch.zeros(0, 4),
+    }
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_torch_saved(tmp_path: Path, torch: Any, legacy: bool, nested: bool) -> None:
+    state = state_of(torch)
+    document = {"epoch": 3, "model": state, "optimizer": {"state": {0: {"avg": torch.ones(5)}}}} if nested else state
+    torch.save(document, tmp_path / "x.pth", _use_new_zipfile_serialization=not legacy)
+    checkpoint = read_checkpoint(tmp_path / "x.pth")
+    found = values_of(checkpoint)
+    assert set(found) == {"weight", "every_other", "brain", "empty"}
+    assert found["weight"] == state["weight"].tolist()
+    assert found["every_other"] == [0.0, 2.0, 4.0]
+    assert {t.name: t.aliases for t in checkpoint.tensors}["weight"] == ("tied", "turned")
+    assert checkpoint.other_names == ("ids",)
+    assert checkpoint.notes == (("the tensors under 'model'",) if nested else ())
+    in_file = checkpoint.tensors[0].elements._file is not None
+    assert in_file is not legacy
+    totals = scan(tmp_path / "x.pth").totals
+    assert (totals.count, totals.subnormal, totals.underflow, totals.overflow) == (11, 2, 1, 1)
+
+
+def test_code_is_refused_and_never_run(tmp_path: Path, torch: Any) -> None:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "ran",))
+
+    torch.save({"model": {"a": torch.ones(2)}, "evil": Evil()}, tmp_path / "evil.pth")
+    with pytest.raises(InputError, match="would run code from the file, which is never done; save its state_dict"):
+        read_checkpoint(tmp_path / "evil.pth")
+    assert not (tmp_path / "ran").exists()
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "whole.pt")
+    with pytest.raises(InputError, match=r"holds more than tensors \(torch\.nn\.modules\.linear\.Linear\)"):
+        read_checkpoint(tmp_path / "whole.pt")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello world" * 50, b"PK\x03\x04 cut short", b"\x80\x02}q\x00."])
+def test_files_that_torch_cannot_read(tmp_path: Path, torch: Any, content: bytes) -> None:
+    (tmp_path / "x.pt").write_bytes(content)
+    with pytest.raises(InputError, match=r"is no whole PyTorch checkpoint|holds no tensors under any name"):
+        read_checkpoint(tmp_path / "x.pt")
+
+
+def test_an_archive_that_is_cut_or_packed(tmp_path: Path, torch: Any) -> None:
+    torch.save(state_of(torch), tmp_path / "x.pth")
+    content = (tmp_path / "x.pth").read_bytes()
+    (tmp_path / "cut.pth").write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match=r"cut\.pth is no whole PyTorch checkpoint; copy or save it again"):
+        read_checkpoint(tmp_path / "cut.pth")
+    with (
+        zipfile.ZipFile(tmp_path / "x.pth") as source,
+        zipfile.ZipFile(tmp_path / "packed.pth", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for record in source.infolist():
+            packed.writestr(record.filename, source.read(record))
+    expected = values_of(read_checkpoint(tmp_path / "x.pth"))
+    try:
+        assert values_of(read_checkpoint(tmp_path / "packed.pth")) == expected
+    except InputError as told:  # where torch itself refuses it
+        assert "is no whole PyTorch checkpoint" in str(told)
+
+
+def test_pytorch_shards(tmp_path: Path, torch: Any) -> None:
+    torch.save({"a": torch.ones(2)}, tmp_path / "pytorch_model-1.bin")
+    torch.save({"b": torch.ones(3)}, tmp_path / "pytorch_model-2.bin")
+    places = {"a": "pytorch_model-1.bin", "b": "pytorch_model-2.bin"}
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": places}))
+    assert values_of(read_checkpoint(tmp_path)) == {"a": [1.0, 1.0], "b": [1.0, 1.0, 1.0]}
+
+
+# -- which of what was saved is the network ---------------------------------------------------------------------------
+
+
+class Tensor:
+    pass
+
+
+T = Tensor()
+
+
+@pytest.mark.parametrize(
+    ("document", "names", "notes"),
+    [
+        (T, ["tensor"], ()),
+        ({"a.weight": T, "b": T}, ["a.weight", "b"], ()),
+        ({"a": T, "optimizer": {"x": T}}, ["a"], ()),
+        ({"state_dict": {"a": T}, "epoch": 1}, ["a"], ("the tensors under 'state_dict'",)),
+        ({"model": {"state_dict": {"a": T}}}, ["a"], ("the tensors under 'model'", "the tensors under 'state_dict'")),
+        ({"ema": {"a": T, "b": T}, "model": {"a": T}}, ["a"], ("the tensors under 'model'; beside it: 'ema'",)),
+        ({"one": {"a": T}, "two": {"a": T, "b": T}}, ["a", "b"], ("the tensors under 'two'; beside it: 'one'",)),
+        ([T, {"a": T}], ["0", "1.a"], ()),
+        ({"optimizer": {"x": T}}, [], ()),
+        ({"epoch": 1}, [], ()),
+        (7, [], ()),
+    ],
+)  # fmt: skip
+def test_the_network_is_found(document: Any, names: list[str], notes: tuple[str, ...]) -> None:
+    state = find_state(document, lambda value: isinstance(value, Tensor))
+    assert list(state.tensors) == names
+    assert state.notes == notes
