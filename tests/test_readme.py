@@ -12,9 +12,11 @@ import pytest
 
 import halfwise
 from halfwise.cli.main import VERBS
+from tools import reference
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CHINESE = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.S) for line in block.splitlines()]
 
 
@@ -35,7 +37,10 @@ def test_the_gate_runs_the_second_command_then_the_browser_lint_and_types(tmp_pa
     (tmp_path / "README.md").write_text(README, encoding="utf-8")
     tools = tmp_path / ".venv" / "bin"
     tools.mkdir(parents=True)
-    for folder, names in ((tools, ("pip", "pytest", "ruff", "mypy", "halfwise")), (tmp_path / "bin", ("python3", "chromium"))):
+    for folder, names in (
+        (tools, ("pip", "pytest", "ruff", "mypy", "halfwise")),
+        (tmp_path / "bin", ("python3", "chromium")),
+    ):
         folder.mkdir(exist_ok=True)
         for name in names:
             (folder / name).write_text(f'#!/bin/sh\necho "ran {name} $@"\n')
@@ -52,6 +57,39 @@ def test_the_gate_runs_the_second_command_then_the_browser_lint_and_types(tmp_pa
     assert failed.returncode != 0 and "ran ruff" not in failed.stdout
 
 
+def test_the_chinese_readme_keeps_step() -> None:
+    """The same sections, blocks of code, points, rows, words of code and links, in the same order but for the words."""
+
+    def outline(text: str) -> list[str]:
+        prose = re.sub(r"```.*?```", "```", text, flags=re.S)
+        return [m.group() for m in re.finditer(r"^(?:#+|```|- |\|(?:-+\|)*|<picture>)", prose, re.M)]
+
+    def code(text: str) -> list[str]:
+        return sorted(re.findall(r"`[^`\n]+`", re.sub(r"```.*?```", "", text, flags=re.S)))
+
+    def links(text: str) -> list[str]:
+        found = re.findall(r"\]\(([^)]+)\)|(?:src|srcset)=\"([^\"]+)\"", text)
+        return sorted(link or file for link, file in found if not link.startswith("README"))
+
+    assert outline(CHINESE) == outline(README)
+    assert re.findall(r"```.*?```", CHINESE, re.S) == re.findall(r"```.*?```", README, re.S)
+    assert code(CHINESE) == code(README)
+    assert links(CHINESE) == links(README)
+    assert "](README.zh-CN.md)" in README and "](README.md)" in CHINESE
+
+
+def test_the_picture_is_small_and_there_in_light_and_dark() -> None:
+    pictures = re.findall(r'(?:src|srcset)="([^"]+)"', README)
+    assert len(pictures) == 2
+    for picture in pictures:
+        content = (ROOT / picture).read_bytes()
+        assert content.startswith(b"\x89PNG") and len(content) < 200_000
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.reference(), "run: python -m tools.reference"
+
+
 def test_verbs_and_links_exist() -> None:
     for verb in re.findall(r"`halfwise ([a-z]+)", README):
         assert verb in VERBS
@@ -65,10 +103,10 @@ def test_the_python_example_uses_what_there_is() -> None:
         assert name in halfwise.__all__
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
 def test_links_and_files_that_the_docs_name_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for link in re.findall(r"\]\((?!http)([^)#]+)\)", text):
         assert (page.parent / link).exists(), link
-    for file in re.findall(r"`((?:src|tests|benchmarks)/[\w/.]+)`", text):
+    for file in re.findall(r"`((?:src|tests|benchmarks|examples|tools)/[\w/.]+)`", text):
         assert (ROOT / file).exists(), file
