@@ -202,6 +202,20 @@ def test_advise(halfwise_cli: CommandLine, tmp_path: Path) -> None:
         assert document["advisories"]
 
 
+def test_stages(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+    model, inputs = save(norm_log_head(), tmp_path)
+    document = halfwise_cli("stages", model, "--inputs", inputs, "--json").document
+    check(document, "stages")
+    assert any(stage["culprits"] for stage in document["stages"])
+
+
+def test_bisect(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+    model, inputs = save(SHAPES["layer_norm_overflow"](), tmp_path)
+    for judge in (("--backend", "ort-cpu"), ("--check", "true")):
+        words = (*judge, "--inputs", inputs, "--out", tmp_path / judge[1])
+        check(halfwise_cli("bisect", model, *words, "--json").document, "bisect")
+
+
 def test_demo(halfwise_cli: CommandLine, tmp_path: Path) -> None:
     document = halfwise_cli("demo", "--out", tmp_path / "demo", "--json").document
     check(document, "demo")

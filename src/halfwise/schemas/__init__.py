@@ -10,7 +10,7 @@ from halfwise.errors import InputError
 
 __all__ = ["NAMES", "schema"]
 
-NAMES = ("advise", "audit", "compare", "demo", "fix", "gate", "log", "plan", "scan", "trace", "verify")
+NAMES = tuple("advise audit bisect compare demo fix gate log plan scan stages trace verify".split())
 
 
 def schema(name: str) -> dict[str, Any]:
