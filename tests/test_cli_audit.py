@@ -138,6 +138,14 @@ def test_missing_files(tmp_path: Path) -> None:
         run(REGION_LOG, "--plan", tmp_path / "none.json")
 
 
+@pytest.mark.parametrize("text", ['{"Layers": []}', "[]"])
+def test_an_empty_list_of_layers_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "layers.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="the list of layers is empty; build the engine with --profilingVerbosity"):
+        run(path)
+
+
 def test_an_engine_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "engine.plan"
     path.write_bytes(b"ftrt\0\0\0\1" * 100)

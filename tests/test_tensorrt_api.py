@@ -69,6 +69,29 @@ def test_capabilities_are_what_the_release_has(release: str) -> None:
     assert (can.product, can.compute_capabilities, can.title) == ("tensorrt", (), f"TensorRT {release}")
 
 
+def test_a_module_that_is_not_nvidias_is_told_at_once() -> None:
+    module = ModuleType("tensorrt")
+    with pytest.raises(
+        MissingBackend, match="'tensorrt' is not NVIDIA's module, or not all of it: it has no Builder and"
+    ):
+        capabilities.of(module)
+    whole = fake_tensorrt.make("10.3")
+    del whole.OnnxParser
+    with pytest.raises(MissingBackend, match=r"it has no OnnxParser$"):
+        capabilities.of(whole)
+
+
+def test_a_stranger_called_tensorrt_is_a_missing_backend(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tensorrt.py").write_text("x = 1\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(
+        MissingBackend, match=r"TensorRT is not usable here: 'tensorrt' \(.*tensorrt.py\) is not NVIDIA's"
+    ):
+        tensorrt.build(script(layers=[]))
+
+
 def test_rtx_is_strongly_typed_even_where_it_has_the_weak_names() -> None:
     module = fake_tensorrt.make("10.16")
     module.ComputeCapability = fake_tensorrt._enum("ComputeCapability", ["NONE", "CURRENT", "SM75", "SM120", "SM89"])  # type: ignore[attr-defined]

@@ -9,7 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from halfwise.errors import MissingBackend
+
 __all__ = ["Capabilities", "of"]
+
+
+# What every release has, 8.4 to 11 and TensorRT-RTX, and no build works without.
+_NEEDED = ("Builder", "BuilderFlag", "ILayer", "ILogger", "NetworkDefinitionCreationFlag", "OnnxParser", "ParserError")
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,17 @@ class Capabilities:
 
 
 def of(module: Any) -> Capabilities:
-    """The capabilities of an imported `tensorrt`, `tensorrt_rtx` or of their bindings module."""
+    """The capabilities of an imported `tensorrt`, `tensorrt_rtx` or of their bindings module.
+
+    Raises MissingBackend for a module that is not theirs: some other `tensorrt.py`, or half an installation.
+    """
+    lacking = [name for name in _NEEDED if not hasattr(module, name)]
+    if lacking:
+        name, where = getattr(module, "__name__", "the module"), getattr(module, "__file__", None)
+        raise MissingBackend(
+            f"{name!r}{f' ({where})' if where else ''} is not NVIDIA's module, or not all of it: it has no "
+            f"{' and no '.join(lacking[:3])}"
+        )
     flags, layer = module.BuilderFlag, module.ILayer
     creation = module.NetworkDefinitionCreationFlag
     # TensorRT-RTX up to 1.4 still has the members of weak typing, but its builds are strongly typed all the same.

@@ -171,7 +171,7 @@ class Evidence:
         if self.knows_model:
             return "the engine's model has no node of that name; is this the plan of another model?"
         if self._engine.schema == "names-only":
-            return "no layer bears its name, and the engine lists names only; give the model that was built (--model)"
+            return "no layer bears its name, and the engine lists only names: build with --profilingVerbosity=detailed"
         if self.unlisted:
             regions = f"one of {len(self.unlisted)} Myelin regions" if len(self.unlisted) > 1 else "the Myelin region"
             return f"no layer bears its name; it may be inside {regions}: give the model that was built (--model)"

@@ -26,6 +26,8 @@ def layers_from_json(document: Any, source: str) -> EngineLayers:
     entries, io = _entries(document, source)
     if not all(isinstance(entry, str | Mapping) for entry in entries):
         raise InputError(f"{source}: a layer is neither a name nor an object; this is not TensorRT's layer information")
+    if not entries:
+        raise InputError(f"{source}: the list of layers is empty; build the engine with --profilingVerbosity=detailed")
     layers = tuple(_layer(entry) for entry in entries)
     if any(isinstance(entry, Mapping) and not _text(entry, "Name") for entry in entries):
         raise InputError(f"{source}: a layer has no Name; this is not TensorRT's layer information")

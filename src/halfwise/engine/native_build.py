@@ -18,6 +18,7 @@ from halfwise.engine import capabilities, process
 from halfwise.engine.build import BuildRequest, InputProfile, Refusal
 from halfwise.engine.capabilities import Capabilities
 from halfwise.engine.handover import REGISTERED, Report, partial, read_request, write_report
+from halfwise.errors import MissingBackend
 
 __all__ = ["build_with", "clean_message", "serve"]
 
@@ -41,6 +42,8 @@ def serve(modules: Sequence[str], request_file: str, report_file: str) -> NoRetu
     try:
         module, why = _import(modules)
         report = build_with(module, request) if module is not None else Report("missing", why)
+    except MissingBackend as error:
+        report = Report("missing", str(error))
     except Exception as error:
         sys.excepthook(type(error), error, error.__traceback__)
         report = Report("failed", f"{type(error).__name__}: {error}")
