@@ -1,7 +1,8 @@
 """The table of finding rules: the id, what it is called, how severe it is unless a finding says otherwise, the remedy.
 
-HW1xx: weights and constants; HW2xx: patterns; HW3xx: types and operators; HW8xx: audits; HW9xx: the gate. The rules of
-build logs (HW7xx) are in `engine.buildlog.catalogue`, beside the messages they are made from.
+HW1xx: weights and constants; HW2xx: patterns; HW3xx: types and operators; HW4xx: a real backend against the prediction;
+HW8xx: audits; HW9xx: the gate. The rules of build logs (HW7xx) are in `engine.buildlog.catalogue`, beside the messages
+they are made from.
 """
 
 from __future__ import annotations
@@ -192,6 +193,24 @@ _RULES = (
         "an opset without the norm's operator",
         "info",
         "export with opset 17 or newer, so that the norm stays one operator",
+    ),
+    ScanRule(
+        "HW401",
+        "a real backend is less exact than predicted",
+        "warning",
+        "run `halfwise bisect` on that backend with this plan: it names the nodes that have to be FP32 there",
+    ),
+    ScanRule(
+        "HW402",
+        "a real backend is more exact than predicted",
+        "info",
+        "nothing to do for the result; a profile that follows this backend more closely may need fewer FP32 nodes",
+    ),
+    ScanRule(
+        "HW403",
+        "a real backend gives values that are not finite",
+        "error",
+        "run `halfwise bisect` on that backend with this plan: it names the nodes that have to be FP32 there",
     ),
     ScanRule(
         "HW801",

@@ -1,10 +1,13 @@
-"""Runs a model with ONNX Runtime on the CPU: no fusion, no rewriting, weights shared by memory."""
+"""Runs a model with ONNX Runtime, on the CPU unless told otherwise: no fusion, no rewriting, weights by memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -13,11 +16,45 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from halfwise.engine.stamp import RUNTIME_IR_VERSION, stamped
-from halfwise.errors import HalfwiseError, InputError
+from halfwise.errors import HalfwiseError, InputError, MissingBackend
 
-__all__ = ["RUNTIME_IR_VERSION", "Session", "check_casts"]
+__all__ = ["RUNTIME_IR_VERSION", "Device", "Session", "check_casts", "on_device"]
 
 Array = NDArray[Any]
+Device = Literal["cpu", "cuda"]
+
+_CUDA = "CUDAExecutionProvider"
+_CUDA_OPTIONS = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC", "arena_extend_strategy": "kSameAsRequested"}
+_device: ContextVar[Device] = ContextVar("device", default="cpu")
+
+
+@contextmanager
+def on_device(device: Device) -> Iterator[None]:
+    """While it lasts, sessions that name no device of their own are made on this one. On a GPU TF32 is off."""
+    if device == "cuda":
+        _prepare_cuda()
+    token = _device.set(device)
+    try:
+        yield
+    finally:
+        _device.reset(token)
+
+
+@cache
+def _prepare_cuda() -> None:
+    """Refuse where there is no GPU to run on, before anything is started there."""
+    from halfwise.backends.cuda_driver import gpu_here
+
+    if _CUDA not in ort.get_available_providers():
+        raise MissingBackend(
+            f"--device cuda: ONNX Runtime {ort.__version__} as installed here has no CUDA provider: "
+            "pip uninstall onnxruntime; pip install 'halfwise[gpu]'"
+        )
+    gpu_here()
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
+    if hasattr(ort, "preload_dlls"):  # finds the libraries of nvidia's wheels before the system's
+        with suppress(Exception):
+            ort.preload_dlls()
 
 
 def _options(*, lean: bool, threads: int = 0) -> ort.SessionOptions:
@@ -36,7 +73,10 @@ def _options(*, lean: bool, threads: int = 0) -> ort.SessionOptions:
 
 
 class Session:
-    """One model, ready to run. `weights` fill the initializers that the protobuf only declares."""
+    """One model, ready to run. `weights` fill the initializers that the protobuf only declares.
+
+    Without `device`, it is the one of `on_device`.
+    """
 
     def __init__(
         self,
@@ -45,17 +85,27 @@ class Session:
         *,
         lean: bool = False,
         threads: int = 0,
+        device: Device | None = None,
     ) -> None:
         options = _options(lean=lean, threads=threads)
+        on_gpu = (device or _device.get()) == "cuda"
+        providers: list[Any] = [(_CUDA, _CUDA_OPTIONS)] if on_gpu else []
         self._weights = [_ort_value(array) for array in (weights or {}).values()]  # the session reads their memory
         if weights:
             options.add_external_initializers(list(weights), self._weights)
         try:
             with stamped(proto):
                 content = proto.SerializeToString()
-            self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+            self._session = ort.InferenceSession(content, options, providers=[*providers, "CPUExecutionProvider"])
         except Exception as error:
             raise InputError(f"ONNX Runtime cannot load the model: {runtime_reason(error)}") from error
+        if on_gpu:
+            if _CUDA not in self._session.get_providers():
+                raise MissingBackend(
+                    f"--device cuda: ONNX Runtime {ort.__version__} could not start its CUDA provider and fell back to "
+                    "the CPU; a CUDA or cuDNN library that it needs is missing"
+                )
+            self._session.disable_fallback()
         self.output_names = tuple(out.name for out in self._session.get_outputs())
         self.input_names = tuple(value.name for value in self._session.get_inputs())
 
@@ -95,9 +145,13 @@ def runtime_reason(error: Exception) -> str:
     return text[:400]
 
 
-@cache
 def check_casts() -> None:
     """Make sure that this ONNX Runtime does not drop the Cast pairs that emulation stands on."""
+    _check_casts(_device.get())
+
+
+@cache
+def _check_casts(device: Device) -> None:
     probe = np.array([1 + 2.0**-11, 2.0**-25, 65520.0, 1 + 3 * 2.0**-11], dtype=np.float32)
     nodes = [
         helper.make_node("Cast", ["x"], ["h"], to=onnx.TensorProto.FLOAT16),
@@ -113,7 +167,7 @@ def check_casts() -> None:
     )
     opset = [helper.make_opsetid("", 13)]
     proto = helper.make_model(graph, opset_imports=opset, ir_version=RUNTIME_IR_VERSION)
-    seen = Session(proto).run({"x": probe})["z"]
+    seen = Session(proto, device=device).run({"x": probe})["z"]
     if not np.array_equal(seen, np.array([1.0, 0.0, np.inf, 1 + 2.0**-9], dtype=np.float32)):
         raise HalfwiseError(
             f"ONNX Runtime {ort.__version__} does not round through Cast as it should (got {seen.tolist()}); "
