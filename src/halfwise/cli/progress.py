@@ -9,6 +9,9 @@ from typing import Any
 
 __all__ = ["Progress", "progress"]
 
+_TITLE = 40  # columns; a file's name may be long
+_STEP = 200
+
 
 class Progress:
     """What a running verb reports to; quiet by itself."""
@@ -31,7 +34,7 @@ class _Shown(Progress):
         from halfwise.report.text import safe
 
         self._steps += 1
-        self._bars.update(self._task, doing=Text(f"{self._steps}. {safe(text)}"))
+        self._bars.update(self._task, doing=Text(f"{self._steps}. {safe(text, _STEP)}"))
 
     def count(self, done: int, total: int) -> None:
         self._bars.update(self._task, completed=done, total=total)
@@ -49,9 +52,11 @@ def progress(title: str) -> Iterator[Progress]:
         from rich.progress import Progress as Bars
         from rich.table import Column
 
+        from halfwise.report.text import safe
+
         bars = Bars(
             SpinnerColumn(style="cyan"),
-            TextColumn(title, markup=False),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
             TimeElapsedColumn(),
             TextColumn("{task.fields[doing]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
@@ -60,4 +65,4 @@ def progress(title: str) -> Iterator[Progress]:
             redirect_stdout=False,
         )
         with bars:
-            yield _Shown(bars, bars.add_task(title, total=None, doing=""))
+            yield _Shown(bars, bars.add_task(safe(title, _TITLE), total=None, doing=""))
