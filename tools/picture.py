@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from halfwise.demo import demo
 from halfwise.report.html import write_report
@@ -18,7 +19,7 @@ from halfwise.scan import scan
 __all__ = ["FOLDER", "main"]
 
 FOLDER = Path(__file__).parent.parent / "docs" / "images"
-SIZE = {"width": 1180, "height": 1075}
+SIZE: Any = {"width": 1180, "height": 1075}
 SHARPNESS = 1.0
 # The verdict and the culprits, without what stands between them.
 TRIM = "document.getElementById('next').hidden = true"
@@ -37,7 +38,7 @@ def main() -> int:
         report = write_report(result, Path(folder) / "report.html", scan=scan(result.model), command="halfwise demo")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         for scheme in ("light", "dark"):
-            context = browser.new_context(viewport=SIZE, color_scheme=scheme, device_scale_factor=SHARPNESS)  # type: ignore[arg-type]
+            context = browser.new_context(viewport=SIZE, color_scheme=scheme, device_scale_factor=SHARPNESS)
             page = context.new_page()
             page.goto(report.as_uri())
             page.evaluate(TRIM)

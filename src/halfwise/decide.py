@@ -39,6 +39,7 @@ class Decided:
     repairs: tuple[Bought, ...] = ()
     curve: tuple[Point, ...] = ()
     notes: tuple[str, ...] = ()
+    tried: tuple[Point, ...] = ()  # what the search measured on its way
     diagnosis: Diagnosis | None = None  # None where nothing was wrong or nothing was searched
 
 
@@ -79,6 +80,7 @@ class Decider:
             repairs,
             best.search.curve() if self.wants_curve else (),
             tuple(self.notes),
+            best.search.tried(),
             workshop.diagnosis(),
         )
 

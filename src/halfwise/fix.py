@@ -232,6 +232,7 @@ class _Job:
             plan_path=plan_path,
             delivery=delivery,
             ranges={value.name or "": counts for value, counts in look.tensors.items()},
+            tried=decided.tried,
             diagnosis=decided.diagnosis,
         )
         self.journal.discard()

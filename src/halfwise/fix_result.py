@@ -65,6 +65,7 @@ class FixResult:
     delivery: Delivery = field(default_factory=Delivery)
     report: Path | None = None
     ranges: Mapping[str, Counts] = field(default_factory=dict)  # of every FP32 tensor, over one search input
+    tried: tuple[Point, ...] = ()  # the trade-off as far as the search measured it on its way; `curve` is asked for
     diagnosis: Diagnosis | None = None  # None where all of it may be in FP16, and where a plan was given
 
     @property

@@ -117,6 +117,14 @@ class Search:
             found.append(Point(len(nodes), cost, math.sqrt(ladder.left(count)), load))
         return tuple(found)
 
+    def tried(self) -> tuple[Point, ...]:
+        """The sets that were measured on the way to the answer: what the trade-off shows without another run."""
+        points = []
+        for keep, measured in self._measured.items():
+            predicted = math.sqrt(self._left(keep)) if self._pieces is not None else 0.0
+            points.append(Point(len(keep), self.cost(keep), predicted, measured.load))
+        return tuple(sorted(points, key=lambda point: (point.nodes, point.cost)))
+
     def measure(self, keep: frozenset[ir.Node]) -> Measured:
         """The error with just these nodes in FP32; each set is run once."""
         if keep not in self._measured:

@@ -88,7 +88,7 @@ def culprits(result: FixResult, names: Names, places: Places) -> list[Culprit]:
 
 
 def _healed(result: FixResult) -> list[_Case]:
-    """Of each repair the nodes that broke; else those that carried much of the error; else the one that carried most."""
+    """Of each repair the nodes that broke; else those that carried much of the error; else the one with the most."""
     found = result.diagnosis
     if found is None:
         return []

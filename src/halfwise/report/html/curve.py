@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from halfwise.fix_result import FixResult
 from halfwise.formats import Format
 from halfwise.report.html.numbers import number
+from halfwise.solve.search import Point
 
 __all__ = ["Curve", "CurvePoint", "curve"]
 
@@ -40,8 +42,8 @@ _BAND = 0.12  # of the height, for what is not finite
 
 
 def curve(result: FixResult) -> Curve | None:
-    """None where no trade-off was measured."""
-    measured = [(p.nodes, p.measured) for p in result.curve if p.measured is not None]
+    """The points that were asked for, else those that the search measured on its way; None where there are not two."""
+    measured = [(p.nodes, p.measured) for p in result.curve or _best(result.tried) if p.measured is not None]
     if len(measured) < 2:
         return None
     kept = sum(node.format is not Format.FP16 for node in result.plan.nodes)
@@ -75,6 +77,17 @@ def curve(result: FixResult) -> Curve | None:
         ),
         infinite=_BAND if endless else None,
     )
+
+
+def _best(tried: Sequence[Point]) -> list[Point]:
+    """Of sets of one size the one with the least error."""
+    best: dict[int, Point] = {}
+    for point in tried:
+        if point.measured is not None:
+            known = best.get(point.nodes)
+            if known is None or known.measured is None or point.measured < known.measured:
+                best[point.nodes] = point
+    return sorted(best.values(), key=lambda point: point.nodes)
 
 
 def _point(nodes: int, load: float, x: float, y: float) -> CurvePoint:
