@@ -145,5 +145,6 @@ def _compare(
             target = violations if narrow else unproven
             target.append(Violation(name, fmt.value, UNPROVEN, node.kernels, node.note))
         else:
-            violations.append(Violation(name, fmt.value, node.precision, node.kernels, node.note))
+            why = node.note or f"all that its kernels read and write is {node.precision}"
+            violations.append(Violation(name, fmt.value, node.precision, node.kernels, why))
     return tuple(violations), tuple(unproven)

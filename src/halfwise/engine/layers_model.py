@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,9 @@ def compile_for_log(
         where = "those given with --inputs" if inputs else "made-up ones: give --inputs for yours"
         ranges = "; ".join(f"{name} {_spelled(profiles[name].min, profiles[name].max)}" for name in opened)
         notify(f"compiled for the shapes of inputs, {where}: {ranges}")
-    return read_log(rtx.build(path, profiles=profiles, time_limit_s=time_limit_s).log_path)
+    built = rtx.build(path, profiles=profiles, time_limit_s=time_limit_s)
+    log = read_log(built.log_path)
+    return log if log.trt_version else replace(log, trt_version=built.version)
 
 
 def _spelled(least: Sequence[int], most: Sequence[int]) -> str:
