@@ -105,7 +105,10 @@ def confirm(
     options = options or BackendOptions()
     runner = backend_named(backend, options) if isinstance(backend, str) else backend
     notify(f"running the fixed model on {runner.name}")
-    done = runner.run(typed, feeds)
+    try:
+        done = runner.run(typed, feeds)
+    except BackendFailure as error:
+        return _failed(runner, profile, str(error))
     references = _emulated(model, feeds, "strict")
     predicted = _errors(references, _emulated(load(typed), feeds, profile))
     measured = _errors(references, done.outputs)
@@ -155,6 +158,14 @@ def probe(backend: Backend) -> None:
         path = Path(folder, "probe.onnx")
         onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
         backend.run(path, [{"x": np.array([-1, 0, 1, 2], dtype=np.float32)}])
+
+
+def _failed(runner: Backend, profile: str, why: str) -> Confirmation:
+    told = finding("HW404", Where("model", runner.name), f"{runner.name} cannot run the fixed model: {why}", {})
+    verdict = Verdict(False, math.inf, "", "", math.inf, 0.0)
+    return Confirmation(
+        runner.name, profile, 1.0, verdict, {}, {}, (told,), BackendRecord(runner.name, "", ""), runner.cautions
+    )
 
 
 # -- comparing --------------------------------------------------------------------------------------------------------
@@ -258,8 +269,8 @@ def _findings(
             rule = "HW401" if gap.ratio > 1.0 else "HW402"
             message = (
                 f"output {name!r} has an error of {gap.measured:.3g} on {record.title}, {gap.ratio:.3g} times the "
-                f"{gap.predicted:.3g} that profile {profile!r} predicts; it promises at most {allowed:.3g} times more or "
-                f"less. Likely {reasons[name]}"
+                f"{gap.predicted:.3g} that profile {profile!r} predicts; it promises at most {allowed:.3g} times "
+                f"more or less. Likely {reasons[name]}"
             )
             severity: Severity | None = (
                 "error" if rule == "HW401" and not verdict.met and verdict.worst_output == name else None

@@ -18,12 +18,16 @@ from numpy.typing import NDArray
 
 from halfwise import __version__
 from halfwise.advisories import Advisory
+from halfwise.backends import Backend, backend_named
 from halfwise.bench import Bench
 from halfwise.compiled import TIME_LIMIT_S, Compiled, Decision, compile_and_mend
+from halfwise.confirm import confirm as confirm_fix
+from halfwise.confirm import probe
 from halfwise.decide import Decided, Decider, assignment_of, why_not_bf16
 from halfwise.delivery import advisories_for, compiles, deliver, suspect_kernels
 from halfwise.emit.typed_onnx import TypedDialect, TypedModel, write_typed
 from halfwise.emulate import Emulator, carry_feeds
+from halfwise.engine.ort import Device, current_device, on_device
 from halfwise.engine.stepper import Stepper
 from halfwise.errors import InputError
 from halfwise.fingerprint import graph_sha256
@@ -35,6 +39,9 @@ from halfwise.metrics import OutputMetric, is_float
 from halfwise.model import Model, load
 from halfwise.ops import RANDOM
 from halfwise.plan import Plan, PlannedNode
+from halfwise.policy import Choices
+from halfwise.policy.obey import blame, decided_with, wanted_nodes
+from halfwise.policy.selectors import choices_of
 from halfwise.precision import Assignment
 from halfwise.profiles import PROFILES, STRICT, profile_named
 from halfwise.repair import RULES, Rule, check_repairs, rules_for, rules_named
@@ -71,9 +78,13 @@ def fix(
     io_types: Format | None = None,
     allow_bf16: bool = False,
     repairs: Sequence[str] = ("all",),
+    keep: Sequence[str] = (),
+    force: Sequence[str] = (),
     plan: Plan | None = None,
     curve: bool = False,
     time_limit_s: float = TIME_LIMIT_S,
+    device: Device = "cpu",
+    confirm: str | Backend | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> FixResult:
     """Find the fewest FP32 nodes that keep the tolerance, write the typed model and the plan, and verify both.
@@ -82,12 +93,23 @@ def fix(
     is searched: that plan is applied and verified. With `out`, the model and the plan are written into that folder, and
     an interrupted search goes on from there. What is not stated is the plan's where there is one; else the target is
     any ONNX runtime, the profile the target's, and inputs and outputs keep their types.
-    `time_limit_s` is for each build with a compiler.
+    `keep` and `force` state nodes that must stay in FP32 or must not, as in "op:Softmax", "scope:/head/*", "name:NODE",
+    "pattern:layernorm" or "policy:torch-autocast".
+    `time_limit_s` is for each build with a compiler. `device` is where whole models are emulated. The model that was
+    written into `out` is run on the backend `confirm`, and compared with what was predicted.
     """
+    if confirm is not None:
+        if out is None:
+            raise InputError("the model has to be written to be run on a backend: give a folder (out)")
+        confirmer = backend_named(confirm) if isinstance(confirm, str) else confirm
+        probe(confirmer)
     stated = target if isinstance(target, Target) or target is None else Target.parse(target)
     chosen = stated or (Target.parse(plan.target) if plan is not None else DEFAULT_TARGET)
-    return _Job(
-        model if isinstance(model, Model) else load(model),
+    if plan is not None and (keep or force):
+        raise InputError("--keep and --force are for a search; with --plan, edit the plan's fp32_nodes")
+    loaded = model if isinstance(model, Model) else load(model)
+    job = _Job(
+        loaded,
         inputs,
         Path(out) if out is not None else None,
         (tolerance,) if isinstance(tolerance, str) else tolerance,
@@ -97,11 +119,27 @@ def fix(
         io_types or (plan.io_types if plan is not None else Format.FP32),
         allow_bf16,
         rules_for(chosen, rules_named(repairs)),
+        choices_of(loaded, keep, force),
         plan,
         curve,
         time_limit_s,
         notify,
-    ).run()
+    )
+    with on_device(device):
+        result = job.run()
+    if confirm is None or result.typed is None:
+        return result
+    confirmation = confirm_fix(
+        result.model,
+        result.typed.path,
+        result.samples.validation,
+        confirm,
+        tolerance=result.plan.tolerance,
+        profile=result.plan.profile,
+        metric=metric,
+        notify=notify,
+    )
+    return replace(result, confirmation=confirmation)
 
 
 def _profile_of(target: Target) -> str:
@@ -121,6 +159,7 @@ class _Job:
     io_types: Format
     allow_bf16: bool
     rules: tuple[Rule, ...]
+    choices: Choices
     given: Plan | None
     wants_curve: bool
     time_limit_s: float
@@ -144,7 +183,7 @@ class _Job:
         references = everything.references
         _check_answers(references)
         self.samples = split(self.samples, references)
-        self.question = Question(self._tolerance(references[0]), self.metric)
+        self.question = Question(self._tolerance(references[0]), self.metric, len(feeds))
         answers = {id(feed): reference for feed, reference in zip(feeds, references, strict=True)}
         self.bench = Bench(emulator, self.stepper, self.question, self.io_types, answers, float(len(feeds)))
         self.journal = self._open_journal()
@@ -171,6 +210,10 @@ class _Job:
         fp16 = self.bench.judge(sites, self.samples.validation).measure(Assignment.all_narrow(sites, io=self.io_types))
         decision = self._assignment(formats)
         fixed = validation.measure(decision)
+        if not fixed.met and (
+            why := blame(self.choices, self.sites, formats, self.io_types, lambda other: validation.measure(other).met)
+        ):
+            self.notes.append(why)
         nodes = (*self._planned(formats, kept, look), *(compiled.added if compiled is not None else ()))
         tolerance = self.question.tolerance
         final = Plan(
@@ -266,7 +309,9 @@ class _Job:
             _identity(self.metric),
             self.allow_bf16,
             [rule.id for rule in self.rules],
+            *([sorted(self.choices.kept), sorted(self.choices.forced)] if self.choices else ()),
             _fingerprint((*self.samples.search, *self.samples.validation)),
+            *([current_device()] if current_device() != "cpu" else []),
         )
         journal = Journal(self.out / JOURNAL, identity)
         if journal.resumed:
@@ -276,8 +321,8 @@ class _Job:
     # -- deciding ---------------------------------------------------------------------------------------------------
 
     def _decide(self) -> Decided:
-        return Decider(
-            self.model,
+        search = Decider(
+            replace(self.model, choices=self.choices),
             self.bench,
             self.samples,
             self.rules,
@@ -285,7 +330,8 @@ class _Job:
             self.allow_bf16,
             self.wants_curve,
             self.notify,
-        ).run()
+        )
+        return decided_with(self.choices, self.model, search.run())
 
     def _apply(self, plan: Plan) -> Decided:
         check_repairs(plan.repairs, self.target)
@@ -339,7 +385,9 @@ class _Job:
     def _planned(self, formats: Mapping[ir.Node, Format], kept: Sequence[Kept], look: Look) -> tuple[PlannedNode, ...]:
         if self.given is not None:
             return self.given.nodes
-        return tuple(explain(each, self.sites, look, formats[each.node]) for each in kept)
+        found = [explain(each, self.sites, look, formats[each.node]) for each in kept]
+        order = {site.name: site.index for site in self.sites.all}
+        return tuple(sorted((*found, *wanted_nodes(self.choices, self.sites, look)), key=lambda node: order[node.name]))
 
     def _write(self, decision: Assignment, plan: Plan) -> tuple[TypedModel | None, Path | None]:
         if self.out is None:

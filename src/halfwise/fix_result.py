@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from halfwise.confirm import Confirmation
 from halfwise.delivery import Delivery
 from halfwise.emit.typed_onnx import TypedModel
 from halfwise.formats import Counts, Format
@@ -67,6 +68,7 @@ class FixResult:
     ranges: Mapping[str, Counts] = field(default_factory=dict)  # of every FP32 tensor, over one search input
     tried: tuple[Point, ...] = ()  # the trade-off as far as the search measured it on its way; `curve` is asked for
     diagnosis: Diagnosis | None = None  # None where all of it may be in FP16, and where a plan was given
+    confirmation: Confirmation | None = None  # what a real backend made of it, where one was asked
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -84,8 +86,9 @@ class FixResult:
 
     @property
     def good(self) -> bool:
-        """Whether the answer is yes: the tolerance is kept, and the target's compiler does not refuse the model."""
-        return self.met and not self.refusal
+        """Whether the answer is yes: the tolerance is kept, on the real backend too if one was asked, and the target's
+        compiler does not refuse the model."""
+        return self.met and not self.refusal and (self.confirmation is None or self.confirmation.met)
 
     @property
     def fp32_nodes(self) -> tuple[str, ...]:
@@ -132,6 +135,8 @@ class FixResult:
         }
         if self.curve:
             document["curve"] = [_point_json(point) for point in self.curve]
+        if self.confirmation is not None:
+            document["confirmation"] = self.confirmation.to_json()
         return document
 
 

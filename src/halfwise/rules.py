@@ -207,6 +207,12 @@ _RULES = (
         "nothing to do for the result; a profile that follows this backend more closely may need fewer FP32 nodes",
     ),
     ScanRule(
+        "HW404",
+        "a real backend cannot run the fixed model",
+        "error",
+        "see whether it runs the FP32 model; `halfwise bisect` on that backend names the nodes with which it fails",
+    ),
+    ScanRule(
         "HW403",
         "a real backend gives values that are not finite",
         "error",
@@ -216,8 +222,8 @@ _RULES = (
         "HW801",
         "a node did not run in the precision that the plan wants",
         "error",
-        "run `halfwise fix MODEL --target ...` for the compiler that built the engine, build its typed model, and audit "
-        "the new engine",
+        "run `halfwise fix MODEL --target ...` for the compiler that built the engine, build its typed model, and "
+        "audit the new engine",
     ),
     ScanRule(
         "HW802",

@@ -63,7 +63,10 @@ def rtx_refuses(capability: str) -> str:
     return f"TensorRT-RTX does not support compute capability {capability}; it runs on 7.5, 8.x and 12.0 or newer"
 
 
-_GPU_PACKAGE = "pip uninstall onnxruntime; pip install 'halfwise[gpu]' (onnxruntime-gpu needs CUDA and cuDNN libraries)"
+_GPU_PACKAGE = (
+    "pip install 'halfwise[gpu]' && pip install --force-reinstall --no-deps onnxruntime-gpu (which takes the place of "
+    "the CPU package's files)"
+)
 _KINDS = {
     "ort-cpu": _Kind(_CPU, "pip install onnxruntime", lambda options: {}),
     "ort-cuda": _Kind("CUDAExecutionProvider", _GPU_PACKAGE, _cuda_options),

@@ -14,6 +14,7 @@ from halfwise.cli.reporting import with_report
 from halfwise.errors import InputError
 
 if TYPE_CHECKING:
+    from halfwise.engine.ort import Device
     from halfwise.formats import Format
 
 __all__ = ["command"]
@@ -59,6 +60,22 @@ def command(
             show_default="all",
         ),
     ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep",
+            metavar="SELECTOR",
+            help="Must stay in FP32; repeatable: op:Softmax, 'scope:/head/*', name:NODE, pattern:layernorm, "
+            "pattern:attention, policy:torch-autocast.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--force", metavar="SELECTOR", help="Must not stay in FP32; the same selectors.", show_default=False
+        ),
+    ] = None,
     plan: Annotated[
         Path | None,
         typer.Option("--plan", metavar="PLAN", help="Apply and verify this plan; no search.", show_default=False),
@@ -70,6 +87,18 @@ def command(
     time_limit: Annotated[
         float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="For each build with TensorRT-RTX.")
     ] = 300.0,
+    confirm: Annotated[
+        str | None,
+        typer.Option(
+            "--confirm",
+            metavar="BACKEND",
+            help="Run the result on this backend, too (as in bisect), and compare with what was predicted.",
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", metavar="cpu|cuda", help="Where whole models are emulated.")
+    ] = "cpu",
     markdown: Annotated[
         Path | None,
         typer.Option("--markdown", metavar="FILE", help="Also write a Markdown summary.", show_default=False),
@@ -86,6 +115,7 @@ def command(
     types = _io_types(io_types)
     if allow not in (None, "bf16"):
         raise InputError(f"--allow {allow}: only bf16 can be allowed")
+    emulated_on = _device(device)
     from halfwise.fix import JOURNAL, fix
     from halfwise.plan import read_plan
 
@@ -102,9 +132,13 @@ def command(
                 io_types=types,
                 allow_bf16=allow is not None,
                 repairs=repairs or ("all",),
+                keep=keep or (),
+                force=force or (),
                 plan=read_plan(plan) if plan is not None else None,
                 curve=curve,
                 time_limit_s=time_limit,
+                device=emulated_on,
+                confirm=confirm,
                 notify=shown.step,
             )
     except KeyboardInterrupt:
@@ -130,8 +164,20 @@ def command(
 
         terminal = Terminal(full=full)
         show_fix(terminal, result, [str(path) for path in inputs or ()], explain=explain)
+        if result.confirmation is not None:
+            from halfwise.report.confirm import show_confirmation
+
+            show_confirmation(terminal, result.confirmation)
         terminal.flush()
     raise typer.Exit(0 if result.good else 1)
+
+
+def _device(text: str) -> Device:
+    if text == "cuda":
+        return "cuda"
+    if text == "cpu":
+        return "cpu"
+    raise InputError(f"--device {text}: write cpu or cuda")
 
 
 def _io_types(text: str | None) -> Format | None:

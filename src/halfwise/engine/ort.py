@@ -18,7 +18,7 @@ from onnx import helper
 from halfwise.engine.stamp import RUNTIME_IR_VERSION, stamped
 from halfwise.errors import HalfwiseError, InputError, MissingBackend
 
-__all__ = ["RUNTIME_IR_VERSION", "Device", "Session", "check_casts", "on_device"]
+__all__ = ["RUNTIME_IR_VERSION", "Device", "Session", "check_casts", "current_device", "on_device"]
 
 Array = NDArray[Any]
 Device = Literal["cpu", "cuda"]
@@ -40,6 +40,10 @@ def on_device(device: Device) -> Iterator[None]:
         _device.reset(token)
 
 
+def current_device() -> Device:
+    return _device.get()
+
+
 @cache
 def _prepare_cuda() -> None:
     """Refuse where there is no GPU to run on, before anything is started there."""
@@ -48,7 +52,7 @@ def _prepare_cuda() -> None:
     if _CUDA not in ort.get_available_providers():
         raise MissingBackend(
             f"--device cuda: ONNX Runtime {ort.__version__} as installed here has no CUDA provider: "
-            "pip uninstall onnxruntime; pip install 'halfwise[gpu]'"
+            "pip install 'halfwise[gpu]' && pip install --force-reinstall --no-deps onnxruntime-gpu"
         )
     gpu_here()
     os.environ["NVIDIA_TF32_OVERRIDE"] = "0"

@@ -1,0 +1,29 @@
+"""What a real backend made of a fixed model, beside what was predicted."""
+
+from __future__ import annotations
+
+from halfwise.confirm import Confirmation
+from halfwise.report.terminal import Terminal, number
+
+__all__ = ["show_confirmation"]
+
+
+def show_confirmation(terminal: Terminal, result: Confirmation) -> None:
+    terminal.line()
+    if result.met:
+        terminal.line(f"Confirmed: the tolerance is kept on {result.record.title}, too:", "bold green")
+    else:
+        terminal.line(f"Not confirmed: the tolerance is not kept on {result.record.title}:", "bold red")
+    if result.outputs:
+        terminal.line(result.verdict.words, indent=2)
+    if result.gaps:
+        rows = [
+            [name, number(gap.predicted), number(gap.measured), number(gap.ratio)] for name, gap in result.gaps.items()
+        ]
+        terminal.line()
+        terminal.table(["output", "rel_l2 predicted", "measured", "ratio"], rows, right=(1, 2, 3))
+    for each in result.findings:
+        style = {"error": "bold red", "warning": "yellow"}.get(each.severity, "")
+        terminal.line(f"{each.rule} {each.severity}: {each.message}; {each.remedy}", style)
+    for note in result.notes:
+        terminal.line(f"note: {note}", "yellow")
