@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -379,3 +380,21 @@ def test_shapes_that_a_graph_computes_with_count_and_large_tables_do_not() -> No
     known = graph_sha256(load(model([3, 4], 0)))
     assert graph_sha256(load(model([3, 4], 1))) == known
     assert graph_sha256(load(model([4, 3], 0))) != known
+
+
+# -- the docs ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_docs_use_options_that_exist(halfwise_cli: CommandLine) -> None:
+    text = (Path(__file__).parent.parent / "docs" / "ci.md").read_text(encoding="utf-8")
+    commands = re.findall(r"halfwise (gate|scan|fix|compare) ([^`]*?)(?=`|\n *\n|\n      - |\n  artifacts|\n```)", text)
+    assert {verb for verb, _ in commands} == {"gate", "scan", "fix", "compare"}
+    for verb, words in commands:
+        known = set(re.findall(r"--[a-z-]+", halfwise_cli(verb, "--help").out))
+        assert set(re.findall(r"--[a-z-]+", words)) <= known, (verb, words)
+
+
+def test_the_docs_name_every_check(folder: Path) -> None:
+    text = (Path(__file__).parent.parent / "docs" / "ci.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `([a-z]+)` \| ", text, re.M)
+    assert named == list(statuses(gate(folder / "plan.json", folder / "model.onnx", folder / "inputs")))
