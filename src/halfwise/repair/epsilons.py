@@ -32,7 +32,7 @@ from halfwise.patterns.roots import clip_bounds
 from halfwise.patterns.view import View, attribute
 from halfwise.repair.graph_edit import GraphEdit, node_named, view_of
 from halfwise.repair.guarded_division import guarded_division, guarded_divisions, write_division
-from halfwise.repair.log_forms import LogForm, log_form, never_negative, write_log
+from halfwise.repair.log_forms import LogForm, is_resolved, log_form, never_negative, write_log
 from halfwise.repair.place import value_named
 from halfwise.repair.rule import Ranges, Repair
 
@@ -60,7 +60,7 @@ class Epsilons:
         found = []
         for node in model.nodes:
             guarded = _guarded_log(view, node)
-            if guarded is not None:
+            if guarded is not None and is_resolved(node, ranges):
                 nodes = [*guarded.form.nodes, guarded.guard, node]
                 names = tuple(each.name or "" for each in nodes)
                 found.append(Repair(self.id, names, guarded.says, {"kind": "log"}))

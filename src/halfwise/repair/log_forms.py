@@ -6,6 +6,7 @@ log(z^2) = 2 log|z|, log(1 + exp(z)) = softplus(z), log(sum(exp(z))) = ReduceLog
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,9 @@ import onnx_ir as ir
 
 from halfwise.patterns.view import View, attribute
 from halfwise.repair.graph_edit import GraphEdit, whole
+from halfwise.repair.rule import Ranges
 
-__all__ = ["LogForm", "log_form", "never_negative", "write_log"]
+__all__ = ["LogForm", "is_resolved", "log_form", "never_negative", "write_log"]
 
 _POSITIVE = frozenset(
     "Softmax Sigmoid HardSigmoid Exp Relu Abs Softplus Sqrt ReduceL1 ReduceL2 ReduceSumSquare".split()
@@ -25,6 +27,7 @@ _MOVES = frozenset(
 )
 _BOTH = frozenset({"Add", "Mul", "Div", "MatMul", "Concat", "Sum", "Max", "Min"})
 _DEPTH = 8
+_FAINT = 2.0**-11
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,11 @@ def log_form(view: View, value: ir.Value) -> LogForm:
         if power is not None and power.inputs[0] is not None and axes and not _shifted(view, power):
             return LogForm("logsumexp", power.inputs[0], (power, node), axes)
     return LogForm("plain", value)
+
+
+def is_resolved(node: ir.Node, ranges: Ranges) -> bool:
+    """Whether FP32 has digits of a logarithm at all: near log(1) it has those of its operand, 2^-24 of 1."""
+    return ranges.high.get(node.outputs[0].name or "", math.inf) >= _FAINT
 
 
 def write_log(edit: GraphEdit, opset: int, form: LogForm) -> ir.Value:

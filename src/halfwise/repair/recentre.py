@@ -19,6 +19,7 @@ __all__ = ["Recentred", "recentred", "write_recentred"]
 _DEPTH = 2
 _STEPS = 6  # factors and selections between two sums
 _LOST = 8.0  # times the result, from which a term takes three bits of it
+_BEYOND = 2.0**9  # from here on FP32 itself has lost more of the result than the rule's bound allows
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def _broadcasts(constant: NDArray[np.float32], value: ir.Value, node: ir.Node) -
 
 
 def _worth(node: ir.Node, gone: list[tuple[float, ir.Value]], total: NDArray[np.float64], ranges: Ranges) -> bool:
-    """Whether what goes is much larger than the result. Where nothing was run: whether anything goes."""
+    """Whether what goes is much larger than the result, and FP32 has digits of it. Where nothing was run: yes."""
     if not ranges.high:
         return True
     high = ranges.high.get(node.outputs[0].name or "", 0.0)  # 0 where nothing is known of it: in a body
@@ -173,4 +174,5 @@ def _worth(node: ir.Node, gone: list[tuple[float, ir.Value]], total: NDArray[np.
         array = whole(value)
         size = float(np.abs(array).max(initial=0.0)) if array is not None else ranges.high.get(value.name or "", 0.0)
         largest = max(largest, abs(factor) * size)
-    return largest > _LOST * max(high, float(np.abs(total).max(initial=0.0)))
+    left = max(high, float(np.abs(total).max(initial=0.0)))
+    return largest > _LOST * left and (left == 0.0 or largest < _BEYOND * left)

@@ -16,7 +16,7 @@ What it buys. Subnormal weights keep all their bits, overflowing ones become fin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,8 @@ def scale(model: ir.Model, repair: Repair) -> bool:
     for name, op in zip(repair.nodes, given["operators"], strict=True):
         if name not in nodes or nodes[name].op_type != op:
             return False
+    if not _read_as_found([nodes[name] for name in repair.nodes], given["scaled"]):
+        return False
     changed: dict[tuple[ir.Node, int], NDArray[Any]] = {}
     for edit in given["constants"]:
         place = (nodes[edit["node"]], edit["slot"])
@@ -103,6 +105,17 @@ def scale(model: ir.Model, repair: Repair) -> bool:
         assert reader is not None
         maker.replace(value, restored, but=(reader,))
     return True
+
+
+def _read_as_found(nodes: Iterable[ir.Node], scaled: Mapping[str, list[str]]) -> bool:
+    """Whether every tensor that is about to be scaled is still made and read by the same nodes: another rewrite may
+    have put a reader there that knows nothing of the scale."""
+    made = {value.name: value for node in nodes for value in node.outputs}
+    return all(name in made and _readers(made[name]) == readers for name, readers in scaled.items())
+
+
+def _readers(value: ir.Value) -> list[str]:
+    return sorted(reader.name or "" for reader, _ in value.uses())
 
 
 def _groups(flow: ScaleFlow, choice: Choice) -> Iterator[tuple[set[int], list[Weights]]]:
@@ -172,8 +185,13 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, classes: set[int], all_w
     names |= {node.name or "" for node, atoms in flow.passed if np.any(power[choice.labels[atoms]])}
     nodes = tuple(node.name or "" for node in flow.model.graph if node.name in names)
     operators = [by_name[name].op_type for name in nodes]
+    scaled = {
+        value.name or "": _readers(value)
+        for value, layout in flow.layouts.items()
+        if np.any(power[choice.labels[layout.atoms]])
+    }
     edits = {"constants": constants, "fronts": fronts, "epsilons": epsilons, "after": after}
-    return Repair(rule, nodes, _algebra(**edits), {"operators": operators, **edits})
+    return Repair(rule, nodes, _algebra(**edits), {"operators": operators, "scaled": scaled, **edits})
 
 
 def _epsilon(node: ir.Node) -> float:

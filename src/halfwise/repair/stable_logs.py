@@ -7,7 +7,8 @@ Proof. log(softmax(z)) = z - log(sum(exp(z))); log(sigmoid(z)) = -softplus(-z), 
 logit(sigmoid(z)) = z; the logarithm grows, so that log(min(max(x, a), b)) = min(max(log(x), log(a)), log(b)). Where
 both logarithms of a logit stop at the same x, the difference is clip(z, logit(a), logit(b)); else both are clipped.
 In FP32 the stable form differs by the original's own rounding: 1 - x near 0 is known to 2^-24 only, and runtimes know
-sigmoids below 2^-12 to few digits. Where the original overflows in FP32, the stable form does not.
+sigmoids below 2^-12 to few digits; results that all stay below 2^-11 have hardly any, and are left alone. Where the
+original overflows in FP32, the stable form does not.
 
 What it buys. exp overflows from 11 on in FP16, a probability vanishes below 6e-8, 1 - x is known to 0.0005: none
 of them is formed any more.
@@ -25,7 +26,7 @@ from halfwise.model import Model
 from halfwise.patterns.roots import clip_bounds
 from halfwise.patterns.view import View
 from halfwise.repair.graph_edit import GraphEdit, node_named, view_of
-from halfwise.repair.log_forms import LogForm, log_form, write_log
+from halfwise.repair.log_forms import LogForm, is_resolved, log_form, write_log
 from halfwise.repair.rule import Ranges, Repair
 
 __all__ = ["STABLE_LOGS", "StableLogs"]
@@ -59,6 +60,8 @@ class StableLogs:
         for node in model.nodes:
             logit = _logit(view, node)
             form = _log(view, node) if logit is None else None
+            if not is_resolved(node, ranges):
+                continue
             if logit is not None:
                 found.append(_repair(logit.nodes, "logit(sigmoid(z)) = z, and its clips become clips of z"))
             elif form is not None:
