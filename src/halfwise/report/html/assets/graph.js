@@ -102,8 +102,20 @@ function tell(node) {
   document.getElementById("graph-detail").replaceChildren(
     make("h3", {}, nameOf(GRAPH.nodes[node][0], 96)),
     make("p", { class: "tags" }, make("span", { class: "tag" }, opOf(node)), make("span", { class: `tag tag-${stateOf(node)[1]}` }, title)),
-    ...list(feeders[node], 0, "reads from"), ...list(readers[node], 1, "read by"),
+    ...facts(node), ...list(feeders[node], 0, "reads from"), ...list(readers[node], 1, "read by"),
   );
+}
+
+// What else the page knows of a node: its share of the error, its results' ranges, why it is out of FP16.
+function facts(node) {
+  const part = DATA.shares.find((r) => r[6] === node && r[1] === GRAPH.nodes[node][0]), reason = DATA.nodes.find((r) => r[0] === GRAPH.nodes[node][0]);
+  const made = DATA.tensors.filter((r) => r[T.node] === node).slice(0, 4);
+  const told = [
+    ...(part ? [["share of the error", percent(numeric(part[3])) + (part[5] ? ", and it breaks in FP16" : "")]] : []),
+    ...made.map((r) => ["makes values of", `${number(r[T.least])} … ${number(r[T.most])} in magnitude`]),
+    ...(reason && NAMES[reason[4]] ? [["why", NAMES[reason[4]]]] : []),
+  ];
+  return told.length ? [make("dl", { class: "node-facts" }, ...told.flatMap(([word, text]) => [make("dt", {}, word), make("dd", {}, text)]))] : [];
 }
 
 const move = () => stage.setAttribute("transform", `translate(${frame.x.toFixed(2)} ${frame.y.toFixed(2)}) scale(${frame.k.toFixed(4)})`);
