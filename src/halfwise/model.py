@@ -19,6 +19,7 @@ from halfwise.external import check_external_data, external_files
 from halfwise.inference import has_schema
 from halfwise.mend import mend, needs_mending
 from halfwise.normal_form import normalise
+from halfwise.policy.choices import Choices
 from halfwise.proto_file import check_proto, read_proto
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Model:
     stored_nodes: int  # as the file counts them, before functions are inlined and constants lifted
     renamed_nodes: int
     files: tuple[Path, ...]  # external data
+    choices: Choices = Choices()  # what the user decided about its nodes
 
     @property
     def graph(self) -> Graph:

@@ -34,8 +34,9 @@ class Assignment:
 
     @classmethod
     def all_narrow(cls, sites: Sites, keep: frozenset[ir.Node] = frozenset(), io: Format = Format.FP32) -> Assignment:
-        """Every free node in the narrow format of `sites`, but for those in `keep`."""
-        return cls(sites, {s.node: sites.fmt for s in sites.free if s.node not in keep}, io)
+        """Every free node in the narrow format of `sites`, but for those in `keep` that the user did not force."""
+        wide = keep - sites.forced
+        return cls(sites, {s.node: sites.fmt for s in sites.free if s.node not in wide}, io)
 
     def of(self, node: ir.Node) -> Format:
         return self.formats.get(node, Format.FP32)

@@ -117,7 +117,7 @@ class Workshop:
         kept: Made = tuple((rule, repair) for rule, repair in made if repair in done)
         sites = Sites(model)
         judge = self.bench.judge(sites, self.feeds)
-        label = digest(*(str(repair.to_json()) for _, repair in kept)) if kept else ""
+        label = digest(*self.bench.numbers(self.feeds), *(str(repair.to_json()) for _, repair in kept))
         search = Search(
             sites,
             judge,
@@ -156,7 +156,7 @@ class Workshop:
             (rule, repair)
             for rule in rules
             for repair in rule.find(current.model, ranges)
-            if not near.isdisjoint(repair.nodes)
+            if not near.isdisjoint(repair.nodes) and self.model.choices.kept.keys().isdisjoint(repair.nodes)
         )
 
     def _better(self, current: Attempt, found: Made) -> Attempt | None:

@@ -78,6 +78,11 @@ class Sites:
         return tuple(site for site in self.all if site.pinned and site.has_fp32)
 
     @cached_property
+    def forced(self) -> frozenset[ir.Node]:
+        """The free nodes that the user wants narrow, whatever it costs."""
+        return frozenset(site.node for site in self.free if site.name in self.model.choices.forced)
+
+    @cached_property
     def compute_nodes(self) -> int:
         return sum(site.compute for site in self.all)
 
@@ -90,7 +95,7 @@ class Sites:
     def _site(self, node: ir.Node, index: int, shape_arithmetic: bool) -> Site:
         version = node.version or self.model.opset(node.domain)
         rule = slot_rule(node.op_type, node.domain, version, self.fmt)
-        why = rule.why or _why_not(node, shape_arithmetic)
+        why = rule.why or _why_not(node, shape_arithmetic) or self.model.choices.kept.get(node.name or "")
         inputs, outputs = _slots(node, rule) if why is None else ((), ())
         if why is None and not any((*inputs, *outputs)):
             why = "has no FP32 tensor that could narrow"
