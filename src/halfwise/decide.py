@@ -64,7 +64,8 @@ class Decider:
             self.notify("verifying on held-out inputs")
             held_out = self.bench.judge(best.search.sites, self.samples.validation)
             missed = held_out.measure(best.search.assignment(best.solution.keep))
-            hopeless = len(best.solution.keep) == len(best.search.sites.free)
+            sites = best.search.sites
+            hopeless = len(best.solution.keep) == len(sites.free) - len(sites.forced)
             if missed.load <= HELD_OUT_AIM or hopeless or turn == TIGHTENINGS:
                 break
             aim = self._learn(missed, min(aim, best.solution.found.aim))

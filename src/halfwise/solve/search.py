@@ -182,6 +182,8 @@ class Search:
             entry = [[sorted(n.name or "" for n in p.needs), p.energy, p.fatal] for p in self._pieces]
             cost = {n.name or "": c for n, c in self._cost.items()}
             self.journal.put(key, {"pieces": entry, "cost": cost, "runs": runs})
+        if self.sites.forced:  # what a forced node rounds stays, whatever else is kept
+            self._pieces = tuple(piece for piece in self.pieces if not piece.needs & self.sites.forced)
         self._fatal = frozenset(node for piece in self.pieces if piece.fatal for node in piece.needs)
 
     def _weights(self) -> dict[str, float]:
@@ -205,7 +207,7 @@ class Search:
 
     def _reach(self, fp16: Measured) -> frozenset[ir.Node]:
         """Sets from the ladder, larger as measured, until one is within the aim."""
-        everything = frozenset(site.node for site in self.sites.free)
+        everything = frozenset(site.node for site in self.sites.free) - self.sites.forced
         ladder = build_ladder(self.pieces, self._cost)
         if not ladder.steps:
             return everything
@@ -280,7 +282,8 @@ class Search:
             return self._measure_one(nodes, index)
 
         rest = [n for step in ladder.steps for n in step.added if n not in keep]
-        rest += [s.node for s in self.sites.free if s.node not in keep and s.node not in set(rest)]
+        taken = keep | set(rest) | self.sites.forced
+        rest += [s.node for s in self.sites.free if s.node not in taken]
         if not rest or load(keep | set(rest)) > enough:
             return None
         self.notify("looking for a culprit that the noise model did not name")
