@@ -19,7 +19,7 @@ __all__ = ["Recentred", "recentred", "write_recentred"]
 _DEPTH = 2
 _STEPS = 6  # factors and selections between two sums
 _LOST = 8.0  # times the result, from which a term takes three bits of it
-_BEYOND = 2.0**9  # from here on FP32 itself has lost more of the result than the rule's bound allows
+_BEYOND = 2.0**11  # from here on FP32 itself has lost more of the result than the rule's bound allows
 
 
 @dataclass(frozen=True)
