@@ -58,7 +58,7 @@ def engine_layers(path: Path) -> Path:
 
 def main() -> None:
     path = model()
-    kept = halfwise.fix(path, inputs(), repairs=["none"], target="trt-8.6@a100")
+    kept = halfwise.fix(path, inputs(), repairs=["none"], profile="strict")
     print(f"plain FP16: relative error {kept.fp16['scores'].rel_l2:.1g}; allowed 0.01")
     print(f"asked for in FP32: {', '.join(kept.fp32_nodes)}")
 
@@ -67,7 +67,7 @@ def main() -> None:
     print(f"the engine: {len(seen.violations)} of {len(wanted)} not shown to be in FP32")
     print(f"  {seen.violations[0].node}: {seen.violations[0].why}")
 
-    repaired = halfwise.fix(path, inputs())
+    repaired = halfwise.fix(path, inputs(), profile="strict")
     for repair in repaired.plan.repairs:
         print(f"repaired: {repair['algebra']}")
     print(f"  relative error {repaired.fixed['scores'].rel_l2:.1g}, FP32 nodes: {len(repaired.fp32_nodes)}")
