@@ -18,6 +18,7 @@ from halfwise.emit.trtexec_grammar import parse_command, parse_layer_output_type
 from halfwise.engine import rtx
 from halfwise.engine.audit import Violation
 from halfwise.engine.build import BuildError
+from halfwise.engine.layers_model import compile_for_log
 from halfwise.errors import InputError
 from halfwise.fix import fix
 from halfwise.fix_result import FixResult
@@ -245,6 +246,37 @@ def test_open_shapes_come_from_the_inputs(tmp_path: Path) -> None:
     assert limits in result.delivery.command.read_text(encoding="utf-8")
     assert result.delivery.compiled is not None
     assert result.delivery.compiled.audit is not None
+
+
+def test_values_of_an_input_that_holds_a_shape_are_told_like_shapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rtx, "available", lambda: False)
+    model = big_square()
+    model.graph.node[-1].output[0] = "z"
+    model.graph.node.append(helper.make_node("Reshape", ["z", "sizes"], ["y"], "view"))
+    for name in ("sizes", "unused"):
+        model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.INT64, [2]))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"]))
+    held = [np.array(size) for size in ((8, 32), (16, 16), (16, 16), (4, 64))]
+    inputs = [{**feed, "sizes": size, "unused": size} for feed, size in zip(samples(600.0), held, strict=True)]
+    result = fixed(tmp_path, model, "trt-10.9", inputs=inputs)
+    assert "--minShapes=sizes:4x16" in command_of(result)
+    assert "--maxShapes=sizes:16x64" in command_of(result)
+    assert result.delivery.script is not None
+    assert '"sizes": [' in result.delivery.script.read_text(encoding="utf-8")
+
+
+@needs_rtx
+def test_a_model_with_an_input_that_holds_a_shape_is_audited(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Exp", ["x"], ["e"], "exp"), helper.make_node("Reshape", ["e", "sizes"], ["y"], "view")]
+    model = model_of(nodes)
+    model.graph.input.append(helper.make_tensor_value_info("sizes", TensorProto.INT64, [2]))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"]))
+    onnx.save(model, tmp_path / "m.onnx")
+    np.savez(tmp_path / "in.npz", x=np.ones((8, WIDTH), np.float32), sizes=np.array([16, 16]))
+    log = compile_for_log(tmp_path / "m.onnx", [tmp_path / "in.npz"])
+    assert [node.op for node in log.structure.nodes.values()] == ["Exp", "Reshape"]
 
 
 def test_narrow_inputs_and_outputs_are_told_to_a_weak_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

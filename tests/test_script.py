@@ -84,6 +84,9 @@ def fake_tensorrt(layers, *, inputs=(), version="10.3.0", lacks=(), parses=True,
         def set_shape(self, name, low, usual, high):
             self.shapes[name] = (low, usual, high)
 
+        def set_shape_input(self, name, low, usual, high):
+            self.shapes[name] = ("values", low, usual, high)
+
     class Builder:
         def __init__(self, logger):
             pass
@@ -242,6 +245,17 @@ def test_tf32_verbosity_and_shapes(tmp_path, monkeypatch):
     assert seen.cleared == {"TF32"}
     assert seen.severity == "verbose"
     assert seen.profile == {"x": ((1, 3), (4, 3), (8, 3))}
+
+
+def test_the_values_of_an_input_that_holds_a_shape(tmp_path, monkeypatch, capsys):
+    sizes, ids = Tensor(I32, "sizes", (2,), is_shape_tensor=True), Tensor(I32, "ids", (2,))
+    values = (InputShape("sizes", (1, 8), (4, 8), (9, 8)), InputShape("ids", (0, 0), (3, 1), (5, 5)))
+    module, seen = fake_tensorrt([], inputs=[sizes, ids])
+    assert run(tmp_path, weak(values=values), module, monkeypatch) == 0
+    assert seen.profile == {"sizes": ("values", (1, 8), (4, 8), (9, 8))}
+    module, _ = fake_tensorrt([], inputs=[sizes])
+    assert run(tmp_path, weak(), module, monkeypatch) == 2
+    assert "the value of input sizes is dynamic: add [min, opt, max] to values in SETTINGS" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

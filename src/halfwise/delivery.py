@@ -23,6 +23,7 @@ from halfwise.formats import Format
 from halfwise.model import Model
 from halfwise.ops import CONTROL_FLOW
 from halfwise.precision import Assignment
+from halfwise.shape_inputs import holds_shape
 from halfwise.sites import Site, native_format
 from halfwise.target import Fit, Runtime, Target, Typing
 
@@ -216,6 +217,17 @@ class _Writing:
             self.notes.append(f"the shapes of the inputs are left to you: {error}")
             return {}
 
+    def _values(self) -> tuple[InputShape, ...]:
+        """The small integer inputs, with the values that the samples have: some may hold a shape."""
+        return tuple(InputShape(name, *p.values) for name, p in self.profiles.items() if p.values)
+
+    def _told_shapes(self) -> tuple[InputShape, ...]:
+        """What trtexec is told: the shapes of open inputs, and in the same way the values of those that hold one."""
+        inputs = {value.name: value for value in self.decision.sites.model.graph.inputs}
+        held = [each for each in self._values() if each.name in inputs and holds_shape(inputs[each.name])]
+        names = {each.name for each in held}
+        return (*(shape for shape in self._shapes() if shape.name not in names), *held)
+
     def _shapes(self) -> tuple[InputShape, ...]:
         """The inputs of open shape, with the shapes that the samples have."""
         opened = {
@@ -313,7 +325,7 @@ class _Writing:
                     nodes=tuple(site.name for site in self.decision.sites.all),
                     inputs=inputs,
                     outputs=outputs,
-                    shapes=self._shapes(),
+                    shapes=self._told_shapes(),
                     tf32=False,
                 )
             )
@@ -353,6 +365,7 @@ class _Writing:
                     layer_info=f"{self.stem}.layers.json",
                     nodes=tuple((site.name, fmt) for site, fmt in kept),
                     shapes=self._shapes(),
+                    values=self._values(),
                     tf32=False,
                 )
             )

@@ -18,6 +18,7 @@ __all__ = ["ScriptRequest", "build_script"]
 class ScriptRequest:
     """What the script is to build. Paths that are not absolute are taken from the folder the script lies in.
 
+    `values`: of inputs that may hold a shape, the least, usual and greatest values; TensorRT says whether they do.
     `nodes`: ONNX node name -> the format to keep it in; for weak typing only, a typed model says it itself.
     """
 
@@ -27,6 +28,7 @@ class ScriptRequest:
     layer_info: str = "layers.json"
     nodes: tuple[tuple[str, Format], ...] = ()
     shapes: tuple[InputShape, ...] = ()
+    values: tuple[InputShape, ...] = ()
     tf32: bool = True
 
 
@@ -55,6 +57,7 @@ def build_script(request: ScriptRequest) -> str:
         "layer_info": request.layer_info,
         "tf32": request.tf32,
         "shapes": {shape.name: [shape.minimum, shape.optimum, shape.maximum] for shape in request.shapes},
+        "values": {held.name: [held.minimum, held.optimum, held.maximum] for held in request.values},
     }
     if weak:
         settings["nodes"] = {name: fmt.value for name, fmt in request.nodes}
@@ -84,6 +87,7 @@ from pathlib import Path
 
 MODULES = @MODULES@
 # shapes: of each input of open shape [min, opt, max], as the samples had them; the engine takes nothing outside them.
+# values: the same of what is in an input that holds a shape.
 SETTINGS = json.loads(r"""
 @SETTINGS@
 """)
@@ -128,16 +132,21 @@ def parse(trt, logger, builder, flags):
 
 
 def set_shapes(builder, config, network):
-    shapes = SETTINGS["shapes"]
+    shapes, values = SETTINGS["shapes"], SETTINGS["values"]
     inputs = [network.get_input(index) for index in range(network.num_inputs)]
-    dynamic = [tensor.name for tensor in inputs if -1 in tuple(tensor.shape)]
-    missing = [name for name in dynamic if name not in shapes]
-    if missing:
-        raise Stop(2, "the shape of input {} is dynamic: add [min, opt, max] to shapes in SETTINGS".format(missing[0]))
-    if dynamic:
+    holding = [tensor.name for tensor in inputs if tensor.is_shape_tensor]
+    dynamic = [tensor.name for tensor in inputs if -1 in tuple(tensor.shape) and not tensor.is_shape_tensor]
+    for names, known, what in ((dynamic, shapes, "shape"), (holding, values, "value")):
+        missing = [name for name in names if name not in known]
+        if missing:
+            told = "the {0} of input {1} is dynamic: add [min, opt, max] to {0}s in SETTINGS"
+            raise Stop(2, told.format(what, missing[0]))
+    if dynamic or holding:
         profile = builder.create_optimization_profile()
         for name in dynamic:
             profile.set_shape(name, *[tuple(shape) for shape in shapes[name]])
+        for name in holding:
+            profile.set_shape_input(name, *[tuple(row) for row in values[name]])
         config.add_optimization_profile(profile)
 
 

@@ -58,9 +58,12 @@ def compile_for_log(
     model = load(path)
     profiles = None
     opened = [s.name for s in model.inputs if s.shape is None or not all(isinstance(size, int) for size in s.shape)]
-    if opened:
+    # A small integer input may hold a shape, whose values the compiler must know.
+    small = any(s.dtype.kind in "iu" and s.shape is not None and len(s.shape) < 2 for s in model.inputs)
+    if opened or small:
         samples = load_samples(model.inputs, inputs or None)
         profiles = profiles_from_samples((*samples.search, *samples.validation))
+    if profiles and opened:
         where = "those given with --inputs" if inputs else "made-up ones: give --inputs for yours"
         ranges = "; ".join(f"{name} {_spelled(profiles[name].min, profiles[name].max)}" for name in opened)
         notify(f"compiled for the shapes of inputs, {where}: {ranges}")
