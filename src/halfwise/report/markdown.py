@@ -16,6 +16,7 @@ __all__ = ["code", "fix_markdown", "gate_markdown", "prose"]
 _SHOWN = 30  # rows of a table
 _NAME = 100  # columns of a name
 _MARKS = {"pass": "✅ pass", "fail": "❌ **fail**", "skip": "➖ skipped"}
+_TITLES = {"rel_l2": "rel_l2", "max_abs": "max_abs", "nonfinite": "not finite"}
 _PUNCTUATION = re.compile(r"[\\`*_{}\[\]()<>#+!|~$&@^=\"'-]|(?<=\w):(?=//)|(?<=www)\.", re.IGNORECASE)
 
 
@@ -48,8 +49,8 @@ def fix_markdown(result: FixResult) -> str:
     lines = [
         f"## {mark} halfwise fix: {name} {words}",
         "",
-        f"With {len(kept):,} of {len(result.sites.all):,} nodes out of FP16 and {len(result.plan.repairs):,} repairs, "
-        f"on {inputs:,} {made_up} input{'s' if inputs != 1 else ''}, for {prose(result.plan.target)}.",
+        f"With {len(kept):,} of {len(result.sites.all):,} nodes out of FP16 and "
+        f"{_count(result.plan.repairs, 'repair')}, on {inputs:,} {made_up} input{'s' if inputs != 1 else ''}, for {prose(result.plan.target)}.",
         "",
         f"- plain FP16: {prose(result.fp16_verdict.words)}",
         f"- fixed: {prose(result.verdict.words)}",
@@ -100,15 +101,15 @@ def gate_markdown(result: Gate) -> str:
 def _errors(columns: Mapping[str, Mapping[str, Metrics]], floats: Collection[str]) -> list[str]:
     last = list(columns.values())[-1]
     ranked = sorted(last, key=lambda name: (last[name].nonfinite == 0, -last[name].rel_l2, name))
-    titles = ["output"]
-    for column in columns:
-        titles += [f"{metric} {column}".strip() for metric in ("rel_l2", "max_abs", "not finite")]
-    rows = []
-    for name in (each for each in ranked if each in floats):
-        row = [code(name)]
-        for outputs in columns.values():
-            row += [f"{outputs[name].rel_l2:.3g}", f"{outputs[name].max_abs:.3g}", f"{outputs[name].nonfinite:,}"]
-        rows.append(row)
+    named = [each for each in ranked if each in floats]
+    metrics = ["rel_l2", "max_abs"]
+    if any(outputs[name].nonfinite for outputs in columns.values() for name in named):
+        metrics.append("nonfinite")
+    titles = ["output", *(f"{_TITLES[metric]} {column}".strip() for column in columns for metric in metrics)]
+    rows = [
+        [code(name), *(_cell(outputs[name], metric) for outputs in columns.values() for metric in metrics)]
+        for name in named
+    ]
     lines = _table(titles, rows) if rows else []
     others = [name for name in ranked if name not in floats]
     if others:
@@ -116,6 +117,10 @@ def _errors(columns: Mapping[str, Mapping[str, Metrics]], floats: Collection[str
         rows = [[code(name), *(f"{outputs[name].exact:.2%}" for outputs in columns.values())] for name in others]
         lines += _table(titles, rows)
     return lines
+
+
+def _cell(metrics: Metrics, name: str) -> str:
+    return f"{metrics.nonfinite:,}" if name == "nonfinite" else f"{getattr(metrics, name):.3g}"
 
 
 def _notes(notes: Iterable[str]) -> list[str]:
@@ -130,6 +135,10 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _count(things: Collection[object], noun: str) -> str:
+    return f"{len(things):,} {noun}{'s' if len(things) != 1 else ''}"
 
 
 def _left_out(total: int) -> list[str]:
