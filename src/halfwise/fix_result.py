@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from halfwise.formats import Counts, Format
 from halfwise.metrics import Metrics
 from halfwise.model import Model
 from halfwise.plan import Plan, PlannedNode
+from halfwise.policy.compare import Compared, compare_policies
 from halfwise.samples import Samples
 from halfwise.sites import Sites
 from halfwise.solve.diagnosis import Diagnosis
@@ -84,6 +86,11 @@ class FixResult:
         """Why the target's own compiler takes no such model; empty where it does, or was not asked."""
         return self.delivery.refusal
 
+    @cached_property
+    def policies(self) -> tuple[Compared, ...]:
+        """What other tools' lists would have kept in FP32 of the model as it was given."""
+        return compare_policies(self.model, self.fp32_nodes, self.ranges)
+
     @property
     def good(self) -> bool:
         """Whether the answer is yes: the tolerance is kept, on the real backend too if one was asked, and the target's
@@ -131,6 +138,7 @@ class FixResult:
             },
             "nodes": [node.to_json() for node in (*self.plan.nodes, *self.pinned)],
             "notes": list(self.notes),
+            "policies": [compared.to_json() for compared in self.policies],
             **self.delivery.to_json(),
         }
         if self.curve:

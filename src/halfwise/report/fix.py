@@ -31,6 +31,7 @@ def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), 
     else:
         _show_repairs(terminal, result.plan.repairs)
     _show_nodes(terminal, result.plan.nodes, result.pinned)
+    _show_policies(terminal, result)
     if result.curve:
         _show_curve(terminal, result)
     _show_cost(terminal, result)
@@ -95,6 +96,17 @@ def _show_nodes(terminal: Terminal, nodes: Sequence[PlannedNode], pinned: Sequen
         shown = "; ".join(f"{count:,}: {reason}" for reason, count in reasons)
         terminal.line()
         terminal.line(f"{_nodes(len(pinned))} cannot be FP16 in any plan ({shown})")
+
+
+def _show_policies(terminal: Terminal, result: FixResult) -> None:
+    """What a list made for all models would have cost this one."""
+    others = [compared for compared in result.policies if compared.nodes]
+    if others:
+        told = ", ".join(f"{compared.policy.title} {compared.nodes:,}" for compared in others)
+        terminal.line()
+        terminal.line(
+            f"other tools' lists would keep in FP32: {told} nodes (--keep policy:{others[0].policy.name} tries it)"
+        )
 
 
 def _why(node: PlannedNode, width: int) -> str:
