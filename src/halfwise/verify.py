@@ -13,6 +13,8 @@ import onnx
 from numpy.typing import NDArray
 
 from halfwise.all_samples import AllSamples, all_samples
+from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
+from halfwise.backends.runner import BackendRunner
 from halfwise.emulate import Emulator, carry_feeds
 from halfwise.errors import InputError
 from halfwise.metrics import Metrics, OutputMetric, compare, is_float, worst
@@ -87,6 +89,7 @@ class Verification:
     samples: int
     inputs: str
     notes: tuple[str, ...] = ()
+    record: BackendRecord | None = None  # what ran B, where that was a real backend
 
     @property
     def met(self) -> bool:
@@ -100,6 +103,7 @@ class Verification:
             "inputs": {"origin": self.inputs, "samples": self.samples},
             "outputs": {name: metrics.to_json() for name, metrics in self.outputs.items()},
             "notes": list(self.notes),
+            **({"backend": self.record.to_json()} if self.record is not None else {}),
         }
 
 
@@ -111,6 +115,8 @@ def verify(
     tolerance: Sequence[str] | Tolerance = (),
     metric: OutputMetric | None = None,
     profile: str = "strict",
+    backend: str | Backend | None = None,
+    options: BackendOptions | None = None,
     notify: Callable[[int, int], None] = lambda done, total: None,
 ) -> Verification:
     """Run both on every sample and judge the second by the first.
@@ -118,10 +124,14 @@ def verify(
     Each is a model (a file, a ModelProto or a loaded Model; FP16 and BF16 tensors in it are rounded under `profile`),
     a `.npz` file or a folder of them with saved outputs (one file a sample, in the order of the samples), or any
     object with a method `run(index, feed)`. `inputs` are files or folders, or samples as dictionaries of arrays; none
-    makes synthetic ones. `notify` gets the samples done and their total.
+    makes synthetic ones. With `backend`, the second is a model file that runs there for real; `options` say how.
+    `notify` gets the samples done and their total.
     """
-    runners = _runner(reference, profile), _runner(other, profile)
+    second = _runner(other, profile) if backend is None else _on_backend(other, backend, options)
+    runners = _runner(reference, profile), second
     samples = _samples(runners, inputs)
+    if isinstance(second, BackendRunner):
+        second.prepare(samples.feeds)
     stated = tolerance if isinstance(tolerance, Tolerance) else None
     each: list[dict[str, Metrics]] = []
     users: list[float] = []
@@ -146,7 +156,10 @@ def verify(
     assert stated is not None
     together = {name: worst([metrics[name] for metrics in each]) for name in each[0]}
     verdict = stated.verdict(together, floats, max(users) if users else None)
-    return Verification(stated, verdict, together, frozenset(floats), len(samples.feeds), samples.origin, samples.notes)
+    notes, record = samples.notes, None
+    if isinstance(second, BackendRunner):
+        notes, record = (*notes, *second.notes), second.record
+    return Verification(stated, verdict, together, frozenset(floats), len(samples.feeds), samples.origin, notes, record)
 
 
 def _natural(path: Path) -> list[int | str]:
@@ -164,10 +177,14 @@ def _runner(source: Runnable, profile: str) -> Runner:
     return EmulatedRunner(source if isinstance(source, Model) else load(source), profile)
 
 
+def _on_backend(source: Runnable, backend: str | Backend, options: BackendOptions | None) -> BackendRunner:
+    return BackendRunner(source, backend_named(backend, options) if isinstance(backend, str) else backend)
+
+
 def _samples(runners: Sequence[Runner], inputs: Any) -> AllSamples:
     """What both are run on; saved outputs must have been computed from just these samples, in this order."""
     saved = [runner for runner in runners if isinstance(runner, SavedOutputs)]
-    models = [runner.model for runner in runners if isinstance(runner, EmulatedRunner)]
+    models = [runner.model for runner in runners if isinstance(runner, (EmulatedRunner, BackendRunner))]
     if len(saved) == len(runners):
         if inputs is not None:
             raise InputError("two sets of saved outputs are compared as they are: leave --inputs out")

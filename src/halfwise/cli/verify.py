@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from halfwise.cli.backend_options import BackendName, Device, IoBinding, Optimize, Tf32, TimeLimit, backend_options
 from halfwise.cli.options import Full, Inputs, Json, MetricSpec, Tolerances, paths, user_metric
 from halfwise.cli.progress import progress
 
@@ -25,10 +26,19 @@ def command(
     profile: Annotated[
         str, typer.Option("--profile", metavar="P", help="Whose roundings to emulate: strict or ort-cuda.")
     ] = "strict",
+    backend: BackendName = None,
+    device: Device = 0,
+    tf32: Tf32 = False,
+    optimize: Optimize = "all",
+    io_binding: IoBinding = False,
+    time_limit: TimeLimit = 600.0,
     full: Full = False,
     as_json: Json = False,
 ) -> None:
-    """Compare B with A output by output; FP16 in a typed model is emulated honestly. Exit code 1: not within it."""
+    """Compare B with A output by output; FP16 in a typed model is emulated honestly. Exit code 1: not within it.
+
+    With --backend, B runs there for real, and A gives the reference, emulated on this machine's CPU.
+    """
     from halfwise.verify import verify
 
     with progress(f"verify {other.name}") as shown:
@@ -39,6 +49,8 @@ def command(
             tolerance=tol or (),
             metric=user_metric(metric),
             profile=profile,
+            backend=backend,
+            options=backend_options(device, tf32, optimize, io_binding, time_limit),
             notify=shown.count,
         )
 
@@ -50,6 +62,7 @@ def command(
         from halfwise.report.verify import show_verification
 
         terminal = Terminal(full=full)
-        show_verification(terminal, result, str(reference), str(other))
+        judged = f"{other} on {result.record.title}" if result.record is not None else str(other)
+        show_verification(terminal, result, str(reference), judged)
         terminal.flush()
     raise typer.Exit(0 if result.met else 1)
