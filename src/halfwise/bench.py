@@ -40,6 +40,19 @@ class Bench:
             self._judges[key] = Judge(sites, self.emulator, self.question, feeds, answers)
         return self._judges[key]
 
+    def add(self, sites: Sites, feeds: Sequence[Feed]) -> None:
+        """Samples made on the way: run the model as given for its answers."""
+        self.answers.update(
+            (id(feed), answer)
+            for feed, answer in zip(feeds, Judge(sites, self.emulator, self.question, feeds).references, strict=True)
+        )
+        self.before += len(feeds)
+
+    def numbers(self, feeds: Sequence[Feed]) -> tuple[int, ...]:
+        """Which samples these are: the same numbers when the same job is run again."""
+        order = {key: index for index, key in enumerate(self.answers)}
+        return tuple(order[id(feed)] for feed in feeds)
+
     def runs(self, samples: int) -> float:
         """Model executions so far, in passes over so many samples."""
         return (self.before + sum(judge.runs * len(judge.feeds) for judge in self._judges.values())) / samples

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import onnx_ir as ir
 
 from halfwise.bench import Bench
@@ -19,11 +19,16 @@ from halfwise.sites import Sites
 from halfwise.solve.diagnosis import Diagnosis
 from halfwise.solve.journal import Journal
 from halfwise.solve.judge import Measured
+from halfwise.solve.outlook import outlook
 from halfwise.solve.search import Kept, Point
+from halfwise.synthetic import vary
 
 __all__ = ["Decided", "Decider", "assignment_of", "why_not_bf16"]
 
-TIGHTENINGS = 4  # times the search goes on after a held-out input was missed
+TURNS = 5  # searches, each told what the one before it missed
+AIM = 0.95  # of the tolerance, for inputs that were not given
+LEAST_STEP = 0.3  # of the aim before: no search aims at less than this of what the last one reached
+TOO_NEAR = "of inputs like these, one in twenty may have {:.2g} times the error allowed: give more for a firmer answer"
 HELD_OUT_AIM = 0.9  # of the tolerance: a held-out input nearer to it says that others may miss it
 
 
@@ -55,20 +60,35 @@ class Decider:
     notify: Callable[[str], None]
     notes: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.stated = Sites(self.model)
+
     def run(self) -> Decided:
         """Search; where a held-out input is missed it joins the search, and others stay held out."""
         aim = 1.0
-        for turn in range(TIGHTENINGS + 1):
+        near: tuple[Attempt, tuple[Bought, ...], float] | None = None  # met, but inputs not given may miss it
+        for turn in range(TURNS):
             workshop = Workshop(self.model, self.bench, self.samples.search, self.journal, aim, self.notify)
             best, repairs = workshop.best(self.rules)
             self.notify("verifying on held-out inputs")
             held_out = self.bench.judge(best.search.sites, self.samples.validation)
             missed = held_out.measure(best.search.assignment(best.solution.keep))
+            expected = self._expected(best, missed)
             sites = best.search.sites
             hopeless = len(best.solution.keep) == len(sites.free) - len(sites.forced)
-            if missed.load <= HELD_OUT_AIM or hopeless or turn == TIGHTENINGS:
+            if near is not None and (hopeless or best.solution.found.aim > aim):
+                best, repairs, expected = near  # what is not to be had is not worth every node
+            elif hopeless or (missed.load <= HELD_OUT_AIM and expected <= 1.0):
                 break
-            aim = self._learn(missed, min(aim, best.solution.found.aim))
+            elif turn < TURNS - 1 and missed.load > HELD_OUT_AIM:
+                aim, near = self._learn(missed), None
+                continue
+            elif turn < TURNS - 1:
+                near = best, repairs, expected
+                aim = min(aim, best.solution.found.aim) * max(AIM / expected, LEAST_STEP)
+                continue
+            self.notes.append(TOO_NEAR.format(expected))
+            break
         formats = dict.fromkeys(best.solution.keep, Format.FP32)
         if self.allow_bf16:
             formats.update(self._use_bf16(best))
@@ -85,19 +105,30 @@ class Decider:
             workshop.diagnosis(),
         )
 
-    def _learn(self, missed: Measured, aim: float) -> float:
+    def _expected(self, best: Attempt, held_out: Measured) -> float:
+        """The load to expect of inputs that were not given, from all that were."""
+        loads = held_out.loads if self.samples.origin == "given" else ()
+        return outlook((*best.solution.found.loads, *loads))
+
+    def _learn(self, missed: Measured) -> float:
+        """The held-out input that did worst joins the search; it judges no more."""
         worst = max(range(len(missed.loads)), key=lambda i: missed.loads[i])
-        if len(self.samples.validation) > 1:
-            moved = self.samples.validation[worst]
-            rest = tuple(f for i, f in enumerate(self.samples.validation) if i != worst)
-            self.samples = replace(self.samples, search=(*self.samples.search, moved), validation=rest)
+        moved = self.samples.validation[worst]
+        search = (*self.samples.search, moved)
+        rest = tuple(f for i, f in enumerate(self.samples.validation) if i != worst)
+        if rest:
             self.notes.append("a held-out input came too near the tolerance and joined the search; the others judge")
+            self.samples = replace(self.samples, search=search, validation=rest)
             return 1.0
-        tighter = aim * max(0.9 / missed.loads[worst], 0.1) if math.isfinite(missed.loads[worst]) else aim / 2
         self.notes.append(
-            f"the held-out input came too near the tolerance; the search then aimed at {tighter:.0%} of the tolerance"
+            "the only held-out input came too near the tolerance and joined the search; variants of all inputs judge: "
+            "give more inputs for a result to trust"
         )
-        return tighter
+        rng = np.random.default_rng(len(search))
+        variants = tuple(vary(feed, rng=rng) for feed in search)
+        self.bench.add(self.stated, variants)
+        self.samples = replace(self.samples, search=search, validation=variants, origin="derived")
+        return 1.0
 
     def _use_bf16(self, best: Attempt) -> dict[ir.Node, Format]:
         """Nodes that only lack range take BF16, as many as the tolerance bears."""

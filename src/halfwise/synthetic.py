@@ -22,6 +22,7 @@ Feed = dict[str, NDArray[Any]]
 _BATCH = re.compile(r"(?i).*batch.*|n|b|bs|bsz")
 _UNKNOWN_DIM = 16
 _VARIATION = 2.0**-7
+_FLAGS = 32  # whole numbers within such a range are flags or classes, not quantities
 
 
 def synthesize(
@@ -86,7 +87,7 @@ def vary(feed: Mapping[str, NDArray[Any]], *, rng: np.random.Generator) -> Feed:
     """The same feed with every float value moved by at most 2^-7 of itself; all else is unchanged.
 
     An input stays within its own least and largest value: a mask at the edge of its type must not become infinite,
-    and an index stored as a float must not leave its table.
+    and an index stored as a float must not leave its table. Whole numbers stay whole, and flags what they are.
     """
     return {name: _varied(values, rng) if is_float(values.dtype) else values for name, values in feed.items()}
 
@@ -97,6 +98,11 @@ def _varied(values: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
     if not finite.any():
         return values
     low, high = wide[finite].min(), wide[finite].max()
+    whole = bool((wide[finite] == np.rint(wide[finite])).all())
+    if whole and high - low <= _FLAGS:
+        return values
     with np.errstate(over="ignore"):
         moved = np.clip(wide * (1.0 + _VARIATION * rng.uniform(-1.0, 1.0, wide.shape)), low, high)
+    if whole:
+        moved = np.rint(moved)
     return np.asarray(np.where(finite, moved, wide)).astype(values.dtype)

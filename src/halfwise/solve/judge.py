@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.emulate import Emulator, carry_feeds
@@ -15,6 +13,7 @@ from halfwise.engine.ort import Session
 from halfwise.metrics import Metrics, OutputMetric, compare, is_float, worst
 from halfwise.precision import Assignment
 from halfwise.sites import Sites
+from halfwise.solve.outlook import outlook
 from halfwise.tolerance import Tolerance
 
 __all__ = ["Judge", "Measured", "Question"]
@@ -22,16 +21,14 @@ __all__ = ["Judge", "Measured", "Question"]
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
 
-MARGINS = (0.3, 0.25, 0.2, 0.15, 0.15, 0.1)  # kept for samples not seen, after one, two, ... six or more seen
-MOST_MARGIN = 0.4  # where the samples seen differ much among themselves
-
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: how large an error is too large."""
+    """What is asked: how large an error is too large. `inputs`: how many there are to ask it of, searched or not."""
 
     tolerance: Tolerance
     metric: OutputMetric | None = None
+    inputs: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,6 +38,7 @@ class Measured:
     loads: tuple[float, ...]
     outputs: Mapping[str, Metrics] = field(default_factory=dict)
     user_metric: float | None = None
+    inputs: int = 0  # that there are in all
 
     @property
     def load(self) -> float:
@@ -48,12 +46,8 @@ class Measured:
 
     @property
     def aim(self) -> float:
-        """The load to expect of an unseen sample: the worst seen and a margin, wider where the samples differ."""
-        if not math.isfinite(self.load) or self.load == 0:
-            return self.load
-        least = MARGINS[min(len(self.loads), len(MARGINS)) - 1]
-        spread = float(np.std(self.loads) / np.mean(self.loads))
-        return self.load * (1.0 + max(least, min(0.5 * spread, MOST_MARGIN)))
+        """The load to expect of an unseen sample."""
+        return outlook(self.loads, self.inputs)
 
     @property
     def met(self) -> bool:
@@ -109,7 +103,7 @@ class Judge:
             if user is not None:
                 extra.append(user)
         together = {name: worst([m[name] for m in metrics]) for name in references[0]}
-        return Measured(tuple(loads), together, max(extra) if extra else None)
+        return Measured(tuple(loads), together, max(extra) if extra else None, self.question.inputs)
 
     def measure_one(self, assignment: Assignment, index: int) -> float:
         """The load on one sample only."""

@@ -132,7 +132,9 @@ class Search:
             known = self.journal.get(key)
             if known is not None:
                 self.judge.runs += known["runs"]
-                self._measured[keep] = Measured(tuple(float(x) for x in known["loads"]))
+                self._measured[keep] = Measured(
+                    tuple(float(x) for x in known["loads"]), inputs=self.judge.question.inputs
+                )
             else:
                 before = self.judge.runs
                 self._measured[keep] = self.judge.measure(self.assignment(keep))
@@ -240,11 +242,10 @@ class Search:
         for _ in range(RELAXATIONS):
             if measured.aim > 0.7 * self.aim or len(keep) < WORTH_RELAXING or high - low <= max(1, high // 8):
                 break
-            if low == 0 and measured.aim > 0:
-                goal = self._left(keep) * (0.9 * self.aim / measured.aim) ** 2
-                count = min(ladder.reach(goal), high - 1)
-            else:
-                count = (low + high) // 2
+            goal = self._left(keep) * (0.9 * self.aim / measured.aim) ** 2 if measured.aim > 0 else math.inf
+            count = ladder.reach(goal)
+            if not low < count < high:  # the model is no help here: halve what is left, small sets first
+                count = max(math.isqrt(max(low, 1) * high), low + 1)
             fewer = trim(self.pieces, ladder.nodes(count), self._cost, ladder.left(count))
             if len(fewer) >= len(keep):
                 break

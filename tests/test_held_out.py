@@ -1,0 +1,86 @@
+"""Inputs that the search does not see: what is expected of them, and what one that misses the tolerance changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from halfwise import fix, verify
+from halfwise.samples import Feed
+from halfwise.solve.outlook import outlook
+from halfwise.synthetic import vary
+
+LOADS = st.lists(st.floats(0.0, 10.0), min_size=1, max_size=12)
+
+
+@given(LOADS, st.integers(0, 20))
+def test_nothing_less_than_the_worst_seen_is_expected(loads: list[float], inputs: int) -> None:
+    assert max(loads) <= outlook(loads, inputs) <= 3.0 * max(loads)
+
+
+def test_more_inputs_and_less_scatter_mean_less_doubt() -> None:
+    alike = [outlook([0.5] * count) for count in (1, 2, 3, 6, 12)]
+    assert alike == sorted(alike, reverse=True)
+    assert outlook([0.1, 0.5, 0.5]) > outlook([0.5, 0.5, 0.5])
+    assert outlook([0.5], 6) < outlook([0.5])
+    assert outlook([0.2, float("inf")]) == float("inf") and outlook([0.0]) == 0.0
+
+
+@pytest.mark.parametrize("count", [2, 3, 6])
+@pytest.mark.parametrize("scatter", [0.1, 0.22, 0.4])
+def test_nine_in_ten_or_more_stay_below(count: int, scatter: float) -> None:
+    """Models whose inputs scatter less than usual, as usual, and nearly twice as much."""
+    rng = np.random.default_rng(count)
+    draws = np.exp(scatter * rng.standard_normal((2000, count + 1)))
+    below = [row[-1] <= outlook(row[:-1].tolist()) for row in draws]
+    assert np.mean(below) >= (0.94 if scatter <= 0.22 else 0.88)
+
+
+def cancelling() -> onnx.ModelProto:
+    """(x + c) - c: harmless for a small c, and nothing is left of x in FP16 where c is large."""
+    x, c, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [64]) for name in "xcy")
+    nodes = [helper.make_node("Add", ["x", "c"], ["s"], "add"), helper.make_node("Sub", ["s", "c"], ["y"], "sub")]
+    return helper.make_model(helper.make_graph(nodes, "g", [x, c], [y]), opset_imports=[helper.make_opsetid("", 17)])
+
+
+def feeds(*offsets: float) -> list[Feed]:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0.5, 1.0, 64).astype(np.float32)
+    return [{"x": x * (1 + i / 100), "c": np.full(64, c, np.float32)} for i, c in enumerate(offsets)]
+
+
+@pytest.mark.parametrize("hard", range(4))
+def test_an_input_that_misses_is_met_wherever_it_lies(hard: int, tmp_path: Path) -> None:
+    """All that was given is met in the end, whether it was given to the search or joined it."""
+    samples = feeds(*(1024.0 if i == hard else 0.0 for i in range(4)))
+    result = fix(cancelling(), samples, out=tmp_path, tolerance=["rel_l2<=0.01"], repairs=("none",))
+    assert result.met and set(result.fp32_nodes) == {"add", "sub"}
+    assert result.typed is not None
+    assert verify(cancelling(), result.typed.path, samples, tolerance=["rel_l2<=0.01"]).met
+
+
+def test_the_last_held_out_input_judges_by_variants_once_it_has_joined() -> None:
+    for offsets in ((0.0, 1024.0), (1024.0, 0.0)):
+        result = fix(cancelling(), feeds(*offsets), tolerance=["rel_l2<=0.01"], repairs=("none",))
+        assert set(result.fp32_nodes) == {"add", "sub"}
+    joined = [note for note in result.notes if "joined the search; variants of all inputs judge" in note]
+    assert (result.plan.inputs == "derived") == bool(joined)
+
+
+def test_flags_and_whole_numbers_stay_what_they_are() -> None:
+    rng = np.random.default_rng(0)
+    feed = {
+        "mask": np.array([0, 1, 1, 0], np.float32),
+        "pixels": np.arange(256, dtype=np.float32),
+        "values": np.linspace(-1, 1, 50, dtype=np.float32),
+    }
+    varied = vary(feed, rng=rng)
+    assert np.array_equal(varied["mask"], feed["mask"])
+    assert np.array_equal(varied["pixels"], np.rint(varied["pixels"])) and (varied["pixels"] != feed["pixels"]).any()
+    assert (varied["values"] != feed["values"]).any()
