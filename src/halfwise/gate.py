@@ -210,6 +210,8 @@ def _violations(plan: Plan, model: Model, result: FixResult | None, engine: Path
     def check(status: Status, message: str, details: Sequence[str] = ()) -> Check:
         return Check("violations", status, message, tuple(details))
 
+    if result is not None and result.refusal:
+        return None, check("fail", f"the compiler of {plan.target} refuses the model: {result.refusal}")
     if engine is not None:
         audited = _audit_of(engine, model, {node.name: node.format for node in plan.nodes})
         source = str(engine)

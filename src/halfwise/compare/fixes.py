@@ -28,6 +28,7 @@ def sections(a: Document, b: Document) -> list[Section]:
         Section.of("verdict", "Verdict", _verdict(a, b)),
         Section.of("error", "Error of the fixed model, by output", _errors(a["error"]["fixed"], b["error"]["fixed"])),
         Section.of("fp16", "Error of plain FP16, by output", _errors(a["error"]["fp16"], b["error"]["fp16"])),
+        Section.of("confirmed", "Error measured on a real backend, by output", _errors(_confirmed(a), _confirmed(b))),
         kept_nodes(a["nodes"], b["nodes"]),
         repairs(a["repairs"], b["repairs"]),
         broken(a.get("violations", ()), b.get("violations", ())),
@@ -35,6 +36,11 @@ def sections(a: Document, b: Document) -> list[Section]:
         Section.of("advisories", "Known defects", defects),
         Section.of("asked", "What was asked", _asked(a, b)),
     ]
+
+
+def _confirmed(document: Document) -> Document:
+    outputs: Document = (document.get("confirmation") or {}).get("outputs", {})
+    return outputs
 
 
 def _verdict(a: Document, b: Document) -> list[Change]:

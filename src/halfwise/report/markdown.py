@@ -43,17 +43,19 @@ def fix_markdown(result: FixResult) -> str:
     """The verdict, the errors before and after, what stays in FP32 and why, and what it costs."""
     name = code(result.model.path.name) if result.model.path else "the model"
     kept = [node for node in result.plan.nodes if node.format is not Format.FP16]
-    mark, words = ("✅", "keeps the tolerance in FP16") if result.met else ("❌", "does not keep the tolerance in FP16")
+    mark, words = "✅" if result.good else "❌", "keeps" if result.met else "does not keep"
     inputs = len(result.samples.validation)
     made_up = "made-up" if result.samples.origin == "synthetic" else "held-out"
     lines = [
-        f"## {mark} halfwise fix: {name} {words}",
+        f"## {mark} halfwise fix: {name} {words} the tolerance in FP16",
         "",
         f"With {len(kept):,} of {len(result.sites.all):,} nodes out of FP16 and "
-        f"{_count(result.plan.repairs, 'repair')}, on {inputs:,} {made_up} input{'s' if inputs != 1 else ''}, for {prose(result.plan.target)}.",
+        f"{_count(result.plan.repairs, 'repair')}, on {inputs:,} {made_up} input{'s' if inputs != 1 else ''}, "
+        f"for {prose(result.plan.target)}.",
         "",
         f"- plain FP16: {prose(result.fp16_verdict.words)}",
         f"- fixed: {prose(result.verdict.words)}",
+        *_beyond_emulation(result),
         "",
         *_errors({"plain FP16": result.fp16, "fixed": result.fixed}, result.floats),
     ]
@@ -80,6 +82,17 @@ def fix_markdown(result: FixResult) -> str:
         *_notes(result.notes),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _beyond_emulation(result: FixResult) -> list[str]:
+    """What a real backend and the target's compiler said, where they were asked."""
+    lines = []
+    if result.confirmation is not None:
+        where = prose(result.confirmation.record.title)
+        lines.append(f"- measured on {where}: {prose(result.confirmation.verdict.words)}")
+    if result.refusal:
+        lines.append(f"- {prose(result.plan.target)} refuses the model: {prose(result.refusal)}")
+    return lines
 
 
 def gate_markdown(result: Gate) -> str:
