@@ -149,6 +149,8 @@ def test_what_was_reported_on_another_gpu_only_may_apply():
     assert found("trt-10.0@l4", softmax)["TRT-T4-SOFTMAX-10"] == "maybe"
     assert "reported on t4 only, not on l4" in why("trt-10.0@l4", "TRT-T4-SOFTMAX-10", softmax)
     assert found("trt-10.0", softmax)["TRT-T4-SOFTMAX-10"] == "maybe"
+    assert found("trt-10.0@sm_75", softmax)["TRT-T4-SOFTMAX-10"] == "maybe"
+    assert "reported on t4, perhaps the GPU of this target" in why("trt-10.0@sm_75", "TRT-T4-SOFTMAX-10", softmax)
     assert "reported on t4; the target names no GPU" in why("trt-10.0", "TRT-T4-SOFTMAX-10", softmax)
     # What NVIDIA confirmed and fixed is the version's, wherever it was first seen.
     assert found("trt-10.8@l4", model("CumSum"))["TRT-CUMSUM-108"] == "yes"
@@ -161,7 +163,10 @@ def test_what_was_reported_on_another_gpu_only_may_apply():
         (["&&&& RUNNING TensorRT.trtexec [TensorRT v100001] # t", "[I] Precision: FP32+FP16",
           "[I] Selected Device: Tesla T4", "[I] Compute Capability: 7.5"], "trt-10.0.1+weak@t4"),
         (["[I] TensorRT version: 10.3.0", "[I] Selected Device: NVIDIA A100-SXM4-40GB",
-          "[I] Compute Capability: 8.0"], "trt-10.3.0@sm_80"),
+          "[I] Compute Capability: 8.0"], "trt-10.3.0@a100"),
+        (["[I] TensorRT version: 10.3.0", "[I] Selected Device: NVIDIA RTX 2000 Ada Generation",
+          "[I] Compute Capability: 8.9"], "trt-10.3.0@sm_89"),
+        (["[I] TensorRT version: 10.3.0", "[I] Selected Device: NVIDIA H100 80GB HBM3"], "trt-10.3.0@h100"),
         (["&&&& RUNNING TensorRT.trtexec [TensorRT v110201] # t"], "trt-11.2.1"),
         (["[I] TensorRT version: 7.2.3"], "None"),
         (["[W] [TRT] hello"], "None"),

@@ -145,6 +145,14 @@ def test_without_a_model_a_node_that_may_be_in_a_region_is_no_pass() -> None:
     ]
 
 
+def test_a_region_begins_and_ends_where_its_fused_ends_do() -> None:
+    engine = region_json("{ForeignNode[PWN(PWN(s1, s2), s3)...e1 + e2]}")
+    names = ("before", "s1", "s2", "s3", "middle", "e1", "e2", "behind")
+    result = audit(engine, None, [NodeInfo(name, "X") for name in names])
+    inside = {node.node for node in result.nodes if node.coverage == "region-only"}
+    assert inside == set(names) - {"before", "behind"}
+
+
 def test_the_borders_of_a_region_are_told_as_they_are() -> None:
     def why(fmt: str) -> str:
         return audit(region_json("{ForeignNode[a...b]}", fmt=fmt), None, None, fp32("a")).nodes[-1].note

@@ -118,8 +118,11 @@ def _by_gpu(entry: Entry, target: Target) -> tuple[Fit, str]:
     if entry.gpus:
         fit = best_fit(gpu_fit(pattern, gpu) for pattern in entry.gpus)
         return fit, f"{gpu.describe()} is {'' if fit is Fit.YES else 'perhaps '}{' or '.join(entry.gpus)}"
-    if any(gpu_fit(pattern, gpu) is Fit.YES for pattern in entry.seen_on):
+    same = best_fit(gpu_fit(pattern, gpu) for pattern in entry.seen_on)
+    if same is Fit.YES:
         return Fit.YES, f"{seen}, the GPU of this target"
+    if same is Fit.MAYBE:
+        return (Fit.MAYBE if entry.kind == "report" else Fit.YES), f"{seen}, perhaps the GPU of this target"
     # What NVIDIA confirmed is the version's; what somebody saw on one GPU need not be there on another.
     if entry.kind == "report" and entry.seen_on:
         return Fit.MAYBE, f"{seen} only, not on {gpu.describe()}"

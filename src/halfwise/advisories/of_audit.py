@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,10 +63,19 @@ def _speaks_of_engine(entry: Entry) -> bool:
 
 
 def _gpu(log: LogReport) -> Gpu | None:
-    for text in (log.device, f"sm_{log.capability.replace('.', '')}" if log.capability else None):
-        try:
-            if text:
-                return Gpu.parse(text)
-        except InputError:
-            continue
-    return None
+    """By its name ("Tesla T4"), a word of it ("NVIDIA A100-SXM4-40GB"), or else by its compute capability alone."""
+    device = log.device or ""
+    stated = f"sm_{log.capability.replace('.', '')}" if log.capability else ""
+    capability = _parsed(stated)
+    for text in (device, *re.split(r"[\s-]+", device)):
+        found = _parsed(text)
+        if found is not None and (capability is None or found.capability == capability.capability):
+            return found
+    return capability
+
+
+def _parsed(text: str) -> Gpu | None:
+    try:
+        return Gpu.parse(text) if text else None
+    except InputError:
+        return None

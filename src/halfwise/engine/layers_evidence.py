@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from halfwise.engine.buildlog.weights import fused_parts
 from halfwise.engine.kernel_names import cast_count, fused_attention, is_bookkeeping, place_of, tactic_math
 from halfwise.engine.layers_cost import is_reformat
 from halfwise.engine.layers_fields import FLOATS, QUANTISED, EngineLayers, Layer, LayerTensor, region_ends
@@ -184,16 +185,14 @@ class Evidence:
         if place is None or not inner:
             return place is not None and len(self._regions) == 1
         for cut in _cuts(inner):
-            first, last = (self._end(part) for part in (inner[:cut], inner[cut + 3 :]))
-            if first is not None or last is not None:
-                low = 0 if first is None else first
-                high = len(self._order) if last is None else last
-                return low <= place <= high
+            first, last = (self._places(part) for part in (inner[:cut], inner[cut + 3 :]))
+            if first or last:
+                return min(first, default=0) <= place <= max(last, default=len(self._order))
         return len(self._regions) == 1
 
-    def _end(self, name: str) -> int | None:
-        places = [self._order[node] for part in name.split(" + ") if (node := self._node_of(part)) in self._order]
-        return places[-1] if places else None
+    def _places(self, name: str) -> list[int]:
+        """Where the nodes that one end of a region was fused from stand in the model."""
+        return [self._order[node] for part in fused_parts(name) if (node := self._node_of(part)) in self._order]
 
     def float_types(self, region: Layer) -> set[str]:
         return _floats((*region.inputs, *region.outputs))
