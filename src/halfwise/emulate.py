@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,9 @@ from halfwise.formats import Format, round_to
 from halfwise.ops import CLOSED, WIDENED_ATTRIBUTES
 from halfwise.precision import Assignment
 from halfwise.profiles import STRICT, Profile
+from halfwise.profiles.fused_kernels import FUSED_KERNELS
+from halfwise.profiles.fusions import Fusion, fused_nodes
+from halfwise.profiles.steps import Steps
 from halfwise.rewrite import Names, Rewritten, SpelledWeight, Weight, rewrite
 from halfwise.weights import ONNX_TYPE, convert_fill, convert_weight, to_tensor_proto, whole_tensor
 
@@ -36,6 +39,7 @@ class CarrierDialect:
 
     profile: Profile = STRICT
     lean: bool = False
+    inside: dict[ir.Node, onnx.NodeProto] = field(default_factory=dict)  # nodes that run as part of another's kernel
 
     def tensor_type(self, native: int, fmt: Format) -> int:
         return _FLOAT
@@ -52,6 +56,10 @@ class CarrierDialect:
     ) -> list[onnx.NodeProto]:
         _widen_attributes(proto)
         nodes = [proto]
+        fused = fused_nodes(assignment, self.profile.fusion)
+        if node in fused.ending or not fused.wide.isdisjoint(node.outputs):
+            self.inside[node] = onnx.NodeProto()
+            self.inside[node].CopyFrom(proto)
         if _closed(node, assignment):
             return nodes
         if node.op_type == "ConstantOfShape" and not node.domain:
@@ -61,7 +69,7 @@ class CarrierDialect:
             return nodes
         for slot, value in enumerate(node.outputs):
             fmt = assignment.stored(value)
-            if not value.name or fmt is None or fmt is Format.FP32:
+            if not value.name or fmt is None or fmt is Format.FP32 or value in fused.wide:
                 continue
             name = proto.output[slot]
             if node.op_type == "Cast" and not node.domain:
@@ -70,11 +78,33 @@ class CarrierDialect:
                 nodes.append(_cast(proto.output[slot], name, _FLOAT))
                 continue
             proto.output[slot] = names.value(f"{name}__wide")
-            if slot == 0 and node.op_type in self.profile.biased_twice:
-                nodes += _take_bias_out(proto, node, fmt, names)
-            nodes += self.convert(nodes[-1].output[0] if slot == 0 else proto.output[slot], name,
-                                  Format.FP32, fmt, names)  # fmt: skip
+            wide = proto.output[slot]
+            if slot == 0:
+                ending = fused.ending.get(node)
+                steps = Steps(node, fmt, names, assignment.sites.model.opset(""), wide)
+                spelled = self._as_kernel(proto, node, steps) if ending is None else self._as_fused(ending, steps)
+                if spelled is not None:
+                    nodes, wide = spelled
+            nodes += self.convert(wide, name, Format.FP32, fmt, names)
         return nodes
+
+    def _as_kernel(self, proto: onnx.NodeProto, node: ir.Node, steps: Steps) -> tuple[list[onnx.NodeProto], str] | None:
+        """A node in the steps of its kernel, and the name of what the last of them gives."""
+        kernel = None if node.domain else self.profile.kernels.get(node.op_type)
+        if kernel is None:
+            return None
+        copy = onnx.NodeProto()
+        copy.CopyFrom(proto)
+        result = kernel(copy, steps)
+        return None if result is None else (steps.nodes, result)
+
+    def _as_fused(self, fusion: Fusion, steps: Steps) -> tuple[list[onnx.NodeProto], str] | None:
+        """The same of nodes that run as one; None where the kernel rounds at its border only or not all were seen."""
+        kernel = FUSED_KERNELS.get(fusion.kind) if self.profile.kernels else None
+        if kernel is None or not all(node in self.inside for node in fusion.nodes):
+            return None
+        result = kernel(fusion, {node: self.inside[node] for node in fusion.nodes}, steps)
+        return None if result is None else (steps.nodes, result)
 
     def spell_weight(self, weight: Weight, names: Names, *, main: bool) -> SpelledWeight:
         inline = not main or weight.tensor.size <= INLINE_ELEMENTS
@@ -110,7 +140,14 @@ class Emulator:
     def write(self, assignment: Assignment, *, lean: bool = False) -> Rewritten:
         written = rewrite(assignment, CarrierDialect(self.profile, lean))
         written.proto.ir_version = RUNTIME_IR_VERSION
+        if self.profile.fusion:
+            _drop_unread(written.proto.graph)
         return written
+
+    def stores(self, node: ir.Node, assignment: Assignment) -> tuple[bool, ...]:
+        """Which of a node's results its kernel stores: those inside of a fusion it does not."""
+        wide = fused_nodes(assignment, self.profile.fusion).wide
+        return tuple(value not in wide for value in node.outputs)
 
     def carried(self, weight: Weight) -> Array:
         """A weight rounded to its format and held in FP32."""
@@ -199,25 +236,28 @@ def _closed(node: ir.Node, assignment: Assignment) -> bool:
     return len(read) == 1 and read == stored
 
 
-def _take_bias_out(proto: onnx.NodeProto, node: ir.Node, fmt: Format, names: Names) -> list[onnx.NodeProto]:
-    """A kernel that rounds its sum of products and adds the bias after that: split it so."""
-    if len(proto.input) < 3 or not proto.input[2]:
-        return []
-    bias = proto.input[2]
-    del proto.input[2]
-    product = proto.output[0]
-    narrow, rounded = names.value(f"{product}__narrow"), names.value(f"{product}__rounded")
-    rank = next((len(v.shape) for v in (node.inputs[1], node.inputs[0]) if v is not None and v.shape is not None), 4)
-    shape, spread = names.value(f"{bias}__shape"), names.value(f"{bias}__spread")
-    dims = np.array([1, -1, *[1] * (rank - 2)], dtype=np.int64)
-    constant = onnx.NodeProto(op_type="Constant", output=[shape])
-    constant.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t.CopyFrom(
-        onnx.TensorProto(data_type=onnx.TensorProto.INT64, dims=dims.shape, raw_data=dims.tobytes())
-    )
-    return [
-        _cast(product, narrow, ONNX_TYPE[fmt]),
-        _cast(narrow, rounded, _FLOAT),
-        constant,
-        onnx.NodeProto(op_type="Reshape", input=[bias, shape], output=[spread]),
-        onnx.NodeProto(op_type="Add", input=[rounded, spread], output=[names.value(f"{product}__biased")]),
-    ]
+def _drop_unread(graph: onnx.GraphProto) -> None:
+    """Remove nodes of the main graph whose results nobody reads: their work is part of another's kernel."""
+    read = {value.name for value in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if read.isdisjoint(node.output):
+            continue
+        kept.append(node)
+        read.update(node.input)
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                read.update(_names_within(body))
+    del graph.node[:]
+    graph.node.extend(reversed(kept))
+
+
+def _names_within(graph: onnx.GraphProto) -> set[str]:
+    """Every name that a body mentions, so that what it takes from outside counts as read."""
+    names = {value.name for value in graph.output}
+    for node in graph.node:
+        names.update(node.input)
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                names |= _names_within(body)
+    return names

@@ -148,7 +148,8 @@ class Stepper:
 
     def _found(self, node: ir.Node, assignment: Assignment) -> _Compiled:
         within = (node, *self.inner(node))
-        key = (node, *(assignment.of(n) for n in within), *(assignment.read(node, s) for s in range(len(node.inputs))))
+        reads = (assignment.read(node, slot) for slot in range(len(node.inputs)))
+        key = (node, self.emulator.stores(node, assignment), *(assignment.of(n) for n in within), *reads)
         if key not in self._compiled:
             self._compiled[key] = self._compile(node, assignment)
         return self._compiled[key]

@@ -1,0 +1,272 @@
+"""The kernels of ONNX Runtime's CUDA provider that round on the way, as its results on a GPU show; see numerics.md."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from halfwise.profiles.profile import Kernel
+from halfwise.profiles.resize import resize_linear
+from halfwise.profiles.steps import Steps, attribute, cast
+
+__all__ = ["CUDA_KERNELS", "CUDA_LOOSE", "fast_gelu", "quick_gelu"]
+
+# Kernels that were seen to be less exact than any rule says: recurrent ones use cuDNN's own arithmetic.
+CUDA_LOOSE = frozenset({"GRU", "LSTM", "RNN", "InstanceNormalization"})
+
+
+def _convolution(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    """The sum of products is stored, the bias is added after that."""
+    if len(proto.input) < 3 or not proto.input[2]:
+        return None
+    bias = proto.input[2]
+    del proto.input[2:]
+    product = steps.round(steps.keep(proto))
+    rank = steps.rank(1) or steps.rank(0) or 4
+    spread = steps.op("Reshape", bias, steps.constant([1, -1, *[1] * (rank - 2)], np.int64))
+    return steps.op("Add", product, spread)
+
+
+def _gemm(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    """A vector as a bias is added after the product was stored; factors other than 1 are themselves rounded."""
+    alpha, beta = attribute(proto, "alpha", 1.0), attribute(proto, "beta", 1.0)
+    biased = len(proto.input) > 2 and bool(proto.input[2])
+    if biased and alpha == beta == 1.0 and steps.rank(2) == 1:
+        bias = proto.input[2]
+        del proto.input[2:]
+        return steps.op("Add", steps.round(steps.keep(proto)), bias)
+    if alpha == beta == 1.0:
+        return None
+    for each in proto.attribute:
+        if each.name in ("alpha", "beta"):
+            each.f = float(steps.rounded(each.f))
+    return steps.keep(proto)
+
+
+def _reduced_axes(proto: onnx.NodeProto, steps: Steps) -> tuple[tuple[int, ...], int] | None:
+    """The axes of a reduction, counted from the front, and the rank; None where they are not known."""
+    rank = steps.rank(0)
+    if rank is None:
+        return None
+    axes = attribute(proto, "axes", None)
+    if axes is None and len(proto.input) > 1 and proto.input[1]:
+        known = steps.known(1)
+        if known is None:
+            return None
+        axes = known.tolist()
+    return tuple(sorted(axis % rank for axis in axes)) if axes else tuple(range(rank)), rank
+
+
+def _sum_like(proto: onnx.NodeProto, steps: Steps, x: str, axes: tuple[int, ...]) -> str:
+    """The sum over the axes of a reduction, as an operator of the model's opset."""
+    keep = int(attribute(proto, "keepdims", 1))
+    if steps.opset < 13:
+        return steps.op("ReduceSum", x, axes=list(axes), keepdims=keep)
+    return steps.op("ReduceSum", x, steps.constant(axes, np.int64), keepdims=keep)
+
+
+def _mean(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    """Over the last or the first axes the sum is stored, and so is the count, before one is divided by the other."""
+    found = _reduced_axes(proto, steps)
+    if found is None:
+        return None
+    axes, rank = found
+    dims = steps.dims(0)
+    long = [axis for axis in range(rank) if dims is None or dims[axis] != 1]
+    reduced = [axis for axis in long if axis in axes]
+    if not reduced or (long[-len(reduced) :] != reduced and long[: len(reduced)] != reduced):
+        return None
+    total = steps.round(_sum_like(proto, steps, proto.input[0], axes))
+    if dims is not None:
+        return steps.op("Div", total, steps.rounded_constant(math.prod(dims[axis] for axis in axes)))
+    counts = [steps.op("Cast", steps.op("Size", name), to=onnx.TensorProto.FLOAT) for name in (proto.input[0], total)]
+    return steps.op("Div", total, steps.round(steps.op("Div", *counts)))
+
+
+def _sum_of_squares(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    found = _reduced_axes(proto, steps)
+    if found is None:
+        return None
+    x = proto.input[0]
+    return _sum_like(proto, steps, steps.rop("Mul", x, x), found[0])
+
+
+def _log_sum(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    found = _reduced_axes(proto, steps)
+    return None if found is None else steps.op("Log", steps.round(_sum_like(proto, steps, proto.input[0], found[0])))
+
+
+def _sum(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    """One by one, each sum stored."""
+    total = proto.input[0]
+    for name in proto.input[1:]:
+        total = steps.op("Add", steps.round(total) if total != proto.input[0] else total, name)
+    return total if len(proto.input) > 2 else None
+
+
+def _running_sum(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    """One by one along the axis, each sum stored."""
+    axis, rank = steps.known(1), steps.rank(0)
+    if axis is None or rank is None or int(attribute(proto, "exclusive", 0)):
+        return None
+    along = int(axis.reshape(-1)[0]) % rank
+    first = steps.op("Gather", proto.input[0], steps.constant(0, np.int64), axis=along)
+    start = steps.op("ConstantOfShape", steps.op("Shape", first))
+    narrow = helper.np_dtype_to_tensor_dtype(steps.fmt.dtype)
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["sum_in", "x"], ["sum_wide"]),
+            cast("sum_wide", "sum_narrow", narrow),
+            cast("sum_narrow", "sum_out", onnx.TensorProto.FLOAT),
+            helper.make_node("Identity", ["sum_out"], ["y"]),
+        ],
+        "running_sum",
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("sum_in", "x")],
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("sum_out", "y")],
+    )
+    last, result = steps.names.value(f"{steps.base}__last"), steps.names.value(f"{steps.base}__running")
+    direction = [int(attribute(proto, "reverse", 0))]
+    steps.nodes.append(
+        helper.make_node(
+            "Scan", [start, proto.input[0]], [last, result], body=body, num_scan_inputs=1, scan_input_axes=[along],
+            scan_output_axes=[along], scan_input_directions=direction, scan_output_directions=direction,
+        )
+    )  # fmt: skip
+    return result
+
+
+def _where_positive(x: str, steps: Steps, positive: str, negative: str) -> str:
+    return steps.op("Where", steps.op("Greater", x, steps.constant(0.0)), positive, negative)
+
+
+def _sigmoid(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    """In FP32, but below 0 as one less what it is above: tiny results lose their last bits."""
+    x, one = proto.input[0], steps.constant(1.0)
+    falling = steps.op("Exp", steps.op("Neg", steps.op("Abs", x)))
+    upper = steps.op("Div", one, steps.op("Add", one, falling))
+    return _where_positive(x, steps, upper, steps.op("Sub", one, upper))
+
+
+def _hard_sigmoid(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    for name, default in (("alpha", 0.2), ("beta", 0.5)):
+        value = float(steps.rounded(attribute(proto, name, default)))
+        kept = [each for each in proto.attribute if each.name != name]
+        del proto.attribute[:]
+        proto.attribute.extend([*kept, helper.make_attribute(name, value)])
+    return steps.keep(proto)
+
+
+def _hard_swish(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    x = proto.input[0]
+    line = steps.rop("Add", steps.rop("Div", x, steps.constant(6.0)), steps.constant(0.5))
+    return steps.op("Mul", x, _clip01(line, steps))
+
+
+def _clip01(x: str, steps: Steps) -> str:
+    return steps.op("Min", steps.op("Max", x, steps.constant(0.0)), steps.constant(1.0))
+
+
+def _elu(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    x, alpha = proto.input[0], steps.rounded_constant(attribute(proto, "alpha", 1.0))
+    below = steps.rop("Sub", steps.rop("Exp", x), steps.constant(1.0))
+    return _where_positive(x, steps, x, steps.op("Mul", alpha, below))
+
+
+def _selu(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    x = proto.input[0]
+    alpha = steps.rounded(attribute(proto, "alpha", 1.67326319217681884765625))
+    gamma = steps.rounded(attribute(proto, "gamma", 1.05070102214813232421875))
+    below = steps.rop("Sub", steps.rop("Exp", x), steps.constant(1.0))
+    negative = steps.op("Mul", steps.rounded_constant(alpha * gamma), below)
+    return _where_positive(x, steps, steps.op("Mul", steps.constant(gamma), x), negative)
+
+
+def _softplus_of(x: str, steps: Steps) -> str:
+    one = steps.constant(1.0)
+    small = steps.rop("Log", steps.rop("Add", steps.rop("Exp", steps.op("Neg", steps.op("Abs", x))), one))
+    return _where_positive(x, steps, steps.op("Add", x, small), small)
+
+
+def _softplus(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    return _softplus_of(proto.input[0], steps)
+
+
+def _mish(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    x = proto.input[0]
+    return steps.op("Mul", x, steps.rop("Tanh", steps.round(_softplus_of(x, steps))))
+
+
+def _softsign(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    x = proto.input[0]
+    return steps.op("Div", x, steps.rop("Add", steps.constant(1.0), steps.op("Abs", x)))
+
+
+def _leaky_relu(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    x = proto.input[0]
+    slope = steps.rounded_constant(attribute(proto, "alpha", 0.01))
+    return _where_positive(x, steps, x, steps.op("Mul", slope, x))
+
+
+def _gelu(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    if attribute(proto, "approximate", b"none") != b"tanh":
+        return None
+    return fast_gelu(proto.input[0], steps)
+
+
+def fast_gelu(x: str, steps: Steps) -> str:
+    """Gelu by tanh in narrow arithmetic, products and sums in one step where they follow each other."""
+    cubic, linear = steps.rounded_constant(0.035677408136300125), steps.rounded_constant(0.7978845608028654)
+    inner = steps.rop("Add", steps.op("Mul", cubic, steps.rop("Mul", x, x)), linear)
+    bent = steps.rop("Tanh", steps.rop("Mul", x, inner))
+    half = steps.constant(0.5)
+    return steps.op("Mul", x, steps.rop("Add", half, steps.op("Mul", half, bent)))
+
+
+def quick_gelu(x: str, steps: Steps, alpha: float) -> str:
+    """x * sigmoid(alpha x), every step stored."""
+    one = steps.constant(1.0)
+    v = x if alpha == 1.0 else steps.rop("Mul", x, steps.rounded_constant(alpha))
+    upper = steps.rop("Div", one, steps.rop("Add", one, steps.rop("Exp", steps.op("Neg", steps.op("Abs", v)))))
+    return steps.op("Mul", x, _where_positive(v, steps, upper, steps.rop("Sub", one, upper)))
+
+
+def _group_norm(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    """Written out: normalised, scaled and shifted, each stored."""
+    rank, channels = steps.rank(0), steps.dims(1)
+    if rank is None or channels is None or steps.opset < 21:
+        return None
+    scale, bias = proto.input[1], proto.input[2]
+    proto.input[1] = steps.constant(np.ones(channels))
+    proto.input[2] = steps.constant(np.zeros(channels))
+    normal = steps.round(steps.keep(proto))
+    shape = steps.constant([1, -1, *[1] * (rank - 2)], np.int64)
+    scaled = steps.rop("Mul", normal, steps.op("Reshape", scale, shape))
+    return steps.op("Add", scaled, steps.op("Reshape", bias, shape))
+
+
+CUDA_KERNELS: Mapping[str, Kernel] = {
+    "Conv": _convolution,
+    "ConvTranspose": _convolution,
+    "CumSum": _running_sum,
+    "Elu": _elu,
+    "Gelu": _gelu,
+    "Gemm": _gemm,
+    "GroupNormalization": _group_norm,
+    "HardSigmoid": _hard_sigmoid,
+    "HardSwish": _hard_swish,
+    "LeakyRelu": _leaky_relu,
+    "Mish": _mish,
+    "ReduceLogSum": _log_sum,
+    "ReduceMean": _mean,
+    "ReduceSumSquare": _sum_of_squares,
+    "Resize": resize_linear,
+    "Selu": _selu,
+    "Sigmoid": _sigmoid,
+    "Softplus": _softplus,
+    "Softsign": _softsign,
+    "Sum": _sum,
+}

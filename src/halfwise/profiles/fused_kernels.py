@@ -1,0 +1,83 @@
+"""Kernels that stand for several nodes and round on the way: what they compute from the tensors that enter them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from halfwise.profiles.cuda import fast_gelu, quick_gelu
+from halfwise.profiles.fusions import Fusion
+from halfwise.profiles.steps import Steps, attribute
+
+__all__ = ["FUSED_KERNELS", "Inside"]
+
+# How the nodes of a fusion were spelled, with the names of what they read.
+Inside = Mapping[ir.Node, onnx.NodeProto]
+
+
+def _fast_gelu(fusion: Fusion, inside: Inside, steps: Steps) -> str | None:
+    name = _name_of(fusion, inside)
+    return None if name is None else fast_gelu(name, steps)
+
+
+def _quick_gelu(fusion: Fusion, inside: Inside, steps: Steps) -> str | None:
+    name = _name_of(fusion, inside)
+    return None if name is None else quick_gelu(name, steps, fusion.factor)
+
+
+def _scaled_product(fusion: Fusion, inside: Inside, steps: Steps) -> str | None:
+    """The factor itself is rounded."""
+    product, behind = fusion.nodes
+    factor = 1.0 / fusion.factor if behind.op_type == "Div" else fusion.factor
+    result = steps.keep(inside[product])
+    return steps.op("Mul", result, steps.rounded_constant(factor))
+
+
+def _conv_batch_norm(fusion: Fusion, inside: Inside, steps: Steps) -> str | None:
+    """The norm's factors are multiplied into the stored weights, each step of it stored; then a Conv with a bias."""
+    conv, norm = (inside[node] for node in fusion.nodes)
+    rank = _weight_rank(fusion.nodes[0])
+    if rank is None:
+        return None
+    scale, shift, mean, variance = norm.input[1:5]
+    epsilon = steps.rounded_constant(attribute(norm, "epsilon", 1e-5))
+    deviation = steps.rop("Sqrt", steps.rop("Add", variance, epsilon))
+    factor = steps.rop("Div", scale, deviation)
+    spread = steps.op("Reshape", factor, steps.constant([-1, *[1] * (rank - 1)], np.int64))
+    weight = steps.rop("Mul", conv.input[1], spread)
+    if len(conv.input) > 2 and conv.input[2]:
+        mean = steps.rop("Sub", conv.input[2], mean)
+        shift = steps.rop("Add", steps.rop("Mul", mean, factor), shift)
+    else:
+        shift = steps.rop("Sub", shift, steps.rop("Mul", mean, factor))
+    folded = onnx.NodeProto()
+    folded.CopyFrom(conv)
+    del folded.input[:]
+    folded.input.extend([conv.input[0], weight])
+    product = steps.round(steps.keep(folded))
+    return steps.op("Add", product, steps.op("Reshape", shift, steps.constant([1, -1, *[1] * (rank - 2)], np.int64)))
+
+
+def _weight_rank(conv: ir.Node) -> int | None:
+    value = conv.inputs[1]
+    return None if value is None or value.shape is None else len(value.shape)
+
+
+def _name_of(fusion: Fusion, inside: Inside) -> str | None:
+    """The name under which the fusion's tensor is read."""
+    for node, proto in inside.items():
+        for value, name in zip(node.inputs, proto.input, strict=True):
+            if value is fusion.data and value is not None:
+                return str(name)
+    return None
+
+
+FUSED_KERNELS: Mapping[str, Callable[[Fusion, Inside, Steps], str | None]] = {
+    "fast-gelu": _fast_gelu,
+    "quick-gelu": _quick_gelu,
+    "scaled-product": _scaled_product,
+    "conv-batch-norm": _conv_batch_norm,
+}
