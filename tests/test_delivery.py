@@ -419,6 +419,7 @@ def test_a_model_that_the_targets_own_compiler_refuses_is_a_no(
     document = result.to_json()
     assert document["status"] == "not-met"
     assert document["refusal"].startswith("TensorRT-RTX ")
+    assert result.delivery.build == ()  # building it is no next step
     assert "refuses the typed model: node 'determinant' (Det)" in document["refusal"]
     terminal = Terminal()
     show_fix(terminal, result)

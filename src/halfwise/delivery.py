@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from halfwise.advisories import Advisory, facts_of_nodes, match
+from halfwise.border.layouts import Layouts
 from halfwise.compiled import TIME_LIMIT_S, Compiled, Decision
 from halfwise.emit.layer_names import LayerMap
 from halfwise.emit.script import ScriptRequest, build_script
@@ -112,6 +113,7 @@ def deliver(
     advisories: tuple[Advisory, ...],
     notify: Callable[[str], None] = lambda text: None,
     time_limit_s: float = TIME_LIMIT_S,
+    layouts: Layouts | None = None,
 ) -> Delivery:
     """Write the command and the script beside the typed model; with nothing written there, say what is known only."""
     if target.runtime not in (Runtime.TENSORRT, Runtime.RTX):
@@ -120,8 +122,10 @@ def deliver(
     refusal = compiled.refusal if compiled is not None and target.runtime is Runtime.RTX else ""
     if typed is None or plan is None:
         return Delivery(compiled=compiled, advisories=advisories, notes=tuple(notes), refusal=refusal)
-    writing = _Writing(target, decision, samples, typed, plan, repaired, notes, notify, time_limit_s)
-    return replace(writing.run(compiled, advisories), refusal=refusal)
+    notes += layouts.notes if layouts is not None else ()
+    writing = _Writing(target, decision, samples, typed, plan, repaired, notes, notify, time_limit_s, layouts)
+    delivered = writing.run(compiled, advisories)
+    return replace(delivered, refusal=refusal, build=()) if refusal else delivered
 
 
 def _verdict(target: Target, compiled: Compiled | None) -> Iterator[str]:
@@ -165,6 +169,7 @@ class _Writing:
     notes: list[str]
     notify: Callable[[str], None]
     time_limit_s: float
+    layouts: Layouts | None = None
 
     def run(self, compiled: Compiled | None, advisories: tuple[Advisory, ...]) -> Delivery:
         self.folder = self.typed.parent
@@ -342,16 +347,20 @@ class _Writing:
     def _io_formats(self) -> tuple[tuple[IoFormat, ...], tuple[IoFormat, ...]]:
         """Under weak typing the types at the border are the command's; a typed model states them itself."""
         io, graph = self.decision.io_types, self.decision.sites.model.graph
-        if self.target.typing is Typing.STRONG or io is Format.FP32:
+        if not self.layouts and (self.target.typing is Typing.STRONG or io is Format.FP32):
             return (), ()
-        self.notes.append(f"the build script leaves inputs and outputs in FP32; the command makes them {io.value}")
+        if self.target.typing is not Typing.STRONG and io is not Format.FP32:
+            self.notes.append(f"the build script leaves inputs and outputs in FP32; the command makes them {io.value}")
+        if self.layouts:
+            self.notes.append("the build script leaves the memory layouts plain; the command sets them")
         inputs, outputs = (tuple(self._io_format(value) for value in side) for side in (graph.inputs, graph.outputs))
         return inputs, outputs
 
     def _io_format(self, value: ir.Value) -> IoFormat:
         native = native_format(value)
         if native is not None:
-            return IoFormat((self.decision.io_types if native is Format.FP32 else native).value)
+            held = self.decision.io_types if native is Format.FP32 else native
+            return IoFormat(held.value, self.layouts[value.name or ""] if self.layouts else ("chw",))
         kind = str(value.dtype.numpy()) if value.dtype is not None else ""
         return IoFormat("int32" if kind == "int64" and not self.target.within("9.1") else kind)
 
