@@ -167,6 +167,18 @@ def test_fix_with_a_compiler(halfwise_cli: CommandLine, tmp_path: Path) -> None:
     assert document["audit"]["builds"]
 
 
+def test_what_a_real_backend_said(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+    model, inputs = save(SHAPES["layer_norm_overflow"](), tmp_path)
+    words = ("--inputs", inputs, "--out", tmp_path / "out", "--confirm", "ort-cpu", "--json")
+    document = halfwise_cli("fix", model, *words).document
+    check(document, "fix")
+    assert document["confirmation"]["backend"]["backend"] == "ort-cpu"
+    words = (model, document["artifacts"]["onnx"], "--backend", "ort-cpu", "--inputs", inputs, "--json")
+    document = halfwise_cli("verify", *words).document
+    check(document, "verify")
+    assert document["backend"]["library"] == "ONNX Runtime"
+
+
 def test_a_hostile_fix(halfwise_cli: CommandLine, hostile: tuple[Path, Path], tmp_path: Path) -> None:
     model, inputs = hostile
     words = ("--inputs", inputs, "--out", tmp_path / "out", "--repairs", "none", "--json")

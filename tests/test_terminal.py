@@ -126,7 +126,8 @@ def test_every_line_keeps_to_the_width(
     assert ended.code in (0, 1), ended.err
     plain = re.sub(r"\x1b\[[0-9;]*m", "", ended.out)
     assert acting(plain) == set()
-    assert [line for line in plain.splitlines() if width_of(line) > width] == []
+    commands = ("next    ", "then    ")  # whole, for copying
+    assert [line for line in plain.splitlines() if width_of(line) > width and not line.startswith(commands)] == []
     assert len(plain.splitlines()) < 45_000 // width, "a name fills the screen"
 
 
@@ -195,6 +196,13 @@ def test_a_program_reads_whole_lines(capsys: pytest.CaptureFixture[str], monkeyp
     assert lines[0] == f"    node {LONG} is long"
     assert lines[2].split() == [LONG, "1"]
     assert lines[3].split() == ["/b", "2"]
+
+
+def test_a_command_is_one_line_to_copy(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    terminal = Terminal()
+    terminal.command("next    ", f"halfwise verify {'a/' * 40}m.onnx 'b c\x1b[2J'")
+    assert printed(terminal, capsys) == f"next    halfwise verify {'a/' * 40}m.onnx 'b c\\x1b[2J'\n"
 
 
 def test_a_screen_gets_both_ends_of_a_name(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,11 +102,9 @@ def _show_policies(terminal: Terminal, result: FixResult) -> None:
     """What a list made for all models would have cost this one."""
     others = [compared for compared in result.policies if compared.nodes]
     if others:
-        told = ", ".join(f"{compared.policy.title} {compared.nodes:,}" for compared in others)
+        told = ", ".join(f"{compared.policy.title} {_nodes(compared.nodes)}" for compared in others)
         terminal.line()
-        terminal.line(
-            f"other tools' lists would keep in FP32: {told} nodes (--keep policy:{others[0].policy.name} tries it)"
-        )
+        terminal.line(f"other tools' lists would keep in FP32: {told} (--keep policy:{others[0].policy.name} tries it)")
 
 
 def _why(node: PlannedNode, width: int) -> str:
@@ -153,12 +151,12 @@ def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]
         if path is not None:
             terminal.line(f"{what:<7} {path}")
     if delivery.build:
-        terminal.line(f"next    {shlex.join(delivery.build)}")
-        terminal.line(f"then    {delivery.audit_command}   (in {result.typed.path.parent})")
+        terminal.command("next    ", shlex.join(delivery.build))
+        terminal.command("then    ", f"{delivery.audit_command}   (in {result.typed.path.parent})")
     elif result.model.path is not None:
         words = ["halfwise", "verify", str(result.model.path), str(result.typed.path)]
         words += [word for path in inputs for word in ("--inputs", path)]
-        terminal.line(f"next    {shlex.join(words)}")
+        terminal.command("next    ", shlex.join(words))
 
 
 def _nodes(count: int) -> str:

@@ -50,6 +50,10 @@ class Terminal:
         shown = safe(text) if self._full else brief(text)
         self._print(Padding(Text(shown, style=style), (0, 0, 0, min(indent, self.width // 3))))
 
+    def command(self, label: str, text: str) -> None:
+        """A command to copy: whole, however long; the terminal wraps it without a line's end in it."""
+        self._parts.append(f"{safe(label)}{safe(text)}\n")
+
     def table(
         self,
         titles: Sequence[str],

@@ -12,7 +12,7 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _ELLIPSIS = "..."
 _WORD = 300  # columns; names may be longer, paths and words seldom are
 _PARAGRAPH = 2_000
-_LONG_WORDS = re.compile(rf"\S{{{_WORD + 1},}}")
+_LONG_WORDS = re.compile(rf"\S{{{_WORD // 2 + 1},}}")  # a letter takes two columns at most
 
 
 def safe(name: str, width: int | None = None) -> str:
