@@ -18,6 +18,7 @@ __all__ = ["Range", "Story", "tell"]
 
 _LIMIT = Format.FP16.max
 _LEAST = Format.FP16.smallest_subnormal
+_NEAR = 0.5  # of what is allowed
 _STEPS = 12  # that an infinity is followed
 
 _DOES = {
@@ -158,4 +159,5 @@ def _measured(planned: PlannedNode, load: float | None) -> str:
         return "Measured: put back into FP16 alone, the outputs are no longer finite."
     if load > 1:
         return f"Measured: put back into FP16 alone, the error is {factor(load)} what is allowed."
-    return f"Measured: put back into FP16 alone, the error is {percent(load)} of what is allowed, too near to trust."
+    words = "too near to trust" if load >= _NEAR else "but others would go with it"
+    return f"Measured: put back into FP16 alone, the error is {percent(load)} of what is allowed, {words}."
