@@ -20,6 +20,7 @@ from halfwise import __version__
 from halfwise.advisories import Advisory
 from halfwise.backends import Backend, backend_named
 from halfwise.bench import Bench
+from halfwise.border import InputEffect, input_effects, input_findings, layouts_of, measured_effects, refuse_ids
 from halfwise.compiled import TIME_LIMIT_S, Compiled, Decision, compile_and_mend
 from halfwise.confirm import confirm as confirm_fix
 from halfwise.confirm import probe
@@ -76,6 +77,7 @@ def fix(
     target: str | Target | None = None,
     profile: str | None = None,
     io_types: Format | None = None,
+    io_formats: Sequence[str] = (),
     allow_bf16: bool = False,
     repairs: Sequence[str] = ("all",),
     keep: Sequence[str] = (),
@@ -117,6 +119,7 @@ def fix(
         chosen,
         profile or (plan.profile if plan is not None else _profile_of(chosen)),
         io_types or (plan.io_types if plan is not None else Format.FP32),
+        io_formats,
         allow_bf16,
         rules_for(chosen, rules_named(repairs)),
         choices_of(loaded, keep, force),
@@ -157,6 +160,7 @@ class _Job:
     target: Target
     profile: str
     io_types: Format
+    io_formats: Sequence[str]
     allow_bf16: bool
     rules: tuple[Rule, ...]
     choices: Choices
@@ -173,7 +177,12 @@ class _Job:
             self.given.check(self.model)
         if self.allow_bf16 and (why := self.target.why_not(Format.BF16)):
             raise InputError(f"--allow bf16: {why}")
+        layouts = layouts_of(self.model, self.target, self.io_types, self.io_formats)
         self.samples = load_samples(self.model.inputs, self.inputs)
+        effects: tuple[InputEffect, ...] = ()
+        if self.io_types is Format.FP16:
+            effects = input_effects(self.model, (*self.samples.search, *self.samples.validation))
+            refuse_ids(effects)
         emulator = Emulator(profile_named(self.profile))
         self.stepper = Stepper(emulator)
         sites = Sites(self.model)
@@ -210,6 +219,9 @@ class _Job:
         fp16 = self.bench.judge(sites, self.samples.validation).measure(Assignment.all_narrow(sites, io=self.io_types))
         decision = self._assignment(formats)
         fixed = validation.measure(decision)
+        effects = measured_effects(effects, validation)
+        at_border = tuple(input_findings(effects))
+        self.notes += [f"input {found.where.name!r}: {found.message} -> {found.remedy}" for found in at_border]
         if not fixed.met and (
             why := blame(self.choices, self.sites, formats, self.io_types, lambda other: validation.measure(other).met)
         ):
@@ -248,6 +260,7 @@ class _Job:
             advisories=advisories,
             notify=self.notify,
             time_limit_s=self.time_limit_s,
+            layouts=layouts,
         )
         self.notes += delivery.notes
         floats = {name for name, array in references[0].items() if is_float(array.dtype)}
@@ -275,6 +288,8 @@ class _Job:
             plan_path=plan_path,
             delivery=delivery,
             ranges={value.name or "": counts for value, counts in look.tensors.items()},
+            border=effects,
+            border_findings=at_border,
             tried=decided.tried,
             diagnosis=decided.diagnosis,
         )

@@ -9,9 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from halfwise.border.inputs import InputEffect
 from halfwise.confirm import Confirmation
 from halfwise.delivery import Delivery
 from halfwise.emit.typed_onnx import TypedModel
+from halfwise.finding import Finding
 from halfwise.formats import Counts, Format
 from halfwise.metrics import Metrics
 from halfwise.model import Model
@@ -67,6 +69,8 @@ class FixResult:
     plan_path: Path | None
     delivery: Delivery = field(default_factory=Delivery)
     report: Path | None = None
+    border: tuple[InputEffect, ...] = ()  # what inputs in FP16 do, where they are
+    border_findings: tuple[Finding, ...] = ()
     ranges: Mapping[str, Counts] = field(default_factory=dict)  # of every FP32 tensor, over one search input
     tried: tuple[Point, ...] = ()  # the trade-off as far as the search measured it on its way; `curve` is asked for
     diagnosis: Diagnosis | None = None  # None where all of it may be in FP16, and where a plan was given
@@ -141,6 +145,11 @@ class FixResult:
             "policies": [compared.to_json() for compared in self.policies],
             **self.delivery.to_json(),
         }
+        if self.border:
+            document["io"] = {
+                "inputs": [effect.to_json() for effect in self.border],
+                "findings": [found.to_json() for found in self.border_findings],
+            }
         if self.curve:
             document["curve"] = [_point_json(point) for point in self.curve]
         if self.confirmation is not None:

@@ -251,7 +251,30 @@ _RULES = (
     ),
 )
 
-RULES: Mapping[str, ScanRule] = {rule.id: rule for rule in _RULES}
+_BORDER = (
+    ScanRule(
+        "HW311",
+        "ids as an FP16 input",
+        "error",
+        "declare the input as int32 or int64 in the model, or leave the inputs in FP32",
+    ),
+    ScanRule(
+        "HW312",
+        "an input beyond FP16",
+        "error",
+        "scale the values or take an origin off before they are cast, or leave the inputs in FP32",
+    ),
+    ScanRule(
+        "HW313",
+        "an input that FP16 holds coarsely",
+        "warning",
+        "take the origin off (the first timestamp, the corner of the image) and scale before the cast, "
+        "or leave the inputs in FP32",
+    ),
+    ScanRule("HW314", "raw pixels as an FP16 input", "info", "normalise before the cast: (x / 255 - mean) / std"),
+)
+
+RULES: Mapping[str, ScanRule] = {rule.id: rule for rule in (*_RULES, *_BORDER)}
 
 
 def finding(

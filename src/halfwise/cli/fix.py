@@ -47,6 +47,15 @@ def command(
         str | None,
         typer.Option("--io-types", metavar="fp32|fp16", help="Type of float inputs and outputs.", show_default="fp32"),
     ] = None,
+    io_formats: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--io-formats",
+            metavar="[NAME=]FMT",
+            help="Memory layout of float inputs and outputs in the engine: chw, chw2, hwc8, chw16 ...; repeatable.",
+            show_default="chw",
+        ),
+    ] = None,
     allow: Annotated[
         str | None,
         typer.Option("--allow", metavar="bf16", help="BF16 for nodes that only lack range.", show_default=False),
@@ -130,6 +139,7 @@ def command(
                 target=target,
                 profile=profile,
                 io_types=types,
+                io_formats=io_formats or (),
                 allow_bf16=allow is not None,
                 repairs=repairs or ("all",),
                 keep=keep or (),
