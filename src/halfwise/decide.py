@@ -29,6 +29,7 @@ TURNS = 5  # searches, each told what the one before it missed
 AIM = 0.95  # of the tolerance, for inputs that were not given
 LEAST_STEP = 0.3  # of the aim before: no search aims at less than this of what the last one reached
 TOO_NEAR = "of inputs like these, one in twenty may have {:.2g} times the error allowed: give more for a firmer answer"
+HARDER = 1.5  # times the worst load searched: such a held-out input teaches more than a lower aim
 HELD_OUT_AIM = 0.9  # of the tolerance: a held-out input nearer to it says that others may miss it
 
 
@@ -80,8 +81,9 @@ class Decider:
                 best, repairs, expected = near  # what is not to be had is not worth every node
             elif hopeless or (missed.load <= HELD_OUT_AIM and expected <= 1.0):
                 break
-            elif turn < TURNS - 1 and missed.load > HELD_OUT_AIM:
-                aim, near = self._learn(missed), None
+            elif turn < TURNS - 1 and missed.load > min(HELD_OUT_AIM, HARDER * best.solution.found.load):
+                aim, near = 1.0, None
+                self._learn(missed)
                 continue
             elif turn < TURNS - 1:
                 near = best, repairs, expected
@@ -110,7 +112,7 @@ class Decider:
         loads = held_out.loads if self.samples.origin == "given" else ()
         return outlook((*best.solution.found.loads, *loads))
 
-    def _learn(self, missed: Measured) -> float:
+    def _learn(self, missed: Measured) -> None:
         """The held-out input that did worst joins the search; it judges no more."""
         worst = max(range(len(missed.loads)), key=lambda i: missed.loads[i])
         moved = self.samples.validation[worst]
@@ -119,7 +121,7 @@ class Decider:
         if rest:
             self.notes.append("a held-out input came too near the tolerance and joined the search; the others judge")
             self.samples = replace(self.samples, search=search, validation=rest)
-            return 1.0
+            return
         self.notes.append(
             "the only held-out input came too near the tolerance and joined the search; variants of all inputs judge: "
             "give more inputs for a result to trust"
@@ -128,7 +130,6 @@ class Decider:
         variants = tuple(vary(feed, rng=rng) for feed in search)
         self.bench.add(self.stated, variants)
         self.samples = replace(self.samples, search=search, validation=variants, origin="derived")
-        return 1.0
 
     def _use_bf16(self, best: Attempt) -> dict[ir.Node, Format]:
         """Nodes that only lack range take BF16, as many as the tolerance bears."""
