@@ -87,6 +87,12 @@ FUNCTIONS = {
     "conv": lambda x: F.conv1d(x.reshape(1, 4, 4), torch.ones(2, 4, 1, device=x.device)),
     "bmm": lambda x: torch.bmm(x.reshape(1, 4, 4), x.reshape(1, 4, 4)),
     "einsum": lambda x: torch.einsum("ij,kj->ik", x, x),
+    "conv2d": lambda x: F.conv2d(x.reshape(1, 1, 4, 4), torch.ones(2, 1, 3, 3, device=x.device)),
+    "prelu": lambda x: F.prelu(x, torch.ones(1, device=x.device)),
+    "layer_norm weight": lambda x: F.layer_norm(x, [4], torch.ones(4, device=x.device)),
+    "group_norm weight": lambda x: F.group_norm(x.reshape(1, 4, 4), 2, torch.ones(4, device=x.device)),
+    "dot": lambda x: torch.dot(x.reshape(-1), torch.ones(16, device=x.device)),
+    "atan2": lambda x: torch.atan2(x, torch.ones(4, 4, device=x.device)),
     "batch_norm": lambda x: F.batch_norm(
         x, torch.zeros(4, device=x.device), torch.ones(4, device=x.device), training=False
     ),
@@ -337,6 +343,21 @@ def test_attention_is_judged_with_its_softmax_in_fp32_and_without() -> None:
     assert kept["scaled_dot_product_attention"].without != check.autocast.load
     weighted = check_autocast(attention, (x, x, x))
     assert "softmax" in {each.name for each in weighted.kept}
+
+
+def test_convolutions_between_norms_run() -> None:
+    """Under autocast a convolution takes FP16 and holds FP32 weights."""
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.PReLU(),
+        nn.Conv2d(8, 8, 3),
+        nn.GroupNorm(2, 8),
+        nn.ConvTranspose2d(8, 1, 2),
+    )
+    check = check_autocast(net, torch.randn(1, 3, 8, 8))
+    assert check.met and check.autocast.met and not check.autocast.failure
+    assert "group_norm" in {each.name for each in check.kept}
 
 
 def test_recurrent_networks_run() -> None:

@@ -253,7 +253,7 @@ class _Check:
         with ExitStack() as undo:
             undo.enter_context(_left_alone(self.module))
             undo.enter_context(torch.no_grad())
-            undo.enter_context(_plain_kernels(self.calls))
+            undo.enter_context(_plain_kernels(fused=not self.emulated))
             self.module.eval()
             undo.enter_context(_watched(self.module, see, stack))
             output = torch.func.functional_call(self.module, state, args, kwargs)
@@ -300,20 +300,22 @@ def _left_alone(module: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _plain_kernels(calls: Sequence[Call]) -> Iterator[None]:
-    """The same random numbers every time; no TF32, no fused encoder that steps over submodules."""
+def _plain_kernels(*, fused: bool) -> Iterator[None]:
+    """The same random numbers every time; no TF32, no fused encoder that steps over submodules, and, unless `fused`,
+    no kernels that take weights in a packing of their own."""
     torch = need_torch()
-    cuda = torch.backends.cuda.matmul
-    fast, tf32, conv = torch.backends.mha.get_fastpath_enabled(), cuda.allow_tf32, torch.backends.cudnn.allow_tf32
+    cuda, cudnn, mha = torch.backends.cuda.matmul, torch.backends.cudnn, torch.backends.mha
+    before = mha.get_fastpath_enabled(), cuda.allow_tf32, cudnn.allow_tf32, cudnn.enabled
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        torch.backends.mha.set_fastpath_enabled(False)
-        cuda.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        mha.set_fastpath_enabled(False)
+        cuda.allow_tf32 = cudnn.allow_tf32 = False
+        cudnn.enabled = cudnn.enabled and fused
         try:
             yield
         finally:
-            torch.backends.mha.set_fastpath_enabled(fast)
-            cuda.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32, conv
+            mha.set_fastpath_enabled(before[0])
+            cuda.allow_tf32, cudnn.allow_tf32, cudnn.enabled = before[1:]
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from halfwise.torch.policy import (
     FP16_OPERATORS,
     FP32_FUNCTIONS,
     FP32_OPERATORS,
+    WIDEST_FUNCTIONS,
     public_name,
 )
 
@@ -119,7 +120,10 @@ class _Functions(TorchFunctionMode):  # type: ignore[misc]
         state.enabled = not state.flagged or torch.is_autocast_enabled("cuda")
         wide = name in FP32_FUNCTIONS and name not in state.without
         narrow = name in FP16_FUNCTIONS or name in FP32_FUNCTIONS
-        if not state.casts() or not (wide or narrow):
+        if state.casts() and name in WIDEST_FUNCTIONS:
+            wide = _has_type(torch.float32, args, kwargs)
+            narrow = not wide
+        if not state.casts() or not (wide or narrow) or not _has_floats(args, kwargs):
             return func(*args, **kwargs)
         args, kwargs = _cast((args, kwargs), torch.float32 if wide else torch.float16)
         state.inside += 1
@@ -190,6 +194,10 @@ def _refuse_mixture(name: str, args: Any, kwargs: Any) -> None:
         raise RuntimeError(f"{name} is given both {' and '.join(sorted(types))}")
 
 
+def _has_type(dtype: Any, *trees: Any) -> bool:
+    return any(isinstance(leaf, torch.Tensor) and leaf.dtype is dtype for leaf in tree_flatten(trees)[0])
+
+
 def _has_floats(*trees: Any) -> bool:
     return any(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for leaf in tree_flatten(trees)[0])
 
@@ -202,6 +210,8 @@ def _computed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     schema = func._schema
     if any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns):
         return func(*args, **kwargs)  # a view moves nothing
+    if func.overloadpacket.__name__.startswith(ATTENTION_PREFIX) and tensors[0].is_cuda:
+        return func(*args, **kwargs)  # these kernels are made for FP16, and compute in FP32 inside
     wide: dict[int, Any] = {}  # what is written to must stay one tensor however often it is given
 
     def widened(tensor: Any) -> Any:

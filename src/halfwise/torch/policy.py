@@ -7,7 +7,15 @@ operators that reach a kernel (`_softmax` for `softmax`), and, where one is made
 
 from __future__ import annotations
 
-__all__ = ["FP16_FUNCTIONS", "FP16_OPERATORS", "FP32_FUNCTIONS", "FP32_OPERATORS", "family_of", "public_name"]
+__all__ = [
+    "FP16_FUNCTIONS",
+    "FP16_OPERATORS",
+    "FP32_FUNCTIONS",
+    "FP32_OPERATORS",
+    "WIDEST_FUNCTIONS",
+    "family_of",
+    "public_name",
+]
 
 _FAMILIES = {
     "softmax": "_softmax _log_softmax logsumexp",
@@ -28,7 +36,10 @@ FP32_OPERATORS = {name: family for family, names in _FAMILIES.items() for name i
 
 # Functions that autocast widens as a whole; inside them nothing is cast any more.
 FP32_FUNCTIONS = {
-    **dict.fromkeys("cosine_similarity cdist pdist dist renorm rms_norm nuclear_norm frobenius_norm".split(), "norms"),
+    **dict.fromkeys(
+        "layer_norm group_norm rms_norm cosine_similarity cdist pdist dist renorm nuclear_norm frobenius_norm".split(),
+        "norms",
+    ),
     **dict.fromkeys(
         "kl_div l1_loss smooth_l1_loss huber_loss mse_loss cosine_embedding_loss hinge_embedding_loss "
         "margin_ranking_loss multi_margin_loss poisson_nll_loss triplet_margin_loss soft_margin_loss "
@@ -42,9 +53,16 @@ FP16_OPERATORS = frozenset(
     "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention _scaled_dot_product_attention_math "
     "_thnn_fused_lstm_cell _thnn_fused_gru_cell mkldnn_rnn_layer _cudnn_rnn".split()
 )
+# Many refuse two types of tensors before any operator is reached, so they are cast where they are called.
 FP16_FUNCTIONS = frozenset(
-    "einsum scaled_dot_product_attention lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell "
-    "chain_matmul multi_dot".split()
+    "conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d linear matmul __matmul__ "
+    "__rmatmul__ mm bmm mv addmm addmv addbmm baddbmm addr prelu vecdot einsum scaled_dot_product_attention lstm "
+    "gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell chain_matmul multi_dot".split()
+)
+)
+# Functions that autocast gives the widest of their inputs' types.
+WIDEST_FUNCTIONS = frozenset(
+    "addcdiv addcmul atan2 bilinear cross dot vdot grid_sample grid_sampler index_put scatter_add tensordot".split()
 )
 # Kernels that take and give FP16 and compute their softmax in FP32; exported, they fall into MatMul, Softmax, MatMul.
 ATTENTION_PREFIX = "_scaled_dot_product_"
