@@ -19,16 +19,18 @@ from benchmarks.cases import Case
 from benchmarks.peers.task import Answer, Task
 from benchmarks.strict import Census, Errors, InvalidModel, census, judge
 
-__all__ = ["PEERS", "TOOLS", "Entry", "ask", "enter", "machine", "markdown", "repeat"]
+__all__ = ["OURS", "PEERS", "TOOLS", "Entry", "ask", "enter", "machine", "markdown", "repeat"]
 
 TOOLS = {
     "halfwise": "halfwise_fix",
+    "halfwise, no repairs": "halfwise_fix",
     "AutoCast": "autocast",
     "onnxconverter search": "float16_search",
     "all FP16, ModelOpt": "plain_modelopt",
     "all FP16, onnxconverter": "plain_onnxconverter",
 }
-PEERS = tuple(name for name in TOOLS if name != "halfwise")
+OURS = ("halfwise", "halfwise, no repairs")
+PEERS = tuple(name for name in TOOLS if name not in OURS)
 ROOT = Path(__file__).resolve().parents[1]
 LONG = 60.0  # seconds beyond which one call must do for the median
 
@@ -77,7 +79,8 @@ def ask(tool: str, case: Case, python: str, limit: float, folder: Path) -> Answe
     model, question, answer = folder / "model.onnx", folder / "task.json", folder / "answer.json"
     onnx.save(case.model, model)
     answer.unlink(missing_ok=True)
-    Task(str(model), str(inputs), str(folder / "out.onnx"), case.tolerance).save(question)
+    repairs = "none" if tool == "halfwise, no repairs" else "all"
+    Task(str(model), str(inputs), str(folder / "out.onnx"), case.tolerance, repairs).save(question)
     command = [python, "-m", f"benchmarks.peers.{TOOLS[tool]}", str(question), str(answer)]
     log = folder / "log.txt"
     with log.open("wb") as file:

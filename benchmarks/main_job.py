@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.cases import BUILT, FOLDS, REAL, Case, load_case, models_folder
-from benchmarks.contest import PEERS, TOOLS, Entry, enter, machine, markdown
+from benchmarks.contest import OURS, TOOLS, Entry, enter, machine, markdown
 from benchmarks.peers.task import NOT_INSTALLED
 
 __all__ = ["main", "parser", "row"]
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for case in _cases(options.models, options.models_folder, options.every_fold):
         for tool in options.tools:
             print(f"{case.name}: {tool} ...", file=sys.stderr, flush=True)
-            python = sys.executable if tool == "halfwise" else options.peer_python
+            python = sys.executable if tool in OURS else options.peer_python
             entry = enter(tool, case, python, options.limit, options.repeats)
             versions.update((name, version) for name, version in _versions(entry) if version)
             rows.append(row(case, entry))
@@ -77,7 +77,7 @@ def _cases(names: Sequence[str], folder: Path, every_fold: bool) -> Iterator[Cas
 
 
 def _versions(entry: Entry) -> Iterator[tuple[str, str]]:
-    side = "" if entry.tool == "halfwise" else " (peers)"
+    side = "" if entry.tool in OURS else " (peers)"
     for name, version in entry.answer.versions.items():
         shared = name in ("onnx", "onnxruntime")
         yield (f"{name}{side}" if shared else name), version
@@ -88,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--peer-python", default=sys.executable, help="interpreter that has the peers installed")
     made.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, metavar="NAME", help=", ".join(MODELS))
     made.add_argument("--tools", nargs="+", choices=tuple(TOOLS), default=tuple(TOOLS), metavar="TOOL",
-                        help=f"halfwise, {', '.join(PEERS)}")  # fmt: skip
+                        help="; ".join(TOOLS))  # fmt: skip
     made.add_argument("--models-folder", type=Path, default=models_folder(), help="where the real models lie")
     made.add_argument("--repeats", type=int, default=3, help="calls whose median counts")
     made.add_argument("--limit", type=float, default=300.0, help="seconds a call may take")

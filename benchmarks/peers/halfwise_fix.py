@@ -53,7 +53,8 @@ def work(task: Task) -> Answer:
 
     with tempfile.TemporaryDirectory() as folder:
         watch = Stopwatch()
-        result = fix(task.model, task.inputs, out=folder, tolerance=[f"*:rel_l2<={task.tolerance!r}"])
+        tolerance = [f"*:rel_l2<={task.tolerance!r}"]
+        result = fix(task.model, task.inputs, out=folder, tolerance=tolerance, repairs=(task.repairs,))
         answer = watch.answer(
             model_runs=result.cost.model_runs,
             says="met" if result.met else "not met",
