@@ -14,8 +14,10 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.all_samples import all_samples
+from halfwise.border.inputs import input_effects, input_findings
 from halfwise.emulate import Emulator, carry_feeds
 from halfwise.engine.stepper import Stepper, Store
+from halfwise.finding import Finding
 from halfwise.formats import Counts, Format, count
 from halfwise.model import Model, load
 from halfwise.precision import Assignment
@@ -65,6 +67,7 @@ class Trace:
     samples: int
     inputs: str  # where the samples come from
     notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()  # float inputs that FP16 would not carry well
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -73,6 +76,7 @@ class Trace:
             "tensors": [tensor.to_json() for tensor in self.tensors],
             "nodes": [node.to_json() for node in self.nodes],
             "notes": list(self.notes),
+            "findings": [found.to_json() for found in self.findings],
         }
 
 
@@ -116,6 +120,7 @@ def trace(
         len(samples.feeds),
         samples.origin,
         samples.notes,
+        tuple(input_findings(input_effects(model, samples.feeds))) if fmt is Format.FP16 else (),
     )
 
 

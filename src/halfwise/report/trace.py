@@ -19,8 +19,15 @@ def show_trace(terminal: Terminal, result: Trace, name: str) -> None:
         "bold red" if bad else "bold",
     )
     show_notes(terminal, result.notes, result.inputs)
+    _show_findings(terminal, result)
     _show_tensors(terminal, result)
     _show_nodes(terminal, result)
+
+
+def _show_findings(terminal: Terminal, result: Trace) -> None:
+    for found in result.findings:
+        terminal.line(f"{found.rule} input {found.where.name!r}, were it FP16: {found.message}")
+        terminal.line(f"-> {found.remedy}", indent=8)
 
 
 def _show_tensors(terminal: Terminal, result: Trace) -> None:
