@@ -59,7 +59,6 @@ FP16_FUNCTIONS = frozenset(
     "__rmatmul__ mm bmm mv addmm addmv addbmm baddbmm addr prelu vecdot einsum scaled_dot_product_attention lstm "
     "gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell chain_matmul multi_dot".split()
 )
-)
 # Functions that autocast gives the widest of their inputs' types.
 WIDEST_FUNCTIONS = frozenset(
     "addcdiv addcmul atan2 bilinear cross dot vdot grid_sample grid_sampler index_put scatter_add tensordot".split()
