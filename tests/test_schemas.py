@@ -179,6 +179,14 @@ def test_what_a_real_backend_said(halfwise_cli: CommandLine, tmp_path: Path) -> 
     assert document["backend"]["library"] == "ONNX Runtime"
 
 
+def test_inputs_in_fp16(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+    model, inputs = save(SHAPES["layer_norm_overflow"](), tmp_path)
+    words = ("--inputs", inputs, "--out", tmp_path / "out", "--io-types", "fp16", "--json")
+    document = halfwise_cli("fix", model, *words).document
+    check(document, "fix")
+    assert document["io"]["inputs"]
+
+
 def test_a_hostile_fix(halfwise_cli: CommandLine, hostile: tuple[Path, Path], tmp_path: Path) -> None:
     model, inputs = hostile
     words = ("--inputs", inputs, "--out", tmp_path / "out", "--repairs", "none", "--json")
