@@ -159,10 +159,10 @@ def test_a_place_that_is_gone_is_refused() -> None:
 def test_a_reader_that_came_meanwhile_keeps_the_scale_away() -> None:
     """a / sqrt(m + 1e-12) was rewritten and reads the mean itself: what scales the mean does not know of that."""
     nodes = [
-        node("Mul", "x x", "q"), node("ReduceSum", "q axes", "m"), node("Mul", "m n", "s"), node("Add", "s eps", "g"),
+        node("Mul", "x x", "q"), node("ReduceSum", "q axes", "m"), node("Add", "m eps", "g"),
         node("Sqrt", "g", "r"), node("Abs", "x", "a"), node("Div", "a r", "y"),
     ]  # fmt: skip
-    weights = [weight("axes", np.array([-1])), weight("eps", f32(1e-12)[0]), weight("n", f32(1 / 300)[0])]
+    weights = [weight("axes", np.array([-1])), weight("eps", f32(1e-12)[0])]
     loaded = load(model(nodes, [value("x", shape=("n", 300))], [value("y", shape=None)], weights))
     ranges = ranges_of(loaded, positive(2, 300, scale=150.0))
     division = next(r for r in EPSILONS.find(loaded, ranges) if r.parameters["kind"] == "division")
