@@ -35,8 +35,9 @@ from benchmarks.zoo import SHAPES, encoder
 from halfwise.errors import InputError
 from halfwise.fix import fix
 from halfwise.fix_result import FixResult
-from halfwise.formats import count
+from halfwise.formats import Format, count
 from halfwise.model import load
+from halfwise.plan import PlannedNode
 from halfwise.report.html import numbers, write_report
 from halfwise.report.html.axis import HIGH, LOW, ZONES, bar, place
 from halfwise.report.html.bars import columns
@@ -514,6 +515,14 @@ def test_rounding_is_told_by_the_distance_of_neighbouring_numbers() -> None:
     story = tell(planned, result.sites.model.node_by_name[planned.name], result.ranges)
     top = max(planned.numbers["max_abs"], planned.numbers["input_max_abs"])
     assert f"lie {numbers.number(float(np.spacing(np.float16(top))))} apart" in story.cause
+
+
+def test_a_softmax_of_large_logits_is_told_by_its_exponentials() -> None:
+    planned = PlannedNode("s", "Softmax", Format.FP32, "rounding", "", {"input_max_abs": 913.0, "max_abs": 1.0})
+    assert tell(planned, None, {}).cause == (
+        "It takes exponentials of values of up to 913, where neighbouring FP16 numbers lie 0.5 apart: half of that "
+        "changes an exponential by 28%."
+    )
 
 
 def test_the_reason_of_a_plan_by_hand_is_kept() -> None:

@@ -228,6 +228,7 @@ def test_the_graph_is_walked_by_keyboard_and_zoomed(overflow: Tab) -> None:
     page.wait_for_selector("#graph-view .node.current")
     assert page.locator("#graph-detail h3").inner_text() == page.locator("#culprits h3 code").first.inner_text()
     assert "32" in view.locator(".node.current .letter").text_content()
+    assert "share of the error" in page.locator("#graph-detail dl").inner_text()
     assert view.locator(".cast").count() >= 1
     before = view.locator("> g").get_attribute("transform")
     page.locator("#zoom-in").click()
@@ -310,7 +311,7 @@ def test_hostile_names_are_text_everywhere(browser: Any, reports: dict[str, Path
 
 
 def test_paper_is_light_and_without_controls(browser: Any, reports: dict[str, Path]) -> None:
-    with tab(browser, color_scheme="dark") as opened:
+    with tab(browser, color_scheme="dark", width=720) as opened:  # of A4, in CSS pixels
         page = opened.open(reports["overflow"])
         page.emulate_media(media="print", color_scheme="dark")
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -319,6 +320,7 @@ def test_paper_is_light_and_without_controls(browser: Any, reports: dict[str, Pa
         for hidden in ("nav", "#theme", ".copy", ".graph-tools"):
             assert page.locator(hidden).first.is_hidden()
         assert page.locator("#graph-view .node").count() > 0
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
         assert page.locator('[data-table="tensors"] tbody tr').count() > 10
 
 

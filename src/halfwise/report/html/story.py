@@ -43,6 +43,7 @@ _PASSES = frozenset(
     "Abs Add Cast Concat Expand Flatten Gather Identity Mul Neg Pow ReduceMax ReduceMean ReduceSum ReduceL2 Reshape "
     "Slice Split Sqrt Squeeze Sub Sum Transpose Unsqueeze".split()
 )
+_EXPONENTIALS = frozenset({"Exp", "Softmax", "LogSoftmax"})
 _ROUNDING = frozenset({"rounding", "margin", "unproven", "not measured alone"})
 
 
@@ -117,11 +118,21 @@ def _cause(planned: PlannedNode, high: float, low: float, read_high: float, read
     top = max(high, read_high)
     if not top:
         return "Rounding its values to FP16 is carried to the outputs."
-    step = 2.0 ** max(math.floor(math.log2(top)) - 10, -24)
+    if planned.op in _EXPONENTIALS and read_high and (moved := math.expm1(_step(read_high) / 2)) >= 0.01:
+        return (
+            f"It takes exponentials of values of up to {number(read_high)}, where neighbouring FP16 numbers lie "
+            f"{number(_step(read_high))} apart: half of that changes an exponential by {percent(moved)}."
+        )
+    step = _step(top)
     return (
         f"Its values reach {number(top)}, where neighbouring FP16 numbers lie {number(step)} apart: each value moves "
         f"by up to {number(step / 2)}, and the outputs feel it."
     )
+
+
+def _step(magnitude: float) -> float:
+    """How far apart FP16's numbers lie at a magnitude."""
+    return float(2.0 ** max(math.floor(math.log2(magnitude)) - 10, -24))
 
 
 def _consequence(node: ir.Node) -> str:
