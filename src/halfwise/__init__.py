@@ -8,6 +8,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from halfwise.bisect.result import BisectResult
+    from halfwise.bisect.run import bisect
     from halfwise.compare import Comparison, compare
     from halfwise.demo import DemoResult, demo
     from halfwise.errors import HalfwiseError, InputError, MissingBackend
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BisectResult",
     "Comparison",
     "DemoResult",
     "FixResult",
@@ -43,6 +46,7 @@ __all__ = [
     "Tolerance",
     "Trace",
     "Verification",
+    "bisect",
     "compare",
     "demo",
     "fix",
@@ -57,6 +61,7 @@ __all__ = [
 
 # Where each public name lives; importing halfwise itself loads none of it.
 _HOMES = {
+    "BisectResult": "bisect.result",
     "Comparison": "compare",
     "DemoResult": "demo",
     "FixResult": "fix_result",
@@ -73,6 +78,7 @@ _HOMES = {
     "Tolerance": "tolerance",
     "Trace": "trace",
     "Verification": "verify",
+    "bisect": "bisect.run",
     "compare": "compare",
     "demo": "demo",
     "fix": "fix",
@@ -95,7 +101,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
 class _Package(ModuleType):
