@@ -238,6 +238,15 @@ def test_a_subgraph_captures_across_stages() -> None:
     assert result.stage("second").finding == "wrong by itself"  # 1000 squared is beyond FP16
 
 
+def test_a_model_that_is_one_module_is_one_stage_and_no_answer_is_said() -> None:
+    nodes = [node("Exp", "x", "a", name="/net/Exp"), node("Log", "a", "y", name="/net/Log")]
+    proto = model(nodes, [value("x")], [value("y")])
+    result = stages(proto, [{"x": f32(1, 2, 3, 12)}])
+    assert [(stage.name, stage.finding) for stage in result.stages] == [("net", "wrong by itself")]
+    with pytest.raises(InputError, match="hold no finite value for any input"):
+        stages(proto, [{"x": f32(200, 200, 300, 400)}])
+
+
 def test_half_a_step() -> None:
     assert exponent_words(1225.0).endswith("half a step changes an exponential by 65%")
     assert exponent_words(4.0) == "" and exponent_words(0.0) == "" and exponent_words(1e6) == ""

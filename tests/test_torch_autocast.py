@@ -324,6 +324,10 @@ def test_a_module_that_fails_is_left_alone_and_said_in_one_line() -> None:
 def test_bad_calls() -> None:
     with pytest.raises(InputError, match=r"takes a torch\.nn\.Module, not a str"):
         check_autocast("model.onnx", torch.ones(1))
+    with pytest.raises(InputError, match=r"give the torch\.nn\.Module that it was made from"):
+        check_autocast(torch.jit.trace(nn.Linear(2, 2), torch.ones(1, 2)), torch.ones(1, 2))
+    with pytest.raises(InputError, match="gives no finite value for any input"):
+        check_autocast(Net(), torch.full((8, 16), float("nan")))
     with pytest.raises(InputError, match="give at least one sample"):
         check_autocast(Net(), [])
     with pytest.raises(InputError, match="returns no tensor"):

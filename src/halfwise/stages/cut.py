@@ -38,10 +38,10 @@ def cut_at_scopes(sites: Sites, depth: int = 1) -> tuple[Piece, ...]:
         raise InputError(f"--depth {depth}: the depth of modules begins at 1")
     model = sites.model
     labels = stage_labels(model, depth)
-    if len(set(labels.values())) < 2:
+    if not any(labels.values()):
         raise InputError(
-            "the model's nodes say nothing of modules (no scopes such as /layers.0/self_attn/MatMul in their names, or "
-            "all in one): name the tensors to cut at with --cut"
+            "the model's nodes say nothing of modules (no scopes such as /layers.0/self_attn/MatMul in their names): "
+            "name the tensors to cut at with --cut"
         )
     place = _places(sites, labels)
     count = max(place.values()) + 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from numpy.typing import NDArray
 
@@ -16,6 +17,7 @@ from halfwise.engine.ort import Session
 from halfwise.errors import InputError
 from halfwise.metrics import Metrics, compare, is_float, worst
 from halfwise.model import Model, load
+from halfwise.ops import RANDOM
 from halfwise.precision import Assignment
 from halfwise.profiles import Profile, profile_named
 from halfwise.sites import Sites
@@ -72,6 +74,7 @@ def stages(
         model, sites, pieces, samples, profile_named(profile), _bounds(model, pieces, tolerance), folder, notify
     )
     found = line.run()
+    line.check_answers()
     result = StagesResult(
         stages=found,
         whole=line.whole(),
@@ -80,7 +83,7 @@ def stages(
         profile=profile,
         samples=len(samples.feeds),
         inputs=samples.origin,
-        notes=samples.notes,
+        notes=(*samples.notes, *_random(sites)),
         model=model.path.name if model.path else "",
     )
     if last is None:
@@ -127,6 +130,12 @@ class _Line:
             found.append(self._stage(index, part))
             self._drop_after(index)
         return tuple(found)
+
+    def check_answers(self) -> None:
+        """Where FP32 itself has no finite answer there is nothing to compare with."""
+        floats = [a for answers in self.answers for a in answers.values() if is_float(a.dtype) and a.size]
+        if floats and not any(np.isfinite(array.astype(np.float64)).any() for array in floats):
+            raise InputError("the FP32 model's own outputs hold no finite value for any input: check the inputs")
 
     def whole(self) -> Run:
         """What the last of the chain gave, which is the whole model in FP16."""
@@ -208,6 +217,11 @@ class _Line:
         for values in (*self.exact, *self.narrow):
             for name in [name for name in values if self.last_use.get(name, -1) <= index]:
                 del values[name]
+
+
+def _random(sites: Sites) -> tuple[str, ...]:
+    named = next((site.name for site in sites.pinned if site.pinned == RANDOM), None)
+    return () if named is None else (f"node {named!r} is random: FP32 does not repeat itself either",)
 
 
 def _run(session: Session, values: Feed) -> Feed:

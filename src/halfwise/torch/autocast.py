@@ -46,6 +46,8 @@ def check_autocast(
     torch = need_torch()
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"check_autocast takes a torch.nn.Module, not a {type(module).__name__}")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise InputError("a TorchScript module cannot be looked into: give the torch.nn.Module that it was made from")
     calls = calls_of(inputs)
     device = _device(module, calls)
     emulated = device.type != "cuda" if emulate is None else emulate
@@ -95,6 +97,9 @@ class _Check:
             answers.append(self._exact(call, values))
             inner.append(values)
         floats = {name for name, array in answers[0].items() if is_float(array.dtype)}
+        real = [answer[name] for answer in answers for name in floats if answer[name].size]
+        if real and not any(np.isfinite(array).any() for array in real):
+            raise InputError("in FP32 the module gives no finite value for any input: check the inputs")
         tolerance = self._tolerance(answers[0], floats)
         within = _inner_tolerance(tolerance)
 
