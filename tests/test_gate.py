@@ -136,6 +136,19 @@ def test_as_many_nodes_wired_otherwise_are_another_graph(folder: Path) -> None:
     assert "another graph of as many nodes" in message(result, "fingerprint")
 
 
+def test_inputs_that_another_graph_does_not_take_are_no_bad_usage(folder: Path) -> None:
+    def more(model: onnx.ModelProto) -> None:
+        value = onnx.helper.make_tensor_value_info("second", onnx.TensorProto.FLOAT, [1])
+        model.graph.input.append(value)
+        model.graph.node.append(onnx.helper.make_node("Abs", ["second"], ["second_abs"], name="abs"))
+        model.graph.output.append(onnx.helper.make_tensor_value_info("second_abs", onnx.TensorProto.FLOAT, [1]))
+
+    result = gate(folder / "plan.json", changed(folder, "two_inputs.onnx", more), folder / "inputs")
+    assert (result.holds, result.change) == (False, "graph")
+    assert statuses(result)["tolerance"] == "skip"
+    assert "second" in message(result, "tolerance")
+
+
 def test_a_node_that_is_gone_is_named_and_nothing_is_measured(folder: Path) -> None:
     def rename(model: onnx.ModelProto) -> None:
         for node in model.graph.node:
@@ -281,7 +294,10 @@ def test_files_that_cannot_be_written(folder: Path, halfwise_cli: CommandLine) -
     for option in ("--junit", "--sarif", "--markdown"):
         ended = run(halfwise_cli, folder, "model.onnx", option, folder / "none" / "file")
         assert ended.code == 2
-        assert ended.told.startswith(f"halfwise: {folder / 'none' / 'file'} cannot be written: ")
+        file = folder / "none" / "file"
+        assert ended.told == f"halfwise: {file} cannot be written: {file.parent} is no folder that can be written to"
+        ended = run(halfwise_cli, folder, "model.onnx", option, folder)
+        assert ended.told == f"halfwise: {folder} cannot be written: it is a folder"
 
 
 # -- JUnit ------------------------------------------------------------------------------------------------------------

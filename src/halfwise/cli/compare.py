@@ -28,12 +28,13 @@ def command(
 ) -> None:
     """Two results, side by side: two models, versions, targets or plans. What got better, what got worse?"""
     from halfwise.compare import compare
+    from halfwise.report.files import check_writable, write
 
+    check_writable(html)
     result = compare(a, b)
     from halfwise.report.terminal import Terminal, write_out
 
     if html is not None:
-        from halfwise.report.files import write
         from halfwise.report.html.compare import comparison_page
 
         write(html, comparison_page(result))

@@ -125,6 +125,9 @@ def command(
     if allow not in (None, "bf16"):
         raise InputError(f"--allow {allow}: only bf16 can be allowed")
     emulated_on = _device(device)
+    from halfwise.report.files import check_writable, write
+
+    check_writable(markdown)
     from halfwise.fix import JOURNAL, fix
     from halfwise.plan import read_plan
 
@@ -163,7 +166,6 @@ def command(
 
     result = with_report(result)
     if markdown is not None:
-        from halfwise.report.files import write
         from halfwise.report.markdown import fix_markdown
 
         write(markdown, fix_markdown(result))

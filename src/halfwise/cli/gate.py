@@ -65,7 +65,9 @@ def command(
         raise InputError("gate takes one plan and one model: `halfwise gate MODEL --plan PLAN`")
     plan = plan or before[0]
     from halfwise.gate import gate
+    from halfwise.report.files import check_writable, write
 
+    check_writable(junit, sarif, markdown)
     with progress(f"gate {model.name}") as shown:
         result = gate(
             plan,
@@ -77,7 +79,6 @@ def command(
             notify=shown.step,
         )
 
-    from halfwise.report.files import write
     from halfwise.report.terminal import Terminal, write_out
 
     if junit is not None:
