@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import growth, main_job
 from benchmarks.cases import FOLDS, REAL, Case, load_case
-from benchmarks.contest import PEERS, TOOLS, Entry, ask, markdown
+from benchmarks.contest import OURS, PEERS, TOOLS, Entry, ask, markdown
 from benchmarks.peers.task import NOT_INSTALLED, Answer, Task, load_feeds
 from benchmarks.strict import Census, Errors, InvalidModel, StrictSession, census, judge, rel_l2
 
@@ -265,7 +265,7 @@ def test_options_are_understood() -> None:
     assert (options.models, options.tools, options.limit) == (["encoder"], ["halfwise", "AutoCast"], 9.0)
     assert options.every_fold and options.peer_python == sys.executable and options.repeats == 3
     assert growth.parser().parse_args(["--layers", "6", "24"]).layers == [6, 24]
-    assert set(TOOLS) == {"halfwise", *PEERS}
+    assert set(TOOLS) == {*OURS, *PEERS}
 
 
 def test_an_unknown_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

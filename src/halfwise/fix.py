@@ -79,7 +79,7 @@ def fix(
     io_types: Format | None = None,
     io_formats: Sequence[str] = (),
     allow_bf16: bool = False,
-    repairs: Sequence[str] = ("all",),
+    repairs: str | Sequence[str] = ("all",),
     keep: Sequence[str] = (),
     force: Sequence[str] = (),
     plan: Plan | None = None,
@@ -105,6 +105,8 @@ def fix(
             raise InputError("the model has to be written to be run on a backend: give a folder (out)")
         confirmer = backend_named(confirm) if isinstance(confirm, str) else confirm
         probe(confirmer)
+    if target is not None and not isinstance(target, (str, Target)):
+        raise InputError(f"target {target!r} is not a text such as 'trt-10.9@t4'")
     stated = target if isinstance(target, Target) or target is None else Target.parse(target)
     chosen = stated or (Target.parse(plan.target) if plan is not None else DEFAULT_TARGET)
     if plan is not None and (keep or force):
@@ -121,7 +123,7 @@ def fix(
         io_types or (plan.io_types if plan is not None else Format.FP32),
         io_formats,
         allow_bf16,
-        rules_for(chosen, rules_named(repairs)),
+        rules_for(chosen, rules_named([repairs] if isinstance(repairs, str) else repairs)),
         choices_of(loaded, keep, force),
         plan,
         curve,
@@ -378,7 +380,7 @@ class _Job:
             notify=self.notify,
             time_limit_s=self.time_limit_s,
         )
-        if self.sites.model is self.model:
+        if self.sites.model.ir is self.model.ir:  # not repaired
             return compiled
         samples = (*self.samples.search, *self.samples.validation)
         note = fusion_note(Sites(self.model), self.io_types, compiled, samples, self.out, self.notify)

@@ -126,6 +126,8 @@ def _derived(only: Feed, notes: Sequence[str], rng: np.random.Generator) -> Samp
 def _entries(sources: Source | Iterable[Source], specs: Sequence[InputSpec]) -> Iterator[_Entry]:
     if isinstance(sources, (str, os.PathLike, Mapping)):
         sources = [sources]
+    if not isinstance(sources, Iterable):
+        raise InputError(f"inputs are of type {type(sources).__name__}: give paths, or mappings from names to arrays")
     for index, source in enumerate(sources):
         label = f"inputs[{index}]"
         if isinstance(source, (str, os.PathLike)):
@@ -148,9 +150,11 @@ def _own_array(value: Any, name: str, label: str) -> NDArray[Any]:
 
 def _path_entries(path: Path, specs: Sequence[InputSpec]) -> Iterator[_Entry]:
     kind = path.suffix.lower()
-    if path.is_dir():
+    with _readable(str(path)):  # a folder above it may be closed
+        is_folder, is_there = path.is_dir(), path.exists()
+    if is_folder:
         yield from (entry for file in _files_in(path) for entry in _path_entries(file, specs))
-    elif not path.exists():
+    elif not is_there:
         raise InputError(f"{path}: there is no such file or folder")
     elif kind == ".npz":
         yield _Entry(str(path), partial(_read_npz, path))

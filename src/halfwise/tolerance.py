@@ -51,7 +51,7 @@ class Bound:
     @classmethod
     def parse(cls, text: str) -> Bound:
         """Read 'OUTPUT:METRIC<=VALUE', or 'METRIC<=VALUE' for every output. A name may itself hold colons."""
-        form = _FORM.fullmatch(text.strip())
+        form = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
         if form is None:
             raise InputError(f"tolerance {text!r}: write 'OUTPUT:METRIC<=VALUE', with METRIC one of {_NAMES}")
         try:
@@ -147,7 +147,8 @@ class Tolerance:
         `outputs` are the names of the model's outputs, `floats` those of its float outputs, `user_metric` says whether
         --metric was given. A bound on `metric` judges the whole result, so that no default is added to it.
         """
-        bounds = [Bound.parse(text) for text in texts]
+        listed = [texts] if isinstance(texts, (str, int, float)) else texts
+        bounds = [Bound.parse(text) for text in listed]  # what is not a text is refused
         keys = [bound.key for bound in bounds]
         if twice := next((key for key in keys if keys.count(key) > 1), None):
             raise InputError(f"tolerance {twice}: given twice; give one bound")
