@@ -27,6 +27,7 @@ class PlannedNode:
     `why` is one of: overflow, rounding (measured: putting the node back breaks the tolerance), margin (within the
     tolerance without it, but too near for inputs not seen), unproven (not measured alone), pinned (it cannot narrow),
     compiler (it keeps the compiler from undoing the choice of another node, or from fusing it away),
+    backend (the result was wrong on a real backend with it in FP16),
     wanted (the user's own decision).
     """
 
