@@ -569,3 +569,4 @@ def test_a_plan_for_any_runtime_offers_to_name_a_version(tmp_path: Path) -> None
     text = shown(result, "").text
     assert f"halfwise fix {tmp_path}/m.onnx --plan {tmp_path}/m.plan.json --target trt-10.9 --out for-trt" in text
     assert f"git add {tmp_path}/m.plan.json" in text
+    assert f"halfwise gate {tmp_path}/m.onnx --plan {tmp_path}/m.plan.json" in text

@@ -73,10 +73,18 @@ def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
     steps.append(
         Step(
             "Keep the plan with your code",
-            "A small file that people can read; it can be applied again and checked in CI.",
+            "A small file that people can read and edit, and that can be applied again.",
             shell(["git", "add", plan]),
         )
     )
+    if model:
+        steps.append(
+            Step(
+                "In CI, ask whether it still holds",
+                "For the model as it is then, trained or exported again.",
+                shell(["halfwise", "gate", model, "--plan", plan, *inputs]),
+            )
+        )
     return tuple(steps)
 
 
