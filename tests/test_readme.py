@@ -110,3 +110,14 @@ def test_links_and_files_that_the_docs_name_exist(page: Path) -> None:
         assert (page.parent / link).exists(), link
     for file in re.findall(r"`((?:src|tests|benchmarks|examples|tools)/[\w/.]+)`", text):
         assert (ROOT / file).exists(), file
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda p: p.name)
+def test_commands_in_the_docs_have_only_options_that_exist(page: Path) -> None:
+    sections = re.findall(r"^### halfwise (\w+)\n(.*?)(?=^### |\Z)", reference.reference(), re.S | re.M)
+    known = {verb: {*re.findall(r"--[a-z0-9-]+", text), "--help"} for verb, text in sections}
+    assert set(VERBS) <= set(known)
+    for verb, rest in re.findall(r"halfwise (\w+)((?: [^`\n|#]*)?)", page.read_text(encoding="utf-8")):
+        if verb in VERBS:
+            options = set(re.findall(r"(?<![\w-])--[a-z0-9-]+", rest))
+            assert options <= known[verb], f"halfwise {verb}{rest}"
