@@ -367,3 +367,28 @@ def test_convolutions_between_norms_run() -> None:
 def test_recurrent_networks_run() -> None:
     check = check_autocast(nn.LSTM(8, 8), torch.randn(4, 2, 8))
     assert check.met and set(check.half.outputs) == {"0", "1.0", "1.1"}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU to compare the emulation with")
+@pytest.mark.parametrize("name", ["net", "loud net", "encoder", "convolutions", "lstm", "attention"])
+def test_the_emulation_is_what_a_gpu_does(name: str) -> None:
+    x, tokens = torch.randn(64, 16) * 3, torch.randn(4, 32, 64)
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    convolutions = nn.Sequential(
+        nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.GELU(), nn.Conv2d(32, 32, 3), nn.GroupNorm(4, 32), nn.Softmax(1)
+    )
+    module, given = {
+        "net": (Net(1.0), (x,)),
+        "loud net": (Net(), (x,)),
+        "encoder": (nn.TransformerEncoder(layer, 3), (tokens,)),
+        "convolutions": (convolutions, (torch.randn(4, 3, 32, 32),)),
+        "lstm": (nn.LSTM(64, 32), (tokens,)),
+        "attention": (nn.MultiheadAttention(64, 4, batch_first=True), (tokens, tokens, tokens)),
+    }[name]
+    inputs = tuple(tensor.cuda() for tensor in given)
+    real, emulated = check_autocast(module.cuda(), inputs), check_autocast(module, inputs, emulate=True)
+    assert (real.autocast.how, emulated.autocast.how) == ("real", "emulated")
+    for ours, theirs in ((emulated.autocast, real.autocast), (emulated.half, real.half)):
+        for output, metrics in theirs.outputs.items():
+            assert ours.outputs[output].rel_l2 == pytest.approx(metrics.rel_l2, rel=0.15)
+    assert [cause.name for cause in emulated.causes] == [cause.name for cause in real.causes]

@@ -89,10 +89,12 @@ def _show_written(terminal: Terminal, result: StagesResult, name: str) -> None:
     if written:
         terminal.line(f"wrote {len(written)} stages to {written[0].parent}, each with its FP32 inputs beside it")
     if result.upto is not None:
+        count = len(result.upto.plan.nodes)
         words = "keeps" if result.upto.whole.verdict.met else "does not keep"
+        nodes = f"{count:,} node{'s' if count != 1 else ''}"
         terminal.line(
-            f"everything after {result.upto.stage} in FP32 ({len(result.upto.plan.nodes):,} nodes): the model {words} "
-            f"the tolerance; {result.upto.whole.verdict.words}"
+            f"everything after {result.upto.stage} in FP32 ({nodes}): the model {words} the tolerance; "
+            f"{result.upto.whole.verdict.words}"
         )
         if result.upto.path is not None:
             _show_command(terminal, result.upto.path, name)
