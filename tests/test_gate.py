@@ -195,6 +195,19 @@ def test_older_plans_and_plans_by_hand(folder: Path) -> None:
     assert (result.holds, result.change) == (True, "any")
 
 
+def test_other_weights_in_external_data_are_other_weights(folder: Path, tmp_path: Path) -> None:
+    model = onnx.load(folder / "model.onnx")
+    path = tmp_path / "external.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    halfwise.fix(path, folder / "inputs", out=tmp_path, repairs=("none",))
+    plan = tmp_path / "external.plan.json"
+    assert gate(plan, path, folder / "inputs").change == "none"
+    data = bytearray((tmp_path / "weights.bin").read_bytes())
+    data[0] ^= 1
+    (tmp_path / "weights.bin").write_bytes(data)
+    assert gate(plan, path, folder / "inputs").change == "weights"
+
+
 def test_repairs_are_made_again_on_other_weights(folder: Path, tmp_path: Path) -> None:
     fixed = halfwise.fix(folder / "model.onnx", folder / "inputs")
     assert fixed.plan.repairs
