@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from build import f32, model, node, value, weight
 from hypothesis import given, settings
@@ -242,6 +243,15 @@ def test_l2_normalisation_of_padding(how: str, opset: int) -> None:
     assert found.before == np.inf
     assert (found.answers[0]["y"][-2:] == 0).all()
     assert "ReduceMax" in found.ops()
+
+
+@pytest.mark.parametrize("how", ["clip", "add", "sqrt"])
+def test_no_new_constant_leaves_fp16(how: str) -> None:
+    found = check(EPSILONS, _unit(how), padded())
+    new = [v for v in found.repaired.ir.graph.initializers.values() if "guarded" in (v.name or "") and v.const_value]
+    numbers = np.concatenate([np.abs(v.const_value.numpy()).ravel() for v in new if v.dtype is ir.DataType.FLOAT])
+    assert numbers.size
+    assert ((numbers >= 2.0**-24) & (numbers <= 65504)).all()
 
 
 def test_l2_normalisation_of_values_below_the_guard() -> None:

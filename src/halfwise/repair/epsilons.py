@@ -236,7 +236,8 @@ def _write_norm(edit: GraphEdit, opset: int, norm: _Norm) -> ir.Value:
         total = _reduce(edit, opset, "ReduceSum", edit.op("Mul", [u, u]), norm.axes)
         length = edit.op("Sqrt", [edit.op(norm.by, [total, edit.op("Mul", [guard, guard])])])
     else:
-        guard = edit.op("Div", [edit.constant(norm.epsilon / floor), edit.op("Mul", [c, edit.constant(1.0 / floor)])])
+        share = edit.op("Div", [edit.constant(floor), c])  # both are FP16 numbers, and so is what is left of epsilon
+        guard = edit.op("Mul", [edit.constant(norm.epsilon / floor), share])
         length = edit.op(norm.by, [_reduce(edit, opset, "ReduceL2", u, norm.axes), guard])
     return edit.op("Div", [u, length])
 

@@ -18,6 +18,7 @@ _TROUBLE = 2.0**-24  # squared error from there over squared size: as much as FP
 _WANTED = 2.0**-28
 _WORTH = 2.0**-20  # from here on the error is worth a multiplication more
 _OVERFLOW = 15.99  # log2 of FP16's largest
+_SMALLEST = 24  # 2^-24 is FP16's smallest number: what scales back has to be one, too
 _LOUD, _CALM = 15.0, 13.0  # log2 of an activation: no room for unseen inputs; room
 _REACH = 64
 _SWEEPS = 3
@@ -187,7 +188,7 @@ def _cut(flow: ScaleFlow, weights: Weights, choice: Choice) -> None:
         room = np.floor(np.minimum(_CALM - np.log2(out), _OVERFLOW - np.log2(top)))
         lower_by = np.ceil(np.log2(top) - _LOUD)
     tiny = (error > _WORTH) & (out >= _AUDIBLE) & np.isfinite(out)
-    power = np.where(tiny, np.maximum(np.minimum(raise_by, room), 0), 0)
+    power = np.where(tiny, np.clip(np.minimum(raise_by, room), 0, _SMALLEST), 0)
     power = np.where(top > 65504.0, -lower_by, power).astype(np.int64)
     if power.any():
         choice.after[weights] = power
