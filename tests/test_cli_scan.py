@@ -189,3 +189,52 @@ def test_safe_fits_and_never_acts(name: str, width: int) -> None:
 
 def test_safe_keeps_both_ends() -> None:
     assert safe("model.decoder.layers.11.attention.weight", 20) == "model.de...on.weight"
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def checkpoint(path: Path, **tensors: np.ndarray) -> str:
+    header, body = {}, b""
+    for name, array in tensors.items():
+        kind = {"float32": "F32", "float16": "F16", "int64": "I64"}[array.dtype.name]
+        offsets = [len(body), len(body) + array.nbytes]
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": offsets}
+        body += array.tobytes()
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + body)
+    return str(path)
+
+
+def test_a_checkpoint_is_one_screen_too(tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
+    tiny = (weight * 1e-8).astype(np.float32)
+    half = np.ones(3, np.float16)
+    path = checkpoint(
+        tmp_path / "w.safetensors", **{"a.weight": weight, "b.weight": tiny, "c": half, "ids": np.arange(2)}
+    )
+    lines = run(path).splitlines()
+    assert lines[0] == (f"{path}: 3 float weights with 1,027 values (2 FP32, 1 FP16), 1 tensor of other types left out")
+    assert any(line.startswith("error   HW102 b.weight: its largest value is ") for line in lines)
+    document = json.loads(run(path, "--json", "--rounding"))
+    assert [sorted(set(entry) - {"rounding"}) for entry in document["weights"]["initializers"]][2] == sorted(
+        ["name", "count", "subnormal", "underflow", "overflow", "nonfinite", "max_abs", "min_abs", "dtype"]
+    )
+    changes = {entry["name"]: entry["rounding"] for entry in document["weights"]["initializers"]}
+    assert changes["c"] == dict.fromkeys(changes["c"], 0.0)
+    assert changes["b.weight"]["max_rel_change"] == 1.0
+    assert 0 < changes["a.weight"]["rel_l2_change"] < 2.0**-11
+    shown = run(path, "--rounding").splitlines()
+    assert shown[2].split()[-3:] == ["change", "energy", "affected"]
+    assert shown[3].startswith("b.weight")
+
+
+def test_a_checkpoint_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "w.safetensors").write_bytes(b"\x05\0\0\0\0\0\0\0hello")
+    result = CliRunner().invoke(app, [str(tmp_path / "w.safetensors")])
+    assert isinstance(result.exception, InputError)
+    assert "is no safetensors file: its header is not a JSON object" in str(result.exception)
+    (tmp_path / "folder").mkdir()
+    result = CliRunner().invoke(app, [str(tmp_path / "folder")])
+    assert isinstance(result.exception, InputError)
+    assert "is a folder; name the .onnx file in it" in str(result.exception)
