@@ -126,6 +126,7 @@ class _Bisection:
     def _search(self, folder: Path) -> BisectResult:
         self.notify("the FP32 model")
         references = self._references()
+        self._floats = frozenset(name for name, array in references[0].items() if is_float(array.dtype))
         question = self._question(references)
         self.journal = Journal(folder / JOURNAL, self._identity(question))
         if self.journal.resumed:
@@ -140,7 +141,7 @@ class _Bisection:
             if not trials.steps:  # nothing to go on from
                 self.journal.discard()
             raise
-        result = self._result(found, trials, question, references, folder)
+        result = self._result(found, trials, question, folder)
         self.journal.discard()
         for scratch in ("outputs", "reference"):
             shutil.rmtree(folder / scratch, ignore_errors=True)
@@ -255,7 +256,6 @@ class _Bisection:
         found: Found,
         trials: Trials,
         question: Question | None,
-        references: Sequence[Mapping[str, Array]],
         folder: Path,
     ) -> BisectResult:
         everything = frozenset(self.nodes)
@@ -288,11 +288,11 @@ class _Bisection:
             baseline=trials.measured.get(everything, {}),
             fixed=trials.measured.get(narrow, {}) if wide else {},
             emulated=emulated,
-            floats=frozenset(name for name, array in references[0].items() if is_float(array.dtype)),
+            floats=self._floats,
             record=trials.record,
             onnx=onnx_path,
             plan=plan_path,
-            notes=self._notes(found, trials),
+            notes=self._notes(found, trials, emulated, question),
         )
 
     def _culprits(self, found: Found) -> tuple[Culprit, ...]:
@@ -349,14 +349,18 @@ class _Bisection:
         path.write_text(plan.text(), encoding="utf-8")
         return typed.path, path
 
-    def _notes(self, found: Found, trials: Trials) -> tuple[str, ...]:
+    def _notes(
+        self, found: Found, trials: Trials, emulated: Mapping[str, Metrics], question: Question | None
+    ) -> tuple[str, ...]:
         notes = [*self.samples.notes, *(self.backend.cautions if self.backend is not None else ())]
         if trials.record is not None:
             notes += trials.record.notes
-        if found.ending in ("found", "budget") and self.backend is not None and self._emulated.met:
+        judged = question if self.checker is None and self.metric is None else None
+        wrong = found.ending in ("found", "budget")
+        if wrong and emulated and judged is not None and judged.tolerance.verdict(emulated, self._floats).met:
             notes.append(
-                "the emulator finds the same model within the default tolerance: the backend computes something "
-                "that the profile does not follow; please report it"
+                "the emulator finds the same model within the tolerance: the backend computes something that the "
+                f"profile {self._emulator.profile.name!r} does not follow"
             )
         return tuple(notes)
 
