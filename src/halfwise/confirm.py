@@ -96,11 +96,13 @@ def confirm(
     profile: str = "strict",
     metric: OutputMetric | None = None,
     options: BackendOptions | None = None,
+    decision: Assignment | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> Confirmation:
     """Run the typed model on `backend` and compare its error with the emulated one, output by output.
 
     Where they are further apart than the profile promises, the backend is run again in other ways to find out why.
+    `decision` is what the typed model was written from, if that is known; else its types are read from the file.
     """
     options = options or BackendOptions()
     runner = backend_named(backend, options) if isinstance(backend, str) else backend
@@ -109,8 +111,9 @@ def confirm(
         done = runner.run(typed, feeds)
     except BackendFailure as error:
         return _failed(runner, profile, str(error))
-    references = _emulated(model, feeds, "strict")
-    predicted = _errors(references, _emulated(load(typed), feeds, profile))
+    references = _emulated(Assignment(Sites(model), {}), feeds, "strict")
+    chosen = decision if decision is not None else Assignment(Sites(load(typed)), {})
+    predicted = _errors(references, _emulated(chosen, feeds, profile))
     measured = _errors(references, done.outputs)
     floats = {name for name, array in references[0].items() if is_float(array.dtype)}
     together = {name: worst([each[name] for each in measured]) for name in references[0]}
@@ -171,9 +174,9 @@ def _failed(runner: Backend, profile: str, why: str) -> Confirmation:
 # -- comparing --------------------------------------------------------------------------------------------------------
 
 
-def _emulated(model: Model, feeds: Sequence[Feed], profile: str) -> list[dict[str, Array]]:
-    session = Emulator(profile_named(profile)).session(Assignment(Sites(model), {}))
-    types = {spec.name: spec.dtype for spec in model.inputs}
+def _emulated(assignment: Assignment, feeds: Sequence[Feed], profile: str) -> list[dict[str, Array]]:
+    session = Emulator(profile_named(profile)).session(assignment)
+    types = {spec.name: spec.dtype for spec in assignment.sites.model.inputs}
     given = [
         {name: np.asarray(feed[name]).astype(dtype, copy=False) for name, dtype in types.items()} for feed in feeds
     ]

@@ -142,9 +142,15 @@ def fix(
         tolerance=result.plan.tolerance,
         profile=result.plan.profile,
         metric=metric,
+        decision=_decision_of(result),
         notify=notify,
     )
     return replace(result, confirmation=confirmation)
+
+
+def _decision_of(result: FixResult) -> Assignment:
+    formats = {result.sites.model.node_by_name[node.name]: node.format for node in result.plan.nodes}
+    return assignment_of(result.sites, formats, result.plan.io_types)
 
 
 def _profile_of(target: Target) -> str:
