@@ -18,7 +18,7 @@ from benchmarks.scan_speed import sparse_checkpoint
 from halfwise.checkpoints import Checkpoint, is_checkpoint, read_checkpoint
 from halfwise.checkpoints.state import find_state
 from halfwise.elements import Elements, Stretch, count_all
-from halfwise.errors import InputError
+from halfwise.errors import InputError, MissingBackend
 from halfwise.formats import count
 from halfwise.scan import scan
 
@@ -219,6 +219,13 @@ def test_noise_lost_channels_and_biases(tmp_path: Path) -> None:
     assert channel.numbers["channel_indices"] == [7]
     rounding = {entry.name: entry.rounding for entry in result.initializers}
     assert rounding["healthy.weight"] is None  # the counts raise no question
+    together = scan(path, rounding=True).total_rounding
+    assert result.total_rounding is None
+    assert together is not None
+    every = np.concatenate([values.ravel() for values in tensors.values()]).astype(np.float64)
+    rounded = np.clip(every.astype(np.float16).astype(np.float64), -65504, 65504)
+    assert together.relative == pytest.approx(np.linalg.norm(rounded - every) / np.linalg.norm(every))
+    assert together.largest == np.abs(rounded - every).max()
     measured = {entry.name: entry.rounding for entry in scan(path, rounding=True).initializers}["healthy.weight"]
     assert measured is not None
     exact = healthy.astype(np.float64)
@@ -313,6 +320,20 @@ def test_what_torch_saved(tmp_path: Path, torch: Any, legacy: bool, nested: bool
     assert (totals.count, totals.subnormal, totals.underflow, totals.overflow) == (11, 2, 1, 1)
 
 
+@pytest.mark.parametrize("legacy", [False, True])
+def test_repeated_elements_count_once(tmp_path: Path, torch: Any, legacy: bool) -> None:
+    state = {"wide": torch.tensor([[1e-6], [2.0]]).expand(2, 1 << 40)}
+    torch.save(state, tmp_path / "x.pt", _use_new_zipfile_serialization=not legacy)
+    assert values_of(read_checkpoint(tmp_path / "x.pt")) == {"wide": state["wide"][:, 0].tolist()}
+    torch.save(
+        {"diagonals": torch.arange(8.0).as_strided((5, 4), (1, 1))},
+        tmp_path / "y.pt",
+        _use_new_zipfile_serialization=not legacy,
+    )
+    with pytest.raises(InputError, match="tensor 'diagonals' reads elements of its storage more than once"):
+        read_checkpoint(tmp_path / "y.pt")
+
+
 def test_code_is_refused_and_never_run(tmp_path: Path, torch: Any) -> None:
     class Evil:
         def __reduce__(self) -> Any:
@@ -391,3 +412,10 @@ def test_the_network_is_found(document: Any, names: list[str], notes: tuple[str,
     state = find_state(document, lambda value: isinstance(value, Tensor))
     assert list(state.tensors) == names
     assert state.notes == notes
+
+
+def test_without_torch_the_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.pth").write_bytes(b"anything")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingBackend, match="PyTorch's checkpoints are read with torch: pip install 'halfwise"):
+        read_checkpoint(tmp_path / "x.pth")

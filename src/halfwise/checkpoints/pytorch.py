@@ -42,7 +42,7 @@ def read_pytorch(path: Path) -> Checkpoint:
         if kind is None:
             other.append(name)
             continue
-        place = (_start(tensor), tensor.numel(), kind) if tensor.numel() else name
+        place = (_start(tensor), _once(tensor).numel(), kind) if tensor.numel() else name
         if not aliases.known(place, name):
             first[place] = _stored(path, name, kind, tensor, bool(records))
     tensors = tuple(
@@ -56,7 +56,7 @@ def _torch() -> Any:
     try:
         import torch
     except ImportError:
-        raise MissingBackend("PyTorch's checkpoints are read with torch: pip install torch") from None
+        raise MissingBackend("PyTorch's checkpoints are read with torch: pip install 'halfwise[torch]'") from None
     return torch
 
 
@@ -100,7 +100,7 @@ def _start(tensor: torch.Tensor) -> int:
     base = _offset(tensor)
     if base is None:
         base = tensor.untyped_storage().data_ptr()
-    return int(base) + int(tensor.storage_offset()) * tensor.element_size()
+    return int(base) + int(tensor.storage_offset()) * int(tensor.element_size())
 
 
 def _lies_in(tensor: torch.Tensor, records: dict[int, int]) -> bool:
@@ -108,17 +108,29 @@ def _lies_in(tensor: torch.Tensor, records: dict[int, int]) -> bool:
     base = _offset(tensor)
     if base is None:
         return False
-    last = tensor.storage_offset() + _span(tensor)
-    return tensor.numel() == 0 or last * tensor.element_size() <= records.get(base, -1)
+    last = int(tensor.storage_offset()) + _span(tensor)
+    return bool(tensor.numel() == 0 or last * tensor.element_size() <= records.get(base, -1))
+
+
+def _once(tensor: torch.Tensor) -> torch.Tensor:
+    """Without the axes along which every element is the same one."""
+    for axis in reversed(range(tensor.dim())):
+        if tensor.stride(axis) == 0 and tensor.shape[axis] > 1:
+            tensor = tensor.select(axis, 0)
+    return tensor
 
 
 def _span(tensor: torch.Tensor) -> int:
     """How many elements of its storage lie between its first and its last one."""
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return 1 + sum((int(size) - 1) * int(step) for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _stored(path: Path, name: str, kind: str, tensor: torch.Tensor, in_file: bool) -> StoredTensor:
+    tensor = _once(tensor)
     shape = tuple(int(size) for size in tensor.shape)
+    span = _span(tensor)
+    if tensor.numel() > span:
+        raise InputError(f"{path}: tensor {name!r} reads elements of its storage more than once; {_ALONE}")
     if not in_file:
         return StoredTensor(name, kind, shape, Elements(_array(kind, tensor.detach().contiguous())))
     dtype = STORED_TYPES[kind]
@@ -126,9 +138,6 @@ def _stored(path: Path, name: str, kind: str, tensor: torch.Tensor, in_file: boo
         return StoredTensor(
             name, kind, shape, Elements(Stretch(path, _start(tensor), dtype, tensor.numel(), f"tensor {name!r}"))
         )
-    span = _span(tensor)
-    if tensor.numel() > span:
-        raise InputError(f"{path}: tensor {name!r} reads elements of its storage more than once; {_ALONE}")
     whole = Elements(Stretch(path, _start(tensor), dtype, span, f"tensor {name!r}")).stored(0, span)
     strides = [stride * dtype.itemsize for stride in tensor.stride()]
     view = np.lib.stride_tricks.as_strided(whole, shape, strides, writeable=False)
@@ -139,5 +148,5 @@ def _array(kind: str, tensor: torch.Tensor) -> NDArray[Any]:
     import torch
 
     if kind == "bf16":
-        return tensor.view(torch.int16).numpy().view(STORED_TYPES[kind])
+        return np.asarray(tensor.view(torch.int16).numpy()).view(STORED_TYPES[kind])
     return np.asarray(tensor.numpy())

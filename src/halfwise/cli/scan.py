@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from halfwise.finding import Finding
     from halfwise.scan import InitializerCounts, ScanResult
+    from halfwise.scan.rounding import Rounding
 
 __all__ = ["command"]
 
@@ -77,6 +78,8 @@ def _show(result: ScanResult, full: bool = False, rounding: bool = False) -> Non
     named = {finding.where.name for finding in result.findings if finding.where.kind == "initializer"}
     shown = [entry for entry in result.initializers if entry.affected or rounding]
     _show_weights(console, shown, named, full, rounding)
+    if rounding and (together := result.total_rounding) is not None:
+        _line(console, f"in all: {_in_all(together)}")
     if not result.findings:
         _line(console, "nothing found that FP16 would harm")
     for _, group in groupby(result.findings, key=lambda finding: (finding.severity, finding.rule)):
@@ -178,6 +181,16 @@ def _changes(entry: InitializerCounts) -> list[str]:
     if entry.rounding is None:
         return ["", ""]
     return [percent(entry.rounding.relative), percent(entry.rounding.affected_share)]
+
+
+def _in_all(together: Rounding) -> str:
+    from halfwise.scan.words import number, percent
+
+    return (
+        f"rounding to FP16 changes the weights by {percent(together.relative)} of their norm, a single value by up to "
+        f"{number(together.largest)} or {percent(together.largest_relative)} of itself; "
+        f"{percent(together.affected_share)} of their energy is in values that FP16 holds badly"
+    )
 
 
 def _badness(entry: InitializerCounts) -> tuple[int, int, float]:

@@ -9,6 +9,7 @@ from typing import Any
 from halfwise.finding import Finding, Severity
 from halfwise.formats import Counts
 from halfwise.patterns import Pattern
+from halfwise.scan.rounding import Rounding
 from halfwise.scan.weights import InitializerCounts, merged
 
 __all__ = ["CheckpointFacts", "ModelFacts", "ScanResult", "most_severe_first"]
@@ -51,11 +52,19 @@ class ScanResult:
     def totals(self) -> Counts:
         return merged(entry.counts for entry in self.initializers)
 
+    @property
+    def total_rounding(self) -> Rounding | None:
+        """What rounding does to all weights together; None where not every one was measured."""
+        parts = [entry.rounding for entry in self.initializers if entry.rounding is not None]
+        return Rounding.together(parts) if parts and len(parts) == len(self.initializers) else None
+
     def to_json(self) -> dict[str, Any]:
+        together = self.total_rounding
+        rounding = {"rounding": together.to_json()} if together is not None else {}
         return {
             "schema": "halfwise.scan/1",
             "weights": {
-                "totals": {"initializers": len(self.initializers), **_counts_json(self.totals)},
+                "totals": {"initializers": len(self.initializers), **_counts_json(self.totals), **rounding},
                 "initializers": [_entry_json(entry) for entry in self.initializers],
             },
             "findings": [finding.to_json() for finding in self.findings],

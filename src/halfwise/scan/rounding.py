@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,14 @@ class Rounding:
     weak: _DOUBLE
     largest: float = 0.0
     largest_relative: float = 0.0
+
+    @classmethod
+    def together(cls, parts: Sequence[Rounding]) -> Rounding:
+        """Several weights as one without channels."""
+        rows = ([getattr(part, name).sum() for part in parts] for name in ("energy", "affected", "change", "weak"))
+        energy, affected, change, weak = (np.array([sum(row)], dtype=np.float64) for row in rows)
+        largest = max((part.largest for part in parts), default=0.0)
+        return cls(energy, affected, change, weak, largest, max((part.largest_relative for part in parts), default=0.0))
 
     @property
     def relative(self) -> float:

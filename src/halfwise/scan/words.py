@@ -18,6 +18,8 @@ def number(value: float) -> str:
 
 
 def percent(share: float) -> str:
+    if 0.0 < share < 5e-4:
+        return f"{100 * share:.1g}%"
     if share >= 10.0:
         return f"{share:,.0f} times"
     return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
