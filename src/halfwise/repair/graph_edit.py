@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import onnx_ir as ir
@@ -22,8 +24,8 @@ class GraphEdit:
         self._model = model
         self._anchor = anchor
         self._word = word
-        self._nodes = {node.name for node in model.graph.all_nodes()}
-        self._values = _value_names(model)
+        names = _names_of(model)
+        self._nodes, self._values = names.nodes, names.values
 
     def constant(self, array: ArrayLike, dtype: Any = np.float32) -> ir.Value:
         """A new initializer; those that are there may be shared and are never changed."""
@@ -48,8 +50,9 @@ class GraphEdit:
         """A new node in front of the anchor (or behind it, which makes it the new anchor); its only output."""
         name = self._name(self._nodes)
         node = ir.node(op, inputs, attributes or {}, name=name)
+        self._nodes[name] = node
         value: ir.Value = node.outputs[0]
-        self._values.add(name)
+        self._values[name] = None
         value.name = self._name(self._values)
         first = next((one for one in inputs if one is not None), None)
         value.type = first.type if first is not None else None
@@ -71,13 +74,13 @@ class GraphEdit:
         old.name, new.name = new.name, old.name
         new.type, new.shape = old.type, old.shape
 
-    def _name(self, taken: set[str | None]) -> str:
+    def _name(self, taken: dict[str, Any]) -> str:
         wanted = stem = f"{self._anchor_name}/{self._word}"
         count = 0
         while wanted in taken:
             count += 1
             wanted = f"{stem}_{count}"
-        taken.add(wanted)
+        taken[wanted] = None
         return wanted
 
     @property
@@ -88,7 +91,8 @@ class GraphEdit:
 
 def node_named(model: ir.Model, name: str) -> ir.Node | None:
     """The node of this name, in whatever graph."""
-    return next((node for node in model.graph.all_nodes() if node.name == name), None)
+    node = _names_of(model).nodes.get(name)
+    return node if node is not None and node.graph is not None and node.name == name else None
 
 
 def whole(value: ir.Value | None) -> NDArray[Any] | None:
@@ -98,13 +102,29 @@ def whole(value: ir.Value | None) -> NDArray[Any] | None:
     return np.asarray(value.const_value.numpy())
 
 
-def _value_names(model: ir.Model) -> set[str | None]:
-    names: set[str | None] = set()
-    for graph in (model.graph, *model.graph.subgraphs()):
-        names.update(graph.initializers)
-        names.update(value.name for value in graph.inputs)
-        names.update(value.name for node in graph for value in node.outputs)
-    return names
+@dataclass(frozen=True)
+class _Names:
+    """The names taken in a model; those that edits give away stay taken."""
+
+    nodes: dict[str, ir.Node | None]
+    values: dict[str, None]
+
+
+_known: WeakKeyDictionary[ir.Model, _Names] = WeakKeyDictionary()  # so that many repairs walk a large graph once
+
+
+def _names_of(model: ir.Model) -> _Names:
+    if model not in _known:
+        nodes: dict[str, ir.Node | None] = {}
+        for node in model.graph.all_nodes():
+            nodes.setdefault(node.name or "", node)
+        values: dict[str, None] = {}
+        for graph in (model.graph, *model.graph.subgraphs()):
+            values.update(dict.fromkeys(graph.initializers))
+            values.update((value.name or "", None) for value in graph.inputs)
+            values.update((value.name or "", None) for node in graph for value in node.outputs)
+        _known[model] = _Names(nodes, values)
+    return _known[model]
 
 
 def view_of(model: ir.Model) -> View:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
+from halfwise.repair.graph_edit import node_named
+
 __all__ = ["found_again", "value_named", "wiring"]
 
 _DIGITS = 16
@@ -24,12 +26,8 @@ def wiring(nodes: Iterable[ir.Node]) -> str:
 
 def found_again(model: ir.Model, names: Sequence[str], digest: str) -> list[ir.Node] | None:
     """The nodes of these names; None where one is gone or is wired in another way than when it was found."""
-    wanted = set(names)
-    by_name = {node.name: node for node in model.graph.all_nodes() if node.name in wanted}
-    if len(by_name) != len(wanted):
-        return None
-    nodes = [by_name[name] for name in names]
-    return nodes if wiring(nodes) == digest else None
+    nodes = [node for name in names if (node := node_named(model, name)) is not None]
+    return nodes if len(nodes) == len(names) and wiring(nodes) == digest else None
 
 
 def value_named(nodes: Iterable[ir.Node], name: str | None) -> ir.Value | None:
