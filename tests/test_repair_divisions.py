@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from repairing import Effect, effect
 
+from halfwise.emit.typed_onnx import write_typed
+from halfwise.engine import rtx
 from halfwise.model import load
+from halfwise.precision import Assignment
 from halfwise.repair import Ranges
 from halfwise.repair.epsilons import EPSILONS
+from halfwise.sites import Sites
 
 SHAPE = (6, 16)
 CONSTANTS = {
@@ -149,3 +154,14 @@ def test_vectors_of_weights_divide_too() -> None:
     found = effect(EPSILONS, proto, [{"d": rng.uniform(0.1, 1.0, (3, 4)).astype(np.float32)}])
     assert found.bit_identical
     assert len(found.repairs) == 1
+
+
+@pytest.mark.skipif(not rtx.available(), reason=f"TensorRT-RTX is not installed: {rtx.INSTALL}")
+@pytest.mark.parametrize("name", ["add", "root"])
+def test_the_repaired_division_builds_as_one_kernel(name: str, tmp_path: Path) -> None:
+    proto = build(SPELLINGS[name])
+    for each in proto.graph.input:
+        each.type.tensor_type.shape.dim[0].dim_value = SHAPE[0]
+    found = effect(EPSILONS, proto, feeds())
+    path = write_typed(Assignment.all_narrow(Sites(found.repaired)), tmp_path / "m.onnx").path
+    assert len(rtx.build(path).kernels) == 1
