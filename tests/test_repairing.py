@@ -172,6 +172,7 @@ def test_a_plan_with_a_repair_that_no_longer_fits(tmp_path: Path) -> None:
 
 def test_rules_by_name_and_id() -> None:
     assert [rule.id for rule in rules_named(["masks", "HW401"])] == ["HW403", "HW401"]
+    assert [rule.id for rule in rules_named(["masks, HW401", "rescale"])] == ["HW403", "HW401"]
     assert rules_named(["none"]) == ()
     every = rules_named(["all"])
     assert {rule.id for rule in RULES} - {rule.id for rule in every} == {"HW409"}  # lossy: only when named

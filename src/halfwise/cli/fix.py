@@ -64,8 +64,9 @@ def command(
         list[str] | None,
         typer.Option(
             "--repairs",
-            metavar="none|all|RULE",
-            help="Exact rewrites that may be made instead of keeping nodes in FP32; repeatable.",
+            metavar="none|all|RULE,...",
+            help="Exact rewrites that may be made instead of keeping nodes in FP32 (clip-weights, which is not exact, "
+            "only where it is named).",
             show_default="all",
         ),
     ] = None,

@@ -43,7 +43,7 @@ _SINCE_TENSORRT = {"LayerNormalization": "8.6", "GroupNormalization": "8.6", "RM
 def rules_named(words: Iterable[str]) -> tuple[Rule, ...]:
     """The rules for `--repairs none|all|RULE,...`; `all` leaves out the lossy ones, which have to be named."""
     chosen: dict[str, Rule] = {}
-    for word in words:
+    for word in (part.strip() for text in words for part in text.split(",")):
         if word == "none":
             continue
         matching = [rule for rule in RULES if word in (rule.id, rule.name) or (word == "all" and not rule.lossy)]
