@@ -151,6 +151,14 @@ def test_a_result_is_rounded_once() -> None:
         assert (x.sum(-1)).dtype is half
 
 
+def test_the_bias_of_a_convolution_is_added_to_what_is_rounded() -> None:
+    x, w, b = torch.randn(1, 3, 8, 8).half(), torch.randn(4, 3, 3, 3).half(), torch.randn(4).half()
+    with half_arithmetic(autocast=False):
+        made = F.conv2d(x, w, b)
+    product = F.conv2d(x.float(), w.float()).half().float()
+    assert torch.equal(made, (product + b.float().reshape(-1, 1, 1)).half())
+
+
 def test_in_place_and_out_and_views_keep_their_tensors() -> None:
     x = torch.randn(4, 4).half()
     kept, view = x, x[0]

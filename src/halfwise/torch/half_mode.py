@@ -208,6 +208,9 @@ def _computed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not any(tensor.dtype is torch.float16 for tensor in tensors):
         return func(*args, **kwargs)
     schema = func._schema
+    if func.overloadpacket.__name__ == "convolution" and args[2] is not None:
+        made = _computed(func, (*args[:2], None, *args[3:]), kwargs)  # on a GPU the bias is added to what is rounded
+        return (made.float() + args[2].float().reshape(-1, *[1] * (made.dim() - 2))).to(made.dtype)
     if any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns):
         return func(*args, **kwargs)  # a view moves nothing
     if func.overloadpacket.__name__.startswith(ATTENTION_PREFIX) and tensors[0].is_cuda:
