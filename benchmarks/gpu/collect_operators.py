@@ -37,18 +37,18 @@ def main() -> None:
         entry: dict[str, object] = {}
         try:
             proto = typed_form(form)
-            session = cuda_session(proto, fused=False)
+            session = cuda_session(proto, fused=form.fused)
             feed = half(session, form.feed())
             results = session.run(None, feed)
             entry["inputs"] = zlib.crc32(b"".join(feed[name].tobytes() for name in sorted(feed)))
             for index, (value, array) in enumerate(zip(session.get_outputs(), results, strict=True)):
                 raw[f"{form.name}|{index}"] = array
                 entry.setdefault("types", []).append(value.type)  # type: ignore[attr-defined]
-            again = cuda_session(proto, fused=False, search="HEURISTIC").run(None, feed)
+            again = cuda_session(proto, fused=form.fused, search="HEURISTIC").run(None, feed)
             for index, (first, second) in enumerate(zip(results, again, strict=True)):
                 if first.tobytes() != second.tobytes():
                     raw[f"{form.name}|{index}|heuristic"] = second
-            entry["placement"] = placement(proto, feed, fused=False)
+            entry["placement"] = placement(proto, feed, fused=form.fused)
         except Exception as error:
             entry["error"] = str(error)[:300]
         about[form.name] = entry

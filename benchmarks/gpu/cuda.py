@@ -55,6 +55,7 @@ def cuda_session(
     search: str = "EXHAUSTIVE",
     optimized: Path | None = None,
     profiled: Path | None = None,
+    stream: int | None = None,
 ) -> ort.InferenceSession:
     options = ort.SessionOptions()
     level = ort.GraphOptimizationLevel
@@ -66,6 +67,8 @@ def cuda_session(
         options.enable_profiling = True
         options.profile_file_prefix = str(profiled)
     cuda = {"use_tf32": "1" if tf32 else "0", "cudnn_conv_algo_search": search}
+    if stream is not None:
+        cuda.update(user_compute_stream=str(stream), do_copy_in_default_stream="1")
     content = proto if isinstance(proto, str) else proto.SerializeToString()
     return ort.InferenceSession(content, options, providers=[("CUDAExecutionProvider", cuda), "CPUExecutionProvider"])
 

@@ -74,13 +74,24 @@ class Form:
     length: int = 0
     outputs: int = 1
     opset: int = 20
+    nodes: tuple[tuple[str, str, str], ...] = ()  # of a form that fuses: operator, what it reads, what it makes
+
+    @property
+    def fused(self) -> bool:
+        return bool(self.nodes)
 
     def model(self) -> onnx.ModelProto:
         """The model in FP32; the values of its weights are numbers of FP16."""
         arrays = self._arrays()
         names = ["" if draw is None else f"x{i}" for i, draw in enumerate(self.inputs)]
         outputs = [f"y{i}" for i in range(self.outputs)]
-        node = helper.make_node(self.op, names, outputs, "node", **self.attributes)
+        if self.nodes:
+            nodes = [
+                helper.make_node(op, reads.split(), makes.split(), f"n{i}", **self.attributes.get(op, {}))
+                for i, (op, reads, makes) in enumerate(self.nodes)
+            ]
+        else:
+            nodes = [helper.make_node(self.op, names, outputs, "node", **self.attributes)]
         inputs, weights = [], []
         for name, draw, array in zip(names, self.inputs, arrays, strict=True):
             if draw is None or array is None:
@@ -93,7 +104,7 @@ class Form:
         kinds = [TensorProto.INT64 if self.op in ("ArgMax", "ArgMin") or (self.op == "TopK" and i) else
                  TensorProto.FLOAT for i in range(self.outputs)]  # fmt: skip
         infos = [helper.make_tensor_value_info(name, kind, None) for name, kind in zip(outputs, kinds, strict=True)]
-        graph = helper.make_graph([node], "form", inputs, infos, weights)
+        graph = helper.make_graph(nodes, "form", inputs, infos, weights)
         proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
         return onnx.shape_inference.infer_shapes(proto)
 
@@ -402,7 +413,72 @@ def _moves() -> list[Form]:
     ]  # fmt: skip
 
 
+def _number(value: float) -> Draw:
+    return Draw("uniform", (), value, value, constant=True)
+
+
+def _fusing() -> list[Form]:
+    """Small graphs that become one kernel when fusions are on."""
+    wide, last = 768, {"axis": -1}
+    scale, bias = normal(wide, mean=1.0, scale=0.3, constant=True), normal(wide, scale=0.3, constant=True)
+    axes = integers(-1)
+    norm = (
+        ("ReduceMean", "x0 x3", "mean"), ("Sub", "x0 mean", "d"), ("Pow", "d x4", "sq"), ("ReduceMean", "sq x3", "var"),
+        ("Add", "var x5", "g"), ("Sqrt", "g", "s"), ("Div", "d s", "n"), ("Mul", "n x1", "m"), ("Add", "m x2", "y0"),
+    )  # fmt: skip
+    rms = (
+        ("Pow", "x0 x3", "sq"), ("ReduceMean", "sq x2", "var"), ("Add", "var x4", "g"), ("Sqrt", "g", "s"),
+        ("Div", "x5 s", "i"), ("Mul", "x0 i", "n"), ("Mul", "n x1", "y0"),
+    )  # fmt: skip
+    gelu = (("Div", "x0 x1", "a"), ("Erf", "a", "e"), ("Add", "e x2", "b"), ("Mul", "x0 b", "c"), ("Mul", "c x3", "y0"))
+    tanh = (
+        ("Pow", "x0 x1", "p"), ("Mul", "p x2", "a"), ("Add", "x0 a", "b"), ("Mul", "b x3", "c"), ("Tanh", "c", "t"),
+        ("Add", "t x4", "u"), ("Mul", "x0 x5", "h"), ("Mul", "h u", "y0"),
+    )  # fmt: skip
+    spread = (Draw("every", (1 << 16,)),)
+    numbers = (_number(2.0), _number(1e-5))
+    return [
+        Form("fused layer norm", "ReduceMean", (normal(32, wide, mean=0.5, scale=2.0), scale, bias, axes, *numbers), {},
+             wide, 1, 18, norm),
+        Form("fused layer norm of large values", "ReduceMean",
+             (normal(32, wide, mean=30.0, scale=600.0), scale, bias, axes, *numbers), {}, wide, 1, 18, norm),
+        Form("fused RMS norm", "Pow", (normal(32, wide, scale=2.0), scale, axes, *numbers, _number(1.0)), {}, wide, 1,
+             18, rms),
+        Form("fused RMS norm of large values", "Pow",
+             (normal(32, wide, scale=900.0), scale, axes, *numbers, _number(1.0)), {}, wide, 1, 18, rms),
+        Form("fused Gelu by erf", "Erf", (*spread, _number(2.0**0.5), _number(1.0), _number(0.5)), {}, 0, 1, 17, gelu),
+        Form("fused Gelu by tanh", "Tanh",
+             (*spread, _number(3.0), _number(0.044715), _number(0.7978845608), _number(1.0), _number(0.5)), {}, 0, 1,
+             17, tanh),
+        Form("fused x sigmoid(x)", "Sigmoid", spread, {}, 0, 1, 17, (("Sigmoid", "x0", "s"), ("Mul", "x0 s", "y0"))),
+        Form("fused x sigmoid(1.702 x)", "Sigmoid", (*spread, _number(1.702)), {}, 0, 1, 17,
+             (("Mul", "x0 x1", "v"), ("Sigmoid", "v", "s"), ("Mul", "x0 s", "y0"))),
+        Form("fused scaled product", "MatMul", (normal(8, 96, 64), normal(8, 64, 96), _number(7.3)), {}, 64, 1, 17,
+             (("MatMul", "x0 x1", "p"), ("Div", "p x2", "y0"))),
+        Form("fused masked softmax", "Softmax", (normal(2, 4, 64, 64, scale=3.0), normal(1, 1, 64, 64, scale=3.0)),
+             {"Softmax": last}, 64, 1, 17, (("Add", "x0 x1", "a"), ("Softmax", "a", "y0"))),
+        Form("fused sum and layer norm", "LayerNormalization",
+             (normal(4, 16, wide), normal(4, 16, wide), scale, bias), {"LayerNormalization": last}, wide, 1, 17,
+             (("Add", "x0 x1", "a"), ("LayerNormalization", "a x2 x3", "y0"))),
+        Form("fused matmul and bias", "MatMul",
+             (normal(64, 512), normal(512, 128, scale=0.044, constant=True), normal(128, constant=True)), {}, 512, 1,
+             17, (("MatMul", "x0 x1", "p"), ("Add", "p x2", "y0"))),
+        Form("fused conv and batch norm", "Conv",
+             (normal(1, 64, 28, 28), normal(64, 64, 3, 3, scale=0.04, constant=True),
+              normal(64, mean=1.0, scale=0.3, constant=True), normal(64, scale=0.3, constant=True),
+              normal(64, scale=0.5, constant=True), uniform(64, low=0.3, high=3.0, constant=True)), {}, 576, 1, 17,
+             (("Conv", "x0 x1", "c"), ("BatchNormalization", "c x2 x3 x4 x5", "y0"))),
+        Form("fused conv with a bias and batch norm", "Conv",
+             (normal(1, 64, 28, 28), normal(64, 64, 3, 3, scale=0.04, constant=True),
+              normal(64, mean=1.0, scale=0.3, constant=True), normal(64, scale=0.3, constant=True),
+              normal(64, scale=0.5, constant=True), uniform(64, low=0.3, high=3.0, constant=True),
+              normal(64, scale=0.5, constant=True)), {}, 576, 1, 17,
+             (("Conv", "x0 x1 x6", "c"), ("BatchNormalization", "c x2 x3 x4 x5", "y0"))),
+    ]  # fmt: skip
+
+
 FORMS: tuple[Form, ...] = (
+    *_fusing(),
     *_convolutions(),
     *_products(),
     *_softmaxes(),

@@ -21,8 +21,9 @@ _INPUTS = 8
 class _Weights:
     """Weights whose rows and columns differ in scale, drawn fast."""
 
-    def __init__(self, writer: GraphWriter, seed: int) -> None:
+    def __init__(self, writer: GraphWriter, seed: int, batch: int = 1) -> None:
         self.writer = writer
+        self.batch = batch
         self.rng = np.random.default_rng(seed)
 
     def matrix(self, rows: int, columns: int, gain: float = 1.0) -> Array:
@@ -59,7 +60,9 @@ class _Weights:
                               pads=[pad] * 4, group=group, dilations=[dilation, dilation])  # fmt: skip
 
     def heads(self, x: str, scope: str, tokens: int, heads: int, size: int, order: list[int]) -> str:
-        shape = self.writer.weight(f"{scope}.shape".strip("/").replace("/", "."), [1, tokens, heads, size], np.int64)
+        shape = self.writer.weight(
+            f"{scope}.shape".strip("/").replace("/", "."), [self.batch, tokens, heads, size], np.int64
+        )
         return self.writer.op("Transpose", [self.writer.op("Reshape", [x, shape], scope)], scope, perm=order)
 
     def attention(self, query: str, key: str, value: str, scope: str, width: int, heads: int, tokens: tuple[int, int],
@@ -80,7 +83,7 @@ class _Weights:
         if mask is not None:
             scores = writer.op("Add", [scores, mask], scope)
         mixed = writer.op("MatMul", [writer.op("Softmax", [scores], scope, axis=-1), parts["v"]], scope)
-        merge = writer.weight(f"{scope}.merge".strip("/").replace("/", "."), [1, tokens[0], width], np.int64)
+        merge = writer.weight(f"{scope}.merge".strip("/").replace("/", "."), [self.batch, tokens[0], width], np.int64)
         mixed = writer.op("Reshape", [writer.op("Transpose", [mixed], scope, perm=[0, 2, 1, 3]), merge], scope)
         return self.linear(mixed, f"{scope}/out_proj", width, width, gain, bias=bias)
 
@@ -112,16 +115,16 @@ def _images(seed: int, side: int) -> list[Feed]:
     return feeds
 
 
-def deeplab_like() -> ZooModel:
+def deeplab_like(batch: int = 1) -> ZooModel:
     """A MobileNetV2 at 513x513 with an ASPP that pools 33x33 positions and bilinear resizes, as DeepLabV3 has."""
     writer = GraphWriter("deeplab_like")
-    w = _Weights(writer, 513)
+    w = _Weights(writer, 513, batch)
     zero, six = writer.weight("clip.min", 0.0), writer.weight("clip.max", 6.0)
 
     def relu6(x: str, scope: str) -> str:
         return writer.op("Clip", [x, zero, six], scope)
 
-    x = relu6(w.conv(writer.input("image", [1, 3, 513, 513]), "/stem/conv", 3, 32, 3, stride=2, gain=1.4), "/stem")
+    x = relu6(w.conv(writer.input("image", [batch, 3, 513, 513]), "/stem/conv", 3, 32, 3, stride=2, gain=1.4), "/stem")
     ins, index = 32, 0
     plan = ((1, 16, 1, 1, 1), (6, 24, 2, 2, 1), (6, 32, 3, 2, 1), (6, 64, 4, 2, 1), (6, 96, 3, 1, 1), (6, 160, 3, 1, 2),
             (6, 320, 1, 1, 2))  # fmt: skip
@@ -137,32 +140,32 @@ def deeplab_like() -> ZooModel:
             ins, index = outs, index + 1
     pooled = writer.op("AveragePool", [x], "/aspp/pool", kernel_shape=[33, 33])
     pooled = writer.op("Relu", [w.conv(pooled, "/aspp/pool/conv", 320, 256, 1, gain=3.0)], "/aspp/pool")
-    sizes = writer.weight("aspp.sizes", [1, 256, 33, 33], np.int64)
+    sizes = writer.weight("aspp.sizes", [batch, 256, 33, 33], np.int64)
     linear = {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}
     pooled = writer.op("Resize", [pooled, "", "", sizes], "/aspp/pool", **linear)
     local = writer.op("Relu", [w.conv(x, "/aspp/conv", 320, 256, 1, gain=1.4)], "/aspp")
     joined = writer.op("Concat", [pooled, local], "/aspp", axis=1)
     joined = writer.op("Relu", [w.conv(joined, "/aspp/project", 512, 256, 1, gain=1.4)], "/aspp/project")
     logits = w.conv(joined, "/classifier", 256, 21, 1, gain=3.0)
-    sizes = writer.weight("classifier.sizes", [1, 21, 257, 257], np.int64)
-    writer.output(writer.op("Resize", [logits, "", "", sizes], "/up", **linear), "logits", [1, 21, 257, 257])
+    sizes = writer.weight("classifier.sizes", [batch, 21, 257, 257], np.int64)
+    writer.output(writer.op("Resize", [logits, "", "", sizes], "/up", **linear), "logits", [batch, 21, 257, 257])
     return ZooModel("deeplab_like", writer.model(), _images(5130, 513), 0.01, fails=False)
 
 
-def vit_b16() -> ZooModel:
+def vit_b16(batch: int = 1) -> ZooModel:
     """ViT-B/16 at 224x224 with decomposed norms; two channels of the residual stream hold outliers of about 300."""
     writer = GraphWriter("vit_b16")
-    w, width, tokens = _Weights(writer, 16), 768, 197
-    x = writer.input("image", [1, 3, 224, 224])
+    w, width, tokens = _Weights(writer, 16, batch), 768, 197
+    x = writer.input("image", [batch, 3, 224, 224])
     patches = writer.op(
         "Conv",
         [x, writer.weight("patch.weight", w.matrix(768, width).T.reshape(width, 3, 16, 16)),
          writer.weight("patch.bias", w.vector(width))],
         "/patch", kernel_shape=[16, 16], strides=[16, 16],
     )  # fmt: skip
-    flat = writer.op("Reshape", [patches, writer.weight("patch.shape", [1, width, 196], np.int64)], "/patch")
+    flat = writer.op("Reshape", [patches, writer.weight("patch.shape", [batch, width, 196], np.int64)], "/patch")
     rows = writer.op("Transpose", [flat], "/patch", perm=[0, 2, 1])
-    first = writer.weight("class_token", w.vector(width, 0.0, 0.5)[None, None])
+    first = writer.weight("class_token", np.repeat(w.vector(width, 0.0, 0.5)[None, None], batch, axis=0))
     x = writer.op("Concat", [first, rows], "/embed", axis=1)
     position = w.matrix(tokens, width, 3.0)
     position[:, 100] += 310.0
@@ -179,16 +182,16 @@ def vit_b16() -> ZooModel:
     x = decomposed_layer_norm(writer, x, "/norm", w.vector(width, 6.0, 1.0), w.vector(width))
     x = writer.op("Gather", [x, writer.weight("head.first", 0, np.int64)], "/head", axis=1)
     names = [x, writer.weight("head.weight", w.matrix(width, 1000)), writer.weight("head.bias", w.vector(1000))]
-    writer.output(writer.op("Gemm", names, "/head"), "logits", [1, 1000])
+    writer.output(writer.op("Gemm", names, "/head"), "logits", [batch, 1000])
     return ZooModel("vit_b16", writer.model(), _images(2240, 224), 0.01, fails=False)
 
 
-def bert_base() -> ZooModel:
+def bert_base(batch: int = 1) -> ZooModel:
     """BERT-base on 128 tokens: embeddings, norms as operators, a mask of FP32's smallest number, hidden states out."""
     writer = GraphWriter("bert_base")
-    w, width, tokens = _Weights(writer, 12), 768, 128
-    ids = writer.input("input_ids", [1, tokens], TensorProto.INT64)
-    mask = writer.input("attention_mask", [1, tokens], TensorProto.INT64)
+    w, width, tokens = _Weights(writer, 12, batch), 768, 128
+    ids = writer.input("input_ids", [batch, tokens], TensorProto.INT64)
+    mask = writer.input("attention_mask", [batch, tokens], TensorProto.INT64)
     words = writer.op("Gather", [writer.weight("words", w.matrix(8192, width, 4.0)), ids], "/embed", axis=0)
     x = writer.op("Add", [words, writer.weight("positions", w.matrix(tokens, width, 1.0)[None])], "/embed")
     x = w.layer_norm(x, "/embed/norm", width)
@@ -206,8 +209,8 @@ def bert_base() -> ZooModel:
         x = w.layer_norm(writer.op("Add", [x, h], scope), f"{scope}/norm2", width)
     first = writer.op("Gather", [x, writer.weight("pool.first", 0, np.int64)], "/pool", axis=1)
     pooled = writer.op("Tanh", [w.linear(first, "/pool", width, width)], "/pool")
-    writer.output(x, "hidden", [1, tokens, width])
-    writer.output(pooled, "pooled", [1, width])
+    writer.output(x, "hidden", [batch, tokens, width])
+    writer.output(pooled, "pooled", [batch, width])
     rng = np.random.default_rng(128)
     feeds: list[Feed] = []
     for length in np.linspace(40, tokens, _INPUTS).astype(int):
@@ -216,15 +219,15 @@ def bert_base() -> ZooModel:
     return ZooModel("bert_base", writer.model(), feeds, 0.01, fails=False)
 
 
-def detr_like() -> ZooModel:
+def detr_like(batch: int = 1) -> ZooModel:
     """A residual network at 320x320 and a transformer of six and six layers that reads its 100 positions."""
     writer = GraphWriter("detr_like")
-    w = _Weights(writer, 6)
+    w = _Weights(writer, 6, batch)
 
     def relu(x: str, scope: str) -> str:
         return writer.op("Relu", [x], scope)
 
-    x = relu(w.conv(writer.input("image", [1, 3, 320, 320]), "/stem", 3, 64, 7, stride=2, gain=1.4), "/stem")
+    x = relu(w.conv(writer.input("image", [batch, 3, 320, 320]), "/stem", 3, 64, 7, stride=2, gain=1.4), "/stem")
     x = writer.op("MaxPool", [x], "/stem", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     ins = 64
     for stage, (hidden, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3))):
@@ -238,7 +241,7 @@ def detr_like() -> ZooModel:
             x, ins = relu(writer.op("Add", [y, x], scope), scope), 4 * hidden
     width, tokens, queries = 256, 100, 100
     x = w.conv(x, "/project", ins, width, 1, gain=0.5)
-    x = writer.op("Reshape", [x, writer.weight("flat", [1, width, tokens], np.int64)], "/project")
+    x = writer.op("Reshape", [x, writer.weight("flat", [batch, width, tokens], np.int64)], "/project")
     memory = writer.op("Transpose", [x], "/project", perm=[0, 2, 1])
     place = writer.weight("place", w.matrix(tokens, width, 8.0)[None])
 
@@ -253,7 +256,7 @@ def detr_like() -> ZooModel:
         memory = w.layer_norm(writer.op("Add", [memory, h], scope), f"{scope}/norm", width)
         memory = feed_forward(memory, f"{scope}/mlp")
     asked = writer.weight("queries", w.matrix(queries, width, 8.0)[None])
-    target = writer.weight("start", w.matrix(queries, width, 2.0)[None])
+    target = writer.weight("start", np.repeat(w.matrix(queries, width, 2.0)[None], batch, axis=0))
     keys = writer.op("Add", [memory, place], "/decoder")
     for layer in range(6):
         scope = f"/decoder.{layer}"
@@ -264,22 +267,22 @@ def detr_like() -> ZooModel:
         h = w.attention(query, keys, memory, f"{scope}/cross", width, 8, (queries, tokens))
         target = w.layer_norm(writer.op("Add", [target, h], scope), f"{scope}/norm2", width)
         target = feed_forward(target, f"{scope}/mlp")
-    writer.output(w.linear(target, "/classes", width, 92, 2.0), "logits", [1, queries, 92])
+    writer.output(w.linear(target, "/classes", width, 92, 2.0), "logits", [batch, queries, 92])
     h = relu(w.linear(target, "/boxes/0", width, width, 1.4), "/boxes/0")
     h = relu(w.linear(h, "/boxes/1", width, width, 1.4), "/boxes/1")
-    writer.output(writer.op("Sigmoid", [w.linear(h, "/boxes/2", width, 4)], "/boxes"), "boxes", [1, queries, 4])
+    writer.output(writer.op("Sigmoid", [w.linear(h, "/boxes/2", width, 4)], "/boxes"), "boxes", [batch, queries, 4])
     return ZooModel("detr_like", writer.model(), _images(3200, 320), 0.01, fails=False)
 
 
-def decoder_24() -> ZooModel:
+def decoder_24(batch: int = 1) -> ZooModel:
     """A decoder of 24 layers on 1,024 tokens: RMS norms in single operators, rotary positions, gated feed-forward.
 
     As in trained language models a channel of the residual stream holds huge values, whose squares exceed FP16.
     """
     writer = GraphWriter("decoder_24")
-    w, width, tokens, heads, hidden, words = _Weights(writer, 24), 512, 1024, 8, 1408, 2048
+    w, width, tokens, heads, hidden, words = _Weights(writer, 24, batch), 512, 1024, 8, 1408, 2048
     size = width // heads
-    ids = writer.input("input_ids", [1, tokens], TensorProto.INT64)
+    ids = writer.input("input_ids", [batch, tokens], TensorProto.INT64)
     table = w.matrix(words, width, 45.0)
     table[:, 77] += 400.0
     x = writer.op("Gather", [writer.weight("words", table), ids], "/embed", axis=0)
@@ -311,12 +314,12 @@ def decoder_24() -> ZooModel:
         h = writer.op("Mul", [gate, up], f"{scope}/mlp/gated")
         x = writer.op("Add", [x, w.linear(h, f"{scope}/mlp/down", hidden, width, 4.0, bias=False)], scope)
     x = decomposed_rms_norm(writer, x, "/norm", w.vector(width, 8.0, 1.5))
-    writer.output(w.linear(x, "/head", width, words, bias=False), "logits", [1, tokens, words])
+    writer.output(w.linear(x, "/head", width, words, bias=False), "logits", [batch, tokens, words])
     rng = np.random.default_rng(1024)
     feeds: list[Feed] = [{"input_ids": rng.integers(0, words, (1, tokens))} for _ in range(_INPUTS)]
     return ZooModel("decoder_24", writer.model(), feeds, 0.01)
 
 
-NETWORKS: dict[str, Callable[[], ZooModel]] = {
+NETWORKS: dict[str, Callable[..., ZooModel]] = {
     build.__name__: build for build in (deeplab_like, vit_b16, bert_base, detr_like, decoder_24)
 }

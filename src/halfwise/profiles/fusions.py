@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
@@ -11,6 +12,7 @@ import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.precision import Assignment
+from halfwise.profiles.cuda import SPLIT_LENGTH, bias_joins_sum
 from halfwise.sites import Sites
 
 __all__ = ["Fused", "Fusion", "fused_nodes"]
@@ -80,6 +82,7 @@ def _candidates(sites: Sites, rule: str) -> Iterator[Fusion]:
         finder.erf_gelus,
         finder.tanh_gelus,
         finder.quick_gelus,
+        finder.gemms,
         finder.scaled_products,
         finder.masked_softmaxes,
     )
@@ -204,8 +207,28 @@ class _Finder:
         for product in self._of("MatMul"):
             behind = self._only_user(product, "Div", "Mul")
             number = None if behind is None else _number_beside(behind, product)
+            data = product.inputs[0]
+            length = None if data is None or data.shape is None else data.shape[-1]
+            if not isinstance(length, int) or length >= SPLIT_LENGTH:
+                continue  # a long sum is split, and its parts are stored before the factor is known to them
             if behind is not None and number is not None and behind.inputs[0] is product.outputs[0]:
                 yield Fusion("scaled-product", (product, behind), behind, None, number)
+
+    def gemms(self) -> Iterator[Fusion]:
+        """A product of matrices takes in the vector behind it; of some sizes before the product is stored."""
+        for product in self._of("MatMul"):
+            added = self._only_user(product, "Add")
+            weight, data = _constant(product.inputs[1]), product.inputs[0]
+            bias = None if added is None else _other_constant(added, product)
+            if added is None or weight is None or bias is None or data is None or data.shape is None:
+                continue
+            if len(weight.shape) != 2 or len(bias.shape) != 1 or bias.shape[0] != weight.shape[1]:
+                continue
+            if len(data.shape) > 2 and not _is_static(data):
+                continue
+            rows = math.prod(size if isinstance(size, int) else 1 for size in data.shape[:-1])
+            if bias_joins_sum(rows, *(int(size) for size in weight.shape.numpy())):
+                yield Fusion("biased-product", (product, added), added)
 
     def biased_products(self) -> Iterator[Fusion]:
         """A product of matrices and the constant that is added to it."""
