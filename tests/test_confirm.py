@@ -233,6 +233,15 @@ def test_fix_runs_its_result_on_the_backend(zoo: Any, tmp_path: Path) -> None:
     assert "confirmation" not in fix(zoo.model, zoo.inputs[:4]).to_json()
 
 
+@pytest.mark.parametrize("target", ["onnx", "ort-cuda"])
+def test_the_prediction_is_the_one_that_fix_made(zoo: Any, tmp_path: Path, target: str) -> None:
+    """The fusions of a profile included: what was decided predicts, not what can be read from the file."""
+    result = fix(zoo.model, zoo.inputs[:4], out=tmp_path, target=target, confirm="ort-cpu")
+    assert result.confirmation is not None
+    for name, gap in result.confirmation.gaps.items():
+        assert 0.3 * result.fixed[name].rel_l2 <= gap.predicted <= 1.001 * result.fixed[name].rel_l2
+
+
 def test_what_the_backend_does_not_keep_is_not_good(zoo: Any, tmp_path: Path) -> None:
     fake = Fake(spoil=lambda array: array + 1)
     result = fix(zoo.model, zoo.inputs[:4], out=tmp_path, confirm=fake)
