@@ -312,8 +312,9 @@ def _nearest(node: ir.Node, places: Mapping[str, int]) -> int | None:
     seen, edge = {node}, [node]
     while edge:
         for each in edge:
-            if each.name in places:
-                return places[each.name]
+            found = places.get(each.name or "")
+            if found is not None:
+                return found
         reached = dict.fromkeys(n for each in edge for n in (*each.predecessors(), *each.successors()))
         edge = [n for n in reached if n not in seen]
         seen.update(edge)
