@@ -26,6 +26,7 @@ from halfwise.synthetic import vary
 __all__ = ["Decided", "Decider", "assignment_of", "why_not_bf16"]
 
 TURNS = 5  # searches, each told what the one before it missed
+WORTH_LOWERING = 1.1  # of the tolerance, expected of inputs not given: a search anew would be decided by chance
 AIM = 0.95  # of the tolerance, for inputs that were not given
 LEAST_STEP = 0.3  # of the aim before: no search aims at less than this of what the last one reached
 TOO_NEAR = "of inputs like these, one in twenty may have {:.2g} times the error allowed: give more for a firmer answer"
@@ -79,7 +80,7 @@ class Decider:
             hopeless = len(best.solution.keep) == len(sites.free) - len(sites.forced)
             if near is not None and (hopeless or best.solution.found.aim > aim):
                 best, repairs, expected = near  # what is not to be had is not worth every node
-            elif hopeless or (missed.load <= HELD_OUT_AIM and expected <= 1.0):
+            elif hopeless or (missed.load <= HELD_OUT_AIM and expected <= WORTH_LOWERING):
                 break
             elif turn < TURNS - 1 and missed.load > min(HELD_OUT_AIM, HARDER * best.solution.found.load):
                 aim, near = 1.0, None
@@ -89,8 +90,9 @@ class Decider:
                 near = best, repairs, expected
                 aim = min(aim, best.solution.found.aim) * max(AIM / expected, LEAST_STEP)
                 continue
-            self.notes.append(TOO_NEAR.format(expected))
             break
+        if expected > 1.0:
+            self.notes.append(TOO_NEAR.format(expected))
         formats = dict.fromkeys(best.solution.keep, Format.FP32)
         if self.allow_bf16:
             formats.update(self._use_bf16(best))

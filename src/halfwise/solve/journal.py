@@ -27,9 +27,18 @@ class Journal:
         self._identity = identity
         self._entries: dict[str, Any] = dict(_read(path, identity)) if path is not None else {}
         self.resumed = len(self._entries)
+        self._owed = set(self._entries)
 
     def get(self, key: str) -> Any:
         return self._entries.get(key)
+
+    def runs(self, key: str) -> float:
+        """The model runs that an entry of an interrupted search stands for, when it is first used; later, and for
+        what was measured since, nothing: it is counted."""
+        if key not in self._owed:
+            return 0.0
+        self._owed.remove(key)
+        return float(self._entries[key]["runs"])
 
     def put(self, key: str, value: Any) -> None:
         self._entries[key] = value

@@ -32,9 +32,8 @@ def outlook(loads: Sequence[float], inputs: int = 0) -> float:
         return worst
     logs = np.log(np.maximum(np.asarray(loads, dtype=np.float64), worst * LEAST))
     count = max(inputs, len(loads))
-    freedom = WEIGHT + count - 1
-    scatter = math.sqrt((WEIGHT * USUAL**2 + count * float(np.var(logs))) / freedom)
-    bound = float(np.mean(logs)) + _student(SHARE, freedom) * scatter * math.sqrt(1 + 1 / count)
+    scatter = math.sqrt((WEIGHT * USUAL**2 + len(loads) * float(np.var(logs))) / (WEIGHT + len(loads) - 1))
+    bound = float(np.mean(logs)) + _student(SHARE, WEIGHT + count - 1) * scatter * math.sqrt(1 + 1 / count)
     return max(worst, min(math.exp(bound), MOST * worst))
 
 

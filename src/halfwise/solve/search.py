@@ -131,7 +131,7 @@ class Search:
             key = digest("measure", self.label, self.io, self.sites.fmt, *sorted(n.name or "" for n in keep))
             known = self.journal.get(key)
             if known is not None:
-                self.judge.runs += known["runs"]
+                self.judge.runs += self.journal.runs(key)
                 self._measured[keep] = Measured(
                     tuple(float(x) for x in known["loads"]), inputs=self.judge.question.inputs
                 )
@@ -165,7 +165,7 @@ class Search:
         known = self.journal.get(key)
         by_name = self.sites.model.node_by_name
         if known is not None:
-            self.judge.runs += known["runs"]
+            self.judge.runs += self.journal.runs(key)
             self._pieces = tuple(
                 Noise(frozenset(by_name[n] for n in names), energy, fatal) for names, energy, fatal in known["pieces"]
             )
@@ -238,7 +238,7 @@ class Search:
 
     def _relax(self, keep: frozenset[ir.Node], ladder: Ladder, measured: Measured) -> frozenset[ir.Node]:
         """More was removed than needed: take what the model, corrected by the measurements, thinks is enough."""
-        low, high = 0, ladder.reach(self._left(keep))
+        low, high = max(ladder.reach(math.inf) - 1, 0), ladder.reach(self._left(keep))
         for _ in range(RELAXATIONS):
             if measured.aim > 0.7 * self.aim or len(keep) < WORTH_RELAXING or high - low <= max(1, high // 8):
                 break
@@ -307,7 +307,7 @@ class Search:
         key = digest("measure-one", self.label, self.io, self.sites.fmt, index, *sorted(n.name or "" for n in keep))
         known = self.journal.get(key)
         if known is not None:
-            self.judge.runs += known["runs"]
+            self.judge.runs += self.journal.runs(key)
             return float(known["load"])
         before = self.judge.runs
         load = self.judge.measure_one(self.assignment(keep), index)
@@ -398,7 +398,7 @@ class Search:
         key = digest("put-back", self.label, self.io, self.sites.fmt, index, *names, "-", *(n.name for n in nodes))
         known = self.journal.get(key)
         if known is not None:
-            self.judge.runs += known["runs"]
+            self.judge.runs += self.journal.runs(key)
             return {node: float(load) for node, load in zip(nodes, known["loads"], strict=True)}
         main = self.sites.model.graph
         before, reference = self.stepper.executed, self.judge.references[index]
