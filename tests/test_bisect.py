@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.bisect import CASES, Case, builds_of, measure
+from benchmarks.bisection import CASES, Case, builds_of, measure
 from halfwise.bisect.belief import Belief
 from halfwise.bisect.culprits import Answer, Found, find_culprits
 

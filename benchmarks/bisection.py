@@ -1,6 +1,6 @@
 """How many builds `bisect` takes to name hidden culprits, on a backend that is a set of names: needs no GPU.
 
-    python -m benchmarks.bisect [--seeds 200] [--json]
+    python -m benchmarks.bisection [--seeds 200] [--json]
 
 Each row hides culprits in so many nodes, in so many random ways; the answer counts only if it is exact. "Useful": the
 emulator's ranking puts all 8 among its first 16; "half useful": 6 of them, and 2 anywhere; "useless": anywhere.
