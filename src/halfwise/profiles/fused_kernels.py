@@ -30,10 +30,25 @@ def _quick_gelu(fusion: Fusion, inside: Inside, steps: Steps) -> str | None:
 
 def _scaled_product(fusion: Fusion, inside: Inside, steps: Steps) -> str | None:
     """The factor itself is rounded."""
-    product, behind = fusion.nodes
-    factor = 1.0 / fusion.factor if behind.op_type == "Div" else fusion.factor
-    result = steps.keep(inside[product])
-    return steps.op("Mul", result, steps.rounded_constant(factor))
+    return steps.op("Mul", _bare_product(fusion, inside, steps), steps.rounded_constant(fusion.factor))
+
+
+def _split_product(fusion: Fusion, inside: Inside, steps: Steps) -> str | None:
+    """A long sum is split, and its parts are stored before the factor meets them: they may overflow."""
+    product = steps.round(_bare_product(fusion, inside, steps))
+    return steps.op("Mul", product, steps.rounded_constant(fusion.factor))
+
+
+def _bare_product(fusion: Fusion, inside: Inside, steps: Steps) -> str:
+    """The product of what enters the fusion, without the factors before it."""
+    node = next(node for node in fusion.nodes if node.op_type == "MatMul")
+    bare = onnx.NodeProto()
+    bare.CopyFrom(inside[node])
+    for slot, value in enumerate(node.inputs):
+        scaling = value.producer() if value is not None else None
+        if scaling in fusion.nodes and scaling is not None:
+            bare.input[slot] = inside[scaling].input[0]
+    return steps.keep(bare)
 
 
 def _conv_batch_norm(fusion: Fusion, inside: Inside, steps: Steps) -> str | None:
@@ -79,5 +94,6 @@ FUSED_KERNELS: Mapping[str, Callable[[Fusion, Inside, Steps], str | None]] = {
     "fast-gelu": _fast_gelu,
     "quick-gelu": _quick_gelu,
     "scaled-product": _scaled_product,
+    "split-product": _split_product,
     "conv-batch-norm": _conv_batch_norm,
 }

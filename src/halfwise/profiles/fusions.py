@@ -203,16 +203,32 @@ class _Finder:
                 yield Fusion("quick-gelu", (*nodes, product), product, data, factor)
 
     def scaled_products(self) -> Iterator[Fusion]:
-        """A product of matrices takes in a constant factor before or behind it."""
+        """A product of matrices takes in constant factors before and behind it, as one factor of its result.
+
+        So a factor that was put before a product to keep it in range does not do so.
+        """
         for product in self._of("MatMul"):
+            before = [self._scaling(_producer(value, "Mul", "Div"), product) for value in product.inputs]
+            leading = [found for found in before if found is not None]
             behind = self._only_user(product, "Div", "Mul")
-            number = None if behind is None else _number_beside(behind, product)
+            trailing = None if behind is None else _factor(behind, product.outputs[0])
+            if not leading and trailing is None:
+                continue
             data = product.inputs[0]
             length = None if data is None or data.shape is None else data.shape[-1]
-            if not isinstance(length, int) or length >= SPLIT_LENGTH:
-                continue  # a long sum is split, and its parts are stored before the factor is known to them
-            if behind is not None and number is not None and behind.inputs[0] is product.outputs[0]:
-                yield Fusion("scaled-product", (product, behind), behind, None, number)
+            split = not isinstance(length, int) or length >= SPLIT_LENGTH
+            factor = math.prod(number for _, number in leading) * (trailing if trailing is not None else 1.0)
+            nodes = (*(node for node, _ in leading), product)
+            if behind is not None and trailing is not None:
+                nodes = (*nodes, behind)
+            yield Fusion("split-product" if split else "scaled-product", nodes, nodes[-1], None, factor)
+
+    def _scaling(self, node: ir.Node | None, product: ir.Node) -> tuple[ir.Node, float] | None:
+        """A node that multiplies what enters a product by a number, and that number."""
+        if node is None or self._only_user(node, "MatMul") is not product:
+            return None
+        number = _factor(node, node.inputs[0])
+        return None if number is None else (node, number)
 
     def gemms(self) -> Iterator[Fusion]:
         """A product of matrices takes in the vector behind it; of some sizes before the product is stored."""
@@ -316,6 +332,14 @@ def _constant(value: ir.Value | None) -> ir.TensorProtocol | None:
 def _number(value: ir.Value | None) -> float | None:
     tensor = _constant(value)
     return float(tensor.numpy().reshape(-1)[0]) if tensor is not None and tensor.size == 1 else None
+
+
+def _factor(node: ir.Node, data: ir.Value | None) -> float | None:
+    """By what number a node multiplies its first input."""
+    number = _number(node.inputs[1]) if node.inputs[0] is data else None
+    if number is None or _number(data) is not None:
+        return None
+    return number if node.op_type == "Mul" else 1.0 / number if number else None
 
 
 def _other_constant(node: ir.Node, beside: ir.Node) -> ir.TensorProtocol | None:
