@@ -29,6 +29,7 @@ class Bench:
     question: Question
     io: Format
     answers: dict[int, dict[str, Array]]  # the FP32 outputs by the identity of the sample
+    also: tuple[Emulator, ...] = ()  # the same under other profiles that the target may meet
     before: float = 0.0  # samples that were run before there was a bench
     _judges: dict[tuple[Sites, tuple[int, ...]], Judge] = field(default_factory=dict)
 
@@ -37,7 +38,7 @@ class Bench:
         key = (sites, tuple(id(feed) for feed in feeds))
         if key not in self._judges:
             answers = [self.answers[id(feed)] for feed in feeds]
-            self._judges[key] = Judge(sites, self.emulator, self.question, feeds, answers)
+            self._judges[key] = Judge(sites, self.emulator, self.question, feeds, answers, self.also)
         return self._judges[key]
 
     def add(self, sites: Sites, feeds: Sequence[Feed]) -> None:

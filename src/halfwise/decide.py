@@ -112,7 +112,7 @@ class Decider:
     def _expected(self, best: Attempt, held_out: Measured) -> float:
         """The load to expect of inputs that were not given, from all that were."""
         loads = held_out.loads if self.samples.origin == "given" else ()
-        return outlook((*best.solution.found.loads, *loads))
+        return outlook((*best.solution.found.loads, *loads)) * (1.0 + self.bench.question.margin)
 
     def _learn(self, missed: Measured) -> None:
         """The held-out input that did worst joins the search; it judges no more."""

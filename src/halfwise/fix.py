@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -44,7 +45,7 @@ from halfwise.policy import Choices
 from halfwise.policy.obey import blame, decided_with, wanted_nodes
 from halfwise.policy.selectors import choices_of
 from halfwise.precision import Assignment
-from halfwise.profiles import PROFILES, STRICT, profile_named
+from halfwise.profiles import PROFILES, STRICT, worst_case_profiles
 from halfwise.repair import RULES, Rule, check_repairs, rules_for, rules_named
 from halfwise.repairing import ranges_of, remade
 from halfwise.rewrite import rewrite
@@ -85,6 +86,7 @@ def fix(
     plan: Plan | None = None,
     curve: bool = False,
     time_limit_s: float = TIME_LIMIT_S,
+    margin: float | None = None,
     device: Device = "cpu",
     confirm: str | Backend | None = None,
     notify: Callable[[str], None] = lambda text: None,
@@ -97,6 +99,7 @@ def fix(
     any ONNX runtime, the profile the target's, and inputs and outputs keep their types.
     `keep` and `force` state nodes that must stay in FP32 or must not, as in "op:Softmax", "scope:/head/*", "name:NODE",
     "pattern:layernorm" or "policy:torch-autocast".
+    `margin` is by how much a real error may exceed the emulated one, by default what the target's profile states.
     `time_limit_s` is for each build with a compiler. `device` is where whole models are emulated. The model that was
     written into `out` is run on the backend `confirm`, and compared with what was predicted.
     """
@@ -105,6 +108,8 @@ def fix(
             raise InputError("the model has to be written to be run on a backend: give a folder (out)")
         confirmer = backend_named(confirm) if isinstance(confirm, str) else confirm
         probe(confirmer)
+    if margin is not None and not 0 <= margin < math.inf:
+        raise InputError(f"margin {margin}: give 0 or more; 0.1 aims a tenth lower")
     if target is not None and not isinstance(target, (str, Target)):
         raise InputError(f"target {target!r} is not a text such as 'trt-10.9@t4'")
     stated = target if isinstance(target, Target) or target is None else Target.parse(target)
@@ -128,6 +133,7 @@ def fix(
         plan,
         curve,
         time_limit_s,
+        margin,
         notify,
     )
     with on_device(device):
@@ -175,6 +181,7 @@ class _Job:
     given: Plan | None
     wants_curve: bool
     time_limit_s: float
+    margin: float | None
     notify: Callable[[str], None]
 
     def run(self) -> FixResult:
@@ -191,7 +198,8 @@ class _Job:
         if self.io_types is Format.FP16:
             effects = input_effects(self.model, (*self.samples.search, *self.samples.validation))
             refuse_ids(effects)
-        emulator = Emulator(profile_named(self.profile))
+        profiles = worst_case_profiles(self.profile)
+        emulator = Emulator(profiles[-1])  # node by node no kernel is fused: `strict` where a target has a profile
         self.stepper = Stepper(emulator)
         sites = Sites(self.model)
         feeds = (*self.samples.search, *self.samples.validation)
@@ -200,15 +208,23 @@ class _Job:
         references = everything.references
         _check_answers(references)
         self.samples = split(self.samples, references)
-        self.question = Question(self._tolerance(references[0]), self.metric, len(feeds))
+        margin = max(p.spread for p in profiles) if self.margin is None else self.margin
+        self.question = Question(self._tolerance(references[0]), self.metric, len(feeds), margin)
         answers = {id(feed): reference for feed, reference in zip(feeds, references, strict=True)}
-        self.bench = Bench(emulator, self.stepper, self.question, self.io_types, answers, float(len(feeds)))
+        also = tuple(Emulator(profile) for profile in profiles[:-1])
+        self.bench = Bench(emulator, self.stepper, self.question, self.io_types, answers, also, float(len(feeds)))
         self.journal = self._open_journal()
         self.notes = [*self.samples.notes, *self.target.cautions]
         if self.target.profile not in PROFILES:
             self.notes.append(
                 f"there is no profile of {self.target.title}'s kernels: judged under {self.profile!r}, where fusion "
                 "and wide accumulation inside the engine are not modelled"
+            )
+        elif len(profiles) > 1:
+            names = ", ".join(f"{p.name}{' (inferred)' if p.inferred else ''}" for p in profiles)
+            self.notes.append(
+                f"judged as the worst of {names}: fusions may or may not fire; the search aims {margin:.0%} lower, for "
+                "what a profile was seen or is supposed to be off (--margin)"
             )
         if random := next((site.name for site in sites.pinned if site.pinned == RANDOM), None):
             self.notes.append(f"node {random!r} is random: FP32 does not repeat itself either, and no verdict is firm")
@@ -227,6 +243,7 @@ class _Job:
         fp16 = self.bench.judge(sites, self.samples.validation).measure(Assignment.all_narrow(sites, io=self.io_types))
         decision = self._assignment(formats)
         fixed = validation.measure(decision)
+        by_profile = {name: seen.load for name, seen in validation.by_profile(decision).items()} if profiles[1:] else {}
         effects = measured_effects(effects, validation)
         at_border = tuple(input_findings(effects))
         self.notes += [f"input {found.where.name!r}: {found.message} -> {found.remedy}" for found in at_border]
@@ -299,6 +316,7 @@ class _Job:
             border=effects,
             border_findings=at_border,
             tried=decided.tried,
+            by_profile=by_profile,
             diagnosis=decided.diagnosis,
         )
         self.journal.discard()
@@ -327,6 +345,7 @@ class _Job:
             self.model.sha256,
             self.model.data_sha256,
             self.profile,
+            self.question.margin,
             self.io_types,
             self.question.tolerance.to_json(),
             _identity(self.metric),

@@ -74,6 +74,7 @@ class FixResult:
     ranges: Mapping[str, Counts] = field(default_factory=dict)  # of every FP32 tensor, over one search input
     tried: tuple[Point, ...] = ()  # the trade-off as far as the search measured it on its way; `curve` is asked for
     diagnosis: Diagnosis | None = None  # None where all of it may be in FP16, and where a plan was given
+    by_profile: Mapping[str, float] = field(default_factory=dict)  # the load under each that the target may meet
     confirmation: Confirmation | None = None  # what a real backend made of it, where one was asked
 
     @property
@@ -150,6 +151,8 @@ class FixResult:
                 "inputs": [effect.to_json() for effect in self.border],
                 "findings": [found.to_json() for found in self.border_findings],
             }
+        if self.by_profile:
+            document["profiles"] = {name: _json_number(load) for name, load in self.by_profile.items()}
         if self.curve:
             document["curve"] = [_point_json(point) for point in self.curve]
         if self.confirmation is not None:

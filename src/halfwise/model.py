@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ class Model:
     stored_nodes: int  # as the file counts them, before functions are inlined and constants lifted
     renamed_nodes: int
     files: tuple[Path, ...]  # external data
-    choices: Choices = Choices()  # what the user decided about its nodes
+    choices: Choices = field(default_factory=Choices)  # what the user decided about its nodes
 
     @property
     def graph(self) -> Graph:

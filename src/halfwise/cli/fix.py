@@ -39,8 +39,17 @@ def command(
         typer.Option(
             "--profile",
             metavar="P",
-            help="Whose roundings to emulate: strict or ort-cuda.",
+            help="Whose roundings to emulate: strict, ort-cuda or tensorrt; the last two together with strict.",
             show_default="the target's, else strict",
+        ),
+    ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            "--margin",
+            metavar="X",
+            help="By how much a real error may exceed the emulated one: the search aims lower by it.",
+            show_default="what the profile states",
         ),
     ] = None,
     io_types: Annotated[
@@ -142,6 +151,7 @@ def command(
                 metric=user_metric(metric),
                 target=target,
                 profile=profile,
+                margin=margin,
                 io_types=types,
                 io_formats=io_formats or (),
                 allow_bf16=allow is not None,

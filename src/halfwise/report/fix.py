@@ -34,6 +34,7 @@ def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), 
     _show_policies(terminal, result)
     if result.curve:
         _show_curve(terminal, result)
+    _show_profiles(terminal, result)
     _show_cost(terminal, result)
     _show_artifacts(terminal, result, inputs)
 
@@ -110,6 +111,12 @@ def _show_policies(terminal: Terminal, result: FixResult) -> None:
 def _why(node: PlannedNode, width: int) -> str:
     """In full where a line has room for it; else the cause alone, so that the story stays on one screen."""
     return f"{node.why}: {node.reason}" if width >= _WIDE else node.reason.partition(";")[0]
+
+
+def _show_profiles(terminal: Terminal, result: FixResult) -> None:
+    if result.by_profile:
+        seen = ", ".join(f"{name} {number(load)}" for name, load in result.by_profile.items())
+        terminal.line(f"error over what is allowed, by profile: {seen}")
 
 
 def _show_curve(terminal: Terminal, result: FixResult) -> None:

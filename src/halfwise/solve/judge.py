@@ -24,11 +24,15 @@ Feed = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: how large an error is too large. `inputs`: how many there are to ask it of, searched or not."""
+    """What is asked: how large an error is too large. `inputs`: how many there are to ask it of, searched or not.
+
+    `margin`: by how much a real error may exceed the emulated one, for what the profiles cannot follow.
+    """
 
     tolerance: Tolerance
     metric: OutputMetric | None = None
     inputs: int = 0
+    margin: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Measured:
     loads: tuple[float, ...]
     outputs: Mapping[str, Metrics] = field(default_factory=dict)
     user_metric: float | None = None
-    inputs: int = 0  # that there are in all
+    question: Question = field(default_factory=lambda: Question(Tolerance.default()))
 
     @property
     def load(self) -> float:
@@ -46,8 +50,8 @@ class Measured:
 
     @property
     def aim(self) -> float:
-        """The load to expect of an unseen sample."""
-        return outlook(self.loads, self.inputs)
+        """The load to expect of an unseen sample, where the profile is off by its margin."""
+        return outlook(self.loads, self.question.inputs) * (1.0 + self.question.margin)
 
     @property
     def met(self) -> bool:
@@ -57,7 +61,8 @@ class Measured:
 class Judge:
     """Runs decisions on one set of samples. `runs` counts model executions in passes over that set.
 
-    `references` are the FP32 answers where they are known; else the model of `sites` gives them.
+    `references` are the FP32 answers where they are known; else the model of `sites` gives them. Under `also` the same
+    decision is run as other profiles compute it, and the worst of all counts.
     """
 
     def __init__(
@@ -67,9 +72,11 @@ class Judge:
         question: Question,
         feeds: Sequence[Feed],
         references: Sequence[Mapping[str, Array]] | None = None,
+        also: Sequence[Emulator] = (),
     ) -> None:
         self.sites = sites
         self.emulator = emulator
+        self.also = tuple(also)
         self.question = question
         self.feeds = tuple(carry_feeds(feed) for feed in feeds)
         self.runs = 0.0
@@ -91,9 +98,25 @@ class Judge:
             self._known[key] = self._measure(assignment)
         return self._known[key]
 
+    def by_profile(self, assignment: Assignment) -> dict[str, Measured]:
+        """The same as each profile sees it."""
+        return {e.profile.name: self._under(e, assignment) for e in (self.emulator, *self.also)}
+
     def _measure(self, assignment: Assignment) -> Measured:
+        if not self.also:
+            return self._under(self.emulator, assignment)
+        seen = list(self.by_profile(assignment).values())
+        users = [m.user_metric for m in seen if m.user_metric is not None]
+        return Measured(
+            tuple(max(loads) for loads in zip(*(m.loads for m in seen), strict=True)),
+            {name: worst([m.outputs[name] for m in seen]) for name in seen[0].outputs},
+            max(users) if users else None,
+            self.question,
+        )
+
+    def _under(self, emulator: Emulator, assignment: Assignment) -> Measured:
         references = self.references
-        session = self.emulator.session(assignment)
+        session = emulator.session(assignment)
         loads, metrics, extra = [], [], []
         for feed, reference in zip(self.feeds, references, strict=True):
             outputs = self._run(session, feed)
@@ -103,12 +126,14 @@ class Judge:
             if user is not None:
                 extra.append(user)
         together = {name: worst([m[name] for m in metrics]) for name in references[0]}
-        return Measured(tuple(loads), together, max(extra) if extra else None, self.question.inputs)
+        return Measured(tuple(loads), together, max(extra) if extra else None, self.question)
 
     def measure_one(self, assignment: Assignment, index: int) -> float:
         """The load on one sample only."""
-        outputs = self._run(self.emulator.session(assignment), self.feeds[index])
-        return self.load_of(self.references[index], outputs)[0]
+        return max(
+            self.load_of(self.references[index], self._run(emulator.session(assignment), self.feeds[index]))[0]
+            for emulator in (self.emulator, *self.also)
+        )
 
     def load_of(
         self, reference: Mapping[str, Array], outputs: Mapping[str, Array]

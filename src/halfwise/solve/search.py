@@ -132,9 +132,7 @@ class Search:
             known = self.journal.get(key)
             if known is not None:
                 self.judge.runs += self.journal.runs(key)
-                self._measured[keep] = Measured(
-                    tuple(float(x) for x in known["loads"]), inputs=self.judge.question.inputs
-                )
+                self._measured[keep] = Measured(tuple(float(x) for x in known["loads"]), question=self.judge.question)
             else:
                 before = self.judge.runs
                 self._measured[keep] = self.judge.measure(self.assignment(keep))
