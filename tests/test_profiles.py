@@ -1,0 +1,307 @@
+"""The profiles: kernels that round on the way against plain arithmetic, fusions found where they fire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+from benchmarks.zoo import encoder, transformer
+from halfwise.emulate import Emulator
+from halfwise.engine.stepper import Stepper, Store
+from halfwise.errors import InputError
+from halfwise.formats import Format
+from halfwise.model import load
+from halfwise.precision import Assignment
+from halfwise.profiles import (
+    ORT_CUDA,
+    ORT_CUDA_UNFUSED,
+    PROFILES,
+    STRICT,
+    TENSORRT,
+    Profile,
+    profile_named,
+    worst_case_profiles,
+)
+from halfwise.profiles.cuda import bias_joins_sum
+from halfwise.profiles.fusions import fused_nodes
+from halfwise.sites import Sites
+from tests.build import f32, model, node, value, weight
+
+Array = NDArray[np.float32]
+
+
+def h(array: Any) -> Array:
+    """Rounded to FP16."""
+    with np.errstate(all="ignore"):
+        return np.asarray(array, dtype=np.float32).astype(np.float16).astype(np.float32)
+
+
+def narrow(proto: onnx.ModelProto) -> Assignment:
+    return Assignment.all_narrow(Sites(load(proto)))
+
+
+def run(profile: Profile, proto: onnx.ModelProto, **feeds: Array) -> Array:
+    return Emulator(profile).session(narrow(proto)).run(feeds)["y"]
+
+
+def single(
+    op: str,
+    x: Array,
+    more: Sequence[onnx.TensorProto] = (),
+    opset: int = 18,
+    profile: Profile = ORT_CUDA_UNFUSED,
+    **attributes: Any,
+) -> Array:
+    names = " ".join(["x", *(each.name for each in more)])
+    proto = model(
+        [node(op, names, "y", **attributes)], [value("x", shape=x.shape)], [value("y", shape=None)], more, opset
+    )
+    return run(profile, proto, x=x)
+
+
+def axes(*values: int) -> onnx.TensorProto:
+    return weight("axes", np.array(values, np.int64))
+
+
+# -- kernels ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18])
+def test_a_mean_over_the_last_axis_stores_its_sum(opset: int) -> None:
+    x = np.full((2, 4), 30000.0, np.float32)
+    given: dict[str, Any] = {"more": [axes(-1)]} if opset >= 18 else {"axes": [-1]}
+    assert np.all(np.isinf(single("ReduceMean", x, opset=opset, **given)))
+    assert np.all(single("ReduceMean", x, opset=opset, profile=STRICT, **given) == 30000)
+
+
+def test_a_mean_over_a_middle_axis_does_not() -> None:
+    x = np.full((2, 4, 3), 30000.0, np.float32)
+    assert np.all(single("ReduceMean", x, [axes(1)]) == 30000)
+
+
+def test_a_mean_of_too_many_is_divided_by_infinity() -> None:
+    assert np.all(single("ReduceMean", np.full((1, 65536), 0.5, np.float32), [axes(-1)]) == 0)
+
+
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_a_running_sum_stores_every_sum(reverse: int) -> None:
+    x = h(np.random.default_rng(5).random((3, 300), dtype=np.float32))
+    total, wanted = np.zeros(3, np.float32), np.zeros_like(x)
+    for index in range(300)[:: -1 if reverse else 1]:
+        total = h(total + x[:, index])
+        wanted[:, index] = total
+    assert np.array_equal(single("CumSum", x, [weight("axis", np.array(1))], reverse=reverse), wanted)
+
+
+def test_a_sum_of_several_stores_every_sum() -> None:
+    proto = model([node("Sum", "a b c", "y")], [value(n, shape=(1,)) for n in "abc"], [value("y", shape=(1,))])
+    feeds = {"a": f32(2048), "b": f32(1), "c": f32(1)}
+    assert run(ORT_CUDA_UNFUSED, proto, **feeds) == 2048
+    assert run(STRICT, proto, **feeds) == 2050
+
+
+def test_squares_overflow_before_they_are_summed() -> None:
+    x = np.array([[300.0, 1.0]], np.float32) * 2.0**-1
+    assert np.isfinite(single("ReduceSumSquare", x, [axes(-1)])).all()
+    assert np.isinf(single("ReduceSumSquare", 2 * x, [axes(-1)])).all()
+
+
+POINTWISE: dict[str, tuple[dict[str, Any], Any]] = {
+    "Elu": ({}, lambda x: np.where(x > 0, x, h(h(np.exp(x)) - 1))),
+    "HardSwish": ({}, lambda x: x * np.clip(h(h(x / np.float32(6)) + np.float32(0.5)), 0, 1)),
+    "LeakyRelu": ({"alpha": 0.01}, lambda x: np.where(x > 0, x, h(0.01) * x)),
+    "Softsign": ({}, lambda x: x / h(1 + np.abs(x))),
+    "HardSigmoid": ({"alpha": 0.2}, lambda x: np.clip(h(0.2) * x + np.float32(0.5), 0, 1)),
+}
+
+
+@pytest.mark.parametrize("op", POINTWISE)
+def test_pointwise_kernels_store_their_steps(op: str) -> None:
+    x = h(np.linspace(-8, 8, 4001))
+    attributes, function = POINTWISE[op]
+    assert np.array_equal(single(op, x, **attributes), h(function(x)))
+
+
+@pytest.mark.parametrize("op", ["Sigmoid", "Softplus", "Selu", "Mish"])
+def test_kernels_without_a_short_formula_stay_near_strict(op: str) -> None:
+    x = h(np.linspace(-6, 6, 1001))
+    near, strict = single(op, x), single(op, x, profile=STRICT)
+    assert np.abs(near - strict).max() < 2e-3 * max(1.0, float(np.abs(strict).max()))
+
+
+def resized(x: Array, made: int, profile: Profile) -> Array:
+    """One row, resized; x holds two pixels."""
+    sizes = weight("sizes", np.array([1, 1, 1, made], np.int64))
+    proto = model(
+        [node("Resize", "x - - sizes", "y", mode="linear", coordinate_transformation_mode="half_pixel")],
+        [value("x", shape=(1, 1, 1, 2))],
+        [value("y", shape=None)],
+        [sizes],
+        18,
+    )
+    return run(profile, proto, x=x.reshape(1, 1, 1, 2)).ravel()
+
+
+def test_resizing_uses_narrow_weights() -> None:
+    x = f32(1000, 2000)
+    share = np.clip((np.arange(6, dtype=np.float32) + 0.5) / 3 - 0.5, 0, 1).astype(np.float32)
+    wanted = h(h(h(1 - share) * x[0]) + h(share) * x[1])
+    assert np.array_equal(resized(x, 6, ORT_CUDA_UNFUSED), wanted)
+    assert not np.array_equal(resized(x, 6, STRICT), wanted)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "joins"),
+    [((32, 512, 128), False), ((1, 4, 16), True), ((197, 768, 10), True), ((1, 3072, 768), True),
+     ((512, 3072, 1000), False)],
+)  # fmt: skip
+def test_whether_a_bias_joins_a_product_depends_on_its_size(sizes: tuple[int, int, int], joins: bool) -> None:
+    assert bias_joins_sum(*sizes) is joins
+
+
+@pytest.mark.parametrize(("columns", "wanted"), [(16, 2048), (12, 2050)])
+def test_a_gemm_adds_its_bias_after_storing_or_before(columns: int, wanted: float) -> None:
+    x, w = np.zeros((1, 16), np.float32), np.zeros((16, columns), np.float32)
+    x[0, :2], w[0], w[1] = 1, 2048, 1
+    got = single("Gemm", x, [weight("w", w), weight("b", np.ones(columns, np.float32))], 13)
+    assert np.all(got == wanted)
+
+
+def test_factors_of_a_gemm_are_rounded() -> None:
+    x, w = np.ones((1, 1), np.float32), np.ones((1, 1), np.float32)
+    assert single("Gemm", x, [weight("w", w)], 13, alpha=0.3) == h(h(0.3))
+
+
+# -- fusions ---------------------------------------------------------------------------------------------------------
+
+
+def kinds(proto: onnx.ModelProto, keep: frozenset[str] = frozenset()) -> list[str]:
+    sites = Sites(load(proto))
+    kept = frozenset(site.node for site in sites.free if site.name in keep)
+    fused = fused_nodes(Assignment.all_narrow(sites, kept), "ort")
+    return sorted(fusion.kind for fusion in fused.ending.values())
+
+
+def test_the_norms_and_activations_of_an_encoder_fuse() -> None:
+    found = kinds(encoder(layers=2).model)
+    assert {kind: found.count(kind) for kind in set(found)} == {"layer-norm": 5, "gelu": 2, "scaled-product": 2}
+    found = kinds(transformer(1).model)
+    assert {kind: found.count(kind) for kind in set(found)} == {"layer-norm": 3, "fast-gelu": 1, "scaled-product": 1}
+
+
+def test_a_norm_with_a_node_in_fp32_does_not_fuse() -> None:
+    assert kinds(encoder(layers=1).model).count("layer-norm") == 3
+    assert kinds(encoder(layers=1).model, frozenset({"/layers.0/norm1/Pow"})).count("layer-norm") == 2
+
+
+def test_a_fused_norm_does_not_overflow_and_the_stepper_agrees() -> None:
+    zoo = encoder(layers=2)
+    assignment = narrow(zoo.model)
+    feed = zoo.inputs[0]
+    exact = Emulator().session(Assignment(assignment.sites, {})).run(feed)["logits"]
+    fused = Emulator(ORT_CUDA).session(assignment).run(feed)["logits"]
+    alone = Emulator(ORT_CUDA_UNFUSED).session(assignment).run(feed)["logits"]
+    size = np.linalg.norm(exact)
+    assert np.linalg.norm(fused - exact) < 0.005 * size
+    assert np.linalg.norm(alone - exact) > 0.5 * size
+    emulator = Emulator(ORT_CUDA)
+    store = Store(emulator, assignment, feed)
+    last = {step.node: step for step in Stepper(emulator).walk(store)}
+    output = assignment.sites.model.graph.outputs[0]
+    stepped = next(step.outputs[output] for step in last.values() if output in step.outputs)
+    assert np.linalg.norm(stepped - exact) < 0.005 * size
+
+
+def test_what_others_read_is_stored() -> None:
+    nodes = [node("Sigmoid", "x", "s"), node("Mul", "x s", "y"), node("Neg", "s", "z")]
+    assert kinds(model(nodes, [value("x")], [value("y"), value("z")])) == []
+    assert kinds(model(nodes[:2], [value("x")], [value("y")])) == ["quick-gelu"]
+    assert kinds(model(nodes[:2], [value("x")], [value("y"), value("s")])) == []
+
+
+def test_x_times_sigmoid_becomes_one_kernel_that_stores_every_step() -> None:
+    x = h(np.linspace(-8, 8, 1001))
+    proto = model([node("Sigmoid", "x", "s"), node("Mul", "x s", "y")], [value("x", shape=x.shape)],
+                  [value("y", shape=x.shape)])  # fmt: skip
+    upper = h(1 / h(1 + h(np.exp(-np.abs(x)))))
+    assert np.array_equal(run(ORT_CUDA, proto, x=x), h(x * np.where(x > 0, upper, h(1 - upper))))
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(("length", "finite"), [(1024, True), (2048, False)])
+def test_a_factor_beside_a_product_is_taken_in_and_protects_short_sums_only(
+    before: bool, length: int, finite: bool
+) -> None:
+    shape = (8, length)
+    if before:
+        nodes = [node("Mul", "x s", "a"), node("MatMul", "a w", "y")]
+    else:
+        nodes = [node("MatMul", "x w", "a"), node("Mul", "a s", "y")]
+    weights = [weight("s", np.float32(2.0**-6)), weight("w", np.full((length, 8), 16.0, np.float32))]
+    proto = model(nodes, [value("x", shape=shape)], [value("y", shape=(8, 8))], weights)
+    assert np.isfinite(run(ORT_CUDA, proto, x=np.full(shape, 8.0, np.float32))).all() == finite
+
+
+def test_a_batch_norm_goes_into_the_weights_before_it() -> None:
+    weights = [weight("w", np.full((1, 1, 1), 1 / 3, np.float32)), *(weight(n, f32(v)) for n, v in
+               (("scale", 0.7), ("shift", 0.0), ("mean", 0.0), ("var", 3.0)))]  # fmt: skip
+    nodes = [node("Conv", "x w", "c"), node("BatchNormalization", "c scale shift mean var", "y", epsilon=0.0)]
+    proto = model(nodes, [value("x", shape=(1, 1, 1))], [value("y", shape=None)], weights)
+    folded = h(h(1 / 3) * h(h(0.7) / h(np.sqrt(np.float32(3)))))
+    assert run(ORT_CUDA, proto, x=f32(100).reshape(1, 1, 1)).item() == h(100 * folded)
+
+
+# -- profiles --------------------------------------------------------------------------------------------------------
+
+
+def test_tensorrt_stores_a_norm_before_its_scale() -> None:
+    x = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32)
+    proto = model(
+        [node("LayerNormalization", "x g b", "y", axis=-1)],
+        [value("x", shape=x.shape)],
+        [value("y", shape=None)],
+        [weight("g", np.full(64, 1.7, np.float32)), weight("b", np.full(64, 0.3, np.float32))],
+        17,
+    )
+    wide = h(x).astype(np.float64)
+    normal = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
+    wanted = h(h(h(normal) * h(1.7)) + h(0.3))
+    assert np.mean(run(TENSORRT, proto, x=x) == wanted) > 0.99
+    assert np.mean(run(STRICT, proto, x=x) == wanted) < 0.9
+
+
+def test_every_profile_says_how_far_off_it_was_and_whether_that_is_inference() -> None:
+    assert {name: (p.spread, p.inferred) for name, p in PROFILES.items()} == {
+        "strict": (0.0, False),
+        "ort-cuda": (0.1, False),
+        "ort-cuda-unfused": (0.05, False),
+        "tensorrt": (0.3, True),
+    }
+
+
+def test_a_verdict_is_the_worst_over_what_may_happen() -> None:
+    names = {name: [profile.name for profile in worst_case_profiles(name)] for name in PROFILES}
+    assert names["strict"] == ["strict"]
+    assert names["ort-cuda"] == ["ort-cuda", "ort-cuda-unfused", "strict"]
+    assert names["tensorrt"] == ["tensorrt", "strict"]
+
+
+def test_an_unknown_profile_is_refused() -> None:
+    with pytest.raises(
+        InputError, match="there is no profile 'cuda'; known are strict, ort-cuda, ort-cuda-unfused, te"
+    ):
+        profile_named("cuda")
+
+
+def test_fp32_nodes_are_left_alone_by_every_profile() -> None:
+    zoo = encoder(layers=1)
+    sites = Sites(load(zoo.model))
+    exact = Emulator().session(Assignment(sites, {})).run(zoo.inputs[0])["logits"]
+    for profile in PROFILES.values():
+        wide = Assignment(sites, {}, Format.FP32)
+        assert np.array_equal(Emulator(profile).session(wide).run(zoo.inputs[0])["logits"], exact)
