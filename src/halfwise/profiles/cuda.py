@@ -12,6 +12,7 @@ from onnx import helper
 from halfwise.profiles.profile import Kernel
 from halfwise.profiles.resize import resize_linear
 from halfwise.profiles.steps import Steps, attribute, cast
+from halfwise.weights import ONNX_TYPE
 
 __all__ = ["CUDA_KERNELS", "CUDA_LOOSE", "SPLIT_LENGTH", "bias_joins_sum", "fast_gelu", "quick_gelu"]
 
@@ -137,11 +138,10 @@ def _running_sum(proto: onnx.NodeProto, steps: Steps) -> str | None:
     along = int(axis.reshape(-1)[0]) % rank
     first = steps.op("Gather", proto.input[0], steps.constant(0, np.int64), axis=along)
     start = steps.op("ConstantOfShape", steps.op("Shape", first))
-    narrow = helper.np_dtype_to_tensor_dtype(steps.fmt.dtype)
     body = helper.make_graph(
         [
             helper.make_node("Add", ["sum_in", "x"], ["sum_wide"]),
-            cast("sum_wide", "sum_narrow", narrow),
+            cast("sum_wide", "sum_narrow", ONNX_TYPE[steps.fmt]),
             cast("sum_narrow", "sum_out", onnx.TensorProto.FLOAT),
             helper.make_node("Identity", ["sum_out"], ["y"]),
         ],
