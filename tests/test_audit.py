@@ -437,3 +437,94 @@ def test_every_compute_node_of_real_models_is_classified(name: str) -> None:
     counts = result.coverage()
     assert counts["unknown"] == counts["region-only"] == 0
     assert counts["exact"] + counts["mixed"] >= 0.95 * sum(counts.values())
+
+
+# What must not pass for FP32, though nothing of it is shown to be FP16
+
+
+def kernel(name: str, reads: str, writes: str, **more: str) -> dict[str, object]:
+    def tensor(fmt: str) -> dict[str, object]:
+        return {"Name": fmt, "Dimensions": [1, 8], "Format/Datatype": fmt}
+
+    return {"Name": name, "LayerType": "kgen", "Inputs": [tensor(reads)], "Outputs": [tensor(writes)], **more}
+
+
+def engine(*kernels: dict[str, object], key: str = "Bindings") -> EngineLayers:
+    return read_layers(json.dumps({"Layers": kernels, key: []}))
+
+
+def test_a_log_that_loads_an_engine_does_not_tell_how_it_was_built() -> None:
+    """trtexec prints its default, `Precision: FP32`, whatever the loaded engine holds."""
+    lines = REGION_LOG.read_text(encoding="utf-8").replace("(Half[", "(Float[").replace("Detected layernorm", "x")
+    lines = lines.replace("--onnx=", "--loadEngine=").replace("Precision: FP32+FP16", "Precision: FP32")
+    log = read_lines(lines.split("\n"))
+    assert log.precision is None
+    assert verdict(of_log(log), "/norm/Sub") == ("unknown", "region-only")
+
+
+def test_a_build_that_says_fp32_and_shows_fp16_proves_nothing() -> None:
+    lines = REGION_LOG.read_text(encoding="utf-8").replace("Precision: FP32+FP16", "Precision: FP32")
+    assert verdict(of_log(read_lines(lines.split("\n"))), "/norm/Sub") == ("unknown", "region-only")
+
+
+def test_a_kernel_of_which_one_border_is_not_stated_is_not_known() -> None:
+    layers = engine(kernel("k", "Float", "N/A due to dynamic shapes", Metadata="[ONNX Layer: a]"))
+    result = audit(layers, None, None, fp32("a"))
+    assert verdict(result, "a") == ("unknown", "unknown")
+    assert not result.kept
+    assert "not all types at its kernel's borders are stated; those that are: fp32" in result.unproven[0].why
+
+
+def test_a_node_may_be_in_a_kernel_that_does_not_tell_whose_it_is() -> None:
+    layers = engine(
+        kernel("__myl_MulMeanSqrtDiv_myl0_1", "Half", "Half", Metadata=""),
+        kernel("g_myl0_2", "Half", "Half", Metadata="[ONNX Layer: fc]"),
+    )
+    model = (NodeInfo("square", "Pow"), NodeInfo("wave", "Sin"), NodeInfo("fc", "MatMul"))
+    result = audit(layers, None, model, fp32("square", "wave"))
+    assert verdict(result, "square") == ("unknown", "unknown")
+    assert verdict(result, "wave") == ("unknown", "folded")  # its steps are not in that kernel
+    assert not result.kept
+
+
+@pytest.mark.parametrize("model", [None, (NodeInfo("fc", "Gemm"), NodeInfo("fc_1", "Gemm"))])
+def test_a_layer_that_may_be_another_nodes_proves_neither(model: tuple[NodeInfo, ...] | None) -> None:
+    """`fc_1` is the bias of `fc`, and `fc_1_2` and `fc_1_5` are the node `fc_1`; the names alone do not tell."""
+    names = {"fc": "Half", "fc_1": "Float", "fc_1_2": "Half", "fc_1_5": "Half"}
+    result = audit(engine(*(kernel(name, fmt, fmt) for name, fmt in names.items())), None, model, fp32("fc_1"))
+    assert verdict(result, "fc_1") == ("mixed", "mixed")
+    assert not result.kept
+
+
+def test_counted_names_that_do_not_collide_are_their_own_nodes() -> None:
+    layers = engine(kernel("/l/MatMul", "Half", "Half"), kernel("/l/MatMul_1", "Float", "Float"))
+    model = (NodeInfo("/l/MatMul", "MatMul"), NodeInfo("/l/MatMul_1", "MatMul"))
+    for given in (None, model):
+        assert verdict(audit(layers, None, given), "/l/MatMul_1") == ("fp32", "exact")
+
+
+def test_a_further_layer_counts_for_its_node_where_the_model_is_known() -> None:
+    layers = engine(kernel("fc", "Float", "Float"), kernel("fc_7", "Half", "Half"))
+    assert verdict(audit(layers, None, (NodeInfo("fc", "Gemm"),)), "fc") == ("mixed", "mixed")
+
+
+def test_the_types_of_a_model_that_was_not_built_are_not_believed() -> None:
+    """An FP32 model beside a typed engine: its nodes all state FP32, the ones in FP16 kernels as well."""
+    layers = engine(
+        kernel("__myl_CastMeanSubMulMeanSqrtDivCast_myl0_1", "Float", "Half", Metadata="[ONNX Layer: sub]"),
+        key="I/O Tensors",
+    )
+    model = (NodeInfo("sub", "Sub", declared="fp32"),)
+    result = audit(layers, None, model, fp32("sub"))
+    assert not result.kept
+    assert result.notes == (
+        "the model given has no FP16, but the engine has: it was built from another, give that one",
+    )
+
+
+def test_an_engine_without_fp16_is_told_as_such() -> None:
+    result = audit(engine(kernel("k", "Float", "Float", Metadata="[ONNX Layer: a]")), None, None, fp32("a"))
+    assert result.kept
+    assert result.notes == (
+        "no kernel reads or writes anything but FP32: nothing of this engine is shown to run in FP16",
+    )

@@ -10,7 +10,17 @@ import re
 from functools import lru_cache
 from typing import Literal
 
-__all__ = ["Place", "cast_count", "fused_attention", "is_bookkeeping", "is_copy", "place_of", "steps", "tactic_math"]
+__all__ = [
+    "Place",
+    "cast_count",
+    "fused_attention",
+    "is_bookkeeping",
+    "is_copy",
+    "may_hold",
+    "place_of",
+    "steps",
+    "tactic_math",
+]
 
 Place = Literal["before", "inside", "after"]
 
@@ -92,6 +102,13 @@ def place_of(op: str, name: str) -> Place | None:
     if min(places) > casts[0] and max(places) < casts[-1]:
         return "inside"
     return None
+
+
+def may_hold(op: str, name: str) -> bool:
+    """Whether an operator's steps stand in a kernel's name; where either tells no steps, it may."""
+    spelled = steps(name)
+    candidates = _STEPS_OF.get(op, "").split()
+    return not spelled or not candidates or not set(candidates).isdisjoint(spelled)
 
 
 def tactic_math(tactic: str) -> str | None:

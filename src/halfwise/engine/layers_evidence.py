@@ -7,9 +7,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from halfwise.engine.buildlog.weights import fused_parts
-from halfwise.engine.kernel_names import cast_count, fused_attention, is_bookkeeping, place_of, tactic_math
+from halfwise.engine.kernel_names import (
+    cast_count,
+    fused_attention,
+    is_bookkeeping,
+    is_copy,
+    may_hold,
+    place_of,
+    tactic_math,
+)
+from halfwise.engine.layer_owners import LayerOwners
 from halfwise.engine.layers_cost import is_reformat
-from halfwise.engine.layers_fields import FLOATS, QUANTISED, EngineLayers, Layer, LayerTensor, region_ends
+from halfwise.engine.layers_fields import (
+    FLOATS,
+    NARROW,
+    PARSER_LAYERS,
+    QUANTISED,
+    EngineLayers,
+    Layer,
+    LayerTensor,
+    region_ends,
+)
 
 if TYPE_CHECKING:
     from halfwise.engine.buildlog.report import LogReport
@@ -80,36 +98,44 @@ class Evidence:
         self._log = log
         structure = log.structure if log else None
         declared = {info.name: info for info in nodes_from_log(log)} if log else {}
-        self._registered = dict(structure.registered) if structure else {}
         self._members = dict(structure.foreign) if structure else {}
         # Of nodes that the layers name themselves neither the order nor the whole is known.
         self.knows_model = nodes is not None or bool(declared)
+        self._owners = LayerOwners(
+            engine.layers, structure.registered if structure else {}, None if nodes is None else [n.name for n in nodes]
+        )
         if nodes is None:
             nodes = tuple(declared.values()) or self._nodes_from_layers(engine.layers)
         self.infos = tuple(nodes)
         self._order = {info.name: place for place, info in enumerate(self.infos)}
-        self._declared = {
-            info.name: info.declared or (declared[info.name].declared if info.name in declared else None)
-            for info in self.infos
-        }
         self._strong = engine.schema in ("rtx", "11") or bool(log and log.strongly_typed)
         self._working = [layer for layer in engine.layers if not is_bookkeeping(layer.type, layer.name)]
+        self._types = {fmt for layer in self._working for fmt in _types_of(layer)}
+        # An engine with FP16 in it was not built from a model without: the types of such a model say nothing of it.
+        stated = {info.declared for info in self.infos}
+        self.foreign_types = self._strong and bool(self._types & NARROW) and not stated & (NARROW | {None})
+        self._declared = {
+            info.name: (None if self.foreign_types else info.declared)
+            or (declared[info.name].declared if info.name in declared else None)
+            for info in self.infos
+        }
         self._regions = [layer for layer in self._working if layer.is_region]
         self._kernels: dict[str, dict[Layer, None]] = {}
         for layer in self._working:
             if not layer.is_region and not is_reformat(layer):
-                for name in self._nodes_of(layer):
+                for name in self._owners.of_layer(layer):
                     self._kernels.setdefault(name, {})[layer] = None
+        self._nameless = [layer for layer in self._working if self._is_nameless(layer)]
         self._fp16_norms = self._warned_norms()
-        self.only_fp32 = bool(log and log.precision == "FP32" and not self._strong)
+        allowed_fp32 = log is not None and log.precision == "FP32"
+        self.only_fp32 = allowed_fp32 and not self._strong and not self._types & NARROW
 
-    def _node_of(self, layer_name: str) -> str:
-        """The ONNX node of one of TensorRT's layers, by the log; a layer may bear the name of another node."""
-        return self._registered.get(layer_name, layer_name)
-
-    def _nodes_of(self, layer: Layer) -> tuple[str, ...]:
-        """Metadata holds ONNX names; a name that was taken apart gives TensorRT's."""
-        return layer.onnx_nodes if layer.metadata is not None else tuple(map(self._node_of, layer.onnx_nodes))
+    def _is_nameless(self, layer: Layer) -> bool:
+        """Computes with real values, and does not say for which node."""
+        added = is_reformat(layer) or layer.type in _ADDED_TYPES | _MOVING_TYPES | {"Cast"}
+        if added or layer.is_region or layer.onnx_nodes or layer.name.startswith(PARSER_LAYERS):
+            return False
+        return not is_copy(layer.name) and bool(_types_of(layer))
 
     def _nodes_from_layers(self, layers: Iterable[Layer]) -> tuple[NodeInfo, ...]:
         """The nodes that the layers name, a region by its two ends. One that only moves data computes nothing."""
@@ -118,7 +144,7 @@ class Evidence:
             if layer.type in _ADDED_TYPES or is_reformat(layer):
                 continue
             computes = layer.type not in _MOVING_TYPES and _may_be_float(layer)
-            names = self._members.get(layer.name) or self._nodes_of(layer)
+            names = self._members.get(layer.name) or self._owners.of_layer(layer)
             names = names or (self._ends_of(layer) if layer.is_region else ())
             for name in names:
                 found[name] = found.get(name, False) or computes
@@ -126,12 +152,12 @@ class Evidence:
 
     def _ends_of(self, region: Layer) -> tuple[str, ...]:
         """The nodes at the two ends of a region's name; one of them may be a weight, which only a model tells."""
-        return tuple(map(self._node_of, region_ends(region.name)))
+        return tuple(map(self._owners.of_name, region_ends(region.name)))
 
     def _warned_norms(self) -> set[str]:
         findings = self._log.findings if self._log else ()
         return {
-            self._node_of(layer)
+            self._owners.of_name(layer)
             for finding in findings
             if finding.rule == "HW711"
             for layer in finding.numbers["layers"]
@@ -146,6 +172,10 @@ class Evidence:
             )
         if self._engine.schema == "names-only":
             notes.append("the engine lists names only: build with --profilingVerbosity=detailed to see types")
+        if self.foreign_types:
+            notes.append("the model given has no FP16, but the engine has: it was built from another, give that one")
+        if self._types == {"fp32"}:
+            notes.append("no kernel reads or writes anything but FP32: nothing of this engine is shown to run in FP16")
         if self._log and self._log.structure.engines > 1:
             notes.append(f"the log lists {self._log.structure.engines} engines; the last one is audited")
         return tuple(notes)
@@ -157,7 +187,7 @@ class Evidence:
     def region_of(self, node: str) -> Layer | None:
         """The Myelin region that holds the node: by the log's list, else by the two ends its name states."""
         for region in self._regions:
-            if node in (self._members.get(region.name) or self._nodes_of(region) or self._ends_of(region)):
+            if node in (self._members.get(region.name) or self._owners.of_layer(region) or self._ends_of(region)):
                 return region
         spans = [region for region in self.unlisted if self.knows_model and self._spans(region, node)]
         return spans[0] if len(spans) == 1 else None
@@ -192,7 +222,7 @@ class Evidence:
 
     def _places(self, name: str) -> list[int]:
         """Where the nodes that one end of a region was fused from stand in the model."""
-        return [self._order[node] for part in fused_parts(name) if (node := self._node_of(part)) in self._order]
+        return [self._order[node] for part in fused_parts(name) if (node := self._owners.of_name(part)) in self._order]
 
     def float_types(self, region: Layer) -> set[str]:
         return _floats((*region.inputs, *region.outputs))
@@ -236,6 +266,9 @@ class Evidence:
             return found(UNKNOWN, "unknown", "in no layer by name; it may be inside a Myelin region")
         if info.op in _RECURRENT:
             return self._unrolled(info)
+        silent = sum(may_hold(info.op, layer.name) for layer in self._nameless)
+        if silent:
+            return found(UNKNOWN, "unknown", f"in no kernel by name; {silent} kernels do not tell whose they are")
         if any(layer.onnx_nodes for layer in self._working):
             return found(self.declared(info.name) or UNKNOWN, "folded", "in no kernel: folded, merged or removed")
         return found(UNKNOWN, "unknown", "the layer list names no ONNX nodes")
@@ -272,6 +305,12 @@ class Evidence:
             return UNKNOWN, "unknown", "the engine does not list this kernel's types"
         if not types:
             return self._not_float(kernel)
+        if any(tensor.dtype == UNKNOWN for tensor in (*kernel.inputs, *kernel.outputs)):
+            return (
+                UNKNOWN,
+                "unknown",
+                f"not all types at its kernel's borders are stated; those that are: {_join(types)}",
+            )
         fused = fused_attention(kernel.name)
         if fused:
             return self._in_attention(fused, types, declared)
@@ -313,6 +352,12 @@ class Evidence:
 def _floats(tensors: Iterable[LayerTensor]) -> set[str]:
     """The types that stand for real values, quantised ones too."""
     return {tensor.dtype for tensor in tensors} & (FLOATS | QUANTISED)
+
+
+def _types_of(layer: Layer) -> set[str]:
+    return _floats((*layer.inputs, *layer.outputs)) | (
+        {layer.weights} & (FLOATS | QUANTISED) if layer.weights else set()
+    )
 
 
 def _may_be_float(layer: Layer) -> bool:

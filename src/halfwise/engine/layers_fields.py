@@ -9,6 +9,8 @@ from typing import Literal
 
 __all__ = [
     "FLOATS",
+    "NARROW",
+    "PARSER_LAYERS",
     "QUANTISED",
     "WIDTHS",
     "EngineLayers",
@@ -26,6 +28,7 @@ SourceKind = Literal["inspector-json", "layer-dump", "build-log"]
 
 UNKNOWN = "unknown"
 FLOATS = frozenset({"fp32", "fp16", "bf16", "fp64"})
+NARROW = frozenset({"fp16", "bf16"})
 QUANTISED = frozenset({"int8", "int4", "fp8", "fp4"})
 WIDTHS = {
     "fp64": 8.0, "int64": 8.0, "fp32": 4.0, "int32": 4.0, "fp16": 2.0, "bf16": 2.0,
@@ -43,7 +46,7 @@ _REWRITE = re.compile(r"\]__\w+$")
 _SCOPE = re.compile(r"(?: \| (?:Local Function: .*|[^|]*\([^()|]*\)))+$")
 _ADDED = re.compile(r"^(?:Reformatting CopyNode|Reformatted (?:In|Out)put Tensor|copied_squeeze_after_|squeeze_after_)")
 _UNNAMED = re.compile(r"^\(Unnamed Layer\*")
-_PARSERS = ("(Unnamed Layer*", "ONNXTRT_")  # names of layers that stand for no node
+PARSER_LAYERS = ("(Unnamed Layer*", "ONNXTRT_")  # names of layers that stand for no node
 _ENDS = re.compile(r"\.\.\.(?!\.)")
 _PROFILE = re.compile(r" ?\[profile \d+\]$")
 
@@ -157,4 +160,4 @@ def region_ends(name: str) -> tuple[str, ...]:
     cut = _ENDS.search(inner)
     ends = (inner[: cut.start()], inner[cut.end() :]) if cut else (inner,)
     parts = (part for end in ends for part in fused_parts(end))
-    return tuple(dict.fromkeys(part for part in parts if not part.startswith(_PARSERS)))
+    return tuple(dict.fromkeys(part for part in parts if not part.startswith(PARSER_LAYERS)))

@@ -162,7 +162,8 @@ class Collector:
 
     def precision(self, line: LogLine) -> None:
         match = _PRECISION.match(line.message)
-        if match:
+        # trtexec prints its default here when it loads an engine that was built otherwise.
+        if match and "--loadEngine" not in (self._command or ""):
             self._precision = match["precision"]
             self._constraints = match["constraints"]
 
