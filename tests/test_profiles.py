@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks.zoo import encoder, transformer
-from halfwise.emulate import Emulator
+from halfwise.emulate import Emulator, carry_feeds
 from halfwise.engine.stepper import Stepper, Store
-from halfwise.errors import InputError
+from halfwise.errors import HalfwiseError, InputError
 from halfwise.formats import Format
 from halfwise.model import load
 from halfwise.precision import Assignment
@@ -30,6 +30,7 @@ from halfwise.profiles import (
 from halfwise.profiles.cuda import bias_joins_sum
 from halfwise.profiles.fusions import fused_nodes
 from halfwise.sites import Sites
+from tests.backend_cases import float_cases
 from tests.build import f32, model, node, value, weight
 
 Array = NDArray[np.float32]
@@ -305,3 +306,19 @@ def test_fp32_nodes_are_left_alone_by_every_profile() -> None:
     for profile in PROFILES.values():
         wide = Assignment(sites, {}, Format.FP32)
         assert np.array_equal(Emulator(profile).session(wide).run(zoo.inputs[0])["logits"], exact)
+
+
+@pytest.mark.parametrize("name", [name for name in PROFILES if name != "strict"])
+def test_every_profile_spells_what_onnx_has_as_models_that_run(name: str) -> None:
+    for case in float_cases()[5::24]:
+        try:
+            assignment = Assignment.all_narrow(Sites(load(case.model)))
+            feeds = carry_feeds(case.feeds)
+            wanted = Emulator().session(assignment).run(feeds)
+        except HalfwiseError:
+            continue  # refused by strict emulation, too
+        session = Emulator(PROFILES[name]).session(assignment)
+        got = session.run({key: feeds[key] for key in session.input_names})
+        assert {key: array.shape for key, array in got.items() if isinstance(array, np.ndarray)} == {
+            key: array.shape for key, array in wanted.items() if isinstance(array, np.ndarray)
+        }, case.name
