@@ -2,8 +2,9 @@
 
 Both read a warm file: numpy.sum once over a fresh mapping, as a program that starts would, and once over a mapping that
 it has been through before (numpy sums 16-bit floats slowly, so that their bytes are summed as FP32). Medians of runs
-taken in turn. Then a checkpoint of 13 sparse shards in a child process that
-tells its peak of memory: python -m benchmarks.scan_speed --shards [GIGABYTES].
+taken in turn; of the processor's seconds, too, which other programs on the machine change less: there all cores are
+added up, while numpy.sum uses one. Then a checkpoint of 13 sparse shards in a child process that tells its peak of
+memory: python -m benchmarks.scan_speed --shards [GIGABYTES].
 """
 
 from __future__ import annotations
@@ -57,8 +58,11 @@ def sparse_checkpoint(folder: Path, gigabytes: float, shards: int = _SHARDS) -> 
 
 
 def _side_by_side(megabytes: int) -> None:
-    print("| stored | GB | numpy.sum, fresh (GB/s) | numpy.sum, mapped before | counts | share of fresh | of mapped |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| stored | GB | numpy.sum, fresh (GB/s) | numpy.sum, mapped before | counts | share of fresh | of mapped "
+        "| share of fresh, per CPU second | of mapped |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for kind in ("fp32", "bf16", "fp16"):
             path, dtype = Path(folder) / kind, STORED_TYPES[kind]
@@ -74,9 +78,11 @@ def _side_by_side(megabytes: int) -> None:
             def counts(path: Path = path, dtype: np.dtype[Any] = dtype, size: int = size) -> None:
                 count_all([Elements(Stretch(path, 0, dtype, size, "the weight"))])
 
-            speeds = [size * dtype.itemsize / 1e9 / seconds for seconds in _medians(fresh, again, counts)]
-            cells = [kind, f"{size * dtype.itemsize / 1e9:.2f}", *(f"{speed:.2f}" for speed in speeds)]
-            print(f"| {' | '.join(cells)} | {speeds[2] / speeds[0]:.0%} | {speeds[2] / speeds[1]:.0%} |")
+            size_gb = size * dtype.itemsize / 1e9
+            clock, processor = _medians(fresh, again, counts)
+            cells = [kind, f"{size_gb:.2f}", *(f"{size_gb / seconds:.2f}" for seconds in clock)]
+            cells += [f"{taken[other] / taken[2]:.0%}" for taken in (clock, processor) for other in (0, 1)]
+            print(f"| {' | '.join(cells)} |")
             path.unlink()
 
 
@@ -90,14 +96,16 @@ def _write(path: Path, dtype: np.dtype[Any], megabytes: int) -> int:
     return pieces * piece
 
 
-def _medians(*works: Callable[[], None]) -> list[float]:
-    taken: list[list[float]] = [[] for _ in works]
+def _medians(*works: Callable[[], None]) -> tuple[list[float], list[float]]:
+    """Of each work the median seconds, by the clock and of the processor's cores taken together."""
+    taken: list[list[tuple[float, float]]] = [[] for _ in works]
     for _ in range(_RUNS):
         for work, seconds in zip(works, taken, strict=True):
-            start = time.perf_counter()
+            start, before = time.perf_counter(), time.process_time()
             work()
-            seconds.append(time.perf_counter() - start)
-    return [median(seconds) for seconds in taken]
+            seconds.append((time.perf_counter() - start, time.process_time() - before))
+    clock = [median(each[0] for each in seconds) for seconds in taken]
+    return clock, [median(each[1] for each in seconds) for seconds in taken]
 
 
 def _shards(gigabytes: float) -> None:

@@ -147,39 +147,47 @@ class Counter:
         )
 
     def _add(self, bits: NDArray[Any]) -> None:
-        high, low = int(bits.view(self._signed).max()), int(bits.max())
-        top = 2 * max(high, low - self._sign)
-        double, mask = self._double[: bits.size], self._mask[: bits.size]
-        np.left_shift(bits, bits.dtype.type(1), out=double)
+        double = self._double[: bits.size]
+        np.add(bits, bits, out=double)  # the sign falls out
+        top, nearest = int(np.maximum.reduce(double)), int(np.minimum.reduce(double))
         if top >= self._infinite:
             finite = bits[double < self._infinite]
             self._nonfinite += bits.size - finite.size
             if finite.size:
                 self._add(finite)
             return
-        self._highest = max(self._highest, high)
-        self._lowest = max(self._lowest, low if low >= self._sign else -1)
-        nearest = int(double.min())
+        if top > 2 * min(self._highest, self._lowest - self._sign):
+            high, low = int(bits.view(self._signed).max()), int(bits.max())
+            self._highest = max(self._highest, high)
+            self._lowest = max(self._lowest, low if low >= self._sign else -1)
         self._nearest = min(self._nearest, nearest)
         if top >= self._over:
-            self._overflow += int(np.count_nonzero(np.greater_equal(double, self._over, out=mask)))
+            self._overflow += int(np.count_nonzero(double >= self._over))
         if nearest < self._normal:
-            tiny = int(np.count_nonzero(np.less(double, self._normal, out=mask)))
+            mask = np.less(double, self._normal, out=self._mask[: bits.size])
+            tiny = int(np.count_nonzero(mask))
             self._tiny += tiny
             self._densest = max(self._densest, tiny)
-        if nearest < self._smallest:
-            self._below += int(np.count_nonzero(np.less(double, self._smallest, out=mask)))
+            if nearest < self._smallest:
+                self._add_lost(double[mask] if tiny < bits.size // 2 else double)
+                if self._least > self._normal:  # the tiny ones were all zeros
+                    self._least = min(self._least, _least_above_zero(double))
         if nearest:
             self._least = min(self._least, nearest)
-        else:
-            zeros = bits.size - int(np.count_nonzero(double))
-            self._zeros += zeros
-            if zeros < bits.size:
-                np.subtract(double, bits.dtype.type(1), out=double)  # zero becomes the largest
-                self._least = min(self._least, int(double.min()) + 1)
+
+    def _add_lost(self, double: NDArray[Any]) -> None:
+        """Of a block with values below the smallest subnormal, or zeros: all of those, and perhaps others."""
+        self._below += int(np.count_nonzero(double < self._smallest))
+        self._zeros += double.size - int(np.count_nonzero(double))
+        self._least = min(self._least, _least_above_zero(double))
 
     def _value(self, pattern: int) -> float:
         return float(np.array(pattern, self._unsigned).view(self.dtype))
+
+
+def _least_above_zero(double: NDArray[Any]) -> int:
+    """The least pattern but zero's; one beyond all where there are only zeros."""
+    return int((double - double.dtype.type(1)).min()) + 1  # zero becomes the largest
 
 
 _BITS = tuple(np.dtype(name) for name in (np.float16, np.float32, np.float64, ml_dtypes.bfloat16))
