@@ -443,6 +443,28 @@ def test_bytes_lines_and_files_read_alike(tmp_path: Path) -> None:
     assert read_log(utf16).findings == read_log(path).findings
 
 
+@pytest.mark.parametrize("name", sorted(path.name for path in LOGS.glob("*.log")))
+def test_what_containers_and_ci_services_put_in_front_changes_nothing(name: str) -> None:
+    lines = (LOGS / name).read_text(encoding="utf-8").split("\n")
+    plain = read_lines(lines)
+    for front in ("2024-08-20T20:57:50.1234567Z ", "trt-1  | ", "trt-1  | 2024-08-20T20:57:50+00:00 "):
+        told = read_lines([front + line for line in lines])
+        assert (told.findings, told.precision, told.structure) == (plain.findings, plain.precision, plain.structure)
+
+
+@pytest.mark.parametrize("ending", [b"\r\n", b"\r"])
+def test_a_line_ends_as_windows_or_a_progress_bar_ends_it(
+    ending: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = LOGS / "layernorm_8.6_region.log"
+    path = tmp_path / "build.log"
+    path.write_bytes(plain.read_bytes().replace(b"\n", ending))
+    for size in (1, 7, 1 << 19):
+        monkeypatch.setattr(reader, "_BLOCK", size)
+        told = read_log(path)
+        assert (told.findings, told.structure) == (read_log(plain).findings, read_log(plain).structure)
+
+
 def test_control_characters_do_not_end_a_line() -> None:
     text = V + "ForeignNode {ForeignNode[a...b]} metadata: [ONNX Layer: a]\x1e[ONNX Layer: b]"
     assert read_lines([text]).structure.foreign == {"{ForeignNode[a...b]}": ("a", "b")}

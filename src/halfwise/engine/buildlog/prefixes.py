@@ -33,6 +33,11 @@ _PREFIXES = tuple(
         rf"\[TensorRT\] (?P<level>{_NAMED_LEVEL}): ?",
     )
 )
+# What containers and CI services put in front: a service's name, a time. Only before what a log may begin with.
+_OUTER = re.compile(
+    r"(?:[\w.-]{1,64} +\| ?)?(?:\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d) )?"
+    r"(?=\x1b|\[|&&&& |Layer\(|Name: |Layers:|Engine Layer Information:)"
+)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _VERSIONS = (
     re.compile(r"\[TensorRT v(?P<number>\d{4,6})\]"),
@@ -51,6 +56,8 @@ class LogLine:
 def split_line(line: str) -> LogLine:
     """Strip the prefix; a line without a known one comes back whole. Never fails."""
     line = line.rstrip("\r\n")
+    if outer := _OUTER.match(line):
+        line = line[outer.end() :]
     if "\x1b" in line:
         line = _COLOUR.sub("", line)
     for prefix in _PREFIXES:

@@ -69,12 +69,14 @@ def _blocks(path: Path) -> Iterator[bytes]:
         decoder = codecs.getincrementaldecoder(encoding)(errors="replace") if encoding else None
         rest = b"" if decoder else head
         first = True
+        held = b""
         while chunk := file.read(_BLOCK):
             if decoder is not None:
                 chunk = decoder.decode(chunk).encode("utf-8", errors="replace")
             elif first and b"\0" in chunk:
                 raise InputError(f"{path} is not a text; give the build log, not the engine or the model")
             first = False
+            chunk, held = _one_line_end(held + chunk)
             cut = chunk.rfind(b"\n")
             if cut < 0:
                 rest += chunk[: max(0, _LONGEST_LINE - len(rest))]
@@ -83,6 +85,14 @@ def _blocks(path: Path) -> Iterator[bytes]:
             rest = chunk[cut + 1 :]
         if rest:
             yield rest
+
+
+def _one_line_end(chunk: bytes) -> tuple[bytes, bytes]:
+    """The chunk with newlines only, as progress bars end their lines otherwise; and what may be half a line end."""
+    if b"\r" not in chunk:
+        return chunk, b""
+    held = b"\r" if chunk.endswith(b"\r") else b""
+    return chunk.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n"), held
 
 
 class _Scanner:
@@ -151,7 +161,9 @@ class _Scanner:
             line = split_line(raw)
             entry = line.message.startswith(_ENTRIES)
             names_only = self._fresh or not collector.engine_lines[0].startswith(_ENTRIES)
-            name = names_only and raw.strip() and not line.severity and not raw.startswith(_AFTER_LIST)
+            name = (
+                names_only and line.message.strip() and not line.severity and not line.message.startswith(_AFTER_LIST)
+            )
             if not entry and not name:
                 self._listing = False
                 return start
