@@ -9,6 +9,7 @@ import math
 import re
 import shlex
 import time
+from dataclasses import replace
 from datetime import datetime, timezone
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -32,7 +33,11 @@ from report_models import (
 )
 
 from benchmarks.zoo import SHAPES, encoder
+from halfwise.backends import BackendRecord
+from halfwise.confirm import Confirmation, OutputGap
+from halfwise.delivery import Delivery
 from halfwise.errors import InputError
+from halfwise.finding import Where
 from halfwise.fix import fix
 from halfwise.fix_result import FixResult
 from halfwise.formats import Format, count
@@ -55,7 +60,9 @@ from halfwise.report.html.story import tell
 from halfwise.report.html.verdict import verdict_words
 from halfwise.report.html.write import render
 from halfwise.report.text import safe
+from halfwise.rules import finding
 from halfwise.scan import scan
+from halfwise.tolerance import Verdict
 from halfwise.trace import trace
 
 WHEN = datetime(2024, 5, 6, 7, 8, tzinfo=timezone.utc)
@@ -155,6 +162,33 @@ def test_a_model_that_misses_the_tolerance_says_so() -> None:
     assert (
         "The model misses the tolerance, even with 0 nodes in FP32." in page.text and "Tolerance not kept" in page.text
     )
+
+
+def test_a_model_that_its_target_refuses_is_no_success() -> None:
+    result = replace(healthy_result(), delivery=Delivery(refusal="no <kernel> for 'Mod'"))
+    page = shown(result)
+    status = next(a["class"] for t, a in page.tags if a.get("id") == "verdict")
+    assert "missed" in status and "Cannot be built" in page.text and "Tolerance kept" not in page.text
+    assert f"But it cannot be built for {result.plan.target}: no <kernel> for 'Mod'" in page.text
+
+
+def test_what_a_real_backend_made_of_it_has_its_section() -> None:
+    result = healthy_result()
+    output = next(iter(result.fixed))
+    record = BackendRecord("ort-cuda", "ONNX Runtime", "1.2", device="<b>a GPU</b>")
+    gap = OutputGap(0.001, 0.004)
+    odd = finding("HW402", Where("tensor", output), "further apart than <i>promised</i>", {})
+    good = Confirmation("ort-cuda", "strict", 1.5, result.verdict, result.fixed, {output: gap}, (odd,), record)
+    page = shown(replace(result, confirmation=good))
+    assert any(a.get("id") == "confirm" for _, a in page.tags) and "Tolerance kept" in page.text
+    assert f"run on {record.title} , on" in page.text and "<b>a GPU</b>" in record.title
+    assert "further apart than <i>promised</i>" in page.text
+    assert "0.001 0.004 4" in page.text and "The tolerance is kept there, too" in page.text
+    bad = replace(good, verdict=Verdict(False, 3.0, "y", "rel_l2", 0.03, 0.01))
+    page = shown(replace(result, confirmation=bad))
+    assert "Not confirmed" in page.text and "it is not kept: relative error of 'y' 0.03; allowed at most" in page.text
+    failed = replace(bad, outputs={}, gaps={}, findings=(finding("HW404", Where("model", "x"), "it broke", {}),))
+    assert "But it broke" in shown(replace(result, confirmation=failed)).text
 
 
 def test_scan_and_trace_add_their_sections() -> None:
@@ -433,6 +467,11 @@ def test_the_curve_has_every_measured_point_and_the_plan() -> None:
     assert drawn is not None
     assert {p.nodes for p in drawn.points} == {p.nodes for p in result.curve if p.measured is not None}
     assert drawn.chosen.nodes == len(result.plan.nodes) and drawn.chosen.load == result.verdict.load
+    assert {(p.nodes, p.cost) for p in drawn.points} == {(p.nodes, p.cost) for p in result.curve}
+    by_cost = sorted(drawn.points, key=lambda p: p.cost)
+    assert [p.x for p in by_cost] == sorted(p.x for p in drawn.points) and by_cost[-1].cost > by_cost[-1].nodes
+    assert pytest.approx(drawn.chosen.cost) in [p.cost for p in result.curve if p.nodes == drawn.chosen.nodes]
+    assert by_cost[0].label == f"{by_cost[0].nodes:,}"
     assert all(p.y < drawn.allowed for p in drawn.points if not p.clear)
     assert all(p.y >= drawn.allowed for p in drawn.points if p.clear)
     assert curve(healthy_result()) is None

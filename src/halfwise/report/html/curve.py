@@ -1,14 +1,15 @@
-"""The trade-off as a picture: error over allowed error against the number of FP32 nodes, and the point chosen."""
+"""The trade-off as a picture: error over allowed error against FP32 cost, with the point chosen."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from halfwise.fix_result import FixResult
 from halfwise.formats import Format
-from halfwise.report.html.numbers import number
+from halfwise.report.html.numbers import number, plural
+from halfwise.solve.cost import node_costs
 from halfwise.solve.search import Point
 
 __all__ = ["Curve", "CurvePoint", "curve"]
@@ -19,10 +20,11 @@ class CurvePoint:
     x: float
     y: float
     nodes: int
+    cost: float
     load: float
     text: str
     clear: bool
-    chosen: bool = False
+    label: str = ""  # the number of nodes, where there is room for it
 
 
 @dataclass(frozen=True)
@@ -39,24 +41,24 @@ class Curve:
 
 
 _BAND = 0.12  # of the height, for what is not finite
+_ROOM = 0.045  # of the width, that a label takes
 
 
 def curve(result: FixResult) -> Curve | None:
     """The points that were asked for, else those that the search measured on its way; None where there are not two."""
-    measured = [(p.nodes, p.measured) for p in result.curve or _best(result.tried) if p.measured is not None]
+    measured = [(p.nodes, p.cost, p.measured) for p in result.curve or _best(result.tried) if p.measured is not None]
     if len(measured) < 2:
         return None
-    kept = sum(node.format is not Format.FP16 for node in result.plan.nodes)
-    chosen = (kept, result.verdict.load)
-    loads = [load for _, load in (*measured, chosen) if math.isfinite(load) and load > 0]
+    chosen = (*_cost_of_plan(result), result.verdict.load)
+    loads = [load for *_, load in (*measured, chosen) if math.isfinite(load) and load > 0]
     low = min(math.floor(math.log10(min(loads, default=0.1))), -1)
     high = max(math.ceil(math.log10(max(loads, default=10.0))), 1)
-    most = max(nodes for nodes, _ in (*measured, chosen))
-    endless = any(math.isinf(load) for _, load in measured)
+    most = max(cost for _, cost, _ in (*measured, chosen))
+    endless = any(math.isinf(load) for *_, load in measured)
     top = _BAND if endless else 0.0
 
-    def x(nodes: int) -> float:  # the first nodes matter most
-        return math.sqrt(nodes / most) if most else 0.0
+    def x(cost: float) -> float:  # the first nodes matter most
+        return math.sqrt(cost / most) if most else 0.0
 
     def y(load: float) -> float:
         if math.isinf(load):
@@ -64,14 +66,14 @@ def curve(result: FixResult) -> Curve | None:
         share = (high - math.log10(load)) / (high - low) if load > 0 else 1.0
         return top + min(max(share, 0.0), 1.0) * (1.0 - top)
 
-    points = tuple(_point(nodes, load, x(nodes), y(load)) for nodes, load in sorted(set(measured)))
+    points = tuple(_labelled([_point(*each, x(each[1]), y(each[2])) for each in sorted(set(measured), key=_by_cost)]))
     finite = [p for p in points if math.isfinite(p.load)]
     return Curve(
         points=points,
-        chosen=_point(*chosen, x(kept), y(chosen[1])),
+        chosen=_point(*chosen, x(chosen[1]), y(chosen[2])),
         path=" ".join(f"{'L' if i else 'M'}{p.x:.4f} {p.y:.4f}" for i, p in enumerate(finite)),
         allowed=y(1.0),
-        x_ticks=tuple((x(n), f"{n:,}") for n in _round_steps(most)),
+        x_ticks=tuple((x(step), f"{step:,}") for step in _round_steps(most)),
         y_ticks=tuple(
             (y(10.0**e), "allowed" if e == 0 else f"{number(10.0**e)}×") for e in range(low, high + (not endless))
         ),
@@ -90,12 +92,38 @@ def _best(tried: Sequence[Point]) -> list[Point]:
     return sorted(best.values(), key=lambda point: point.nodes)
 
 
-def _point(nodes: int, load: float, x: float, y: float) -> CurvePoint:
+def _cost_of_plan(result: FixResult) -> tuple[int, float]:
+    """How many nodes the plan keeps out of FP16, and what they cost as the search counts it."""
+    kept = {node.name for node in result.plan.nodes if node.format is not Format.FP16}
+    graph = result.sites.model.graph
+    values = (*graph.inputs, *(value for site in result.sites.all for value in site.node.outputs))
+    sizes = {value: result.ranges[name].count for value in values if (name := value.name or "") in result.ranges}
+    costs = node_costs(result.sites, sizes)
+    return len(kept), sum(costs[site.node] for site in result.sites.all if site.name in kept)
+
+
+def _point(nodes: int, cost: float, load: float, x: float, y: float) -> CurvePoint:
     error = "not finite" if math.isinf(load) else f"{number(load)} × the allowed error"
-    return CurvePoint(x, y, nodes, load, f"{nodes:,} nodes out of FP16: {error}", load <= 1)
+    text = f"{plural(nodes, 'node')} out of FP16, cost {number(cost)}: {error}"
+    return CurvePoint(x, y, nodes, cost, load, text, load <= 1)
 
 
-def _round_steps(most: int) -> list[int]:
+def _by_cost(measured: tuple[int, float, float]) -> tuple[float, float]:
+    return measured[1], -measured[2]
+
+
+def _labelled(points: Sequence[CurvePoint]) -> Iterator[CurvePoint]:
+    """From the left every point that is not too near the label before it says how many nodes it is."""
+    last = -1.0
+    for point in points:
+        if point.x - last >= _ROOM:
+            last = point.x
+            yield replace(point, label=f"{point.nodes:,}")
+        else:
+            yield point
+
+
+def _round_steps(most: float) -> list[int]:
     steps = [0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000]
     shown: list[int] = []
     for step in steps:

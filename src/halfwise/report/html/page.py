@@ -24,7 +24,7 @@ from halfwise.report.html.names import Names
 from halfwise.report.html.places import Places
 from halfwise.report.html.repairs import repair_cards
 from halfwise.report.html.tables import audit_rows, finding_rows, kernel_rows, node_rows, tensor_rows, weight_rows
-from halfwise.report.html.verdict import bound_text, error_rows, verdict_words
+from halfwise.report.html.verdict import bound_text, error_rows, gap_rows, verdict_words
 from halfwise.scan import ScanResult
 from halfwise.trace import Trace
 
@@ -58,6 +58,8 @@ def gather(
         "along": shares,
         "kept": kept,
         "errors": error_rows(result, names),
+        "confirmation": result.confirmation,
+        "gaps": gap_rows(result.confirmation, names),
         "curve": curve(result),
         "histogram": histogram,
         "columns": columns(histogram),

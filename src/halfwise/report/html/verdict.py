@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from halfwise.confirm import Confirmation
 from halfwise.fix_result import FixResult
 from halfwise.formats import Format
 from halfwise.metrics import LIKENESSES, Metrics
@@ -13,7 +14,7 @@ from halfwise.report.html.names import Names
 from halfwise.report.html.numbers import factor, number, percent, plural
 from halfwise.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance, Verdict
 
-__all__ = ["ErrorRow", "VerdictWords", "bound_text", "error_rows", "verdict_words"]
+__all__ = ["ErrorRow", "GapRow", "VerdictWords", "bound_text", "error_rows", "gap_rows", "verdict_words"]
 
 METRIC_WORDS = {
     "rel_l2": "relative error",
@@ -29,10 +30,13 @@ METRIC_WORDS = {
 
 @dataclass(frozen=True)
 class VerdictWords:
-    """The headline, the two halves of the comparison, and the picture."""
+    """The headline, the two halves of the comparison, and the picture. `met` is the answer as a whole: `status` says
+    what it rests on, `but` what spoils a tolerance that is kept."""
 
     met: bool
+    status: str
     headline: str
+    but: str
     before: str
     after: str
     fp16_fails: bool
@@ -72,17 +76,34 @@ def verdict_words(result: FixResult) -> VerdictWords:
         headline = f"{name} is accurate in FP16 as it is: no node needs FP32."
     else:
         headline = f"{name} misses the tolerance, even with {plural(len(kept), 'node')} in {formats}."
+    status, but = _spoiled(result)
     loads = (("plain FP16", result.fp16_verdict.load), ("fixed", result.verdict.load))
     before, after = result.fp16_verdict, result.verdict
     return VerdictWords(
-        result.met,
+        result.good,
+        status,
         headline,
+        but,
         verdict_text(before),
         verdict_text(after),
         not before.met,
         _better(before.load, after.load) if kept or repairs else "",
         meter(loads if kept or repairs else loads[:1]),
     )
+
+
+def _spoiled(result: FixResult) -> tuple[str, str]:
+    """The answer in two or three words; and, where the emulation says yes, who says no."""
+    if not result.met:
+        return "Tolerance not kept", ""
+    if result.refusal:
+        return "Cannot be built", f"But it cannot be built for {result.plan.target}: {result.refusal}"
+    if result.confirmation is not None and not result.confirmation.met:
+        found = result.confirmation
+        if not found.outputs:
+            return "Not confirmed", f"But {found.findings[0].message}"
+        return "Not confirmed", f"But on {found.record.title} it is not kept: {verdict_text(found.verdict)}."
+    return "Tolerance kept", ""
 
 
 def verdict_text(verdict: Verdict) -> str:
@@ -100,6 +121,23 @@ def _better(before: float, after: float) -> str:
     if not math.isfinite(before) or not math.isfinite(after) or after <= 0 or before <= 2 * after:
         return ""
     return f"{factor(before / after)} smaller"
+
+
+@dataclass(frozen=True)
+class GapRow:
+    """One output on a real backend: its relative error as predicted and as measured there."""
+
+    output: int
+    predicted: float
+    measured: float
+    ratio: float
+
+
+def gap_rows(confirmation: Confirmation | None, names: Names) -> tuple[GapRow, ...]:
+    """The furthest from its prediction first."""
+    gaps = confirmation.gaps if confirmation is not None else {}
+    ranked = sorted(gaps.items(), key=lambda item: (-item[1].ratio, -item[1].measured))
+    return tuple(GapRow(names(name), gap.predicted, gap.measured, gap.ratio) for name, gap in ranked)
 
 
 def bound_text(tolerance: Tolerance) -> str:
