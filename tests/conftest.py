@@ -1,10 +1,27 @@
-"""What tests share: the folder of real models, where there is one."""
+"""What tests share: the folder of real models, where there is one, and an environment that says nothing."""
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
+
+SAYING = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the width nor the colours of whatever runs the tests reach them; pytest's own workers set the width."""
+    for name in SAYING:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interruptible() -> None:
+    """A shell's background job ignores Ctrl-C, and so would every program that the tests start and interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
