@@ -232,6 +232,19 @@ def test_what_a_version_cannot_say_is_a_note_with_the_way_out(tmp_path: Path) ->
 
 
 @needs_rtx
+def test_a_name_that_breaks_the_lines_of_a_log_is_not_taken_for_folded(tmp_path: Path) -> None:
+    model = big_square()
+    model.graph.node[0].name = "two\nlines"
+    result = fixed(tmp_path, model, "trt-8.6")
+    assert result.delivery.command is None
+    assert result.delivery.script is not None
+    (note,) = [note for note in result.notes if note.startswith("no trtexec command")]
+    assert "'two\\nlines' breaks the lines of the log" in note
+    assert not any("makes no layer" in each for each in result.notes)
+    assert '"two\\nlines": "fp32"' in result.delivery.script.read_text(encoding="utf-8")
+
+
+@needs_rtx
 def test_open_shapes_come_from_the_inputs(tmp_path: Path) -> None:
     inputs = samples(600.0, (2, 5, 5, 9))
     result = fixed(tmp_path, big_square(rows="rows"), "trt-10.9", inputs=inputs)

@@ -16,7 +16,7 @@ from halfwise.border.layouts import Layouts
 from halfwise.compiled import TIME_LIMIT_S, Compiled, Decision
 from halfwise.emit.layer_names import LayerMap
 from halfwise.emit.script import ScriptRequest, build_script
-from halfwise.emit.trtexec import InputShape, LayerPrecision, TrtexecRequest, trtexec_command
+from halfwise.emit.trtexec import InputShape, LayerPrecision, TrtexecRequest, Unexpressible, trtexec_command
 from halfwise.emit.trtexec_grammar import IoFormat
 from halfwise.emit.typed_onnx import write_typed
 from halfwise.errors import HalfwiseError, InputError
@@ -291,8 +291,9 @@ class _Writing:
         return layers
 
     def _with_layers(self, kept: Sequence[tuple[Site, Format]], layers: LayerMap) -> tuple[tuple[Site, Format], ...]:
-        found = tuple(each for each in kept if layers.layers_of(each[0].name))
-        lost = [site.name for site, _ in kept if not layers.layers_of(site.name)]
+        # A log is read by the line: a name of several lines is not found in it, whatever the parser made of the node.
+        lost = [site.name for site, _ in kept if not layers.layers_of(site.name) and not _breaks(site.name)]
+        found = tuple(each for each in kept if each[0].name not in lost)
         if lost:
             shown = ", ".join(map(repr, lost[:3])) + (" ..." if len(lost) > 3 else "")
             self.notes.append(f"the parser makes no layer of {shown} (folded), so no precision is asked for there")
@@ -301,6 +302,11 @@ class _Writing:
     def _layers(self, kept: Sequence[tuple[Site, Format]], layers: LayerMap | None) -> tuple[LayerPrecision, ...]:
         found: dict[str, LayerPrecision] = {}
         for site, fmt in kept:
+            if layers is not None and not layers.layers_of(site.name):
+                raise Unexpressible(
+                    f"the name {site.name!r} breaks the lines of the log that tells the layers of a node; rename the "
+                    "node in the ONNX model"
+                )
             plain = site.op not in _RECURRENT and all(native_format(v) is not None for v in site.node.outputs if v.name)
             for name in layers.layers_of(site.name) if layers else (site.name,):
                 found.setdefault(name, LayerPrecision(name, fmt, (fmt.value,) if plain else ()))
@@ -391,6 +397,10 @@ class _Writing:
         except OSError as error:
             raise InputError(f"{path} cannot be written: {error.strerror}") from error
         return path
+
+
+def _breaks(name: str) -> bool:
+    return "\n" in name or "\r" in name
 
 
 def _from(folder: Path, path: Path) -> str:
