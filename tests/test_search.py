@@ -85,14 +85,14 @@ def test_a_healthy_model_keeps_nothing_and_costs_two_runs(name: str) -> None:
 def test_runs_count_every_execution() -> None:
     search = searched(SHAPES["layer_norm_overflow"]())
     ran = 0.0
-    original = search.judge._run
+    original = search.judge.run
 
     def counted(*args: object) -> object:
         nonlocal ran
         ran += 1 / len(search.judge.feeds)
         return original(*args)  # type: ignore[arg-type]
 
-    search.judge._run = counted  # type: ignore[method-assign,assignment]
+    search.judge.run = counted  # type: ignore[method-assign,assignment]
     search.run()
     stepped = search.stepper.executed / len(search.sites.all) / len(search.judge.feeds)
     assert search.judge.runs == pytest.approx(ran + stepped)

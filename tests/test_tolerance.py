@@ -155,7 +155,7 @@ def test_perfect_outputs_have_no_load() -> None:
         ("topk>=0.9", 0.95, 0.5),
         ("exact>=1", 1.0, 0.0),
         ("exact>=1", 0.999, math.inf),
-        ("exact>=0", 0.0, 1.0),
+        ("exact>=0", 0.0, 0.0),
         ("psnr>=40", 20.0, 10.0),
         ("psnr>=40", 60.0, 0.1),
         ("psnr>=40", math.inf, 0.0),

@@ -54,6 +54,7 @@ from halfwise.sites import Sites
 from halfwise.solve.cost import flops
 from halfwise.solve.journal import Journal, digest
 from halfwise.solve.judge import Judge, Question
+from halfwise.solve.places import Uncomparable
 from halfwise.solve.reasons import Look, explain, look_at
 from halfwise.solve.search import Kept
 from halfwise.split import split
@@ -229,7 +230,11 @@ class _Job:
         if random := next((site.name for site in sites.pinned if site.pinned == RANDOM), None):
             self.notes.append(f"node {random!r} is random: FP32 does not repeat itself either, and no verdict is firm")
         searched = len(self.samples.search)
-        decided = self._decide() if self.given is None else self._apply(self.given)
+        try:
+            decided = self._decide() if self.given is None else self._apply(self.given)
+        except Uncomparable:
+            self.journal.withdraw()
+            raise
         self.samples, self.sites = decided.samples, decided.sites
         self.notes += [*decided.notes, *self._lossy_costs(sites)]
         formats, kept = decided.formats, decided.kept

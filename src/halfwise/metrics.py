@@ -96,13 +96,14 @@ def compare(reference: Array, other: Array) -> Metrics:
     """Measure `other` against `reference`, both of any type; arithmetic is in FP64.
 
     Integers and bools are measured like floats. Text has no distance: unless all of it is equal, every metric but
-    `exact` has its worst value. Two different shapes give every metric its worst value, and a note.
+    `exact` has its worst value. Two different shapes give every metric its worst value, and a note; what is not finite
+    then counts as far as the other has more of it.
     """
     reference, other = np.asarray(reference), np.asarray(other)
     if reference.shape != other.shape:
         return _all_wrong(
             exact=0.0,
-            nonfinite=reference.size,
+            nonfinite=max(_nonfinite(other) - _nonfinite(reference), 0),
             note=f"shape {tuple(other.shape)} instead of {tuple(reference.shape)}",
         )
     if reference.size == 0:
@@ -145,6 +146,13 @@ def _all_wrong(*, exact: float, topk: float = 0.0, nonfinite: int = 0, note: str
         nonfinite=nonfinite,
         note=note,
     )
+
+
+def _nonfinite(array: Array) -> int:
+    if not is_float(array.dtype):
+        return 0
+    flat = array.reshape(-1)
+    return sum(int(np.count_nonzero(~np.isfinite(part.astype(np.float64)))) for part, _ in _chunks(flat, flat))
 
 
 def _chunks(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:

@@ -68,6 +68,11 @@ class Bound:
     def key(self) -> str:
         return f"{self.output}:{self.metric}"
 
+    @property
+    def void(self) -> bool:
+        """Whether nothing can miss it, as with exact>=0: so an output is left out of the judgement."""
+        return self.metric in _UP_TO_ONE and self.value <= (-1.0 if self.metric == "cosine" else 0.0)
+
     def holds(self, value: float) -> bool:
         return value >= self.value if self.op == ">=" else value <= self.value
 
@@ -75,8 +80,10 @@ class Bound:
         """Error over allowed error: at most 1 exactly where the bound holds, and growing as the value gets worse.
 
         Errors: value / bound. cosine, topk, exact: what is missing to 1, over what may be missing. psnr: the ratio of
-        the rms errors that the two levels stand for. Where no error is allowed: 0 or inf. NaN: inf.
+        the rms errors that the two levels stand for. Where no error is allowed: 0 or inf. NaN: inf. Void: 0.
         """
+        if self.void and self.holds(value):
+            return 0.0
         if math.isnan(value):
             return math.inf
         if self.metric == "psnr":
@@ -103,7 +110,8 @@ def _power_of_ten(exponent: float) -> float:
 class Verdict:
     """The outcome of a comparison against the tolerance, and the bound nearest to failing or failing worst.
 
-    `metric` is "nonfinite", with `allowed` 0, where a value is not finite that is finite in the reference.
+    `metric` is "nonfinite", with `allowed` 0, where a value is not finite that is finite in the reference. `note` says
+    why that output could not be compared place by place.
     """
 
     met: bool
@@ -112,6 +120,7 @@ class Verdict:
     metric: str
     value: float
     allowed: float
+    note: str = ""
 
     @property
     def words(self) -> str:
@@ -120,6 +129,8 @@ class Verdict:
             return "the model has no output that the tolerance speaks of"
         if self.metric == "nonfinite":
             return f"{int(self.value):,} values of {self.worst_output!r} are not finite, where FP32 has finite ones"
+        if self.note:
+            return f"{self.worst_output!r} cannot be compared place by place: {self.note}"
         what = "your metric" if self.metric == USER_METRIC else f"{self.metric} of {self.worst_output!r}"
         sign = ">=" if self.metric in LIKENESSES else "<="
         return f"{what} is {self.value:.3g}, allowed {sign} {self.allowed:.3g}"
@@ -194,7 +205,8 @@ class Tolerance:
         for output, bound, value in self._measured(metrics, floats, user_metric):
             load = bound.load(value)
             if not worst.metric or load > worst.load:
-                worst = Verdict(load <= 1.0, load, output, bound.metric, value, bound.value)
+                note = metrics[output].note if output in metrics and load > 1.0 else ""
+                worst = Verdict(load <= 1.0, load, output, bound.metric, value, bound.value, note)
         return worst
 
     def _measured(
@@ -214,6 +226,11 @@ class Tolerance:
                 for output, measured in metrics.items():
                     if _speaks_of(bound, output in floats) and f"{output}:{bound.metric}" not in named:
                         yield output, bound, getattr(measured, bound.metric)
+
+    def uncompared(self, metrics: Mapping[str, Metrics], floats: Collection[str]) -> tuple[str, ...]:
+        """The outputs that it judges place by place, and that have other places than the reference."""
+        judged = {output for output, bound, _ in self._measured(metrics, floats, math.inf) if not bound.void}
+        return tuple(name for name, measured in metrics.items() if measured.note and name in judged)
 
     def to_json(self) -> dict[str, float]:
         """'OUTPUT:METRIC' to the bound's value; the metric tells the direction."""

@@ -28,6 +28,7 @@ class Journal:
         self._entries: dict[str, Any] = dict(_read(path, identity)) if path is not None else {}
         self.resumed = len(self._entries)
         self._owed = set(self._entries)
+        self._made: Path | None = None  # the folder, where it was not there before
 
     def get(self, key: str) -> Any:
         return self._entries.get(key)
@@ -46,7 +47,9 @@ class Journal:
             return
         try:
             fresh = not self.path.exists()
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self.path.parent.exists():
+                self.path.parent.mkdir(parents=True)
+                self._made = self.path.parent
             with self.path.open("a", encoding="utf-8") as file:
                 if fresh:
                     file.write(json.dumps({"identity": self._identity}))
@@ -58,6 +61,12 @@ class Journal:
         """The search is done; nothing is left to resume."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
+
+    def withdraw(self) -> None:
+        """There is no answer: leave nothing behind."""
+        self.discard()
+        if self._made is not None and not any(self._made.iterdir()):
+            self._made.rmdir()
 
 
 def _read(path: Path, identity: str) -> Iterable[tuple[str, Any]]:

@@ -37,12 +37,16 @@ class Question:
 
 @dataclass(frozen=True)
 class Measured:
-    """The error over a set of samples. A load is error over allowed error: at most 1 is within the tolerance."""
+    """The error over a set of samples. A load is error over allowed error: at most 1 is within the tolerance.
+
+    `uncompared`: the outputs that are judged place by place, and that had another shape than in FP32.
+    """
 
     loads: tuple[float, ...]
     outputs: Mapping[str, Metrics] = field(default_factory=dict)
     user_metric: float | None = None
     question: Question = field(default_factory=lambda: Question(Tolerance.default()))
+    uncompared: tuple[str, ...] = ()
 
     @property
     def load(self) -> float:
@@ -88,7 +92,7 @@ class Judge:
         """The FP32 answers."""
         if self._references is None:
             session = self.emulator.session(Assignment(self.sites, {}))
-            self._references = [self._run(session, feed) for feed in self.feeds]
+            self._references = [self.run(session, feed) for feed in self.feeds]
         return self._references
 
     def measure(self, assignment: Assignment) -> Measured:
@@ -112,6 +116,7 @@ class Judge:
             {name: worst([m.outputs[name] for m in seen]) for name in seen[0].outputs},
             max(users) if users else None,
             self.question,
+            tuple(dict.fromkeys(name for m in seen for name in m.uncompared)),
         )
 
     def _under(self, emulator: Emulator, assignment: Assignment) -> Measured:
@@ -119,19 +124,20 @@ class Judge:
         session = emulator.session(assignment)
         loads, metrics, extra = [], [], []
         for feed, reference in zip(self.feeds, references, strict=True):
-            outputs = self._run(session, feed)
+            outputs = self.run(session, feed)
             load, each, user = self.load_of(reference, outputs)
             loads.append(load)
             metrics.append(each)
             if user is not None:
                 extra.append(user)
         together = {name: worst([m[name] for m in metrics]) for name in references[0]}
-        return Measured(tuple(loads), together, max(extra) if extra else None, self.question)
+        uncompared = self.question.tolerance.uncompared(together, _floats(references[0]))
+        return Measured(tuple(loads), together, max(extra) if extra else None, self.question, uncompared)
 
     def measure_one(self, assignment: Assignment, index: int) -> float:
         """The load on one sample only."""
         return max(
-            self.load_of(self.references[index], self._run(emulator.session(assignment), self.feeds[index]))[0]
+            self.load_of(self.references[index], self.run(emulator.session(assignment), self.feeds[index]))[0]
             for emulator in (self.emulator, *self.also)
         )
 
@@ -143,9 +149,13 @@ class Judge:
         user = None
         if self.question.metric is not None and self.question.tolerance.uses_user_metric:
             user = float(self.question.metric(dict(reference), dict(outputs)))
-        floats = {name for name, array in reference.items() if is_float(array.dtype)}
-        return self.question.tolerance.load(metrics, floats, user), metrics, user
+        return self.question.tolerance.load(metrics, _floats(reference), user), metrics, user
 
-    def _run(self, session: Session, feed: Feed) -> dict[str, Array]:
+    def run(self, session: Session, feed: Feed) -> dict[str, Array]:
+        """One execution, counted."""
         self.runs += 1 / len(self.feeds)
         return session.run({name: feed[name] for name in session.input_names})
+
+
+def _floats(answer: Mapping[str, Array]) -> frozenset[str]:
+    return frozenset(name for name, array in answer.items() if is_float(array.dtype))

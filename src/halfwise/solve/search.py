@@ -17,6 +17,7 @@ from halfwise.solve.cost import node_costs
 from halfwise.solve.journal import Journal, digest
 from halfwise.solve.judge import Judge, Measured
 from halfwise.solve.noise import Noise, noise_pieces
+from halfwise.solve.places import refuse_share, refuse_unsteady
 from halfwise.solve.putback import put_back
 from halfwise.solve.sensitivity import Sensitivity, measure_sensitivity
 
@@ -91,8 +92,10 @@ class Search:
         fp16 = self.measure(nothing)
         if fp16.aim <= self.aim:
             return Solution(nothing, (), fp16, fp16)
+        refuse_unsteady(self.judge, fp16.uncompared)
         self._look(fp16)
         keep = self._reach(fp16)
+        refuse_share(fp16.uncompared, len(keep), len(self.sites.free))
         found = self.measure(keep)
         if found.aim > self.aim and not found.met:
             return Solution(keep, tuple(Kept(n, "all that could help is kept", None) for n in keep), fp16, found)
@@ -132,12 +135,15 @@ class Search:
             known = self.journal.get(key)
             if known is not None:
                 self.judge.runs += self.journal.runs(key)
-                self._measured[keep] = Measured(tuple(float(x) for x in known["loads"]), question=self.judge.question)
+                loads = tuple(float(x) for x in known["loads"])
+                self._measured[keep] = Measured(
+                    loads, question=self.judge.question, uncompared=tuple(known["uncompared"])
+                )
             else:
                 before = self.judge.runs
-                self._measured[keep] = self.judge.measure(self.assignment(keep))
-                loads = [str(x) for x in self._measured[keep].loads]
-                self.journal.put(key, {"loads": loads, "runs": self.judge.runs - before})
+                found = self._measured[keep] = self.judge.measure(self.assignment(keep))
+                entry = {"loads": [str(x) for x in found.loads], "uncompared": list(found.uncompared)}
+                self.journal.put(key, {**entry, "runs": self.judge.runs - before})
         return self._measured[keep]
 
     def cost(self, keep: frozenset[ir.Node]) -> float:
