@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from build import model, node, value, weight
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from build import model, node, value, weight
 from halfwise.errors import InputError
 from halfwise.fix import fix
 from halfwise.metrics import compare
@@ -57,7 +57,7 @@ def far() -> tuple[onnx.ModelProto, Feeds]:
 
 
 def test_rounding_decides_the_shape(near: tuple[onnx.ModelProto, Feeds], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="'places' has shape .* in FP32 already, once the inputs move by 2") as caught:
+    with pytest.raises(InputError, match=r"'places' has shape .* in FP32 already, once the inputs move by 2") as caught:
         fix(*near, out=tmp_path / "out")
     told = str(caught.value)
     assert "--metric PKG.MOD:FN" in told
