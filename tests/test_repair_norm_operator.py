@@ -215,6 +215,18 @@ def test_group_norm(opset: int, ops: list[str], inner: list[int]) -> None:
     assert found.after < 0.3 < found.before
 
 
+def test_one_group_is_no_group_normalization() -> None:
+    """It is said by an operator that no compiler is reported to get wrong."""
+    graph = Graph(21)
+    x = graph.input("x", [2, 8, 6, 6])
+    grouped = graph.op("Reshape", [x, graph.number([0, 1, -1], np.int64)], "")
+    y = graph.op("Reshape", [written(graph, grouped, [2]), graph.number([2, 8, 6, 6], np.int64)], "")
+    graph.output(affine(graph, y, [8, 1, 1]), "y", [2, 8, 6, 6])
+    found = effect(RULE, graph.model(21), [{"x": outliers(2, 8, 6, 6)} for _ in range(3)])
+    assert found.ops() == ["Reshape", "InstanceNormalization", "Reshape", "Mul", "Add"]
+    assert found.deviation < LOOSE
+
+
 def test_the_scale_inside_and_the_mean_behind() -> None:
     """x * (rsqrt * gamma) + (beta - mean * (rsqrt * gamma))"""
     graph = Graph()

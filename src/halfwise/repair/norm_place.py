@@ -132,7 +132,10 @@ class NormPlace:
         return [{"way": "InstanceNormalization", "dims": dims, "fold": self._foldable(rank, (1,), dims)}]
 
     def _groups(self) -> list[dict[str, Any]]:
-        """GroupNormalization of what was reshaped into groups, if the shapes prove that these are of channels."""
+        """GroupNormalization of what was reshaped into groups, if the shapes prove that these are of channels.
+
+        Not where there is one group: TensorRT 10.16 is reported to normalise each channel alone then.
+        """
         maker = self.view.maker(self.x, "Reshape")
         source = maker.inputs[0] if maker is not None else None
         whole, parts = (None if v is None else v.shape for v in (source, self.x))
@@ -141,7 +144,7 @@ class NormPlace:
             return []
         if self.axes != tuple(range(2, len(parts))) or not _static([*list(whole)[1:], *list(parts)[1:]]):
             return []
-        if list(made) != list(whole) or parts[0] != whole[0] or whole[1] % parts[1]:  # type: ignore[operator]
+        if list(made) != list(whole) or parts[0] != whole[0] or parts[1] == 1 or whole[1] % parts[1]:  # type: ignore[operator]
             return []
         dims = [whole[1]]
         fold = self._foldable(len(whole), (1,), dims, regrouped=True)

@@ -36,8 +36,10 @@ RULES: tuple[Rule, ...] = (
     CLIP_WEIGHTS,
 )
 
-# The first TensorRT whose parser knows an operator that a rule may write; it has known the others for longer.
-_SINCE_TENSORRT = {"LayerNormalization": "8.6", "GroupNormalization": "8.6", "RMSNormalization": "10.15"}
+# The first TensorRT whose parser knows an operator that a rule may write, by the parser's release notes (pull requests
+# 904, 1022 and 1048 of onnx/onnx-tensorrt); it has known the others for longer. GroupNormalization has been read since
+# 8.6, but that of opset 21, with a scale for each channel, since 10.9 only.
+_SINCE_TENSORRT = {"LayerNormalization": "8.6", "GroupNormalization": "10.9", "RMSNormalization": "10.15"}
 
 
 def rules_named(words: Iterable[str]) -> tuple[Rule, ...]:
