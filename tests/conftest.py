@@ -1,4 +1,4 @@
-"""What tests share: the folder of real models, where there is one, and an environment that says nothing."""
+"""What tests share: the folder of real models, where there is one, an environment that says nothing, the same examples."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("same-every-time", derandomize=True)
+settings.load_profile("same-every-time")
 
 SAYING = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")
 

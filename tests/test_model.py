@@ -155,6 +155,7 @@ SOUND = model(
     flips=st.lists(st.tuples(st.integers(0, len(SOUND) - 1), st.integers(0, 255)), max_size=4),
 )
 @example(cut=0, flips=[])
+@example(cut=0, flips=[(137, 128)])  # a name of a body that is no text
 def test_a_damaged_model_is_refused_in_one_line_or_works(
     tmp_path: Path, cut: int, flips: list[tuple[int, int]]
 ) -> None:

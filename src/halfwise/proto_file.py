@@ -72,13 +72,23 @@ def _check_nodes(proto: onnx.ModelProto, label: str) -> None:
     nodes = [node for graph in every_graph(proto) for node in graph.node]
     nodes += [node for function in proto.functions for node in function.node]
     for node in nodes:
-        for text in (node.op_type, node.domain, node.name, *node.input, *node.output):
+        for text in (node.op_type, node.domain, node.name, *node.input, *node.output, node.doc_string):
             _check_text(text, label)
+        for entry in node.metadata_props:
+            _check_text(entry.key, label)
+            _check_text(entry.value, label)
         for attribute in node.attribute:
             _check_text(attribute.name, label)
             if attribute.type not in known:
                 raise InputError(f"{label}: the attribute {attribute.name!r} of node {node.name!r} has no known type")
+    for entry in (*proto.metadata_props, *(e for graph in every_graph(proto) for e in graph.metadata_props)):
+        _check_text(entry.key, label)
+        _check_text(entry.value, label)
+    for text in (proto.producer_name, proto.producer_version, proto.domain, proto.doc_string):
+        _check_text(text, label)
     for graph in every_graph(proto):
+        _check_text(graph.name, label)
+        _check_text(graph.doc_string, label)
         for named in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
             _check_text(named.name, label)
         made = [name for node in graph.node for name in node.output if name]
