@@ -1,4 +1,4 @@
-"""What tests share: the folder of real models, where there is one, an environment that says nothing, the same examples."""
+"""What tests share: the real models, where there are any, a plain environment, and the same examples every time."""
 
 from __future__ import annotations
 
