@@ -41,7 +41,8 @@ from halfwise.finding import Where
 from halfwise.fix import fix
 from halfwise.fix_result import FixResult
 from halfwise.formats import Format, count
-from halfwise.model import load
+from halfwise.model import Model, load
+from halfwise.output_shares import MOST, shares_by_output
 from halfwise.plan import PlannedNode
 from halfwise.report.html import numbers, write_report
 from halfwise.report.html.axis import HIGH, LOW, ZONES, bar, place
@@ -107,7 +108,8 @@ class Page(HTMLParser):
 
 
 def shown(result: FixResult, command: str = "", **more: Any) -> Page:
-    return Page(render(result, scan=more.get("scan"), trace=more.get("trace"), command=command, when=WHEN))
+    others = {"scan": None, "trace": None, "by_output": {}, **more}
+    return Page(render(result, command=command, when=WHEN, **others))
 
 
 def test_the_page_tells_the_story_of_an_overflow() -> None:
@@ -250,6 +252,38 @@ def test_the_error_along_the_model_is_the_search_s() -> None:
     assert f"{len(result.diagnosis.breaking)} nodes break outright in plain FP16" in page.text
 
 
+def test_the_error_along_the_model_output_by_output() -> None:
+    result = overflow_result()
+    found = shares_by_output(result)
+    assert 1 < len(found) <= min(MOST, len(result.fixed)) and set(found) <= set(result.fixed)
+    order = [result.fp16[name].nonfinite for name in found]
+    assert order == sorted(order, reverse=True)
+    makers = {site.name: site.node for site in result.diagnosis.sites.all}
+    for output, shares in found.items():
+        assert sum(shares.values()) == pytest.approx(1)
+        reach = _upstream(result.diagnosis.sites.model, output)
+        assert {name for name in shares if shares[name] > 1e-12} <= {n for n in makers if makers[n] in reach}
+    page = shown(result, by_output=found)
+    strips = [a for t, a in page.tags if a.get("data-strip") == "shares"]
+    assert [a["data-view"] for a in strips] == [str(i) for i in range(len(found) + 1)]
+    assert [len(rows) for rows in page.data["by_output"]] == [
+        sum(s >= 1e-6 for s in x.values()) for x in found.values()
+    ]
+    assert not [a for t, a in shown(result).tags if a.get("id") == "along-view"]
+    assert shares_by_output(healthy_result()) == {}
+
+
+def _upstream(model: Model, output: str) -> set[Any]:
+    waiting = [value for value in model.graph.outputs if value.name == output]
+    seen: set[Any] = set()
+    while waiting:
+        node = waiting.pop().producer()
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting += [value for value in node.inputs if value is not None]
+    return seen
+
+
 @pytest.mark.parametrize(
     ("algebra", "lines"),
     [
@@ -287,7 +321,7 @@ def test_tensors_of_the_page_are_those_that_were_seen() -> None:
 
 @pytest.mark.parametrize("result", [overflow_result, healthy_result, hostile_result, repaired_result])
 def test_nothing_is_fetched_and_only_its_own_script_runs(result: Any) -> None:
-    text = render(result(), scan=None, trace=None, command="", when=WHEN)
+    text = render(result(), scan=None, trace=None, command="", when=WHEN, by_output={})
     page = Page(text)
     data, script = page.raw["script"]
     style = page.raw["style"][0]
@@ -316,12 +350,12 @@ def test_hostile_names_are_shown_as_text() -> None:
     assert "safe\\u202egnp.exe\\u2066\\u200b\\u2028end" in page.text
     assert "line one\\nline two\\r\\x1b[31mred\\x1b[0m\\x00" in page.text
     assert "{{ 7*7 }}${8*8}" in page.text and "49" not in page.text.split("Culprits")[0]
-    whole = render(hostile_result(), scan=None, trace=None, command="", when=WHEN)
+    whole = render(hostile_result(), scan=None, trace=None, command="", when=WHEN, by_output={})
     assert not [c for c in whole if c != "\n" and (ord(c) < 32 or c in "\u202e\u2066\u200b\u2028\x7f")]
 
 
 def test_a_name_of_ten_thousand_characters_stands_in_the_page_once() -> None:
-    text = render(hostile_result(), scan=None, trace=None, command="", when=WHEN)
+    text = render(hostile_result(), scan=None, trace=None, command="", when=WHEN, by_output={})
     long = HOSTILE[-1]
     assert text.count(long) == 1
     part = long[: SHOWN * 2]

@@ -12,7 +12,9 @@ import pytest
 from chromium import AXE, Tab, open_browser, tab
 from report_models import HOSTILE, healthy_result, hostile_result, large_result, overflow_result, repaired_result
 
+from halfwise.output_shares import shares_by_output
 from halfwise.report.html import write_report
+from halfwise.report.html.numbers import percent
 from halfwise.report.text import safe
 
 SCROLL = """async () => {
@@ -61,7 +63,10 @@ def reports(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> dict[str,
         "large": large_result,
     }
     command = "halfwise fix model.onnx --inputs data"
-    return {n: write_report(make(), folder / f"{n}.html", command=command) for n, make in results.items()}
+    return {
+        name: write_report(result, folder / f"{name}.html", command=command, by_output=shares_by_output(result))
+        for name, result in ((name, make()) for name, make in results.items())
+    }
 
 
 @pytest.fixture
@@ -193,7 +198,7 @@ def test_pointing_and_arrow_keys_read_the_strip(overflow: Tab) -> None:
 
 def test_the_error_along_the_model_is_pointed_at(overflow: Tab) -> None:
     page = overflow.page
-    strip = page.locator('[data-strip="shares"]')
+    strip = page.locator('[data-strip="shares"]').first
     strip.scroll_into_view_if_needed()
     until(lambda: strip.locator("svg .break-mark").count() == 5)
     strip.focus()
@@ -208,6 +213,28 @@ def test_the_error_along_the_model_is_pointed_at(overflow: Tab) -> None:
     page.keyboard.press("Home")
     page.keyboard.press("Enter")
     until(lambda: page.locator("#graph-detail h3").all_inner_texts() == ["/area/ReduceSum"])
+
+
+def test_the_error_along_the_model_is_shown_output_by_output(overflow: Tab) -> None:
+    page = overflow.page
+    choice, strips = page.locator("#along-view"), page.locator('[data-strip="shares"]')
+    assert choice.locator("option").first.inner_text() == "all outputs together"
+    assert strips.count() == choice.locator("option").count() > 2
+    choice.select_option(index=1)
+    assert strips.first.is_hidden() and strips.nth(1).is_visible()
+    strips.nth(1).scroll_into_view_if_needed()
+    until(lambda: strips.nth(1).locator("svg .thin").count() > 0)
+    strips.nth(1).focus()
+    page.keyboard.press("Home")
+    shown = [page.locator("#hover").inner_text()]
+    for _ in range(21):
+        page.keyboard.press("ArrowRight")
+        shown.append(page.locator("#hover").inner_text())
+    output = choice.locator("option").nth(1).inner_text()
+    most = max(shares_by_output(overflow_result())[output].items(), key=lambda item: item[1])
+    assert any(text.startswith(most[0]) and f"{percent(most[1])} of the error" in text for text in shown)
+    choice.select_option(index=0)
+    assert strips.first.is_visible() and strips.nth(1).is_hidden()
 
 
 def test_a_repaired_culprit_leads_to_what_replaced_it(browser: Any, reports: dict[str, Path]) -> None:

@@ -13,10 +13,11 @@ from halfwise.report.html.graph import STATES, state_of
 from halfwise.report.html.names import Names
 from halfwise.report.html.places import Places
 
-__all__ = ["Along", "Part", "along"]
+__all__ = ["Along", "Part", "View", "along"]
 
 _LISTED = 8  # nodes in the list beside the picture
 _DRAWN = 1e-9  # of the whole; less is not drawn
+_DRAWN_OF_ONE = 1e-6  # of one output's error: the least that the picture's scale shows
 
 
 @dataclass(frozen=True)
@@ -32,19 +33,37 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Along:
-    """`rows` are what the picture draws: place, name, operator, share, state, breaks, where the graph shows it."""
+class View:
+    """The shares of one output's error, or of all of them together where `output` is None."""
 
-    nodes: int
+    output: int | None
     parts: tuple[Part, ...]
     together: float  # the share of the nodes in the list
-    breaking: int
     out: float  # the share of what no longer runs in FP16 as it was
+
+
+@dataclass(frozen=True)
+class Along:
+    """`rows` are what the picture draws: place, name, operator, share, state, breaks, where the graph shows it.
+
+    Of each view but the first, `by_output` has the places and shares.
+    """
+
+    nodes: int
+    views: tuple[View, ...]
+    breaking: int
     kinds: frozenset[str]  # the states that occur
     rows: list[list[Any]]
+    by_output: list[list[list[Any]]]
 
 
-def along(result: FixResult, names: Names, places: Places, planned: Mapping[str, PlannedNode]) -> Along | None:
+def along(
+    result: FixResult,
+    names: Names,
+    places: Places,
+    planned: Mapping[str, PlannedNode],
+    by_output: Mapping[str, Mapping[str, float]],
+) -> Along | None:
     """None where the shares are not known."""
     found = result.diagnosis
     if found is None or not found.shares:
@@ -55,7 +74,8 @@ def along(result: FixResult, names: Names, places: Places, planned: Mapping[str,
     rows: list[list[Any]] = []
     for site in found.sites.all:
         share, breaks = found.shares.get(site.name, 0.0), site.name in found.breaking
-        if share < _DRAWN and not breaks:
+        of_one = max((shares.get(site.name, 0.0) for shares in by_output.values()), default=0.0)
+        if share < _DRAWN and of_one < _DRAWN_OF_ONE and not breaks:
             continue
         place = places.index(site.name)
         rows.append(
@@ -70,24 +90,33 @@ def along(result: FixResult, names: Names, places: Places, planned: Mapping[str,
             ]
         )
     known = {site.name: site for site in found.sites.all}
-    worst = sorted(found.shares, key=lambda name: (-found.shares[name], known[name].index))[:_LISTED]
     done = {"fp32": "kept in FP32", "bf16": "kept in BF16", "repaired": "repaired", "pinned": "cannot be FP16"}
-    return Along(
-        nodes=len(found.sites.all),
-        parts=tuple(
+
+    def view(output: int | None, shares: Mapping[str, float]) -> View:
+        worst = sorted(shares, key=lambda name: (-shares[name], known[name].index))[:_LISTED]
+        parts = (
             Part(
                 names(name),
                 known[name].op,
-                found.shares[name],
+                shares[name],
                 states[name],
                 done.get(states[name], "stays in FP16"),
                 places.index(name),
             )
             for name in worst
-        ),
-        together=sum(found.shares[name] for name in worst),
+        )
+        out = sum(share for name, share in shares.items() if states[name] in ("fp32", "bf16", "repaired"))
+        return View(output, tuple(parts), sum(shares[name] for name in worst), out)
+
+    drawn = [
+        [[known[name].index, digits(share)] for name, share in shares.items() if share >= _DRAWN_OF_ONE]
+        for shares in by_output.values()
+    ]
+    return Along(
+        nodes=len(found.sites.all),
+        views=(view(None, found.shares), *(view(names(name), shares) for name, shares in by_output.items())),
         breaking=len(found.breaking),
-        out=sum(share for name, share in found.shares.items() if states[name] in ("fp32", "bf16", "repaired")),
         kinds=frozenset(keys[row[4]] for row in rows),
         rows=rows,
+        by_output=drawn,
     )

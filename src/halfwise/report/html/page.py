@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -35,7 +36,12 @@ _PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "numpy", "ml_dtypes")
 
 
 def gather(
-    result: FixResult, scan: ScanResult | None, trace: Trace | None, command: str, when: datetime
+    result: FixResult,
+    scan: ScanResult | None,
+    trace: Trace | None,
+    command: str,
+    when: datetime,
+    by_output: Mapping[str, Mapping[str, float]],
 ) -> dict[str, Any]:
     """The template's words: facts for what stands on the page, and `data` for what the page builds by itself."""
     names = Names()
@@ -44,7 +50,7 @@ def gather(
     planned = {node.name: node for node in kept}
     states = Counter(state_of(site, planned, places.repaired) for site in result.sites.all)
     found = culprits(result, names, places)
-    shares = along(result, names, places, planned)
+    shares = along(result, names, places, planned, by_output)
     audit = result.delivery.compiled.audit if result.delivery.compiled is not None else None
     tensors = tensor_rows(result, names, trace)
     page = {
@@ -87,6 +93,7 @@ def gather(
         "ticks": TICKS,
         "start": next((c.index for c in found if c.index is not None), len(result.sites.all) // 2),
         "shares": shares.rows if shares is not None else [],
+        "by_output": shares.by_output if shares is not None else [],
         "given": shares.nodes if shares is not None else 0,
         "tensors": tensors,
         "nodes": node_rows(result, names),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from importlib.resources import files
@@ -35,13 +35,16 @@ def write_report(
     scan: ScanResult | None = None,
     trace: Trace | None = None,
     command: str = "",
+    by_output: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Path:
     """Write one page that needs nothing beside it. `command` is the command line that made the result.
 
     With a scan, its findings are shown; with a trace, the ranges are over all its inputs, and each node's own error
-    is drawn along the model.
+    is drawn along the model. `by_output` has the shares of each output's error by node (`output_shares`).
     """
-    text = render(result, scan=scan, trace=trace, command=command, when=datetime.now(timezone.utc))
+    text = render(
+        result, scan=scan, trace=trace, command=command, when=datetime.now(timezone.utc), by_output=by_output or {}
+    )
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,8 +58,16 @@ def write_report(
     return path
 
 
-def render(result: FixResult, *, scan: ScanResult | None, trace: Trace | None, command: str, when: datetime) -> str:
-    page = gather(result, scan, trace, command, when)
+def render(
+    result: FixResult,
+    *,
+    scan: ScanResult | None,
+    trace: Trace | None,
+    command: str,
+    when: datetime,
+    by_output: Mapping[str, Mapping[str, float]],
+) -> str:
+    page = gather(result, scan, trace, command, when, by_output)
     style, script = _joined(_STYLES), f"(() => {{\n{_joined(_SCRIPTS)}}})();\n"
     table: Sequence[str] = page["data"]["names"]
     environment = _environment()

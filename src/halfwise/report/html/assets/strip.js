@@ -48,9 +48,12 @@ function buildStrip(box, { height, count, lines, ticks, zones, read, go, marks =
 
 const STRIPS = {
   shares(box) {
-    const height = 190, low = -6, count = DATA.given, top = 22, room = height - top, at = new Map(DATA.shares.map((r) => [r[0], r]));
+    const height = 190, low = -6, count = DATA.given, top = 22, room = height - top;
+    const view = Number(box.dataset.view), own = view ? new Map(DATA.by_output[view - 1]) : null;
+    const drawn = own ? DATA.shares.filter((r) => own.has(r[0]) || r[5]).map((r) => [...r.slice(0, 3), own.get(r[0]) ?? 0, ...r.slice(4)]) : DATA.shares;
+    const at = new Map(drawn.map((r) => [r[0], r]));
     const paths = { fp16: "", fp32: "", repaired: "" }, dots = [], breaks = [];
-    for (const [index, , , share, state, broken] of DATA.shares) {
+    for (const [index, , , share, state, broken] of drawn) {
       const key = DATA.states[state][1], line = key === "bf16" || key === "fp32" ? "fp32" : key === "repaired" ? key : "fp16";
       const part = (Math.log10(Math.max(numeric(share), 10 ** low)) - low) / -low, y = top + (1 - part) * room;
       if (part > 0) paths[line] += `M${index + 0.5} ${height}V${y.toFixed(1)}`;
@@ -106,4 +109,6 @@ const STRIPS = {
     });
   },
 };
+const views = document.querySelectorAll(".along-view"), chosenView = document.getElementById("along-view");
+if (chosenView) chosenView.addEventListener("change", () => views.forEach((each, i) => { each.hidden = i !== Number(chosenView.value); }));
 for (const box of document.querySelectorAll("[data-strip]")) buildWhenNear(box, () => STRIPS[box.dataset.strip](box));
