@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from halfwise.errors import InputError
 from halfwise.fix import fix
 from halfwise.formats import Format
 from halfwise.model import load
+from halfwise.plan import read_plan
 from halfwise.target import Target
 from halfwise.trace import trace
 from tests.build import model, node, value, weight
@@ -189,3 +192,31 @@ def test_the_command_for_trtexec_states_them(tmp_path: Path) -> None:
     fix(given, feeds, out=tmp_path / "out", target="trt-8.6@t4", io_types=Format.FP16, io_formats=["hwc8"])
     command = (tmp_path / "out" / "model.trtexec.sh").read_text()
     assert "--inputIOFormats=fp16:hwc8,fp16:chw --outputIOFormats=fp16:hwc8" in command
+
+
+@pytest.mark.parametrize(("target", "held"), [("trt-8.6@t4", "fp16"), ("trt-11.0@l4", None)])
+def test_the_script_and_the_plan_have_them(tmp_path: Path, target: str, held: str | None) -> None:
+    proto, feeds = clock()
+    onnx.save(proto, tmp_path / "model.onnx")
+    given = tmp_path / "model.onnx"
+    first = fix(given, feeds, out=tmp_path / "out", target=target, io_types=Format.FP16, io_formats=["hwc8"])
+    assert first.plan_path is not None
+    plan = read_plan(first.plan_path)
+    layouts = {value.name: ("hwc8",) for value in (proto.graph.input[0], proto.graph.output[0])}
+    assert plan.io_formats == layouts and plan == replace(first.plan, tolerance=plan.tolerance, nodes=plan.nodes)
+    again = fix(given, feeds, out=tmp_path / "again", plan=plan)
+    for result in (first, again):
+        script = result.delivery.script
+        assert script is not None and not any("script leaves" in note for note in result.notes)
+        text = script.read_text()
+        settings = json.loads(text[text.index('{\n  "target"') : text.index('\n""")')])
+        said = {name: each for name, each in settings["border"].items() if each["layouts"] != ["chw"]}
+        assert said == {name: {"type": held, "layouts": ["hwc8"]} for name in layouts}
+    assert fix(given, feeds, plan=plan, target="onnx").plan.io_formats == {}  # ONNX Runtime has none
+
+
+def test_layouts_of_a_plan_are_lists(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"schema": "halfwise.plan/1", "fp32_nodes": [], "io_formats": {"x": "hwc8"}}))
+    with pytest.raises(InputError, match=r"io_formats\['x'\] is no list of layouts such as \[\"hwc8\"\]"):
+        read_plan(path)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from halfwise.emit.script import ScriptRequest, build_script
 from halfwise.emit.trtexec import InputShape
+from halfwise.emit.trtexec_grammar import IoFormat
 from halfwise.errors import InputError
 from halfwise.formats import Format
 from halfwise.target import Target
@@ -26,6 +27,7 @@ F32, F16, BF16, I32, BOOL = "float32", "float16", "bfloat16", "int32", "bool"
 class Tensor:
     def __init__(self, dtype=F32, name="t", shape=(1,), is_shape_tensor=False):
         self.dtype, self.name, self.shape, self.is_shape_tensor = dtype, name, shape, is_shape_tensor
+        self.allowed_formats = 0
 
 
 class Layer:
@@ -51,7 +53,7 @@ class Layer:
         self.output_types[index] = dtype
 
 
-def fake_tensorrt(layers, *, inputs=(), version="10.3.0", lacks=(), parses=True, plan=b"plan", loads=True):
+def fake_tensorrt(layers, *, inputs=(), outputs=(), version="10.3.0", lacks=(), parses=True, plan=b"plan", loads=True):
     """A module with the part of TensorRT's interface that a script uses; `lacks` names what this version has not."""
     seen = SimpleNamespace(
         flags=None, config=set(), cleared=set(), profile={}, parsed=None, verbosity=None, severity=None
@@ -61,6 +63,8 @@ def fake_tensorrt(layers, *, inputs=(), version="10.3.0", lacks=(), parses=True,
         get_layer=lambda index: layers[index],
         num_inputs=len(inputs),
         get_input=lambda index: inputs[index],
+        num_outputs=len(outputs),
+        get_output=lambda index: outputs[index],
     )
 
     class Config:
@@ -139,6 +143,7 @@ def fake_tensorrt(layers, *, inputs=(), version="10.3.0", lacks=(), parses=True,
         ILayer=SimpleNamespace() if "metadata" in lacks else SimpleNamespace(metadata=""),
         BuilderFlag=enum("FP16", "BF16", "TF32", "OBEY_PRECISION_CONSTRAINTS"),
         NetworkDefinitionCreationFlag=enum("EXPLICIT_BATCH", "STRONGLY_TYPED", number=True),
+        TensorFormat=enum("LINEAR", "CHW2", "HWC8", "CHW16", number=True),
         ProfilingVerbosity=SimpleNamespace(DETAILED="detailed"),
         LayerInformationFormat=SimpleNamespace(JSON="json"),
         float32=F32,
@@ -245,6 +250,26 @@ def test_tf32_verbosity_and_shapes(tmp_path, monkeypatch):
     assert seen.cleared == {"TF32"}
     assert seen.severity == "verbose"
     assert seen.profile == {"x": ((1, 3), (4, 3), (8, 3))}
+
+
+def test_types_and_layouts_at_the_border(tmp_path, monkeypatch, capsys):
+    border = (("x", IoFormat("fp16", ("hwc8",))), ("y", IoFormat("fp16", ("chw", "chw16"))), ("odd", IoFormat("bf16")))
+    tensors = [Tensor(name="x"), Tensor(name="left alone")], [Tensor(name="y"), Tensor(BF16, name="odd")]
+    module, _ = fake_tensorrt([], inputs=tensors[0], outputs=tensors[1])
+    assert run(tmp_path, weak(border=border), module, monkeypatch) == 0
+    seen = {tensor.name: (tensor.dtype, tensor.allowed_formats) for side in tensors for tensor in side}
+    assert seen == {"x": (F16, 1 << 2), "left alone": (F32, 0), "y": (F16, 1 << 0 | 1 << 3), "odd": (BF16, 1)}
+    strong = ScriptRequest(Target.parse("trt-11.0"), "m.onnx", border=border[:1])
+    module, _ = fake_tensorrt([], inputs=[Tensor(F32, name="x")])
+    assert run(tmp_path, strong, module, monkeypatch) == 0
+    assert (module.Builder(None).create_network(0).get_input(0).dtype) == F32  # the typed model says it
+    module, _ = fake_tensorrt([], inputs=[Tensor(name="x")], lacks=["HWC8"])
+    assert run(tmp_path, strong, module, monkeypatch) == 3
+    assert "has no memory layout hwc8" in capsys.readouterr().err
+    module, _ = fake_tensorrt([], inputs=[Tensor(name="z")])
+    assert run(tmp_path, strong, module, monkeypatch) == 2
+    assert 'the model has no input or output "x"' in capsys.readouterr().err
+    assert "set_border" not in build_script(weak())
 
 
 def test_the_values_of_an_input_that_holds_a_shape(tmp_path, monkeypatch, capsys):

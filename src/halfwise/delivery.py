@@ -355,12 +355,19 @@ class _Writing:
         io, graph = self.decision.io_types, self.decision.sites.model.graph
         if not self.layouts and (self.target.typing is Typing.STRONG or io is Format.FP32):
             return (), ()
-        if self.target.typing is not Typing.STRONG and io is not Format.FP32:
-            self.notes.append(f"the build script leaves inputs and outputs in FP32; the command makes them {io.value}")
-        if self.layouts:
-            self.notes.append("the build script leaves the memory layouts plain; the command sets them")
         inputs, outputs = (tuple(self._io_format(value) for value in side) for side in (graph.inputs, graph.outputs))
         return inputs, outputs
+
+    def _border(self) -> tuple[tuple[str, IoFormat], ...]:
+        """The float inputs and outputs that the build script has to say something of."""
+        graph, weak = self.decision.sites.model.graph, self.target.typing is Typing.WEAK
+        found = {v.name or "": self._io_format(v) for v in (*graph.inputs, *graph.outputs) if native_format(v)}
+        io = self.decision.io_types
+        return tuple(
+            (name, each)
+            for name, each in found.items()
+            if each.layouts != ("chw",) or (weak and io is Format.FP16 and each.type == io.value)
+        )
 
     def _io_format(self, value: ir.Value) -> IoFormat:
         native = native_format(value)
@@ -382,6 +389,7 @@ class _Writing:
                     shapes=self._shapes(),
                     values=self._values(),
                     tf32=False,
+                    border=self._border(),
                 )
             )
         except InputError as error:

@@ -35,7 +35,7 @@ from halfwise.errors import InputError
 from halfwise.fingerprint import graph_sha256
 from halfwise.fix_result import Cost, FixResult
 from halfwise.formats import Format
-from halfwise.fusion import fusion_note
+from halfwise.fusion import with_fusion
 from halfwise.lossy_cost import lossy_costs
 from halfwise.metrics import OutputMetric, is_float
 from halfwise.model import Model, load
@@ -58,7 +58,7 @@ from halfwise.solve.places import Uncomparable
 from halfwise.solve.reasons import Look, explain, look_at
 from halfwise.solve.search import Kept
 from halfwise.split import split
-from halfwise.target import DEFAULT_TARGET, Target
+from halfwise.target import DEFAULT_TARGET, Runtime, Target
 from halfwise.tolerance import Tolerance
 
 __all__ = ["JOURNAL", "Cost", "FixResult", "fix"]
@@ -193,7 +193,7 @@ class _Job:
             self.given.check(self.model)
         if self.allow_bf16 and (why := self.target.why_not(Format.BF16)):
             raise InputError(f"--allow bf16: {why}")
-        layouts = layouts_of(self.model, self.target, self.io_types, self.io_formats)
+        layouts = layouts_of(self.model, self.target, self.io_types, self.io_formats or self._planned_layouts())
         self.samples = load_samples(self.model.inputs, self.inputs)
         effects: tuple[InputEffect, ...] = ()
         if self.io_types is Format.FP16:
@@ -268,6 +268,7 @@ class _Job:
             profile=self.profile,
             tolerance=tolerance,
             io_types=self.io_types,
+            io_formats={name: each for name, each in layouts.of.items() if each != ("chw",)},
             inputs=self.samples.origin,
             nodes=nodes,
             repairs=self.given.repairs if self.given is not None else tuple(b.to_json() for b in decided.repairs),
@@ -342,6 +343,12 @@ class _Job:
             raise InputError("the plan's tolerance bounds a function of yours: name it with --metric")
         return stated
 
+    def _planned_layouts(self) -> list[str]:
+        """Those of the plan, where the target takes any."""
+        if self.given is None or self.target.runtime is not Runtime.TENSORRT:
+            return []
+        return [f"{name}={'+'.join(layouts)}" for name, layouts in self.given.io_formats.items()]
+
     def _open_journal(self) -> Journal:
         if self.out is None or self.given is not None:
             return Journal()
@@ -413,8 +420,7 @@ class _Job:
         if self.sites.model.ir is self.model.ir:  # not repaired
             return compiled
         samples = (*self.samples.search, *self.samples.validation)
-        note = fusion_note(Sites(self.model), self.io_types, compiled, samples, self.out, self.notify)
-        return compiled if note is None else replace(compiled, notes=(*compiled.notes, note))
+        return with_fusion(compiled, Sites(self.model), samples, self.out, self.notify, self.time_limit_s)
 
     def _lossy_costs(self, sites: Sites) -> Iterator[str]:
         if not any(rule.lossy for rule in self.rules):

@@ -65,6 +65,7 @@ class Plan:
     repairs: tuple[Mapping[str, Any], ...] = ()
     data_sha256: str = ""  # of the external data, where the model has some
     graph_sha256: str = ""  # of the graph without its weights; not stated by older plans and by those made by hand
+    io_formats: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # layouts of inputs and outputs, not plain
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -80,6 +81,7 @@ class Plan:
             "profile": self.profile,
             "tolerance": self.tolerance.to_json(),
             "io_types": self.io_types.value,
+            **({"io_formats": {name: list(each) for name, each in self.io_formats.items()}} if self.io_formats else {}),
             "inputs": self.inputs,
             "fp32_nodes": [node.to_json() for node in self.nodes],
             "repairs": [dict(repair) for repair in self.repairs],
@@ -164,6 +166,7 @@ def _read(document: Mapping[str, Any]) -> Plan:
         repairs=tuple(document.get("repairs", ())),
         data_sha256=str(model.get("data_sha256", "")),
         graph_sha256=str(model.get("graph_sha256", "")),
+        io_formats={name: _layouts(name, value) for name, value in _object(document, "io_formats").items()},
     )
 
 
@@ -180,6 +183,12 @@ def _planned(entry: Any, index: int) -> PlannedNode:
         reason=str(entry.get("reason", "asked for in the plan")),
         numbers={str(k): float(v) for k, v in _object(entry, "numbers").items()},
     )
+
+
+def _layouts(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(each, str) for each in value):
+        raise InputError(f'not a plan: io_formats[{name!r}] is no list of layouts such as ["hwc8"]')
+    return tuple(value)
 
 
 def _object(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:

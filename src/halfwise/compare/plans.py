@@ -15,7 +15,7 @@ Document = Mapping[str, Any]
 
 def sections(a: Document, b: Document) -> list[Section]:
     asked = settings(a.get("model", {}), b.get("model", {}), ("path", "sha256", "nodes"))
-    asked += settings(a, b, ("target", "profile", "tolerance", "io_types", "inputs"))
+    asked += settings(a, b, ("target", "profile", "tolerance", "io_types", "io_formats", "inputs"))
     return [
         kept_nodes(a["fp32_nodes"], b["fp32_nodes"]),
         repairs(a.get("repairs", ()), b.get("repairs", ())),

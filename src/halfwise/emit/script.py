@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from halfwise.emit.layer_names import METADATA_NODE, METADATA_SEPARATORS
 from halfwise.emit.trtexec import InputShape
+from halfwise.emit.trtexec_grammar import IoFormat
 from halfwise.errors import InputError
 from halfwise.formats import Format
 from halfwise.target import Runtime, Target, Typing
@@ -19,6 +20,7 @@ class ScriptRequest:
     """What the script is to build. Paths that are not absolute are taken from the folder the script lies in.
 
     `values`: of inputs that may hold a shape, the least, usual and greatest values; TensorRT says whether they do.
+    `border`: inputs and outputs with a type or layouts of their own; a type for weak typing only.
     `nodes`: ONNX node name -> the format to keep it in; for weak typing only, a typed model says it itself.
     """
 
@@ -30,6 +32,7 @@ class ScriptRequest:
     shapes: tuple[InputShape, ...] = ()
     values: tuple[InputShape, ...] = ()
     tf32: bool = True
+    border: tuple[tuple[str, IoFormat], ...] = ()
 
 
 def build_script(request: ScriptRequest) -> str:
@@ -59,6 +62,11 @@ def build_script(request: ScriptRequest) -> str:
         "shapes": {shape.name: [shape.minimum, shape.optimum, shape.maximum] for shape in request.shapes},
         "values": {held.name: [held.minimum, held.optimum, held.maximum] for held in request.values},
     }
+    if request.border:
+        settings["border"] = {
+            name: {"type": each.type if weak and each.type in ("fp32", "fp16") else None, "layouts": each.layouts}
+            for name, each in request.border
+        }
     if weak:
         settings["nodes"] = {name: fmt.value for name, fmt in request.nodes}
     else:
@@ -66,7 +74,8 @@ def build_script(request: ScriptRequest) -> str:
         settings["strongly_typed_flag"] = target.runtime is Runtime.RTX or not target.within("11.0")
     modules = ("tensorrt_rtx", "tensorrt_rtx_bindings") if target.runtime is Runtime.RTX else ("tensorrt",)
     # In a raw string: JSON text has no bare triple quote, and ends with a brace, so any name is safe in it.
-    text = _HEAD.replace("@SETTINGS@", json.dumps(settings, indent=2)) + _PARSE + (_WEAK if weak else _STRONG) + _BUILD
+    text = _HEAD.replace("@SETTINGS@", json.dumps(settings, indent=2)) + _PARSE + (_WEAK if weak else _STRONG)
+    text += (_BORDER if request.border else "") + _BUILD.replace("@BORDER@", _SET_BORDER if request.border else "")
     # Last, so that no name in the settings can be taken for a mark.
     head, _, tail = text.partition("@MODULES@")
     return head + repr(modules) + tail
@@ -244,6 +253,32 @@ def network_and_config(trt, logger, builder):
 
 """
 
+_SET_BORDER = """\
+    set_border(trt, network)
+"""
+
+_BORDER = """\
+def set_border(trt, network):
+    inputs = [network.get_input(index) for index in range(network.num_inputs)]
+    outputs = [network.get_output(index) for index in range(network.num_outputs)]
+    tensors = {tensor.name: tensor for tensor in inputs + outputs}
+    types = {"fp32": trt.float32, "fp16": trt.float16}
+    for name, wanted in SETTINGS["border"].items():
+        if name not in tensors:
+            raise Stop(2, "the model has no input or output {}".format(json.dumps(name)))
+        if wanted["type"]:
+            tensors[name].dtype = types[wanted["type"]]
+        formats = 0
+        for layout in wanted["layouts"]:
+            known = "LINEAR" if layout == "chw" else layout.upper()
+            if not hasattr(trt.TensorFormat, known):
+                raise Stop(3, "TensorRT {} has no memory layout {}".format(trt.__version__, layout))
+            formats |= 1 << int(getattr(trt.TensorFormat, known))
+        tensors[name].allowed_formats = formats
+
+
+"""
+
 _BUILD = """\
 def write_layer_info(trt, logger, plan):
     engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
@@ -262,7 +297,7 @@ def build():
     if not SETTINGS["tf32"]:
         config.clear_flag(trt.BuilderFlag.TF32)
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
-    set_shapes(builder, config, network)
+@BORDER@    set_shapes(builder, config, network)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise Stop(1, "the build failed; TensorRT's messages above say why")
