@@ -130,6 +130,19 @@ def test_the_kernels_before_and_after_are_told() -> None:
     found = re.search(r"(\d+) kernels with \d+ casts in plain FP16 before the repairs, (\d+) kernels", note)
     assert found is not None
     assert 0 < int(found[2]) <= int(found[1])
+    assert result.delivery.compiled is not None
+    assert result.delivery.compiled.builds == 2  # what the comparison costs is in the account
+
+
+@pytest.mark.skipif(not rtx.available(), reason=f"TensorRT-RTX is not installed: {rtx.INSTALL}")
+def test_the_time_limit_holds_for_the_comparison_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+    build = rtx.build
+    monkeypatch.setattr(
+        rtx, "build", lambda *given, **how: (limits.append(how["time_limit_s"]), build(*given, **how))[1]
+    )
+    fix(encoder(layers=1).model, encoder(layers=1).inputs[:4], target="rtx-1.7", time_limit_s=77.0)
+    assert limits == [77.0, 77.0]
 
 
 @pytest.mark.skipif(not rtx.available(), reason=f"TensorRT-RTX is not installed: {rtx.INSTALL}")

@@ -3,46 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from halfwise.compiled import Compiled, Compiler, Decision
+from halfwise.compiled import TIME_LIMIT_S, Compiled, Compiler, Decision
 from halfwise.engine.kernel_names import cast_count, steps
 from halfwise.errors import HalfwiseError
-from halfwise.formats import Format
 from halfwise.sites import Sites
 
 if TYPE_CHECKING:
     from halfwise.engine.audit import Audit
 
-__all__ = ["fusion_note", "fusion_words"]
+__all__ = ["fusion_words", "with_fusion"]
 
 _STATISTICS = frozenset({"Mean", "Mea"})
 _NORMS = ("LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization")
 
 
-def fusion_note(
-    plain: Sites,
-    io_types: Format,
+def with_fusion(
     compiled: Compiled,
+    plain: Sites,
     samples: Sequence[Mapping[str, Any]],
     folder: Path | None,
     notify: Callable[[str], None],
-) -> str | None:
-    """Compile the model as given, all in FP16, and compare; None where there is nothing to compare with."""
+    time_limit_s: float = TIME_LIMIT_S,
+) -> Compiled:
+    """Compile the model as given, all in FP16, too, and note the comparison; as it is where nothing was compiled."""
     from halfwise.engine.build import profiles_from_samples
 
     if compiled.audit is None:
-        return None
+        return compiled
     notify("compiling the model without its repairs, to compare the kernels")
     with TemporaryDirectory(prefix=".halfwise-", dir=folder if folder and folder.is_dir() else None) as scratch:
+        compiler = Compiler(Path(scratch), profiles_from_samples(samples), time_limit_s)
         try:
-            before = Compiler(Path(scratch), profiles_from_samples(samples))(Decision(plain, {}, io_types))
+            before = compiler(Decision(plain, {}, compiled.decision.io_types))
+            note = fusion_words(before, compiled.audit, frozenset(site.name for site in plain.all))
         except HalfwiseError as error:
             said = str(error).replace(str(Path(scratch) / "typed.onnx"), "it")
-            return f"fusion before the repairs is not known: the model without them was not compiled: {said}"
-    return fusion_words(before, compiled.audit, frozenset(site.name for site in plain.all))
+            note = f"fusion before the repairs is not known: the model without them was not compiled: {said}"
+    return replace(
+        compiled,
+        builds=compiled.builds + compiler.builds,
+        seconds=compiled.seconds + compiler.seconds,
+        notes=(*compiled.notes, note),
+    )
 
 
 def fusion_words(before: Audit, after: Audit, given: frozenset[str]) -> str:
