@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -323,6 +324,15 @@ def test_the_command_names_the_culprits_and_ends_with_1(
     assert "  all FP16: bad, " in ended.out
     assert "  all FP32: good, " in ended.out
     assert Path("chain.bisect/chain.bisect.onnx").exists()
+
+
+def test_every_build_is_listed_on_request(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_on_the_command_line(monkeypatch, Fake(hiding("n_t5")))
+    words = ("bisect", "chain.onnx", "--backend", "ort-cuda", "--inputs", "in.npz")
+    count = re.compile(r"^  (all FP|\d+ of 24 nodes in FP16: (good|bad))", re.MULTILINE)
+    short, full = cli(*words, "--out", "a"), cli(*words, "--out", "b", "--full")
+    builds = int(re.search(r"^(\d+) builds?: ", full.out, re.MULTILINE)[1])  # type: ignore[index]
+    assert len(count.findall(short.out)) == 2 < len(count.findall(full.out)) == builds
 
 
 def test_the_document(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,9 +39,15 @@ def test_what_applies_is_shown_in_full_and_first(attention):
     assert lines[2] == "TRT-MHA-V2-1000 (defect, confidence high, fixed in 10.0.1)"
     assert "  do:  Update to 10.0.1, which a user confirmed to be right (10.0.1.6), or go back to 9.3." in lines
     assert "  see: https://github.com/NVIDIA/TensorRT/issues/3777" in lines
-    later = lines.index("may apply (--json has their work-arounds and sources)")
+    later = lines.index("may apply (--full has their work-arounds and sources)")
     assert any(line.startswith("  TRT-PROFILE-ACC-107 (") for line in lines[later:])
     assert "    only with several optimisation profiles in one engine" in lines[later:]
+
+
+def test_all_of_it_is_told_on_request(attention):
+    lines = run("--target", "trt-10.0.0@t4", str(attention), "--full").stdout.splitlines()
+    assert "may apply" in lines and sum(line.startswith("  do: ") for line in lines) == 4 + 10
+    assert "  unknown: only with several optimisation profiles in one engine" in lines
 
 
 def test_json_is_one_document(attention):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 from command_line import CommandLine, save
 
 from benchmarks.zoo import SHAPES
+from tests.build import model, node, value, weight
 
 
 @pytest.fixture
@@ -55,3 +59,18 @@ def test_what_cannot_be_read_is_one_line(halfwise_cli: CommandLine, tmp_path: Pa
     model, _ = save(SHAPES["healthy_mlp"](), tmp_path)
     assert "there is no such file" in halfwise_cli("trace", tmp_path / "none.onnx").told
     assert "no such file or folder" in halfwise_cli("trace", model, "--inputs", tmp_path / "none").told
+
+
+def test_findings_as_sarif(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+    proto = model([node("Mul", "pixels k", "y")], [value("pixels", shape=(4,))], [value("y", shape=(4,))],
+                  [weight("k", np.full(4, 1 / 255, np.float32))])  # fmt: skip
+    onnx.save(proto, tmp_path / "m.onnx")
+    np.savez(tmp_path / "in.npz", pixels=np.array([1e6, 70_000, 3, 250], np.float32))
+    ended = halfwise_cli("trace", tmp_path / "m.onnx", "--inputs", tmp_path / "in.npz", "--sarif", tmp_path / "t.sarif")
+    assert ended.code == 0
+    (run,) = json.loads((tmp_path / "t.sarif").read_text())["runs"]
+    told = [(each["ruleId"], each["locations"][0]["logicalLocations"][0]["name"]) for each in run["results"]]
+    assert told and {name for _, name in told} == {"pixels"}
+    assert all(rule in ended.out for rule, _ in told)
+    nowhere = halfwise_cli("trace", tmp_path / "m.onnx", "--sarif", tmp_path / "no" / "such" / "t.sarif")
+    assert nowhere.code == 2 and "t.sarif" in nowhere.told

@@ -300,6 +300,19 @@ def test_the_screen_names_stage_and_node(halfwise_cli: CommandLine, saved: tuple
     assert any(line.startswith("/filter_predictor/self_attn/Softmax") for line in lines)
 
 
+def test_long_tables_are_whole_on_request(
+    halfwise_cli: CommandLine, saved: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, inputs = saved
+    monkeypatch.setattr("halfwise.report.stages._CULPRITS", 0)
+    monkeypatch.setattr("halfwise.report.verdict._SHOWN", 1)
+    short = halfwise_cli("stages", path, "--inputs", inputs).out
+    full = halfwise_cli("stages", path, "--inputs", inputs, "--full").out
+    softmax = "\n/filter_predictor/self_attn/Softmax"
+    assert "(--full shows all)" in short and softmax not in short
+    assert "--full" not in full and softmax in full
+
+
 def test_the_document(halfwise_cli: CommandLine, saved: tuple[Path, Path], tmp_path: Path) -> None:
     path, inputs = saved
     out = tmp_path / "o"

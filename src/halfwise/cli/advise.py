@@ -27,6 +27,7 @@ def command(
     time_limit: Annotated[
         float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="For each build with TensorRT-RTX.")
     ] = 300.0,
+    full: Annotated[bool, typer.Option("--full", help="Also tell in full what may apply.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.advise/1).")] = False,
 ) -> None:
     """The known precision defects of that version which this model can meet, the most certain first."""
@@ -48,7 +49,7 @@ def command(
         return
     from halfwise.report.advise import show_advisories
 
-    terminal = Terminal()
+    terminal = Terminal(full=full)
     show_advisories(terminal, parsed, str(source) if source is not None else "", advisories, island, note)
     terminal.flush()
 

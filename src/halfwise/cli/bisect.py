@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from halfwise.cli.backend_options import BackendName, Device, IoBinding, Optimize, Tf32, TimeLimit, backend_options
-from halfwise.cli.options import Inputs, Interrupted, Json, MetricSpec, ModelPath, Tolerances, paths, user_metric
+from halfwise.cli.options import Full, Inputs, Interrupted, Json, MetricSpec, ModelPath, Tolerances, paths, user_metric
 from halfwise.cli.progress import progress
 
 __all__ = ["command"]
@@ -56,6 +56,7 @@ def command(
     optimize: Optimize = "all",
     io_binding: IoBinding = False,
     time_limit: TimeLimit = 600.0,
+    full: Full = False,
     as_json: Json = False,
 ) -> None:
     """Find every node that the backend needs in FP32, by building typed models. Exit code 1: there are some.
@@ -101,7 +102,7 @@ def command(
     else:
         from halfwise.report.bisect import show_bisect
 
-        terminal = Terminal()
+        terminal = Terminal(full=full)
         show_bisect(terminal, result)
         terminal.flush()
     raise typer.Exit(0 if result.good else 1)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from halfwise.cli.options import Inputs, Json, ModelPath, Tolerances, paths
+from halfwise.cli.options import Full, Inputs, Json, ModelPath, Tolerances, paths
 from halfwise.cli.progress import progress
 from halfwise.errors import InputError
 
@@ -58,6 +58,7 @@ def command(
     profile: Annotated[
         str, typer.Option("--profile", metavar="P", help="Whose roundings to emulate: strict or ort-cuda.")
     ] = "strict",
+    full: Full = False,
     as_json: Json = False,
 ) -> None:
     """Run every module of a model in FP16, alone on FP32 inputs and chained on the FP16 results of those before it.
@@ -89,7 +90,7 @@ def command(
     else:
         from halfwise.report.stages import show_stages
 
-        terminal = Terminal()
+        terminal = Terminal(full=full)
         show_stages(terminal, result, str(model))
         terminal.flush()
     raise typer.Exit(0 if result.met else 1)

@@ -37,8 +37,12 @@ def show_advisories(
         terminal.line(f"note: {note}")
     if unsure:
         terminal.line()
-        terminal.line("may apply (--json has their work-arounds and sources)")
+        terminal.line("may apply" if terminal.full else "may apply (--full has their work-arounds and sources)")
     for advisory in unsure:
+        if terminal.full:
+            _show(terminal, advisory)
+            terminal.line(f"unknown: {'; '.join(advisory.open_questions)}", indent=2)
+            continue
         terminal.line(_title(advisory), indent=2)
         terminal.line(advisory.entry.symptom, indent=4)
         terminal.line("; ".join(advisory.open_questions), indent=4)

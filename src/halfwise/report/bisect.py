@@ -9,7 +9,9 @@ from halfwise.report.verdict import error_table, show_notes
 
 __all__ = ["show_bisect"]
 
-_SHOWN = 40
+_SHOWN = 40  # culprits
+_NAMED = 8  # nodes of a sentence
+_STEPS = 2  # builds: all FP16, all FP32
 
 
 def show_bisect(terminal: Terminal, result: BisectResult) -> None:
@@ -65,15 +67,15 @@ def _culprits(terminal: Terminal, result: BisectResult) -> None:
     if not result.culprits:
         return
     terminal.line()
-    rows = [[c.name, c.op, str(c.region), f"{c.rank:,}"] for c in result.culprits[:_SHOWN]]
+    rows = [[c.name, c.op, str(c.region), f"{c.rank:,}"] for c in terminal.some(result.culprits, _SHOWN)]
     terminal.table(["node", "operator", "region", "emulator's rank"], rows, right=(2, 3))
-    if len(result.culprits) > _SHOWN:
-        terminal.line(f"... and {len(result.culprits) - _SHOWN:,} more (--json lists them all)")
+    terminal.more(len(result.culprits), _SHOWN)
 
 
 def _names(terminal: Terminal, what: str, names: tuple[str, ...]) -> None:
     if names:
-        shown = ", ".join(names[:8]) + (f" and {len(names) - 8:,} more" if len(names) > 8 else "")
+        listed = terminal.some(names, _NAMED)
+        shown = ", ".join(listed) + (f" and {len(names) - len(listed):,} more" if len(names) > len(listed) else "")
         terminal.line(f"{len(names):,} {what}: {shown}", "yellow")
 
 
@@ -83,13 +85,15 @@ def _steps(terminal: Terminal, result: BisectResult) -> None:
     earlier = f"; {counts['resumed']} of them in an earlier run" if counts["resumed"] else ""
     said = ", ".join(f"{counts[answer.value]} {answer.value}" for answer in Answer)
     terminal.line(f"{counts['total']} build{'s' if counts['total'] != 1 else ''}: {said}{earlier}")
-    for step in result.steps[:2]:
+    first = terminal.some(result.steps, _STEPS)
+    for step in first:
         terminal.line(_words(step), indent=2)
     failed = next((step for step in result.steps if step.answer is Answer.FAILED), None)
-    if failed is not None and failed not in result.steps[:2]:
+    if failed is not None and failed not in first:
         terminal.line(_words(failed), indent=2)
 
 
 def _words(step: Step) -> str:
     load = f", {number(step.load)} of what is allowed" if step.load is not None else ""
-    return f"{step.what}: {step.answer.value}{load}" + (f" ({step.why})" if step.why else "")
+    what = f"{step.fp16:,} of {step.of:,} nodes in FP16" if step.what == "group" else step.what
+    return f"{what}: {step.answer.value}{load}" + (f" ({step.why})" if step.why else "")

@@ -75,10 +75,9 @@ def _show_culprits(terminal: Terminal, stage: Stage) -> None:
         terminal.line(f"with {nodes} in FP32 it is right by itself{mended}:", indent=2)
     else:
         terminal.line(f"{nodes} in FP32 help, and do not make it right{mended}:", indent=2)
-    rows = [[node.name, node.op, node.reason] for node in stage.culprits[:_CULPRITS]]
+    rows = [[node.name, node.op, node.reason] for node in terminal.some(stage.culprits, _CULPRITS)]
     terminal.table(["node", "operator", "why"], rows, fold=2)
-    if len(stage.culprits) > _CULPRITS:
-        terminal.line(f"... and {len(stage.culprits) - _CULPRITS:,} more (--json lists them all)")
+    terminal.more(len(stage.culprits), _CULPRITS)
 
 
 def _show_written(terminal: Terminal, result: StagesResult, name: str) -> None:

@@ -87,6 +87,11 @@ class Terminal:
             return safe(cell)
         return (safe(cell) if self._full else brief(cell)) if index == fold else safe(cell, _CELL)
 
+    @property
+    def full(self) -> bool:
+        """Whether everything was asked for."""
+        return self._full
+
     def some(self, items: Sequence[Item], most: int) -> Sequence[Item]:
         """What of a long list is shown."""
         return items if self._full else items[:most]
