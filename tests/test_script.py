@@ -327,7 +327,8 @@ def test_an_engine_that_cannot_be_loaded_is_kept(tmp_path, monkeypatch, capsys):
     [
         ("trt-10.3", (), 0b11),
         ("trt-10.16", ("EXPLICIT_BATCH",), 0b1),
-        ("trt-11.1", ("EXPLICIT_BATCH",), 0b0),
+        ("trt-11.1", ("EXPLICIT_BATCH", "FP16"), 0b0),
+        ("trt-11.1", (), 0b11),  # run with 10.x all the same
         ("trt-9.1", (), 0b11),
     ],
 )

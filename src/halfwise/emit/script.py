@@ -239,7 +239,8 @@ _STRONG = """\
 def network_and_config(trt, logger, builder):
     creation = trt.NetworkDefinitionCreationFlag
     flags = 1 << int(creation.EXPLICIT_BATCH) if hasattr(creation, "EXPLICIT_BATCH") else 0
-    if SETTINGS["strongly_typed_flag"]:
+    # Asked for as well where a release that knows weak typing runs a script for a later one.
+    if SETTINGS["strongly_typed_flag"] or hasattr(trt.BuilderFlag, "FP16"):
         if not hasattr(creation, "STRONGLY_TYPED"):
             raise Stop(3, "TensorRT {} has no strong typing; it came with 9.1".format(trt.__version__))
         flags |= 1 << int(creation.STRONGLY_TYPED)
