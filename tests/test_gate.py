@@ -18,10 +18,13 @@ from report_models import HOSTILE, hostile_model
 import halfwise
 from benchmarks.zoo import SHAPES
 from halfwise.fingerprint import graph_sha256
+from halfwise.formats import Format
 from halfwise.gate import Gate, gate
 from halfwise.model import load
 from halfwise.plan import Plan, read_plan
 from halfwise.report.junit import junit_xml
+from halfwise.tolerance import Tolerance
+from tests import build
 
 REGION_LOG = Path(__file__).parent / "data" / "logs" / "layernorm_8.6_region.log"
 
@@ -87,6 +90,20 @@ def test_the_very_model_passes(folder: Path) -> None:
     assert message(result, "fingerprint") == "the very model that the plan was made for"
     assert result.problems == ()
     assert result.to_json()["status"] == "holds"
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_every_input_judges(place: int, tmp_path: Path) -> None:
+    """One input of six that the plan does not bear closes the gate, wherever it stands."""
+    square = build.node("Mul", "x x", "y")
+    proto = build.model([square], [build.value("x", shape=(4,))], [build.value("y", shape=(4,))])
+    plan = Plan("", "", 0, "onnx", "strict", Tolerance.default(), Format.FP32, "", ())
+    feeds = [{"x": np.full(4, 1 + i, np.float32)} for i in range(6)]
+    assert "on 6 inputs" in message(gate(plan, proto, feeds), "tolerance")
+    feeds[place] = {"x": np.full(4, 300, np.float32)}
+    assert not gate(plan, proto, feeds).holds
+    with pytest.raises(halfwise.InputError, match="judge_on_all is for a plan"):
+        halfwise.fix(proto, feeds, judge_on_all=True)
 
 
 def test_other_weights_pass_though_fix_refuses_them(folder: Path) -> None:

@@ -85,6 +85,7 @@ def fix(
     keep: Sequence[str] = (),
     force: Sequence[str] = (),
     plan: Plan | None = None,
+    judge_on_all: bool = False,
     curve: bool = False,
     time_limit_s: float = TIME_LIMIT_S,
     margin: float | None = None,
@@ -95,9 +96,10 @@ def fix(
     """Find the fewest FP32 nodes that keep the tolerance, write the typed model and the plan, and verify both.
 
     `inputs` are files or folders, or samples as dictionaries of arrays; none makes synthetic ones. With `plan`, nothing
-    is searched: that plan is applied and verified. With `out`, the model and the plan are written into that folder, and
-    an interrupted search goes on from there. What is not stated is the plan's where there is one; else the target is
-    any ONNX runtime, the profile the target's, and inputs and outputs keep their types.
+    is searched: that plan is applied and verified, with `judge_on_all` on every input. With `out`, the model and the
+    plan are written into that folder, and an interrupted search goes on from there. What is not stated is the plan's
+    where there is one; else the target is any ONNX runtime, the profile the target's, and inputs and outputs keep their
+    types.
     `keep` and `force` state nodes that must stay in FP32 or must not, as in "op:Softmax", "scope:/head/*", "name:NODE",
     "pattern:layernorm" or "policy:torch-autocast".
     `margin` is by how much a real error may exceed the emulated one, by default what the target's profile states.
@@ -115,6 +117,8 @@ def fix(
         raise InputError(f"target {target!r} is not a text such as 'trt-10.9@t4'")
     stated = target if isinstance(target, Target) or target is None else Target.parse(target)
     chosen = stated or (Target.parse(plan.target) if plan is not None else DEFAULT_TARGET)
+    if judge_on_all and plan is None:
+        raise InputError("judge_on_all is for a plan: a search is judged on inputs that it did not use")
     if plan is not None and (keep or force):
         raise InputError("--keep and --force are for a search; with --plan, edit the plan's fp32_nodes")
     loaded = model if isinstance(model, Model) else load(model)
@@ -132,6 +136,7 @@ def fix(
         rules_for(chosen, rules_named([repairs] if isinstance(repairs, str) else repairs)),
         choices_of(loaded, keep, force),
         plan,
+        judge_on_all,
         curve,
         time_limit_s,
         margin,
@@ -180,6 +185,7 @@ class _Job:
     rules: tuple[Rule, ...]
     choices: Choices
     given: Plan | None
+    judge_on_all: bool
     wants_curve: bool
     time_limit_s: float
     margin: float | None
@@ -209,6 +215,8 @@ class _Job:
         references = everything.references
         _check_answers(references)
         self.samples = split(self.samples, references)
+        if self.judge_on_all:
+            self.samples = replace(self.samples, validation=feeds)
         margin = max(p.spread for p in profiles) if self.margin is None else self.margin
         self.question = Question(self._tolerance(references[0]), self.metric, len(feeds), margin)
         answers = {id(feed): reference for feed, reference in zip(feeds, references, strict=True)}

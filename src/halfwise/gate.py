@@ -113,9 +113,9 @@ def gate(
 ) -> Gate:
     """Check a plan against a model that may have been trained again since.
 
-    `baseline` is what `scan --json` said of the model that the plan was made for; `engine` is the layer list or the
-    verbose log of the engine that was built. Without an engine the plan is audited where TensorRT-RTX stands for its
-    target's compiler, as `fix` does.
+    Nothing is searched here, so that the tolerance has to hold on all inputs. `baseline` is what `scan --json` said of
+    the model that the plan was made for; `engine` is the layer list or the verbose log of the engine that was built.
+    Without an engine the plan is audited where TensorRT-RTX stands for its target's compiler, as `fix` does.
     """
     known = None if baseline is None else read_baseline(baseline)
     name = "the plan" if isinstance(plan, Plan) else str(plan)
@@ -131,7 +131,7 @@ def gate(
         # The fingerprint has been answered for above: this model is the one to apply the plan to.
         here = replace(stated, sha256=model.sha256, data_sha256=model.data_sha256)
         try:
-            result = fix(model, inputs, plan=here, metric=metric, notify=notify)
+            result = fix(model, inputs, plan=here, judge_on_all=True, metric=metric, notify=notify)
             checks.append(_tolerance(result))
         except InputError as error:
             if change != "graph":
