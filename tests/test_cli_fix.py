@@ -235,6 +235,7 @@ from halfwise.cli.main import main
 from halfwise.solve.journal import Journal
 
 put, kept = Journal.put, []
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests themselves run in the background
 
 def put_and_press(self, key, value):
     put(self, key, value)
