@@ -528,3 +528,35 @@ def test_an_engine_without_fp16_is_told_as_such() -> None:
     assert result.notes == (
         "no kernel reads or writes anything but FP32: nothing of this engine is shown to run in FP16",
     )
+
+
+@pytest.mark.parametrize(
+    ("tactic", "operands"),
+    [
+        ("sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize64x64x64", "fp16"),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64", "bf16"),
+        ("ampere_h16816gemm_128x128_ldg8_stages_32x5_tn", "fp16"),
+        ("ampere_s16816gemm_fp16_128x128_ldg8", "fp16"),
+    ],
+)
+def test_a_tactic_that_multiplies_in_fp16_is_no_fp32(tactic: str, operands: str) -> None:
+    layers = engine(kernel("g_myl0_1", "Float", "Float", TacticName=tactic, Metadata="[ONNX Layer: fc]"))
+    result = audit(layers, None, None, fp32("fc"))
+    assert verdict(result, "fc") == ("mixed", "mixed")
+    assert f"multiplies in {operands} by its tactic" in result.violations[0].why
+
+
+@pytest.mark.parametrize(
+    "tactic", ["sm80_xmma_gemm_f32f32_tf32f32_f32_tn", "__myl_MulAdd_0x12bf16", "ampere_sgemm_128"]
+)
+def test_other_tactics_of_fp32_kernels_are_fp32(tactic: str) -> None:
+    layers = engine(kernel("g_myl0_1", "Float", "Float", TacticName=tactic, Metadata="[ONNX Layer: fc]"))
+    assert verdict(audit(layers, None, None), "fc") == ("fp32", "exact")
+
+
+def test_metadata_that_was_cut_off_may_have_named_any_node() -> None:
+    cut = "[ONNX Layer: a]\x1f[ONNX Layer: norm/Po"
+    layers = engine(kernel("k", "Half", "Half", Metadata=cut))
+    result = audit(layers, None, (NodeInfo("a", "Add"), NodeInfo("norm/Pow", "Pow")), fp32("norm/Pow"))
+    assert verdict(result, "norm/Pow") == ("unknown", "unknown")
+    assert not result.kept

@@ -17,6 +17,7 @@ __all__ = [
     "is_bookkeeping",
     "is_copy",
     "may_hold",
+    "narrow_operands",
     "place_of",
     "steps",
     "tactic_math",
@@ -32,6 +33,10 @@ _ATTENTION = re.compile(
 )
 _TYPE = r"(?:tf|bf|f|i|s|u|e)\d+(?:m\d+)?"
 _TACTIC_MATH = re.compile(rf"(?:^|_)({_TYPE}){_TYPE}_({_TYPE})({_TYPE})_{_TYPE}(?=_|$)")
+# Operands of FP16: fields as in `f16f16_f16f32_f32`, tensor core steps as in `h16816gemm`, or the type spelled out.
+_NARROW_OPERANDS = re.compile(
+    rf"(?:^|_)(?:(?P<fields>b?f16)(?:b?f16)_{_TYPE}{_TYPE}_{_TYPE}|h\d{{3,5}}(?:gemm|cudnn|fprop)|(?P<word>fp16|bf16))(?=_|$)"
+)
 _BOOKKEEPING = frozenset(
     {"shape_call", "signal", "wait", "memset", "jmp", "cjmp", "NoOp", "TrainStation", "Constant"}
     | {"ShapeHostToDevice", "ShapeDeviceToHost"}
@@ -109,6 +114,14 @@ def may_hold(op: str, name: str) -> bool:
     spelled = steps(name)
     candidates = _STEPS_OF.get(op, "").split()
     return not spelled or not candidates or not set(candidates).isdisjoint(spelled)
+
+
+def narrow_operands(tactic: str) -> str | None:
+    """The format below FP32 that a matrix tactic multiplies in, whatever its tensors hold; None where it names none."""
+    match = _NARROW_OPERANDS.search(tactic)
+    if not match:
+        return None
+    return "bf16" if "bf16" in (match["fields"], match["word"]) else "fp16"
 
 
 def tactic_math(tactic: str) -> str | None:

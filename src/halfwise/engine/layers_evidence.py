@@ -13,6 +13,7 @@ from halfwise.engine.kernel_names import (
     is_bookkeeping,
     is_copy,
     may_hold,
+    narrow_operands,
     place_of,
     tactic_math,
 )
@@ -133,7 +134,8 @@ class Evidence:
     def _is_nameless(self, layer: Layer) -> bool:
         """Computes with real values, and does not say for which node."""
         added = is_reformat(layer) or layer.type in _ADDED_TYPES | _MOVING_TYPES | {"Cast"}
-        if added or layer.is_region or layer.onnx_nodes or layer.name.startswith(PARSER_LAYERS):
+        named = layer.onnx_nodes and not _is_cut(layer.metadata or "")
+        if added or layer.is_region or named or layer.name.startswith(PARSER_LAYERS):
             return False
         return not is_copy(layer.name) and bool(_types_of(layer))
 
@@ -315,6 +317,13 @@ class Evidence:
         if fused:
             return self._in_attention(fused, types, declared)
         casts = cast_count(kernel.name)
+        operands = narrow_operands(kernel.tactic)
+        if operands is not None and types == {"fp32"}:
+            return (
+                MIXED,
+                "mixed",
+                f"reads and writes fp32, but multiplies in {operands} by its tactic ({math or kernel.tactic})",
+            )
         if len(types) == 1 and casts < 2:  # one cast cannot widen and narrow again
             only = next(iter(types))
             if declared in FLOATS and only != declared:
@@ -352,6 +361,12 @@ class Evidence:
 def _floats(tensors: Iterable[LayerTensor]) -> set[str]:
     """The types that stand for real values, quantised ones too."""
     return {tensor.dtype for tensor in tensors} & (FLOATS | QUANTISED)
+
+
+def _is_cut(metadata: str) -> bool:
+    """Whether it ends in the middle of a name: the parser writes 4000 characters at most."""
+    _, mark, last = metadata.rpartition("[ONNX Layer: ")
+    return bool(mark) and "]" not in last
 
 
 def _types_of(layer: Layer) -> set[str]:
