@@ -340,6 +340,13 @@ def test_a_lone_product_gets_company_and_stays_fp32(tmp_path: Path) -> None:
 
 
 @needs_rtx
+def test_what_is_forced_joins_no_lone_product(tmp_path: Path) -> None:
+    result = fixed(tmp_path, lone_product(), "trt-10.9", scale=1.0, force=["name:shrink"])
+    assert "shrink" not in result.fp32_nodes and not [node for node in result.plan.nodes if node.why == "compiler"]
+    assert any("'shrink' would have to join it, and you forced that into FP16" in note for note in result.notes)
+
+
+@needs_rtx
 def test_lone_products_of_a_real_model_are_mended(shared_models: Path) -> None:
     path = shared_models / "nanotrack_v3_head" / "model.onnx"
     if not path.exists():

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from command_line import CommandLine
 
-from benchmarks.zoo import encoder
+from benchmarks.zoo import SHAPES, encoder
 from halfwise.errors import InputError
 from halfwise.fix import fix
 from halfwise.formats import Format
@@ -170,6 +170,14 @@ def test_what_is_forced_is_narrow_even_where_that_misses_the_tolerance() -> None
     harmless = fix(given, repairs=["none"], force=["op:Softmax"])
     assert harmless.met
     assert not [note for note in harmless.notes if "--force" in note]
+
+
+def test_what_a_repair_made_of_a_forced_node_is_said() -> None:
+    zoo = SHAPES["layer_norm_overflow"]()
+    result = fix(zoo.model, zoo.inputs, force=["op:Pow"])
+    assert result.met and result.plan.repairs
+    (told,) = (note for note in result.notes if "--force" in note)
+    assert told.startswith("--force op:Pow: '/norm/Pow' was replaced by a repair, and what stands there now was ")
 
 
 def test_the_command_line(tmp_path: Path, halfwise: CommandLine) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -130,10 +130,12 @@ def compile_and_mend(
     folder: Path | None,
     notify: Callable[[str], None],
     time_limit_s: float = TIME_LIMIT_S,
+    forced: Collection[str] = (),
 ) -> Compiled:
     """Compile and audit; where the compiler undoes the decision, add FP32 nodes, and keep them if the audit says so.
 
-    `suspects`: parts of the names of fused attention kernels to keep out. `holds` tells whether the tolerance is kept;
+    `suspects`: parts of the names of fused attention kernels to keep out. `forced`: nodes that stay in FP16 whatever
+    the compiler makes of it, since the user says so. `holds` tells whether the tolerance is kept;
     None: the decision is to stay as it is. Never raises for what the compiler makes of a model: a note says it.
     """
     from halfwise.engine import rtx
@@ -147,7 +149,7 @@ def compile_and_mend(
     with TemporaryDirectory(prefix=".halfwise-", dir=folder if folder and folder.is_dir() else None) as scratch:
         try:
             compiler = Compiler(Path(scratch), profiles_from_samples(samples), time_limit_s)
-            result = _mended(decision, compiler, sizes, suspects, holds, notify)
+            result = _mended(decision, compiler, sizes, suspects, holds, notify, forced)
         except HalfwiseError as error:
             said = _told(error, Path(scratch))
             note = f"the typed model was not proven on a compiler: {said}"
@@ -163,13 +165,14 @@ def _mended(
     suspects: Sequence[str],
     holds: Callable[[Assignment], bool] | None,
     notify: Callable[[str], None],
+    forced: Collection[str],
 ) -> Compiled:
     result = Compiled(decision, compiler(decision))
     if holds is None:
         return result
     try:
-        result = _join_lone_products(result, compiler, sizes, holds, notify)
-        return _keep_kernel_out(result, compiler, suspects, holds, notify)
+        result = _join_lone_products(result, compiler, sizes, holds, notify, forced)
+        return _keep_kernel_out(result, compiler, suspects, holds, notify, forced)
     except HalfwiseError as error:
         return replace(result, notes=(*result.notes, f"nothing was mended: {_told(error, compiler.folder)}"))
 
@@ -185,6 +188,7 @@ def _join_lone_products(
     sizes: Mapping[ir.Value, int],
     holds: Callable[[Assignment], bool],
     notify: Callable[[str], None],
+    forced: Collection[str],
 ) -> Compiled:
     decision, audit = result.decision, result.audit
     assert audit is not None
@@ -195,6 +199,12 @@ def _join_lone_products(
         path = companions(product, sites, decision.formats, sizes)
         if not path:
             notes.append(f"{product.name!r} stands alone in FP32, is taken back to FP16, and no node can join it")
+        if own := [node.name for node in path if node.name in forced]:
+            notes.append(
+                f"{product.name!r} stands alone in FP32 and is taken back to FP16; {_few(own)} would have to join it, "
+                "and you forced that into FP16"
+            )
+            continue
         joined.update((node, product.name or "") for node in path)
     if not joined:
         return replace(result, notes=(*result.notes, *notes))
@@ -230,6 +240,7 @@ def _keep_kernel_out(
     suspects: Sequence[str],
     holds: Callable[[Assignment], bool],
     notify: Callable[[str], None],
+    forced: Collection[str],
 ) -> Compiled:
     decision, audit = result.decision, result.audit
     assert audit is not None
@@ -252,6 +263,9 @@ def _keep_kernel_out(
         return replace(result, notes=(*result.notes, island.text()))
     free = [by_name[name] for name in island.nodes if decision.sites.of[by_name[name]].free]
     nodes = [node for node in free if node not in decision.formats]
+    if own := [node.name for node in nodes if node.name in forced]:
+        note = f"{island.text()}; but you forced {_few(own)} into FP16, so it was left as it is"
+        return replace(result, notes=(*result.notes, note))
     wider = decision.with_fp32(nodes)
     if not holds(wider.assignment):
         return replace(result, notes=(*result.notes, f"{island.text()}; but the tolerance would be missed"))

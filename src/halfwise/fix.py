@@ -38,11 +38,11 @@ from halfwise.formats import Format
 from halfwise.fusion import with_fusion
 from halfwise.lossy_cost import lossy_costs
 from halfwise.metrics import OutputMetric, is_float
-from halfwise.model import Model, load
+from halfwise.model import Model, check_outputs, load
 from halfwise.ops import RANDOM
 from halfwise.plan import Plan, PlannedNode
 from halfwise.policy import Choices
-from halfwise.policy.obey import blame, decided_with, wanted_nodes
+from halfwise.policy.obey import blame, decided_with, replaced_note, wanted_nodes
 from halfwise.policy.selectors import choices_of
 from halfwise.precision import Assignment
 from halfwise.profiles import PROFILES, STRICT, worst_case_profiles
@@ -199,6 +199,7 @@ class _Job:
             self.given.check(self.model)
         if self.allow_bf16 and (why := self.target.why_not(Format.BF16)):
             raise InputError(f"--allow bf16: {why}")
+        check_outputs(self.model)
         layouts = layouts_of(self.model, self.target, self.io_types, self.io_formats or self._planned_layouts())
         self.samples = load_samples(self.model.inputs, self.inputs)
         effects: tuple[InputEffect, ...] = ()
@@ -245,6 +246,8 @@ class _Job:
             raise
         self.samples, self.sites = decided.samples, decided.sites
         self.notes += [*decided.notes, *self._lossy_costs(sites)]
+        if replaced := replaced_note(self.choices, self.sites):
+            self.notes.append(replaced)
         formats, kept = decided.formats, decided.kept
         look = look_at(self.stepper, self.sites, carry_feeds(self.samples.search[0]))
         advisories = advisories_for(self.target, self.sites.model)
@@ -424,6 +427,7 @@ class _Job:
             folder=self.out,
             notify=self.notify,
             time_limit_s=self.time_limit_s,
+            forced=self.choices.forced,
         )
         if self.sites.model.ir is self.model.ir:  # not repaired
             return compiled

@@ -16,7 +16,7 @@ from halfwise.precision import Assignment
 from halfwise.sites import Sites
 from halfwise.solve.reasons import Look
 
-__all__ = ["blame", "decided_with", "wanted_nodes"]
+__all__ = ["blame", "decided_with", "replaced_note", "wanted_nodes"]
 
 
 def decided_with(choices: Choices, given: Model, decided: Decided) -> Decided:
@@ -40,6 +40,20 @@ def wanted_nodes(choices: Choices, sites: Sites, look: Look) -> Iterable[Planned
             numbers = {name: value for name, value in (("max_abs", high), ("min_abs", low)) if value}
             reason = f"your own decision: {choices.kept[site.name]}"
             yield PlannedNode(site.name, site.op, Format.FP32, "wanted", reason, numbers)
+
+
+def replaced_note(choices: Choices, sites: Sites) -> str | None:
+    """What was forced, and a repair has taken out of the model; what is kept in FP32 no repair touches."""
+    there = {site.name for site in sites.all}
+    gone = [name for name in choices.forced if name not in there]
+    if not gone:
+        return None
+    words = " ".join(dict.fromkeys(choices.forced[name] for name in gone))
+    names = f"{', '.join(map(repr, gone[:3]))}{' ...' if len(gone) > 3 else ''}"
+    return (
+        f"{words}: {names} {'were' if len(gone) > 1 else 'was'} replaced by a repair, and what stands there now was "
+        "decided by the search (--repairs none leaves it as it is)"
+    )
 
 
 def blame(
