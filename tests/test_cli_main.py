@@ -95,6 +95,16 @@ def test_errors_become_one_line_and_their_exit_code(
     assert (ended.code, ended.out, ended.told) == (code, "", told)
 
 
+def test_a_ctrl_c_that_no_verb_caught_is_told(halfwise_cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def imports_for_long(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("halfwise.report.files.check_writable", imports_for_long)
+    monkeypatch.setattr(entry.signal, "signal", lambda *_: None)
+    ended = halfwise_cli("fix", "m.onnx", "--out", "out")
+    assert (ended.code, ended.out, ended.told) == (130, "", "halfwise: interrupted")
+
+
 def test_a_defect_of_our_own_is_one_line_too(halfwise_cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError("by\nzero")

@@ -21,9 +21,11 @@ from halfwise.emit.typed_onnx import typed_proto
 from halfwise.emulate import Emulator
 from halfwise.engine.ort import Session
 from halfwise.errors import HalfwiseError, InputError
+from halfwise.fix import fix
 from halfwise.model import load
 from halfwise.precision import Assignment
 from halfwise.sites import Sites
+from halfwise.verify import verify
 from tests.build import f32, graph, model, node, value, weight
 
 
@@ -334,7 +336,7 @@ def test_external_data_before_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "location", ["../secret.bin", "sub/../../secret.bin", "/etc/hostname", "C:\\secret.bin", "..\\secret.bin", ""]
+    "location", ["../secret.bin", "sub/../../secret.bin", "/etc/hostname", "C:\\secret.bin", "..\\secret.bin"]
 )
 def test_external_data_outside_the_folder_is_never_read(tmp_path: Path, location: str) -> None:
     (tmp_path / "secret.bin").write_bytes(DATA)
@@ -611,3 +613,27 @@ def test_the_fingerprint_is_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(relu().SerializeToString())
     assert load(path).sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_sequences_are_known_as_such_without_a_declaration() -> None:
+    split = [node("SplitToSequence", "x", "s", axis=0), node("Identity", "s", "t"), node("SequenceAt", "t zero", "y")]
+    loaded = load(model(split, [value("x")], [value("y", shape=None)], [weight("zero", np.int64(0))]))
+    types = {each.name: type(each.type).__name__ for n in loaded.graph for each in n.outputs}
+    assert types == {"s": "SequenceType", "t": "SequenceType", "y": "TensorType"}
+    decided = fix(loaded, [{"x": np.full(4, i, np.float32)} for i in range(4)], tolerance="max_abs<=0")
+    assert decided.verdict.met
+
+
+@pytest.mark.parametrize("verb", ["fix", "verify"])
+def test_an_output_that_is_no_tensor(verb: str) -> None:
+    sequence = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)
+    loaded = load(model([node("SequenceConstruct", "x x", "s")], [value("x")], [sequence]))
+    with pytest.raises(InputError, match="the model's output 's' is no tensor; only tensors can be compared"):
+        fix(loaded) if verb == "fix" else verify(loaded, loaded)
+
+
+def test_external_data_without_a_file(tmp_path: Path) -> None:
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    onnx.save(model([node("Add", "x w", "y")], [value("x")], [value("y")], [tensor]), tmp_path / "m.onnx")
+    with pytest.raises(InputError, match="initializer 'w' lies in external data, but no file is named"):
+        load(tmp_path / "m.onnx")

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from build import model, node, value, weight
 from numpy.typing import NDArray
 from onnx import TensorProto
 
@@ -18,6 +17,7 @@ from halfwise.fix import fix
 from halfwise.metrics import compare
 from halfwise.tolerance import Tolerance
 from halfwise.verify import verify
+from tests.build import model, node, value, weight
 
 Feeds = list[dict[str, NDArray[Any]]]
 

@@ -20,6 +20,10 @@ def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
     for tensor in _external_tensors(proto):
         fields = {entry.key: entry.value for entry in tensor.external_data}
         location = fields.get("location", "")
+        if not location:
+            raise InputError(
+                f"{path}: initializer {tensor.name!r} lies in external data, but no file is named; export it again"
+            )
         file = _inside(folder, location, tensor.name, path)
         if file not in sizes:
             if not file.is_file():
@@ -56,8 +60,8 @@ def external_files(proto: onnx.ModelProto, path: Path) -> tuple[Path, ...]:
 def _inside(folder: Path, location: str, tensor: str, path: Path) -> Path:
     parts = (*PurePosixPath(location).parts, *PureWindowsPath(location).parts)
     absolute = PurePosixPath(location).is_absolute() or bool(PureWindowsPath(location).anchor)
-    resolved = (folder / location).resolve() if location and not absolute else folder
-    if not location or absolute or ".." in parts or not resolved.is_relative_to(folder):
+    resolved = (folder / location).resolve() if not absolute else folder
+    if absolute or ".." in parts or not resolved.is_relative_to(folder):
         raise InputError(
             f"{path}: initializer {tensor!r} points outside the model's folder ({location!r}); "
             "such files are never read; put the data beside the model"

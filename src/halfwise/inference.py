@@ -48,6 +48,33 @@ def has_schema(node: ir.Node) -> bool:
 
 def _infer(model: ir.Model) -> None:
     ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+    for node in model.graph.all_nodes():
+        for index, value in enumerate(node.outputs):
+            if isinstance(value.type, ir.TensorType) and _is_sequence(node, index):
+                value.type = ir.SequenceType(value.type)  # the pass tells the type of the elements only
+
+
+def _is_sequence(node: ir.Node, index: int) -> bool:
+    """Whether an output can only be a sequence: by its schema, by what it is made of, or by what a body hands out."""
+    if node.op_type in ("If", "Loop") and not node.domain:
+        bodies = [a.as_graph() for a in node.attributes.values() if a.type is ir.AttributeType.GRAPH]
+        place = index + (node.op_type == "Loop")  # a loop's body hands its condition out first
+        return any(isinstance(b.outputs[place].type, ir.SequenceType) for b in bodies if place < len(b.outputs))
+    if not has_schema(node):
+        return False
+    schema = onnx.defs.get_schema(node.op_type, node.domain)
+    if not schema.outputs:
+        return False
+    formal = schema.outputs[min(index, len(schema.outputs) - 1)].type_str
+    allowed = next((c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == formal), [formal])
+    if all(text.startswith("seq(") for text in allowed):
+        return True
+    return any(
+        value is not None
+        and isinstance(value.type, ir.SequenceType)
+        and schema.inputs[min(slot, len(schema.inputs) - 1)].type_str == formal
+        for slot, value in enumerate(node.inputs)
+    )
 
 
 def _fill_gaps(model: ir.Model) -> bool:

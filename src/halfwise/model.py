@@ -25,7 +25,7 @@ from halfwise.proto_file import check_proto, read_proto
 if TYPE_CHECKING:
     from halfwise.samples import InputSpec
 
-__all__ = ["Model", "load"]
+__all__ = ["Model", "check_outputs", "load"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +150,13 @@ def _copy(proto: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     return copy
+
+
+def check_outputs(model: Model) -> None:
+    """Refuse a model whose answer cannot be compared: sequences and optionals hold any number of tensors."""
+    for value in model.graph.outputs:
+        if not isinstance(value.type, onnx_ir.TensorType):
+            raise InputError(f"the model's output {value.name!r} is no tensor; only tensors can be compared")
 
 
 def _numpy_type(value: Value) -> np.dtype[np.generic]:

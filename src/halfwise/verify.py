@@ -18,7 +18,7 @@ from halfwise.backends.runner import BackendRunner
 from halfwise.emulate import Emulator, carry_feeds
 from halfwise.errors import InputError
 from halfwise.metrics import Metrics, OutputMetric, compare, is_float, worst
-from halfwise.model import Model, load
+from halfwise.model import Model, check_outputs, load
 from halfwise.precision import Assignment
 from halfwise.profiles import profile_named
 from halfwise.sites import Sites
@@ -44,6 +44,7 @@ class EmulatedRunner:
     """A model as it stands, its FP16 and BF16 tensors rounded honestly under a profile; `narrow` makes all FP16."""
 
     def __init__(self, model: Model, profile: str = "strict", *, narrow: bool = False) -> None:
+        check_outputs(model)
         self.model = model
         self._types = {spec.name: spec.dtype for spec in model.inputs}
         sites = Sites(model)

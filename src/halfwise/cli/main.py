@@ -67,6 +67,8 @@ def main() -> None:
         warnings.simplefilter("ignore")  # of the libraries below, to their developers
     try:
         code = app(sys.argv[1:] or ["--help"], prog_name="halfwise", standalone_mode=False)
+        if code == 130:  # Typer turns a Ctrl-C that no verb caught into this code, and says nothing
+            raise KeyboardInterrupt
     except HalfwiseError as error:
         code = _end(str(error), error.exit_code)
     except UsageProblem as error:
