@@ -213,6 +213,8 @@ def test_the_script_and_the_plan_have_them(tmp_path: Path, target: str, held: st
         said = {name: each for name, each in settings["border"].items() if each["layouts"] != ["chw"]}
         assert said == {name: {"type": held, "layouts": ["hwc8"]} for name in layouts}
     assert fix(given, feeds, plan=plan, target="onnx").plan.io_formats == {}  # ONNX Runtime has none
+    with pytest.raises(InputError, match=r"^io_formats nope=hwc8: the model has no input or output 'nope'"):
+        fix(given, feeds, plan=replace(plan, io_formats={"nope": ("hwc8",)}))
 
 
 def test_layouts_of_a_plan_are_lists(tmp_path: Path) -> None:

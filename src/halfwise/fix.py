@@ -200,7 +200,8 @@ class _Job:
         if self.allow_bf16 and (why := self.target.why_not(Format.BF16)):
             raise InputError(f"--allow bf16: {why}")
         check_outputs(self.model)
-        layouts = layouts_of(self.model, self.target, self.io_types, self.io_formats or self._planned_layouts())
+        stated, said = (self.io_formats, "--io-formats") if self.io_formats else (self._planned_layouts(), "io_formats")
+        layouts = layouts_of(self.model, self.target, self.io_types, stated, said)
         self.samples = load_samples(self.model.inputs, self.inputs)
         effects: tuple[InputEffect, ...] = ()
         if self.io_types is Format.FP16:
@@ -472,7 +473,9 @@ class _Job:
 
 
 def _check_answers(references: Sequence[Mapping[str, Array]]) -> None:
-    """Where FP32 itself has no finite answer there is nothing to compare with."""
+    """Where FP32 itself has no answer, or no finite one, there is nothing to compare with."""
+    if not any(np.size(array) for reference in references for array in reference.values()):
+        raise InputError("the FP32 model's own outputs are empty for every input: nothing can be compared; give others")
     floats = [array for reference in references for array in reference.values() if is_float(array.dtype) and array.size]
     if floats and not any(np.isfinite(array.astype(np.float64)).any() for array in floats):
         raise InputError("the FP32 model's own outputs hold no finite value for any input: check the inputs")

@@ -41,40 +41,38 @@ class Layouts:
         return bool(self.of)
 
 
-def layouts_of(model: Model, target: Target, io: Format, stated: Sequence[str]) -> Layouts:
+def layouts_of(model: Model, target: Target, io: Format, stated: Sequence[str], said: str = "--io-formats") -> Layouts:
     """Read `hwc8`, `chw+chw16` (any of them) or `NAME=hwc8`; what the target cannot do is one clear error.
 
-    A layout without a name is for every float input and output that has channels.
+    A layout without a name is for every float input and output that has channels. `said` is where it was stated.
     """
     if not stated:
         return Layouts({})
     if target.runtime is not Runtime.TENSORRT:
-        raise InputError(f"--io-formats: {target.title} takes no memory layouts; name a TensorRT version with --target")
+        raise InputError(f"{said}: {target.title} takes no memory layouts; name a TensorRT version with --target")
     border = {value.name or "": value for value in (*model.graph.inputs, *model.graph.outputs)}
     found: dict[str, tuple[str, ...]] = {}
     for text in stated:
         name, equals, words = text.rpartition("=")
         layouts = tuple(words.split("+"))
-        _check_words(text, layouts)
+        _check_words(f"{said} {text}", layouts)
         if equals and name not in border:
-            raise InputError(f"--io-formats {text}: the model has no input or output {name!r}{nearest(name, border)}")
+            raise InputError(f"{said} {text}: the model has no input or output {name!r}{nearest(name, border)}")
         chosen = [name] if equals else [n for n, v in border.items() if _why_not(v, layouts, io) is None]
         if equals and (why := _why_not(border[name], layouts, io)):
-            raise InputError(f"--io-formats {text}: {why}")
+            raise InputError(f"{said} {text}: {why}")
         if not chosen:
             first = next(iter(border.values()))
-            raise InputError(f"--io-formats {text}: no input or output can lie so ({_why_not(first, layouts, io)})")
+            raise InputError(f"{said} {text}: no input or output can lie so ({_why_not(first, layouts, io)})")
         found.update(dict.fromkeys(chosen, layouts))
     return Layouts(found, tuple(_paddings(found, border)))
 
 
-def _check_words(text: str, layouts: Sequence[str]) -> None:
+def _check_words(stated: str, layouts: Sequence[str]) -> None:
     for layout in layouts:
         if layout not in LAYOUTS:
             known = ", ".join(sorted(LAYOUTS))
-            raise InputError(
-                f"--io-formats {text}: {layout!r} is no memory layout{nearest(layout, LAYOUTS)}; there are {known}"
-            )
+            raise InputError(f"{stated}: {layout!r} is no memory layout{nearest(layout, LAYOUTS)}; there are {known}")
 
 
 def _why_not(value: ir.Value, layouts: Sequence[str], io: Format) -> str | None:
