@@ -171,7 +171,8 @@ def test_a_model_that_its_target_refuses_is_no_success() -> None:
     page = shown(result)
     status = next(a["class"] for t, a in page.tags if a.get("id") == "verdict")
     assert "missed" in status and "Cannot be built" in page.text and "Tolerance kept" not in page.text
-    assert f"But it cannot be built for {result.plan.target}: no <kernel> for 'Mod'" in page.text
+    assert f"The model is accurate in FP16 as emulated, but cannot be built for {result.plan.target}." in page.text
+    assert "The target's compiler refuses it: no <kernel> for 'Mod'" in page.text
 
 
 def test_what_a_real_backend_made_of_it_has_its_section() -> None:
@@ -188,9 +189,11 @@ def test_what_a_real_backend_made_of_it_has_its_section() -> None:
     assert "0.001 0.004 4" in page.text and "The tolerance is kept there, too" in page.text
     bad = replace(good, verdict=Verdict(False, 3.0, "y", "rel_l2", 0.03, 0.01))
     page = shown(replace(result, confirmation=bad))
-    assert "Not confirmed" in page.text and "it is not kept: relative error of 'y' 0.03; allowed at most" in page.text
+    assert "Not confirmed" in page.text and f"misses the tolerance on {record.title}." in page.text
+    assert "the tolerance is not kept: relative error of 'y' 0.03; allowed at most" in page.text
     failed = replace(bad, outputs={}, gaps={}, findings=(finding("HW404", Where("model", "x"), "it broke", {}),))
-    assert "But it broke" in shown(replace(result, confirmation=failed)).text
+    page = shown(replace(result, confirmation=failed))
+    assert f"but does not run on {record.title}." in page.text and "it broke" in page.text
 
 
 def test_scan_and_trace_add_their_sections() -> None:

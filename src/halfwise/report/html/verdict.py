@@ -76,7 +76,8 @@ def verdict_words(result: FixResult) -> VerdictWords:
         headline = f"{name} is accurate in FP16 as it is: no node needs FP32."
     else:
         headline = f"{name} misses the tolerance, even with {plural(len(kept), 'node')} in {formats}."
-    status, but = _spoiled(result)
+    status, spoiled, but = _spoiled(result, name)
+    headline = spoiled or headline
     loads = (("plain FP16", result.fp16_verdict.load), ("fixed", result.verdict.load))
     before, after = result.fp16_verdict, result.verdict
     return VerdictWords(
@@ -92,18 +93,22 @@ def verdict_words(result: FixResult) -> VerdictWords:
     )
 
 
-def _spoiled(result: FixResult) -> tuple[str, str]:
-    """The answer in two or three words; and, where the emulation says yes, who says no."""
+def _spoiled(result: FixResult, name: str) -> tuple[str, str, str]:
+    """The answer in two or three words; and, where the emulation says yes, who says no in a headline, and why."""
     if not result.met:
-        return "Tolerance not kept", ""
+        return "Tolerance not kept", "", ""
+    accurate = f"{name} is accurate in FP16 as emulated, but"
     if result.refusal:
-        return "Cannot be built", f"But it cannot be built for {result.plan.target}: {result.refusal}"
+        headline = f"{accurate} cannot be built for {result.plan.target}."
+        return "Cannot be built", headline, f"The target's compiler refuses it: {result.refusal}"
     if result.confirmation is not None and not result.confirmation.met:
         found = result.confirmation
+        title = found.record.title
         if not found.outputs:
-            return "Not confirmed", f"But {found.findings[0].message}"
-        return "Not confirmed", f"But on {found.record.title} it is not kept: {verdict_text(found.verdict)}."
-    return "Tolerance kept", ""
+            return "Not confirmed", f"{accurate} does not run on {title}.", found.findings[0].message
+        why = f"On {title} the tolerance is not kept: {verdict_text(found.verdict)}."
+        return "Not confirmed", f"{accurate} misses the tolerance on {title}.", why
+    return "Tolerance kept", "", ""
 
 
 def verdict_text(verdict: Verdict) -> str:
