@@ -386,3 +386,29 @@ def test_a_plan_knows_the_weights_in_external_data(tmp_path: Path) -> None:
     (tmp_path / "m.data").write_bytes(data)
     with pytest.raises(InputError, match="the same file, but other weights in its external data; run fix without"):
         fix(path, zoo.inputs[:3], plan=plan)
+
+
+def test_fp8_between_quantising_and_back_is_left_alone() -> None:
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("QuantizeLinear", ["e", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "y")]
+    scale = [
+        helper.make_tensor("s", TensorProto.FLOAT, [], [0.02]),
+        helper.make_tensor("z", TensorProto.FLOAT8E4M3FN, [], [0.0]),
+    ]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], scale)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    result = fix(model, [{"x": np.linspace(0, i, 4, dtype=np.float32)} for i in range(1, 5)], tolerance="rel_l2<=1e-9")
+    assert result.verdict.met
+
+
+def test_inputs_that_get_an_empty_answer(tmp_path: Path) -> None:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(InputError, match="the FP32 model's own outputs are empty for every input"):
+        fix(model, [{"x": np.zeros(0, np.float32)}], out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

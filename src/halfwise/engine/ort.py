@@ -24,6 +24,12 @@ Array = NDArray[Any]
 Device = Literal["cpu", "cuda"]
 
 _CUDA = "CUDAExecutionProvider"
+_BY_BITS = {  # what the runtime hands out as bytes and takes as bytes, if it is told what they are
+    "tensor(float8e4m3fn)": onnx.TensorProto.FLOAT8E4M3FN,
+    "tensor(float8e4m3fnuz)": onnx.TensorProto.FLOAT8E4M3FNUZ,
+    "tensor(float8e5m2)": onnx.TensorProto.FLOAT8E5M2,
+    "tensor(float8e5m2fnuz)": onnx.TensorProto.FLOAT8E5M2FNUZ,
+}
 _CUDA_OPTIONS = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC", "arena_extend_strategy": "kSameAsRequested"}
 _device: ContextVar[Device] = ContextVar("device", default="cpu")
 
@@ -112,15 +118,30 @@ class Session:
             self._session.disable_fallback()
         self.output_names = tuple(out.name for out in self._session.get_outputs())
         self.input_names = tuple(value.name for value in self._session.get_inputs())
+        self._by_bits = {v.name: _BY_BITS[v.type] for v in self._session.get_inputs() if v.type in _BY_BITS}
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str] | None = None) -> dict[str, Array]:
         """Outputs by name."""
         names = list(outputs or self.output_names)
         try:
-            results = self._session.run(names, dict(feeds))
+            if self._by_bits:
+                results = [value.numpy() for value in self._session.run_with_ort_values(names, self._values(feeds))]
+            else:
+                results = self._session.run(names, dict(feeds))
         except Exception as error:
             raise InputError(f"ONNX Runtime cannot run the model: {runtime_reason(error)}") from error
         return dict(zip(names, results, strict=True))
+
+    def _values(self, feeds: Mapping[str, Array]) -> dict[str, ort.OrtValue]:
+        """The feeds as the runtime's own values, for types that it does not take from NumPy."""
+        return {
+            name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(
+                np.asarray(array, order="C").view(np.uint8), self._by_bits[name]
+            )
+            if name in self._by_bits
+            else ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"))
+            for name, array in feeds.items()
+        }
 
     def run_values(self, feeds: Mapping[str, ort.OrtValue], outputs: Sequence[str]) -> list[ort.OrtValue]:
         """The same on the runtime's own values: no copies, any type."""
