@@ -90,6 +90,7 @@ def test_a_plan_by_hand_needs_names_only(tmp_path: Path) -> None:
         ({"fp32_nodes": [], "model": {"nodes": "many"}}, "is not a plan: invalid literal"),
         ({"fp32_nodes": [{"name": "a", "numbers": [1]}]}, "'numbers' is not an object"),
         ({"fp32_nodes": [], "tolerance": {"*:wrong": 1}}, "there is no metric 'wrong'"),
+        ({"fp32_nodes": ["a", {"name": "b"}, {"name": "a"}]}, "fp32_nodes names 'a' twice"),
         ({"fp32_nodes": [], "tolerance": {}}, "tolerance: must be an object"),
         ({"fp32_nodes": [], "repairs": 3}, "is not a plan"),
     ],

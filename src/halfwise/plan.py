@@ -152,6 +152,11 @@ def _read(document: Mapping[str, Any]) -> Plan:
     entries = document.get("fp32_nodes")
     if not isinstance(entries, list):
         raise InputError("not a plan: it has no list 'fp32_nodes'")
+    nodes = tuple(_planned(entry, index) for index, entry in enumerate(entries))
+    names = [node.name for node in nodes]
+    if len(set(names)) < len(names):
+        twice = next(name for index, name in enumerate(names) if name in names[:index])
+        raise InputError(f"not a plan: fp32_nodes names {twice!r} twice")
     tolerance = document.get("tolerance")
     return Plan(
         model=str(model.get("path", "")),
@@ -162,7 +167,7 @@ def _read(document: Mapping[str, Any]) -> Plan:
         tolerance=Tolerance.default() if tolerance is None else Tolerance.from_json(tolerance),
         io_types=_format(document.get("io_types", "fp32"), "io_types"),
         inputs=str(document.get("inputs", "")),
-        nodes=tuple(_planned(entry, index) for index, entry in enumerate(entries)),
+        nodes=nodes,
         repairs=tuple(document.get("repairs", ())),
         data_sha256=str(model.get("data_sha256", "")),
         graph_sha256=str(model.get("graph_sha256", "")),
