@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,10 +16,16 @@ from markdown_it import MarkdownIt
 from report_models import HOSTILE, healthy_result, hostile_model, hostile_result, overflow_result
 
 from benchmarks.zoo import SHAPES
+from halfwise.backends import BackendRecord
+from halfwise.confirm import Confirmation
+from halfwise.delivery import Delivery
+from halfwise.finding import Where
 from halfwise.fix import fix
 from halfwise.gate import gate
 from halfwise.report.markdown import code, fix_markdown, gate_markdown, prose
 from halfwise.report.text import safe
+from halfwise.rules import finding
+from halfwise.tolerance import Verdict
 
 READER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 NAMES = (
@@ -108,6 +116,18 @@ def test_nothing_to_keep_is_short() -> None:
     text = fix_markdown(healthy_result())
     assert "kept out of FP16 |" not in text
     assert "made-up input" in text
+
+
+def test_who_spoils_a_kept_tolerance_stands_at_the_top() -> None:
+    refused = fix_markdown(replace(healthy_result(), delivery=Delivery(refusal="no kernel")))
+    assert refused.startswith("## ❌ halfwise fix: the model only as emulated keeps the tolerance in FP16")
+    assert "refuses the model: no kernel" in refused
+    told = (finding("HW404", Where("model", "x"), "it broke", {}),)
+    nowhere = Verdict(False, math.inf, "", "", math.inf, 0.0)
+    record = BackendRecord("ort-cuda", "", "")
+    failed = Confirmation("ort-cuda", "strict", 1.0, nowhere, {}, {}, told, record)
+    text = fix_markdown(replace(healthy_result(), confirmation=failed))
+    assert "it broke" in text and "speaks of" not in text
 
 
 def test_hostile_models_stay_text() -> None:

@@ -277,9 +277,10 @@ def test_the_graph_is_walked_by_keyboard_and_zoomed(overflow: Tab) -> None:
 def test_the_tree_holds_every_node(overflow: Tab) -> None:
     page = overflow.page
     page.locator("#scopes > summary").click()
+    until(lambda: page.locator("#tree summary").count() > 0)
     while page.locator("#tree details:not([open]) > summary").count():
         page.locator("#tree details:not([open]) > summary").first.click()
-    assert page.locator("#tree li").count() == 22
+    until(lambda: page.locator("#tree li").count() == 22)
     page.locator("#tree li button").first.click()
     assert page.locator("#graph-detail h3").count() == 1
 

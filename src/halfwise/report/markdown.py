@@ -44,6 +44,8 @@ def fix_markdown(result: FixResult) -> str:
     name = code(result.model.path.name) if result.model.path else "the model"
     kept = [node for node in result.plan.nodes if node.format is not Format.FP16]
     mark, words = "✅" if result.good else "❌", "keeps" if result.met else "does not keep"
+    if result.met and not result.good:
+        words = "only as emulated keeps"
     inputs = len(result.samples.validation)
     made_up = "made-up" if result.samples.origin == "synthetic" else "held-out"
     lines = [
@@ -89,7 +91,9 @@ def _beyond_emulation(result: FixResult) -> list[str]:
     lines = []
     if result.confirmation is not None:
         where = prose(result.confirmation.record.title)
-        lines.append(f"- measured on {where}: {prose(result.confirmation.verdict.words)}")
+        found = result.confirmation
+        said = found.verdict.words if found.outputs else found.findings[0].message
+        lines.append(f"- measured on {where}: {prose(said)}")
     if result.refusal:
         lines.append(f"- {prose(result.plan.target)} refuses the model: {prose(result.refusal)}")
     return lines
