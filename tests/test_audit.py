@@ -278,9 +278,9 @@ def test_a_wanted_node_that_the_model_lacks_is_unproven() -> None:
 
 
 def test_a_compute_node_in_no_kernel_is_unproven_and_a_mover_is_fine() -> None:
-    infos = [NodeInfo("gone", "Conv"), NodeInfo("moved", "Reshape", compute=False)]
+    infos = [NodeInfo("gone", "Conv"), NodeInfo("moved", "Reshape", compute=False), NodeInfo("mm", "MatMul")]
     result = audit(read_layers(DATA / "layers" / "inspector_11.json"), None, infos, fp32("gone", "moved"))
-    assert {node.node: node.coverage for node in result.nodes} == {"gone": "folded", "moved": "folded"}
+    assert [node.coverage for node in result.nodes] == ["folded", "folded", "exact"]
     assert ([v.node for v in result.unproven], result.violations) == (["gone"], ())
     assert result.kept  # what was folded away ran in no type at all
 
@@ -478,9 +478,9 @@ def test_a_kernel_of_which_one_border_is_not_stated_is_not_known() -> None:
 def test_a_node_may_be_in_a_kernel_that_does_not_tell_whose_it_is() -> None:
     layers = engine(
         kernel("__myl_MulMeanSqrtDiv_myl0_1", "Half", "Half", Metadata=""),
-        kernel("g_myl0_2", "Half", "Half", Metadata="[ONNX Layer: fc]"),
+        kernel("g_myl0_2", "Half", "Half", Metadata="[ONNX Layer: fc]\x1f[ONNX Layer: add]"),
     )
-    model = (NodeInfo("square", "Pow"), NodeInfo("wave", "Sin"), NodeInfo("fc", "MatMul"))
+    model = (NodeInfo("square", "Pow"), NodeInfo("wave", "Sin"), NodeInfo("fc", "MatMul"), NodeInfo("add", "Add"))
     result = audit(layers, None, model, fp32("square", "wave"))
     assert verdict(result, "square") == ("unknown", "unknown")
     assert verdict(result, "wave") == ("unknown", "folded")  # its steps are not in that kernel
@@ -560,3 +560,13 @@ def test_metadata_that_was_cut_off_may_have_named_any_node() -> None:
     result = audit(layers, None, (NodeInfo("a", "Add"), NodeInfo("norm/Pow", "Pow")), fp32("norm/Pow"))
     assert verdict(result, "norm/Pow") == ("unknown", "unknown")
     assert not result.kept
+
+
+def test_one_layer_of_an_engine_folds_no_node_away() -> None:
+    """What the inspector says of a single layer is no engine: the other nodes are not in it, and not gone either."""
+    layer = kernel("g_myl0_1", "Half", "Half", LayerType="gemm", Metadata="[ONNX Layer: fc]")
+    model = tuple(NodeInfo(name, op) for name, op in (("norm", "Sqrt"), ("fc", "MatMul"), ("act", "Erf")))
+    result = audit(read_layers(json.dumps(layer)), None, model, fp32("norm"))
+    assert verdict(result, "norm") == ("unknown", "unknown")
+    assert not result.kept
+    assert "the list of layers may not be whole" in result.unproven[0].why

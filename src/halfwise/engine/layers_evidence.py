@@ -27,6 +27,7 @@ from halfwise.engine.layers_fields import (
     EngineLayers,
     Layer,
     LayerTensor,
+    is_cut,
     region_ends,
 )
 
@@ -126,6 +127,10 @@ class Evidence:
             if not layer.is_region and not is_reformat(layer):
                 for name in self._owners.of_layer(layer):
                     self._kernels.setdefault(name, {})[layer] = None
+        compute = [info.name for info in self.infos if info.compute]
+        # Compilers fold some nodes away, not most: then the list is cut off, or of one layer, or of another engine.
+        placed = sum(name in self._kernels or self.region_of(name) is not None for name in compute)
+        self._partial = self.knows_model and 2 * placed < len(compute)
         self._nameless = [layer for layer in self._working if self._is_nameless(layer)]
         self._fp16_norms = self._warned_norms()
         allowed_fp32 = log is not None and log.precision == "FP32"
@@ -134,7 +139,7 @@ class Evidence:
     def _is_nameless(self, layer: Layer) -> bool:
         """Computes with real values, and does not say for which node."""
         added = is_reformat(layer) or layer.type in _ADDED_TYPES | _MOVING_TYPES | {"Cast"}
-        named = layer.onnx_nodes and not _is_cut(layer.metadata or "")
+        named = layer.onnx_nodes and not is_cut(layer.metadata or "")
         if added or layer.is_region or named or layer.name.startswith(PARSER_LAYERS):
             return False
         return not is_copy(layer.name) and bool(_types_of(layer))
@@ -271,6 +276,8 @@ class Evidence:
         silent = sum(may_hold(info.op, layer.name) for layer in self._nameless)
         if silent:
             return found(UNKNOWN, "unknown", f"in no kernel by name; {silent} kernels do not tell whose they are")
+        if self._partial and info.compute:
+            return found(UNKNOWN, "unknown", "in no kernel, and so are most nodes: the list of layers may not be whole")
         if any(layer.onnx_nodes for layer in self._working):
             return found(self.declared(info.name) or UNKNOWN, "folded", "in no kernel: folded, merged or removed")
         return found(UNKNOWN, "unknown", "the layer list names no ONNX nodes")
@@ -361,12 +368,6 @@ class Evidence:
 def _floats(tensors: Iterable[LayerTensor]) -> set[str]:
     """The types that stand for real values, quantised ones too."""
     return {tensor.dtype for tensor in tensors} & (FLOATS | QUANTISED)
-
-
-def _is_cut(metadata: str) -> bool:
-    """Whether it ends in the middle of a name: the parser writes 4000 characters at most."""
-    _, mark, last = metadata.rpartition("[ONNX Layer: ")
-    return bool(mark) and "]" not in last
 
 
 def _types_of(layer: Layer) -> set[str]:

@@ -18,6 +18,7 @@ __all__ = [
     "LayerTensor",
     "SourceKind",
     "dtype_of",
+    "is_cut",
     "nodes_of_metadata",
     "nodes_of_name",
     "region_ends",
@@ -137,6 +138,12 @@ def nodes_of_metadata(metadata: str) -> tuple[str, ...]:
             if name:
                 names[name] = None
     return tuple(names)
+
+
+def is_cut(metadata: str) -> bool:
+    """Whether it ends in the middle of a name: the parser writes 4000 characters at most."""
+    _, mark, last = metadata.rpartition(_NODE)
+    return bool(mark) and "]" not in last
 
 
 def nodes_of_name(name: str) -> tuple[str, ...]:
