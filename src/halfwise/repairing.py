@@ -103,7 +103,7 @@ class Workshop:
             current = better
         final = _pruned(self._without_idle(current, plain))
         if final.made and final.solution.keep:
-            pruned = _pruned(plain)
+            pruned = _pruned(plain, names={node.name for node in final.solution.keep})
             if pruned.cost < final.cost + WORTH:
                 return pruned, ()
         return final, self._bought(final, plain)
@@ -294,8 +294,10 @@ def departure(outputs: Mapping[str, Metrics], floats: Collection[str]) -> float:
     )
 
 
-def _pruned(attempt: Attempt) -> Attempt:
-    return replace(attempt, solution=attempt.search.run())
+def _pruned(attempt: Attempt, names: Collection[str | None] = ()) -> Attempt:
+    """Nothing in it that is not needed. `names` kept another model within the tolerance, and may do it here."""
+    start = frozenset(site.node for site in attempt.search.sites.free if site.name in names)
+    return replace(attempt, solution=attempt.search.run(start=start))
 
 
 def _around(nodes: Iterable[ir.Node], reach: int) -> set[ir.Node]:

@@ -85,8 +85,8 @@ class Search:
 
     # -- the way to an answer ---------------------------------------------------------------------------------------
 
-    def run(self, *, prune: bool = True) -> Solution:
-        """Without pruning the set keeps the tolerance, but more may be in it than is needed."""
+    def run(self, *, prune: bool = True, start: frozenset[ir.Node] = frozenset()) -> Solution:
+        """Without pruning the set keeps the tolerance, but more may be in it than is needed. `start` is tried first."""
         self.notify("the FP32 model and the all-FP16 model")
         nothing: frozenset[ir.Node] = frozenset()
         fp16 = self.measure(nothing)
@@ -94,7 +94,7 @@ class Search:
             return Solution(nothing, (), fp16, fp16)
         refuse_unsteady(self.judge, fp16.uncompared)
         self._look(fp16)
-        keep = self._reach(fp16)
+        keep = start if start and self.measure(start).aim <= self.aim else self._reach(fp16)
         refuse_share(fp16.uncompared, len(keep), len(self.sites.free))
         found = self.measure(keep)
         if found.aim > self.aim and not found.met:
