@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from benchmarks.fidelity import MODES, error_of
+from benchmarks.gpu.autocast import filled, without_weights
 from benchmarks.gpu.forms import FORMS
+from benchmarks.gpu.missing import MISSING
 from benchmarks.gpu.operators import distance, is_proven
 from benchmarks.gpu.report import DATA, PAGE, page, ratios, worst
 from halfwise.profiles import PROFILES
@@ -88,3 +90,24 @@ def test_every_form_is_named_once_and_draws_the_same_inputs_again() -> None:
     form = next(form for form in FORMS if form.name == "gemm, bias")
     assert np.array_equal(form.feed()["x0"], form.feed()["x0"])
     assert np.array_equal(form.feed()["x0"], form.feed()["x0"].astype(np.float16))
+
+
+def test_every_network_that_misses_was_timed_in_all_versions(data: dict[str, Any]) -> None:
+    rows = data["speed"]["rows"]
+    for name in MISSING:
+        for key in (name, f"{name}@32"):
+            assert {"fp32", "fp32-tf32", "fp16", "autocast", "fixed", "repaired", "fp16-again"} <= rows[key].keys()
+            for row in rows[key].values():
+                assert 0 < row["graph"]["p10_ms"] <= row["graph"]["median_ms"] <= row["graph"]["p90_ms"]
+            assert max(rows[key][version]["error"] for version in ("fixed", "repaired")) <= 0.01
+            again = rows[key]["fp16-again"]["graph"]["median_ms"] / rows[key]["fp16"]["graph"]["median_ms"]
+            assert abs(again - 1) < 0.005
+
+
+def test_autocast_s_file_is_kept_without_weights_and_filled_again() -> None:
+    exact = MISSING["segmenter"]()
+    frame = without_weights(exact.model, exact.model)
+    assert frame.ByteSize() < 0.01 * exact.model.ByteSize()
+    assert [each.SerializeToString() for each in filled(frame, exact.model).graph.initializer] == [
+        each.SerializeToString() for each in exact.model.graph.initializer
+    ]

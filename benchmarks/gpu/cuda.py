@@ -56,6 +56,7 @@ def cuda_session(
     optimized: Path | None = None,
     profiled: Path | None = None,
     stream: int | None = None,
+    graphs: bool = False,
 ) -> ort.InferenceSession:
     options = ort.SessionOptions()
     level = ort.GraphOptimizationLevel
@@ -69,6 +70,8 @@ def cuda_session(
     cuda = {"use_tf32": "1" if tf32 else "0", "cudnn_conv_algo_search": search}
     if stream is not None:
         cuda.update(user_compute_stream=str(stream), do_copy_in_default_stream="1")
+    if graphs:
+        cuda["enable_cuda_graph"] = "1"
     content = proto if isinstance(proto, str) else proto.SerializeToString()
     return ort.InferenceSession(content, options, providers=[("CUDAExecutionProvider", cuda), "CPUExecutionProvider"])
 

@@ -12,13 +12,23 @@ from benchmarks.zoo.blocks import decomposed_layer_norm, decomposed_rms_norm, er
 from benchmarks.zoo.graph_writer import GraphWriter
 from benchmarks.zoo.zoo_model import Feed, ZooModel
 
-__all__ = ["NETWORKS", "bert_base", "decoder_24", "deeplab_like", "detr_like", "vit_b16"]
+__all__ = [
+    "NETWORKS",
+    "Weights",
+    "bert_base",
+    "decoder_24",
+    "deeplab_like",
+    "detr_like",
+    "pictures",
+    "residual_network",
+    "vit_b16",
+]
 
 Array = NDArray[np.float32]
 _INPUTS = 8
 
 
-class _Weights:
+class Weights:
     """Weights whose rows and columns differ in scale, drawn fast."""
 
     def __init__(self, writer: GraphWriter, seed: int, batch: int = 1) -> None:
@@ -97,7 +107,7 @@ class _Weights:
         return self.writer.op("LayerNormalization", names, scope, axis=-1, epsilon=1e-5)
 
 
-def _images(seed: int, side: int) -> list[Feed]:
+def pictures(seed: int, side: int) -> list[Feed]:
     """Pictures in a normalised range: smooth fields, edges and a little noise."""
     rng = np.random.default_rng(seed)
     feeds: list[Feed] = []
@@ -118,7 +128,7 @@ def _images(seed: int, side: int) -> list[Feed]:
 def deeplab_like(batch: int = 1) -> ZooModel:
     """A MobileNetV2 at 513x513 with an ASPP that pools 33x33 positions and bilinear resizes, as DeepLabV3 has."""
     writer = GraphWriter("deeplab_like")
-    w = _Weights(writer, 513, batch)
+    w = Weights(writer, 513, batch)
     zero, six = writer.weight("clip.min", 0.0), writer.weight("clip.max", 6.0)
 
     def relu6(x: str, scope: str) -> str:
@@ -149,13 +159,13 @@ def deeplab_like(batch: int = 1) -> ZooModel:
     logits = w.conv(joined, "/classifier", 256, 21, 1, gain=3.0)
     sizes = writer.weight("classifier.sizes", [batch, 21, 257, 257], np.int64)
     writer.output(writer.op("Resize", [logits, "", "", sizes], "/up", **linear), "logits", [batch, 21, 257, 257])
-    return ZooModel("deeplab_like", writer.model(), _images(5130, 513), 0.01, fails=False)
+    return ZooModel("deeplab_like", writer.model(), pictures(5130, 513), 0.01, fails=False)
 
 
 def vit_b16(batch: int = 1) -> ZooModel:
     """ViT-B/16 at 224x224 with decomposed norms; two channels of the residual stream hold outliers of about 300."""
     writer = GraphWriter("vit_b16")
-    w, width, tokens = _Weights(writer, 16, batch), 768, 197
+    w, width, tokens = Weights(writer, 16, batch), 768, 197
     x = writer.input("image", [batch, 3, 224, 224])
     patches = writer.op(
         "Conv",
@@ -183,13 +193,13 @@ def vit_b16(batch: int = 1) -> ZooModel:
     x = writer.op("Gather", [x, writer.weight("head.first", 0, np.int64)], "/head", axis=1)
     names = [x, writer.weight("head.weight", w.matrix(width, 1000)), writer.weight("head.bias", w.vector(1000))]
     writer.output(writer.op("Gemm", names, "/head"), "logits", [batch, 1000])
-    return ZooModel("vit_b16", writer.model(), _images(2240, 224), 0.01, fails=False)
+    return ZooModel("vit_b16", writer.model(), pictures(2240, 224), 0.01, fails=False)
 
 
 def bert_base(batch: int = 1) -> ZooModel:
     """BERT-base on 128 tokens: embeddings, norms as operators, a mask of FP32's smallest number, hidden states out."""
     writer = GraphWriter("bert_base")
-    w, width, tokens = _Weights(writer, 12, batch), 768, 128
+    w, width, tokens = Weights(writer, 12, batch), 768, 128
     ids = writer.input("input_ids", [batch, tokens], TensorProto.INT64)
     mask = writer.input("attention_mask", [batch, tokens], TensorProto.INT64)
     words = writer.op("Gather", [writer.weight("words", w.matrix(8192, width, 4.0)), ids], "/embed", axis=0)
@@ -219,10 +229,8 @@ def bert_base(batch: int = 1) -> ZooModel:
     return ZooModel("bert_base", writer.model(), feeds, 0.01, fails=False)
 
 
-def detr_like(batch: int = 1) -> ZooModel:
-    """A residual network at 320x320 and a transformer of six and six layers that reads its 100 positions."""
-    writer = GraphWriter("detr_like")
-    w = _Weights(writer, 6, batch)
+def residual_network(writer: GraphWriter, w: Weights, batch: int) -> tuple[str, int]:
+    """A residual network of 50 layers at 320x320 that leaves 10x10 positions; its result and their channels."""
 
     def relu(x: str, scope: str) -> str:
         return writer.op("Relu", [x], scope)
@@ -239,6 +247,18 @@ def detr_like(batch: int = 1) -> ZooModel:
             if not block:
                 x = w.conv(x, f"{scope}/down", ins, 4 * hidden, 1, stride=stride, gain=1.0)
             x, ins = relu(writer.op("Add", [y, x], scope), scope), 4 * hidden
+    return x, ins
+
+
+def detr_like(batch: int = 1) -> ZooModel:
+    """A residual network at 320x320 and a transformer of six and six layers that reads its 100 positions."""
+    writer = GraphWriter("detr_like")
+    w = Weights(writer, 6, batch)
+
+    def relu(x: str, scope: str) -> str:
+        return writer.op("Relu", [x], scope)
+
+    x, ins = residual_network(writer, w, batch)
     width, tokens, queries = 256, 100, 100
     x = w.conv(x, "/project", ins, width, 1, gain=0.5)
     x = writer.op("Reshape", [x, writer.weight("flat", [batch, width, tokens], np.int64)], "/project")
@@ -271,7 +291,7 @@ def detr_like(batch: int = 1) -> ZooModel:
     h = relu(w.linear(target, "/boxes/0", width, width, 1.4), "/boxes/0")
     h = relu(w.linear(h, "/boxes/1", width, width, 1.4), "/boxes/1")
     writer.output(writer.op("Sigmoid", [w.linear(h, "/boxes/2", width, 4)], "/boxes"), "boxes", [batch, queries, 4])
-    return ZooModel("detr_like", writer.model(), _images(3200, 320), 0.01, fails=False)
+    return ZooModel("detr_like", writer.model(), pictures(3200, 320), 0.01, fails=False)
 
 
 def decoder_24(batch: int = 1) -> ZooModel:
@@ -280,7 +300,7 @@ def decoder_24(batch: int = 1) -> ZooModel:
     As in trained language models a channel of the residual stream holds huge values, whose squares exceed FP16.
     """
     writer = GraphWriter("decoder_24")
-    w, width, tokens, heads, hidden, words = _Weights(writer, 24, batch), 512, 1024, 8, 1408, 2048
+    w, width, tokens, heads, hidden, words = Weights(writer, 24, batch), 512, 1024, 8, 1408, 2048
     size = width // heads
     ids = writer.input("input_ids", [batch, tokens], TensorProto.INT64)
     table = w.matrix(words, width, 45.0)
