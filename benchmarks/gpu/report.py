@@ -218,8 +218,8 @@ meet 1% in FP16, and nothing of them need be fixed.
 By CUDA graphs the host's launches do not count and nothing waits between runs: what is left is what the kernels take.
 Inputs rotate among four sets, each with a graph of its own. Launched node by node, inputs rotate among up to 64 sets
 of 256 MiB in all; at batch 1 the launches cost more than the kernels do on this GPU, and differences there are the
-host's: FP16 against itself, timed again, differs by up to 1.12 there and by 0.3% by graphs. FP32 was timed in a run
-of its own on a GPU of the same kind.
+host's: FP16 against itself, timed again, differs by up to 1.12 there and by 0.3% by graphs. FP32, and the fixed
+versions of the decoder, were timed in runs of their own on a GPU of the same kind.
 """
 
 _TIMED = """The error is the worst relative one (rms) over the outputs, on the GPU as it was timed, against FP32
