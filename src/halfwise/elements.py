@@ -86,10 +86,17 @@ def _mapped(file: Stretch, start: int, stop: int) -> NDArray[Any]:
                 raise InputError(f"{file.path} ends before {file.whose}; copy the file again")
             if not length:
                 return np.empty(0, file.dtype)
-            content = mmap.mmap(stream.fileno(), before + length, access=mmap.ACCESS_READ, offset=first - before)
+            content = _map(stream.fileno(), before + length, first - before)
     except OSError as error:
         raise InputError(f"{file.path} cannot be read: {error.strerror}") from error
     return np.frombuffer(content, dtype=file.dtype.newbyteorder("="), count=stop - start, offset=before)
+
+
+def _map(file: int, length: int, offset: int) -> mmap.mmap:
+    """All of the window is read: where the system can, its pages are fetched at once, not each as it is touched."""
+    if not hasattr(mmap, "MAP_POPULATE"):
+        return mmap.mmap(file, length, access=mmap.ACCESS_READ, offset=offset)
+    return mmap.mmap(file, length, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ, offset=offset)
 
 
 def count_all(tensors: Sequence[Elements]) -> list[Counts]:
