@@ -97,7 +97,8 @@ def test_an_interrupt_ends_the_child_and_goes_on(log: Path, pipe: tuple[str, int
     name, reader = pipe
     child = HOLD.format(pipe=name, then="os.kill(os.getppid(), 2)")
     parent = (
-        f"from pathlib import Path; from halfwise.engine import process; import sys\n"
+        f"from pathlib import Path; from halfwise.engine import process; import signal, sys\n"
+        f"signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background job would ignore it
         f"try: process.run([sys.executable, '-c', {child!r}], log_path=Path({str(log)!r}), time_limit_s=60)\n"
         f"except KeyboardInterrupt: print('interrupted')"
     )
