@@ -6,6 +6,13 @@ import pytest
 
 from benchmarks.zoo import SHAPES, encoder
 from halfwise import InputError, fix
+from halfwise.emulate import Emulator
+from halfwise.model import load
+from halfwise.precision import Assignment
+from halfwise.profiles import worst_case_profiles
+from halfwise.sites import Sites
+from halfwise.solve.judge import Judge, Question
+from halfwise.tolerance import Tolerance
 
 NORM = encoder(layers=1)
 
@@ -26,6 +33,19 @@ def test_a_norm_that_only_a_fused_kernel_survives_is_not_left_to_fusion(target: 
     assert all(load <= 1 for load in result.by_profile.values())
     assert set(result.to_json().get("profiles", {})) == profiles
     assert any("judged as the worst of" in note for note in result.notes) == bool(profiles)
+
+
+def test_what_each_profile_says_is_run_once() -> None:
+    model = load(NORM.model)
+    profiles = worst_case_profiles("ort-cuda")
+    emulators = [Emulator(profile) for profile in profiles]
+    judge = Judge(Sites(model), emulators[-1], Question(Tolerance.default()), NORM.inputs[:2], also=emulators[:-1])
+    decision = Assignment.all_narrow(judge.sites)
+    worst, runs = judge.measure(decision), judge.runs
+    each = judge.by_profile(decision)
+    assert judge.runs == runs and judge.measure(decision).loads == worst.loads
+    assert set(each) == {profile.name for profile in profiles}
+    assert worst.load == max(seen.load for seen in each.values()) > 1 > each["ort-cuda"].load
 
 
 def test_a_margin_aims_lower() -> None:

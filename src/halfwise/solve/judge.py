@@ -84,7 +84,7 @@ class Judge:
         self.question = question
         self.feeds = tuple(carry_feeds(feed) for feed in feeds)
         self.runs = 0.0
-        self._known: dict[object, Measured] = {}
+        self._known: dict[object, dict[str, Measured]] = {}  # by decision, then by profile
         self._references = None if references is None else [dict(reference) for reference in references]
 
     @property
@@ -96,20 +96,10 @@ class Judge:
         return self._references
 
     def measure(self, assignment: Assignment) -> Measured:
-        """The error over all samples; what was measured before is not run again."""
-        key = (frozenset(assignment.formats.items()), assignment.io)
-        if key not in self._known:
-            self._known[key] = self._measure(assignment)
-        return self._known[key]
-
-    def by_profile(self, assignment: Assignment) -> dict[str, Measured]:
-        """The same as each profile sees it."""
-        return {e.profile.name: self._under(e, assignment) for e in (self.emulator, *self.also)}
-
-    def _measure(self, assignment: Assignment) -> Measured:
-        if not self.also:
-            return self._under(self.emulator, assignment)
+        """The error over all samples, the worst of the profiles."""
         seen = list(self.by_profile(assignment).values())
+        if len(seen) == 1:
+            return seen[0]
         users = [m.user_metric for m in seen if m.user_metric is not None]
         return Measured(
             tuple(max(loads) for loads in zip(*(m.loads for m in seen), strict=True)),
@@ -118,6 +108,14 @@ class Judge:
             self.question,
             tuple(dict.fromkeys(name for m in seen for name in m.uncompared)),
         )
+
+    def by_profile(self, assignment: Assignment) -> dict[str, Measured]:
+        """The error as each profile sees it; what was measured before is not run again."""
+        key = (frozenset(assignment.formats.items()), assignment.io)
+        if key not in self._known:
+            every = (self.emulator, *self.also)
+            self._known[key] = {emulator.profile.name: self._under(emulator, assignment) for emulator in every}
+        return self._known[key]
 
     def _under(self, emulator: Emulator, assignment: Assignment) -> Measured:
         references = self.references

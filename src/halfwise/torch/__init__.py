@@ -5,8 +5,9 @@ PyTorch itself is imported when a function needs it; where it is missing, one li
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from halfwise.lazy import lazily
 
 if TYPE_CHECKING:
     from halfwise.torch.autocast import check_autocast
@@ -24,14 +25,4 @@ _HOMES = {
     "stages": "export",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = lazily(__name__, _HOMES)
