@@ -15,7 +15,7 @@ from halfwise.formats import Counts, Format, count
 from halfwise.plan import PlannedNode
 from halfwise.precision import Assignment
 from halfwise.sites import Sites
-from halfwise.solve.search import Kept
+from halfwise.solve.prune import Kept
 
 __all__ = ["Look", "explain", "look_at"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -18,8 +18,9 @@ from halfwise.solve.journal import Journal, digest
 from halfwise.solve.judge import Judge, Measured
 from halfwise.solve.noise import Noise, noise_pieces
 from halfwise.solve.places import refuse_share, refuse_unsteady
-from halfwise.solve.putback import put_back
+from halfwise.solve.prune import Kept, Pruning, kept_node
 from halfwise.solve.sensitivity import Sensitivity, measure_sensitivity
+from halfwise.solve.sets import Sets, worst_first
 
 __all__ = ["Kept", "Point", "Search", "Solution"]
 
@@ -27,20 +28,8 @@ Notify = Callable[[str], None]
 
 SENSITIVITY_SAMPLES = 2  # walked node by node, the worst first
 TRIES = 8  # of a set of nodes before falling back to all that the ladder names
-MANY = 64  # FP32 nodes from which proving each one's need alone costs more than it is worth
-PROOF_RUNS = (64.0, 8.0)  # model runs that may be spent on putting nodes back one at a time: of few nodes, of many
 RELAXATIONS = 5  # smaller sets to try where the first that met left room
 WORTH_RELAXING = 8  # nodes; fewer are put back one by one at once
-BATCH = 48  # nodes put back side by side in one walk
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Why a node stays in FP32. `without` is the load measured with the node alone put back; None if not measured."""
-
-    node: ir.Node
-    why: str
-    without: float | None
 
 
 @dataclass(frozen=True)
@@ -81,7 +70,7 @@ class Search:
         self._pieces: tuple[Noise, ...] | None = None
         self._cost: dict[ir.Node, float] = {}
         self._fatal: frozenset[ir.Node] = frozenset()
-        self._measured: dict[frozenset[ir.Node], Measured] = {}
+        self._sets = Sets(self.sites, self.judge, self.stepper, self.journal, self.io, self.label)
 
     # -- the way to an answer ---------------------------------------------------------------------------------------
 
@@ -100,8 +89,8 @@ class Search:
         if found.aim > self.aim and not found.met:
             return Solution(keep, tuple(Kept(n, "all that could help is kept", None) for n in keep), fp16, found)
         if not prune:
-            return Solution(keep, tuple(self._kept(node, None) for node in keep), fp16, found)
-        keep, kept = self._prune(keep)
+            return Solution(keep, tuple(kept_node(node, None, self._fatal) for node in keep), fp16, found)
+        keep, kept = Pruning(self._sets, self.aim, self._cost, self._fatal, self.notify).run(keep)
         return Solution(keep, kept, fp16, self.measure(keep))
 
     def curve(self, points: int = 8) -> tuple[Point, ...]:
@@ -123,35 +112,21 @@ class Search:
     def tried(self) -> tuple[Point, ...]:
         """The sets that were measured on the way to the answer: what the trade-off shows without another run."""
         points = []
-        for keep, measured in self._measured.items():
+        for keep, measured in self._sets.measured.items():
             predicted = math.sqrt(self._left(keep)) if self._pieces is not None else 0.0
             points.append(Point(len(keep), self.cost(keep), predicted, measured.load))
         return tuple(sorted(points, key=lambda point: (point.nodes, point.cost)))
 
     def measure(self, keep: frozenset[ir.Node]) -> Measured:
         """The error with just these nodes in FP32; each set is run once."""
-        if keep not in self._measured:
-            key = digest("measure", self.label, self.io, self.sites.fmt, *sorted(n.name or "" for n in keep))
-            known = self.journal.get(key)
-            if known is not None:
-                self.judge.runs += self.journal.runs(key)
-                loads = tuple(float(x) for x in known["loads"])
-                self._measured[keep] = Measured(
-                    loads, question=self.judge.question, uncompared=tuple(known["uncompared"])
-                )
-            else:
-                before = self.judge.runs
-                found = self._measured[keep] = self.judge.measure(self.assignment(keep))
-                entry = {"loads": [str(x) for x in found.loads], "uncompared": list(found.uncompared)}
-                self.journal.put(key, {**entry, "runs": self.judge.runs - before})
-        return self._measured[keep]
+        return self._sets.measure(keep)
 
     def cost(self, keep: frozenset[ir.Node]) -> float:
         """What keeping these nodes costs; before the noise was looked at, by their number."""
         return sum(self._cost.get(node, 1.0) for node in keep)
 
     def assignment(self, keep: frozenset[ir.Node]) -> Assignment:
-        return Assignment.all_narrow(self.sites, keep, self.io)
+        return self._sets.assignment(keep)
 
     @property
     def pieces(self) -> tuple[Noise, ...]:
@@ -164,7 +139,7 @@ class Search:
         """Walk the worst samples node by node, and model the noise from what is seen."""
         if self._pieces is not None:
             return
-        order = _worst_first(fp16.loads)[:SENSITIVITY_SAMPLES]
+        order = worst_first(fp16.loads)[:SENSITIVITY_SAMPLES]
         key = digest("pieces", self.label, self.io, self.sites.fmt, *order)
         known = self.journal.get(key)
         by_name = self.sites.model.node_by_name
@@ -182,7 +157,7 @@ class Search:
                 measure_sensitivity(
                     self.stepper, self.sites, self.judge.feeds[index], measured, weights=self._weights()
                 )
-            runs = self._stepped(before)
+            runs = self._sets.stepped(before)
             self._pieces = noise_pieces(self.sites, measured)
             self._cost = node_costs(self.sites, measured.size)
             entry = [[sorted(n.name or "" for n in p.needs), p.energy, p.fatal] for p in self._pieces]
@@ -203,11 +178,6 @@ class Search:
         every = stated.get("*")
         names = self.sites.model.output_names
         return {n: bound for n in names if (bound := stated.get(n, every))}
-
-    def _stepped(self, before: float) -> float:
-        runs = (self.stepper.executed - before) / max(len(self.sites.all), 1) / max(len(self.judge.feeds), 1)
-        self.judge.runs += runs
-        return runs
 
     # -- reaching the tolerance -------------------------------------------------------------------------------------
 
@@ -279,12 +249,12 @@ class Search:
 
     def _find_hidden(self, keep: frozenset[ir.Node], ladder: Ladder, measured: Measured) -> Noise | None:
         """Find by halving, on the worst sample, which further nodes bring the error down, and make them a piece."""
-        index = _worst_first(measured.loads)[0]
+        index = worst_first(measured.loads)[0]
         top = measured.loads[index]
         enough = 0.5 * top if math.isfinite(top) else 1e30
 
         def load(nodes: frozenset[ir.Node]) -> float:
-            return self._measure_one(nodes, index)
+            return self._sets.measure_one(nodes, index)
 
         rest = [n for step in ladder.steps for n in step.added if n not in keep]
         taken = keep | set(rest) | self.sites.forced
@@ -307,17 +277,6 @@ class Search:
             found |= {n for f in found for n in (*f.predecessors(), *f.successors()) if n in within}
         return Noise(within, self._left(frozenset()) * 4, True)
 
-    def _measure_one(self, keep: frozenset[ir.Node], index: int) -> float:
-        key = digest("measure-one", self.label, self.io, self.sites.fmt, index, *sorted(n.name or "" for n in keep))
-        known = self.journal.get(key)
-        if known is not None:
-            self.judge.runs += self.journal.runs(key)
-            return float(known["load"])
-        before = self.judge.runs
-        load = self.judge.measure_one(self.assignment(keep), index)
-        self.journal.put(key, {"load": str(load), "runs": self.judge.runs - before})
-        return load
-
     def _bisect(self, ladder: Ladder, low: int, everything: frozenset[ir.Node]) -> frozenset[ir.Node]:
         """The prediction did not lead there: find by halving the shortest part of the ladder that is enough."""
         high = len(ladder.steps)
@@ -336,102 +295,3 @@ class Search:
             else:
                 low = middle
         return best
-
-    # -- pruning ----------------------------------------------------------------------------------------------------
-
-    def _prune(self, keep: frozenset[ir.Node]) -> tuple[frozenset[ir.Node], tuple[Kept, ...]]:
-        """Drop what is not needed until putting back any one node breaks the tolerance, or its reason stands."""
-        budget = self.judge.runs + PROOF_RUNS[len(keep) > MANY]
-        loads: dict[ir.Node, float] = {}  # the worst load seen with each node alone put back
-        seen: dict[ir.Node, int] = {}  # on how many samples, the worst first
-        refused: set[ir.Node] = set()
-        while True:
-            order = _worst_first(self.measure(keep).loads)
-            todo = [n for n in keep if loads.get(n, 0.0) <= 1.0 and seen.get(n, 0) < len(order)]
-            if not todo or self.judge.runs >= budget:
-                break
-            turn = min(seen.get(n, 0) for n in todo)
-            batch = sorted((n for n in todo if seen.get(n, 0) == turn), key=self._least_likely_needed)[:BATCH]
-            self.notify(f"putting back each of {len(batch)} of {len(keep)} FP32 nodes (input {turn + 1})")
-            for node, load in self._put_back(keep, batch, order[turn]).items():
-                loads[node] = max(load, loads.get(node, 0.0))
-                seen[node] = turn + 1
-            if any(seen.get(n, 0) == turn for n in todo):
-                continue  # more batches on this sample
-            base = self.measure(keep)
-            room = self.aim * base.load / base.aim if base.aim > 0 else self.aim
-            droppable = [n for n in keep if n in loads and loads[n] <= room and n not in refused]
-            smaller = self._drop(keep, droppable, loads)
-            if smaller == keep:
-                refused.update(n for n in droppable if seen[n] >= len(order))
-                continue
-            keep = smaller
-            for node in keep:  # with fewer nodes kept, what did not break may break now
-                if loads.get(node, 0.0) <= 1.0:
-                    loads.pop(node, None)
-                    seen.pop(node, None)
-        return keep, tuple(self._kept(node, loads.get(node)) for node in sorted(keep, key=self._index))
-
-    def _least_likely_needed(self, node: ir.Node) -> tuple[bool, int]:
-        return node in self._fatal, self._index(node)
-
-    def _drop(
-        self, keep: frozenset[ir.Node], droppable: Sequence[ir.Node], loads: dict[ir.Node, float]
-    ) -> frozenset[ir.Node]:
-        """The largest part of the droppable nodes that may go together; squared errors add, then it is measured."""
-        base = self.measure(keep)
-        order = sorted(droppable, key=lambda n: (loads[n] / self._cost.get(n, 1.0), n.name or ""))
-        room = (self.aim * base.load / base.aim) ** 2 - base.load**2 if base.aim > 0 else self.aim**2
-        going: list[ir.Node] = []
-        for node in order:
-            grows = max(loads[node] ** 2 - base.load**2, 0.0)
-            if grows <= room or not going:
-                going.append(node)
-                room -= grows
-        while going:
-            smaller = keep - set(going)
-            self.notify(f"{len(smaller)} FP32 nodes (without {len(going)} more)")
-            if self.measure(smaller).aim <= self.aim:
-                return smaller
-            going = going[: len(going) // 2]
-        return keep
-
-    def _put_back(self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int) -> dict[ir.Node, float]:
-        """The load on one sample with each node alone put back."""
-        names = sorted(n.name or "" for n in keep)
-        key = digest("put-back", self.label, self.io, self.sites.fmt, index, *names, "-", *(n.name for n in nodes))
-        known = self.journal.get(key)
-        if known is not None:
-            self.judge.runs += self.journal.runs(key)
-            return {node: float(load) for node, load in zip(nodes, known["loads"], strict=True)}
-        main = self.sites.model.graph
-        before, reference = self.stepper.executed, self.judge.references[index]
-        loads = put_back(
-            self.stepper,
-            self.assignment(keep),
-            [n for n in nodes if n.graph is main],
-            self.judge.feeds[index],
-            lambda outputs: self.judge.load_of(reference, outputs)[0],
-        )
-        runs = self._stepped(before)
-        for node in nodes:
-            if node.graph is not main:  # inside a subgraph: only the whole can be run
-                loads[node] = self._measure_one(keep - {node}, index)
-        self.journal.put(key, {"loads": [str(loads[n]) for n in nodes], "runs": runs})
-        return loads
-
-    def _kept(self, node: ir.Node, without: float | None) -> Kept:
-        if without is None:
-            why = "overflow" if node in self._fatal else "not measured alone"
-        elif without > 1.0:
-            why = "overflow" if node in self._fatal else "rounding"
-        else:
-            why = "margin"
-        return Kept(node, why, without)
-
-    def _index(self, node: ir.Node) -> int:
-        return self.sites.of[node].index
-
-
-def _worst_first(loads: Sequence[float]) -> list[int]:
-    return sorted(range(len(loads)), key=lambda i: (-loads[i], i))
