@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from halfwise.cli.reporting import answer
 from halfwise.errors import HalfwiseError
 
 if TYPE_CHECKING:
@@ -40,18 +40,17 @@ def command(
     island, note = None, ""
     if source is not None and facts is not None and facts.nodes is not None:
         island, note = _island(source, advisories, time_limit)
-    from halfwise.report.terminal import Terminal, write_out
-
-    if as_json:
-        document = to_document(parsed, advisories, str(source) if source is not None else None)
-        document["island"] = island.to_json() if island is not None else None
-        write_out(json.dumps(document, indent=2) + "\n")
-        return
+    about = str(source) if source is not None else ""
+    document = to_document(parsed, advisories, about or None)
+    document["island"] = island.to_json() if island is not None else None
     from halfwise.report.advise import show_advisories
 
-    terminal = Terminal(full=full)
-    show_advisories(terminal, parsed, str(source) if source is not None else "", advisories, island, note)
-    terminal.flush()
+    answer(
+        lambda: document,
+        lambda screen: show_advisories(screen, parsed, about, advisories, island, note),
+        as_json=as_json,
+        full=full,
+    )
 
 
 def _island(source: Path, advisories: Sequence[Advisory], time_limit_s: float) -> tuple[Island | None, str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from halfwise.cli.options import Full, Sarif
+from halfwise.cli.reporting import answer, write_sarif
 from halfwise.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from halfwise.engine.buildlog import LogReport
     from halfwise.engine.layers import EngineLayers
     from halfwise.formats import Format
+    from halfwise.report.terminal import Terminal
     from halfwise.target import Target
 
 __all__ = ["command"]
@@ -68,26 +70,18 @@ def command(
     engine = _read(source, model, inputs or (), time_limit)
     result = engine.audit(wanted)
     known = _known(engine, stated, document)
-    from halfwise.report.terminal import Terminal, write_out
+    from halfwise.engine.audit_findings import audit_findings
 
-    if sarif is not None:
-        from halfwise.engine.audit_findings import audit_findings
-        from halfwise.report.files import write
-        from halfwise.report.sarif import sarif_text
+    write_sarif(sarif, audit_findings(result), engine.model or source)
 
-        write(sarif, sarif_text(audit_findings(result), engine.model or source))
-    if as_json:
-        write_out(json.dumps({**result.to_json(), **known.to_json()}, indent=2) + "\n")
-    else:
+    def screen(terminal: Terminal) -> None:
         from halfwise.report.audit import show_audit
 
-        terminal = Terminal(full=full)
         show_audit(terminal, result, len(wanted) if plan is not None else None)
         if said := _known_words(known, source, model):
             terminal.line(said)
-        terminal.flush()
-    if not result.kept:
-        raise typer.Exit(1)
+
+    answer(lambda: {**result.to_json(), **known.to_json()}, screen, as_json=as_json, full=full, good=result.kept)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from halfwise.cli.backend_options import BackendName, Device, IoBinding, Optimize, Tf32, TimeLimit, backend_options
 from halfwise.cli.options import Full, Inputs, Interrupted, Json, MetricSpec, ModelPath, Tolerances, paths, user_metric
 from halfwise.cli.progress import progress
+from halfwise.cli.reporting import answer
 
 __all__ = ["command"]
 
@@ -95,14 +95,6 @@ def command(
         if fresh and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
 
-    from halfwise.report.terminal import Terminal, write_out
+    from halfwise.report.bisect import show_bisect
 
-    if as_json:
-        write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
-    else:
-        from halfwise.report.bisect import show_bisect
-
-        terminal = Terminal(full=full)
-        show_bisect(terminal, result)
-        terminal.flush()
-    raise typer.Exit(0 if result.good else 1)
+    answer(result.to_json, lambda screen: show_bisect(screen, result), as_json=as_json, full=full, good=result.good)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from halfwise.cli.options import Full, Json
+from halfwise.cli.reporting import answer
 
 __all__ = ["command"]
 
@@ -32,17 +32,10 @@ def command(
 
     check_writable(html)
     result = compare(a, b)
-    from halfwise.report.terminal import Terminal, write_out
-
     if html is not None:
         from halfwise.report.html.compare import comparison_page
 
         write(html, comparison_page(result))
-    if as_json:
-        write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
-        return
     from halfwise.report.compare import show_comparison
 
-    terminal = Terminal(full=full)
-    show_comparison(terminal, result)
-    terminal.flush()
+    answer(result.to_json, lambda screen: show_comparison(screen, result), as_json=as_json, full=full)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ import typer
 
 from halfwise.cli.options import Json
 from halfwise.cli.progress import progress
-from halfwise.cli.reporting import with_report
+from halfwise.cli.reporting import answer, with_report
 
 __all__ = ["command"]
 
@@ -33,14 +32,6 @@ def command(
         shown.step("writing the report")
         result = replace(result, fix=with_report(result.fix, result.scan))
 
-    from halfwise.report.terminal import Terminal, write_out
+    from halfwise.report.demo import show_demo
 
-    if as_json:
-        write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
-    else:
-        from halfwise.report.demo import show_demo
-
-        terminal = Terminal()
-        show_demo(terminal, result)
-        terminal.flush()
-    raise typer.Exit(0 if result.met else 1)
+    answer(result.to_json, lambda screen: show_demo(screen, result), as_json=as_json, good=result.met)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from halfwise.cli.options import Full, Inputs, Json, MetricSpec, Sarif, paths, user_metric
 from halfwise.cli.progress import progress
+from halfwise.cli.reporting import answer, write_sarif
 from halfwise.errors import InputError
 
 __all__ = ["command"]
@@ -79,26 +79,15 @@ def command(
             notify=shown.step,
         )
 
-    from halfwise.report.terminal import Terminal, write_out
-
     if junit is not None:
         from halfwise.report.junit import junit_xml
 
         write(junit, junit_xml(result))
-    if sarif is not None:
-        from halfwise.report.sarif import sarif_text
-
-        write(sarif, sarif_text(result.problems, model))
+    write_sarif(sarif, result.problems, model)
     if markdown is not None:
         from halfwise.report.markdown import gate_markdown
 
         write(markdown, gate_markdown(result))
-    if as_json:
-        write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
-    else:
-        from halfwise.report.gate import show_gate
+    from halfwise.report.gate import show_gate
 
-        terminal = Terminal(full=full)
-        show_gate(terminal, result)
-        terminal.flush()
-    raise typer.Exit(0 if result.holds else 1)
+    answer(result.to_json, lambda screen: show_gate(screen, result), as_json=as_json, full=full, good=result.holds)

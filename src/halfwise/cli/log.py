@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from halfwise.cli.options import Full, Sarif
+from halfwise.cli.reporting import answer, write_sarif
 from halfwise.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,21 +35,10 @@ def command(
         raise InputError(_foreign(report))
     if names is not None:
         report = with_origins(report, names)
-    from halfwise.report.terminal import Terminal, write_out
-
-    if sarif is not None:
-        from halfwise.report.files import write
-        from halfwise.report.sarif import sarif_text
-
-        write(sarif, sarif_text(report.findings, log))
-    if as_json:
-        write_out(json.dumps(report.to_json(), indent=2) + "\n")
-        return
+    write_sarif(sarif, report.findings, log)
     from halfwise.report.log import show_log
 
-    terminal = Terminal(full=full)
-    show_log(terminal, report)
-    terminal.flush()
+    answer(report.to_json, lambda screen: show_log(screen, report), as_json=as_json, full=full)
 
 
 def _foreign(report: LogReport) -> str:

@@ -1,17 +1,54 @@
-"""Writes the HTML report beside what `fix` has written."""
+"""How a verb ends: its answer on stdout, as a screen or as JSON, its exit code, and the files beside it."""
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 if TYPE_CHECKING:
+    from halfwise.finding import Finding
     from halfwise.fix_result import FixResult
+    from halfwise.report.terminal import Terminal
     from halfwise.scan import ScanResult
 
-__all__ = ["with_report"]
+__all__ = ["answer", "with_report", "write_sarif"]
+
+
+def answer(
+    document: Callable[[], Mapping[str, Any]],
+    screen: Callable[[Terminal], None],
+    *,
+    as_json: bool,
+    full: bool = False,
+    good: bool = True,
+) -> None:
+    """Print the answer and end the verb: exit code 0 where it is good, else 1."""
+    from halfwise.report.terminal import Terminal, write_out
+
+    if as_json:
+        write_out(json.dumps(document(), indent=2, allow_nan=False) + "\n")
+    else:
+        terminal = Terminal(full=full)
+        screen(terminal)
+        terminal.flush()
+    raise typer.Exit(0 if good else 1)
+
+
+def write_sarif(path: Path | None, findings: Sequence[Finding], artifact: Path) -> None:
+    """The findings about this file as SARIF, where it was asked for."""
+    if path is None:
+        return
+    from halfwise.report.files import write
+    from halfwise.report.sarif import sarif_text
+
+    write(path, sarif_text(findings, artifact))
 
 
 def with_report(result: FixResult, scanned: ScanResult | None = None) -> FixResult:

@@ -16,4 +16,6 @@ def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(NAMES)}.", show_default=False)],
 ) -> None:
     """Print the JSON Schema (draft 2020-12) of what a verb's --json prints, or of a plan."""
-    typer.echo(json.dumps(schema(name), indent=2, ensure_ascii=False))
+    from halfwise.report.terminal import write_out
+
+    write_out(json.dumps(schema(name), indent=2, ensure_ascii=False) + "\n")

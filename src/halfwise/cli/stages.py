@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from halfwise.cli.options import Full, Inputs, Json, ModelPath, Tolerances, paths
 from halfwise.cli.progress import progress
+from halfwise.cli.reporting import answer
 from halfwise.errors import InputError
 
 __all__ = ["command"]
@@ -83,14 +83,12 @@ def command(
             notify=shown.step,
         )
 
-    from halfwise.report.terminal import Terminal, write_out
+    from halfwise.report.stages import show_stages
 
-    if as_json:
-        write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
-    else:
-        from halfwise.report.stages import show_stages
-
-        terminal = Terminal(full=full)
-        show_stages(terminal, result, str(model))
-        terminal.flush()
-    raise typer.Exit(0 if result.met else 1)
+    answer(
+        result.to_json,
+        lambda screen: show_stages(screen, result, str(model)),
+        as_json=as_json,
+        full=full,
+        good=result.met,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from halfwise.cli.backend_options import BackendName, Device, IoBinding, Optimize, Tf32, TimeLimit, backend_options
 from halfwise.cli.options import Full, Inputs, Json, MetricSpec, Tolerances, paths, user_metric
 from halfwise.cli.progress import progress
+from halfwise.cli.reporting import answer
 
 __all__ = ["command"]
 
@@ -54,15 +54,13 @@ def command(
             notify=shown.count,
         )
 
-    from halfwise.report.terminal import Terminal, write_out
+    from halfwise.report.verify import show_verification
 
-    if as_json:
-        write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
-    else:
-        from halfwise.report.verify import show_verification
-
-        terminal = Terminal(full=full)
-        judged = f"{other} on {result.record.title}" if result.record is not None else str(other)
-        show_verification(terminal, result, str(reference), judged)
-        terminal.flush()
-    raise typer.Exit(0 if result.met else 1)
+    judged = f"{other} on {result.record.title}" if result.record is not None else str(other)
+    answer(
+        result.to_json,
+        lambda screen: show_verification(screen, result, str(reference), judged),
+        as_json=as_json,
+        full=full,
+        good=result.met,
+    )
