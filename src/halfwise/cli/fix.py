@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,12 +9,13 @@ import typer
 
 from halfwise.cli.options import Full, Inputs, Interrupted, Json, MetricSpec, ModelPath, Tolerances, paths, user_metric
 from halfwise.cli.progress import progress
-from halfwise.cli.reporting import with_report
+from halfwise.cli.reporting import answer, with_report
 from halfwise.errors import InputError
 
 if TYPE_CHECKING:
     from halfwise.engine.ort import Device
     from halfwise.formats import Format
+    from halfwise.report.terminal import Terminal
 
 __all__ = ["command"]
 
@@ -173,26 +173,21 @@ def command(
             else "interrupted before anything was measured; nothing was written"
         ) from None
 
-    from halfwise.report.terminal import Terminal, write_out
-
     result = with_report(result)
     if markdown is not None:
         from halfwise.report.markdown import fix_markdown
 
         write(markdown, fix_markdown(result))
-    if as_json:
-        write_out(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
-    else:
+
+    def screen(terminal: Terminal) -> None:
+        from halfwise.report.confirm import show_confirmation
         from halfwise.report.fix import show_fix
 
-        terminal = Terminal(full=full)
         show_fix(terminal, result, [str(path) for path in inputs or ()], explain=explain)
         if result.confirmation is not None:
-            from halfwise.report.confirm import show_confirmation
-
             show_confirmation(terminal, result.confirmation)
-        terminal.flush()
-    raise typer.Exit(0 if result.good else 1)
+
+    answer(result.to_json, screen, as_json=as_json, full=full, good=result.good)
 
 
 def _device(text: str) -> Device:
