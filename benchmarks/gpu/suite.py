@@ -12,6 +12,7 @@ import onnx
 from numpy.typing import NDArray
 
 from benchmarks.cases import models_folder
+from benchmarks.gpu.held_out import HELD_OUT
 from benchmarks.gpu.networks import NETWORKS
 from benchmarks.zoo import SHAPES, ZooModel, cnn_tiny_weights, detr_head, encoder, norm_log_head, transformer
 from benchmarks.zoo.zoo_model import Feed
@@ -32,6 +33,7 @@ _ZOO: dict[str, Callable[[], ZooModel]] = {
     **{name: SHAPES[name] for name in ("gram_matrix", "log_sum_exp_by_hand", "cumulative_sum", "inverse_sigmoid",
                                        "global_average_pool_large", "group_norm_overflow", "l2_norm_of_padding")},
     **NETWORKS,
+    **HELD_OUT,
 }  # fmt: skip
 _REAL = ("gtcrn_stream", "lighterglue_L3", "magika_v1", "nanotrack_v3_head", "silero_vad_16k", "ultraface_rfb320",
          "yolox_nano")  # fmt: skip
@@ -46,13 +48,14 @@ class Subject:
     model: onnx.ModelProto
     inputs: tuple[Feed, ...]
     tolerance: float
+    held_out: bool = False  # no rule of a profile was fitted to it
 
 
 def subject(name: str, folder: Path | None = None) -> Subject | None:
     """A model of the suite by name; None for a real one that is not there."""
     if name in _ZOO:
         built = _ZOO[name]()
-        return Subject(name, built.model, tuple(built.inputs[:INPUTS]), built.tolerance)
+        return Subject(name, built.model, tuple(built.inputs[:INPUTS]), built.tolerance, name in HELD_OUT)
     path = (folder or models_folder()) / name / "model.onnx"
     if not path.exists():
         return None
