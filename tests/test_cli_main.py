@@ -147,3 +147,27 @@ def test_names_in_any_script_survive_a_terminal_with_few_letters(tmp_path: Path)
     done = subprocess.run([sys.executable, *words], capture_output=True, env=environment)
     assert done.returncode == 0
     assert b"gr\\xf6\\xdfe" in done.stdout
+
+
+def test_a_ctrl_c_while_the_command_line_is_loaded_is_told() -> None:
+    code = (
+        "import runpy, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "sys.argv = ['halfwise', '--help']\n"
+        "runpy.run_module('halfwise', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "halfwise: interrupted\n")
+
+
+def test_the_installed_command_starts_there_too() -> None:
+    """What is loaded before the handler stands is little."""
+    project = (Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'halfwise = "halfwise.__main__:main"' in project
+    code = "import sys; before = set(sys.modules); import halfwise.__main__; print(*(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {name.partition(".")[0] for name in done.stdout.split()} <= {"halfwise", *sys.stdlib_module_names}

@@ -1,5 +1,25 @@
-"""`python -m halfwise`: the command line without its script."""
+"""The `halfwise` command, and `python -m halfwise`: a Ctrl-C is answered in one line from the first moment on."""
 
-from halfwise.cli.main import main
+from __future__ import annotations
 
-main()
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line; loading it takes long enough to be interrupted."""
+    try:
+        from halfwise.cli.main import main as command_line
+
+        command_line()
+    except KeyboardInterrupt:
+        import signal
+
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one does not spoil the line
+        print("halfwise: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
