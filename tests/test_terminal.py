@@ -215,6 +215,26 @@ def test_a_screen_gets_both_ends_of_a_name(capsys: pytest.CaptureFixture[str], m
     assert len(lines) < 10 and lines[-1].endswith("is long")
 
 
+def test_no_number_is_cut_where_the_screen_is_narrow(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    terminal = Terminal()
+    terminal.table(
+        ["weight", "values", "subnormal", "largest"],
+        [["/encoder/layers/0/weight", "123,456,789", "65,432", "0.178"], ["/b", "2", "", "1"]],
+        right=(1, 2, 3),
+    )
+    assert printed(terminal, capsys).splitlines() == [
+        "/encoder/layers/0/weight",
+        "  values 123,456,789,",
+        "  subnormal 65,432, largest",
+        "  0.178",
+        "/b",
+        "  values 2, largest 1",
+    ]
+
+
 @given(
     width=st.integers(8, 200),
     rows=st.lists(st.tuples(st.text(max_size=80), st.text(max_size=60), st.text(max_size=300)), max_size=4),

@@ -66,6 +66,9 @@ class Terminal:
         rows = [[self._cell(cell, index, fold) for index, cell in enumerate(row)] for row in rows]
         widths = [max([width_of(title), *(width_of(row[i]) for row in rows)]) for i, title in enumerate(titles)]
         taken = sum(width + _GAP for i, width in enumerate(widths) if i not in (0, fold))
+        if self._wraps and min(widths[0], _NARROWEST) + taken + (0 if fold is None else _NARROWEST) > self.width:
+            self._paragraphs(titles, rows)
+            return
         if not self._wraps:  # as wide as it needs
             self._console.width = max(_ANY_WIDTH, sum(widths) + _GAP * len(widths))
         if fold is None:
@@ -81,6 +84,13 @@ class Terminal:
             name = safe(row[0], max(_NARROWEST, room)) if self._wraps else row[0]
             table.add_row(Text(name), *map(Text, row[1:]))
         self._print(table)
+
+    def _paragraphs(self, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table for which the screen is too narrow: cut numbers would be wrong ones."""
+        for name, *cells in rows:
+            self.line(safe(name, self.width))
+            if told := [f"{title} {cell}" for title, cell in zip(titles[1:], cells, strict=True) if cell]:
+                self.line(", ".join(told), indent=_GAP)
 
     def _cell(self, cell: str, index: int, fold: int | None) -> str:
         if not self._wraps or index == 0:
