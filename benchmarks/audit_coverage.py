@@ -1,12 +1,12 @@
 """How much an audit can tell: compiles FP16 models with TensorRT-RTX and counts how each compute node is covered.
 
-Run: python -m benchmarks.audit_coverage [models folder]. Prints a Markdown table, and the time that compiling and
+Run: python -m benchmarks.audit_coverage [MODELS]. Prints a Markdown table, and the time that compiling and
 auditing adds to `fix` on the encoder.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 import time
 from collections.abc import Iterator
@@ -33,7 +33,9 @@ _MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else _MODELS
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("models", nargs="?", type=Path, default=_MODELS, help="a folder of folders with a model.onnx")
+    folder = parser.parse_args().models
     with tempfile.TemporaryDirectory() as scratch:
         zoo = encoder()
         path = Path(scratch, "encoder.onnx")
