@@ -257,6 +257,31 @@ def test_a_batch_norm_goes_into_the_weights_before_it() -> None:
     assert run(ORT_CUDA, proto, x=f32(100).reshape(1, 1, 1)).item() == h(100 * folded)
 
 
+@pytest.mark.parametrize("opset", [17, 18])
+@pytest.mark.parametrize("samples", [1, 2])
+def test_an_instance_norm_of_several_samples_stores_its_steps(opset: int, samples: int) -> None:
+    rng = np.random.default_rng(3)
+    x = h(0.5 + 2 * rng.standard_normal((samples, 3, 5, 7)))
+    scale, bias = h(rng.standard_normal(3)), h(rng.standard_normal(3))
+    wide = x.astype(np.float64)
+    mean, variance = wide.mean((2, 3), keepdims=True), wide.var((2, 3), keepdims=True, ddof=1)
+    s, b = scale[:, None, None], bias[:, None, None]
+    stored = h(np.sqrt(h(h(variance) * h(34 / 35) + h(1e-5))))
+    several = h(h(h(s * h(x - h(mean))) / stored) + b)
+    exact = h(s * (wide - mean) / np.sqrt(variance * 34 / 35 + 1e-5) + b)
+    for first in (samples, "N"):
+        proto = model(
+            [node("InstanceNormalization", "x s b", "y")],
+            [value("x", shape=(first, 3, 5, 7))],
+            [value("y", shape=None)],
+            [weight("s", scale), weight("b", bias)],
+            opset,
+        )
+        got = run(ORT_CUDA_UNFUSED, proto, x=x)
+        assert np.mean(got == (exact if samples == 1 else several)) > 0.98, first
+    assert np.mean(exact == several) < 0.95
+
+
 # -- profiles --------------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from halfwise.weights import ONNX_TYPE
 __all__ = ["CUDA_KERNELS", "CUDA_LOOSE", "SPLIT_LENGTH", "bias_joins_sum", "fast_gelu", "quick_gelu"]
 
 # Kernels that were seen to be less exact than any rule says: recurrent ones use cuDNN's own arithmetic.
-CUDA_LOOSE = frozenset({"GRU", "LSTM", "RNN", "InstanceNormalization"})
+CUDA_LOOSE = frozenset({"GRU", "LSTM", "RNN"})
 
 
 def _convolution(proto: onnx.NodeProto, steps: Steps) -> str | None:
@@ -269,6 +269,40 @@ def _group_norm(proto: onnx.NodeProto, steps: Steps) -> str | None:
     return steps.op("Add", scaled, steps.op("Reshape", bias, shape))
 
 
+def _instance_norm(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    """Of several samples: mean and variance are stored, and so is every step after them. Of one sample: wide."""
+    rank, samples = steps.rank(0), steps.size(0, 0)
+    if rank is None or rank < 3 or samples == 1:
+        return None
+    x, scale, bias = proto.input[:3]
+    axes = tuple(range(2, rank))
+    mean = _mean_like(x, axes, steps)
+    centred = steps.op("Sub", x, mean)
+    squares = _mean_like(steps.op("Mul", centred, centred), axes, steps)
+    counts = (steps.op("Cast", steps.op("Size", name), to=onnx.TensorProto.FLOAT) for name in (x, mean))
+    share = steps.op("Sub", steps.constant(1.0), steps.op("Reciprocal", steps.op("Div", *counts)))
+    variance = steps.round(steps.op("Div", squares, share))  # of so many less one; the kernel takes that back
+    epsilon = steps.rounded_constant(max(attribute(proto, "epsilon", 1e-5), _CUDNN_EPSILON))
+    variance = steps.rop("Add", steps.op("Mul", variance, steps.round(share)), epsilon)
+    shape = steps.constant([1, -1, *[1] * (rank - 2)], np.int64)
+    normal = steps.rop("Mul", steps.op("Reshape", scale, shape), steps.rop("Sub", x, steps.round(mean)))
+    normal = steps.rop("Div", normal, steps.rop("Sqrt", variance))
+    result = steps.op("Add", normal, steps.op("Reshape", bias, shape))
+    if samples is not None:
+        return result
+    first = steps.op("Gather", steps.op("Shape", x), steps.constant(0, np.int64), axis=0)
+    return steps.op("Where", steps.op("Equal", first, steps.constant(1, np.int64)), steps.keep(proto), result)
+
+
+_CUDNN_EPSILON = 1e-5  # the provider takes no smaller one
+
+
+def _mean_like(x: str, axes: tuple[int, ...], steps: Steps) -> str:
+    if steps.opset < 18:
+        return steps.op("ReduceMean", x, axes=list(axes), keepdims=1)
+    return steps.op("ReduceMean", x, steps.constant(axes, np.int64), keepdims=1)
+
+
 CUDA_KERNELS: Mapping[str, Kernel] = {
     "Conv": _convolution,
     "ConvTranspose": _convolution,
@@ -279,6 +313,7 @@ CUDA_KERNELS: Mapping[str, Kernel] = {
     "GroupNormalization": _group_norm,
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_swish,
+    "InstanceNormalization": _instance_norm,
     "LeakyRelu": _leaky_relu,
     "Mish": _mish,
     "ReduceLogSum": _log_sum,

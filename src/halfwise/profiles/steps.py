@@ -79,6 +79,12 @@ class Steps:
         value = self.node.inputs[slot] if slot < len(self.node.inputs) else None
         return _static(value)
 
+    def size(self, slot: int, axis: int) -> int | None:
+        """One dimension of an input, where it is known."""
+        value = self.node.inputs[slot] if slot < len(self.node.inputs) else None
+        size = None if value is None or value.shape is None or axis >= len(value.shape) else value.shape[axis]
+        return size if isinstance(size, int) else None
+
     def result_dims(self) -> tuple[int, ...] | None:
         return _static(self.node.outputs[0])
 
