@@ -29,6 +29,7 @@ from halfwise.profiles import (
 )
 from halfwise.profiles.cuda import bias_joins_sum
 from halfwise.profiles.fusions import fused_nodes
+from halfwise.profiles.reductions import blocks_of_rows
 from halfwise.sites import Sites
 from tests.backend_cases import float_cases
 from tests.build import f32, model, node, value, weight
@@ -83,6 +84,22 @@ def test_a_mean_over_the_last_axis_stores_its_sum(opset: int) -> None:
 def test_a_mean_over_a_middle_axis_does_not() -> None:
     x = np.full((2, 4, 3), 30000.0, np.float32)
     assert np.all(single("ReduceMean", x, [axes(1)]) == 30000)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_a_mean_over_the_first_axes_adds_what_blocks_of_rows_stored(opset: int, keepdims: int) -> None:
+    assert blocks_of_rows(1000, 64) == (16, 15)
+    assert blocks_of_rows(12, 64) == (4, 1)
+    x = h(np.random.default_rng(2).random((10, 100, 64), dtype=np.float32))
+    total, rows = np.zeros(64, np.float32), x.reshape(1000, 64)
+    for block in range(15):
+        mine = np.arange(1000) % (15 * 16) // 16 == block
+        total = h(total + h(rows[mine].sum(0)))
+    given: dict[str, Any] = {"more": [axes(0, 1)]} if opset >= 18 else {"axes": [0, 1]}
+    got = single("ReduceMean", x, opset=opset, keepdims=keepdims, **given)
+    assert got.shape == ((1, 1, 64) if keepdims else (64,))
+    assert np.mean(got.reshape(-1) == h(total / 1000)) > 0.95
 
 
 def test_a_mean_of_too_many_is_divided_by_infinity() -> None:
@@ -307,6 +324,7 @@ def test_every_profile_says_how_far_off_it_was_and_whether_that_is_inference() -
         "ort-cuda": (0.1, False),
         "ort-cuda-unfused": (0.05, False),
         "tensorrt": (0.3, True),
+        "tensorrt-fp16-accumulate": (0.3, True),
     }
 
 
@@ -315,6 +333,7 @@ def test_a_verdict_is_the_worst_over_what_may_happen() -> None:
     assert names["strict"] == ["strict"]
     assert names["ort-cuda"] == ["ort-cuda", "ort-cuda-unfused", "strict"]
     assert names["tensorrt"] == ["tensorrt", "strict"]
+    assert names["tensorrt-fp16-accumulate"] == ["tensorrt-fp16-accumulate", "tensorrt", "strict"]
 
 
 def test_an_unknown_profile_is_refused() -> None:

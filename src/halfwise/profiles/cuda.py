@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,9 +9,9 @@ import onnx
 from onnx import helper
 
 from halfwise.profiles.profile import Kernel
+from halfwise.profiles.reductions import REDUCTIONS
 from halfwise.profiles.resize import resize_linear
-from halfwise.profiles.steps import Steps, attribute, cast
-from halfwise.weights import ONNX_TYPE
+from halfwise.profiles.steps import Steps, attribute
 
 __all__ = ["CUDA_KERNELS", "CUDA_LOOSE", "SPLIT_LENGTH", "bias_joins_sum", "fast_gelu", "quick_gelu"]
 
@@ -67,97 +66,6 @@ def _gemm(proto: onnx.NodeProto, steps: Steps) -> str | None:
         if each.name in ("alpha", "beta"):
             each.f = float(steps.rounded(each.f))
     return steps.keep(proto)
-
-
-def _reduced_axes(proto: onnx.NodeProto, steps: Steps) -> tuple[tuple[int, ...], int] | None:
-    """The axes of a reduction, counted from the front, and the rank; None where they are not known."""
-    rank = steps.rank(0)
-    if rank is None:
-        return None
-    axes = attribute(proto, "axes", None)
-    if axes is None and len(proto.input) > 1 and proto.input[1]:
-        known = steps.known(1)
-        if known is None:
-            return None
-        axes = known.tolist()
-    return tuple(sorted(axis % rank for axis in axes)) if axes else tuple(range(rank)), rank
-
-
-def _sum_like(proto: onnx.NodeProto, steps: Steps, x: str, axes: tuple[int, ...]) -> str:
-    """The sum over the axes of a reduction, as an operator of the model's opset."""
-    keep = int(attribute(proto, "keepdims", 1))
-    if steps.opset < 13:
-        return steps.op("ReduceSum", x, axes=list(axes), keepdims=keep)
-    return steps.op("ReduceSum", x, steps.constant(axes, np.int64), keepdims=keep)
-
-
-def _mean(proto: onnx.NodeProto, steps: Steps) -> str | None:
-    """Over the last or the first axes the sum is stored, and so is the count, before one is divided by the other."""
-    found = _reduced_axes(proto, steps)
-    if found is None:
-        return None
-    axes, rank = found
-    dims = steps.dims(0)
-    long = [axis for axis in range(rank) if dims is None or dims[axis] != 1]
-    reduced = [axis for axis in long if axis in axes]
-    if not reduced or (long[-len(reduced) :] != reduced and long[: len(reduced)] != reduced):
-        return None
-    total = steps.round(_sum_like(proto, steps, proto.input[0], axes))
-    if dims is not None:
-        return steps.op("Div", total, steps.rounded_constant(math.prod(dims[axis] for axis in axes)))
-    counts = [steps.op("Cast", steps.op("Size", name), to=onnx.TensorProto.FLOAT) for name in (proto.input[0], total)]
-    return steps.op("Div", total, steps.round(steps.op("Div", *counts)))
-
-
-def _sum_of_squares(proto: onnx.NodeProto, steps: Steps) -> str | None:
-    found = _reduced_axes(proto, steps)
-    if found is None:
-        return None
-    x = proto.input[0]
-    return _sum_like(proto, steps, steps.rop("Mul", x, x), found[0])
-
-
-def _log_sum(proto: onnx.NodeProto, steps: Steps) -> str | None:
-    found = _reduced_axes(proto, steps)
-    return None if found is None else steps.op("Log", steps.round(_sum_like(proto, steps, proto.input[0], found[0])))
-
-
-def _sum(proto: onnx.NodeProto, steps: Steps) -> str | None:
-    """One by one, each sum stored."""
-    total = proto.input[0]
-    for name in proto.input[1:]:
-        total = steps.op("Add", steps.round(total) if total != proto.input[0] else total, name)
-    return total if len(proto.input) > 2 else None
-
-
-def _running_sum(proto: onnx.NodeProto, steps: Steps) -> str | None:
-    """One by one along the axis, each sum stored."""
-    axis, rank = steps.known(1), steps.rank(0)
-    if axis is None or rank is None or int(attribute(proto, "exclusive", 0)):
-        return None
-    along = int(axis.reshape(-1)[0]) % rank
-    first = steps.op("Gather", proto.input[0], steps.constant(0, np.int64), axis=along)
-    start = steps.op("ConstantOfShape", steps.op("Shape", first))
-    body = helper.make_graph(
-        [
-            helper.make_node("Add", ["sum_in", "x"], ["sum_wide"]),
-            cast("sum_wide", "sum_narrow", ONNX_TYPE[steps.fmt]),
-            cast("sum_narrow", "sum_out", onnx.TensorProto.FLOAT),
-            helper.make_node("Identity", ["sum_out"], ["y"]),
-        ],
-        "running_sum",
-        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("sum_in", "x")],
-        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("sum_out", "y")],
-    )
-    last, result = steps.names.value(f"{steps.base}__last"), steps.names.value(f"{steps.base}__running")
-    direction = [int(attribute(proto, "reverse", 0))]
-    steps.nodes.append(
-        helper.make_node(
-            "Scan", [start, proto.input[0]], [last, result], body=body, num_scan_inputs=1, scan_input_axes=[along],
-            scan_output_axes=[along], scan_input_directions=direction, scan_output_directions=direction,
-        )
-    )  # fmt: skip
-    return result
 
 
 def _where_positive(x: str, steps: Steps, positive: str, negative: str) -> str:
@@ -304,9 +212,9 @@ def _mean_like(x: str, axes: tuple[int, ...], steps: Steps) -> str:
 
 
 CUDA_KERNELS: Mapping[str, Kernel] = {
+    **REDUCTIONS,
     "Conv": _convolution,
     "ConvTranspose": _convolution,
-    "CumSum": _running_sum,
     "Elu": _elu,
     "Gelu": _gelu,
     "Gemm": _gemm,
@@ -316,13 +224,9 @@ CUDA_KERNELS: Mapping[str, Kernel] = {
     "InstanceNormalization": _instance_norm,
     "LeakyRelu": _leaky_relu,
     "Mish": _mish,
-    "ReduceLogSum": _log_sum,
-    "ReduceMean": _mean,
-    "ReduceSumSquare": _sum_of_squares,
     "Resize": resize_linear,
     "Selu": _selu,
     "Sigmoid": _sigmoid,
     "Softplus": _softplus,
     "Softsign": _softsign,
-    "Sum": _sum,
 }
