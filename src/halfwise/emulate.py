@@ -60,7 +60,7 @@ class CarrierDialect:
         if node in fused.ending or not fused.wide.isdisjoint(node.outputs):
             self.inside[node] = onnx.NodeProto()
             self.inside[node].CopyFrom(proto)
-        if _closed(node, assignment):
+        if _closed(node, assignment) and fused.wide.isdisjoint(node.inputs):
             return nodes
         if node.op_type == "ConstantOfShape" and not node.domain:
             fmt = assignment.stored(node.outputs[0])
@@ -100,7 +100,7 @@ class CarrierDialect:
 
     def _as_fused(self, fusion: Fusion, steps: Steps) -> tuple[list[onnx.NodeProto], str] | None:
         """The same of nodes that run as one; None where the kernel rounds at its border only or not all were seen."""
-        kernel = FUSED_KERNELS.get(fusion.kind) if self.profile.kernels else None
+        kernel = fusion.kernel or (FUSED_KERNELS.get(fusion.kind) if self.profile.kernels else None)
         if kernel is None or not all(node in self.inside for node in fusion.nodes):
             return None
         result = kernel(fusion, {node: self.inside[node] for node in fusion.nodes}, steps)
@@ -138,6 +138,7 @@ class Emulator:
         return Session(written.proto, weights, lean=lean)
 
     def write(self, assignment: Assignment, *, lean: bool = False) -> Rewritten:
+        assignment = _taken_back(assignment, self.profile.taken_back)
         written = rewrite(assignment, CarrierDialect(self.profile, lean))
         written.proto.ir_version = RUNTIME_IR_VERSION
         if self.profile.fusion:
@@ -159,6 +160,13 @@ class Emulator:
             self._room -= array.nbytes
             self._rounded[key] = (weight.tensor, array)  # the tensor, so that its id stays its own
         return array
+
+
+def _taken_back(assignment: Assignment, nodes: frozenset[str]) -> Assignment:
+    """The assignment as the engine runs it: some nodes in the narrow format although they are to stay in FP32."""
+    sites = assignment.sites
+    back = {s.node: sites.fmt for s in sites.free if s.name in nodes and assignment.of(s.node) is Format.FP32}
+    return Assignment(sites, {**assignment.formats, **back}, assignment.io) if back else assignment
 
 
 def emulate(assignment: Assignment, profile: Profile = STRICT) -> onnx.ModelProto:

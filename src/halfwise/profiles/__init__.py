@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from halfwise.errors import InputError
 from halfwise.profiles.cuda import CUDA_KERNELS, CUDA_LOOSE
+from halfwise.profiles.kernel_set import EngineKernel, KernelSet
+from halfwise.profiles.narrow_sums import NARROW_SUMS
 from halfwise.profiles.profile import Kernel, Profile
 from halfwise.profiles.tensorrt import TENSORRT_KERNELS
 
 __all__ = [
+    "ENGINE",
     "ORT_CUDA",
     "ORT_CUDA_UNFUSED",
     "PROFILES",
     "STRICT",
     "TENSORRT",
+    "TENSORRT_FP16_SUMS",
+    "EngineKernel",
     "Kernel",
     "Profile",
+    "engine_profile",
     "profile_named",
     "worst_case_profiles",
 ]
@@ -23,8 +31,28 @@ STRICT = Profile("strict")
 ORT_CUDA_UNFUSED = Profile("ort-cuda-unfused", kernels=CUDA_KERNELS, loose=CUDA_LOOSE, spread=0.05)
 ORT_CUDA = Profile("ort-cuda", kernels=CUDA_KERNELS, loose=CUDA_LOOSE, fusion="ort", spread=0.1)
 TENSORRT = Profile("tensorrt", kernels=TENSORRT_KERNELS, fusion="tensorrt", spread=0.3, inferred=True)
+# The pessimistic one: products and convolutions that accumulate in FP16, as TensorRT may choose tactics that do.
+TENSORRT_FP16_SUMS = Profile(
+    "tensorrt-fp16-accumulate", kernels={**TENSORRT_KERNELS, **NARROW_SUMS}, spread=TENSORRT.spread, inferred=True
+)
 
-PROFILES = {profile.name: profile for profile in (STRICT, ORT_CUDA, ORT_CUDA_UNFUSED, TENSORRT)}
+PROFILES = {profile.name: profile for profile in (STRICT, ORT_CUDA, ORT_CUDA_UNFUSED, TENSORRT, TENSORRT_FP16_SUMS)}
+
+ENGINE = "tensorrt (this engine's kernels)"
+
+
+def engine_profile(kernels: Iterable[EngineKernel], taken_back: Iterable[str] = ()) -> Profile:
+    """The profile of one engine: what its own kernels say of the nodes that they compute; all others as in `strict`.
+
+    `taken_back`: nodes that were to stay in FP32 and that it runs in FP16 all the same.
+    """
+    return Profile(
+        ENGINE,
+        fusion=KernelSet(tuple(kernels)),
+        spread=TENSORRT.spread,
+        inferred=True,
+        taken_back=frozenset(taken_back),
+    )
 
 
 def profile_named(name: str) -> Profile:
@@ -38,4 +66,6 @@ def worst_case_profiles(name: str) -> tuple[Profile, ...]:
     profile = profile_named(name)
     if profile is ORT_CUDA:
         return (ORT_CUDA, ORT_CUDA_UNFUSED, STRICT)
+    if profile is TENSORRT_FP16_SUMS:
+        return (TENSORRT_FP16_SUMS, TENSORRT, STRICT)
     return (profile,) if profile is STRICT else (profile, STRICT)

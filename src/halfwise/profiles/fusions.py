@@ -1,36 +1,54 @@
-"""Which nodes become one kernel: ONNX Runtime's fusions for its CUDA provider, found by structure in an assignment."""
+"""Which nodes become one kernel: by a named rule, found by structure in an assignment, or by an engine's kernels."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.precision import Assignment
 from halfwise.profiles.cuda import SPLIT_LENGTH, bias_joins_sum
+from halfwise.profiles.steps import Steps
 from halfwise.sites import Sites
 
-__all__ = ["Fused", "Fusion", "fused_nodes"]
+__all__ = ["Fused", "FusedKernel", "Fusion", "FusionRule", "fused_nodes"]
+
+# Spells a fusion as its kernel computes it, from its nodes as they were spelled; None where it rounds at its end only.
+FusedKernel = Callable[["Fusion", Mapping[ir.Node, onnx.NodeProto], Steps], "str | None"]
 
 
 @dataclass(frozen=True, eq=False)
 class Fusion:
-    """Nodes that run as one kernel; `last` gives its result. `data` is the tensor and `factor` the number it needs."""
+    """Nodes that run as one kernel; `last` gives its result. `data` is the tensor and `factor` the number it needs.
+
+    `kernel`: how it computes, where that does not follow from its kind.
+    """
 
     kind: str
     nodes: tuple[ir.Node, ...]
     last: ir.Node
     data: ir.Value | None = None
     factor: float = 1.0
+    kernel: FusedKernel | None = None
 
     @property
     def inside(self) -> tuple[ir.Value, ...]:
         return tuple(value for node in self.nodes if node is not self.last for value in node.outputs)
+
+
+class FusionRule(Protocol):
+    """A rule that is no name: it finds its own candidates, and is one key of what was found."""
+
+    def fusions(self, sites: Sites) -> Iterator[Fusion]: ...
+
+    def __hash__(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -43,12 +61,15 @@ class Fused:
 
 _NONE = Fused()
 
-_CANDIDATES: WeakKeyDictionary[Sites, dict[str, tuple[Fusion, ...]]] = WeakKeyDictionary()
-_FUSED: WeakKeyDictionary[Assignment, dict[str, Fused]] = WeakKeyDictionary()
+_CANDIDATES: WeakKeyDictionary[Sites, dict[str | FusionRule, tuple[Fusion, ...]]] = WeakKeyDictionary()
+_FUSED: WeakKeyDictionary[Assignment, dict[str | FusionRule, Fused]] = WeakKeyDictionary()
 
 
-def fused_nodes(assignment: Assignment, rule: str) -> Fused:
-    """The fusions by a rule (`ort`, `tensorrt`) all of whose nodes work in the same narrow format; none for ``."""
+def fused_nodes(assignment: Assignment, rule: str | FusionRule) -> Fused:
+    """The fusions by a rule, all of whose nodes work in the same narrow format.
+
+    A rule is a name (`ort`, `tensorrt`; none for ``) or finds fusions itself, as the kernels of an engine do.
+    """
     if not rule:
         return _NONE
     known = _FUSED.setdefault(assignment, {})
@@ -57,10 +78,11 @@ def fused_nodes(assignment: Assignment, rule: str) -> Fused:
     return known[rule]
 
 
-def _fused(assignment: Assignment, rule: str) -> Fused:
+def _fused(assignment: Assignment, rule: str | FusionRule) -> Fused:
     candidates = _CANDIDATES.setdefault(assignment.sites, {})
     if rule not in candidates:
-        candidates[rule] = tuple(_candidates(assignment.sites, rule))
+        found = _candidates(assignment.sites, rule) if isinstance(rule, str) else rule.fusions(assignment.sites)
+        candidates[rule] = tuple(found)
     wide: set[ir.Value] = set()
     ending: dict[ir.Node, Fusion] = {}
     taken: set[ir.Node] = set()

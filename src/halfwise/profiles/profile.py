@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import onnx
 
 from halfwise.profiles.steps import Steps
+
+if TYPE_CHECKING:
+    from halfwise.profiles.fusions import FusionRule
 
 __all__ = ["Kernel", "Profile"]
 
@@ -28,6 +32,7 @@ class Profile:
     name: str
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
     loose: frozenset[str] = frozenset()
-    fusion: str = ""
+    fusion: str | FusionRule = ""
     spread: float = 0.0
     inferred: bool = False
+    taken_back: frozenset[str] = frozenset()
