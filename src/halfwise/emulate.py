@@ -40,6 +40,7 @@ class CarrierDialect:
     profile: Profile = STRICT
     lean: bool = False
     inside: dict[ir.Node, onnx.NodeProto] = field(default_factory=dict)  # nodes that run as part of another's kernel
+    unstored: set[str] = field(default_factory=set)  # names of tensors that no kernel stores
 
     def tensor_type(self, native: int, fmt: Format) -> int:
         return _FLOAT
@@ -48,6 +49,8 @@ class CarrierDialect:
         return want is Format.FP32 or have is want
 
     def convert(self, source: str, target: str, have: Format, want: Format, names: Names) -> list[onnx.NodeProto]:
+        if source in self.unstored:
+            return [onnx.NodeProto(op_type="Identity", input=[source], output=[target])]
         narrow = names.value(f"{target}__narrow")
         return [_cast(source, narrow, ONNX_TYPE[want]), _cast(narrow, target, _FLOAT)]
 
@@ -60,6 +63,7 @@ class CarrierDialect:
         if node in fused.ending or not fused.wide.isdisjoint(node.outputs):
             self.inside[node] = onnx.NodeProto()
             self.inside[node].CopyFrom(proto)
+        self.unstored.update(proto.output[slot] for slot, value in enumerate(node.outputs) if value in fused.wide)
         if _closed(node, assignment) and fused.wide.isdisjoint(node.inputs):
             return nodes
         if node.op_type == "ConstantOfShape" and not node.domain:

@@ -33,6 +33,7 @@ from halfwise.fusion import with_fusion
 from halfwise.lossy_cost import lossy_costs
 from halfwise.metrics import OutputMetric, is_float
 from halfwise.model import Model, check_outputs
+from halfwise.norm_kernels import Settled, refusal_note, settle_norms
 from halfwise.ops import RANDOM
 from halfwise.plan import Plan, PlannedNode
 from halfwise.policy import Choices
@@ -142,7 +143,10 @@ class Job:
         self.notes += [*decided.notes, *self._lossy_costs(sites)]
         if replaced := replaced_note(self.choices, self.sites):
             self.notes.append(replaced)
-        formats, kept = decided.formats, decided.kept
+        settled = self._settle_norms(decided.formats)
+        self.notes += settled.notes
+        formats = settled.formats
+        kept = tuple(each for each in decided.kept if each.node in formats)
         look = look_at(self.stepper, self.sites, carry_feeds(self.samples.search[0]))
         advisories = advisories_for(self.target, self.sites.model)
         compiled = self._compile(formats, look, advisories)
@@ -161,7 +165,8 @@ class Job:
             why := blame(self.choices, self.sites, formats, self.io_types, lambda other: validation.measure(other).met)
         ):
             self.notes.append(why)
-        nodes = (*self._planned(formats, kept, look), *(compiled.added if compiled is not None else ()))
+        added = (*settled.added, *(compiled.added if compiled is not None else ()))
+        nodes = (*self._planned(formats, kept, look), *added)
         tolerance = self.question.tolerance
         final = Plan(
             model=self.model.path.name if self.model.path else "",
@@ -306,6 +311,22 @@ class Job:
             if fmt is Format.BF16 and (why := self.target.why_not(fmt) or why_not_bf16(sites, bf16, node)):
                 raise InputError(f"the plan wants node {node.name!r} in BF16: {why}")
         return Decided(model, sites, formats, (), self.samples)
+
+    def _settle_norms(self, formats: dict[ir.Node, Format]) -> Settled:
+        """What ONNX Runtime makes of norms in two formats, where it may be what runs the model."""
+        if self.target.runtime not in (Runtime.ONNX, Runtime.ORT_CUDA):
+            return Settled(formats)
+        if self.given is not None:
+            note = refusal_note(self._assignment(formats))
+            return Settled(formats, notes=(note,) if note else ())
+        judge = self.bench.judge(self.sites, self.samples.search)
+        before = self._assignment(formats)
+
+        def holds(other: Assignment) -> bool:
+            return judge.measure(other).aim <= max(1.0, judge.measure(before).aim)
+
+        fused = self.target.runtime is Runtime.ORT_CUDA
+        return settle_norms(self.sites, formats, self.io_types, fused=fused, holds=holds)
 
     def _compile(self, formats: dict[ir.Node, Format], look: Look, advisories: Sequence[Advisory]) -> Compiled | None:
         """What TensorRT-RTX makes of the decision, where it can stand for the target's compiler."""

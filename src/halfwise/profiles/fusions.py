@@ -15,6 +15,7 @@ import onnx_ir as ir
 from halfwise.formats import Format
 from halfwise.precision import Assignment
 from halfwise.profiles.cuda import SPLIT_LENGTH, bias_joins_sum
+from halfwise.profiles.norm_fusions import Norm, Outcome, norms_of, outcome
 from halfwise.profiles.steps import Steps
 from halfwise.sites import Sites
 
@@ -28,7 +29,7 @@ FusedKernel = Callable[["Fusion", Mapping[ir.Node, onnx.NodeProto], Steps], "str
 class Fusion:
     """Nodes that run as one kernel; `last` gives its result. `data` is the tensor and `factor` the number it needs.
 
-    `kernel`: how it computes, where that does not follow from its kind.
+    They work in one format; of a norm, see `norm_fusions`. `kernel`: how it computes, where its kind does not tell.
     """
 
     kind: str
@@ -36,7 +37,14 @@ class Fusion:
     last: ir.Node
     data: ir.Value | None = None
     factor: float = 1.0
+    norm: Norm | None = None
     kernel: FusedKernel | None = None
+
+    def fires(self, assignment: Assignment) -> bool:
+        formats = {assignment.of(node) for node in self.nodes}
+        if formats == {Format.FP32}:
+            return False  # nothing in it is rounded anyway
+        return len(formats) == 1 if self.norm is None else outcome(self.norm, assignment) is Outcome.FUSED
 
     @property
     def inside(self) -> tuple[ir.Value, ...]:
@@ -66,9 +74,9 @@ _FUSED: WeakKeyDictionary[Assignment, dict[str | FusionRule, Fused]] = WeakKeyDi
 
 
 def fused_nodes(assignment: Assignment, rule: str | FusionRule) -> Fused:
-    """The fusions by a rule, all of whose nodes work in the same narrow format.
+    """The fusions by a rule that happen under an assignment.
 
-    A rule is a name (`ort`, `tensorrt`; none for ``) or finds fusions itself, as the kernels of an engine do.
+    A rule is a name (`ort`, `tensorrt`; none for ``), or finds fusions itself, as the kernels of an engine do.
     """
     if not rule:
         return _NONE
@@ -87,8 +95,7 @@ def _fused(assignment: Assignment, rule: str | FusionRule) -> Fused:
     ending: dict[ir.Node, Fusion] = {}
     taken: set[ir.Node] = set()
     for fusion in candidates[rule]:
-        formats = {assignment.of(node) for node in fusion.nodes}
-        if len(formats) != 1 or formats == {Format.FP32} or not taken.isdisjoint(fusion.nodes):
+        if not fusion.fires(assignment) or not taken.isdisjoint(fusion.nodes):
             continue
         taken.update(fusion.nodes)
         wide.update(fusion.inside)
@@ -100,7 +107,7 @@ def _candidates(sites: Sites, rule: str) -> Iterator[Fusion]:
     finder = _Finder(sites)
     ort = (
         finder.batch_norms,
-        finder.layer_norms,
+        finder.norms,
         finder.erf_gelus,
         finder.tanh_gelus,
         finder.quick_gelus,
@@ -116,6 +123,8 @@ def _candidates(sites: Sites, rule: str) -> Iterator[Fusion]:
 
 class _Finder:
     def __init__(self, sites: Sites) -> None:
+        self.model = sites.model
+        self.all = {site.node for site in sites.all if not site.nested}
         self.nodes = [site.node for site in sites.all if site.free and not site.nested]
         self.outputs = set(sites.model.graph.outputs)
 
@@ -128,47 +137,10 @@ class _Finder:
             if conv is not None and all(_constant(value) is not None for value in (*conv.inputs[1:], *norm.inputs[1:])):
                 yield Fusion("conv-batch-norm", (conv, norm), norm)
 
-    def layer_norms(self) -> Iterator[Fusion]:
-        for root in self._of("Sqrt"):
-            guarded = _producer(root.inputs[0], "Add")
-            mean = None if guarded is None else _first(_producer(v, "ReduceMean") for v in guarded.inputs)
-            square = None if mean is None else _producer(mean.inputs[0], "Pow", "Mul")
-            if guarded is None or mean is None or square is None or not _squares(square) or not _last_axis(mean):
-                continue
-            base = square.inputs[0]
-            centre = _producer(base, "Sub")
-            middle = None if centre is None else _producer(centre.inputs[1], "ReduceMean")
-            if centre is not None and middle is not None and middle.inputs[0] is centre.inputs[0]:
-                yield from self._layer_norm((middle, centre, square, mean, guarded, root), centre.inputs[0], base)
-            else:
-                yield from self._rms_norm((square, mean, guarded, root), base)
-
-    def _layer_norm(
-        self, nodes: tuple[ir.Node, ...], data: ir.Value | None, centred: ir.Value | None
-    ) -> Iterator[Fusion]:
-        divided = self._only_user(nodes[-1], "Div")
-        scaled = None if divided is None or divided.inputs[0] is not centred else self._only_user(divided, "Mul")
-        shifted = None if scaled is None else self._only_user(scaled, "Add")
-        if divided is None or scaled is None or shifted is None:
-            return
-        if _other_constant(scaled, divided) is not None and _other_constant(shifted, scaled) is not None:
-            yield Fusion("layer-norm", (*nodes, divided, scaled, shifted), shifted, data)
-
-    def _rms_norm(self, nodes: tuple[ir.Node, ...], data: ir.Value | None) -> Iterator[Fusion]:
-        divided = self._only_user(nodes[-1], "Div")
-        if divided is None:
-            return
-        inner = (*nodes, divided)
-        if _number(divided.inputs[0]) == 1.0:
-            product = self._only_user(divided, "Mul")
-            if product is None or data not in product.inputs:
-                return
-            inner = (*inner, product)
-        elif divided.inputs[0] is not data:
-            return
-        scaled = self._only_user(inner[-1], "Mul")
-        if scaled is not None and _other_constant(scaled, inner[-1]) is not None:
-            yield Fusion("rms-norm", (*inner, scaled), scaled, data)
+    def norms(self) -> Iterator[Fusion]:
+        for norm in norms_of(self.model):
+            if all(node in self.all for node in norm.nodes):
+                yield Fusion(norm.kind, norm.nodes, norm.last, norm.data, norm=norm)
 
     def erf_gelus(self) -> Iterator[Fusion]:
         for bent in self._of("Erf"):
@@ -337,10 +309,6 @@ def _producer(value: ir.Value | None, *ops: str) -> ir.Node | None:
     return node if node is not None and node.op_type in ops and not node.domain else None
 
 
-def _first(nodes: Iterator[ir.Node | None]) -> ir.Node | None:
-    return next((node for node in nodes if node is not None), None)
-
-
 def _constant(value: ir.Value | None) -> ir.TensorProtocol | None:
     if value is None:
         return None
@@ -370,22 +338,6 @@ def _other_constant(node: ir.Node, beside: ir.Node) -> ir.TensorProtocol | None:
 
 def _number_beside(node: ir.Node, beside: ir.Node) -> float | None:
     return next((_number(value) for value in node.inputs if value is not beside.outputs[0]), None)
-
-
-def _squares(node: ir.Node) -> bool:
-    if node.op_type == "Mul":
-        return node.inputs[0] is node.inputs[1]
-    return _number(node.inputs[1]) == 2.0
-
-
-def _last_axis(node: ir.Node) -> bool:
-    value, axes = node.inputs[0], node.attributes.get("axes")
-    found = list(axes.as_ints()) if axes is not None else None
-    if found is None and len(node.inputs) > 1:
-        tensor = _constant(node.inputs[1])
-        found = None if tensor is None else [int(axis) for axis in tensor.numpy().reshape(-1)]
-    rank = None if value is None or value.shape is None else len(value.shape)
-    return found is not None and (found == [-1] or (rank is not None and found == [rank - 1]))
 
 
 def _is_static(value: ir.Value | None) -> bool:

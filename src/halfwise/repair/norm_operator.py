@@ -29,6 +29,7 @@ import onnx_ir as ir
 from halfwise.model import Model
 from halfwise.patterns.norms import find_norms
 from halfwise.patterns.view import View
+from halfwise.profiles.norm_fusions import norms_of
 from halfwise.repair.graph_edit import GraphEdit
 from halfwise.repair.norm_place import NormPlace, as_parameter, effective, norm_place
 from halfwise.repair.norm_scaling import needs_scaling, shift_for, write_scaled
@@ -53,10 +54,12 @@ _ALGEBRA = {
 @dataclass(frozen=True)
 class NormOperator:
     """`opset` is the highest that the rule may raise a model to: RMSNormalization takes 23, which only the newest
-    compilers read. `unread` are operators that the target does not know, whatever the opset."""
+    compilers read. `unread` are operators that the target does not know, whatever the opset. `fused`: the target
+    makes one kernel with FP32 statistics of norms in single operators, which a norm that is scaled would not become."""
 
     opset: int = 17
     unread: frozenset[str] = frozenset()
+    fused: bool = False
     id: str = "HW402"
     name: str = "norm-operator"
     bound: float = 1e-3
@@ -67,7 +70,10 @@ class NormOperator:
         if model.opset() < _OLDEST:
             return ()
         places = (norm_place(view, pattern) for pattern in find_norms(view))
-        repairs = (self._repair(place, ranges) for place in places if place is not None)
+        kept = {node for norm in norms_of(model) for node in norm.nodes} if self.fused else set()
+        repairs = (
+            self._repair(place, ranges, scaled=kept.isdisjoint(place.nodes)) for place in places if place is not None
+        )
         return tuple(repair for repair in repairs if repair is not None)
 
     def apply(self, model: ir.Model, repair: Repair) -> bool:
@@ -94,10 +100,10 @@ class NormOperator:
         edit.replace(output, y)
         return True
 
-    def _repair(self, place: NormPlace, ranges: Ranges) -> Repair | None:
+    def _repair(self, place: NormPlace, ranges: Ranges, *, scaled: bool) -> Repair | None:
         way = next((way for way in place.operators() if self._available(way["way"], place.model)), None)
         if way is None:
-            if place.batch_normalization is not None or not needs_scaling(place.square, ranges):
+            if not scaled or place.batch_normalization is not None or not needs_scaling(place.square, ranges):
                 return None
             shift = shift_for(place.square, place.epsilon, ranges)
             way = {"way": "by rows" if shift is None else "shifted", "shift": shift}
