@@ -294,13 +294,13 @@ def detr_like(batch: int = 1) -> ZooModel:
     return ZooModel("detr_like", writer.model(), pictures(3200, 320), 0.01, fails=False)
 
 
-def decoder_24(batch: int = 1) -> ZooModel:
+def decoder_24(batch: int = 1, tokens: int = 1024) -> ZooModel:
     """A decoder of 24 layers on 1,024 tokens: RMS norms in single operators, rotary positions, gated feed-forward.
 
     As in trained language models a channel of the residual stream holds huge values, whose squares exceed FP16.
     """
     writer = GraphWriter("decoder_24")
-    w, width, tokens, heads, hidden, words = Weights(writer, 24, batch), 512, 1024, 8, 1408, 2048
+    w, width, heads, hidden, words = Weights(writer, 24, batch), 512, 8, 1408, 2048
     size = width // heads
     ids = writer.input("input_ids", [batch, tokens], TensorProto.INT64)
     table = w.matrix(words, width, 45.0)
