@@ -12,9 +12,11 @@ import pytest
 from benchmarks.fidelity import MODES, error_of
 from benchmarks.gpu.autocast import filled, without_weights
 from benchmarks.gpu.forms import FORMS
+from benchmarks.gpu.gaps import DATA, ratios, worst
 from benchmarks.gpu.missing import MISSING
 from benchmarks.gpu.operators import distance, is_proven
-from benchmarks.gpu.report import DATA, PAGE, page, ratios, worst
+from benchmarks.gpu.report import PAGE, page
+from benchmarks.gpu.spread import MODULE, bound, excesses, left_out, module
 from halfwise.profiles import PROFILES
 
 
@@ -61,6 +63,32 @@ def test_no_version_that_misses_on_the_gpu_was_called_fine(data: dict[str, Any])
             for mode, profile in MODES.items():
                 fine = worst(version["predicted"][profile]) <= 0.01
                 assert not (fine and worst(version["measured"][mode]) > 0.01), (name, label, mode)
+
+
+def test_the_profiles_spreads_are_what_the_data_say(data: dict[str, Any]) -> None:
+    assert MODULE.read_text(encoding="utf-8") == module(data["fidelity"]["models"]), (
+        "run python -m benchmarks.gpu.spread"
+    )
+
+
+def test_a_spread_covers_one_more_model_at_nineteen_in_twenty() -> None:
+    assert bound([]) == 0.0
+    assert bound([0.01, 0.031, 0.02]) == 0.04  # too few to say: the largest, in whole percent, rounded up
+    assert bound([0.5, *[0.01] * 38]) == 0.01  # of 39 the one in place 38
+    assert bound([0.5, *[0.01] * 37]) == 0.5
+    assert bound([0.07]) == 0.07
+
+
+def test_models_with_loose_operators_count_by_themselves() -> None:
+    def entry(measured: float, *loose: str) -> dict[str, Any]:
+        errors = {"y": {"rel_l2": 0.01}}
+        row = {"predicted": {"ort-cuda": [errors]}, "measured": {"fused": [{"y": {"rel_l2": measured}}]}}
+        return {"loose": list(loose), "versions": {"fp16": row}}
+
+    models = {"a": entry(0.0105), "b": entry(0.009), "c": entry(0.02, "GRU"), "d": entry(5e-5)}
+    assert excesses(models, "fused", loose=False) == {"a": pytest.approx(0.05), "b": 0.0}
+    assert excesses(models, "fused", loose=True) == {"c": pytest.approx(1.0)}
+    assert left_out(models, "fused") == (1, 2)
 
 
 def test_a_ratio_is_of_root_mean_squares_over_finite_inputs() -> None:

@@ -30,6 +30,7 @@ from halfwise.profiles import (
 from halfwise.profiles.cuda import bias_joins_sum
 from halfwise.profiles.fusions import fused_nodes
 from halfwise.profiles.reductions import blocks_of_rows
+from halfwise.profiles.spreads import LOOSE_SPREADS, SPREADS
 from halfwise.sites import Sites
 from tests.backend_cases import float_cases
 from tests.build import f32, model, node, value, weight
@@ -319,13 +320,34 @@ def test_tensorrt_stores_a_norm_before_its_scale() -> None:
 
 
 def test_every_profile_says_how_far_off_it_was_and_whether_that_is_inference() -> None:
-    assert {name: (p.spread, p.inferred) for name, p in PROFILES.items()} == {
-        "strict": (0.0, False),
-        "ort-cuda": (0.1, False),
-        "ort-cuda-unfused": (0.05, False),
-        "tensorrt": (0.3, True),
-        "tensorrt-fp16-accumulate": (0.3, True),
-    }
+    assert {name for name, profile in PROFILES.items() if profile.inferred} == {"tensorrt", "tensorrt-fp16-accumulate"}
+    for name in ("ort-cuda", "ort-cuda-unfused"):
+        assert (PROFILES[name].spread, PROFILES[name].loose_spread) == (SPREADS[name], LOOSE_SPREADS[name])
+    assert [PROFILES[name].spread for name in ("strict", "tensorrt", "tensorrt-fp16-accumulate")] == [0.0, 0.3, 0.3]
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "axes_", "loose"),
+    [
+        ("ReduceMean", (1000, 64), (0,), True),
+        ("ReduceMean", (12, 64), (0,), False),  # one block of threads
+        ("ReduceMean", (4, 1000, 64), (1,), False),
+        ("ReduceMean", ("N", 1000, 64), (1,), True),  # the first ones in a batch of one
+        ("ReduceMean", ("N", 1000, 64), (2,), False),
+        ("ReduceMean", None, (1,), True),
+        ("ReduceSum", (1000, 64), (0,), False),
+    ],
+)
+def test_a_model_is_given_the_spread_of_its_loosest_node(op: str, shape: Any, axes_: Any, loose: bool) -> None:
+    graph = model(
+        [node("Relu", "x", "z"), node(op, "z a", "y")],
+        [value("x", shape=shape)],
+        [value("y", shape=None)],
+        [weight("a", np.array(axes_, np.int64))],
+        18,
+    )
+    wanted = LOOSE_SPREADS["ort-cuda"] if loose else SPREADS["ort-cuda"]
+    assert ORT_CUDA.spread_of(load(graph).nodes) == wanted
 
 
 def test_a_verdict_is_the_worst_over_what_may_happen() -> None:

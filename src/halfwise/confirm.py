@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
@@ -122,7 +123,7 @@ def confirm(
         pairs = zip(references, done.outputs, strict=True)
         user = max(float(metric(reference, {name: got[name] for name in reference})) for reference, got in pairs)
     verdict = tolerance.verdict(together, floats, user)
-    allowed = allowed_ratio(profile, len(feeds))
+    allowed = allowed_ratio(profile, len(feeds), model.nodes)
     gaps = {name: OutputGap(_rms(predicted, name), _rms(measured, name)) for name in references[0] if name in floats}
 
     def again(other: BackendOptions) -> dict[str, OutputGap] | None:
@@ -144,9 +145,9 @@ def confirm(
     return Confirmation(runner.name, profile, allowed, verdict, together, gaps, findings, done.record, notes)
 
 
-def allowed_ratio(profile: str, samples: int) -> float:
-    """The factor between measured and predicted errors that a profile allows, over so many samples."""
-    spread = profile_named(profile).spread or UNSTATED
+def allowed_ratio(profile: str, samples: int, nodes: Iterable[ir.Node] = ()) -> float:
+    """The factor between measured and predicted errors that a profile allows on a model, over so many samples."""
+    spread = profile_named(profile).spread_of(nodes) or UNSTATED
     return (1.0 + spread) * (1.0 + SCATTER / math.sqrt(max(samples, 1)))
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from halfwise.errors import InputError
-from halfwise.profiles.cuda import CUDA_KERNELS, CUDA_LOOSE
+from halfwise.profiles.cuda import CUDA_KERNELS, cuda_loose
 from halfwise.profiles.kernel_set import EngineKernel, KernelSet
 from halfwise.profiles.narrow_sums import NARROW_SUMS
 from halfwise.profiles.profile import Kernel, Profile
+from halfwise.profiles.spreads import LOOSE_SPREADS, SPREADS
 from halfwise.profiles.tensorrt import TENSORRT_KERNELS
 
 __all__ = [
@@ -28,8 +29,14 @@ __all__ = [
 ]
 
 STRICT = Profile("strict")
-ORT_CUDA_UNFUSED = Profile("ort-cuda-unfused", kernels=CUDA_KERNELS, loose=CUDA_LOOSE, spread=0.05)
-ORT_CUDA = Profile("ort-cuda", kernels=CUDA_KERNELS, loose=CUDA_LOOSE, fusion="ort", spread=0.1)
+
+
+def _ort_cuda(name: str, fusion: str = "") -> Profile:
+    return Profile(name, CUDA_KERNELS, cuda_loose, fusion, SPREADS[name], LOOSE_SPREADS[name])
+
+
+ORT_CUDA_UNFUSED = _ort_cuda("ort-cuda-unfused")
+ORT_CUDA = _ort_cuda("ort-cuda", fusion="ort")
 TENSORRT = Profile("tensorrt", kernels=TENSORRT_KERNELS, fusion="tensorrt", spread=0.3, inferred=True)
 # The pessimistic one: products and convolutions that accumulate in FP16, as TensorRT may choose tactics that do.
 TENSORRT_FP16_SUMS = Profile(

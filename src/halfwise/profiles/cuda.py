@@ -6,17 +6,22 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from onnx import helper
 
 from halfwise.profiles.profile import Kernel
-from halfwise.profiles.reductions import REDUCTIONS
+from halfwise.profiles.reductions import REDUCTIONS, adds_in_no_order
 from halfwise.profiles.resize import resize_linear
 from halfwise.profiles.steps import Steps, attribute
 
-__all__ = ["CUDA_KERNELS", "CUDA_LOOSE", "SPLIT_LENGTH", "bias_joins_sum", "fast_gelu", "quick_gelu"]
+__all__ = ["CUDA_KERNELS", "SPLIT_LENGTH", "bias_joins_sum", "cuda_loose", "fast_gelu", "quick_gelu"]
 
-# Kernels that were seen to be less exact than any rule says: recurrent ones use cuDNN's own arithmetic.
-CUDA_LOOSE = frozenset({"GRU", "LSTM", "RNN"})
+_RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
+
+
+def cuda_loose(node: ir.Node) -> bool:
+    """Nodes whose results depend on more than the profile follows: cuDNN's arithmetic, sums in no fixed order."""
+    return not node.domain and (node.op_type in _RECURRENT or adds_in_no_order(node))
 
 
 def _convolution(proto: onnx.NodeProto, steps: Steps) -> str | None:

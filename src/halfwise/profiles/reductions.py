@@ -7,13 +7,14 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from onnx import helper
 
 from halfwise.profiles.profile import Kernel
 from halfwise.profiles.steps import Steps, attribute, cast
 from halfwise.weights import ONNX_TYPE
 
-__all__ = ["REDUCTIONS", "blocks_of_rows"]
+__all__ = ["REDUCTIONS", "adds_in_no_order", "blocks_of_rows"]
 
 
 def _reduced_axes(proto: onnx.NodeProto, steps: Steps) -> tuple[tuple[int, ...], int] | None:
@@ -62,6 +63,31 @@ def blocks_of_rows(rows: int, columns: int) -> tuple[int, int]:
     block = _power_of_two(max(1, min(512 // wide, rows // 4)))
     across = max(1, min(columns // wide, 512))
     return block, max(1, min(512 // across, rows // block // 4))
+
+
+def adds_in_no_order(node: ir.Node) -> bool:
+    """A mean over the first axes that several blocks of threads add up, or one that may be, its sizes not known."""
+    if node.op_type != "ReduceMean" or node.inputs[0] is None:
+        return False
+    stated, shape = node.attributes.get("axes"), node.inputs[0].shape
+    if stated is not None:
+        axes = stated.as_ints()
+    elif len(node.inputs) > 1 and node.inputs[1] is not None and node.inputs[1].const_value is not None:
+        axes = node.inputs[1].const_value.numpy().tolist()
+    else:
+        return False
+    if shape is None:
+        return True
+    reduced = {axis % len(shape) for axis in axes}
+    sizes = [size if isinstance(size, int) else 0 for size in shape]  # 0: not known, and perhaps 1
+    for short in ({1}, {0, 1}):
+        long = [axis for axis, size in enumerate(sizes) if size not in short]
+        count = len(reduced.intersection(long))
+        if 0 < count < len(long) and reduced.issuperset(long[:count]):
+            rows = math.prod(sizes[axis] for axis in reduced)
+            if not all(sizes) or blocks_of_rows(rows, math.prod(sizes) // rows)[1] > 1:
+                return True
+    return False
 
 
 def _power_of_two(size: int) -> int:
