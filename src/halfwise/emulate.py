@@ -71,6 +71,7 @@ class CarrierDialect:
             if fmt is not None:
                 convert_fill(proto, fmt, Format.FP32)
             return nodes
+        steps: Steps | None = None
         for slot, value in enumerate(node.outputs):
             fmt = assignment.stored(value)
             if not value.name or fmt is None or fmt is Format.FP32 or value in fused.wide:
@@ -83,12 +84,13 @@ class CarrierDialect:
                 continue
             proto.output[slot] = names.value(f"{name}__wide")
             wide = proto.output[slot]
-            if slot == 0:
+            if steps is None:
                 ending = fused.ending.get(node)
                 steps = Steps(node, fmt, names, assignment.sites.model.opset(""), wide)
                 spelled = self._as_kernel(proto, node, steps) if ending is None else self._as_fused(ending, steps)
                 if spelled is not None:
-                    nodes, wide = spelled
+                    nodes, steps.results[0] = spelled
+            wide = steps.results.get(slot, wide)
             nodes += self.convert(wide, name, Format.FP32, fmt, names)
         return nodes
 

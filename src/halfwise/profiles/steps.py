@@ -22,7 +22,10 @@ _FLOAT = onnx.TensorProto.FLOAT
 
 @dataclass
 class Steps:
-    """The nodes written so far. `node` is the node as the model has it, `fmt` the format that its kernel stores."""
+    """The nodes written so far. `node` is the node as the model has it, `fmt` the format that its kernel stores.
+
+    `results`: by slot, the names of what the kernel gives, where it gives more than one result.
+    """
 
     node: ir.Node
     fmt: Format
@@ -30,6 +33,7 @@ class Steps:
     opset: int
     base: str
     nodes: list[onnx.NodeProto] = field(default_factory=list)
+    results: dict[int, str] = field(default_factory=dict)
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         """One operator in FP32; the name of its result."""
