@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -41,6 +41,15 @@ class Bench:
             self._judges[key] = Judge(sites, self.emulator, self.question, feeds, answers, self.also)
         return self._judges[key]
 
+    def under(self, emulator: Emulator) -> Bench:
+        """The same bench where one more profile counts, instead of the one of that name; its judges begin anew."""
+        others = tuple(each for each in self.also if each.profile.name != emulator.profile.name)
+        return replace(self, also=(*others, emulator), before=self._passes(), _judges={})
+
+    def only(self, emulator: Emulator) -> Bench:
+        """The same bench under one profile alone."""
+        return replace(self, emulator=emulator, also=(), _judges={})
+
     def add(self, sites: Sites, feeds: Sequence[Feed]) -> None:
         """Samples made on the way: run the model as given for its answers."""
         self.answers.update(
@@ -56,4 +65,7 @@ class Bench:
 
     def runs(self, samples: int) -> float:
         """Model executions so far, in passes over so many samples."""
-        return (self.before + sum(judge.runs * len(judge.feeds) for judge in self._judges.values())) / samples
+        return self._passes() / samples
+
+    def _passes(self) -> float:
+        return self.before + sum(judge.runs * len(judge.feeds) for judge in self._judges.values())

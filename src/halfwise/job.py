@@ -35,6 +35,7 @@ from halfwise.metrics import OutputMetric, is_float
 from halfwise.model import Model, check_outputs
 from halfwise.norm_kernels import Settled, refusal_note, settle_norms
 from halfwise.ops import RANDOM
+from halfwise.own_kernels import Found, judged_by_own_kernels, pessimistic_loads
 from halfwise.plan import Plan, PlannedNode
 from halfwise.policy import Choices
 from halfwise.policy.obey import blame, decided_with, replaced_note, wanted_nodes
@@ -113,7 +114,7 @@ class Job:
         self.samples = split(self.samples, references)
         if self.judge_on_all:
             self.samples = replace(self.samples, validation=feeds)
-        margin = max(p.spread for p in profiles) if self.margin is None else self.margin
+        margin = max(p.spread_of(self.model.nodes) for p in profiles) if self.margin is None else self.margin
         self.question = Question(self._tolerance(references[0]), self.metric, len(feeds), margin)
         answers = {id(feed): reference for feed, reference in zip(feeds, references, strict=True)}
         also = tuple(Emulator(profile) for profile in profiles[:-1])
@@ -131,33 +132,29 @@ class Job:
                 f"judged as the worst of {names}: fusions may or may not fire; the search aims {margin:.0%} lower, for "
                 "what a profile was seen or is supposed to be off (--margin)"
             )
+            if loose := next((node for node in self.model.nodes if any(p.loose(node) for p in profiles)), None):
+                self.notes.append(
+                    f"node {loose.name!r} ({loose.op_type}) runs in a kernel that no profile follows closely: "
+                    "errors on the GPU may differ from the emulated ones by more than those of other models"
+                )
         if random := next((site.name for site in sites.pinned if site.pinned == RANDOM), None):
             self.notes.append(f"node {random!r} is random: FP32 does not repeat itself either, and no verdict is firm")
         searched = len(self.samples.search)
-        try:
-            decided = self._decide() if self.given is None else self._apply(self.given)
-        except Uncomparable:
-            self.journal.withdraw()
-            raise
+        again = self._search_again if self.given is None else None
+        judged = judged_by_own_kernels(self._found(self.journal), self.bench, self.profile, again, self.notify)
+        found, self.bench = judged.found, judged.bench
+        decided, look, compiled, formats = found.decided, found.look, found.compiled, dict(found.formats)
         self.samples, self.sites = decided.samples, decided.sites
-        self.notes += [*decided.notes, *self._lossy_costs(sites)]
-        if replaced := replaced_note(self.choices, self.sites):
-            self.notes.append(replaced)
-        settled = self._settle_norms(decided.formats)
-        self.notes += settled.notes
-        formats = settled.formats
-        kept = tuple(each for each in decided.kept if each.node in formats)
-        look = look_at(self.stepper, self.sites, carry_feeds(self.samples.search[0]))
-        advisories = advisories_for(self.target, self.sites.model)
-        compiled = self._compile(formats, look, advisories)
-        if compiled is not None:
-            formats = dict(compiled.decision.formats)
+        self.notes += [*found.notes, *self._lossy_costs(sites)]
         validation = self.bench.judge(self.sites, self.samples.validation)
         self.notify("verifying on held-out inputs")
-        fp16 = self.bench.judge(sites, self.samples.validation).measure(Assignment.all_narrow(sites, io=self.io_types))
+        fp16 = judged.plain.judge(sites, self.samples.validation).measure(
+            Assignment.all_narrow(sites, io=self.io_types)
+        )
         decision = self._assignment(formats)
         fixed = validation.measure(decision)
         by_profile = {name: seen.load for name, seen in validation.by_profile(decision).items()} if profiles[1:] else {}
+        pessimistic = pessimistic_loads(found, self.bench, self.profile)
         effects = measured_effects(effects, validation)
         at_border = tuple(input_findings(effects))
         self.notes += [f"input {found.where.name!r}: {found.message} -> {found.remedy}" for found in at_border]
@@ -165,8 +162,7 @@ class Job:
             why := blame(self.choices, self.sites, formats, self.io_types, lambda other: validation.measure(other).met)
         ):
             self.notes.append(why)
-        added = (*settled.added, *(compiled.added if compiled is not None else ()))
-        nodes = (*self._planned(formats, kept, look), *added)
+        nodes = found.explained((*self._planned(formats, found.kept, look), *found.added))
         tolerance = self.question.tolerance
         final = Plan(
             model=self.model.path.name if self.model.path else "",
@@ -198,7 +194,7 @@ class Job:
             plan=plan_path,
             repaired=bool(final.repairs),
             compiled=compiled,
-            advisories=advisories,
+            advisories=found.advisories,
             notify=self.notify,
             time_limit_s=self.time_limit_s,
             layouts=layouts,
@@ -233,6 +229,7 @@ class Job:
             border_findings=at_border,
             tried=decided.tried,
             by_profile=by_profile,
+            pessimistic=pessimistic,
             diagnosis=decided.diagnosis,
         )
         self.journal.discard()
@@ -284,13 +281,41 @@ class Job:
 
     # -- deciding ---------------------------------------------------------------------------------------------------
 
-    def _decide(self) -> Decided:
+    def _found(self, journal: Journal) -> Found:
+        """A decision, and what the compiler makes of it."""
+        try:
+            decided = self._decide(journal) if self.given is None else self._apply(self.given)
+        except Uncomparable:
+            journal.withdraw()
+            raise
+        self.samples, self.sites = decided.samples, decided.sites
+        replaced = replaced_note(self.choices, self.sites)
+        settled = self._settle_norms(decided.formats)
+        look = look_at(self.stepper, self.sites, carry_feeds(self.samples.search[0]))
+        advisories = advisories_for(self.target, self.sites.model)
+        compiled = self._compile(settled.formats, look, advisories)
+        return Found(
+            decided,
+            look,
+            advisories,
+            compiled,
+            settled.formats if compiled is None else dict(compiled.decision.formats),
+            tuple(each for each in decided.kept if each.node in settled.formats),
+            (*settled.added, *(compiled.added if compiled is not None else ())),
+            (*decided.notes, *([replaced] if replaced else []), *settled.notes),
+        )
+
+    def _search_again(self, bench: Bench) -> Found:
+        self.bench = bench
+        return self._found(Journal())
+
+    def _decide(self, journal: Journal) -> Decided:
         search = Decider(
             replace(self.model, choices=self.choices),
             self.bench,
             self.samples,
             self.rules,
-            self.journal,
+            journal,
             self.allow_bf16,
             self.wants_curve,
             self.notify,

@@ -26,7 +26,8 @@ class PlannedNode:
 
     `why` is one of: overflow, rounding (measured: putting the node back breaks the tolerance), margin (within the
     tolerance without it, but too near for inputs not seen), unproven (not measured alone), pinned (it cannot narrow),
-    compiler (it keeps the compiler from undoing the choice of another node, or from fusing it away),
+    compiler (it keeps the compiler from undoing the choice of another node, or from fusing it away; or its own kernels
+    would miss the tolerance),
     backend (the result was wrong on a real backend with it in FP16),
     wanted (the user's own decision).
     """

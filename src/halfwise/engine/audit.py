@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from halfwise.engine.kernel_names import cast_count
 from halfwise.engine.layers_cost import EngineCost, cost_of, is_reformat
 from halfwise.engine.layers_evidence import UNKNOWN, Coverage, Evidence, NodeAudit, NodeInfo, nodes_from_log
-from halfwise.engine.layers_fields import EngineLayers
+from halfwise.engine.layers_fields import EngineLayers, Layer
 from halfwise.formats import Format
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Audit:
     notes: tuple[str, ...] = ()
     kernels_with_casts: tuple[str, ...] = ()  # types change inside these, by their names
     reformat_layers: tuple[str, ...] = ()
+    layers: tuple[Layer, ...] = ()  # as they were listed; no part of the document
 
     @property
     def attention_kernels(self) -> tuple[str, ...]:
@@ -115,6 +116,7 @@ def audit(
         notes=evidence.notes(),
         kernels_with_casts=tuple(layer.name for layer in layers.layers if cast_count(layer.name)),
         reformat_layers=tuple(layer.name for layer in layers.layers if is_reformat(layer)),
+        layers=layers.layers,
     )
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "narrow_operands",
     "place_of",
     "steps",
+    "sums_narrow",
     "tactic_math",
 ]
 
@@ -37,6 +38,7 @@ _TACTIC_MATH = re.compile(rf"(?:^|_)({_TYPE}){_TYPE}_({_TYPE})({_TYPE})_{_TYPE}(
 _NARROW_OPERANDS = re.compile(
     rf"(?:^|_)(?:(?P<fields>b?f16)(?:b?f16)_{_TYPE}{_TYPE}_{_TYPE}|h\d{{3,5}}(?:gemm|cudnn|fprop)|(?P<word>fp16|bf16))(?=_|$)"
 )
+_NARROW_SUMS = re.compile(r"(?:^|_)h\d{3,5}(?:gemm|cudnn|fprop)(?=_|$)")  # `h16816gemm`; `s16816gemm` sums in FP32
 _BOOKKEEPING = frozenset(
     {"shape_call", "signal", "wait", "memset", "jmp", "cjmp", "NoOp", "TrainStation", "Constant"}
     | {"ShapeHostToDevice", "ShapeDeviceToHost"}
@@ -134,3 +136,11 @@ def tactic_math(tactic: str) -> str | None:
         return None
     operand, third, accumulator = match.groups()
     return f"{'tf32' if third == 'tf32' else operand} in, {accumulator} accumulated"
+
+
+def sums_narrow(tactic: str) -> bool | None:
+    """Whether a matrix tactic's name says that it accumulates in FP16; None where it does not say what in."""
+    if _NARROW_SUMS.search(tactic):
+        return True
+    math = tactic_math(tactic)
+    return None if math is None else math.endswith("f16 accumulated") and "bf16 acc" not in math
