@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from halfwise import fix
+from halfwise import InputError, fix
 from halfwise.compiled import Compiled, Decision
 from halfwise.engine import rtx
 from halfwise.engine.audit import audit
@@ -200,3 +200,46 @@ def test_a_real_engine_of_shorter_rows_agrees_with_the_table() -> None:
     result = fixed(long_norm(1024), inputs(1024)[:3])
     assert result.met and not result.plan.nodes
     assert result.by_profile[ENGINE] == pytest.approx(result.by_profile["tensorrt"], rel=0.2)
+
+
+# -- an engine of the user's -------------------------------------------------------------------------------------------
+
+
+def listed(folder: Path, norm: Sequence[str], tactic: str = "") -> Path:
+    layers = [layer(name, "n_l", "Half") for name in norm] + [layer("n_y_myl0_9", "n_y", "Half", tactic)]
+    path = folder / "engine.layers.json"
+    path.write_text(json.dumps({"Layers": layers, "Bindings": []}))
+    return path
+
+
+@pytest.mark.parametrize(("norm", "met"), [(WIDE, True), (NARROW, False)])
+def test_the_layers_of_a_built_engine_judge_the_plan_it_was_built_from(
+    norm: list[str], met: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rtx, "available", lambda: False)
+    plan = fixed(long_norm(), inputs(), target="trt-10.9").plan
+    assert not plan.nodes
+    result = fixed(long_norm(), inputs(), target=None, plan=plan, layers=listed(tmp_path, norm))
+    assert result.met == met
+    assert set(result.by_profile) == {"strict", "tensorrt", ENGINE}
+    assert notes_with(result, "by the kernels of TensorRT as engine.layers.json lists it, which hold 2 of 2")
+    assert not notes_with(result, "the nearest compiler")
+
+
+def test_layers_of_another_engine_are_refused(tmp_path: Path) -> None:
+    plan = fixed(long_norm(), inputs(), target="trt-8.6").plan
+    path = tmp_path / "engine.layers.json"
+    path.write_text(json.dumps({"Layers": [layer("other", "other", "Half")], "Bindings": []}))
+    with pytest.raises(
+        InputError, match=r"engine\.layers\.json: no layer names a node of this model; is it the list of"
+    ):
+        fixed(long_norm(), inputs(), target=None, plan=plan, layers=path)
+
+
+def test_layers_belong_to_a_plan_and_to_tensorrt(tmp_path: Path) -> None:
+    path = listed(tmp_path, WIDE)
+    with pytest.raises(InputError, match="an engine that was built from a plan: give that plan, too"):
+        fixed(long_norm(), inputs(), layers=path)
+    plan = fixed(long_norm(), inputs(), target="onnx").plan
+    with pytest.raises(InputError, match=r"profile 'strict' is not: give a target such as trt-10\.9"):
+        fixed(long_norm(), inputs(), target=None, plan=plan, layers=path)

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from halfwise.emit.typed_onnx import write_typed
 from halfwise.engine.layers_evidence import NodeInfo
-from halfwise.errors import HalfwiseError
+from halfwise.errors import HalfwiseError, InputError
 from halfwise.formats import Format
 from halfwise.islands import Island, find_island, fused_groups
 from halfwise.lone_products import companions, lone_products
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from halfwise.engine.audit import Audit
     from halfwise.engine.build import InputProfile
 
-__all__ = ["TIME_LIMIT_S", "Compiled", "Compiler", "Decision", "compile_and_mend"]
+__all__ = ["TIME_LIMIT_S", "Compiled", "Compiler", "Decision", "as_listed", "compile_and_mend"]
 
 Wishes = Mapping[str, Format]
 
@@ -83,6 +83,20 @@ class Compiled:
     island: Island | None = None
     notes: tuple[str, ...] = ()
     refusal: str = ""
+
+
+def as_listed(decision: Decision, layers: Path) -> Compiled:
+    """What an engine that was built from a decision holds, by a list of its layers in a file."""
+    from halfwise.engine.audit import audit
+    from halfwise.engine.layers import read_layers
+
+    found = audit(read_layers(layers), None, decision.infos(), decision.wanted, str(layers))
+    if not any(node.kernels for node in found.nodes):
+        raise InputError(
+            f"{layers}: no layer names a node of this model; is it the list of another engine, or without "
+            "--profilingVerbosity=detailed?"
+        )
+    return Compiled(decision, found, f"TensorRT as {layers.name} lists it")
 
 
 @dataclass

@@ -145,7 +145,7 @@ def _verdict(target: Target, compiled: Compiled | None) -> Iterator[str]:
         yield f"not kept: {violation.node!r} was to be {violation.wanted}, got {violation.got}: {violation.why}"
     if broken > _SHOWN:
         yield f"not kept: {broken - _SHOWN} more nodes (violations in --json)"
-    if target.runtime is not Runtime.RTX:
+    if target.runtime is not Runtime.RTX and compiled.builds:
         yield (
             f"{compiled.compiler} is the nearest compiler that runs without a GPU; {target.title} has its own, so "
             "audit its engine, too"

@@ -25,7 +25,7 @@ from halfwise.model import Model, load
 from halfwise.plan import Plan
 from halfwise.policy.selectors import choices_of
 from halfwise.precision import Assignment
-from halfwise.profiles import PROFILES, STRICT
+from halfwise.profiles import PROFILES, STRICT, TENSORRT
 from halfwise.repair import rules_for, rules_named
 from halfwise.results_folder import JOURNAL
 from halfwise.target import DEFAULT_TARGET, Target
@@ -56,6 +56,7 @@ def fix(
     margin: float | None = None,
     device: Device = "cpu",
     confirm: str | Backend | None = None,
+    layers: str | Path | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> FixResult:
     """Find the fewest FP32 nodes that keep the tolerance, write the typed model and the plan, and verify both.
@@ -69,7 +70,8 @@ def fix(
     "pattern:layernorm" or "policy:torch-autocast".
     `margin` is by how much a real error may exceed the emulated one, by default what the target's profile states.
     `time_limit_s` is for each build with a compiler. `device` is where whole models are emulated. The model that was
-    written into `out` is run on the backend `confirm`, and compared with what was predicted.
+    written into `out` is run on the backend `confirm`, and compared with what was predicted. `layers` names a list of
+    the layers of an engine that was built from `plan`, in any form that `audit` reads: its own kernels then judge, too.
     """
     if confirm is not None:
         if out is None:
@@ -86,6 +88,14 @@ def fix(
         raise InputError("judge_on_all is for a plan: a search is judged on inputs that it did not use")
     if plan is not None and (keep or force):
         raise InputError("--keep and --force are for a search; with --plan, edit the plan's fp32_nodes")
+    emulated = profile or (plan.profile if plan is not None else _profile_of(chosen))
+    if layers is not None and plan is None:
+        raise InputError("layers are those of an engine that was built from a plan: give that plan, too")
+    if layers is not None and not emulated.startswith(TENSORRT.name):
+        raise InputError(
+            f"layers are those of TensorRT, and profile {emulated!r} is not: give a target such as trt-10.9, or "
+            f"profile {TENSORRT.name!r}"
+        )
     loaded = model if isinstance(model, Model) else load(model)
     job = Job(
         loaded,
@@ -94,7 +104,7 @@ def fix(
         (tolerance,) if isinstance(tolerance, str) else tolerance,
         metric,
         chosen,
-        profile or (plan.profile if plan is not None else _profile_of(chosen)),
+        emulated,
         io_types or (plan.io_types if plan is not None else Format.FP32),
         io_formats,
         allow_bf16,
@@ -105,6 +115,7 @@ def fix(
         curve,
         time_limit_s,
         margin,
+        Path(layers) if layers is not None else None,
         notify,
     )
     with on_device(device):

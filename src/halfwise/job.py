@@ -18,7 +18,7 @@ from halfwise import __version__
 from halfwise.advisories import Advisory
 from halfwise.bench import Bench
 from halfwise.border import InputEffect, input_effects, input_findings, layouts_of, measured_effects, refuse_ids
-from halfwise.compiled import Compiled, Decision, compile_and_mend
+from halfwise.compiled import Compiled, Decision, as_listed, compile_and_mend
 from halfwise.decide import Decided, Decider, assignment_of, why_not_bf16
 from halfwise.delivery import advisories_for, compiles, deliver, suspect_kernels
 from halfwise.emit.typed_onnx import TypedDialect, TypedModel
@@ -84,6 +84,7 @@ class Job:
     wants_curve: bool
     time_limit_s: float
     margin: float | None
+    layers: Path | None
     notify: Callable[[str], None]
 
     def run(self) -> FixResult:
@@ -355,6 +356,8 @@ class Job:
 
     def _compile(self, formats: dict[ir.Node, Format], look: Look, advisories: Sequence[Advisory]) -> Compiled | None:
         """What TensorRT-RTX makes of the decision, where it can stand for the target's compiler."""
+        if self.layers is not None:
+            return as_listed(Decision(self.sites, formats, self.io_types), self.layers)
         if not compiles(self.target):
             return None
         judge = self.bench.judge(self.sites, self.samples.search)

@@ -16,6 +16,7 @@ from halfwise.engine_profile import engine_view, kernel_words
 from halfwise.formats import Format
 from halfwise.plan import PlannedNode
 from halfwise.profiles import TENSORRT, TENSORRT_FP16_SUMS
+from halfwise.solve.places import Uncomparable
 from halfwise.solve.reasons import Look
 from halfwise.solve.search import Kept
 
@@ -75,10 +76,13 @@ def judged_by_own_kernels(
     if again is None or _holds(first, bench) or not _holds(first, table):
         return Judged(first.noting(note), bench, plain)
     notify("searching once more: by its own kernels the engine misses the tolerance")
-    second = again(table.under(Emulator(replace(engine, taken_back=frozenset()))))
+    try:
+        second = again(table.under(Emulator(replace(engine, taken_back=frozenset()))))
+    except Uncomparable:
+        second = first
     other, told = engine_view(profile, second.compiled)
     later = None if other is None else table.under(Emulator(other))
-    if later is None or not _holds(second, later):
+    if later is None or second is first or not _holds(second, later):
         return Judged(first.noting(note, _AGAIN + "no second one was found that keeps it"), bench, plain)
     second = replace(second, own=_reasons(first, second))
     return Judged(second.noting(told, _AGAIN + "this is the second, made with them in sight"), later, plain)
