@@ -89,7 +89,9 @@ class Plan:
         }
 
     def text(self) -> str:
-        return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        """JSON that people read; what no letter stands for, as in a file's name of bytes, is an escape."""
+        text = json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
     def check(self, model: Model) -> None:
         """Refuse a plan that was made for another model, naming the difference."""

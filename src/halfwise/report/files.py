@@ -27,7 +27,7 @@ def write(path: Path, text: str) -> None:
     special = _is_special(path)
     part = path if special else path.with_name(f".{path.name}.part")
     try:
-        part.write_text(text, encoding="utf-8", newline="\n")
+        part.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
         if not special:
             part.replace(path)
     except OSError as error:

@@ -48,7 +48,7 @@ def write_report(
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8", newline="\n")
+        part.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
         part.replace(path)
     except OSError as error:
         raise InputError(f"{path}: the report cannot be written: {error.strerror}") from error
