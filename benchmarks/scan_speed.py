@@ -3,12 +3,13 @@
 Both read a warm file: numpy.sum once over a fresh mapping, as a program that starts would, and once over a mapping that
 it has been through before (numpy sums 16-bit floats slowly, so that their bytes are summed as FP32). Medians of runs
 taken in turn; of the processor's seconds, too, which other programs on the machine change less: there all cores are
-added up, while numpy.sum uses one. Then a checkpoint of 13 sparse shards in a child process that tells its peak of
-memory: python -m benchmarks.scan_speed --shards [GIGABYTES].
+added up, while numpy.sum uses one. With --shards, a checkpoint of 13 sparse shards in a child process that tells its
+peak of memory instead: python -m benchmarks.scan_speed --shards [GIGABYTES].
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -122,10 +123,16 @@ def _shards(gigabytes: float) -> None:
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--shards"]:
-        _shards(float(sys.argv[2]) if len(sys.argv) > 2 else 13.5)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scan_speed", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("megabytes", nargs="?", type=int, default=1200, help="size of each file")
+    parser.add_argument(
+        "--shards", nargs="?", type=float, const=13.5, metavar="GIGABYTES", help="the memory of a checkpoint in shards"
+    )
+    options = parser.parse_args()
+    if options.shards is not None:
+        _shards(options.shards)
     else:
-        _side_by_side(int(sys.argv[1]) if len(sys.argv) > 1 else 1200)
+        _side_by_side(options.megabytes)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from halfwise.counting import count
 from halfwise.emulate import Emulator, carry_feeds
 from halfwise.engine.stepper import Stepper, Store
-from halfwise.formats import count
 from halfwise.model import Model, load
 from halfwise.precision import Assignment
 from halfwise.repair import Ranges, Repair, Rule, repaired

@@ -17,9 +17,9 @@ import pytest
 from benchmarks.scan_speed import sparse_checkpoint
 from halfwise.checkpoints import Checkpoint, is_checkpoint, read_checkpoint
 from halfwise.checkpoints.state import find_state
+from halfwise.counting import count
 from halfwise.elements import Elements, Stretch, count_all
 from halfwise.errors import InputError, MissingBackend
-from halfwise.formats import count
 from halfwise.scan import scan
 
 TYPES = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "BF16": ml_dtypes.bfloat16, "I64": np.int64}

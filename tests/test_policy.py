@@ -215,7 +215,7 @@ def test_lists_name_operators_that_exist() -> None:
 
 
 def test_a_list_by_magnitude_needs_ranges(loaded: Model) -> None:
-    from halfwise.formats import count
+    from halfwise.counting import count
 
     selection = Selection(loaded)
     assert kept_by(POLICIES["modelopt"], selection) == []

@@ -35,12 +35,13 @@ from report_models import (
 from benchmarks.zoo import SHAPES, encoder
 from halfwise.backends import BackendRecord
 from halfwise.confirm import Confirmation, OutputGap
+from halfwise.counting import count
 from halfwise.delivery import Delivery
 from halfwise.errors import InputError
 from halfwise.finding import Where
 from halfwise.fix import fix
 from halfwise.fix_result import FixResult
-from halfwise.formats import Format, count
+from halfwise.formats import Format
 from halfwise.model import Model, load
 from halfwise.output_shares import MOST, shares_by_output
 from halfwise.plan import PlannedNode

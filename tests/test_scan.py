@@ -18,10 +18,10 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.zoo import SHAPES, cnn_tiny_weights, detr_head, encoder
 from benchmarks.zoo.graph_writer import GraphWriter
 from halfwise import elements
+from halfwise.counting import Counts, count
 from halfwise.elements import Elements, merged
 from halfwise.errors import InputError
 from halfwise.finding import Finding
-from halfwise.formats import Counts, count
 from halfwise.model import load
 from halfwise.rules import RULES
 from halfwise.scan import ScanResult, scan

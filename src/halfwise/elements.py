@@ -15,8 +15,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.counting import Counter, Counts
 from halfwise.errors import InputError
-from halfwise.formats import Counter, Counts
 
 __all__ = ["STORED_TYPES", "WINDOW", "Elements", "Stretch", "count_all", "merged"]
 
@@ -27,7 +27,7 @@ STORED_TYPES = {
     "fp32": np.dtype(np.float32),
     "fp64": np.dtype(np.float64),
 }
-_SHARE = 1 << 23  # elements that one thread counts at a time, and maps at most
+_SHARE = 1 << 26  # bytes that one thread counts at a time, and maps at most
 _MOST_THREADS = 8
 
 
@@ -102,12 +102,13 @@ def _map(file: int, length: int, offset: int) -> mmap.mmap:
 def count_all(tensors: Sequence[Elements]) -> list[Counts]:
     """The counts of each tensor, on all the processor's cores: numpy lets go of the interpreter while it works."""
     shares = [
-        (index, start, min(start + _SHARE, tensor.size))
+        (index, start, min(start + _SHARE // tensor.dtype.itemsize, tensor.size))
         for index, tensor in enumerate(tensors)
-        for start in range(0, max(tensor.size, 1), _SHARE)
+        for start in range(0, max(tensor.size, 1), _SHARE // tensor.dtype.itemsize)
     ]
     parts: list[list[Counts]] = [[] for _ in tensors]
-    threads = min(_threads(), sum(stop - start for _, start, stop in shares) // _SHARE + 1)
+    sizes = [tensors[index].dtype.itemsize * (stop - start) for index, start, stop in shares]
+    threads = min(_threads(), 2 * sum(sizes) // _SHARE + 1)
 
     def work(jobs: Sequence[tuple[int, int, int]]) -> list[tuple[int, Counts]]:
         return [(index, _count(tensors[index], start, stop)) for index, start, stop in jobs]
@@ -118,7 +119,7 @@ def count_all(tensors: Sequence[Elements]) -> list[Counts]:
         return [merged(found) for found in parts]
     pool = ThreadPoolExecutor(threads)
     try:
-        for done in pool.map(work, _bundles(shares)):
+        for done in pool.map(work, _bundles(shares, sizes)):
             for index, counts in done:
                 parts[index].append(counts)
     finally:
@@ -150,16 +151,16 @@ def _count(tensor: Elements, start: int, stop: int) -> Counts:
     return counter.counts()
 
 
-def _bundles(shares: Sequence[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
+def _bundles(shares: Sequence[tuple[int, int, int]], sizes: Sequence[int]) -> Iterator[list[tuple[int, int, int]]]:
     """Small tensors go to a thread together."""
     bundle: list[tuple[int, int, int]] = []
-    size = 0
-    for share in shares:
+    gathered = 0
+    for share, size in zip(shares, sizes, strict=True):
         bundle.append(share)
-        size += share[2] - share[1]
-        if size >= _SHARE // 2:
+        gathered += size
+        if gathered >= _SHARE // 2:
             yield bundle
-            bundle, size = [], 0
+            bundle, gathered = [], 0
     if bundle:
         yield bundle
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from halfwise.border.inputs import InputEffect
 from halfwise.confirm import Confirmation
+from halfwise.counting import Counts
 from halfwise.delivery import Delivery
 from halfwise.emit.typed_onnx import TypedModel
 from halfwise.finding import Finding
-from halfwise.formats import Counts, Format
+from halfwise.formats import Format
 from halfwise.metrics import Metrics
 from halfwise.model import Model
 from halfwise.plan import Plan, PlannedNode

@@ -11,8 +11,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.bench import Bench, Feed
+from halfwise.counting import Counts
 from halfwise.errors import InputError
-from halfwise.formats import Counts
 from halfwise.metrics import Metrics, compare
 from halfwise.model import Model
 from halfwise.precision import Assignment

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from halfwise.all_samples import all_samples
 from halfwise.border.inputs import input_effects, input_findings
+from halfwise.counting import Counts, count
 from halfwise.emulate import Emulator, carry_feeds
 from halfwise.engine.stepper import Stepper, Store
 from halfwise.finding import Finding
-from halfwise.formats import Counts, Format, count
+from halfwise.formats import Format
 from halfwise.model import Model, load
 from halfwise.precision import Assignment
 from halfwise.sites import Sites

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from halfwise.formats import Counts
+from halfwise.counting import Counts
 from halfwise.model import Model
 from halfwise.policy.lists import POLICIES, Policy
 from halfwise.policy.selectors import Selection, kept_by

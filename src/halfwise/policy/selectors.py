@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 
+from halfwise.counting import Counts
 from halfwise.errors import InputError
-from halfwise.formats import Counts
 from halfwise.model import Model
 from halfwise.patterns import KINDS, find_patterns
 from halfwise.policy.choices import Choices

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from halfwise.counting import Counts
 from halfwise.finding import Finding, Severity
-from halfwise.formats import Counts
 from halfwise.patterns import Pattern
 from halfwise.scan.rounding import Rounding
 from halfwise.scan.weights import InitializerCounts, merged

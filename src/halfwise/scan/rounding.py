@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.counting import BLOCK, Counts
 from halfwise.elements import WINDOW, Elements
-from halfwise.formats import BLOCK, Counts, Format, round_to
+from halfwise.formats import Format, round_to
 
 __all__ = ["Rounding", "may_be_quiet", "rounding", "too_quiet"]
 

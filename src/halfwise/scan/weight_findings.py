@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.counting import Counts
 from halfwise.elements import Elements
 from halfwise.finding import Finding, Where
-from halfwise.formats import Counts, Format
+from halfwise.formats import Format
 from halfwise.patterns.view import View
 from halfwise.rules import finding
 from halfwise.scan.roles import Reading, Role, readings

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from halfwise.counting import Counts
 from halfwise.elements import Elements, count_all, merged
-from halfwise.formats import Counts
 from halfwise.model import Model
 from halfwise.scan.rounding import Rounding
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from halfwise.formats import Counts
+from halfwise.counting import Counts
 from halfwise.sites import Sites
 from halfwise.solve.noise import Noise
 

@@ -10,8 +10,9 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.counting import Counts, count
 from halfwise.engine.stepper import Stepper, Store
-from halfwise.formats import Counts, Format, count
+from halfwise.formats import Format
 from halfwise.plan import PlannedNode
 from halfwise.precision import Assignment
 from halfwise.sites import Sites

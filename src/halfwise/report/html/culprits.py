@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from halfwise.counting import Counts
 from halfwise.fix_result import FixResult
-from halfwise.formats import Counts, Format
+from halfwise.formats import Format
 from halfwise.plan import PlannedNode
 from halfwise.report.html.meter import Meter, meter
 from halfwise.report.html.names import Names

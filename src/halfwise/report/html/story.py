@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from halfwise.formats import Counts, Format
+from halfwise.counting import Counts
+from halfwise.formats import Format
 from halfwise.plan import PlannedNode
 from halfwise.report.html.axis import Bar, bar
 from halfwise.report.html.names import short

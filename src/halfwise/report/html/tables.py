@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from halfwise.counting import Counts
 from halfwise.fix_result import FixResult
-from halfwise.formats import Counts
 from halfwise.report.html.axis import zone_of
 from halfwise.report.html.embed import digits
 from halfwise.report.html.histogram import WeightHistogram
