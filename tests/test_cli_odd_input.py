@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import CommandLine
 
@@ -37,3 +38,25 @@ def test_any_file_name_is_read_and_written(
     again = halfwise_cli("fix", model, "--out", "again", "--plan", f"out/{model.stem}.plan.json")
     assert again.code == 0, again.err
     assert halfwise_cli("gate", model, "--plan", f"out/{model.stem}.plan.json", "--sarif", "s.sarif").code == 0
+
+
+@pytest.mark.parametrize("verb", ["fix", "verify"])
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (np.full((1, 4), np.nan), "hold no finite value for any input: check the inputs"),
+        (np.full((1, 4), 3e38), "hold no finite value for any input: check the inputs"),
+        (np.zeros((0, 4)), "are empty for every input: nothing can be compared; give others"),
+    ],
+    ids=["nan", "too large for FP32", "of no size"],
+)
+def test_inputs_that_answer_nothing_are_refused(
+    verb: str, values: np.ndarray, told: str, halfwise_cli: CommandLine, tmp_path: Path
+) -> None:
+    model = a_model(tmp_path / "m.onnx", ("n", 4))
+    np.savez(tmp_path / "i.npz", x=values.astype(np.float32))
+    words = ("--out", tmp_path / "out") if verb == "fix" else (model,)
+    ended = halfwise_cli(verb, model, *words, "--inputs", tmp_path / "i.npz", "--json")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.told.endswith(told)
+    assert not (tmp_path / "out").exists()

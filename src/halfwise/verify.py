@@ -137,12 +137,15 @@ def verify(
     each: list[dict[str, Metrics]] = []
     users: list[float] = []
     floats: set[str] = set()
+    values = finite = 0
     for index, feed in enumerate(samples.feeds):
         wanted, got = (runner.run(index, feed) for runner in runners)
         floats = {name for name, array in wanted.items() if is_float(array.dtype)}
         if stated is None:
             assert not isinstance(tolerance, Tolerance)
             stated = Tolerance.parse(tolerance, wanted, floats, user_metric=metric is not None)
+        values += sum(array.size for array in wanted.values())
+        finite += sum(int(np.isfinite(array).sum()) if name in floats else array.size for name, array in wanted.items())
         missing = [name for name in wanted if name not in got]
         if missing:
             raise InputError(
@@ -155,6 +158,10 @@ def verify(
             users.append(float(metric(wanted, {name: got[name] for name in wanted})))
         notify(index + 1, len(samples.feeds))
     assert stated is not None
+    if not values:
+        raise InputError("the outputs of the first are empty for every input: nothing can be compared; give others")
+    if not finite:
+        raise InputError("the outputs of the first hold no finite value for any input: check the inputs")
     together = {name: worst([metrics[name] for metrics in each]) for name in each[0]}
     verdict = stated.verdict(together, floats, max(users) if users else None)
     notes, record = samples.notes, None
