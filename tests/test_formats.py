@@ -5,6 +5,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from halfwise.formats import Format, round_to
 
@@ -25,3 +27,36 @@ def test_rounding_ties_overflow_and_zeros() -> None:
     np.testing.assert_array_equal(rounded, expected)
     assert np.signbit(rounded[4])
     assert np.isnan(round_to(np.array([np.nan]), Format.BF16)).all()
+
+
+def as_numpy_rounds(array: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return array.astype(np.float16).astype(np.float32)
+
+
+def test_fp16_is_what_numpy_converts_to() -> None:
+    """Every value that FP16 has, every midpoint of two, and their neighbours in FP32; the sign of zero, too."""
+    halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
+    middles = (halves[1:].astype(np.float64) + halves[:-1]).astype(np.float32) / 2
+    beyond = np.array([65519.996, 65520.0, 65536.0, 1e30, 3.4e38, np.inf, 1e-45, 1e-38], np.float32)
+    values = np.concatenate([halves, middles, beyond])
+    values = np.concatenate([values, np.nextafter(values, np.float32(0)), np.nextafter(values, np.float32(np.inf))])
+    for sign in (1, -1):
+        rounded = round_to(sign * values, Format.FP16)
+        np.testing.assert_array_equal(rounded.view(np.uint32), as_numpy_rounds(sign * values).view(np.uint32))
+    assert np.isnan(round_to(np.full(1_000, np.nan), Format.FP16)).all()
+
+
+SHAPES = [(0,), (), (256,), (257,), (3, 100), (2, 33_000)]
+
+
+@given(st.sampled_from(SHAPES), st.integers(0, 2**32 - 1), st.booleans())
+def test_fp16_of_any_bits_in_any_layout(shape: tuple[int, ...], seed: int, turned: bool) -> None:
+    bits = np.random.default_rng(seed).integers(0, 2**32, shape, np.uint32)
+    values = np.nan_to_num(np.asarray(bits, np.uint32).view(np.float32), nan=1.0, posinf=np.inf, neginf=-np.inf)
+    values = values.T if turned else values
+    before = values.copy()
+    rounded = round_to(values, Format.FP16)
+    assert rounded.shape == values.shape and rounded.dtype == np.float32
+    np.testing.assert_array_equal(rounded.view(np.uint32), as_numpy_rounds(values).view(np.uint32))
+    np.testing.assert_array_equal(values, before)
