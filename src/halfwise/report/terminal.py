@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from halfwise.errors import InputError
 from halfwise.report.text import brief, safe, width_of
 
 __all__ = ["SEVERITY_STYLES", "Terminal", "number", "share", "write_out"]
@@ -32,7 +34,7 @@ class Terminal:
     def __init__(self, *, full: bool = False) -> None:
         """`full` shows whole tables, however long."""
         self._full = full
-        self._console = Console(highlight=False, markup=False, emoji=False)
+        self._console = Console(file=_Page(), highlight=False, markup=False, emoji=False)
         self._wraps = self._console.is_terminal or "COLUMNS" in os.environ
         if not self._wraps:
             self._console.width = _ANY_WIDTH
@@ -121,16 +123,27 @@ class Terminal:
         self._parts += [f"{line.rstrip()}\n" for line in captured.get().splitlines()]
 
 
+class _Page(io.StringIO):
+    """Where rich draws, so that it never writes to stdout itself; a terminal where stdout is one."""
+
+    def isatty(self) -> bool:
+        return sys.stdout is not None and sys.stdout.isatty()
+
+
 def write_out(text: str) -> None:
-    """Write to stdout. A reader that has left, or a terminal with few letters, does not end the program."""
+    """Write to stdout. A reader that is not there, or a terminal with few letters, does not end the program."""
+    if sys.stdout is None:  # it was closed before the start
+        return
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # What is still buffered would fail again when the interpreter closes the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise InputError(f"the answer cannot be written to stdout: {error.strerror}") from error
 
 
 def number(value: float) -> str:
