@@ -21,6 +21,7 @@ from halfwise.model import Model, load
 from halfwise.norm_kernels import refusal_note, settle_norms
 from halfwise.precision import Assignment
 from halfwise.profiles import ORT_CUDA, ORT_CUDA_UNFUSED
+from halfwise.profiles.fusions import fused_nodes
 from halfwise.profiles.norm_fusions import Outcome, norms_of, outcome
 from halfwise.repair import rules_for, rules_named
 from halfwise.repair.rule import Ranges
@@ -37,7 +38,7 @@ LAYER_NORM = ("mean1", "sub", "square", "mean2", "guard", "root", "normal", "sca
 BODY = frozenset({"square", "mean2", "guard", "root", "normal"})
 
 
-def layer_norm(opset: int = 17, *, inverse: bool = False, skip: bool = False) -> onnx.ModelProto:
+def layer_norm(opset: int = 17, *, inverse: bool = False, skip: bool = False, epsilon: float = 1e-5) -> onnx.ModelProto:
     """Add, LayerNorm in nine nodes, Relu; or, with `skip`, an Add of what entered the norm."""
     axes = {} if opset >= 18 else {"axes": [-1]}
     by = " axes" if opset >= 18 else ""
@@ -55,10 +56,10 @@ def layer_norm(opset: int = 17, *, inverse: bool = False, skip: bool = False) ->
         node("Add", "scaled beta", "shifted"),
         node("Add", "shifted stream", "end") if skip else node("Relu", "shifted", "end"),
     ]  # fmt: skip
-    return _closed(nodes, opset)
+    return _closed(nodes, opset, epsilon)
 
 
-def rms_norm(*, inverse: bool = False) -> onnx.ModelProto:
+def rms_norm(*, inverse: bool = False, epsilon: float = 1e-5) -> onnx.ModelProto:
     nodes = [
         node("Add", "x zero", "stream"),
         node("Pow", "stream two", "square"),
@@ -70,10 +71,10 @@ def rms_norm(*, inverse: bool = False) -> onnx.ModelProto:
         node("Mul", "gamma normal", "scaled"),
         node("Relu", "scaled", "end"),
     ]  # fmt: skip
-    return _closed(nodes, 17)
+    return _closed(nodes, 17, epsilon)
 
 
-def _closed(nodes: list[onnx.NodeProto], opset: int) -> onnx.ModelProto:
+def _closed(nodes: list[onnx.NodeProto], opset: int, epsilon: float = 1e-5) -> onnx.ModelProto:
     for each in nodes:
         each.name = each.output[0]
     rng = np.random.default_rng(4)
@@ -81,7 +82,7 @@ def _closed(nodes: list[onnx.NodeProto], opset: int) -> onnx.ModelProto:
         weight("zero", np.zeros(WIDTH, np.float32)),
         weight("two", np.float32(2.0)),
         weight("one", np.float32(1.0)),
-        weight("eps", np.float32(1e-5)),
+        weight("eps", np.float32(epsilon)),
         weight("gamma", rng.uniform(1, 2, WIDTH).astype(np.float32)),
         weight("beta", rng.standard_normal(WIDTH).astype(np.float32)),
         weight("axes", np.array([-1], np.int64)),
@@ -131,6 +132,21 @@ def test_what_onnx_runtime_makes_of_any_run_of_fp32_nodes_is_foreseen(
     assert tally[Outcome.REFUSED] >= 8
 
 
+@KNOWN
+@pytest.mark.parametrize(
+    ("epsilon", "narrow"), [(1e-12, Outcome.PIECES), (2.9e-8, Outcome.PIECES), (6e-8, Outcome.FUSED)]
+)
+def test_an_epsilon_that_fp16_does_not_hold_leaves_a_norm_in_pieces(
+    epsilon: float, narrow: Outcome, tmp_path: Path
+) -> None:
+    loaded = load(layer_norm(epsilon=epsilon))
+    (norm,) = norms_of(loaded)
+    for wide, wanted in ((frozenset[str](), narrow), (BODY, Outcome.FUSED)):
+        assert outcome(norm, assigned(loaded, wide)) is wanted
+        assert seen(assigned(loaded, wide), tmp_path) is wanted
+    assert settled(loaded, frozenset()) == (BODY if narrow is Outcome.PIECES else set())
+
+
 def test_a_square_by_mul_and_a_scale_that_is_no_vector_are_not_fused() -> None:
     square = layer_norm()
     square.graph.node[3].CopyFrom(node("Mul", "sub sub", "square"))
@@ -164,6 +180,34 @@ def test_a_fused_norm_in_two_formats_rounds_at_its_border_only(inverse: bool, la
     assert np.mean(found == wanted) > 0.99
     apart = Emulator(ORT_CUDA_UNFUSED).session(assignment).run({"x": x})["end"]
     assert np.mean(apart == wanted) < 0.9
+
+
+def test_within_a_norm_in_pieces_the_rms_norm_is_fused() -> None:
+    loaded = load(layer_norm())
+    sites = Sites(loaded)
+    for wide, kinds in ({"shifted"}, ["rms-norm"]), ({"mean1"}, ["rms-norm"]), ({"root"}, []), (set(), ["layer-norm"]):
+        assignment = Assignment.all_narrow(sites, frozenset(loaded.node_by_name[name] for name in wide))
+        assert [each.kind for each in fused_nodes(assignment, "ort").ending.values()] == kinds
+
+
+def test_a_fused_rms_norm_in_fp16_has_an_epsilon_of_its_own() -> None:
+    tiny = np.full((4, WIDTH), 2.0**-9, np.float32)
+    gamma = np.asarray(load(rms_norm()).graph.initializers["gamma"].const_value.numpy())  # type: ignore[union-attr]
+    for epsilon, wide, taken in ((1e-4, set(), 1e-5), (1e-4, BODY, 1e-4), (1e-5, set(), np.float16(1e-5))):
+        loaded = load(rms_norm(epsilon=epsilon))
+        assignment = assigned(loaded, frozenset(wide))
+        found = Emulator(ORT_CUDA).session(assignment).run({"x": tiny})["end"]
+        wanted = tiny / np.sqrt(tiny.astype(np.float64) ** 2 + float(taken)) * gamma.astype(np.float16)
+        assert np.allclose(found, wanted, rtol=2e-3), epsilon
+
+
+def test_a_product_with_an_inverse_is_a_quotient() -> None:
+    nodes = [node("Div", "one x", "inverse"), node("Mul", "a inverse", "y")]
+    proto = model(nodes, [value("x"), value("a")], [value("y")], [weight("one", np.float32(1.0))])
+    rng = np.random.default_rng(8)
+    x, a = (rng.uniform(1, 2, 4).astype(np.float16).astype(np.float32) for _ in range(2))
+    found = Emulator(ORT_CUDA).session(assigned(load(proto), frozenset())).run({"x": x, "a": a})["y"]
+    assert np.array_equal(found, (a / x).astype(np.float16))
 
 
 # -- decisions -------------------------------------------------------------------------------------------------------
@@ -234,7 +278,9 @@ def test_fix_keeps_norms_in_one_kernel_for_onnx_runtime_on_cuda(tmp_path: Path) 
     result = fix(zoo.model, zoo.inputs[:3], target="ort-cuda", repairs=(), out=tmp_path)
     decision = {each.name: each.why for each in result.plan.nodes}
     assert Counter(decision.values()) == {"overflow": 6, "compiler": 9}
-    assert any("3 norms stay one kernel each in ONNX Runtime" in note for note in result.notes)
+    assert any(
+        note == "3 norms are one kernel each in ONNX Runtime by 9 more nodes of theirs in FP32" for note in result.notes
+    )
     by_name = result.sites.model.node_by_name
     assignment = Assignment.all_narrow(result.sites, frozenset(by_name[name] for name in decision))
     assert {outcome(norm, assignment) for norm in norms_of(result.sites.model)} == {Outcome.FUSED}

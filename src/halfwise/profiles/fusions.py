@@ -15,7 +15,7 @@ import onnx_ir as ir
 from halfwise.formats import Format
 from halfwise.precision import Assignment
 from halfwise.profiles.cuda import SPLIT_LENGTH, bias_joins_sum
-from halfwise.profiles.norm_fusions import Norm, Outcome, norms_of, outcome
+from halfwise.profiles.norm_fusions import UNREAD_EPSILON, Norm, Outcome, drops_cast, norms_of, outcome, reads_epsilon
 from halfwise.profiles.steps import Steps
 from halfwise.sites import Sites
 
@@ -44,7 +44,10 @@ class Fusion:
         formats = {assignment.of(node) for node in self.nodes}
         if formats == {Format.FP32}:
             return False  # nothing in it is rounded anyway
-        return len(formats) == 1 if self.norm is None else outcome(self.norm, assignment) is Outcome.FUSED
+        if self.norm is None:
+            return len(formats) == 1
+        reads = self.kernel is not _with_own_epsilon
+        return reads is reads_epsilon(self.norm, assignment) and outcome(self.norm, assignment) is Outcome.FUSED
 
     @property
     def inside(self) -> tuple[ir.Value, ...]:
@@ -61,7 +64,7 @@ class FusionRule(Protocol):
 
 @dataclass(frozen=True)
 class Fused:
-    """Under one assignment: the tensors that no kernel stores, and the fusion that ends in a node."""
+    """Under one assignment: the tensors that no kernel stores or rounds, and the fusion that ends in a node."""
 
     wide: frozenset[ir.Value] = frozenset()
     ending: dict[ir.Node, Fusion] = field(default_factory=dict)
@@ -99,6 +102,8 @@ def _fused(assignment: Assignment, rule: str | FusionRule) -> Fused:
             continue
         taken.update(fusion.nodes)
         wide.update(fusion.inside)
+        if fusion.norm is not None and drops_cast(fusion.norm, assignment):
+            wide.add(fusion.norm.data)
         ending[fusion.last] = fusion
     return Fused(frozenset(wide), ending)
 
@@ -108,6 +113,7 @@ def _candidates(sites: Sites, rule: str) -> Iterator[Fusion]:
     ort = (
         finder.batch_norms,
         finder.norms,
+        finder.inverses,
         finder.erf_gelus,
         finder.tanh_gelus,
         finder.quick_gelus,
@@ -140,7 +146,21 @@ class _Finder:
     def norms(self) -> Iterator[Fusion]:
         for norm in norms_of(self.model):
             if all(node in self.all for node in norm.nodes):
-                yield Fusion(norm.kind, norm.nodes, norm.last, norm.data, norm=norm)
+                yield from self._kernels(norm)
+                if norm.core is not None:
+                    yield from self._kernels(norm.core)
+
+    def _kernels(self, norm: Norm) -> Iterator[Fusion]:
+        yield Fusion(norm.kind, norm.nodes, norm.last, norm.data, norm=norm)
+        if norm.kind == "rms-norm":
+            yield Fusion(norm.kind, norm.nodes, norm.last, norm.data, norm=norm, kernel=_with_own_epsilon)
+
+    def inverses(self) -> Iterator[Fusion]:
+        """1 / x, and what it is multiplied with, divided by x at once."""
+        for inverse in self._of("Div"):
+            product = self._only_user(inverse, "Mul") if _number(inverse.inputs[0]) == 1.0 else None
+            if product is not None:
+                yield Fusion("quotient", (inverse, product), product)
 
     def erf_gelus(self) -> Iterator[Fusion]:
         for bent in self._of("Erf"):
@@ -342,3 +362,25 @@ def _number_beside(node: ir.Node, beside: ir.Node) -> float | None:
 
 def _is_static(value: ir.Value | None) -> bool:
     return value is not None and value.shape is not None and all(isinstance(size, int) for size in value.shape)
+
+
+def _with_own_epsilon(fusion: Fusion, inside: Mapping[ir.Node, onnx.NodeProto], steps: Steps) -> str | None:
+    """An RMSNorm that takes an epsilon of its own for the one that it was given."""
+    norm = fusion.norm
+    assert norm is not None
+    square, mean, scaled = norm.body[0], norm.body[1], norm.tail[0]
+    if abs(norm.epsilon - UNREAD_EPSILON) < 1e-3 * UNREAD_EPSILON:
+        return None
+    variance = next(
+        name
+        for name, value in zip(inside[norm.guarded].input, norm.guarded.inputs, strict=True)
+        if value is mean.outputs[0]
+    )
+    root = steps.op("Sqrt", steps.op("Add", variance, steps.constant(UNREAD_EPSILON)))
+    normal = steps.op("Div", inside[square].input[0], root)
+    scale = next(
+        name
+        for name, value in zip(inside[scaled].input, scaled.inputs, strict=True)
+        if value is not norm.body[-1].outputs[0]
+    )
+    return steps.op("Mul", normal, scale)

@@ -3,7 +3,9 @@
 It takes Casts in a norm for what mixed training leaves there and drops them: the fused kernel computes in FP32 whatever
 its nodes were to be. From where in the norm a Cast may stand follows that three parts each have to be of one format.
 What is left is the type of the tensor that enters and that of the scale: LayerNormalization wants them to be the same,
-and from opset 17 on ONNX Runtime fuses before it looks, so that it refuses to load a model in which they are not.
+and from opset 17 on ONNX Runtime fuses before it looks, so that it refuses to load a model in which they are not. And
+the epsilon has to be more than 0: one of 1e-12, which FP16 does not hold, leaves a LayerNorm in pieces. An RMSNorm's
+epsilon is not read where it is in FP16; the kernel takes 1e-5 instead.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.formats import Format
+from halfwise.formats import Format, round_to
 from halfwise.model import Model
 from halfwise.precision import Assignment
 
-__all__ = ["Norm", "Outcome", "norms_of", "outcome"]
+__all__ = ["UNREAD_EPSILON", "Norm", "Outcome", "drops_cast", "norms_of", "outcome", "reads_epsilon"]
+
+UNREAD_EPSILON = 1e-5  # what an RMSNorm has instead of an epsilon in FP16
 
 _CHECKED_TOO_LATE = 17  # the opset from which on a LayerNorm is fused before its types are looked at
 
@@ -42,6 +46,8 @@ class Norm:
     head: tuple[ir.Node, ...]  # mean and difference; empty for an RMSNorm
     body: tuple[ir.Node, ...]  # from the square to the quotient
     tail: tuple[ir.Node, ...]  # scale and bias
+    guarded: ir.Node  # of the body: adds the epsilon
+    epsilon: float
 
     @property
     def nodes(self) -> tuple[ir.Node, ...]:
@@ -55,29 +61,49 @@ class Norm:
     def last(self) -> ir.Node:
         return self.tail[-1]
 
+    @property
+    def core(self) -> Norm | None:
+        """The RMSNorm within a LayerNorm, of which one kernel is made where the whole stays in pieces."""
+        difference = self.head[-1].outputs[0] if self.head else None
+        if difference is None:
+            return None
+        return Norm("rms-norm", difference, (), self.body, self.tail[:1], self.guarded, self.epsilon)
+
 
 def outcome(norm: Norm, assignment: Assignment) -> Outcome:
     formats = [{assignment.of(node) for node in part} for part in norm.parts]
     if any(len(found) > 1 for found in formats):
         return Outcome.PIECES
-    if norm.kind == "layer-norm" and _entering(norm, assignment) is not assignment.of(norm.last):
-        late = assignment.sites.model.opset() >= _CHECKED_TOO_LATE
-        return Outcome.REFUSED if late else Outcome.PIECES
+    if reads_epsilon(norm, assignment) and not round_to(np.float32(norm.epsilon), assignment.of(norm.guarded)) > 0:
+        return Outcome.PIECES
+    late = norm.kind == "layer-norm" and assignment.sites.model.opset() >= _CHECKED_TOO_LATE
+    if late and _entering(norm, assignment) is not assignment.of(norm.last):
+        return Outcome.REFUSED
     return Outcome.FUSED
 
 
+def reads_epsilon(norm: Norm, assignment: Assignment) -> bool:
+    return norm.kind == "layer-norm" or assignment.of(norm.guarded) is Format.FP32
+
+
+def drops_cast(norm: Norm, assignment: Assignment) -> bool:
+    """Whether a Cast in front of the norm, of which it alone reads, goes into the kernel."""
+    data, graph = norm.data, assignment.sites.model.graph
+    read = _read(norm, assignment)
+    if read is assignment.stored(data):
+        return False
+    readers = [user for user, slot in data.uses() if assignment.read(user, slot) is read]
+    return len(readers) == 2 and not (data in graph.outputs and assignment.outward(data, graph) is read)
+
+
 def _entering(norm: Norm, assignment: Assignment) -> Format | None:
-    """The format of what enters the kernel: a Cast of which the norm alone reads is dropped."""
-    stored, reader = assignment.stored(norm.data), norm.parts[0][0]
-    read = assignment.read(reader, list(reader.inputs).index(norm.data))
-    if read is stored:
-        return stored
-    readers = [user for user, slot in norm.data.uses() if assignment.read(user, slot) is read]
-    outward = (
-        norm.data in assignment.sites.model.graph.outputs
-        and assignment.outward(norm.data, assignment.sites.model.graph) is read
-    )
-    return stored if len(readers) == 2 and not outward else read
+    """The format of what enters the kernel."""
+    return assignment.stored(norm.data) if drops_cast(norm, assignment) else _read(norm, assignment)
+
+
+def _read(norm: Norm, assignment: Assignment) -> Format | None:
+    reader = norm.parts[0][0]
+    return assignment.read(reader, list(reader.inputs).index(norm.data))
 
 
 _KNOWN: WeakKeyDictionary[ir.Graph, tuple[Norm, ...]] = WeakKeyDictionary()
@@ -99,7 +125,10 @@ def _found(nodes: tuple[ir.Node, ...]) -> Iterator[Norm]:
         means = [] if guarded is None else [_maker(value, "ReduceMean") for value in guarded.inputs]
         mean = next((each for each in means if each is not None), None)
         square = None if mean is None else _maker(mean.inputs[0], "Pow")
-        if guarded is None or mean is None or square is None or not _is(2.0, square.inputs[1]) or not _last_axis(mean):
+        if guarded is None or mean is None or square is None or not _last_axis(mean):
+            continue
+        epsilon = next((number for value in guarded.inputs if (number := _number(value)) is not None), None)
+        if epsilon is None or _number(square.inputs[1]) != 2.0:
             continue
         base = square.inputs[0]
         quotient = None if base is None else _quotient(root, base)
@@ -113,11 +142,11 @@ def _found(nodes: tuple[ir.Node, ...]) -> Iterator[Norm]:
             continue
         shifted = _only_user(scaled, "Add")
         if centre is None or middle is None or middle.inputs[0] is not centre.inputs[0] or not _last_axis(middle):
-            yield Norm("rms-norm", base, (), body, (scaled,))
+            yield Norm("rms-norm", base, (), body, (scaled,), guarded, epsilon)
         elif shifted is not None and _row(shifted, scaled) == _row(scaled, quotient[-1]):
             data = centre.inputs[0]
             assert data is not None
-            yield Norm("layer-norm", data, (middle, centre), body, (scaled, shifted))
+            yield Norm("layer-norm", data, (middle, centre), body, (scaled, shifted), guarded, epsilon)
 
 
 def _quotient(root: ir.Node, base: ir.Value) -> tuple[ir.Node, ...] | None:
@@ -127,7 +156,7 @@ def _quotient(root: ir.Node, base: ir.Value) -> tuple[ir.Node, ...] | None:
         return None
     if divided.inputs[0] is base:
         return (divided,)
-    product = _only_user(divided, "Mul") if _is(1.0, divided.inputs[0]) else None
+    product = _only_user(divided, "Mul") if _number(divided.inputs[0]) == 1.0 else None
     return (divided, product) if product is not None and base in product.inputs else None
 
 
@@ -155,13 +184,14 @@ def _row(node: ir.Node, beside: ir.Node) -> object:
     return None if other is None or other.shape is None or len(other.shape) != 1 else other.shape[0]
 
 
-def _is(number: float, value: ir.Value | None) -> bool:
+def _number(value: ir.Value | None) -> float | None:
+    """The one number that a value holds; None where it is no constant or more than one."""
     if value is None:
-        return False
+        return None
     maker = _maker(value, "Constant")
     given = maker.attributes.get("value") if maker is not None else None
     tensor = value.const_value if given is None else given.as_tensor()
-    return tensor is not None and tensor.size == 1 and float(np.asarray(tensor.numpy()).reshape(-1)[0]) == number
+    return float(np.asarray(tensor.numpy()).reshape(-1)[0]) if tensor is not None and tensor.size == 1 else None
 
 
 def _last_axis(node: ir.Node) -> bool:
