@@ -48,11 +48,12 @@ def main() -> None:
     for wanted in sys.argv[4:]:
         name, _, text = wanted.partition("@")
         batch = int(text or 1)
+        started = time.perf_counter()
         try:
             rows[wanted] = _timed(name, batch, plans, models, rows.get(wanted, {}))
         except Exception as error:
             rows[wanted] = {"error": str(error)[:300]}
-        print(wanted, json.dumps(rows[wanted]), flush=True)
+        print(f"{wanted}: {time.perf_counter() - started:.0f} s", json.dumps(rows[wanted]), flush=True)
         out.write_text(
             json.dumps({"schema": "halfwise.speed/1", "machine": machine(), "rows": rows}, indent=1), encoding="utf-8"
         )
