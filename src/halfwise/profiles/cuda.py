@@ -10,18 +10,17 @@ import onnx_ir as ir
 from onnx import helper
 
 from halfwise.profiles.profile import Kernel
+from halfwise.profiles.recurrent import RECURRENT, is_beyond
 from halfwise.profiles.reductions import REDUCTIONS, adds_in_no_order
 from halfwise.profiles.resize import resize_linear
 from halfwise.profiles.steps import Steps, attribute
 
 __all__ = ["CUDA_KERNELS", "SPLIT_LENGTH", "bias_joins_sum", "cuda_loose", "fast_gelu", "quick_gelu"]
 
-_RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
-
 
 def cuda_loose(node: ir.Node) -> bool:
-    """Nodes whose results depend on more than the profile follows: cuDNN's arithmetic, sums in no fixed order."""
-    return not node.domain and (node.op_type in _RECURRENT or adds_in_no_order(node))
+    """Nodes whose results depend on more than the profile follows: sums in no fixed order, some forms of cuDNN's."""
+    return not node.domain and (adds_in_no_order(node) or is_beyond(node))
 
 
 def _convolution(proto: onnx.NodeProto, steps: Steps) -> str | None:
@@ -217,6 +216,7 @@ def _mean_like(x: str, axes: tuple[int, ...], steps: Steps) -> str:
 
 
 CUDA_KERNELS: Mapping[str, Kernel] = {
+    **RECURRENT,
     **REDUCTIONS,
     "Conv": _convolution,
     "ConvTranspose": _convolution,
