@@ -20,7 +20,7 @@ from halfwise.engine.ort import Device
 __all__ = ["REPAIRS"]
 
 REPAIRS: dict[str, tuple[str, ...]] = {"fixed": (), "repaired": ("all",)}
-SAMPLES = 4
+SAMPLES = 8
 SIZES: dict[str, dict[str, int]] = {"decoder_24": {"tokens": 256}}  # shorter texts, the same nodes
 
 
