@@ -157,10 +157,22 @@ def test_a_partial_sum_that_overflows_stays_so() -> None:
     assert np.isinf(run(proto, x).item())
 
 
-def test_a_sum_of_unknown_length_is_as_in_strict() -> None:
+@pytest.mark.parametrize("length", [1, 16, 17, 100, 5000])
+def test_a_sum_of_open_length_is_split_when_the_model_runs(length: int) -> None:
+    x, z = drawn(1, 2, length), drawn(2, length, 3)
+    results = []
+    for size in (length, "K"):
+        inputs = [value("x", shape=("N", size)), value("z", shape=(size, "M"))]
+        proto = model([node("MatMul", "x z", "y")], inputs, [value("y", shape=None)])
+        session = Emulator(TENSORRT_FP16_SUMS).session(Assignment.all_narrow(Sites(load(proto))))
+        results.append(session.run({"x": x, "z": z})["y"])
+    assert np.array_equal(*results)
+
+
+def test_a_sum_of_open_length_is_as_in_strict_in_old_opsets() -> None:
     proto = model(
         [node("MatMul", "x z", "y")], [value("x", shape=("N", "K")), value("z", shape=("K", "M"))],
-        [value("y", shape=None)],
+        [value("y", shape=None)], opset=11,
     )  # fmt: skip
     x, z = drawn(1, 2, 64), drawn(2, 64, 3)
     sites = Sites(load(proto))

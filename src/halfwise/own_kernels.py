@@ -76,12 +76,13 @@ def judged_by_own_kernels(
     if again is None or _holds(first, bench) or not _holds(first, table):
         return Judged(first.noting(note), bench, plain)
     notify("searching once more: by its own kernels the engine misses the tolerance")
+    in_sight = bench.under(Emulator(replace(engine, taken_back=frozenset())))
     try:
-        second = again(table.under(Emulator(replace(engine, taken_back=frozenset()))))
+        second = again(in_sight)
     except Uncomparable:
         second = first
     other, told = engine_view(profile, second.compiled)
-    later = None if other is None else table.under(Emulator(other))
+    later = None if other is None else in_sight.under(Emulator(other))
     if later is None or second is first or not _holds(second, later):
         return Judged(first.noting(note, _AGAIN + "no second one was found that keeps it"), bench, plain)
     second = replace(second, own=_reasons(first, second))

@@ -39,7 +39,8 @@ def command(
         typer.Option(
             "--profile",
             metavar="P",
-            help="Whose roundings to emulate: strict, ort-cuda or tensorrt; the last two together with strict.",
+            help="Whose roundings to emulate: strict, ort-cuda, tensorrt or tensorrt-fp16-accumulate; each together "
+            "with strict.",
             show_default="the target's, else strict",
         ),
     ] = None,

@@ -20,8 +20,11 @@ TERMS = 16  # of one tensor-core instruction on FP16 (m16n8k16): summed wide, th
 MOST_PARTS = 128  # partial sums of one result that are emulated; a longer sum takes more terms at a time
 
 _SCAN = 9  # the first opset whose Scan takes axes
+_INTEGER_MAX = 12  # the first opset whose Max takes integers
 
 Indices = NDArray[np.int64]
+# The tensors that say which terms make the first partial sum, and which each of those that follow; None: none follow.
+Parts = tuple[str, "str | None"]
 
 
 def _matmul(proto: onnx.NodeProto, steps: Steps) -> str | None:
@@ -57,9 +60,13 @@ def _product(
 ) -> str | None:
     """`axes` are summed over; `stored` are the same of the operands as the model has them."""
     length = next((size for slot in (0, 1) if (size := _size(steps, slot, stored[slot])) is not None), None)
-    if not length or steps.opset < _SCAN:
+    if length == 0 or steps.opset < (_SCAN if length else _INTEGER_MAX):
         return None
-    parts = _parts(length, TERMS)
+    if length:
+        parts = _known(_parts(length, TERMS), steps)
+    else:
+        parts = _counted(names[0], axes[0], steps)
+        names = _with_zero(names[0], axes[0], steps), _with_zero(names[1], axes[1], steps)
     return _summed(proto, steps, names, axes, (parts, parts))
 
 
@@ -79,8 +86,8 @@ def _convolution(proto: onnx.NodeProto, steps: Steps) -> str | None:
     bare.CopyFrom(proto)
     del bare.input[2:]
     parts = _parts(channels, max(TERMS // window, 1))
-    grouped = tuple(_in_groups(part, group, channels) for part in parts)
-    read = grouped if turned else parts
+    grouped = _known((_in_groups(parts[0], group, channels), _in_groups(parts[1], group, channels)), steps)
+    read = grouped if turned else _known(parts, steps)
     total = _summed(bare, steps, (bare.input[0], bare.input[1]), (1, 0 if turned else 1), (grouped, read))
     return steps.op("Add", total, _along_channels(bias, len(weight), steps)) if bias else total
 
@@ -104,6 +111,39 @@ def _parts(length: int, terms: int) -> tuple[Indices, Indices]:
     return np.arange(first), np.arange(first, length).reshape(later, size)
 
 
+def _known(parts: tuple[Indices, Indices], steps: Steps) -> Parts:
+    first, later = parts
+    return steps.constant(first, np.int64), steps.constant(later, np.int64) if len(later) else None
+
+
+def _counted(operand: str, axis: int, steps: Steps) -> Parts:
+    """The same where the length is known only when the model runs.
+
+    A last part has only terms that are 0, from behind the end: a Scan over no parts ends ONNX Runtime's process.
+    """
+
+    def number(value: int) -> str:
+        return steps.constant(value, np.int64)
+
+    length = steps.op("Gather", steps.op("Shape", operand), number(axis))
+    least = steps.op("Div", steps.op("Add", length, number(MOST_PARTS - 1)), number(MOST_PARTS))
+    size = steps.op("Max", least, number(TERMS))
+    later = steps.op("Div", steps.op("Sub", length, number(1)), size)
+    first = steps.op("Sub", length, steps.op("Mul", later, size))
+    one = steps.constant([1], np.int64)
+    width = steps.op("Reshape", size, one)
+    shape = steps.op("Concat", steps.op("Reshape", steps.op("Add", later, number(1)), one), width, axis=0)
+    beyond = steps.op("Expand", length, width)
+    rest = steps.op("Concat", steps.op("Range", first, length, number(1)), beyond, axis=0)
+    return steps.op("Range", number(0), first, number(1)), steps.op("Reshape", rest, shape)
+
+
+def _with_zero(operand: str, axis: int, steps: Steps) -> str:
+    """An operand with one more term, which is 0."""
+    term = steps.op("Shape", steps.op("Gather", operand, steps.constant([0], np.int64), axis=axis))
+    return steps.op("Concat", operand, steps.op("ConstantOfShape", term), axis=axis)
+
+
 def _in_groups(channels: Indices, group: int, each: int) -> Indices:
     """The same channels of every group."""
     starts = np.arange(group) * each
@@ -116,20 +156,20 @@ def _summed(
     steps: Steps,
     names: tuple[str, str],
     axes: tuple[int, int],
-    parts: tuple[tuple[Indices, ...], tuple[Indices, ...]],
+    parts: tuple[Parts, Parts],
 ) -> str:
     """Every partial sum stored: what the operator gives for some of the terms is added to what the others gave."""
 
-    def picked(which: int, later: int) -> str:
-        index = steps.constant(parts[which][later], np.int64)
+    def picked(which: int, index: str) -> str:
         return steps.op("Gather", names[which], index, axis=axes[which])
 
+    (first, later), (other_first, other_later) = parts
     start = onnx.NodeProto()
     start.CopyFrom(proto)
     del start.input[:]
-    start.input.extend([picked(0, 0), picked(1, 0)])
+    start.input.extend([picked(0, first), picked(1, other_first)])
     total = steps.round(steps.keep(start))
-    if not len(parts[0][1]):
+    if later is None or other_later is None:
         return total
     held, x, y, part, wide, narrow, result, last = (
         steps.names.value(f"{steps.base}__{what}")
@@ -153,7 +193,7 @@ def _summed(
     )
     steps.nodes.append(
         helper.make_node(
-            "Scan", [total, picked(0, 1), picked(1, 1)], [last], body=body, num_scan_inputs=2,
+            "Scan", [total, picked(0, later), picked(1, other_later)], [last], body=body, num_scan_inputs=2,
             scan_input_axes=list(axes),
         )
     )  # fmt: skip
