@@ -103,6 +103,28 @@ def test_a_mean_over_the_first_axes_adds_what_blocks_of_rows_stored(opset: int, 
     assert np.mean(got.reshape(-1) == h(total / 1000)) > 0.95
 
 
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceSumSquare", "ReduceLogSum"])
+def test_sums_over_the_first_axis_add_what_blocks_of_rows_stored(op: str) -> None:
+    x = h(np.random.default_rng(4).random((1000, 64), dtype=np.float32))
+    terms, total = h(x * x) if op == "ReduceSumSquare" else x, np.zeros(64, np.float32)
+    for block in range(15):
+        total = h(total + h(terms[np.arange(1000) % (15 * 16) // 16 == block].sum(0)))
+    wanted = h(np.log(total)) if op == "ReduceLogSum" else total
+    assert np.mean(single(op, x, [axes(0)], keepdims=0) == wanted) > 0.95
+
+
+@pytest.mark.parametrize("opset", [17, 18])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_a_log_sum_exp_stores_its_steps(opset: int, keepdims: int) -> None:
+    x = h(3 * np.random.default_rng(6).standard_normal((40, 30)))
+    largest = x.max(1, keepdims=True)
+    wanted = h(h(np.log(h(h(np.exp(h(x - largest))).sum(1)))) + largest[:, 0])
+    given: dict[str, Any] = {"more": [axes(1)]} if opset >= 18 else {"axes": [1]}
+    got = single("ReduceLogSumExp", x, opset=opset, keepdims=keepdims, **given)
+    assert got.shape == ((40, 1) if keepdims else (40,))
+    assert np.mean(got.reshape(-1) == wanted) > 0.95
+
+
 def test_a_mean_of_too_many_is_divided_by_infinity() -> None:
     assert np.all(single("ReduceMean", np.full((1, 65536), 0.5, np.float32), [axes(-1)]) == 0)
 
@@ -335,7 +357,9 @@ def test_every_profile_says_how_far_off_it_was_and_whether_that_is_inference() -
         ("ReduceMean", ("N", 1000, 64), (1,), True),  # the first ones in a batch of one
         ("ReduceMean", ("N", 1000, 64), (2,), False),
         ("ReduceMean", None, (1,), True),
-        ("ReduceSum", (1000, 64), (0,), False),
+        ("ReduceMean", (150, 64), (0,), False),  # two sums are the same in either order
+        ("ReduceSum", (1000, 64), (0,), True),
+        ("ReduceL2", (1000, 64), (0,), False),
     ],
 )
 def test_a_model_is_given_the_spread_of_its_loosest_node(op: str, shape: Any, axes_: Any, loose: bool) -> None:

@@ -31,17 +31,23 @@ def _reduced_axes(proto: onnx.NodeProto, steps: Steps) -> tuple[tuple[int, ...],
     return tuple(sorted(axis % rank for axis in axes)) if axes else tuple(range(rank)), rank
 
 
-def _sum_of_rows(proto: onnx.NodeProto, steps: Steps, dims: tuple[int, ...], axes: tuple[int, ...]) -> str | None:
+def _sum_of_rows(
+    proto: onnx.NodeProto, steps: Steps, x: str, dims: tuple[int, ...], axes: tuple[int, ...]
+) -> str | None:
     """A sum over the first axes: blocks of rows, each block's sum stored and added to a stored one.
 
-    Blocks are added as they finish; here it is one by one. None where one block takes all rows.
+    Blocks are added as they finish; here it is one by one. None where one block takes all rows, and for other axes.
     """
+    long = [axis for axis, size in enumerate(dims) if size != 1]
+    reduced = [axis for axis in long if axis in axes]
+    if not reduced or len(reduced) == len(long) or long[: len(reduced)] != reduced:
+        return None
     rows = math.prod(dims[axis] for axis in axes)
     columns = math.prod(dims) // rows
     block, blocks = blocks_of_rows(rows, columns)
     if blocks == 1:
         return None
-    flat = steps.op("Reshape", proto.input[0], steps.constant([rows, columns], np.int64))
+    flat = steps.op("Reshape", x, steps.constant([rows, columns], np.int64))
     rounds = -(-rows // (block * blocks))
     if more := rounds * block * blocks - rows:
         flat = steps.op("Concat", flat, steps.constant(np.zeros((more, columns))), axis=0)
@@ -65,9 +71,12 @@ def blocks_of_rows(rows: int, columns: int) -> tuple[int, int]:
     return block, max(1, min(512 // across, rows // block // 4))
 
 
+_SPLIT = frozenset({"ReduceLogSum", "ReduceMean", "ReduceSum", "ReduceSumSquare"})
+
+
 def adds_in_no_order(node: ir.Node) -> bool:
-    """A mean over the first axes that several blocks of threads add up, or one that may be, its sizes not known."""
-    if node.op_type != "ReduceMean" or node.inputs[0] is None:
+    """A sum over the first axes that more than two blocks of threads add up, or one that may be, its size not known."""
+    if node.op_type not in _SPLIT or node.inputs[0] is None:
         return False
     stated, shape = node.attributes.get("axes"), node.inputs[0].shape
     if stated is not None:
@@ -85,7 +94,7 @@ def adds_in_no_order(node: ir.Node) -> bool:
         count = len(reduced.intersection(long))
         if 0 < count < len(long) and reduced.issuperset(long[:count]):
             rows = math.prod(sizes[axis] for axis in reduced)
-            if not all(sizes) or blocks_of_rows(rows, math.prod(sizes) // rows)[1] > 1:
+            if not all(sizes) or blocks_of_rows(rows, math.prod(sizes) // rows)[1] > 2:
                 return True
     return False
 
@@ -114,26 +123,51 @@ def _mean(proto: onnx.NodeProto, steps: Steps) -> str | None:
     reduced = [axis for axis in long if axis in axes]
     if not reduced or (long[-len(reduced) :] != reduced and long[: len(reduced)] != reduced):
         return None
-    first = long[: len(reduced)] == reduced and len(reduced) < len(long)
-    total = _sum_of_rows(proto, steps, dims, axes) if first and dims is not None else None
-    total = total or steps.round(_sum_like(proto, steps, proto.input[0], axes))
+    total = _stored_sum(proto, steps, proto.input[0], axes)
     if dims is not None:
         return steps.op("Div", total, steps.rounded_constant(math.prod(dims[axis] for axis in axes)))
     counts = [steps.op("Cast", steps.op("Size", name), to=onnx.TensorProto.FLOAT) for name in (proto.input[0], total)]
     return steps.op("Div", total, steps.round(steps.op("Div", *counts)))
 
 
+def _stored_sum(proto: onnx.NodeProto, steps: Steps, x: str, axes: tuple[int, ...]) -> str:
+    """A sum as it is stored, in blocks of rows where it is over the first axes."""
+    dims = steps.dims(0)
+    total = None if dims is None else _sum_of_rows(proto, steps, x, dims, axes)
+    return total or steps.round(_sum_like(proto, steps, x, axes))
+
+
+def _plain_sum(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    found, dims = _reduced_axes(proto, steps), steps.dims(0)
+    return None if found is None or dims is None else _sum_of_rows(proto, steps, proto.input[0], dims, found[0])
+
+
 def _sum_of_squares(proto: onnx.NodeProto, steps: Steps) -> str | None:
-    found = _reduced_axes(proto, steps)
-    if found is None:
-        return None
-    x = proto.input[0]
-    return _sum_like(proto, steps, steps.rop("Mul", x, x), found[0])
+    found, x = _reduced_axes(proto, steps), proto.input[0]
+    return None if found is None else _stored_sum(proto, steps, steps.rop("Mul", x, x), found[0])
 
 
 def _log_sum(proto: onnx.NodeProto, steps: Steps) -> str | None:
     found = _reduced_axes(proto, steps)
-    return None if found is None else steps.op("Log", steps.round(_sum_like(proto, steps, proto.input[0], found[0])))
+    return None if found is None else steps.op("Log", _stored_sum(proto, steps, proto.input[0], found[0]))
+
+
+def _log_sum_exp(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    """Every step is stored; only the sum is wide."""
+    found, x = _reduced_axes(proto, steps), proto.input[0]
+    if found is None:
+        return None
+    axes, keep = found[0], int(attribute(proto, "keepdims", 1))
+    largest = _largest(steps, x, axes, 1)
+    powers = steps.rop("Exp", steps.rop("Sub", x, largest))
+    total = steps.rop("Log", steps.round(_sum_like(proto, steps, powers, axes)))
+    return steps.op("Add", total, largest if keep else _largest(steps, x, axes, 0))
+
+
+def _largest(steps: Steps, x: str, axes: tuple[int, ...], keep: int) -> str:
+    if steps.opset < 18:
+        return steps.op("ReduceMax", x, axes=list(axes), keepdims=keep)
+    return steps.op("ReduceMax", x, steps.constant(axes, np.int64), keepdims=keep)
 
 
 def _sum(proto: onnx.NodeProto, steps: Steps) -> str | None:
@@ -181,7 +215,9 @@ def _stored_sums(steps: Steps, x: str, start: str, along: int = 0, direction: in
 REDUCTIONS: Mapping[str, Kernel] = {
     "CumSum": _running_sum,
     "ReduceLogSum": _log_sum,
+    "ReduceLogSumExp": _log_sum_exp,
     "ReduceMean": _mean,
+    "ReduceSum": _plain_sum,
     "ReduceSumSquare": _sum_of_squares,
     "Sum": _sum,
 }
