@@ -1,8 +1,8 @@
 """Times model versions on the GPU: `python -m benchmarks.gpu.speed OUT.json PLANS MODELS NAME[@BATCH] ...`.
 
 What OUT.json holds already is not timed again. CUDA events around runs with bound inputs and outputs; inputs are
-rotated among so many sets that they leave the L2 cache; the median of several rounds and their spread. Once run by run,
-as a program does, and once by CUDA graphs, in which the host's launches do not count. Beside them the error, and the
+rotated among so many sets that they leave the L2 cache; the median of several rounds and their spread. At batch 1 run by
+run, as a program does, and always by CUDA graphs, in which the host's launches do not count. Beside them the error, and the
 operators that ONNX Runtime's fusions leave.
 """
 
@@ -76,13 +76,13 @@ def _timed(
         print(f"{name} was not run in FP32: {error}", flush=True)
         return
     for version in VERSIONS:
-        if version in known or (version == "fp16-again" and batch > 1):
+        if version in known:
             continue
         try:
             typed = _version(proto, name, version.partition("-")[0], plans)
             if typed is None:
                 continue
-            row = _row(typed, feed, wanted, tf32=version == "fp32-tf32")
+            row = _row(typed, feed, wanted, tf32=version == "fp32-tf32", launched=batch == 1)
             plan = plans / f"{name}.{version}.json"
             if plan.exists():
                 row["fp32_nodes"] = len(read_plan(plan).nodes)
@@ -101,8 +101,10 @@ def _version(proto: onnx.ModelProto, name: str, version: str, plans: Path) -> on
     return typed_version(proto, version, plans / f"{name}.{version}.json")
 
 
-def _row(proto: onnx.ModelProto, feed: Mapping[str, Array], wanted: dict[str, Array], *, tf32: bool) -> dict[str, Any]:
-    """Times with launches and, where the model can be captured, without; the error; which operators are left."""
+def _row(
+    proto: onnx.ModelProto, feed: Mapping[str, Array], wanted: dict[str, Array], *, tf32: bool, launched: bool
+) -> dict[str, Any]:
+    """Times with launches, where they are asked for, and, where the model can be captured, without; the error; which operators are left."""
     import torch
 
     row: dict[str, Any] = {}
@@ -116,7 +118,8 @@ def _row(proto: onnx.ModelProto, feed: Mapping[str, Array], wanted: dict[str, Ar
         results = _results(session, feed)
         row["error"] = max(compare(array, results[key]).rel_l2 for key, array in wanted.items())
         row["nonfinite"] = sum(int((~np.isfinite(array)).sum()) for array in results.values())
-        row.update(_milliseconds(session, typed, stream, graphs=False))
+        if launched:
+            row.update(_milliseconds(session, typed, stream, graphs=False))
         del session
         try:
             session = cuda_session(proto, fused=True, tf32=tf32, stream=stream.cuda_stream, graphs=True)
