@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise import __version__
 from halfwise.advisories import Advisory
+from halfwise.answers import check_answers
 from halfwise.bench import Bench
 from halfwise.border import InputEffect, input_effects, input_findings, layouts_of, measured_effects, refuse_ids
 from halfwise.compiled import Compiled, Decision, as_listed, compile_and_mend
@@ -111,7 +111,7 @@ class Job:
         everything = Judge(sites, emulator, Question(Tolerance.default()), feeds)
         self.notify("the FP32 model")
         references = everything.references
-        _check_answers(references)
+        check_answers(references)
         self.samples = split(self.samples, references)
         if self.judge_on_all:
             self.samples = replace(self.samples, validation=feeds)
@@ -401,15 +401,6 @@ class Job:
         if self.out is None:
             return None, None
         return write_results(self.out, self.model.path, decision, plan, self.notify)
-
-
-def _check_answers(references: Sequence[Mapping[str, Array]]) -> None:
-    """Where FP32 itself has no answer, or no finite one, there is nothing to compare with."""
-    if not any(np.size(array) for reference in references for array in reference.values()):
-        raise InputError("the FP32 model's own outputs are empty for every input: nothing can be compared; give others")
-    floats = [array for reference in references for array in reference.values() if is_float(array.dtype) and array.size]
-    if floats and not any(np.isfinite(array.astype(np.float64)).any() for array in floats):
-        raise InputError("the FP32 model's own outputs hold no finite value for any input: check the inputs")
 
 
 def _pinned(name: str, op: str, why: str) -> PlannedNode:

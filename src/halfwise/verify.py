@@ -75,8 +75,12 @@ class SavedOutputs:
         try:
             with np.load(self.files[index], allow_pickle=False) as saved:
                 return {name: saved[name] for name in saved.files}
-        except Exception as error:
-            raise InputError(f"{self.files[index]} cannot be read as saved outputs: {error}") from None
+        except OSError as error:
+            raise InputError(f"{self.files[index]} cannot be read: {error.strerror or error}") from None
+        except Exception:
+            raise InputError(
+                f"{self.files[index]} cannot be read as saved outputs: it is damaged, or no .npz file"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,8 @@ def verify(
         missing = [name for name in wanted if name not in got]
         if missing:
             raise InputError(
-                f"the second has no output {missing[0]!r}, which the first has; its outputs are {', '.join(got)}"
+                f"the second has no output {missing[0]!r}, which the first has; "
+                + (f"its outputs are {', '.join(got)}" if got else "it has none")
             )
         each.append({name: compare(array, got[name]) for name, array in wanted.items()})
         if stated.uses_user_metric:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from halfwise import __version__
 from halfwise.all_samples import all_samples
+from halfwise.answers import check_answers
 from halfwise.backends import Backend, BackendOptions, backend_named
 from halfwise.bisect.check import Checker
 from halfwise.bisect.culprits import Answer, Found, find_culprits
@@ -128,6 +129,8 @@ class _Bisection:
         references = self._references()
         self._floats = frozenset(name for name, array in references[0].items() if is_float(array.dtype))
         question = self._question(references)
+        if question is not None:
+            check_answers(references)
         self.journal = Journal(folder / JOURNAL, self._identity(question))
         if self.journal.resumed:
             self.notify(f"going on where an interrupted search stopped ({self.journal.resumed} entries kept)")

@@ -62,8 +62,10 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.audit/1).")] = False,
 ) -> None:
     """What precision really ran, per ONNX node; exit code 1 where the plan was not kept, or cannot be shown to be."""
+    from halfwise.report.files import check_writable
     from halfwise.target import Target
 
+    check_writable(sarif)
     stated = Target.parse(target) if target is not None else None
     document = _document(plan) if plan is not None else {}
     wanted = _wanted(document, plan) if plan is not None else {}

@@ -28,7 +28,9 @@ def command(
 ) -> None:
     """The build log's precision messages as findings: weights, LayerNorm, constraints, types, removed flags."""
     from halfwise.engine.buildlog import model_names, read_log, with_origins
+    from halfwise.report.files import check_writable
 
+    check_writable(sarif)
     names = model_names(model) if model is not None else None
     report = read_log(log)
     if not report.recognised:

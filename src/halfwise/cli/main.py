@@ -90,7 +90,7 @@ def main() -> None:
 def _usage(error: Exception) -> str:
     told = getattr(error, "format_message", error.__str__)()
     context = getattr(error, "ctx", None)
-    return f"{told} See {context.command_path} --help." if context is not None else told
+    return f"{told.removesuffix('.')}. See {context.command_path} --help." if context is not None else told
 
 
 def _end(message: str, code: int) -> int:

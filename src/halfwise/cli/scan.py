@@ -30,8 +30,10 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.scan/1).")] = False,
 ) -> None:
     """What can go wrong in FP16, seen without running: weights, constants, patterns, types."""
+    from halfwise.report.files import check_writable
     from halfwise.scan import scan
 
+    check_writable(sarif)
     result = scan(model, rounding=rounding)
     write_sarif(sarif, result.findings, model)
     from halfwise.report.scan import show_scan

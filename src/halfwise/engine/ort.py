@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -80,6 +81,15 @@ def _options(*, lean: bool, threads: int = 0) -> ort.SessionOptions:
         options.add_session_config_entry("session.disable_prepacking", "1")
         options.enable_cpu_mem_arena = False
     return options
+
+
+# How ONNX Runtime says that it lacks an operator: by the node, with all its types, or by the operator alone.
+_UNKNOWN_OPERATORS = (
+    re.compile(
+        r'In Node, \("(?P<node>.*?)", (?P<op>.*?), "(?P<domain>.*?)", .* Error No (Op|opset) '
+    ),
+    re.compile(r"Fatal error: (?P<node>)(?P<domain>.*?):(?P<op>\w+)\(-?\d+\) is not a registered function/op"),
+)
 
 
 class Session:
@@ -167,6 +177,11 @@ def runtime_reason(error: Exception) -> str:
             text = text[text.index(mark) + (len(mark) if mark.endswith(" ") else 0) :]
     if text.startswith("[ONNXRuntimeError] : "):
         text = text.split(" : ", 3)[-1]
+    for pattern in _UNKNOWN_OPERATORS:
+        if found := pattern.match(text):
+            operator = found["op"] + (f" of {found['domain']}" if found["domain"] else "")
+            place = f" of node {found['node']!r}" if found["node"] else ""
+            return f"it has no operator {operator}{place}; `halfwise scan` looks at models without running them"
     return text[:400]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from halfwise.report.terminal import Terminal, number, share
 from halfwise.report.verdict import show_notes
+from halfwise.scan.words import counted
 from halfwise.trace import TensorTrace, Trace
 
 __all__ = ["show_trace"]
@@ -14,7 +15,7 @@ _SHOWN = 12
 def show_trace(terminal: Terminal, result: Trace, name: str) -> None:
     bad = [tensor for tensor in result.tensors if tensor.over or tensor.nonfinite]
     terminal.line(
-        f"{name}: {len(result.tensors):,} float tensors over {result.samples:,} inputs; "
+        f"{name}: {len(result.tensors):,} float tensors over {counted(result.samples, 'input')}; "
         f"{len(bad):,} with values that FP16 cannot hold",
         "bold red" if bad else "bold",
     )

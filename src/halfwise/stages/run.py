@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 from numpy.typing import NDArray
 
 from halfwise.all_samples import AllSamples, all_samples
+from halfwise.answers import check_answers
 from halfwise.emulate import Emulator, carry_feeds
 from halfwise.engine.ort import Session
 from halfwise.errors import InputError
@@ -74,7 +74,7 @@ def stages(
         model, sites, pieces, samples, profile_named(profile), _bounds(model, pieces, tolerance), folder, notify
     )
     found = line.run()
-    line.check_answers()
+    check_answers(line.answers)
     result = StagesResult(
         stages=found,
         whole=line.whole(),
@@ -130,12 +130,6 @@ class _Line:
             found.append(self._stage(index, part))
             self._drop_after(index)
         return tuple(found)
-
-    def check_answers(self) -> None:
-        """Where FP32 itself has no finite answer there is nothing to compare with."""
-        floats = [a for answers in self.answers for a in answers.values() if is_float(a.dtype) and a.size]
-        if floats and not any(np.isfinite(array.astype(np.float64)).any() for array in floats):
-            raise InputError("the FP32 model's own outputs hold no finite value for any input: check the inputs")
 
     def whole(self) -> Run:
         """What the last of the chain gave, which is the whole model in FP16."""
