@@ -1,9 +1,9 @@
 """Times model versions on the GPU: `python -m benchmarks.gpu.speed OUT.json PLANS MODELS NAME[@BATCH] ...`.
 
 What OUT.json holds already is not timed again. CUDA events around runs with bound inputs and outputs; inputs are
-rotated among so many sets that they leave the L2 cache; the median of several rounds and their spread. At batch 1 run by
-run, as a program does, and always by CUDA graphs, in which the host's launches do not count. Beside them the error, and the
-operators that ONNX Runtime's fusions leave.
+rotated among so many sets that they leave the L2 cache; the median of several rounds and their spread. At batch 1 run
+by run, as a program does, and always by CUDA graphs, in which the host's launches do not count. Beside them the error,
+and the operators that ONNX Runtime's fusions leave.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _version(proto: onnx.ModelProto, name: str, version: str, plans: Path) -> on
 def _row(
     proto: onnx.ModelProto, feed: Mapping[str, Array], wanted: dict[str, Array], *, tf32: bool, launched: bool
 ) -> dict[str, Any]:
-    """Times with launches, where they are asked for, and, where the model can be captured, without; the error; which operators are left."""
+    """Times with launches, where they are asked for, and without; the error; which operators are left."""
     import torch
 
     row: dict[str, Any] = {}
