@@ -85,9 +85,7 @@ def _options(*, lean: bool, threads: int = 0) -> ort.SessionOptions:
 
 # How ONNX Runtime says that it lacks an operator: by the node, with all its types, or by the operator alone.
 _UNKNOWN_OPERATORS = (
-    re.compile(
-        r'In Node, \("(?P<node>.*?)", (?P<op>.*?), "(?P<domain>.*?)", .* Error No (Op|opset) '
-    ),
+    re.compile(r'In Node, \("(?P<node>.*?)", (?P<op>.*?), "(?P<domain>.*?)", .* Error No (Op|opset) '),
     re.compile(r"Fatal error: (?P<node>)(?P<domain>.*?):(?P<op>\w+)\(-?\d+\) is not a registered function/op"),
 )
 
