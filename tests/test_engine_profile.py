@@ -331,6 +331,17 @@ def test_what_an_engine_tells_of_its_accumulators() -> None:
     assert sums_words(listed(silent)) == "this engine's list does not say what its matrix kernels accumulate in"
 
 
+def test_a_kernel_that_only_counts_says_nothing_of_its_nodes_type() -> None:
+    found = listed(
+        layer("__myl_Move_myl0_0", "kgen", "n_a", "", ("Int32", "Int32")),
+        layer("n_a_myl0_1", "gemm", "n_a", "", ("Float", "Float")),
+        wanted=["n_a"],
+    )
+    [node] = [each for each in found.nodes if each.node == "n_a"]
+    assert (node.precision, node.coverage) == ("fp32", "exact") and not found.violations
+    assert node.kernels == ("__myl_Move_myl0_0", "n_a_myl0_1")
+
+
 def test_a_region_is_no_kernel() -> None:
     assert kernels_of(listed(layer("{ForeignNode[n_a...n_y]}", "Myelin", "n_a n_y", ""))) == ()
 

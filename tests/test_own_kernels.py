@@ -110,6 +110,19 @@ def test_a_norm_that_the_engine_takes_narrow_is_kept_after_a_second_search(monke
     assert all(load <= 1 for load in result.by_profile.values())
 
 
+def test_what_a_second_search_kept_for_nothing_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three products behind the norm: only the norm is needed, and only it says that its kernels would miss."""
+    compiles_to(NARROW, monkeypatch)
+    proto = long_norm()
+    proto.graph.node[1].output[0] = "p"
+    square = weight("v", np.eye(8, dtype=np.float32))
+    proto.graph.initializer.append(square)
+    proto.graph.node.extend([node("MatMul", "p v", "q"), node("MatMul", "q v", "y")])
+    for profile in ("tensorrt", "tensorrt-fp16-accumulate"):
+        result = fixed(proto, inputs()[:1], profile=profile)
+        assert result.met and [(each.name, each.why) for each in result.plan.nodes] == [("n_l", "compiler")]
+
+
 def test_an_engine_that_misses_whatever_is_decided_is_no_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     compiles_to(NARROW, monkeypatch, obeys=False)
     result = fixed(long_norm(), inputs())

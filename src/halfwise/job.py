@@ -35,7 +35,7 @@ from halfwise.metrics import OutputMetric, is_float
 from halfwise.model import Model, check_outputs
 from halfwise.norm_kernels import Settled, refusal_note, settle_norms
 from halfwise.ops import RANDOM
-from halfwise.own_kernels import Found, judged_by_own_kernels, pessimistic_loads
+from halfwise.own_kernels import Found, judged_by_own_kernels, pessimistic_loads, spared
 from halfwise.plan import Plan, PlannedNode
 from halfwise.policy import Choices
 from halfwise.policy.obey import blame, decided_with, replaced_note, wanted_nodes
@@ -282,13 +282,14 @@ class Job:
 
     # -- deciding ---------------------------------------------------------------------------------------------------
 
-    def _found(self, journal: Journal) -> Found:
+    def _found(self, journal: Journal, *, spare: bool = False) -> Found:
         """A decision, and what the compiler makes of it."""
         try:
             decided = self._decide(journal) if self.given is None else self._apply(self.given)
         except Uncomparable:
             journal.withdraw()
             raise
+        decided, proven = spared(decided, self.bench, self.notify) if spare else (decided, frozenset())
         self.samples, self.sites = decided.samples, decided.sites
         replaced = replaced_note(self.choices, self.sites)
         settled = self._settle_norms(decided.formats)
@@ -304,11 +305,12 @@ class Job:
             tuple(each for each in decided.kept if each.node in settled.formats),
             (*settled.added, *(compiled.added if compiled is not None else ())),
             (*decided.notes, *([replaced] if replaced else []), *settled.notes),
+            proven,
         )
 
     def _search_again(self, bench: Bench) -> Found:
         self.bench = bench
-        return self._found(Journal())
+        return self._found(Journal(), spare=True)
 
     def _decide(self, journal: Journal) -> Decided:
         search = Decider(

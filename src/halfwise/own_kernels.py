@@ -20,8 +20,9 @@ from halfwise.solve.places import Uncomparable
 from halfwise.solve.reasons import Look
 from halfwise.solve.search import Kept
 
-__all__ = ["Found", "Judged", "judged_by_own_kernels", "pessimistic_loads"]
+__all__ = ["Found", "Judged", "judged_by_own_kernels", "pessimistic_loads", "spared"]
 
+MOST_TRIALS = 24  # nodes put back alone after a second search
 _AGAIN = "searched twice: by the engine's own kernels the first decision misses the tolerance; "
 _REASON = "in FP16 its kernels would miss the tolerance, by what their names say: {}"
 
@@ -38,6 +39,7 @@ class Found:
     kept: tuple[Kept, ...]
     added: tuple[PlannedNode, ...] = ()
     notes: tuple[str, ...] = ()
+    proven: frozenset[str] = frozenset()  # nodes without which it was measured to miss, each alone
     own: Mapping[str, str] = field(default_factory=dict)  # nodes kept for what their own kernels do, and the reason
 
     def noting(self, *notes: str) -> Found:
@@ -96,8 +98,28 @@ def _reasons(first: Found, second: Found) -> dict[str, str]:
     return {
         node.name: _REASON.format(words[node.name])
         for node in second.formats
-        if node.name in words and node.name not in before
+        if node.name in words and node.name in second.proven - before
     }
+
+
+def spared(decided: Decided, bench: Bench, notify: Callable[[str], None]) -> tuple[Decided, frozenset[str]]:
+    """The decision without what not even the engine's kernels need, and the names of nodes that they were seen to need.
+
+    The search puts nodes back as `strict` computes them, so it cannot tell which of them a kernel needs: each that is
+    not needed there is put back once more, alone, and all profiles judge.
+    """
+    judge = bench.judge(decided.sites, decided.samples.search)
+    formats, proven = dict(decided.formats), set()
+    doubtful = [each.node for each in decided.kept if each.without is None or each.without <= 1.0]
+    for count, node in enumerate(doubtful[:MOST_TRIALS], 1):
+        notify(f"putting back node {count} of {min(len(doubtful), MOST_TRIALS)} by the engine's own kernels")
+        fewer = {each: fmt for each, fmt in formats.items() if each is not node}
+        if judge.measure(assignment_of(decided.sites, fewer, bench.io)).aim <= 1.0:
+            formats = fewer
+        else:
+            proven.add(node.name or "")
+    kept = tuple(each for each in decided.kept if each.node in formats)
+    return replace(decided, formats=formats, kept=kept), frozenset(proven)
 
 
 def _holds(found: Found, bench: Bench) -> bool:

@@ -240,7 +240,9 @@ class Evidence:
             return self._without_kernel(info)
         names = tuple(kernel.name for kernel in kernels)
         attention = next((fused for kernel in kernels if (fused := fused_attention(kernel.name))), None)
-        verdicts = [self._in_kernel(info, kernel) for kernel in kernels]
+        # Long reductions come with kernels that only set counters: those say nothing of the node's type.
+        telling = [kernel for kernel in kernels if _may_be_float(kernel)] or kernels
+        verdicts = [self._in_kernel(info, kernel) for kernel in telling]
         precisions = {precision for precision, _, _ in verdicts}
         coverages = {coverage for _, coverage, _ in verdicts}
         notes = list(dict.fromkeys(note for _, _, note in verdicts if note))
@@ -253,7 +255,7 @@ class Evidence:
         else:
             known = precisions & (FLOATS | QUANTISED)
             precision = MIXED if known else UNKNOWN
-            notes.append(f"its {len(kernels)} kernels differ: {', '.join(sorted(precisions))}")
+            notes.append(f"its {len(telling)} kernels differ: {', '.join(sorted(precisions))}")
         return NodeAudit(info.name, info.op, info.compute, precision, coverage, names, "; ".join(notes), attention)
 
     def _without_kernel(self, info: NodeInfo) -> NodeAudit:
