@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -251,6 +252,22 @@ def test_a_norm_that_would_not_load_is_changed_whatever_the_target() -> None:
     assert settled(load(layer_norm()), frozenset({"stream"}), fused=False) == {"stream", "scaled", "shifted"}
 
 
+def test_a_norm_of_an_fp32_input_is_scaled_in_fp32_so_that_it_loads(tmp_path: Path) -> None:
+    proto = layer_norm()
+    del proto.graph.node[0]
+    for each in proto.graph.node:
+        each.input[:] = ["x" if name == "stream" else name for name in each.input]
+    rng = np.random.default_rng(6)
+    feeds = [{"x": rng.standard_normal((4, WIDTH)).astype(np.float32)} for _ in range(3)]
+    result = fix(proto, feeds, repairs=(), out=tmp_path)
+    assert [(each.name, each.why) for each in result.plan.nodes] == [("scaled", "compiler"), ("shifted", "compiler")]
+    assert result.notes[-1].endswith("with which ONNX Runtime refuses to load a model, and given others: 1")
+    assert result.typed is not None
+    ort.InferenceSession(str(result.typed.path), providers=["CPUExecutionProvider"])
+    again = fix(proto, feeds, plan=replace(result.plan, nodes=()), out=tmp_path)
+    assert any(note.startswith("ONNX Runtime will refuse to load the typed model") for note in again.notes)
+
+
 @KNOWN
 @settings(max_examples=40, deadline=None)
 @given(st.sets(st.sampled_from(("stream", *LAYER_NORM, "end"))), st.booleans(), st.booleans())
@@ -279,7 +296,7 @@ def test_fix_keeps_norms_in_one_kernel_for_onnx_runtime_on_cuda(tmp_path: Path) 
     decision = {each.name: each.why for each in result.plan.nodes}
     assert Counter(decision.values()) == {"overflow": 6, "compiler": 9}
     assert any(
-        note == "3 norms are one kernel each in ONNX Runtime by 9 more nodes of theirs in FP32" for note in result.notes
+        note == "norms kept in one kernel each of ONNX Runtime: 3, by 9 more nodes in FP32" for note in result.notes
     )
     by_name = result.sites.model.node_by_name
     assignment = Assignment.all_narrow(result.sites, frozenset(by_name[name] for name in decision))

@@ -65,9 +65,7 @@ def _in_one_kernel(sites: Sites, start: Settled, io: Format, holds: Callable[[As
             return start
         if holds(_assignment(sites, formats, io)):
             added = tuple(_added(start.formats, formats, norms, _ONE))
-            note = (
-                f"{len(norms)} norms are one kernel each in ONNX Runtime by {len(added)} more nodes of theirs in FP32"
-            )
+            note = f"norms kept in one kernel each of ONNX Runtime: {len(norms)}, by {len(added)} more nodes in FP32"
             return Settled(formats, (*start.added, *added), (*start.notes, note))
     return start
 
@@ -105,7 +103,7 @@ def _loadable(sites: Sites, start: Settled, io: Format, holds: Callable[[Assignm
     if not norms:
         return start
     added = tuple(_added(start.formats, formats, norms, _LOADS))
-    note = f"{len(norms)} norms were in formats with which ONNX Runtime refuses to load a model, and were given others"
+    note = f"norms in formats with which ONNX Runtime refuses to load a model, and given others: {len(norms)}"
     return Settled(formats, (*start.added, *added), (*start.notes, note))
 
 

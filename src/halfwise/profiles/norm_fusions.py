@@ -90,7 +90,7 @@ def drops_cast(norm: Norm, assignment: Assignment) -> bool:
     """Whether a Cast in front of the norm, of which it alone reads, goes into the kernel."""
     data, graph = norm.data, assignment.sites.model.graph
     read = _read(norm, assignment)
-    if read is assignment.stored(data):
+    if read is assignment.stored(data) or data.is_initializer():
         return False
     readers = [user for user, slot in data.uses() if assignment.read(user, slot) is read]
     return len(readers) == 2 and not (data in graph.outputs and assignment.outward(data, graph) is read)
