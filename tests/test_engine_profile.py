@@ -23,6 +23,7 @@ from halfwise.engine.layers import read_layers
 from halfwise.engine_profile import kernels_of, profile_of, sums_words
 from halfwise.formats import Format
 from halfwise.model import load
+from halfwise.ops import MOVES
 from halfwise.precision import Assignment
 from halfwise.profiles import ENGINE, STRICT, TENSORRT, EngineKernel, Profile, engine_profile
 from halfwise.profiles.fusions import fused_nodes
@@ -271,6 +272,43 @@ def test_nodes_that_no_kernel_places_are_as_in_strict(seed: int) -> None:
     feed = feeds(seed)[0]
     strict, ours = (Emulator(each).session(assignment).run(feed) for each in (STRICT, nothing))
     assert all(np.array_equal(ours[name], wanted, equal_nan=True) for name, wanted in strict.items())
+
+
+NAMES = [
+    "__myl_FcAdd_myl0_{}", "__myl_FcAddSilu_myl0_{}", "__myl_CorrSilu_myl0_{}",
+    "__myl_CastMulMeanSqrtDivMulCast_myl0_{}",
+    "__myl_MulMeanSqrtDivMul_myl0_{}", "_gemm_mha_v2_myl0_{}", "native + layer {}", "__myl_Move_myl0_{}",
+]  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 6), st.data())
+def test_whatever_kernels_hold_only_tensors_within_one_are_not_stored(
+    seed: int, most: int, data: st.DataObject
+) -> None:
+    proto = random_net(seed)
+    sites = Sites(load(proto))
+    names = [site.name for site in sites.all]
+    kernels = []
+    while names:
+        count = data.draw(st.integers(1, most))
+        name = data.draw(st.sampled_from(NAMES)).format(len(kernels))
+        tactic = data.draw(st.sampled_from(["", "ampere_h16816gemm_128x128"]))
+        kernels.append(kernel(name, " ".join(names[:count]), tactic))
+        names = names[count:]
+    keep = frozenset(data.draw(st.sets(st.sampled_from([site.node for site in sites.free]), max_size=4)))
+    assignment = Assignment.all_narrow(sites, keep)
+    profile = engine_profile(kernels)
+    home = {name: each.name for each in kernels for name in each.nodes}
+    for tensor in fused_nodes(assignment, profile.fusion).wide:
+        maker = tensor.producer()
+        assert maker is not None and not tensor.is_graph_output()
+        assert assignment.of(maker) is Format.FP16
+        computing = {node for node in (maker, *(user for user, _ in tensor.uses())) if node.op_type not in MOVES}
+        assert len({home[node.name or ""] for node in computing}) <= 1
+    got = Emulator(profile).session(assignment).run(feeds(seed)[0])
+    wide = Emulator(STRICT).session(Assignment(sites, {})).run(feeds(seed)[0])
+    assert {name: array.shape for name, array in got.items()} == {name: array.shape for name, array in wide.items()}
 
 
 def test_a_node_taken_back_is_narrow_whatever_the_plan_says() -> None:
