@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks.zoo import encoder, transformer
+from benchmarks.zoo.blocks import erf_gelu, tanh_gelu
+from benchmarks.zoo.graph_writer import GraphWriter
 from halfwise.emulate import Emulator, carry_feeds
 from halfwise.engine.stepper import Stepper, Store
 from halfwise.errors import HalfwiseError, InputError
@@ -263,6 +266,26 @@ def test_what_others_read_is_stored() -> None:
     assert kinds(model(nodes, [value("x")], [value("y"), value("z")])) == []
     assert kinds(model(nodes[:2], [value("x")], [value("y")])) == ["quick-gelu"]
     assert kinds(model(nodes[:2], [value("x")], [value("y"), value("s")])) == []
+
+
+def test_a_gelu_that_is_the_model_s_result_stays_in_pieces_by_tanh_and_not_by_erf() -> None:
+    writer = GraphWriter("gelus")
+    by_tanh = tanh_gelu(writer, writer.input("x", [64]), "/tanh")
+    writer.output(erf_gelu(writer, by_tanh, "/erf"), "y", [64])
+    assert kinds(writer.model()) == ["fast-gelu", "gelu"]
+    for made, wanted in ((erf_gelu, ["gelu"]), (tanh_gelu, [])):
+        writer = GraphWriter("gelu")
+        writer.output(made(writer, writer.input("x", [64]), "/gelu"), "y", [64])
+        assert kinds(writer.model()) == wanted
+
+
+def test_a_fused_gelu_takes_exact_numbers_where_the_model_s_are_rounded() -> None:
+    x = h(np.linspace(-2, 8, 2001))
+    writer = GraphWriter("gelu")
+    writer.output(erf_gelu(writer, writer.input("x", [2001]), "/gelu"), "y", [2001])
+    exact = [0.5 * each * (1 + math.erf(each / math.sqrt(2))) for each in x.tolist()]
+    assert np.mean(run(ORT_CUDA, writer.model(), x=x) == h(exact)) > 0.995
+    assert np.mean(run(ORT_CUDA_UNFUSED, writer.model(), x=x) == h(exact)) < 0.9
 
 
 def test_x_times_sigmoid_becomes_one_kernel_that_stores_every_step() -> None:

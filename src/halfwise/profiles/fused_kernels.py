@@ -18,6 +18,15 @@ __all__ = ["FUSED_KERNELS", "Inside"]
 Inside = Mapping[ir.Node, onnx.NodeProto]
 
 
+def _gelu(fusion: Fusion, inside: Inside, steps: Steps) -> str | None:
+    """Wide, and with exact numbers whatever those of the model were rounded to."""
+    name = _name_of(fusion, inside)
+    if name is None:
+        return None
+    bent = steps.op("Erf", steps.op("Mul", name, steps.constant(np.sqrt(0.5))))
+    return steps.op("Mul", steps.op("Mul", name, steps.constant(0.5)), steps.op("Add", bent, steps.constant(1.0)))
+
+
 def _fast_gelu(fusion: Fusion, inside: Inside, steps: Steps) -> str | None:
     name = _name_of(fusion, inside)
     return None if name is None else fast_gelu(name, steps)
@@ -91,6 +100,7 @@ def _name_of(fusion: Fusion, inside: Inside) -> str | None:
 
 
 FUSED_KERNELS: Mapping[str, Callable[[Fusion, Inside, Steps], str | None]] = {
+    "gelu": _gelu,
     "fast-gelu": _fast_gelu,
     "quick-gelu": _quick_gelu,
     "scaled-product": _scaled_product,

@@ -174,13 +174,15 @@ class _Finder:
             yield from self._gelu("gelu", (inner, bent, shifted), inner.inputs[0])
 
     def tanh_gelus(self) -> Iterator[Fusion]:
+        """Of one whose result is the model's own, ONNX Runtime keeps the nodes."""
         for bent in self._of("Tanh"):
             shifted = self._only_user(bent, "Add")
             if shifted is None or _number_beside(shifted, bent) != 1.0:
                 continue
             inner, roots = self._pointwise_cone(bent)
             if len(roots) == 1 and len(inner) >= 4:
-                yield from self._gelu("fast-gelu", (*inner, bent, shifted), roots[0])
+                found = self._gelu("fast-gelu", (*inner, bent, shifted), roots[0])
+                yield from (each for each in found if not each.last.outputs[0].is_graph_output())
 
     def _gelu(self, kind: str, inner: tuple[ir.Node, ...], data: ir.Value | None) -> Iterator[Fusion]:
         """x * (1 + f(x)) * 0.5 in any order."""
