@@ -15,6 +15,7 @@ from halfwise.counting import Counts
 from halfwise.delivery import Delivery
 from halfwise.emit.typed_onnx import TypedModel
 from halfwise.finding import Finding
+from halfwise.fix_cost import Cost
 from halfwise.formats import Format
 from halfwise.metrics import Metrics
 from halfwise.model import Model
@@ -27,26 +28,6 @@ from halfwise.solve.search import Point
 from halfwise.tolerance import Verdict
 
 __all__ = ["Cost", "FixResult"]
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What the answer took, and what it leaves in FP32."""
-
-    model_runs: float
-    seconds: float
-    peak_rss_mb: float
-    casts: int
-    fp32_flops_share: float
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "model_runs": round(self.model_runs, 2),
-            "seconds": round(self.seconds, 3),
-            "peak_rss_mb": round(self.peak_rss_mb, 1),
-            "casts": self.casts,
-            "fp32_flops_share": round(self.fp32_flops_share, 6),
-        }
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,13 +20,14 @@ from halfwise.border import InputEffect, input_effects, input_findings, layouts_
 from halfwise.compiled import Compiled, Decision, as_listed, compile_and_mend
 from halfwise.decide import Decided, Decider, assignment_of, why_not_bf16
 from halfwise.delivery import advisories_for, compiles, deliver, suspect_kernels
-from halfwise.emit.typed_onnx import TypedDialect, TypedModel
+from halfwise.emit.typed_onnx import TypedModel
 from halfwise.emulate import Emulator, carry_feeds
 from halfwise.engine.ort import current_device
 from halfwise.engine.stepper import Stepper
 from halfwise.errors import InputError
 from halfwise.fingerprint import graph_sha256
-from halfwise.fix_result import Cost, FixResult
+from halfwise.fix_cost import casts_of, cost_of
+from halfwise.fix_result import FixResult
 from halfwise.formats import Format
 from halfwise.fusion import with_fusion
 from halfwise.lossy_cost import lossy_costs
@@ -44,10 +44,8 @@ from halfwise.profiles import PROFILES, worst_case_profiles
 from halfwise.repair import RULES, Rule, check_repairs
 from halfwise.repairing import ranges_of, remade
 from halfwise.results_folder import JOURNAL, check_folder, feeds_identity, metric_identity, write_results
-from halfwise.rewrite import rewrite
 from halfwise.samples import load_samples
 from halfwise.sites import Sites
-from halfwise.solve.cost import flops
 from halfwise.solve.journal import Journal, digest
 from halfwise.solve.judge import Judge, Question
 from halfwise.solve.places import Uncomparable
@@ -181,7 +179,7 @@ class Job:
             repairs=self.given.repairs if self.given is not None else tuple(b.to_json() for b in decided.repairs),
         )
         typed, plan_path = self._write(decision, final)
-        casts = typed.casts if typed is not None else _casts(decision)
+        casts = typed.casts if typed is not None else casts_of(decision)
         if typed is not None and typed.clamped:
             self.notes.append(
                 f"{len(typed.clamped)} weights held finite values beyond 65504 and were clamped to it, "
@@ -212,13 +210,7 @@ class Job:
             fp16_verdict=tolerance.verdict(fp16.outputs, floats, fp16.user_metric),
             verdict=tolerance.verdict(fixed.outputs, floats, fixed.user_metric),
             pinned=tuple(_pinned(site.name, site.op, site.pinned or "") for site in self.sites.pinned),
-            cost=Cost(
-                self.bench.runs(searched),
-                time.perf_counter() - started,
-                _peak_mb(),
-                casts,
-                _share(self.sites, look, formats),
-            ),
+            cost=cost_of(self.bench.runs(searched), time.perf_counter() - started, casts, self.sites, look, formats),
             samples=self.samples,
             notes=tuple(dict.fromkeys(self.notes)),
             curve=decided.curve,
@@ -407,24 +399,3 @@ class Job:
 
 def _pinned(name: str, op: str, why: str) -> PlannedNode:
     return PlannedNode(name, op, Format.FP32, "pinned", why)
-
-
-def _casts(decision: Assignment) -> int:
-    return rewrite(decision, TypedDialect()).casts
-
-
-def _share(sites: Sites, look: Look, formats: Mapping[ir.Node, Format]) -> float:
-    work = {site.node: flops(site, look.sizes) for site in sites.all}
-    total = sum(work.values())
-    wide = sum(w for node, w in work.items() if formats.get(node) is Format.FP32 or not sites.of[node].free)
-    return wide / total if total else 0.0
-
-
-def _peak_mb() -> float:
-    """The most memory this process held; 0 where the system does not tell."""
-    try:
-        import resource
-    except ImportError:
-        return 0.0
-    unit = 1024 if sys.platform == "darwin" else 1
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit / 1024
