@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from halfwise.decide import assignment_of
 from halfwise.formats import Format
 from halfwise.plan import PlannedNode
 from halfwise.precision import Assignment
@@ -54,16 +55,16 @@ def _in_one_kernel(sites: Sites, start: Settled, io: Format, holds: Callable[[As
     for narrowing in (True, False):
         formats, norms = dict(start.formats), []
         for norm in pieces:
-            if outcome(norm, _assignment(sites, formats, io)) is Outcome.FUSED:
+            if outcome(norm, assignment_of(sites, formats, io)) is Outcome.FUSED:
                 continue
             for changed in _whole_parts(norm, formats, sites, narrowing):
-                if outcome(norm, _assignment(sites, changed, io)) is Outcome.FUSED:
+                if outcome(norm, assignment_of(sites, changed, io)) is Outcome.FUSED:
                     formats = changed
                     norms.append(norm)
                     break
         if not norms:
             return start
-        if holds(_assignment(sites, formats, io)):
+        if holds(assignment_of(sites, formats, io)):
             added = tuple(_added(start.formats, formats, norms, _ONE))
             note = f"norms kept in one kernel each of ONNX Runtime: {len(norms)}, by {len(added)} more nodes in FP32"
             return Settled(formats, (*start.added, *added), (*start.notes, note))
@@ -89,14 +90,14 @@ def _loadable(sites: Sites, start: Settled, io: Format, holds: Callable[[Assignm
     formats, norms = dict(start.formats), []
     for _ in range(2):  # what frees one norm may stand in front of another
         for norm in norms_of(sites.model):
-            if outcome(norm, _assignment(sites, formats, io)) is not Outcome.REFUSED:
+            if outcome(norm, assignment_of(sites, formats, io)) is not Outcome.REFUSED:
                 continue
             able = [
                 changed
                 for changed in _ways_out(norm, formats, sites)
-                if outcome(norm, _assignment(sites, changed, io)) is not Outcome.REFUSED
+                if outcome(norm, assignment_of(sites, changed, io)) is not Outcome.REFUSED
             ]
-            chosen = next((each for each in able if holds(_assignment(sites, each, io))), able[0] if able else None)
+            chosen = next((each for each in able if holds(assignment_of(sites, each, io))), able[0] if able else None)
             if chosen is not None:
                 formats = chosen
                 norms.append(norm)
@@ -131,11 +132,6 @@ def _ways_out(norm: Norm, formats: Formats, sites: Sites) -> Iterator[Formats]:
         *(_narrowed(nodes, formats, sites) for nodes in narrower[1:]),
     )
     return (each for each in tries if each is not None)
-
-
-def _assignment(sites: Sites, formats: Formats, io: Format) -> Assignment:
-    chosen = {site.node: formats.get(site.node, sites.fmt) for site in sites.free}
-    return Assignment(sites, {node: fmt for node, fmt in chosen.items() if fmt is not Format.FP32}, io)
 
 
 def _is_wide(node: ir.Node, formats: Formats, sites: Sites) -> bool:
