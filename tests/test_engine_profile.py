@@ -207,6 +207,20 @@ def test_a_narrow_norm_stores_every_step(op: str) -> None:
     assert np.mean(by([kernel(name, "n_y") for name in names], proto, x=x) == wanted) > 0.98
 
 
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_group_norm_whose_scale_is_another_kernel_is_stored_before_it(apart: bool) -> None:
+    x, g, b = drawn(1, 1, 4, 6, 6), drawn(2, 4), drawn(3, 4)
+    proto = one([node("GroupNormalization", "x g b", "y", num_groups=2)], x.shape, 21, g=g, b=b)
+    names = ["__myl_MoveResh_myl0_0", "__myl_Inor_myl0_1", "__myl_ReshMulAddMove_myl0_2"] if apart else ["__myl_Gnor_0"]
+    groups = x.reshape(2, -1).astype(float)
+    normal = (groups - groups.mean(1, keepdims=True)) / np.sqrt(groups.var(1, keepdims=True) + 1e-5)
+    scale, bias = g[:, None, None], b[:, None, None]
+    normal = normal.reshape(x.shape)
+    wanted = h(h(h(normal) * scale) + bias) if apart else h(normal * scale + bias)
+    assert np.mean(by([kernel(name, "n_y") for name in names], proto, x=x) == wanted) > 0.98
+    assert np.mean(h(h(h(normal) * scale) + bias) == h(normal * scale + bias)) < 0.9
+
+
 @pytest.mark.parametrize("opset", [11, 13, 18])
 def test_a_softmax_stores_every_step(opset: int) -> None:
     x = h(4 * drawn(1, 3, 50))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from halfwise.emulate import Emulator
+from halfwise.formats import Format
 from halfwise.model import load
 from halfwise.precision import Assignment
 from halfwise.profiles import STRICT, TENSORRT_FP16_SUMS, Profile
@@ -181,6 +182,15 @@ def test_a_sum_of_open_length_is_as_in_strict_in_old_opsets() -> None:
         for profile in (STRICT, TENSORRT_FP16_SUMS)
     ]
     assert np.array_equal(*results)
+
+
+def test_bf16_is_summed_in_fp32() -> None:
+    x, w = drawn(1, 2, 640), drawn(2, 640, 3)
+    sites = Sites(load(of_op("MatMul", x, [w])), Format.BF16)
+    both = [
+        Emulator(each).session(Assignment.all_narrow(sites)).run({"x": x})["y"] for each in (STRICT, TENSORRT_FP16_SUMS)
+    ]
+    assert np.array_equal(*both)
 
 
 def test_a_product_in_fp32_is_left_alone() -> None:

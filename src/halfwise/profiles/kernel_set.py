@@ -15,7 +15,12 @@ from halfwise.profiles.fusions import FusedKernel, Fusion
 from halfwise.profiles.narrow_sums import NARROW_SUMS
 from halfwise.profiles.profile import Kernel
 from halfwise.profiles.steps import Steps
-from halfwise.profiles.tensorrt import TENSORRT_KERNELS, bias_after_product, norm_in_narrow_steps
+from halfwise.profiles.tensorrt import (
+    TENSORRT_KERNELS,
+    affine_after_norm,
+    bias_after_product,
+    norm_in_narrow_steps,
+)
 from halfwise.sites import Sites
 
 __all__ = ["EngineKernel", "KernelSet"]
@@ -186,6 +191,9 @@ def _semantics(node: ir.Node, kernels: tuple[EngineKernel, ...]) -> Kernel | Non
         return TENSORRT_KERNELS[node.op_type] if wide else norm_in_narrow_steps
     if node.op_type == "Gemm":
         return bias_after_product if len(kernels) > 1 and any("Add" in kernel.steps for kernel in kernels) else None
+    if node.op_type == "GroupNormalization":
+        apart = any("Inor" in kernel.steps for kernel in kernels) and any("Mul" in kernel.steps for kernel in kernels)
+        return affine_after_norm if apart else None
     return TENSORRT_KERNELS.get(node.op_type)
 
 

@@ -10,6 +10,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
+from halfwise.formats import Format
 from halfwise.profiles.profile import Kernel
 from halfwise.profiles.steps import Steps, attribute, cast
 from halfwise.weights import ONNX_TYPE
@@ -200,9 +201,14 @@ def _summed(
     return last
 
 
+def _in_fp16(kernel: Kernel) -> Kernel:
+    """Tensor cores know FP16 accumulators only: operands in BF16 are summed in FP32."""
+    return lambda proto, steps: kernel(proto, steps) if steps.fmt is Format.FP16 else None
+
+
 NARROW_SUMS: Mapping[str, Kernel] = {
-    "Conv": _convolution,
-    "ConvTranspose": _convolution,
-    "Gemm": _gemm,
-    "MatMul": _matmul,
+    "Conv": _in_fp16(_convolution),
+    "ConvTranspose": _in_fp16(_convolution),
+    "Gemm": _in_fp16(_gemm),
+    "MatMul": _in_fp16(_matmul),
 }

@@ -15,7 +15,7 @@ from onnx import helper
 from halfwise.profiles.profile import Kernel
 from halfwise.profiles.steps import Steps, attribute
 
-__all__ = ["TENSORRT_KERNELS", "bias_after_product", "norm_in_narrow_steps"]
+__all__ = ["TENSORRT_KERNELS", "affine_after_norm", "bias_after_product", "norm_in_narrow_steps"]
 
 
 def _normal_then_affine(proto: onnx.NodeProto, steps: Steps) -> str | None:
@@ -49,6 +49,18 @@ def norm_in_narrow_steps(proto: onnx.NodeProto, steps: Steps) -> str | None:
     variance = steps.round(_reduced("ReduceMean", steps.rop("Mul", x, x), axes, steps))
     deviation = steps.rop("Sqrt", steps.rop("Add", variance, epsilon))
     return _affine(steps.op("Mul", x, steps.rop("Div", steps.constant(1.0), deviation)), scale, bias, steps)
+
+
+def affine_after_norm(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    """A GroupNormalization as `Inor`, and a kernel with `Mul Add` behind it: stored before its scale and its bias."""
+    rank, channels = steps.rank(0), steps.dims(1)
+    if rank is None or channels is None or steps.opset < 21:
+        return None
+    scale, bias = proto.input[1], proto.input[2]
+    proto.input[1], proto.input[2] = steps.constant(np.ones(channels)), steps.constant(np.zeros(channels))
+    normal = steps.keep(proto)
+    shape = steps.constant([1, -1, *[1] * (rank - 2)], np.int64)
+    return _affine(normal, steps.op("Reshape", scale, shape), steps.op("Reshape", bias, shape), steps)
 
 
 def _reduced(op: str, x: str, axes: Sequence[int], steps: Steps) -> str:
