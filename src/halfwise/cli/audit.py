@@ -36,14 +36,14 @@ def command(
         ),
     ],
     plan: Annotated[
-        Path | None, typer.Option("--plan", help="Plan (JSON): its fp32_nodes must have run in FP32.")
+        Path | None, typer.Option("--plan", metavar="PLAN", help="Plan (JSON): its fp32_nodes must have run in FP32.")
     ] = None,
     model: Annotated[
-        Path | None, typer.Option("--model", help="ONNX model that was built: gives all its nodes.")
+        Path | None, typer.Option("--model", metavar="MODEL", help="ONNX model that was built: gives all its nodes.")
     ] = None,
     inputs: Annotated[
         list[Path] | None,
-        typer.Option("--inputs", help="Inputs for the shapes of a model to compile; repeatable."),
+        typer.Option("--inputs", metavar="PATH", help="Inputs for the shapes of a model to compile; repeatable."),
     ] = None,
     target: Annotated[
         str | None,

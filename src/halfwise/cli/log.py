@@ -20,7 +20,8 @@ __all__ = ["command"]
 def command(
     log: Annotated[Path, typer.Argument(metavar="BUILD.log", help="Log of trtexec, Polygraphy, the Python API, ...")],
     model: Annotated[
-        Path | None, typer.Option("--model", help="ONNX model that was built: maps weights to initializers.")
+        Path | None,
+        typer.Option("--model", metavar="MODEL", help="ONNX model that was built: maps weights to initializers."),
     ] = None,
     sarif: Sarif = None,
     full: Full = False,
