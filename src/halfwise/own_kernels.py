@@ -86,6 +86,7 @@ def judged_by_own_kernels(
     other, told = engine_view(profile, second.compiled)
     later = None if other is None else in_sight.under(Emulator(other))
     if later is None or second is first or not _holds(second, later):
+        bench = in_sight.under(Emulator(engine))  # which knows what was run meanwhile
         return Judged(first.noting(note, _AGAIN + "no second one was found that keeps it"), bench, plain)
     second = replace(second, own=_reasons(first, second))
     return Judged(second.noting(told, _AGAIN + "this is the second, made with them in sight"), later, plain)
@@ -134,4 +135,6 @@ def pessimistic_loads(found: Found, bench: Bench, profile: str) -> dict[str, flo
         return {}
     sites = found.decided.sites
     judge = bench.only(Emulator(TENSORRT_FP16_SUMS)).judge(sites, found.decided.samples.validation)
-    return {TENSORRT_FP16_SUMS.name: judge.measure(assignment_of(sites, dict(found.formats), bench.io)).load}
+    load = judge.measure(assignment_of(sites, dict(found.formats), bench.io)).load
+    bench.before += judge.runs * len(judge.feeds)
+    return {TENSORRT_FP16_SUMS.name: load}
