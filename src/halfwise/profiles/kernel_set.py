@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,8 +27,8 @@ __all__ = ["EngineKernel", "KernelSet"]
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose"})
 _PRODUCT_STEPS = frozenset({"Fc", "Gemm", "Corr", "Conv", "Deco"})
 _NORMS = frozenset({"LayerNormalization", "RMSNormalization"})
-_WIDE_NORM = re.compile("Sqrt(?:Div)?(?:Mul)?Cast")  # statistics end in a cast, before the scale
-_ANY_NORM = re.compile("Sqrt")
+_ROOTS = frozenset({"Sqrt", "Sqr"})
+_CASTS = frozenset({"Cast", "Cas"})
 
 
 @dataclass(frozen=True)
@@ -198,9 +197,16 @@ def _semantics(node: ir.Node, kernels: tuple[EngineKernel, ...]) -> Kernel | Non
 
 
 def _takes_statistics_wide(kernel: EngineKernel) -> bool:
-    """Whether each root in a name ends in a cast: else some norm of the kernel takes its statistics narrow."""
-    spelled = "".join(kernel.steps)
-    return len(_WIDE_NORM.findall(spelled)) == len(_ANY_NORM.findall(spelled))
+    """Whether a cast stands behind each root in a name, before the scale: else some norm there takes them narrow."""
+    rest = iter(kernel.steps)
+    for step in rest:
+        if step in _ROOTS:
+            behind = next(rest, "")
+            for expected in ("Div", "Mul"):  # by the root, as its inverse or at once
+                behind = next(rest, "") if behind == expected else behind
+            if behind not in _CASTS:
+                return False
+    return True
 
 
 def _alone(kernel: Kernel) -> FusedKernel:
