@@ -1,4 +1,4 @@
-"""trtexec commands: what each version takes, what it cannot say, and that it understands what was meant."""
+"""trtexec commands: what a version can be asked for, what it cannot say, and that it understands what was meant."""
 
 from __future__ import annotations
 
@@ -9,161 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfwise.emit.layer_names import LayerMap, nodes_in_metadata, read_registrations, shadowed_names
-from halfwise.emit.trtexec import InputShape, LayerPrecision, TrtexecRequest, Unexpressible, trtexec_command
+from halfwise.emit.trtexec import InputShape, LayerPrecision, Unexpressible, trtexec_command
 from halfwise.emit.trtexec_grammar import (
-    GrammarError,
     IoFormat,
     output_types_of,
     parse_command,
-    parse_io_formats,
     parse_layer_output_types,
     parse_layer_precisions,
-    parse_shapes,
     precision_of,
 )
-from halfwise.engine.layers_fields import nodes_of_metadata
 from halfwise.errors import InputError
 from halfwise.formats import Format
-from halfwise.target import Target, Version
-
-V8_6, V9_1, V10_3, V11 = (Version.parse(text).span for text in ("8.6", "9.1", "10.3", "11.1"))
-
-
-def request(target: str, *layers: str | LayerPrecision, **options: object) -> TrtexecRequest:
-    wanted = tuple(LayerPrecision(layer) if isinstance(layer, str) else layer for layer in layers)
-    return TrtexecRequest(Target.parse(target), "m.onnx", layers=wanted, **options)  # type: ignore[arg-type]
-
-
-# The grammar on its own
-
-
-@pytest.mark.parametrize(
-    ("value", "meaning"),
-    [
-        ("a:fp32", {"a": "fp32"}),
-        ("/layer/LN:fp32,b:fp16", {"/layer/LN": "fp32", "b": "fp16"}),
-        ("onnx::Mul_209:fp32", {"onnx::Mul_209": "fp32"}),
-        ("'a:b':fp32", {"a:b": "fp32"}),
-        ("pre'fix':fp32", {"prefix": "fp32"}),
-        ("(Unnamed Layer* 12) [Shuffle]:fp32", {"(Unnamed Layer* 12) [Shuffle]": "fp32"}),
-    ],
-)
-def test_layer_precisions_are_read_as_trtexec_reads_them(value, meaning):
-    assert parse_layer_precisions(value, V10_3) == meaning
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("'a,b':fp32", "Found invalid number of 's when parsing 'a"),
-        ("it's:fp32", "Found invalid number of 's"),
-        ("a,b:fp32", "no ':' in 'a'"),
-        ("a:fp33", "'fp33' is not a layer precision of this version"),
-        (":fp32", "an empty name"),
-        ("a:fp32,a:fp16", "'a' is given twice"),
-        ("", "no ':' in ''"),
-    ],
-)
-def test_what_the_grammar_refuses(value, message):
-    with pytest.raises(GrammarError) as caught:
-        parse_layer_precisions(value, V10_3)
-    assert message in str(caught.value)
-
-
-def test_bf16_came_with_9_1():
-    assert parse_layer_precisions("a:bf16", V9_1) == {"a": "bf16"}
-    with pytest.raises(GrammarError):
-        parse_layer_precisions("a:bf16", V8_6)
-
-
-def test_output_types_one_or_one_each():
-    types = parse_layer_output_types("topk:fp32+int32,ln:fp32", V10_3)
-    assert types == {"topk": ("fp32", "int32"), "ln": ("fp32",)}
-    assert output_types_of("topk", types, 2, V10_3) == ("fp32", "int32")
-    assert output_types_of("ln", types, 3, V10_3) == ("fp32",) * 3
-    with pytest.raises(GrammarError) as caught:
-        output_types_of("topk", types, 3, V10_3)
-    assert str(caught.value) == ("Layer topk has 3 outputs but 2 output types are given in --layerOutputTypes flag.")
-    with pytest.raises(GrammarError) as caught:
-        parse_layer_output_types("a:fp32+half", V10_3)
-    assert str(caught.value) == "'half' is not an output type of this version"
-
-
-@pytest.mark.parametrize(
-    ("span", "specs", "layer", "precision"),
-    [
-        (V8_6, {"LN_*": "fp32"}, "LN_1", None),
-        (V8_6, {"LN_*": "fp32"}, "LN_*", "fp32"),
-        (V8_6, {"*": "fp16", "LN_1": "fp32"}, "LN_1", "fp32"),
-        (V8_6, {"*": "fp16", "LN_1": "fp32"}, "LN_2", "fp16"),
-        (V9_1, {"LN_*": "fp32"}, "LN_1", "fp32"),
-        (V10_3, {"*norm": "fp32"}, "a/norm", "fp32"),
-        (V10_3, {"a*b": "fp32"}, "ab", "fp32"),
-        (V10_3, {"a*a": "fp32"}, "a", None),
-        (V10_3, {"a*b*c": "fp32"}, "axb*c", "fp32"),
-        (V10_3, {"a*b*c": "fp32"}, "axbyc", None),
-        (V10_3, {"ln_*": "fp32"}, "LN_1", None),
-        (V10_3, {"LN_*": "fp16", "LN_1": "fp32"}, "LN_1", "fp32"),
-        (V10_3, {}, "LN_1", None),
-    ],
-)
-def test_wildcards_by_version(span, specs, layer, precision):
-    assert precision_of(layer, specs, span) == precision
-
-
-def test_overlapping_patterns_have_no_defined_winner():
-    with pytest.raises(GrammarError) as caught:
-        precision_of("foo1", {"foo*": "fp32", "*": "fp16"}, V10_3)
-    assert str(caught.value) == "the patterns *, foo* all match layer foo1: the winner is undefined"
-
-
-def test_the_output_type_of_a_pattern_is_not_the_one_set():
-    assert output_types_of("foo1", {"foo*": ("fp16",)}, 2, V10_3) == ("fp32", "fp32")
-    assert output_types_of("foo1", {"*": ("fp16", "int32")}, 2, V10_3) == ("fp16", "fp16")
-    assert output_types_of("foo1", {"foo1": ("fp16",)}, 1, V10_3) == ("fp16",)
-    assert output_types_of("foo1", {"*": ("fp16", "int32")}, 2, V8_6) == ("fp16", "int32")
-    assert output_types_of("bar", {"foo*": ("fp16",)}, 1, V10_3) is None
-
-
-def test_io_formats_lost_their_type_with_11():
-    assert parse_io_formats("fp16:chw,fp32:hwc8+chw", V10_3) == (
-        IoFormat("fp16", ("chw",)),
-        IoFormat("fp32", ("hwc8", "chw")),
-    )
-    assert parse_io_formats("chw+hwc8", V11) == (IoFormat(None, ("chw", "hwc8")),)
-    with pytest.raises(GrammarError) as caught:
-        parse_io_formats("fp16:chw", V11)
-    assert str(caught.value) == "Invalid TensorFormat fp16:chw"
-    with pytest.raises(GrammarError) as caught:
-        parse_io_formats("chw", V10_3)
-    assert str(caught.value) == "'chw' is not type:format of this version"
-
-
-def test_shapes():
-    assert parse_shapes("x:1x3x224x224,a:b:2") == {"x": (1, 3, 224, 224), "a:b": (2,)}
-    with pytest.raises(GrammarError) as caught:
-        parse_shapes("x:1x-1")
-    assert str(caught.value) == "'1x-1' is not a shape such as 1x3x224x224"
-
-
-@pytest.mark.parametrize(
-    ("word", "span", "message"),
-    [
-        ("--fp16", V11, "Unknown option: --fp16 (--fp16 exists from TensorRT 8.4 to 10.x)"),
-        ("--explicitBatch", V10_3, "Unknown option: --explicitBatch (--explicitBatch exists from TensorRT 8.4 to 9.3)"),
-        ("--stronglyTyped", V8_6, "(--stronglyTyped exists from TensorRT 9.1 on)"),
-        ("--exportLayerinfo=x", V10_3, "did you mean --exportLayerInfo?"),
-        ("--onnx=again", V10_3, "Unknown option: --onnx (given twice)"),
-    ],
-)
-def test_options_by_version(word, span, message):
-    with pytest.raises(GrammarError) as caught:
-        parse_command(["trtexec", "--onnx=m", word], span)
-    assert message in str(caught.value)
-
-
-# The commands
+from halfwise.target import Target
+from tests.trtexec_cases import request
 
 
 def test_weak_command_of_8_6_in_full():
@@ -459,102 +317,3 @@ def test_rtx_command():
     assert trtexec_command(request("rtx-1.7")).argv == (
         "tensorrt_rtx", "--onnx=m.onnx", "--saveEngine=model.engine"
     )  # fmt: skip
-
-
-# Layer names
-
-COLLISION = """\
-[07/07/2026-02:10:59] [V] [TRT] Registering layer: node_linear for ONNX node: node_linear
-[07/07/2026-02:10:59] [V] [TRT] Registering layer: gemm1.bias required by ONNX-TRT
-[07/07/2026-02:10:59] [V] [TRT] Registering layer: node_linear_1 for ONNX node: node_linear
-[07/07/2026-02:10:59] [V] [TRT] node_linear_1 [Gemm] inputs: [relu -> (-1, 1024)[FLOAT]],
-[07/07/2026-02:10:59] [V] [TRT] Registering layer: node_linear_1_2 for ONNX node: node_linear_1
-[07/07/2026-02:10:59] [V] [TRT] Registering layer: ONNXTRT_Broadcast_4 required by ONNX-TRT
-[07/07/2026-02:10:59] [V] [TRT] Registering layer: node_linear_1_5 for ONNX node: node_linear_1
-"""
-
-
-def test_a_helper_layer_may_take_another_nodes_name():
-    layers = LayerMap.from_log(COLLISION.splitlines())
-    assert layers.layers_of("node_linear") == ("node_linear", "node_linear_1")
-    assert layers.layers_of("node_linear_1") == ("node_linear_1_2", "node_linear_1_5")
-    assert layers.node_of("node_linear_1") == "node_linear"
-    assert layers.node_of("ONNXTRT_Broadcast_4") is None
-    assert layers.layers_of("absent") == ()
-    assert "gemm1.bias" in layers.all_layers
-
-
-def test_the_command_for_the_second_linear_names_its_own_layers():
-    layers = LayerMap.from_log(COLLISION.splitlines())
-    wanted = layers.layers_of("node_linear_1")
-    command = trtexec_command(request("trt-10.16.1+weak", *wanted, known_layers=layers.all_layers))
-    assert "--layerPrecisions=node_linear_1_2:fp32,node_linear_1_5:fp32" in command.argv
-
-
-def test_registrations_and_metadata_agree():
-    registered = LayerMap.from_log(COLLISION.splitlines())
-    pairs = [(layer, f"[ONNX Layer: {node}]" if node else "") for layer, node in registered.nodes.items()]
-    assert LayerMap.from_metadata(pairs) == registered
-
-
-def test_a_model_parsed_twice_is_one_map_and_two_models_are_refused():
-    once = list(read_registrations(COLLISION.splitlines()))
-    assert LayerMap.from_registrations(once + once) == LayerMap.from_registrations(once)
-    with pytest.raises(InputError) as caught:
-        LayerMap.from_registrations([*once, ("node_linear_1", "other")])
-    assert str(caught.value) == (
-        "layer 'node_linear_1' is registered for node 'node_linear' and for node 'other': "
-        "the log holds the parses of two models, use the log of one build"
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "nodes"),
-    [
-        ("[ONNX Layer: a]", ("a",)),
-        ("[ONNX Layer: a]\x1e[ONNX Layer: b]\x1f[ONNX Layer: a]", ("a", "b")),
-        ("[ONNX Layer: b | Local Function: Block_1]", ("b",)),
-        ("[ONNX Layer: b | then (If_3) | f(x)]", ("b",)),
-        ("[ONNX Layer: a | b]", ("a | b",)),
-        ("[ONNX Layer: a][ONNX Layer: b]", ("a", "b")),
-        ("[ONNX Layer: x[0]]\x1f[ONNX Layer: y]z]", ("x[0]", "y]z")),
-        ("[ONNX Layer: a]\x1f[ONNX Layer: cut o", ("a",)),
-        ("", ()),
-    ],
-)
-def test_metadata(text, nodes):
-    assert nodes_in_metadata(text) == nodes
-
-
-@given(
-    st.lists(
-        st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x1e\x1f|"), min_size=1), unique=True
-    )
-)
-def test_any_names_in_metadata_are_found_and_the_audit_finds_the_same(nodes):
-    metadata = "\x1f".join(f"[ONNX Layer: {node}]" for node in nodes)
-    assert nodes_in_metadata(metadata) == tuple(nodes) == nodes_of_metadata(metadata)
-
-
-def test_shadowed_names():
-    assert shadowed_names(["X", "X_1", "Y_2", "X_1_5", "X_a"]) == (("X_1", "X"), ("X_1_5", "X_1"))
-    assert shadowed_names(["X_1", "Y_2"], ["X", "Z"]) == (("X_1", "X"),)
-
-
-def test_a_name_that_may_be_another_nodes_second_layer_is_told_even_where_the_plan_has_but_one_of_them():
-    """The collision of node_linear and node_linear_1, seen in 10.16: the second name is the first one's bias."""
-    layers = (LayerPrecision("node_linear_1"),)
-    nodes = ("node_linear", "node_linear_1", "node_softmax")
-    said = "The layer named 'node_linear_1' may be a second layer of node 'node_linear'"
-    told = trtexec_command(TrtexecRequest(Target.parse("trt-8.6"), "m.onnx", layers=layers, nodes=nodes)).notes
-    assert any(note.startswith(said) for note in told)
-    alone = trtexec_command(TrtexecRequest(Target.parse("trt-8.6"), "m.onnx", layers=layers)).notes
-    assert not any(note.startswith(said) for note in alone)
-
-
-@pytest.mark.parametrize("target", ["trt-8.6", "trt-10.9", "trt-11.4", "rtx-1.7"])
-def test_the_limits_of_open_shapes_are_told(target):
-    shapes = (InputShape("x", (1, 8), (4, 8), (9, 8)), InputShape("y", (2, 2), (2, 2), (2, 2)))
-    notes = trtexec_command(TrtexecRequest(Target.parse(target), "m.onnx", shapes=shapes)).notes
-    (note,) = [note for note in notes if "inputs of open shape" in note]
-    assert "only as the samples have them: x goes from 1x8 to 9x8, tuned for 4x8; y is pinned to 2x2" in note

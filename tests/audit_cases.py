@@ -1,0 +1,30 @@
+"""Build logs to audit, and what an audit said of a node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from halfwise.engine.audit import Audit, NodeAudit, audit
+from halfwise.engine.buildlog import LogReport
+from halfwise.engine.layers import layers_from_log
+from halfwise.formats import Format
+
+DATA = Path(__file__).parent / "data"
+REGION_LOG = DATA / "logs" / "layernorm_8.6_region.log"
+
+
+def fp32(*names: str) -> dict[str, Format]:
+    return dict.fromkeys(names, Format.FP32)
+
+
+def of_log(log: LogReport, *wanted: str) -> Audit:
+    return audit(layers_from_log(log), log, None, fp32(*wanted))
+
+
+def nodes(result: Audit) -> dict[str, NodeAudit]:
+    return {node.node: node for node in result.nodes}
+
+
+def verdict(result: Audit, name: str) -> tuple[str, str]:
+    node = nodes(result)[name]
+    return node.precision, node.coverage

@@ -1,0 +1,145 @@
+"""What each version of trtexec reads out of a command, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfwise.emit.trtexec_grammar import (
+    GrammarError,
+    IoFormat,
+    output_types_of,
+    parse_command,
+    parse_io_formats,
+    parse_layer_output_types,
+    parse_layer_precisions,
+    parse_shapes,
+    precision_of,
+)
+from halfwise.target import Version
+
+V8_6, V9_1, V10_3, V11 = (Version.parse(text).span for text in ("8.6", "9.1", "10.3", "11.1"))
+
+
+@pytest.mark.parametrize(
+    ("value", "meaning"),
+    [
+        ("a:fp32", {"a": "fp32"}),
+        ("/layer/LN:fp32,b:fp16", {"/layer/LN": "fp32", "b": "fp16"}),
+        ("onnx::Mul_209:fp32", {"onnx::Mul_209": "fp32"}),
+        ("'a:b':fp32", {"a:b": "fp32"}),
+        ("pre'fix':fp32", {"prefix": "fp32"}),
+        ("(Unnamed Layer* 12) [Shuffle]:fp32", {"(Unnamed Layer* 12) [Shuffle]": "fp32"}),
+    ],
+)
+def test_layer_precisions_are_read_as_trtexec_reads_them(value, meaning):
+    assert parse_layer_precisions(value, V10_3) == meaning
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("'a,b':fp32", "Found invalid number of 's when parsing 'a"),
+        ("it's:fp32", "Found invalid number of 's"),
+        ("a,b:fp32", "no ':' in 'a'"),
+        ("a:fp33", "'fp33' is not a layer precision of this version"),
+        (":fp32", "an empty name"),
+        ("a:fp32,a:fp16", "'a' is given twice"),
+        ("", "no ':' in ''"),
+    ],
+)
+def test_what_the_grammar_refuses(value, message):
+    with pytest.raises(GrammarError) as caught:
+        parse_layer_precisions(value, V10_3)
+    assert message in str(caught.value)
+
+
+def test_bf16_came_with_9_1():
+    assert parse_layer_precisions("a:bf16", V9_1) == {"a": "bf16"}
+    with pytest.raises(GrammarError):
+        parse_layer_precisions("a:bf16", V8_6)
+
+
+def test_output_types_one_or_one_each():
+    types = parse_layer_output_types("topk:fp32+int32,ln:fp32", V10_3)
+    assert types == {"topk": ("fp32", "int32"), "ln": ("fp32",)}
+    assert output_types_of("topk", types, 2, V10_3) == ("fp32", "int32")
+    assert output_types_of("ln", types, 3, V10_3) == ("fp32",) * 3
+    with pytest.raises(GrammarError) as caught:
+        output_types_of("topk", types, 3, V10_3)
+    assert str(caught.value) == ("Layer topk has 3 outputs but 2 output types are given in --layerOutputTypes flag.")
+    with pytest.raises(GrammarError) as caught:
+        parse_layer_output_types("a:fp32+half", V10_3)
+    assert str(caught.value) == "'half' is not an output type of this version"
+
+
+@pytest.mark.parametrize(
+    ("span", "specs", "layer", "precision"),
+    [
+        (V8_6, {"LN_*": "fp32"}, "LN_1", None),
+        (V8_6, {"LN_*": "fp32"}, "LN_*", "fp32"),
+        (V8_6, {"*": "fp16", "LN_1": "fp32"}, "LN_1", "fp32"),
+        (V8_6, {"*": "fp16", "LN_1": "fp32"}, "LN_2", "fp16"),
+        (V9_1, {"LN_*": "fp32"}, "LN_1", "fp32"),
+        (V10_3, {"*norm": "fp32"}, "a/norm", "fp32"),
+        (V10_3, {"a*b": "fp32"}, "ab", "fp32"),
+        (V10_3, {"a*a": "fp32"}, "a", None),
+        (V10_3, {"a*b*c": "fp32"}, "axb*c", "fp32"),
+        (V10_3, {"a*b*c": "fp32"}, "axbyc", None),
+        (V10_3, {"ln_*": "fp32"}, "LN_1", None),
+        (V10_3, {"LN_*": "fp16", "LN_1": "fp32"}, "LN_1", "fp32"),
+        (V10_3, {}, "LN_1", None),
+    ],
+)
+def test_wildcards_by_version(span, specs, layer, precision):
+    assert precision_of(layer, specs, span) == precision
+
+
+def test_overlapping_patterns_have_no_defined_winner():
+    with pytest.raises(GrammarError) as caught:
+        precision_of("foo1", {"foo*": "fp32", "*": "fp16"}, V10_3)
+    assert str(caught.value) == "the patterns *, foo* all match layer foo1: the winner is undefined"
+
+
+def test_the_output_type_of_a_pattern_is_not_the_one_set():
+    assert output_types_of("foo1", {"foo*": ("fp16",)}, 2, V10_3) == ("fp32", "fp32")
+    assert output_types_of("foo1", {"*": ("fp16", "int32")}, 2, V10_3) == ("fp16", "fp16")
+    assert output_types_of("foo1", {"foo1": ("fp16",)}, 1, V10_3) == ("fp16",)
+    assert output_types_of("foo1", {"*": ("fp16", "int32")}, 2, V8_6) == ("fp16", "int32")
+    assert output_types_of("bar", {"foo*": ("fp16",)}, 1, V10_3) is None
+
+
+def test_io_formats_lost_their_type_with_11():
+    assert parse_io_formats("fp16:chw,fp32:hwc8+chw", V10_3) == (
+        IoFormat("fp16", ("chw",)),
+        IoFormat("fp32", ("hwc8", "chw")),
+    )
+    assert parse_io_formats("chw+hwc8", V11) == (IoFormat(None, ("chw", "hwc8")),)
+    with pytest.raises(GrammarError) as caught:
+        parse_io_formats("fp16:chw", V11)
+    assert str(caught.value) == "Invalid TensorFormat fp16:chw"
+    with pytest.raises(GrammarError) as caught:
+        parse_io_formats("chw", V10_3)
+    assert str(caught.value) == "'chw' is not type:format of this version"
+
+
+def test_shapes():
+    assert parse_shapes("x:1x3x224x224,a:b:2") == {"x": (1, 3, 224, 224), "a:b": (2,)}
+    with pytest.raises(GrammarError) as caught:
+        parse_shapes("x:1x-1")
+    assert str(caught.value) == "'1x-1' is not a shape such as 1x3x224x224"
+
+
+@pytest.mark.parametrize(
+    ("word", "span", "message"),
+    [
+        ("--fp16", V11, "Unknown option: --fp16 (--fp16 exists from TensorRT 8.4 to 10.x)"),
+        ("--explicitBatch", V10_3, "Unknown option: --explicitBatch (--explicitBatch exists from TensorRT 8.4 to 9.3)"),
+        ("--stronglyTyped", V8_6, "(--stronglyTyped exists from TensorRT 9.1 on)"),
+        ("--exportLayerinfo=x", V10_3, "did you mean --exportLayerInfo?"),
+        ("--onnx=again", V10_3, "Unknown option: --onnx (given twice)"),
+    ],
+)
+def test_options_by_version(word, span, message):
+    with pytest.raises(GrammarError) as caught:
+        parse_command(["trtexec", "--onnx=m", word], span)
+    assert message in str(caught.value)
