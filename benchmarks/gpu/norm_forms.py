@@ -10,7 +10,7 @@ import itertools
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from halfwise.sites import Sites
 __all__ = ["FORMS", "NormForm", "assignments", "inputs"]
 
 WIDTH, ROWS = 256, 64
+Seen = tuple[str, "float | None"]
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def assignments(form: NormForm) -> Iterator[tuple[str, Assignment]]:
         yield " ".join(names), Assignment.all_narrow(sites, keep, Format.FP16)
 
 
-def _seen(assignment: Assignment, wanted: np.ndarray) -> tuple[str, float | None]:
+def _seen(assignment: Assignment, wanted: np.ndarray) -> Seen:
     """What the norm became: the fused operator, `pieces`, or `refused`; and its error."""
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / "optimized.onnx"
@@ -162,19 +163,30 @@ def _seen(assignment: Assignment, wanted: np.ndarray) -> tuple[str, float | None
         (y,) = session.run(None, {"x": _X.astype(np.float16)})
         left = [node.op_type for node in onnx.load(kept).graph.node]
     fused = next((op for op in left if op.endswith("LayerNormalization")), "pieces")
-    return fused, compare(wanted, y.astype(np.float32)).rel_l2
+    return fused, float(f"{compare(wanted, y.astype(np.float32)).rel_l2:.6g}")
 
 
 def main() -> None:
     prepare()
-    found: dict[str, dict[str, tuple[str, float | None]]] = {}
+    found: dict[str, dict[str, Seen]] = {}
     for form in FORMS:
         exact = ort.InferenceSession(form.model().SerializeToString(), providers=["CPUExecutionProvider"])
         (wanted,) = exact.run(None, inputs())
         found[form.name] = {names: _seen(assignment, wanted) for names, assignment in assignments(form)}
         print(f"{form.name}: {len(found[form.name])} placements", flush=True)
-    text = json.dumps({"schema": "halfwise.norm-forms/1", "machine": machine(), "forms": found}, indent=0)
-    Path(sys.argv[1]).write_text(text, encoding="utf-8")
+    Path(sys.argv[1]).write_text(_text(machine(), found), encoding="utf-8")
+
+
+def _text(about: Mapping[str, str], found: Mapping[str, Mapping[str, Seen]]) -> str:
+    """JSON with one placement in a line."""
+    forms = (
+        f"{json.dumps(name)}: {{\n"
+        + ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in seen.items())
+        + "\n}"
+        for name, seen in found.items()
+    )
+    head = f'{{"schema": "halfwise.norm-forms/1", "machine": {json.dumps(about)}, "forms": {{\n'
+    return head + ",\n".join(forms) + "\n}}\n"
 
 
 if __name__ == "__main__":
