@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +35,11 @@ def test_any_file_name_is_read_and_written(
         model = a_model(Path(name))
     except OSError:
         pytest.skip("this file system has no names that are not UTF-8")
-    ended = halfwise_cli("fix", model, "--out", "out", "--markdown", "summary.md", "--json")
+    words = ("fix", model, "--out", "out", "--target", "trt-10.9@t4", "--markdown", "summary.md", "--json")
+    ended = halfwise_cli(*words)
     assert (ended.code, ended.err) == (0, "")
+    script = Path("out", f"{model.stem}.trtexec.sh").read_bytes()
+    assert os.fsencode(f"{model.stem}.fp16.onnx") in script
     assert ended.document["model"]["path"] == name
     again = halfwise_cli("fix", model, "--out", "again", "--plan", f"out/{model.stem}.plan.json")
     assert again.code == 0, again.err

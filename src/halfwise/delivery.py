@@ -400,7 +400,7 @@ class _Writing:
     def _write(self, name: str, text: str) -> Path:
         path = self.folder / name
         try:
-            path.write_text(text, encoding="utf-8", errors="surrogatepass")
+            path.write_text(text, encoding="utf-8", errors="surrogateescape")  # names as the disk has them
             path.chmod(path.stat().st_mode | 0o111)
         except OSError as error:
             raise InputError(f"{path} cannot be written: {error.strerror}") from error
