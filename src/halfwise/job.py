@@ -33,7 +33,7 @@ from halfwise.fusion import with_fusion
 from halfwise.lossy_cost import lossy_costs
 from halfwise.metrics import OutputMetric, is_float
 from halfwise.model import Model, check_outputs
-from halfwise.norm_kernels import Settled, refusal_note, settle_norms
+from halfwise.norm_kernels import Settled, settle_for
 from halfwise.ops import RANDOM
 from halfwise.own_kernels import Found, judged_by_own_kernels, pessimistic_loads, spared
 from halfwise.plan import Plan, PlannedNode
@@ -333,20 +333,9 @@ class Job:
         return Decided(model, sites, formats, (), self.samples)
 
     def _settle_norms(self, formats: dict[ir.Node, Format]) -> Settled:
-        """What ONNX Runtime makes of norms in two formats, where it may be what runs the model."""
-        if self.target.runtime not in (Runtime.ONNX, Runtime.ORT_CUDA):
-            return Settled(formats)
-        if self.given is not None:
-            note = refusal_note(self._assignment(formats))
-            return Settled(formats, notes=(note,) if note else ())
         judge = self.bench.judge(self.sites, self.samples.search)
-        before = self._assignment(formats)
-
-        def holds(other: Assignment) -> bool:
-            return judge.measure(other).aim <= max(1.0, judge.measure(before).aim)
-
-        fused = self.target.runtime is Runtime.ORT_CUDA
-        return settle_norms(self.sites, formats, self.io_types, fused=fused, holds=holds)
+        decision = Decision(self.sites, formats, self.io_types)
+        return settle_for(self.target, decision, lambda other: judge.measure(other).aim, given=self.given is not None)
 
     def _compile(self, formats: dict[ir.Node, Format], look: Look, advisories: Sequence[Advisory]) -> Compiled | None:
         """What TensorRT-RTX makes of the decision, where it can stand for the target's compiler."""

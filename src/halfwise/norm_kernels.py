@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from halfwise.compiled import Decision
 from halfwise.decide import assignment_of
 from halfwise.formats import Format
 from halfwise.plan import PlannedNode
 from halfwise.precision import Assignment
 from halfwise.profiles.norm_fusions import Norm, Outcome, norms_of, outcome
 from halfwise.sites import Sites
+from halfwise.target import Runtime, Target
 
-__all__ = ["Settled", "refusal_note", "settle_norms"]
+__all__ = ["Settled", "refusal_note", "settle_for", "settle_norms"]
 
 _LOADS = "ONNX Runtime makes one kernel of this norm before it looks at types, and would refuse to load the model"
 _ONE = "keeps the norm at {!r} in one kernel of ONNX Runtime, which takes its statistics in FP32"
@@ -29,6 +31,24 @@ class Settled:
     formats: Formats
     added: tuple[PlannedNode, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def settle_for(target: Target, decision: Decision, aim: Callable[[Assignment], float], *, given: bool) -> Settled:
+    """What suits a target that may be ONNX Runtime; of a decision that is `given`, only what there is to say.
+
+    `aim` measures. What is changed may not come out worse than before, or than what is allowed.
+    """
+    if target.runtime not in (Runtime.ONNX, Runtime.ORT_CUDA):
+        return Settled(dict(decision.formats))
+    if given:
+        note = refusal_note(decision.assignment)
+        return Settled(dict(decision.formats), notes=(note,) if note else ())
+
+    def holds(other: Assignment) -> bool:
+        return aim(other) <= max(1.0, aim(decision.assignment))
+
+    fused = target.runtime is Runtime.ORT_CUDA
+    return settle_norms(decision.sites, decision.formats, decision.io_types, fused=fused, holds=holds)
 
 
 def settle_norms(

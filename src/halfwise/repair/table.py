@@ -59,7 +59,7 @@ def rules_named(words: Iterable[str]) -> tuple[Rule, ...]:
 def rules_for(target: Target, rules: Iterable[Rule]) -> tuple[Rule, ...]:
     """The rules as they suit a target: no operator that its parser does not know, no norm taken out of one kernel."""
     unread, fused = unread_operators(target), target.runtime is Runtime.ORT_CUDA
-    return tuple(replace(rule, unread=unread, fused=fused) if isinstance(rule, NormOperator) else rule for rule in rules)
+    return tuple(replace(r, unread=unread, fused=fused) if isinstance(r, NormOperator) else r for r in rules)
 
 
 def unread_operators(target: Target) -> frozenset[str]:
