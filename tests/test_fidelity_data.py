@@ -14,7 +14,8 @@ from benchmarks.gpu.autocast import filled, without_weights
 from benchmarks.gpu.forms import FORMS
 from benchmarks.gpu.gaps import DATA, ratios, worst
 from benchmarks.gpu.missing import MISSING
-from benchmarks.gpu.operators import distance, is_proven
+from benchmarks.gpu.operators import EQUAL, distance, is_proven
+from benchmarks.gpu.recurrent import LAYERS
 from benchmarks.gpu.report import PAGE, page
 from benchmarks.gpu.spread import MODULE, bound, excesses, left_out, module
 from halfwise.profiles import PROFILES
@@ -43,6 +44,15 @@ def test_every_operator_form_was_judged(data: dict[str, Any]) -> None:
     assert len({row["name"] for row in rows}) == len(rows)
     assert all(0 <= row[key]["equal"] <= 1 for row in rows for key in ("strict", "profile"))
     assert sum(is_proven(row["profile"]) for row in rows) >= 200
+
+
+def test_every_recurrent_layer_was_judged(data: dict[str, Any]) -> None:
+    rows = data["recurrent"]["layers"]
+    assert [row["name"] for row in rows] == [layer.name for layer in LAYERS]
+    others = [row["profile"] for row in rows if not row["probe"] and row["steps"] == 1]
+    assert sum(share >= EQUAL for share in others) >= 0.98 * len(others)
+    assert np.mean([row["profile"] for row in rows]) > 0.98
+    assert np.mean([row["strict"] for row in rows]) < 0.5
 
 
 def test_every_model_was_measured_and_predicted_on_the_same_inputs(data: dict[str, Any]) -> None:
