@@ -188,6 +188,7 @@ def _refused() -> dict[str, tuple[list[str], str]]:
         "profile": (["{model}", "--out", "{out}", "--profile", "loose"], "there is no profile 'loose'"),
         "target": (["{model}", "--out", "{out}", "--target", "trt-3"], "not known"),
         "plan": (["{model}", "--out", "{out}", "--plan", "{folder}/none.json"], "there is no such plan"),
+        "engine": (["{model}", "--out", "{out}", "--engine", "{model}"], "was built from a plan: give that plan, too"),
         "folder is a file": (["{model}", "--out", "{model}"], "is a file; choose another folder"),
         "below a file": (["{model}", "--out", "{model}/out"], "is a file; choose another folder"),
     }

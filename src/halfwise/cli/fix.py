@@ -100,6 +100,15 @@ def command(
         Path | None,
         typer.Option("--plan", metavar="PLAN", help="Apply and verify this plan; no search.", show_default=False),
     ] = None,
+    layers: Annotated[
+        Path | None,
+        typer.Option(
+            "--engine",
+            metavar="LAYERS.json",
+            help="With --plan: the layers of the engine that was built from it; its kernels judge, too.",
+            show_default=False,
+        ),
+    ] = None,
     curve: Annotated[bool, typer.Option("--curve", help="Also show error against FP32 cost.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show each repair's algebra: where, what, and what it bought.")
@@ -160,6 +169,7 @@ def command(
                 keep=keep or (),
                 force=force or (),
                 plan=read_plan(plan) if plan is not None else None,
+                layers=layers,
                 curve=curve,
                 time_limit_s=time_limit,
                 device=emulated_on,
