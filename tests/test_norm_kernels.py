@@ -12,6 +12,7 @@ import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from benchmarks.zoo import encoder
 from halfwise.emit.typed_onnx import typed_proto
@@ -19,7 +20,7 @@ from halfwise.emulate import Emulator
 from halfwise.fix import fix
 from halfwise.formats import Format
 from halfwise.model import Model, load
-from halfwise.norm_kernels import refusal_note, settle_norms
+from halfwise.norm_kernels import About, Settled, refusal_note, settle_norms
 from halfwise.precision import Assignment
 from halfwise.profiles import ORT_CUDA, ORT_CUDA_UNFUSED
 from halfwise.profiles.fusions import fused_nodes
@@ -218,7 +219,8 @@ def settled(loaded: Model, wide: frozenset[str], *, fused: bool = True, holds: b
     """The names of what is in FP32 afterwards; it loads."""
     sites = Sites(loaded)
     formats = {loaded.node_by_name[name]: Format.FP32 for name in wide}
-    found = settle_norms(sites, formats, Format.FP16, fused=fused, holds=lambda _: holds)
+    about = About(sites, Format.FP16, frozenset(), lambda _: holds)
+    found = settle_norms(about, Settled(formats), fused=fused)
     names = {each.name or "" for each in found.formats}
     assert {each.name for each in found.added} == names - wide
     assert all(each.why == "compiler" for each in found.added)
@@ -252,13 +254,33 @@ def test_a_norm_that_would_not_load_is_changed_whatever_the_target() -> None:
     assert settled(load(layer_norm()), frozenset({"stream"}), fused=False) == {"stream", "scaled", "shifted"}
 
 
-def test_a_norm_of_an_fp32_input_is_scaled_in_fp32_so_that_it_loads(tmp_path: Path) -> None:
+def norm_of_an_input() -> tuple[onnx.ModelProto, list[dict[str, NDArray[np.float32]]]]:
     proto = layer_norm()
     del proto.graph.node[0]
     for each in proto.graph.node:
         each.input[:] = ["x" if name == "stream" else name for name in each.input]
     rng = np.random.default_rng(6)
-    feeds = [{"x": rng.standard_normal((4, WIDTH)).astype(np.float32)} for _ in range(3)]
+    return proto, [{"x": rng.standard_normal((4, WIDTH)).astype(np.float32)} for _ in range(3)]
+
+
+def test_where_the_user_leaves_no_way_out_it_is_said(tmp_path: Path) -> None:
+    proto, feeds = norm_of_an_input()
+    result = fix(proto, feeds, repairs=(), keep=["pattern:layernorm"], io_types=Format.FP16, out=tmp_path)
+    assert any(note.startswith("ONNX Runtime will refuse to load the typed model") for note in result.notes)
+    assert {each.why for each in result.plan.nodes} == {"wanted"}
+
+
+def test_what_the_user_states_stays_as_it_is() -> None:
+    feeds = [{"x": (rng.standard_normal((4, WIDTH)) * 900).astype(np.float32)}
+             for rng in map(np.random.default_rng, range(3))]  # fmt: skip
+    for force, wanted in (((), {*BODY}), (("name:normal",), {"square", "mean2"})):
+        result = fix(layer_norm(), feeds, repairs=(), target="ort-cuda", force=force)
+        assert {each.name for each in result.plan.nodes} >= wanted
+        assert ("normal" in {each.name for each in result.plan.nodes}) == (not force)
+
+
+def test_a_norm_of_an_fp32_input_is_scaled_in_fp32_so_that_it_loads(tmp_path: Path) -> None:
+    proto, feeds = norm_of_an_input()
     result = fix(proto, feeds, repairs=(), out=tmp_path)
     assert [(each.name, each.why) for each in result.plan.nodes] == [("scaled", "compiler"), ("shifted", "compiler")]
     assert result.notes[-1].endswith("with which ONNX Runtime refuses to load a model, and given others: 1")

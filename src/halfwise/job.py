@@ -335,7 +335,9 @@ class Job:
     def _settle_norms(self, formats: dict[ir.Node, Format]) -> Settled:
         judge = self.bench.judge(self.sites, self.samples.search)
         decision = Decision(self.sites, formats, self.io_types)
-        return settle_for(self.target, decision, lambda other: judge.measure(other).aim, given=self.given is not None)
+        stated = {*self.choices.kept, *self.choices.forced}
+        given = self.given is not None
+        return settle_for(self.target, decision, lambda other: judge.measure(other).aim, stated=stated, given=given)
 
     def _compile(self, formats: dict[ir.Node, Format], look: Look, advisories: Sequence[Advisory]) -> Compiled | None:
         """What TensorRT-RTX makes of the decision, where it can stand for the target's compiler."""
