@@ -6,9 +6,12 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("same-every-time", derandomize=True)
+# The same examples every time, and no verdict on how fast a busy machine is.
+settings.register_profile(
+    "same-every-time", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("same-every-time")
 
 SAYING = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")
