@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
+from onnx import TensorProto
 
 from benchmarks.zoo import encoder, transformer
 from benchmarks.zoo.blocks import erf_gelu, tanh_gelu
@@ -32,7 +33,7 @@ from halfwise.profiles import (
 )
 from halfwise.profiles.cuda import bias_joins_sum
 from halfwise.profiles.fusions import fused_nodes
-from halfwise.profiles.reductions import blocks_of_rows
+from halfwise.profiles.rows import blocks_of_rows
 from halfwise.profiles.spreads import LOOSE_SPREADS, SPREADS
 from halfwise.sites import Sites
 from tests.backend_cases import float_cases
@@ -114,6 +115,35 @@ def test_sums_over_the_first_axis_add_what_blocks_of_rows_stored(op: str) -> Non
         total = h(total + h(terms[np.arange(1000) % (15 * 16) // 16 == block].sum(0)))
     wanted = h(np.log(total)) if op == "ReduceLogSum" else total
     assert np.mean(single(op, x, [axes(0)], keepdims=0) == wanted) > 0.95
+
+
+@pytest.mark.parametrize("op", ["ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceLogSum"])
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("opset", [11, 13, 18])
+@pytest.mark.parametrize("known", ["rank", "nothing"])
+def test_whether_axes_are_the_first_is_asked_at_run_time_where_sizes_are_not_known(
+    op: str, keepdims: int, opset: int, known: str
+) -> None:
+    listed = opset >= (13 if op == "ReduceSum" else 18)
+    given = [axes(1)] if listed else []
+    stated = {} if listed else {"axes": [1]}
+    nodes = [node("Reshape", "x s", "z"), node(op, "z axes" if listed else "z", "y", keepdims=keepdims, **stated)]
+    shape = ("N", "T", "C") if known == "rank" else None
+    graph = model(nodes, [value("x", shape=("N", "T", "C")), value("s", TensorProto.INT64, shape=("R",))],
+                  [value("y", shape=None)], given, opset)  # fmt: skip
+    graph.graph.value_info.append(value("z", shape=shape))
+    for size in ((1, 300, 40), (1, 12, 8), (3, 300, 40), (1, 300, 1)):
+        x = h(np.random.default_rng(8).random(size, dtype=np.float32))
+        seen = run(ORT_CUDA_UNFUSED, graph, x=x, s=np.array(size))
+        wanted = single(op, x, given, opset, keepdims=keepdims, **stated)
+        wide = single(op, x, given, opset, profile=STRICT, keepdims=keepdims, **stated)
+        assert seen.shape == wanted.shape
+        last = size == (
+            1,
+            300,
+            1,
+        )  # the first and the last axes at once: as the last ones if ranks are known, else wide
+        assert np.array_equal(seen, wanted) or (last and np.allclose(seen, wide, rtol=2e-3))
 
 
 @pytest.mark.parametrize("opset", [17, 18])
@@ -379,6 +409,7 @@ def test_every_profile_says_how_far_off_it_was_and_whether_that_is_inference() -
         ("ReduceMean", (4, 1000, 64), (1,), False),
         ("ReduceMean", ("N", 1000, 64), (1,), True),  # the first ones in a batch of one
         ("ReduceMean", ("N", 1000, 64), (2,), False),
+        ("ReduceMean", ("N", 100, 35), (1,), False),  # one block, whatever the batch
         ("ReduceMean", None, (1,), True),
         ("ReduceMean", (150, 64), (0,), False),  # two sums are the same in either order
         ("ReduceSum", (1000, 64), (0,), True),

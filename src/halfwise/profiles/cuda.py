@@ -11,8 +11,9 @@ from onnx import helper
 
 from halfwise.profiles.profile import Kernel
 from halfwise.profiles.recurrent import RECURRENT, is_beyond
-from halfwise.profiles.reductions import REDUCTIONS, adds_in_no_order
+from halfwise.profiles.reductions import REDUCTIONS
 from halfwise.profiles.resize import resize_linear
+from halfwise.profiles.rows import adds_in_no_order
 from halfwise.profiles.steps import Steps, attribute
 
 __all__ = ["CUDA_KERNELS", "SPLIT_LENGTH", "bias_joins_sum", "cuda_loose", "fast_gelu", "quick_gelu"]
