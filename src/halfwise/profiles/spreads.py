@@ -5,4 +5,4 @@ from __future__ import annotations
 __all__ = ["LOOSE_SPREADS", "SPREADS"]
 
 SPREADS = {"ort-cuda-unfused": 0.08, "ort-cuda": 0.06}
-LOOSE_SPREADS = {"ort-cuda-unfused": 1.25, "ort-cuda": 0.62}
+LOOSE_SPREADS = {"ort-cuda-unfused": 0.64, "ort-cuda": 0.06}
