@@ -10,7 +10,9 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.gpu.held_out import HELD_OUT
 from halfwise.emulate import Emulator
+from halfwise.fix import fix
 from halfwise.model import load
 from halfwise.precision import Assignment
 from halfwise.profiles import ORT_CUDA_UNFUSED, STRICT, Profile
@@ -184,3 +186,16 @@ def test_sequences_of_different_lengths_are_not_followed_and_said_to_be_loose() 
 )
 def test_a_sum_is_stored_every_sixteen_terms(length: int, columns: int | None, steps: list[tuple[int, int]]) -> None:
     assert terms_per_step(length, columns) == steps
+
+
+def test_layers_that_are_worse_on_the_gpu_than_they_look_stay_alone_in_fp32() -> None:
+    tagger = HELD_OUT["tagger_lstm"]()
+    feeds = [{"words": feed["words"][:, :16]} for feed in tagger.inputs[:3]]
+    for each in (*tagger.model.graph.input, *tagger.model.graph.output):
+        each.type.tensor_type.shape.dim[1].dim_value = 16
+    for weight in tagger.model.graph.initializer:
+        if weight.name.endswith(".sides"):
+            weight.CopyFrom(numpy_helper.from_array(np.array([16, 1, 256]), weight.name))
+    made = fix(tagger.model, feeds, tolerance="*:rel_l2<=0.0012", target="ort-cuda", repairs=())
+    assert made.verdict.met
+    assert {node.name for node in made.plan.nodes} <= {"/lstm.0/LSTM", "/lstm.1/LSTM"}

@@ -57,9 +57,15 @@ class Pruning:
             base = self.sets.measure(keep)
             room = self.aim * base.load / base.aim if base.aim > 0 else self.aim
             droppable = [n for n in keep if n in loads and loads[n] <= room and n not in refused]
-            smaller = self._drop(keep, droppable, loads)
+            smaller = keep
+            while droppable and smaller == keep and self.sets.judge.runs < budget:
+                smaller = self._drop(keep, droppable, loads)
+                if smaller == keep:  # the first of them was measured alone: its load was told too low
+                    first = self._in_order(droppable, loads)[0]
+                    loads[first] = max(loads[first], self.sets.measure(keep - {first}).load)
+                    refused.add(first)
+                    droppable.remove(first)
             if smaller == keep:
-                refused.update(n for n in droppable if seen[n] >= len(order))
                 continue
             keep = smaller
             for node in keep:  # with fewer nodes kept, what did not break may break now
@@ -76,7 +82,7 @@ class Pruning:
     ) -> frozenset[ir.Node]:
         """The largest part of the droppable nodes that may go together; squared errors add, then it is measured."""
         base = self.sets.measure(keep)
-        order = sorted(droppable, key=lambda n: (loads[n] / self.cost.get(n, 1.0), n.name or ""))
+        order = self._in_order(droppable, loads)
         room = (self.aim * base.load / base.aim) ** 2 - base.load**2 if base.aim > 0 else self.aim**2
         going: list[ir.Node] = []
         for node in order:
@@ -91,6 +97,9 @@ class Pruning:
                 return smaller
             going = going[: len(going) // 2]
         return keep
+
+    def _in_order(self, nodes: Sequence[ir.Node], loads: Mapping[ir.Node, float]) -> list[ir.Node]:
+        return sorted(nodes, key=lambda n: (loads[n] / self.cost.get(n, 1.0), n.name or ""))
 
     def _index(self, node: ir.Node) -> int:
         return self.sets.sites.of[node].index
