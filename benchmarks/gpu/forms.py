@@ -250,6 +250,12 @@ def _norms() -> list[Form]:
              (normal(1, 4, 112, 112, mean=0.5, scale=2.0), *scale_bias(4)), {}, 12544),
         Form("instance norm, one dimension", "InstanceNormalization",
              (normal(2, 16, 300, mean=0.5, scale=2.0), *scale_bias(16)), {}, 300),
+        Form("instance norm of 4 samples over 14x14", "InstanceNormalization",
+             (normal(4, 16, 14, 14, mean=0.5, scale=2.0), *scale_bias(16)), {}, 196),
+        Form("instance norm of 2 samples over 112x112", "InstanceNormalization",
+             (normal(2, 8, 112, 112), *scale_bias(8)), {}, 12544),
+        Form("instance norm of 3 samples of large values", "InstanceNormalization",
+             (normal(3, 64, 56, scale=300.0), *scale_bias(64)), {}, 56),
         Form("group norm", "GroupNormalization", (normal(1, 64, 16, 16, mean=0.5, scale=2.0), *scale_bias(64)),
              {"num_groups": 8}, 2048, 1, 21),
         Form("L2 norm", "LpNormalization", (normal(64, 256),), {"axis": -1, "p": 2}, 256),
@@ -275,6 +281,15 @@ def _reductions() -> list[Form]:
     forms += [
         Form("mean over rows of a plane", "ReduceMean", (uniform(4, 16, 28, 28), integers(2, 3)), {}, 784),
         Form("mean over the first axis", "ReduceMean", (uniform(1000, 64), integers(0)), {}, 1000),
+        Form("mean over the first of few rows", "ReduceMean", (uniform(100, 35), integers(0)), {}, 100),
+        Form("mean over the first axis, two blocks", "ReduceMean", (uniform(150, 64), integers(0)), {}, 150),
+        Form("sum over the first axis, two blocks", "ReduceSum", (uniform(150, 64), integers(0)), {}, 150),
+        Form("sum over the first axis", "ReduceSum", (uniform(1000, 64), integers(0)), {}, 1000),
+        Form(
+            "sum of squares over the first axis, two blocks", "ReduceSumSquare", (normal(150, 64), integers(0)), {}, 150
+        ),
+        Form("log of a sum over the first axis, two blocks", "ReduceLogSum", (uniform(150, 64), integers(0)), {}, 150),
+        Form("log-sum-exp over the first axis", "ReduceLogSumExp", (normal(150, 64), integers(0)), {}, 150),
         Form("mean over a middle axis", "ReduceMean", (uniform(4, 1000, 64), integers(1)), {}, 1000),
         Form("mean of large values", "ReduceMean", (uniform(64, 4096, low=20000.0, high=60000.0), axis), {}, 4096),
         Form("mean over two separate axes", "ReduceMean", (uniform(30, 8, 30, 8), integers(0, 2)), {}, 900),
@@ -353,17 +368,31 @@ def _resizes() -> list[Form]:
 def _recurrent() -> list[Form]:
     forms = []
     for op, gates in (("GRU", 3), ("LSTM", 4), ("RNN", 1)):
-        for steps, hidden in ((1, 32), (16, 32), (64, 64)):
-            weights = normal(1, gates * hidden, 48, scale=0.14, constant=True)
-            recurrent = normal(1, gates * hidden, hidden, scale=0.18, constant=True)
-            bias = normal(1, 2 * gates * hidden, scale=0.1, constant=True)
+        for steps, hidden, inputs, batch, sides in (
+            (1, 32, 48, 4, 1), (16, 32, 48, 4, 1), (64, 64, 48, 4, 1), (1, 128, 128, 1, 1), (1, 256, 256, 4, 1),
+            (1, 50, 100, 4, 1), (8, 16, 8, 1, 1), (8, 8, 16, 16, 2),
+        ):  # fmt: skip
+            weights = normal(sides, gates * hidden, inputs, scale=0.14, constant=True)
+            recurrent = normal(sides, gates * hidden, hidden, scale=0.18, constant=True)
+            bias = normal(sides, 2 * gates * hidden, scale=0.1, constant=True)
             attributes: dict[str, Any] = {"hidden_size": hidden}
             if op == "GRU":
                 attributes["linear_before_reset"] = 1
-            forms.append(
-                Form(f"{op}, {steps} steps of {hidden}", op, (normal(steps, 4, 48), weights, recurrent, bias),
-                     attributes, steps)
-            )  # fmt: skip
+            given: tuple[Draw | None, ...] = (normal(steps, batch, inputs), weights, recurrent, bias)
+            name = f"{op}, {steps} steps of {hidden}"
+            if (inputs, batch) != (48, 4):  # from a state, as most models run it
+                states = normal(sides, batch, hidden, scale=0.5)
+                given += (None, states, states) if op == "LSTM" else (None, states)
+                name += f" by {inputs}, {'both directions' if sides == 2 else 'from a state'}"
+            if sides == 2:
+                attributes["direction"] = "bidirectional"
+            forms.append(Form(name, op, given, attributes, steps))
+    forms.append(
+        Form("GRU that resets before its product", "GRU",
+             (normal(8, 4, 48), normal(1, 96, 48, scale=0.14, constant=True),
+              normal(1, 96, 32, scale=0.18, constant=True), normal(1, 192, scale=0.1, constant=True)),
+             {"hidden_size": 32}, 8)
+    )  # fmt: skip
     return forms
 
 
@@ -450,6 +479,9 @@ def _fusing() -> list[Form]:
         Form("fused Gelu by tanh", "Tanh",
              (*spread, _number(3.0), _number(0.044715), _number(0.7978845608), _number(1.0), _number(0.5)), {}, 0, 1,
              17, tanh),
+        Form("fused Gelu by tanh before another node", "Tanh",
+             (*spread, _number(3.0), _number(0.044715), _number(0.7978845608), _number(1.0), _number(0.5)), {}, 0, 1,
+             17, (*tanh[:-1], ("Mul", "h u", "g"), ("Neg", "g", "y0"))),
         Form("fused x sigmoid(x)", "Sigmoid", spread, {}, 0, 1, 17, (("Sigmoid", "x0", "s"), ("Mul", "x0 s", "y0"))),
         Form("fused x sigmoid(1.702 x)", "Sigmoid", (*spread, _number(1.702)), {}, 0, 1, 17,
              (("Mul", "x0 x1", "v"), ("Sigmoid", "v", "s"), ("Mul", "x0 s", "y0"))),

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 __all__ = ["LOOSE_SPREADS", "SPREADS"]
 
-SPREADS = {"ort-cuda-unfused": 0.08, "ort-cuda": 0.06}
-LOOSE_SPREADS = {"ort-cuda-unfused": 0.64, "ort-cuda": 0.06}
+SPREADS = {"ort-cuda-unfused": 0.08, "ort-cuda": 0.11}
+LOOSE_SPREADS = {"ort-cuda-unfused": 0.53, "ort-cuda": 0.11}
