@@ -20,13 +20,14 @@ from halfwise.emulate import Emulator
 from halfwise.fix import fix
 from halfwise.formats import Format
 from halfwise.model import Model, load
-from halfwise.norm_kernels import About, Settled, refusal_note, settle_norms
+from halfwise.norm_kernels import refusal_note, settle_norms
 from halfwise.precision import Assignment
 from halfwise.profiles import ORT_CUDA, ORT_CUDA_UNFUSED
 from halfwise.profiles.fusions import fused_nodes
 from halfwise.profiles.norm_fusions import Outcome, norms_of, outcome
 from halfwise.repair import rules_for, rules_named
 from halfwise.repair.rule import Ranges
+from halfwise.settling import About, Settled
 from halfwise.sites import Sites
 from halfwise.target import Target
 from tests.build import model, node, value, weight

@@ -33,7 +33,7 @@ from halfwise.fusion import with_fusion
 from halfwise.lossy_cost import lossy_costs
 from halfwise.metrics import OutputMetric, is_float
 from halfwise.model import Model, check_outputs
-from halfwise.norm_kernels import Settled, settle_for
+from halfwise.onnxruntime_fit import settle_for
 from halfwise.ops import RANDOM
 from halfwise.own_kernels import Found, judged_by_own_kernels, pessimistic_loads, spared
 from halfwise.plan import Plan, PlannedNode
@@ -45,6 +45,7 @@ from halfwise.repair import RULES, Rule, check_repairs
 from halfwise.repairing import ranges_of, remade
 from halfwise.results_folder import JOURNAL, check_folder, feeds_identity, metric_identity, write_results
 from halfwise.samples import load_samples
+from halfwise.settling import Settled
 from halfwise.sites import Sites
 from halfwise.solve.journal import Journal, digest
 from halfwise.solve.judge import Judge, Question
@@ -284,7 +285,7 @@ class Job:
         decided, proven = spared(decided, self.bench, self.notify) if spare else (decided, frozenset())
         self.samples, self.sites = decided.samples, decided.sites
         replaced = replaced_note(self.choices, self.sites)
-        settled = self._settle_norms(decided.formats)
+        settled = self._settled(decided.formats)
         look = look_at(self.stepper, self.sites, carry_feeds(self.samples.search[0]))
         advisories = advisories_for(self.target, self.sites.model)
         compiled = self._compile(settled.formats, look, advisories)
@@ -332,7 +333,7 @@ class Job:
                 raise InputError(f"the plan wants node {node.name!r} in BF16: {why}")
         return Decided(model, sites, formats, (), self.samples)
 
-    def _settle_norms(self, formats: dict[ir.Node, Format]) -> Settled:
+    def _settled(self, formats: dict[ir.Node, Format]) -> Settled:
         judge = self.bench.judge(self.sites, self.samples.search)
         decision = Decision(self.sites, formats, self.io_types)
         stated = {*self.choices.kept, *self.choices.forced}

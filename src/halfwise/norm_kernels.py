@@ -2,62 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 
-from halfwise.compiled import Decision
-from halfwise.decide import assignment_of
 from halfwise.formats import Format
 from halfwise.plan import PlannedNode
 from halfwise.precision import Assignment
 from halfwise.profiles.norm_fusions import Norm, Outcome, norms_of, outcome
-from halfwise.sites import Sites
-from halfwise.target import Runtime, Target
+from halfwise.settling import About, Formats, Settled
 
-__all__ = ["About", "Settled", "refusal_note", "settle_for", "settle_norms"]
+__all__ = ["refusal_note", "settle_norms"]
 
 _LOADS = "ONNX Runtime makes one kernel of this norm before it looks at types, and would refuse to load the model"
 _ONE = "keeps the norm at {!r} in one kernel of ONNX Runtime, which takes its statistics in FP32"
-
-Formats = dict[ir.Node, Format]
-
-
-@dataclass(frozen=True)
-class Settled:
-    """The formats of the nodes that do not narrow, what was added to them, and what there is to say."""
-
-    formats: Formats
-    added: tuple[PlannedNode, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def settle_for(
-    target: Target,
-    decision: Decision,
-    aim: Callable[[Assignment], float],
-    *,
-    stated: Collection[str] = (),
-    given: bool = False,
-) -> Settled:
-    """What suits a target that may be ONNX Runtime; of a decision that is `given`, only what there is to say.
-
-    `aim` measures: what is changed may not come out worse than before, or than what is allowed. Nodes that are
-    `stated` by the user stay as they are.
-    """
-    if target.runtime not in (Runtime.ONNX, Runtime.ORT_CUDA):
-        return Settled(dict(decision.formats))
-    found = Settled(dict(decision.formats))
-    if not given:
-
-        def holds(other: Assignment) -> bool:
-            return aim(other) <= max(1.0, aim(decision.assignment))
-
-        about = About(decision.sites, decision.io_types, frozenset(stated), holds)
-        found = settle_norms(about, found, fused=target.runtime is Runtime.ORT_CUDA)
-    note = refusal_note(assignment_of(decision.sites, found.formats, decision.io_types))
-    return replace(found, notes=(*found.notes, note)) if note else found
 
 
 def settle_norms(about: About, found: Settled, *, fused: bool) -> Settled:
@@ -80,56 +38,16 @@ def refusal_note(assignment: Assignment) -> str | None:
     )
 
 
-@dataclass(frozen=True)
-class About:
-    """What formats are decided about, which nodes the user stated, and whether a decision holds."""
-
-    sites: Sites
-    io: Format
-    stated: frozenset[str]
-    holds: Callable[[Assignment], bool]
-
-    @property
-    def norms(self) -> tuple[Norm, ...]:
-        return norms_of(self.sites.model)
-
-    def assignment(self, formats: Formats) -> Assignment:
-        return assignment_of(self.sites, formats, self.io)
-
-    def outcome(self, norm: Norm, formats: Formats) -> Outcome:
-        return outcome(norm, self.assignment(formats))
-
-    def is_wide(self, node: ir.Node, formats: Formats) -> bool:
-        return formats.get(node) is Format.FP32 or not self.sites.of[node].free
-
-    def widened(self, nodes: Iterable[ir.Node], formats: Formats) -> Formats | None:
-        """With these nodes in FP32; None where one may not be."""
-        more = [node for node in nodes if not self.is_wide(node, formats)]
-        if any(node in formats or not self._is_free(node) for node in more):
-            return None
-        return {**formats, **dict.fromkeys(more, Format.FP32)}
-
-    def narrowed(self, nodes: Iterable[ir.Node], formats: Formats) -> Formats | None:
-        """With these nodes in the narrow format; None where one may not be."""
-        less = [node for node in nodes if self.is_wide(node, formats)]
-        if not all(self._is_free(node) for node in less):
-            return None
-        return {node: fmt for node, fmt in formats.items() if node not in less}
-
-    def _is_free(self, node: ir.Node) -> bool:
-        return self.sites.of[node].free and node not in self.sites.forced and (node.name or "") not in self.stated
-
-
 def _in_one_kernel(about: About, start: Settled) -> Settled:
     """Norms that FP32 nodes, or an epsilon too small for FP16, take apart: each of their parts in one format."""
-    pieces = [norm for norm in about.norms if all(_two(node, start.formats) for node in norm.nodes)]
+    pieces = [norm for norm in norms_of(about.sites.model) if all(_two(node, start.formats) for node in norm.nodes)]
     for narrowing in (True, False):
         formats, norms = dict(start.formats), []
         for norm in pieces:
-            if about.outcome(norm, formats) is Outcome.FUSED:
+            if _outcome(about, norm, formats) is Outcome.FUSED:
                 continue
             for changed in _whole_parts(about, norm, formats, narrowing=narrowing):
-                if about.outcome(norm, changed) is Outcome.FUSED:
+                if _outcome(about, norm, changed) is Outcome.FUSED:
                     formats = changed
                     norms.append(norm)
                     break
@@ -160,11 +78,11 @@ def _loadable(about: About, start: Settled) -> Settled:
     """Norms that are refused as they are, brought to what loads: at best one kernel, else their single nodes."""
     formats, norms = dict(start.formats), []
     for _ in range(2):  # what frees one norm may stand in front of another
-        for norm in about.norms:
-            if about.outcome(norm, formats) is not Outcome.REFUSED:
+        for norm in norms_of(about.sites.model):
+            if _outcome(about, norm, formats) is not Outcome.REFUSED:
                 continue
             tries = _ways_out(about, norm, formats)
-            able = [changed for changed in tries if about.outcome(norm, changed) is not Outcome.REFUSED]
+            able = [changed for changed in tries if _outcome(about, norm, changed) is not Outcome.REFUSED]
             chosen = next((each for each in able if about.holds(about.assignment(each))), able[0] if able else None)
             if chosen is not None:
                 formats = chosen
@@ -187,6 +105,10 @@ def _ways_out(about: About, norm: Norm, formats: Formats) -> Iterator[Formats]:
         *(about.narrowed(nodes, formats) for nodes in single),
     )
     return (each for each in tries if each is not None)
+
+
+def _outcome(about: About, norm: Norm, formats: Formats) -> Outcome:
+    return outcome(norm, about.assignment(formats))
 
 
 def _two(node: ir.Node, formats: Formats) -> bool:

@@ -1,0 +1,76 @@
+"""Keeps a Cast from standing between a Transpose and a product where ONNX Runtime ends in a half-made node.
+
+Its fusion of a Transpose into a product swaps the two for a Cast between them, before it knows whether it can fuse.
+Where a Transpose moves the first axis behind the others and the other factor has two dimensions, it cannot, and leaves
+the new Cast without a version: the CPU provider crashes, the CUDA provider finds no kernel ("node_version: -1"). Seen
+with 1.31. With the Transpose in the product's format the Cast stands in front of it, and nothing is swapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from halfwise.formats import Format
+from halfwise.plan import PlannedNode
+from halfwise.precision import Assignment
+from halfwise.settling import About, Settled
+
+__all__ = ["crash_note", "settle_transposes"]
+
+_REASON = "moves values for {!r} in its format: with a Cast between the two, ONNX Runtime may fail to load the model"
+
+
+def settle_transposes(about: About, found: Settled) -> Settled:
+    """Every Transpose of the kind in the format of its product, where the user lets it."""
+    formats, added = dict(found.formats), list(found.added)
+    for transpose, product in _apart(about.assignment(formats)):
+        if about.is_wide(product, formats):
+            changed = about.widened((transpose,), formats)
+            if changed is not None:
+                reason = _REASON.format(product.name)
+                added.append(PlannedNode(transpose.name or "", "Transpose", Format.FP32, "compiler", reason))
+        else:
+            changed = about.narrowed((transpose,), formats)
+        formats = formats if changed is None else changed
+    return Settled(formats, tuple(added), found.notes)
+
+
+def crash_note(assignment: Assignment) -> str | None:
+    """What to say of a model that ONNX Runtime may not survive; None where it does."""
+    found = next(_apart(assignment), None)
+    if found is None:
+        return None
+    transpose, product = found
+    return (
+        f"ONNX Runtime may crash on the typed model: give {transpose.name!r} the format of {product.name!r}, which "
+        "reads it, or load with its graph optimisations disabled"
+    )
+
+
+def _apart(assignment: Assignment) -> Iterator[tuple[ir.Node, ir.Node]]:
+    for product in assignment.sites.model.graph:
+        if product.op_type != "MatMul" or product.domain or len(product.inputs) != 2:
+            continue
+        left, right = product.inputs
+        for slot, (value, other) in enumerate(((left, right), (right, left))):
+            transpose = value.producer() if value is not None else None
+            if value is None or transpose is None or not _moves_the_first_axis(transpose) or _dimensions(other) > 2:
+                continue
+            if assignment.read(product, slot) is not assignment.stored(value):
+                yield transpose, product
+
+
+def _moves_the_first_axis(node: ir.Node) -> bool:
+    """Behind all others, or behind all but the last."""
+    if node.op_type != "Transpose" or node.domain or "perm" not in node.attributes:
+        return False
+    order = tuple(node.attributes["perm"].as_ints())
+    rest = tuple(range(1, len(order)))
+    return len(order) > 2 and order in ((*rest, 0), (*rest[:-1], 0, rest[-1]))
+
+
+def _dimensions(value: ir.Value | None) -> int:
+    """How many the value has; 2 where it is not known, which may be."""
+    return len(value.shape) if value is not None and value.shape is not None else 2
