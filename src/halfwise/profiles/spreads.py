@@ -5,4 +5,4 @@ from __future__ import annotations
 __all__ = ["LOOSE_SPREADS", "SPREADS"]
 
 SPREADS = {"ort-cuda-unfused": 0.08, "ort-cuda": 0.11}
-LOOSE_SPREADS = {"ort-cuda-unfused": 0.53, "ort-cuda": 0.11}
+LOOSE_SPREADS = {"ort-cuda-unfused": 0.14, "ort-cuda": 0.94}
