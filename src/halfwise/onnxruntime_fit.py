@@ -11,7 +11,7 @@ from halfwise.norm_kernels import refusal_note, settle_norms
 from halfwise.precision import Assignment
 from halfwise.settling import About, Settled
 from halfwise.target import Runtime, Target
-from halfwise.transposed_products import crash_note, settle_transposes
+from halfwise.transposed_products import cpu_crash_note, crash_note, settle_transposes
 
 __all__ = ["settle_for"]
 
@@ -41,5 +41,6 @@ def settle_for(
         found = settle_norms(about, found, fused=target.runtime is Runtime.ORT_CUDA)
         found = settle_transposes(about, found)
     assignment = assignment_of(decision.sites, found.formats, decision.io_types)
-    notes = (refusal_note(assignment), crash_note(assignment))
+    on_cpu = cpu_crash_note(assignment) if target.runtime is Runtime.ONNX else None
+    notes = (refusal_note(assignment), crash_note(assignment) or on_cpu)
     return replace(found, notes=(*found.notes, *(note for note in notes if note)))

@@ -4,6 +4,9 @@ Its fusion of a Transpose into a product swaps the two for a Cast between them, 
 Where a Transpose moves the first axis behind the others and the other factor has two dimensions, it cannot, and leaves
 the new Cast without a version: the CPU provider crashes, the CUDA provider finds no kernel ("node_version: -1"). Seen
 with 1.31. With the Transpose in the product's format the Cast stands in front of it, and nothing is swapped.
+
+The CPU provider has no product in FP16 and puts a Cast of its own there, where what the Transpose reads was moved or
+narrowed and not computed in FP16. No choice of formats prevents that, so that it is only said.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from halfwise.formats import Format
+from halfwise.ops import MOVES
 from halfwise.plan import PlannedNode
 from halfwise.precision import Assignment
 from halfwise.settling import About, Settled
 
-__all__ = ["crash_note", "settle_transposes"]
+__all__ = ["cpu_crash_note", "crash_note", "settle_transposes"]
 
 _REASON = "moves values for {!r} in its format: with a Cast between the two, ONNX Runtime may fail to load the model"
 
@@ -49,17 +53,43 @@ def crash_note(assignment: Assignment) -> str | None:
     )
 
 
+def cpu_crash_note(assignment: Assignment) -> str | None:
+    """What to say of a model that the CPU provider may not survive, whatever the formats; None where it does."""
+    for transpose, product, slot in _pairs(assignment):
+        if assignment.read(product, slot) is Format.FP16 and _is_left_in_fp16(assignment, transpose):
+            return (
+                f"ONNX Runtime's CPU provider may crash on the typed model at {transpose.name!r} and {product.name!r}, "
+                "which it computes in FP32: load it there with disabled_optimizers=['MatmulTransposeFusion']; GPUs are "
+                "not concerned"
+            )
+    return None
+
+
+def _is_left_in_fp16(assignment: Assignment, transpose: ir.Node) -> bool:
+    """Whether the CPU provider keeps what it reads in FP16: it has been moved there or narrowed, not computed."""
+    value = transpose.inputs[0]
+    source = value.producer() if value is not None else None
+    if value is None or assignment.read(transpose, 0) is not Format.FP16:
+        return False
+    return source is None or source.op_type in MOVES or assignment.stored(value) is not Format.FP16
+
+
 def _apart(assignment: Assignment) -> Iterator[tuple[ir.Node, ir.Node]]:
+    for transpose, product, slot in _pairs(assignment):
+        if assignment.read(product, slot) is not assignment.stored(transpose.outputs[0]):
+            yield transpose, product
+
+
+def _pairs(assignment: Assignment) -> Iterator[tuple[ir.Node, ir.Node, int]]:
+    """The Transposes of the kind, the products that read them, and where."""
     for product in assignment.sites.model.graph:
         if product.op_type != "MatMul" or product.domain or len(product.inputs) != 2:
             continue
         left, right = product.inputs
         for slot, (value, other) in enumerate(((left, right), (right, left))):
             transpose = value.producer() if value is not None else None
-            if value is None or transpose is None or not _moves_the_first_axis(transpose) or _dimensions(other) > 2:
-                continue
-            if assignment.read(product, slot) is not assignment.stored(value):
-                yield transpose, product
+            if transpose is not None and _moves_the_first_axis(transpose) and _dimensions(other) <= 2:
+                yield transpose, product, slot
 
 
 def _moves_the_first_axis(node: ir.Node) -> bool:

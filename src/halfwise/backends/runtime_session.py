@@ -143,8 +143,10 @@ def _session(ort: Any, kind: _Kind, provider: str, plugin: Sequence[Any], model:
     settings.log_severity_level = 3 if provider != _CPU else 4  # a child's log says why a library did not load
     settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     given = kind.options(options)
+    fusions: list[str] = []
     if provider == _CPU:
         providers: list[Any] = [_CPU]
+        fusions = ["MatmulTransposeFusion"]  # crashes on FP16 (transposed_products), and changes no product's values
     elif plugin:
         settings.add_provider_for_devices([plugin[min(options.device, len(plugin) - 1)]], given)
         providers = []
@@ -155,7 +157,8 @@ def _session(ort: Any, kind: _Kind, provider: str, plugin: Sequence[Any], model:
         providers = [(provider, given), _CPU]
     try:
         content = _for_runtime(model, settings)
-        return ort.InferenceSession(content, settings, **({"providers": providers} if providers else {}))
+        named = {"providers": providers, "disabled_optimizers": fusions} if providers else {}
+        return ort.InferenceSession(content, settings, **named)
     except HalfwiseError:
         raise
     except Exception as error:
