@@ -199,6 +199,13 @@ def checkpoint(path: Path, **tensors: np.ndarray) -> str:
     return str(path)
 
 
+def test_one_of_a_thing_is_no_plural(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "w.safetensors", w=np.ones(1, np.float32))
+    assert run(path).splitlines()[0] == f"{path}: 1 FP32 weight with 1 value"
+    model = hostile(tmp_path / "m.onnx", "w")
+    assert run(model).splitlines()[0].startswith(f"{model}: 1 node, opset ")
+
+
 def test_a_checkpoint_is_one_screen_too(tmp_path: Path) -> None:
     weight = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
     tiny = (weight * 1e-8).astype(np.float32)

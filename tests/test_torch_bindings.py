@@ -114,6 +114,12 @@ def test_nothing_is_wrong_with_good_bindings() -> None:
     assert check_bindings([x, y], image_engine()).problems == ()
 
 
+def test_one_good_binding_is_no_plural() -> None:
+    x = OnGpu(aligned(1, 3, 4, 4))
+    check = check_bindings({"x": x}, image_engine())
+    assert str(check) == "1 binding: nothing is wrong with it"
+
+
 def test_a_permuted_view() -> None:
     pixels = OnGpu(aligned(1, 4, 4, 3).permute(0, 3, 1, 2)[:, [0, 1, 2]].as_strided((1, 3, 4, 4), (48, 1, 3, 12)))
     check = check_bindings({"x": pixels}, image_engine())

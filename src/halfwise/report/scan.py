@@ -51,11 +51,11 @@ def _headlines(result: ScanResult) -> list[str]:
     facts = result.facts
     kinds = Counter(entry.dtype for entry in result.initializers)
     types = kinds.most_common(1)[0][0].upper() if len(kinds) == 1 else "float" if kinds else "FP32"
-    weights = f"{len(result.initializers):,} {types} weights with {result.totals.count:,} values"
+    weights = f"{counted(len(result.initializers), f'{types} weight')} with {counted(result.totals.count, 'value')}"
     if len(kinds) > 1:
         weights += f" ({', '.join(f'{count:,} {kind.upper()}' for kind, count in kinds.most_common())})"
     if not isinstance(facts, CheckpointFacts):
-        return [f"{facts.path or 'model'}: {facts.nodes:,} nodes, opset {facts.opset}, {weights}"]
+        return [f"{facts.path or 'model'}: {counted(facts.nodes, 'node')}, opset {facts.opset}, {weights}"]
     parts = [weights, *([f"{facts.files} files"] if facts.files > 1 else [])]
     parts += [f"{counted(facts.shared, 'name')} shared, counted once"] if facts.shared else []
     parts += [f"{counted(facts.other, 'tensor')} of other types left out"] if facts.other else []

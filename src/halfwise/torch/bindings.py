@@ -52,7 +52,8 @@ class BindingsCheck:
 
     def __str__(self) -> str:
         if not self.problems:
-            return f"{self.checked} bindings: nothing is wrong with them"
+            one = self.checked == 1
+            return f"{self.checked} binding{'' if one else 's'}: nothing is wrong with {'it' if one else 'them'}"
         return "\n".join(str(problem) for problem in self.problems)
 
     def to_json(self) -> dict[str, Any]:
