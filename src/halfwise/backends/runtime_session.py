@@ -143,21 +143,19 @@ def _session(ort: Any, kind: _Kind, provider: str, plugin: Sequence[Any], model:
     settings.log_severity_level = 3 if provider != _CPU else 4  # a child's log says why a library did not load
     settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     given = kind.options(options)
-    fusions: list[str] = []
+    named: dict[str, Any] = {}
     if provider == _CPU:
-        providers: list[Any] = [_CPU]
-        fusions = ["MatmulTransposeFusion"]  # crashes on FP16 (transposed_products), and changes no product's values
+        # It crashes on FP16 (see transposed_products); without it the same products are made.
+        named = {"providers": [_CPU], "disabled_optimizers": ["MatmulTransposeFusion"]}
     elif plugin:
         settings.add_provider_for_devices([plugin[min(options.device, len(plugin) - 1)]], given)
-        providers = []
     else:
         if hasattr(ort, "preload_dlls"):  # finds the libraries of nvidia's wheels before the system's
             with contextlib.suppress(Exception):
                 ort.preload_dlls()
-        providers = [(provider, given), _CPU]
+        named = {"providers": [(provider, given), _CPU]}
     try:
         content = _for_runtime(model, settings)
-        named = {"providers": providers, "disabled_optimizers": fusions} if providers else {}
         return ort.InferenceSession(content, settings, **named)
     except HalfwiseError:
         raise
