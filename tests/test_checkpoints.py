@@ -355,6 +355,17 @@ def test_files_that_torch_cannot_read(tmp_path: Path, torch: Any, content: bytes
         read_checkpoint(tmp_path / "x.pt")
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_quantised_tensors_are_left_out(tmp_path: Path, torch: Any) -> None:
+    """PyTorch cannot read them without their values; the file is whole all the same."""
+    if not hasattr(torch, "quantize_per_tensor"):
+        pytest.skip("this torch has no quantised tensors")
+    weight = torch.ones(4, 4)
+    torch.save({"q": torch.quantize_per_tensor(weight, 0.1, 0, torch.qint8), "a.weight": weight}, tmp_path / "x.pth")
+    checkpoint = read_checkpoint(tmp_path / "x.pth")
+    assert [tensor.name for tensor in checkpoint.tensors] == ["a.weight"] and checkpoint.other_names == ("q",)
+
+
 def test_an_archive_that_is_cut_or_packed(tmp_path: Path, torch: Any) -> None:
     torch.save(state_of(torch), tmp_path / "x.pth")
     content = (tmp_path / "x.pth").read_bytes()

@@ -29,7 +29,10 @@ def read_pytorch(path: Path) -> Checkpoint:
     """The tensors of the network in a `.pth` or `.pt` file; what else was saved beside them is left out."""
     torch = _torch()
     records = records_of(path)
-    document = _load(torch, path, "meta" if records else "cpu")
+    try:
+        document = _load(torch, path, "meta" if records else "cpu")
+    except NotImplementedError:  # quantised tensors do not exist without their values: read it as a whole
+        records, document = {}, _load(torch, path, "cpu")
     state = find_state(document, lambda value: isinstance(value, torch.Tensor))
     if not state.tensors:
         raise InputError(f"{path} holds no tensors under any name; {_ALONE}")
@@ -69,6 +72,8 @@ def _load(torch: Any, path: Path, device: str) -> Any:
     except OSError:
         raise
     except Exception as error:
+        if device == "meta" and isinstance(error, NotImplementedError):
+            raise
         text = str(error)
         if "TorchScript" in text:
             raise InputError(f"{path} is a TorchScript program, which only code can read; {_ALONE}") from None
