@@ -60,3 +60,8 @@ def test_a_margin_aims_lower() -> None:
 def test_a_margin_that_is_none_is_refused(margin: float) -> None:
     with pytest.raises(InputError, match="give 0 or more"):
         fix(NORM.model, NORM.inputs[:4], margin=margin)
+
+
+def test_a_margin_that_was_asked_for_is_not_said_to_be_what_was_seen() -> None:
+    made = fix(NORM.model, NORM.inputs[:4], target="ort-cuda", margin=0.5)
+    assert any("the search aims 50% lower, as you said (--margin)" in note for note in made.notes)

@@ -128,9 +128,10 @@ class Job:
             )
         elif len(profiles) > 1:
             names = ", ".join(f"{p.name}{' (inferred)' if p.inferred else ''}" for p in profiles)
+            why = "for what a profile was seen or is supposed to be off (--margin)"
             self.notes.append(
-                f"judged as the worst of {names}: fusions may or may not fire; the search aims {margin:.0%} lower, for "
-                "what a profile was seen or is supposed to be off (--margin)"
+                f"judged as the worst of {names}: fusions may or may not fire; the search aims {margin:.0%} lower, "
+                f"{why if self.margin is None else 'as you said (--margin)'}"
             )
             if loose := next((node for node in self.model.nodes if any(p.loose(node) for p in profiles)), None):
                 self.notes.append(
