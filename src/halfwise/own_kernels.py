@@ -106,11 +106,12 @@ def _reasons(first: Found, second: Found) -> dict[str, str]:
 def spared(decided: Decided, bench: Bench, notify: Callable[[str], None]) -> tuple[Decided, frozenset[str]]:
     """The decision without what not even the engine's kernels need, and the names of nodes that they were seen to need.
 
-    The search puts nodes back as `strict` computes them, so it cannot tell which of them a kernel needs: each that is
-    not needed there is put back once more, alone, and all profiles judge.
+    The search puts nodes back as `strict` computes them, and measures whole sets by all profiles: what it has not seen
+    to be needed is put back once more, alone, and all profiles judge.
     """
     judge = bench.judge(decided.sites, decided.samples.search)
-    formats, proven = dict(decided.formats), set()
+    formats = dict(decided.formats)
+    proven = {each.node.name or "" for each in decided.kept if each.without is not None and each.without > 1.0}
     doubtful = [each.node for each in decided.kept if each.without is None or each.without <= 1.0]
     for count, node in enumerate(doubtful[:MOST_TRIALS], 1):
         notify(f"putting back node {count} of {min(len(doubtful), MOST_TRIALS)} by the engine's own kernels")
