@@ -148,7 +148,7 @@ def test_unused_files_are_not_read(tmp_path: Path) -> None:
 def test_a_sample_given_twice_is_not_held_out() -> None:
     samples = load_samples([X], [{"x": x(1)}, {"x": x(1)}, {"x": x(2)}])
     assert (values(samples.search), values(samples.validation)) == ([1], [2])
-    assert samples.notes == ("1 of the samples given repeat another one and are left out",)
+    assert samples.notes == ("1 of the samples given repeats another one and is left out",)
 
 
 DERIVED = (

@@ -95,7 +95,8 @@ def load_samples(
     notes = [f"{len(feeds)} of the {given} samples given are used, evenly picked"] if given > len(feeds) else []
     feeds, repeats = _distinct(feeds)
     if repeats:
-        notes.append(f"{repeats} of the samples given repeat another one and are left out")
+        does = "repeats another one and is" if repeats == 1 else "repeat another one and are"
+        notes.append(f"{repeats} of the samples given {does} left out")
     notes += _nonfinite_notes(feeds)
     if len(feeds) == 1:
         return _derived(feeds[0], notes, rng)
