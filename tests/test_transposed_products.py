@@ -86,6 +86,33 @@ def test_the_other_way_round_the_transpose_narrows() -> None:
     assert not found.formats and not found.added and note is None
 
 
+def test_a_transpose_of_two_products_is_added_once() -> None:
+    proto = product((1, 2, 0))
+    proto.graph.node.append(node("MatMul", "turned w", "second"))
+    proto.graph.output.append(value("second", shape=(4, 4, 4)))
+    found, _, note = typed(proto, "MatMul")
+    assert [each.name for each in found.added] == ["n_turned"] and note is None
+
+
+def test_products_in_both_formats_leave_it_in_fp32_and_that_is_said() -> None:
+    proto = product((1, 2, 0))
+    proto.graph.node.append(node("MatMul", "turned w", "second"))
+    proto.graph.output.append(value("second", shape=(4, 4, 4)))
+    loaded = load(proto)
+    about = About(Sites(loaded), Format.FP32, frozenset(), lambda _: True)
+    found = settle_transposes(about, Settled({loaded.node_by_name["n_product"]: Format.FP32}))
+    assert {each.name for each in found.formats} == {"n_product", "n_turned"}
+    assert [each.name for each in found.added] == ["n_turned"]
+    assert "give 'n_turned' the format of 'n_second'" in (crash_note(about.assignment(found.formats)) or "")
+
+
+def test_a_transpose_is_not_narrowed_beyond_the_tolerance() -> None:
+    loaded = load(product((1, 0, 2)))
+    about = About(Sites(loaded), Format.FP32, frozenset(), lambda _: False)
+    start = {loaded.node_by_name["n_turned"]: Format.FP32}
+    assert settle_transposes(about, Settled(start)).formats == start
+
+
 def test_a_model_that_may_crash_is_named() -> None:
     sites = Sites(load(product((1, 2, 0))))
     keep = frozenset(site.node for site in sites.free if site.node.op_type == "MatMul")

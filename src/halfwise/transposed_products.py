@@ -27,17 +27,23 @@ _REASON = "moves values for {!r} in its format: with a Cast between the two, ONN
 
 
 def settle_transposes(about: About, found: Settled) -> Settled:
-    """Every Transpose of the kind in the format of its product, where the user lets it."""
+    """Every Transpose of the kind in the format of its product, where the user lets it and the tolerance holds.
+
+    Of one that products in both formats read, FP32 decides: that loses nothing, and what is left apart is said.
+    """
     formats, added = dict(found.formats), list(found.added)
+    products: dict[ir.Node, list[ir.Node]] = {}
     for transpose, product in _apart(about.assignment(formats)):
-        if about.is_wide(product, formats):
-            changed = about.widened((transpose,), formats)
-            if changed is not None:
-                reason = _REASON.format(product.name)
-                added.append(PlannedNode(transpose.name or "", "Transpose", Format.FP32, "compiler", reason))
-        else:
-            changed = about.narrowed((transpose,), formats)
-        formats = formats if changed is None else changed
+        products.setdefault(transpose, []).append(product)
+    for transpose, readers in products.items():
+        wide = [product for product in readers if about.is_wide(product, formats)]
+        changed = about.widened((transpose,), formats) if wide else about.narrowed((transpose,), formats)
+        if changed is None or not (wide or about.holds(about.assignment(changed))):
+            continue
+        formats = changed
+        if wide:
+            reason = _REASON.format(wide[0].name)
+            added.append(PlannedNode(transpose.name or "", "Transpose", Format.FP32, "compiler", reason))
     return Settled(formats, tuple(added), found.notes)
 
 
