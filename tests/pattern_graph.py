@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from benchmarks.zoo.graph_writer import GraphWriter
 from halfwise.model import load
 from halfwise.patterns import Pattern, find_patterns
+from tests.numbered_graph import NumberedGraph
 
 WIDTH = 8
 
 
-class Graph(GraphWriter):
+class Graph(NumberedGraph):
     """A writer with constants that name themselves."""
-
-    def __init__(self, opset: int = 17) -> None:
-        super().__init__("test")
-        self.opset = opset
-        self.count = 0
-
-    def number(self, value: Any, dtype: Any = np.float32) -> str:
-        self.count += 1
-        return self.weight(f"constant_{self.count}", value, dtype)
 
     def reduce(self, op: str, x: str, axes: list[int], keepdims: int = 1) -> str:
         """Axes as attribute or as input, as the opset wants them."""

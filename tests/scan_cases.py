@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
 
-from benchmarks.zoo.graph_writer import GraphWriter
 from halfwise.finding import Finding
 from halfwise.model import load
 from halfwise.scan import ScanResult, scan
+from tests.numbered_graph import NumberedGraph
 
 
-class Graph(GraphWriter):
+class Graph(NumberedGraph):
     """A writer with constants that name themselves, scanned when it is done."""
-
-    def __init__(self, opset: int = 17) -> None:
-        super().__init__("test")
-        self.opset = opset
-        self.count = 0
-
-    def number(self, value: Any, dtype: Any = np.float32) -> str:
-        self.count += 1
-        return self.weight(f"constant_{self.count}", value, dtype)
 
     def scanned(self, y: str, shape: list[int | str], elem_type: int = TensorProto.FLOAT) -> ScanResult:
         self.output(y, "y", shape, elem_type)

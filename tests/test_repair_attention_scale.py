@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from benchmarks.zoo import SHAPES
-from benchmarks.zoo.graph_writer import GraphWriter
 from halfwise.emit.typed_onnx import write_typed
 from halfwise.engine import rtx
 from halfwise.model import load
@@ -21,6 +20,7 @@ from halfwise.precision import Assignment
 from halfwise.repair import Ranges, repaired
 from halfwise.repair.attention_scale import AttentionScale
 from halfwise.sites import Sites
+from tests.numbered_graph import NumberedGraph
 from tests.repairing import effect
 
 Array = NDArray[Any]
@@ -34,16 +34,7 @@ def _same_numbers_in_any_order() -> None:
     RNG.bit_generator.state = np.random.default_rng(406).bit_generator.state
 
 
-class Graph(GraphWriter):
-    def __init__(self, opset: int = 17) -> None:
-        super().__init__("test")
-        self.opset = opset
-        self.count = 0
-
-    def number(self, value: Any, dtype: Any = np.float32) -> str:
-        self.count += 1
-        return self.weight(f"constant_{self.count}", value, dtype)
-
+class Graph(NumberedGraph):
     def sum(self, x: str, axes: list[int], keepdims: int = 1) -> str:
         if self.opset >= 13:
             return self.op("ReduceSum", [x, self.number(axes, np.int64)], "", keepdims=keepdims)

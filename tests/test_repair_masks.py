@@ -23,6 +23,7 @@ from halfwise.precision import Assignment
 from halfwise.repair import Ranges, repaired
 from halfwise.repair.masks import Masks
 from halfwise.sites import Sites
+from tests.numbered_graph import NumberedGraph
 from tests.repairing import effect
 
 Array = NDArray[Any]
@@ -38,18 +39,12 @@ def _same_numbers_in_any_order() -> None:
     RNG.bit_generator.state = np.random.default_rng(403).bit_generator.state
 
 
-class Graph(GraphWriter):
+class Graph(NumberedGraph):
     """Scores are given; what becomes of them is softmax(masked scores) @ values."""
 
     def __init__(self, opset: int = 17) -> None:
-        super().__init__("test")
-        self.opset = opset
-        self.count = 0
+        super().__init__(opset)
         self.scores = self.input("scores", ["rows", TOKENS, TOKENS])
-
-    def number(self, value: Any, dtype: Any = np.float32) -> str:
-        self.count += 1
-        return self.weight(f"constant_{self.count}", value, dtype)
 
     def mask(self) -> str:
         return self.input("mask", ["rows", 1, TOKENS])

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from benchmarks.zoo import SHAPES, encoder
-from benchmarks.zoo.graph_writer import GraphWriter
 from halfwise.emit.typed_onnx import write_typed
 from halfwise.engine import rtx
 from halfwise.model import Model, load
@@ -23,6 +22,7 @@ from halfwise.precision import Assignment
 from halfwise.repair import Ranges, Repair, repaired
 from halfwise.repair.norm_operator import NormOperator
 from halfwise.sites import Sites
+from tests.numbered_graph import NumberedGraph
 from tests.repairing import Effect, effect
 
 Array = NDArray[Any]
@@ -38,17 +38,8 @@ def _same_numbers_in_any_order() -> None:
     RNG.bit_generator.state = np.random.default_rng(402).bit_generator.state
 
 
-class Graph(GraphWriter):
+class Graph(NumberedGraph):
     """A writer that numbers its constants and spells reductions as its opset does."""
-
-    def __init__(self, opset: int = 17) -> None:
-        super().__init__("test")
-        self.opset = opset
-        self.count = 0
-
-    def number(self, value: Any, dtype: Any = np.float32) -> str:
-        self.count += 1
-        return self.weight(f"constant_{self.count}", value, dtype)
 
     def constant(self, value: float) -> str:
         return self.op("Constant", [], "", value_float=value)

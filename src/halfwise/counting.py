@@ -34,7 +34,7 @@ class Counts:
     max: float
     max_abs: float
     min_abs: float  # smallest magnitude that is not zero; 0 where there is none
-    densest: int = field(default=0, compare=False)  # most values below the smallest normal, or zero, in one BLOCK
+    densest: int = field(default=0, compare=False)  # most below the smallest normal, or zero, in one BLOCK of lines
 
 
 def count(array: NDArray[Any], fmt: Format = Format.FP16) -> Counts:
