@@ -15,18 +15,18 @@ from pathlib import Path
 import onnx
 
 from benchmarks.zoo import encoder
-from halfwise.compiled import Decision
-from halfwise.emit.typed_onnx import write_typed
-from halfwise.engine import rtx
-from halfwise.engine.audit import audit
-from halfwise.engine.build import BuildError, profiles_from_samples
-from halfwise.engine.buildlog import read_log
-from halfwise.engine.layers import layers_from_log
-from halfwise.fix import fix
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.samples import load_samples
-from halfwise.sites import Sites
+from halfwise.compiler import rtx
+from halfwise.compiler.audit import audit
+from halfwise.compiler.build import BuildError, profiles_from_samples
+from halfwise.compiler.buildlog import read_log
+from halfwise.compiler.compiled import Decision
+from halfwise.compiler.layers import layers_from_log
+from halfwise.core.formats import Format
+from halfwise.model.inputs.samples import load_samples
+from halfwise.model.model import load
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import write_typed
+from halfwise.verbs.fix.fix import fix
 
 _COVERAGES = ("exact", "mixed", "region-only", "folded", "unknown")
 _MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from halfwise.bisect.culprits import Answer, Found, find_culprits
+from halfwise.verbs.bisect.culprits import Answer, Found, find_culprits
 
 __all__ = ["CASES", "Case", "Row", "builds_of", "measure"]
 

@@ -21,11 +21,11 @@ from onnx import helper, numpy_helper
 
 from benchmarks.cases import REAL, Case, load_case, models_folder
 from benchmarks.contest import machine, markdown
-from halfwise.emulate import Emulator, emulate
-from halfwise.engine.ort import Session
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.sites import Sites
+from halfwise.emulation.emulate import Emulator, emulate
+from halfwise.emulation.ort import Session
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
 
 __all__ = ["Cost", "main", "switchable", "table"]
 

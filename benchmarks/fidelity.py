@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 from benchmarks.cases import models_folder
 from benchmarks.gpu.suite import SUITE, Subject, subject
 from benchmarks.gpu.versions import VERSIONS, assignment_of_version
-from halfwise.emit.typed_onnx import typed_proto
-from halfwise.emulate import Emulator, carry_feeds
-from halfwise.fix import fix
-from halfwise.metrics import compare, is_float
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.profiles import ORT_CUDA, ORT_CUDA_UNFUSED, STRICT
-from halfwise.sites import Sites
+from halfwise.core.metrics import compare, is_float
+from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.profiles import ORT_CUDA, ORT_CUDA_UNFUSED, STRICT
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
+from halfwise.verbs.fix.fix import fix
 
 __all__ = ["MODES", "error_of", "main"]
 
@@ -127,7 +127,7 @@ def _one(name: str, out: Path, plans: Path, models: Path, *, make: bool) -> None
 def _predicted(
     assignment: Assignment, profile: str, inputs: Sequence[Mapping[str, Array]], wanted: Sequence[Mapping[str, Array]]
 ) -> Errors:
-    from halfwise.profiles import profile_named
+    from halfwise.emulation.profiles import profile_named
 
     session = Emulator(profile_named(profile)).session(assignment)
     errors: Errors = []

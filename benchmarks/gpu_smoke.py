@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.zoo import ZooModel, encoder
 from halfwise.backends import BackendOptions, backend_named
-from halfwise.errors import HalfwiseError, MissingBackend
+from halfwise.core.errors import HalfwiseError, MissingBackend
 
 __all__ = ["main"]
 
@@ -82,7 +82,7 @@ def _run(name: str, options: BackendOptions, model: Path, feeds: list, wanted: t
 
 
 def _fix_on_cuda(zoo: ZooModel) -> str:
-    from halfwise.fix import fix
+    from halfwise.verbs.fix.fix import fix
 
     started = time.perf_counter()
     there = fix(zoo.model, zoo.inputs[:4], device="cuda")
@@ -95,7 +95,7 @@ def _fix_on_cuda(zoo: ZooModel) -> str:
 
 
 def _confirm(zoo: ZooModel, out: Path) -> str:
-    from halfwise.fix import fix
+    from halfwise.verbs.fix.fix import fix
 
     result = fix(zoo.model, zoo.inputs[:8], out=out, target="ort-cuda", confirm="ort-cuda").confirmation
     assert result is not None
@@ -104,7 +104,7 @@ def _confirm(zoo: ZooModel, out: Path) -> str:
 
 
 def _bisect(zoo: ZooModel, out: Path) -> str:
-    from halfwise.bisect.run import bisect
+    from halfwise.verbs.bisect.run import bisect
 
     result = bisect(zoo.model, "ort-cuda", zoo.inputs[:2], out=out, options=BackendOptions(optimization="disable"))
     return f"{result.ending}, {len(result.culprits)} culprits in {len(result.regions)} regions, {result.builds()}"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from halfwise.engine.buildlog import read_log
+from halfwise.compiler.buildlog import read_log
 
 __all__ = ["clean_lines", "troubled_lines"]
 

@@ -20,15 +20,15 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from benchmarks.zoo import ZooModel, cnn_tiny_weights, detr_head, encoder
-from halfwise.emulate import Emulator
-from halfwise.engine.stepper import Stepper, Store
-from halfwise.formats import round_to
-from halfwise.model import Model, load
-from halfwise.ops import CLOSED
-from halfwise.precision import Assignment
-from halfwise.sites import Sites
-from halfwise.solve.effects import Sensitivity
-from halfwise.solve.sensitivity import measure_sensitivity
+from halfwise.core.formats import round_to
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.stepper import Stepper, Store
+from halfwise.model.model import Model, load
+from halfwise.model.ops import CLOSED
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.search.effects import Sensitivity
+from halfwise.search.sensitivity import measure_sensitivity
 
 __all__ = ["Edge", "predict_adjoint", "predict_scalar", "true_effects"]
 

@@ -24,16 +24,16 @@ from benchmarks.contest import OURS, PEERS, TOOLS, Entry, enter, machine, markdo
 from benchmarks.main_job import HEAD, row
 from benchmarks.strict import Errors, judge
 from benchmarks.zoo import SHAPES, ZooModel, cnn_tiny_weights, detr_head, encoder, norm_log_head, transformer
-from halfwise.emit.typed_onnx import write_typed
-from halfwise.emulate import Emulator, carry_feeds
-from halfwise.engine.stepper import Stepper
-from halfwise.fix import fix
-from halfwise.model import Model, load
-from halfwise.precision import Assignment
+from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.stepper import Stepper
+from halfwise.model.model import Model, load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import write_typed
 from halfwise.repair import Ranges, repaired, rules_named
-from halfwise.repairing import ranges_of
-from halfwise.sites import Sites
-from halfwise.solve.reasons import look_at
+from halfwise.search.reasons import look_at
+from halfwise.search.repair_selector import ranges_of
+from halfwise.verbs.fix.fix import fix
 
 __all__ = ["main", "parser"]
 

@@ -26,17 +26,17 @@ HEAD = ("nodes", "tensors", "seconds", "MB")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    from halfwise.emulate import Emulator
-    from halfwise.engine.stepper import Stepper
-    from halfwise.fix import fix
-    from halfwise.formats import Format
-    from halfwise.plan import Plan, PlannedNode
-    from halfwise.profiles import STRICT
+    from halfwise.core.formats import Format
+    from halfwise.core.tolerance import Tolerance
+    from halfwise.emulation.emulate import Emulator
+    from halfwise.emulation.profiles import STRICT
+    from halfwise.emulation.stepper import Stepper
+    from halfwise.precision.plan import Plan, PlannedNode
     from halfwise.report.html import write_report
-    from halfwise.solve.diagnosis import diagnose
-    from halfwise.solve.noise import noise_pieces
-    from halfwise.solve.sensitivity import Sensitivity, measure_sensitivity
-    from halfwise.tolerance import Tolerance
+    from halfwise.search.diagnosis import diagnose
+    from halfwise.search.noise import noise_pieces
+    from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
+    from halfwise.verbs.fix.fix import fix
 
     options = parser().parse_args(arguments)
     rows = []

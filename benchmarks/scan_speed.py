@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from halfwise.elements import STORED_TYPES, Elements, Stretch, count_all
+from halfwise.model.elements import STORED_TYPES, Elements, Stretch, count_all
 
 __all__ = ["sparse_checkpoint"]
 

@@ -9,10 +9,10 @@ import numpy as np
 from graph import Graph
 from numpy.typing import NDArray
 
-from halfwise.advisories import facts_of_file, match
-from halfwise.attention_advice import keep_kernel_out
-from halfwise.errors import MissingBackend
-from halfwise.target import Target
+from halfwise.compiler.attention.advice import keep_kernel_out
+from halfwise.core.errors import MissingBackend
+from halfwise.core.targets import Target
+from halfwise.deploy.advisories import facts_of_file, match
 
 TOKENS, WIDTH, HEADS = 64, 64, 4
 

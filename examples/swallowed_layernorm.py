@@ -11,9 +11,9 @@ from graph import Graph
 from numpy.typing import NDArray
 
 import halfwise
-from halfwise.engine.audit import audit
-from halfwise.engine.layers import read_layers
-from halfwise.engine.layers_model import nodes_of_model
+from halfwise.compiler.audit import audit
+from halfwise.compiler.layers import read_layers
+from halfwise.compiler.layers_model import nodes_of_model
 
 TOKENS, WIDTH, CLASSES = 8, 64, 6
 OUTLIERS = {5: 900.0, 23: -600.0, 40: 320.0}  # a few channels far beyond the rest, as trained transformers have them

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from halfwise.engine.audit import Audit, NodeAudit, audit
-from halfwise.engine.buildlog import LogReport
-from halfwise.engine.layers import layers_from_log
-from halfwise.formats import Format
+from halfwise.compiler.audit import Audit, NodeAudit, audit
+from halfwise.compiler.buildlog import LogReport
+from halfwise.compiler.layers import layers_from_log
+from halfwise.core.formats import Format
 
 DATA = Path(__file__).parent / "data"
 REGION_LOG = DATA / "logs" / "layernorm_8.6_region.log"

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from halfwise.formats import Format, round_to
+from halfwise.core.formats import Format, round_to
 
 FLOAT_TYPES = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 FLOAT_NAMES = ("float16", "bfloat16", "float32", "float64")

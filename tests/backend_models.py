@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from halfwise.backends.cuda_driver import Gpu
+from halfwise.emulation.cuda_driver import Gpu
 from tests.build import model, node, value, weight
 
 H200 = Gpu("NVIDIA H200", "9.0", "13.0", "580.95.05")

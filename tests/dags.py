@@ -10,10 +10,10 @@ import onnx
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from halfwise.formats import Format
-from halfwise.model import Model, load
-from halfwise.precision import Assignment
-from halfwise.sites import Sites
+from halfwise.core.formats import Format
+from halfwise.model.model import Model, load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
 from tests.build import model, node, value, weight
 from tests.scalar_formats import round_array
 

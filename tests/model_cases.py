@@ -7,8 +7,8 @@ from typing import Any
 import onnx
 import pytest
 
-from halfwise.errors import InputError
-from halfwise.model import load
+from halfwise.core.errors import InputError
+from halfwise.model.model import load
 from tests.build import model, node, value
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfwise.model import load
-from halfwise.patterns import Pattern, find_patterns
+from halfwise.model.model import load
+from halfwise.model.patterns import Pattern, find_patterns
 from tests.numbered_graph import NumberedGraph
 
 WIDTH = 8

@@ -13,15 +13,15 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from halfwise.counting import count
-from halfwise.emulate import Emulator, carry_feeds
-from halfwise.engine.stepper import Stepper, Store
-from halfwise.model import Model, load
-from halfwise.precision import Assignment
+from halfwise.core.counting import count
+from halfwise.core.tolerance import Bound, Tolerance
+from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.stepper import Stepper, Store
+from halfwise.model.model import Model, load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges, Repair, Rule, repaired
-from halfwise.sites import Sites
-from halfwise.solve.judge import Judge, Question
-from halfwise.tolerance import Bound, Tolerance
+from halfwise.search.judge import Judge, Question
 
 Feed = Mapping[str, NDArray[Any]]
 

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from benchmarks.zoo import SHAPES, norm_log_head, transformer
-from halfwise.emulate import Emulator
-from halfwise.engine.stepper import Stepper
-from halfwise.fix import fix
-from halfwise.fix_result import FixResult
-from halfwise.formats import Format
-from halfwise.plan import Plan, PlannedNode
-from halfwise.profiles import STRICT
-from halfwise.solve.diagnosis import diagnose
-from halfwise.solve.noise import noise_pieces
-from halfwise.solve.sensitivity import Sensitivity, measure_sensitivity
-from halfwise.tolerance import Tolerance
+from halfwise.core.formats import Format
+from halfwise.core.tolerance import Tolerance
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.profiles import STRICT
+from halfwise.emulation.stepper import Stepper
+from halfwise.precision.plan import Plan, PlannedNode
+from halfwise.search.diagnosis import diagnose
+from halfwise.search.noise import noise_pieces
+from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.result import FixResult
 
 __all__ = [
     "HOSTILE",

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfwise.errors import InputError
-from halfwise.samples import InputSpec, load_samples
+from halfwise.core.errors import InputError
+from halfwise.model.inputs.samples import InputSpec, load_samples
 
 F32, I64, TEXT = np.dtype(np.float32), np.dtype(np.int64), np.dtype(object)
 X = InputSpec("x", F32, ("N", 3))

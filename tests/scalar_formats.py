@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.formats import Format
+from halfwise.core.formats import Format
 
 # Bits of the fraction, and the exponent of the largest power of two.
 _LAYOUT = {Format.FP16: (10, 15), Format.BF16: (7, 127)}

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
 
-from halfwise.finding import Finding
-from halfwise.model import load
-from halfwise.scan import ScanResult, scan
+from halfwise.core.finding import Finding
+from halfwise.model.model import load
+from halfwise.verbs.scan import ScanResult, scan
 from tests.numbered_graph import NumberedGraph
 
 

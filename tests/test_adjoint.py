@@ -11,12 +11,12 @@ import onnx.helper
 import onnx_ir as ir
 import pytest
 
-from halfwise.emulate import Emulator
-from halfwise.engine.stepper import Stepper, Store
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.sites import Sites
-from halfwise.solve.vjp import Local, pull_back
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.stepper import Stepper, Store
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.search.vjp import Local, pull_back
 
 Array = np.ndarray[Any, Any]
 _PROBES = 2

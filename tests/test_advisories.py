@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.advisories import ModelFacts, facts_of_file, facts_of_model, load_entries, match, to_document
-from halfwise.advisories.matcher import gpu_fit
-from halfwise.errors import InputError
-from halfwise.target import Fit, Gpu, Target, Version, VersionRange
+from halfwise.core.errors import InputError
+from halfwise.core.targets import Fit, Gpu, Target, Version, VersionRange
+from halfwise.deploy.advisories import ModelFacts, facts_of_file, facts_of_model, load_entries, match, to_document
+from halfwise.deploy.advisories.matcher import gpu_fit
 
 onnx = pytest.importorskip("onnx")
 helper = onnx.helper
@@ -25,7 +25,7 @@ ATTENTION = ["MatMul", "Mul", "Softmax", "MatMul"]
 
 
 def data(name: str) -> dict:
-    return json.loads(files("halfwise.advisories").joinpath(name).read_text(encoding="utf-8"))
+    return json.loads(files("halfwise.deploy.advisories").joinpath(name).read_text(encoding="utf-8"))
 
 
 # The data
@@ -81,7 +81,7 @@ def test_each_entry_can_be_met_by_some_target(entry):
 
 def model(*chain: str) -> ModelFacts:
     """A model that is one chain of operators."""
-    from halfwise.advisories.model_facts import Node
+    from halfwise.deploy.advisories.model_facts import Node
 
     return ModelFacts(nodes=tuple(Node(op, (place - 1,) if place else ()) for place, op in enumerate(chain)))
 
@@ -173,8 +173,8 @@ def test_what_was_reported_on_another_gpu_only_may_apply():
     ],
 )  # fmt: skip
 def test_the_target_that_a_log_states(lines, target):
-    from halfwise.advisories import target_of_log
-    from halfwise.engine.buildlog import read_lines
+    from halfwise.compiler.buildlog import read_lines
+    from halfwise.deploy.advisories import target_of_log
 
     assert str(target_of_log(read_lines(lines))) == target
 

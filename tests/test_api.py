@@ -8,7 +8,7 @@ import pytest
 
 import halfwise
 from benchmarks.zoo import SHAPES
-from halfwise.errors import InputError
+from halfwise.core.errors import InputError
 
 HEALTHY = SHAPES["healthy_mlp"]()
 

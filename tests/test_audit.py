@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from halfwise.engine.audit import NodeInfo, audit
-from halfwise.engine.buildlog import read_lines
-from halfwise.engine.layers import EngineLayers, read_layers
-from halfwise.formats import Format
+from halfwise.compiler.audit import NodeInfo, audit
+from halfwise.compiler.buildlog import read_lines
+from halfwise.compiler.layers import EngineLayers, read_layers
+from halfwise.core.formats import Format
 from tests.audit_cases import DATA, REGION_LOG, fp32, nodes, of_log, verdict
 
 # Inspector JSON of each generation

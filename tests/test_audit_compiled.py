@@ -10,10 +10,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.engine.audit import audit, nodes_from_log
-from halfwise.engine.buildlog import read_log
-from halfwise.engine.layers import layers_from_log
-from halfwise.engine.layers_model import compile_for_log, nodes_of_model
+from halfwise.compiler.audit import audit, nodes_from_log
+from halfwise.compiler.buildlog import read_log
+from halfwise.compiler.layers import layers_from_log
+from halfwise.compiler.layers_model import compile_for_log, nodes_of_model
 from tests.audit_cases import DATA, fp32, nodes, of_log, verdict
 
 needs_rtx = pytest.mark.skipif(

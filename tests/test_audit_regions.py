@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from halfwise.engine.audit import NodeInfo, audit
-from halfwise.engine.buildlog import read_lines, read_log
-from halfwise.engine.layers import EngineLayers, layers_from_log, read_layers
-from halfwise.engine.layers_fields import region_ends
-from halfwise.formats import Format
+from halfwise.compiler.audit import NodeInfo, audit
+from halfwise.compiler.buildlog import read_lines, read_log
+from halfwise.compiler.layers import EngineLayers, layers_from_log, read_layers
+from halfwise.compiler.layers_fields import region_ends
+from halfwise.core.formats import Format
 from tests.audit_cases import DATA, REGION_LOG, fp32, nodes, of_log, verdict
 
 NORM = ("/norm/ReduceMean", "/norm/Sub", "/norm/Pow", "/norm/ReduceMean_1", "/norm/Sqrt", "/norm/Div")

@@ -11,14 +11,14 @@ import onnx
 import onnxruntime
 import pytest
 
-from halfwise.emit.typed_onnx import typed_proto
-from halfwise.emulate import Emulator, carry_feeds
-from halfwise.engine.ort import Session
-from halfwise.errors import HalfwiseError
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.sites import Sites, native_format
+from halfwise.core.errors import HalfwiseError
+from halfwise.core.formats import Format
+from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.ort import Session
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites, native_format
+from halfwise.precision.typed_onnx import typed_proto
 from tests.backend_cases import (
     MORE_UNITS,
     MOVED_BY_ONE,

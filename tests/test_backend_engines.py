@@ -20,10 +20,10 @@ from halfwise.backends import (
     backend_named,
     cuda_driver,
 )
-from halfwise.backends.cuda_driver import Cuda, Gpu
 from halfwise.backends.engine_run import run_engine
-from halfwise.engine.build import BuildError, BuildResult
-from halfwise.errors import InputError, MissingBackend
+from halfwise.compiler.build import BuildError, BuildResult
+from halfwise.core.errors import InputError, MissingBackend
+from halfwise.emulation.cuda_driver import Cuda, Gpu
 from tests.backend_models import H200, L4, typed_model
 
 FEEDS = [{"x": np.array([[1.0, -2.0, 3.0, 0.5]], np.float32)}, {"x": np.array([[0.0, 1.0, 1.0, 4.0]], np.float32)}]
@@ -232,8 +232,8 @@ def test_the_names_used_are_names_of_the_real_bindings() -> None:
 
 
 def test_tensorrt_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, typed: Path) -> None:
-    monkeypatch.setattr("halfwise.engine.tensorrt.available", lambda: False)
-    monkeypatch.setattr("halfwise.engine.rtx.available", lambda: False)
+    monkeypatch.setattr("halfwise.compiler.tensorrt.available", lambda: False)
+    monkeypatch.setattr("halfwise.compiler.rtx.available", lambda: False)
     for name, words in (
         ("tensorrt", "TensorRT is not installed: pip install tensorrt"),
         ("rtx", "TensorRT-RTX is not"),
@@ -245,8 +245,8 @@ def test_tensorrt_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, typed: 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Any:
     def install(device: Gpu, build: Any) -> None:
-        monkeypatch.setattr("halfwise.engine.rtx.available", lambda: True)
-        monkeypatch.setattr("halfwise.engine.rtx.build_request", build)
+        monkeypatch.setattr("halfwise.compiler.rtx.available", lambda: True)
+        monkeypatch.setattr("halfwise.compiler.rtx.build_request", build)
         monkeypatch.setattr(cuda_driver, "gpu_here", lambda number: device)
 
     return install

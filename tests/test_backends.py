@@ -27,10 +27,10 @@ from halfwise.backends import (
     cuda_driver,
     runtime_child,
 )
-from halfwise.backends.cuda_driver import Gpu
 from halfwise.backends.exchange import Request, run_in_child
 from halfwise.backends.runtime_session import rtx_refuses, run_model
-from halfwise.errors import InputError, MissingBackend
+from halfwise.core.errors import InputError, MissingBackend
+from halfwise.emulation.cuda_driver import Gpu
 from tests.backend_models import H200, L4, typed_model
 from tests.build import model, node, value, weight
 

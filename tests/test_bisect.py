@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.bisection import CASES, Case, builds_of, measure
-from halfwise.bisect.belief import Belief
-from halfwise.bisect.culprits import Answer, Found, find_culprits
+from halfwise.verbs.bisect.belief import Belief
+from halfwise.verbs.bisect.culprits import Answer, Found, find_culprits
 
 Good = Callable[[frozenset[int]], bool]  # of the nodes that are narrow
 

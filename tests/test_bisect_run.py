@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from halfwise.backends import BackendFailure, BackendOptions, BackendRecord, BackendRun, backend_named
-from halfwise.bisect.result import BisectResult
-from halfwise.bisect.run import JOURNAL, bisect
-from halfwise.errors import InputError
-from halfwise.plan import read_plan
+from halfwise.core.errors import InputError
+from halfwise.precision.plan import read_plan
+from halfwise.verbs.bisect.result import BisectResult
+from halfwise.verbs.bisect.run import JOURNAL, bisect
 from tests.build import model, node, value, weight
 from tests.command_line import CommandLine, Ended
 
@@ -307,7 +307,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
 
 def fake_on_the_command_line(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> None:
-    monkeypatch.setattr(sys.modules["halfwise.bisect.run"], "backend_named", lambda name, options: fake)
+    monkeypatch.setattr(sys.modules["halfwise.verbs.bisect.run"], "backend_named", lambda name, options: fake)
 
 
 def test_the_command_names_the_culprits_and_ends_with_1(
@@ -419,7 +419,7 @@ def test_options_reach_the_backend(cli: Callable[..., Ended], monkeypatch: pytes
         given.append((name, options))
         return Fake(hiding())
 
-    monkeypatch.setattr(sys.modules["halfwise.bisect.run"], "backend_named", make)
+    monkeypatch.setattr(sys.modules["halfwise.verbs.bisect.run"], "backend_named", make)
     cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--gpu", "1", "--tf32", "--optimize", "disable",
         "--io-binding", "--time-limit", "9", "--inputs", "in.npz")  # fmt: skip
     assert given == [("ort-cuda", BackendOptions(1, True, "disable", True, 9.0))]

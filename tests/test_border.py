@@ -13,14 +13,15 @@ import pytest
 from command_line import CommandLine
 from onnx import TensorProto
 
-from halfwise.border import InputEffect, input_effects, input_findings, layouts_of, refuse_ids
-from halfwise.errors import InputError
-from halfwise.fix import fix
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.plan import read_plan
-from halfwise.target import Target
-from halfwise.trace import trace
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.core.targets import Target
+from halfwise.deploy.layouts import layouts_of
+from halfwise.model.model import load
+from halfwise.precision.plan import read_plan
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, input_findings, refuse_ids
+from halfwise.verbs.trace import trace
 from tests.build import model, node, value, weight
 
 

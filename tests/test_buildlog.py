@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.log_speed import clean_lines
-from halfwise.engine.buildlog import (
+from halfwise.compiler.buildlog import (
     LogReport,
     ModelNames,
     map_weights,
@@ -24,11 +24,11 @@ from halfwise.engine.buildlog import (
     reader,
     with_origins,
 )
-from halfwise.engine.buildlog.catalogue import MESSAGES
-from halfwise.engine.buildlog.prefixes import decode_version, split_line
-from halfwise.engine.buildlog.weights import fused_parts, split_names
-from halfwise.errors import InputError
-from halfwise.finding import Finding
+from halfwise.compiler.buildlog.catalogue import MESSAGES
+from halfwise.compiler.buildlog.prefixes import decode_version, split_line
+from halfwise.compiler.buildlog.weights import fused_parts, split_names
+from halfwise.core.errors import InputError
+from halfwise.core.finding import Finding
 
 LOGS = Path(__file__).parent / "data" / "logs"
 V = "[02/03/2025-10:11:12] [V] [TRT] "

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from benchmarks.scan_speed import sparse_checkpoint
-from halfwise.checkpoints import Checkpoint, is_checkpoint, read_checkpoint
-from halfwise.checkpoints.state import find_state
-from halfwise.counting import count
-from halfwise.elements import Elements, Stretch, count_all
-from halfwise.errors import InputError, MissingBackend
-from halfwise.scan import scan
+from halfwise.core.counting import count
+from halfwise.core.errors import InputError, MissingBackend
+from halfwise.model.checkpoints import Checkpoint, is_checkpoint, read_checkpoint
+from halfwise.model.checkpoints.state import find_state
+from halfwise.model.elements import Elements, Stretch, count_all
+from halfwise.verbs.scan import scan
 
 TYPES = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "BF16": ml_dtypes.bfloat16, "I64": np.int64}
 BAD = np.array([1.0, 1e-6, 1e-9, 0.0, -2.0], np.float32)
@@ -249,7 +249,7 @@ def test_quiet_channels_are_found_wherever_blocks_end(tmp_path: Path) -> None:
 
 
 def test_many_threads_count_like_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import halfwise.elements as module
+    import halfwise.model.elements as module
 
     values = np.tile(BAD, 999)
     (tmp_path / "bytes").write_bytes(b"xyz" + values.tobytes())
@@ -269,7 +269,7 @@ def test_only_a_window_of_the_file_is_held(tmp_path: Path) -> None:
     """200 MB in 5 shards; what the process holds grows by the windows alone."""
     index = sparse_checkpoint(tmp_path, 0.2, 5)
     program = (
-        "import sys, re; from halfwise.scan import scan; status = lambda: int(re.search(r'VmHWM:\\s+(\\d+)',"
+        "import sys, re; from halfwise.verbs.scan import scan; status = lambda: int(re.search(r'VmHWM:\\s+(\\d+)',"
         "open('/proc/self/status').read())[1]); before = status(); r = scan(sys.argv[1]);"
         "print(r.totals.count, status() - before)"
     )

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfwise.solve.choose import build_ladder, trim
-from halfwise.solve.noise import Noise
+from halfwise.search.choose import build_ladder, trim
+from halfwise.search.noise import Noise
 
 NODES = [ir.Node("", "Relu", [], name=f"n{i}") for i in range(6)]
 COST = dict.fromkeys(NODES, 1.0)

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from halfwise.cli.advise import command
-from halfwise.errors import InputError
+from halfwise.core.errors import InputError
 
 onnx = pytest.importorskip("onnx")
 

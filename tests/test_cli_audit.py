@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 from halfwise.cli import audit as verb
-from halfwise.engine import rtx
-from halfwise.errors import InputError, MissingBackend
+from halfwise.compiler import rtx
+from halfwise.core.errors import InputError, MissingBackend
 
 DATA = Path(__file__).parent / "data"
 REGION_LOG = DATA / "logs" / "layernorm_8.6_region.log"

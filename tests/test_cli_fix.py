@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 
 import halfwise.cli.fix
 from benchmarks.zoo import SHAPES, encoder
-from halfwise.fix import JOURNAL
+from halfwise.verbs.fix.fix import JOURNAL
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 INTERRUPTED = """
 import os, signal
 from halfwise.cli.main import main
-from halfwise.solve.journal import Journal
+from halfwise.search.journal import Journal
 
 put, kept = Journal.put, []
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests themselves run in the background
@@ -287,7 +287,7 @@ def test_ctrl_c_before_anything_was_measured(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # `main` shields its last line from another one
-    monkeypatch.setattr(sys.modules["halfwise.fix"], "fix", interrupted)
+    monkeypatch.setattr(sys.modules["halfwise.verbs.fix.fix"], "fix", interrupted)
     ended = halfwise_cli("fix", small[0], "--out", tmp_path / "out")
     assert ended.code == 130
     assert ended.told == "halfwise: interrupted before anything was measured; nothing was written"

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from halfwise.cli import log as verb
-from halfwise.errors import InputError
+from halfwise.core.errors import InputError
 
 LOGS = Path(__file__).parent / "data" / "logs"
 

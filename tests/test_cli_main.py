@@ -14,7 +14,7 @@ from command_line import CommandLine, Ended
 
 import halfwise
 from halfwise.cli import main as entry
-from halfwise.errors import InputError, MissingBackend
+from halfwise.core.errors import InputError, MissingBackend
 
 HEAVY = {"onnx", "onnx_ir", "onnxruntime", "numpy", "ml_dtypes", "rich", "jinja2", "tensorrt_rtx_bindings", "torch"}
 

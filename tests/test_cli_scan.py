@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from benchmarks.zoo import cnn_tiny_weights, encoder
 from benchmarks.zoo.graph_writer import GraphWriter
 from halfwise.cli import scan as verb
-from halfwise.errors import InputError
+from halfwise.core.errors import InputError
 from halfwise.report.text import safe, width_of
 
 app = typer.Typer()

@@ -18,14 +18,14 @@ from report_models import HOSTILE, healthy_result, hostile_result, overflow_resu
 from test_schemas import strict
 
 from benchmarks.zoo import SHAPES
-from halfwise.compare import Comparison, compare
-from halfwise.errors import InputError
-from halfwise.fix import fix
-from halfwise.model import load
+from halfwise.cli.schemas import schema
+from halfwise.core.errors import InputError
+from halfwise.model.model import load
 from halfwise.report.html.compare import comparison_page
-from halfwise.scan import scan
-from halfwise.schemas import schema
-from halfwise.trace import trace
+from halfwise.verbs.compare import Comparison, compare
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.scan import scan
+from halfwise.verbs.trace import trace
 
 DATA = Path(__file__).parent / "data"
 

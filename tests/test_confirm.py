@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from benchmarks.zoo import SHAPES
 from halfwise.backends import BackendFailure, BackendOptions, BackendRecord, BackendRun
-from halfwise.confirm import Confirmation, OutputGap, allowed_ratio, confirm, probe
-from halfwise.emit.typed_onnx import write_typed
-from halfwise.emulate import Emulator, carry_feeds
-from halfwise.engine.ort import current_device, on_device
-from halfwise.errors import InputError, MissingBackend
-from halfwise.fix import fix
-from halfwise.model import Model, load
-from halfwise.precision import Assignment
-from halfwise.sites import Sites
-from halfwise.tolerance import Tolerance
+from halfwise.backends.confirm import Confirmation, OutputGap, allowed_ratio, confirm, probe
+from halfwise.core.errors import InputError, MissingBackend
+from halfwise.core.tolerance import Tolerance
+from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.ort import current_device, on_device
+from halfwise.model.model import Model, load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import write_typed
+from halfwise.verbs.fix.fix import fix
 from tests.build import model, node, value, weight
 from tests.command_line import CommandLine, save
 
@@ -149,7 +149,7 @@ def by_name(monkeypatch: pytest.MonkeyPatch, plain: Model, factor: Callable[[Bac
         made.append(Fake(factor, options, record, plain=plain))
         return made[-1]
 
-    monkeypatch.setattr("halfwise.confirm.backend_named", make)
+    monkeypatch.setattr("halfwise.backends.confirm.backend_named", make)
     return made
 
 
@@ -315,6 +315,6 @@ def test_a_device_that_is_not_there_is_refused_at_once() -> None:
 
 
 def test_a_session_that_fell_back_to_the_cpu_is_refused(monkeypatch: pytest.MonkeyPatch, plain: Model) -> None:
-    monkeypatch.setattr("halfwise.engine.ort._prepare_cuda", lambda: None)
+    monkeypatch.setattr("halfwise.emulation.ort._prepare_cuda", lambda: None)
     with on_device("cuda"), pytest.raises(MissingBackend, match="could not start its CUDA provider and fell back to"):
         Emulator().session(Assignment(Sites(plain), {}))

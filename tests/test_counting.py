@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from halfwise.counting import BLOCK, Counter, count
-from halfwise.formats import Format
+from halfwise.core.counting import BLOCK, Counter, count
+from halfwise.core.formats import Format
 
 
 @given(hnp.arrays(np.float32, st.integers(0, 40), elements=st.floats(width=32)))

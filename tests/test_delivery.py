@@ -13,23 +13,28 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.compiled import Compiler, Decision, compile_and_mend
-from halfwise.emit.trtexec_grammar import parse_command, parse_layer_output_types, parse_layer_precisions, parse_shapes
-from halfwise.engine import rtx
-from halfwise.engine.audit import Violation
-from halfwise.engine.build import BuildError
-from halfwise.engine.layers_model import compile_for_log
-from halfwise.errors import InputError
-from halfwise.fix import fix
-from halfwise.fix_result import FixResult
-from halfwise.formats import Format
-from halfwise.lone_products import companions, lone_products
-from halfwise.model import load
+from halfwise.compiler import rtx
+from halfwise.compiler.audit import Violation
+from halfwise.compiler.build import BuildError
+from halfwise.compiler.compiled import Compiler, Decision, compile_and_mend
+from halfwise.compiler.isolated_matmuls import companions, lone_products
+from halfwise.compiler.layers_model import compile_for_log
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.core.targets import Target
+from halfwise.deploy.trtexec_grammar import (
+    parse_command,
+    parse_layer_output_types,
+    parse_layer_precisions,
+    parse_shapes,
+)
+from halfwise.model.inputs.samples import load_samples
+from halfwise.model.model import load
+from halfwise.precision.sites import Sites
 from halfwise.report.fix import show_fix
 from halfwise.report.terminal import Terminal
-from halfwise.samples import load_samples
-from halfwise.sites import Sites
-from halfwise.target import Target
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.result import FixResult
 
 needs_rtx = pytest.mark.skipif(not rtx.available(), reason="TensorRT-RTX is not installed")
 

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from command_line import CommandLine
 
-from halfwise.demo import CLASSES, demo, demo_inputs, demo_model
-from halfwise.errors import InputError
+from halfwise.core.errors import InputError
+from halfwise.verbs.demo import CLASSES, demo, demo_inputs, demo_model
 
 
 def test_the_failure_is_silent_and_the_fix_mends_it(tmp_path: Path) -> None:

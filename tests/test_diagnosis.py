@@ -8,8 +8,8 @@ import pytest
 from report_models import healthy_result, overflow_result
 
 from benchmarks.zoo import detr_head, norm_log_head
-from halfwise.fix import fix
-from halfwise.fix_result import FixResult
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.result import FixResult
 
 
 @pytest.fixture(scope="module")

@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from benchmarks.emulation_cost import switchable
-from halfwise import emulate as emulation
-from halfwise.emit.typed_onnx import typed_proto
-from halfwise.emulate import Emulator, carry_feeds, emulate
-from halfwise.engine.ort import Session, check_casts
-from halfwise.errors import InputError
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.profiles import ORT_CUDA, profile_named
-from halfwise.sites import Sites
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.emulation import emulate as emulation
+from halfwise.emulation.emulate import Emulator, carry_feeds, emulate
+from halfwise.emulation.ort import Session, check_casts
+from halfwise.emulation.profiles import ORT_CUDA, profile_named
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
 from tests.backend_cases import same_bits
 from tests.build import f32, model, node, value, weight
 from tests.dags import FEEDS, Dag, dags

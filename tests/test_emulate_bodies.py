@@ -10,13 +10,13 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from halfwise.emit.typed_onnx import typed_proto
-from halfwise.emulate import Emulator
-from halfwise.engine.ort import Session
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.sites import Sites
+from halfwise.core.formats import Format
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.ort import Session
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
 from tests.backend_cases import same_bits
 from tests.build import f32, graph, model, node, value, weight
 from tests.scalar_formats import round_array

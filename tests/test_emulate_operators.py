@@ -13,12 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from halfwise.emulate import Emulator
-from halfwise.engine.ort import Session
-from halfwise.formats import Format, round_to
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.sites import Sites
+from halfwise.core.formats import Format, round_to
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.ort import Session
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
 from tests.backend_cases import same_bits
 from tests.build import f32, model, node, value, weight
 from tests.scalar_formats import round_array, round_scalar

@@ -14,20 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from halfwise.compiled import Compiler, Decision
-from halfwise.emulate import Emulator
-from halfwise.engine import rtx
-from halfwise.engine.audit import Audit, NodeInfo, audit
-from halfwise.engine.kernel_names import fused_attention, steps, sums_narrow
-from halfwise.engine.layers import read_layers
-from halfwise.engine_profile import kernels_of, profile_of, sums_words
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.ops import MOVES
-from halfwise.precision import Assignment
-from halfwise.profiles import ENGINE, STRICT, TENSORRT, EngineKernel, Profile, engine_profile
-from halfwise.profiles.fusions import fused_nodes
-from halfwise.sites import Sites
+from halfwise.compiler import rtx
+from halfwise.compiler.audit import Audit, NodeInfo, audit
+from halfwise.compiler.compiled import Compiler, Decision
+from halfwise.compiler.engine_profile import kernels_of, profile_of, sums_words
+from halfwise.compiler.kernel_names import fused_attention, steps, sums_narrow
+from halfwise.compiler.layers import read_layers
+from halfwise.core.formats import Format
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.profiles import ENGINE, STRICT, TENSORRT, EngineKernel, Profile, engine_profile
+from halfwise.emulation.profiles.fusions import fused_nodes
+from halfwise.model.model import load
+from halfwise.model.ops import MOVES
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
 from tests.build import model, node, value, weight
 from tests.random_nets import feeds, random_net
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from halfwise.engine import rtx
+from halfwise.compiler import rtx
 
 ROOT = Path(__file__).parent.parent
 TUTORIALS = sorted(page for page in (ROOT / "docs" / "tutorials").glob("*.md") if page.name != "README.md")

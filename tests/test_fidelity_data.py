@@ -18,7 +18,7 @@ from benchmarks.gpu.operators import EQUAL, distance, is_proven
 from benchmarks.gpu.recurrent import LAYERS
 from benchmarks.gpu.report import PAGE, page
 from benchmarks.gpu.spread import MODULE, bound, excesses, left_out, module
-from halfwise.profiles import PROFILES
+from halfwise.emulation.profiles import PROFILES
 
 
 @pytest.fixture(scope="module")

@@ -13,14 +13,14 @@ import pytest
 from onnx import TensorProto, helper
 
 from benchmarks.zoo import SHAPES, ZooModel, detr_head, encoder
-from halfwise.errors import InputError
-from halfwise.fix import JOURNAL, fix
-from halfwise.fix_result import FixResult
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.plan import Plan, PlannedNode, read_plan
-from halfwise.tolerance import Bound, Tolerance
-from halfwise.verify import verify
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.core.tolerance import Bound, Tolerance
+from halfwise.model.model import load
+from halfwise.precision.plan import Plan, PlannedNode, read_plan
+from halfwise.verbs.fix.fix import JOURNAL, fix
+from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.verify import verify
 
 
 def float_types(path: Path) -> set[int]:

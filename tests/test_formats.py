@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.formats import Format, round_to
+from halfwise.core.formats import Format, round_to
 
 
 @pytest.mark.parametrize("fmt", list(Format))

@@ -17,13 +17,13 @@ from report_models import HOSTILE, hostile_model
 
 import halfwise
 from benchmarks.zoo import SHAPES
-from halfwise.fingerprint import graph_sha256
-from halfwise.formats import Format
-from halfwise.gate import Gate, gate
-from halfwise.model import load
-from halfwise.plan import Plan, read_plan
+from halfwise.core.formats import Format
+from halfwise.core.tolerance import Tolerance
+from halfwise.model.fingerprint import graph_sha256
+from halfwise.model.model import load
+from halfwise.precision.plan import Plan, read_plan
 from halfwise.report.junit import junit_xml
-from halfwise.tolerance import Tolerance
+from halfwise.verbs.gate import Gate, gate
 from tests import build
 
 REGION_LOG = Path(__file__).parent / "data" / "logs" / "layernorm_8.6_region.log"

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from halfwise import fix, verify
-from halfwise.samples import Feed
-from halfwise.solve.outlook import outlook
-from halfwise.synthetic import vary
+from halfwise.model.inputs.samples import Feed
+from halfwise.model.inputs.synthetic import vary
+from halfwise.search.unseen_bound import outlook
 
 LOADS = st.lists(st.floats(0.0, 10.0), min_size=1, max_size=12)
 

@@ -12,18 +12,18 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
-from halfwise.attention_advice import keep_kernel_out
-from halfwise.emit.typed_onnx import write_typed
-from halfwise.engine import rtx
-from halfwise.engine.audit import Audit
-from halfwise.engine.layers_cost import EngineCost
-from halfwise.engine.layers_evidence import NodeAudit
-from halfwise.errors import InputError
-from halfwise.islands import Group, find_island, groups_of
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.sites import Sites
-from halfwise.widen import is_typed, widened
+from halfwise.compiler import rtx
+from halfwise.compiler.attention.advice import keep_kernel_out
+from halfwise.compiler.attention.fp32_regions import Group, find_island, groups_of
+from halfwise.compiler.audit import Audit
+from halfwise.compiler.layers_cost import EngineCost
+from halfwise.compiler.layers_evidence import NodeAudit
+from halfwise.core.errors import InputError
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import write_typed
+from halfwise.precision.widen import is_typed, widened
 
 needs_rtx = pytest.mark.skipif(not rtx.available(), reason="TensorRT-RTX is not installed")
 
@@ -233,7 +233,7 @@ def test_advise_without_the_compiler_says_what_to_install(tmp_path: Path, monkey
 
 
 def test_a_large_typed_model_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import halfwise.attention_advice as advice
+    import halfwise.compiler.attention.advice as advice
 
     typed = write_typed(Assignment.all_narrow(Sites(load(encoder_attention()))), tmp_path / "typed.onnx").path
     monkeypatch.setattr(advice, "_MOST_BYTES", 1)

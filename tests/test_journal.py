@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from halfwise.solve.journal import Journal, digest
+from halfwise.search.journal import Journal, digest
 
 
 def test_entries_are_there_again(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.emit.layer_names import LayerMap, nodes_in_metadata, read_registrations, shadowed_names
-from halfwise.emit.trtexec import InputShape, LayerPrecision, TrtexecRequest, trtexec_command
-from halfwise.engine.layers_fields import nodes_of_metadata
-from halfwise.errors import InputError
-from halfwise.target import Target
+from halfwise.compiler.layers_fields import nodes_of_metadata
+from halfwise.core.errors import InputError
+from halfwise.core.targets import Target
+from halfwise.deploy.layer_names import LayerMap, nodes_in_metadata, read_registrations, shadowed_names
+from halfwise.deploy.trtexec import InputShape, LayerPrecision, TrtexecRequest, trtexec_command
 from tests.trtexec_cases import request
 
 COLLISION = """\

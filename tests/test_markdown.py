@@ -17,15 +17,15 @@ from report_models import HOSTILE, healthy_result, hostile_model, hostile_result
 
 from benchmarks.zoo import SHAPES
 from halfwise.backends import BackendRecord
-from halfwise.confirm import Confirmation
-from halfwise.delivery import Delivery
-from halfwise.finding import Where
-from halfwise.fix import fix
-from halfwise.gate import gate
+from halfwise.backends.confirm import Confirmation
+from halfwise.core.finding import Where
+from halfwise.core.rules import finding
+from halfwise.core.tolerance import Verdict
+from halfwise.deploy.deploy_files import Delivery
 from halfwise.report.markdown import code, fix_markdown, gate_markdown, prose
 from halfwise.report.text import safe
-from halfwise.rules import finding
-from halfwise.tolerance import Verdict
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.gate import gate
 
 READER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 NAMES = (

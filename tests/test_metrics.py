@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from halfwise import metrics as module
-from halfwise.errors import InputError
-from halfwise.metrics import ERRORS, LIKENESSES, Metrics, compare, is_float, is_number, load_metric, worst
+from halfwise.core import metrics as module
+from halfwise.core.errors import InputError
+from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics, compare, is_float, is_number, load_metric, worst
 
 NAN, INF = math.nan, math.inf
 WORST = {"rel_l2": INF, "max_abs": INF, "rms": INF, "cosine": -1.0, "psnr": -INF}

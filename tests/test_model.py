@@ -11,15 +11,15 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from halfwise.emit.typed_onnx import typed_proto
-from halfwise.emulate import Emulator
-from halfwise.engine.ort import Session
-from halfwise.errors import InputError
-from halfwise.fix import fix
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.sites import Sites
-from halfwise.verify import verify
+from halfwise.core.errors import InputError
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.ort import Session
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.verify import verify
 from tests.build import f32, graph, model, node, value, weight
 from tests.model_cases import refusal, relu
 

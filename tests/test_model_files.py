@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from halfwise.emit.typed_onnx import typed_proto
-from halfwise.emulate import Emulator
-from halfwise.errors import HalfwiseError, InputError
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.sites import Sites
+from halfwise.core.errors import HalfwiseError, InputError
+from halfwise.emulation.emulate import Emulator
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
 from tests.build import f32, graph, model, node, value, weight
 from tests.model_cases import refusal, relu
 
@@ -217,10 +217,10 @@ def test_integers_and_strings_stay_as_they_are_in_external_data(tmp_path: Path) 
 BIG = """
     import resource, sys
     from pathlib import Path
-    from halfwise.emit.typed_onnx import write_typed
-    from halfwise.model import load
-    from halfwise.precision import Assignment
-    from halfwise.sites import Sites
+    from halfwise.precision.typed_onnx import write_typed
+    from halfwise.model.model import load
+    from halfwise.precision.assignment import Assignment
+    from halfwise.precision.sites import Sites
     path = Path(sys.argv[1])
     import onnxruntime  # what is imported on the way counts as there before
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

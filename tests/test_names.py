@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from halfwise.model import Model, load
+from halfwise.model.model import Model, load
 
 NAMES = st.sampled_from(["", "a", "b", "a_0", "node_of_t1", "node_of_t2"])
 

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from halfwise.emulate import Emulator
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.profiles import STRICT, TENSORRT_FP16_SUMS, Profile
-from halfwise.profiles.narrow_sums import MOST_PARTS, TERMS
-from halfwise.sites import Sites
+from halfwise.core.formats import Format
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.profiles import STRICT, TENSORRT_FP16_SUMS, Profile
+from halfwise.emulation.profiles.narrow_sums import MOST_PARTS, TERMS
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
 from tests.build import model, node, value, weight
 
 Array = NDArray[np.float32]

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 
 from benchmarks.zoo import SHAPES, detr_head, encoder
 from benchmarks.zoo.graph_writer import GraphWriter
-from halfwise.emulate import Emulator
-from halfwise.engine.stepper import Stepper, Store
-from halfwise.formats import Format, round_to
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.sites import Sites
-from halfwise.solve import tape
-from halfwise.solve.adjoint import PROBES
-from halfwise.solve.choose import build_ladder, trim
-from halfwise.solve.noise import Noise, noise_pieces
-from halfwise.solve.rounding import Rounding
-from halfwise.solve.sensitivity import Sensitivity, measure_sensitivity
+from halfwise.core.formats import Format, round_to
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.stepper import Stepper, Store
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.search import tape
+from halfwise.search.adjoint import PROBES
+from halfwise.search.choose import build_ladder, trim
+from halfwise.search.noise import Noise, noise_pieces
+from halfwise.search.rounding import Rounding
+from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
 
 Array = np.ndarray[Any, Any]
 Feeds = Mapping[str, Array]

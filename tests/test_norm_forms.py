@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.norm_forms import FORMS, NormForm, assignments, inputs
-from halfwise.emulate import Emulator
-from halfwise.metrics import compare
-from halfwise.precision import Assignment
-from halfwise.profiles import ORT_CUDA, STRICT
-from halfwise.profiles.norm_fusions import Outcome, norms_of, outcome
+from halfwise.core.metrics import compare
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.profiles import ORT_CUDA, STRICT
+from halfwise.emulation.profiles.norm_fusions import Outcome, norms_of, outcome
+from halfwise.precision.assignment import Assignment
 
 DATA = json.loads((Path(__file__).parents[1] / "benchmarks" / "data" / "norm_forms.json").read_text(encoding="utf-8"))
 OPERATORS = {"layer-norm": "LayerNormalization", "rms-norm": "SimplifiedLayerNormalization"}

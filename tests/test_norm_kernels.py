@@ -15,21 +15,21 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from benchmarks.zoo import encoder
-from halfwise.emit.typed_onnx import typed_proto
-from halfwise.emulate import Emulator
-from halfwise.fix import fix
-from halfwise.formats import Format
-from halfwise.model import Model, load
-from halfwise.norm_kernels import refusal_note, settle_norms
-from halfwise.precision import Assignment
-from halfwise.profiles import ORT_CUDA, ORT_CUDA_UNFUSED
-from halfwise.profiles.fusions import fused_nodes
-from halfwise.profiles.norm_fusions import Outcome, norms_of, outcome
+from halfwise.core.formats import Format
+from halfwise.core.targets import Target
+from halfwise.deploy.onnxruntime.norm_kernels import refusal_note, settle_norms
+from halfwise.deploy.onnxruntime.settling import About, Settled
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.profiles import ORT_CUDA, ORT_CUDA_UNFUSED
+from halfwise.emulation.profiles.fusions import fused_nodes
+from halfwise.emulation.profiles.norm_fusions import Outcome, norms_of, outcome
+from halfwise.model.model import Model, load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
 from halfwise.repair import rules_for, rules_named
 from halfwise.repair.rule import Ranges
-from halfwise.settling import About, Settled
-from halfwise.sites import Sites
-from halfwise.target import Target
+from halfwise.verbs.fix.fix import fix
 from tests.build import model, node, value, weight
 
 WIDTH = 32

@@ -12,12 +12,12 @@ import onnx
 import pytest
 
 from halfwise import InputError, fix
-from halfwise.compiled import Compiled, Decision
-from halfwise.engine import rtx
-from halfwise.engine.audit import audit
-from halfwise.engine.layers import read_layers
-from halfwise.plan import read_plan
-from halfwise.profiles import ENGINE
+from halfwise.compiler import rtx
+from halfwise.compiler.audit import audit
+from halfwise.compiler.compiled import Compiled, Decision
+from halfwise.compiler.layers import read_layers
+from halfwise.emulation.profiles import ENGINE
+from halfwise.precision.plan import read_plan
 from tests.build import model, node, value, weight
 
 needs_rtx = pytest.mark.skipif(not rtx.available(), reason=f"TensorRT-RTX is not installed: {rtx.INSTALL}")
@@ -71,7 +71,7 @@ def compiles_to(
         engine = read_layers(json.dumps({"Layers": layers, "Bindings": []}))
         return Compiled(decision, audit(engine, None, decision.infos(), decision.wanted), "TensorRT-RTX 9.9")
 
-    monkeypatch.setattr("halfwise.job.compile_and_mend", compile_and_mend)
+    monkeypatch.setattr("halfwise.verbs.fix.job.compile_and_mend", compile_and_mend)
     return seen
 
 
@@ -167,7 +167,7 @@ def test_a_list_that_ties_no_kernel_to_a_node_leaves_the_table(monkeypatch: pyte
         engine = read_layers(json.dumps({"Layers": [region], "Bindings": []}))
         return Compiled(decision, audit(engine, None, decision.infos(), decision.wanted), "TensorRT 8.6")
 
-    monkeypatch.setattr("halfwise.job.compile_and_mend", compile_and_mend)
+    monkeypatch.setattr("halfwise.verbs.fix.job.compile_and_mend", compile_and_mend)
     result = fixed(long_norm(), inputs())
     assert set(result.by_profile) == {"strict", "tensorrt"}
     assert notes_with(

@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto
 
 from benchmarks.zoo import SHAPES, detr_head, encoder, norm_log_head
-from halfwise.model import load
-from halfwise.patterns import KINDS, find_patterns
+from halfwise.model.model import load
+from halfwise.model.patterns import KINDS, find_patterns
 from tests.pattern_graph import WIDTH, Graph, kinds
 
 SHARED = Path(__file__).parents[1].parent / "shared" / "models"

@@ -12,11 +12,11 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from halfwise.errors import InputError
-from halfwise.fix import fix
-from halfwise.metrics import compare
-from halfwise.tolerance import Tolerance
-from halfwise.verify import verify
+from halfwise.core.errors import InputError
+from halfwise.core.metrics import compare
+from halfwise.core.tolerance import Tolerance
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.verify import verify
 from tests.build import model, node, value, weight
 
 Feeds = list[dict[str, NDArray[Any]]]

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.zoo import SHAPES
-from halfwise.errors import InputError
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.plan import Plan, PlannedNode, read_plan
-from halfwise.tolerance import Bound, Tolerance
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.core.tolerance import Bound, Tolerance
+from halfwise.model.model import load
+from halfwise.precision.plan import Plan, PlannedNode, read_plan
 
 _names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 _numbers = st.floats(allow_nan=False, allow_infinity=False)

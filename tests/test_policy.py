@@ -11,16 +11,16 @@ import pytest
 from command_line import CommandLine
 
 from benchmarks.zoo import SHAPES, encoder
-from halfwise.errors import InputError
-from halfwise.fix import fix
-from halfwise.formats import Format
-from halfwise.model import Model, load
-from halfwise.ops import CLOSED
-from halfwise.plan import read_plan
-from halfwise.policy import POLICIES, policy_named
-from halfwise.policy.compare import compare_policies
-from halfwise.policy.selectors import Selection, choices_of, kept_by
-from halfwise.policy.words import nearest
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.core.nearest import nearest
+from halfwise.model.model import Model, load
+from halfwise.model.ops import CLOSED
+from halfwise.precision.lists import POLICIES, policy_named
+from halfwise.precision.plan import read_plan
+from halfwise.precision.selectors import Selection, choices_of, kept_by
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.policies import compare_policies
 from tests.build import model, node, value, weight
 
 
@@ -215,7 +215,7 @@ def test_lists_name_operators_that_exist() -> None:
 
 
 def test_a_list_by_magnitude_needs_ranges(loaded: Model) -> None:
-    from halfwise.counting import count
+    from halfwise.core.counting import count
 
     selection = Selection(loaded)
     assert kept_by(POLICIES["modelopt"], selection) == []

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.engine import process
-from halfwise.errors import InputError, MissingBackend
+from halfwise.compiler import process
+from halfwise.core.errors import InputError, MissingBackend
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups are POSIX")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
@@ -97,7 +97,7 @@ def test_an_interrupt_ends_the_child_and_goes_on(log: Path, pipe: tuple[str, int
     name, reader = pipe
     child = HOLD.format(pipe=name, then="os.kill(os.getppid(), 2)")
     parent = (
-        f"from pathlib import Path; from halfwise.engine import process; import signal, sys\n"
+        f"from pathlib import Path; from halfwise.compiler import process; import signal, sys\n"
         f"signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background job would ignore it
         f"try: process.run([sys.executable, '-c', {child!r}], log_path=Path({str(log)!r}), time_limit_s=60)\n"
         f"except KeyboardInterrupt: print('interrupted')"
@@ -110,10 +110,10 @@ def test_an_interrupt_ends_the_child_and_goes_on(log: Path, pipe: tuple[str, int
 @linux
 def test_a_child_ends_with_a_parent_that_was_killed(log: Path, pipe: tuple[str, int]) -> None:
     name, reader = pipe
-    guard = "from halfwise.engine import process; process.guard_child(60)"
+    guard = "from halfwise.compiler import process; process.guard_child(60)"
     child = HOLD.format(pipe=name, then=f"{guard}; os.kill(os.getppid(), 9)")
     parent = (
-        "from pathlib import Path; from halfwise.engine import process; import sys; "
+        "from pathlib import Path; from halfwise.compiler import process; import sys; "
         f"process.run([sys.executable, '-c', {child!r}], log_path=Path({str(log)!r}), time_limit_s=60)"
     )
     done = subprocess.run(python(parent), timeout=60, check=False)
@@ -124,7 +124,7 @@ def test_a_child_ends_with_a_parent_that_was_killed(log: Path, pipe: tuple[str, 
 @linux
 def test_the_kernel_takes_a_guarded_child_before_its_parent(log: Path) -> None:
     code = (
-        "from pathlib import Path; from halfwise.engine import process; process.guard_child(60); "
+        "from pathlib import Path; from halfwise.compiler import process; process.guard_child(60); "
         "print(Path('/proc/self/oom_score_adj').read_text())"
     )
     assert process.run(python(code), log_path=log, time_limit_s=60).ok

@@ -15,13 +15,10 @@ from onnx import TensorProto
 from benchmarks.zoo import encoder, transformer
 from benchmarks.zoo.blocks import erf_gelu, tanh_gelu
 from benchmarks.zoo.graph_writer import GraphWriter
-from halfwise.emulate import Emulator, carry_feeds
-from halfwise.engine.stepper import Stepper, Store
-from halfwise.errors import HalfwiseError, InputError
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.profiles import (
+from halfwise.core.errors import HalfwiseError, InputError
+from halfwise.core.formats import Format
+from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.profiles import (
     ORT_CUDA,
     ORT_CUDA_UNFUSED,
     PROFILES,
@@ -31,11 +28,14 @@ from halfwise.profiles import (
     profile_named,
     worst_case_profiles,
 )
-from halfwise.profiles.cuda import bias_joins_sum
-from halfwise.profiles.fusions import fused_nodes
-from halfwise.profiles.rows import blocks_of_rows
-from halfwise.profiles.spreads import LOOSE_SPREADS, SPREADS
-from halfwise.sites import Sites
+from halfwise.emulation.profiles.cuda import bias_joins_sum
+from halfwise.emulation.profiles.fusions import fused_nodes
+from halfwise.emulation.profiles.rows import blocks_of_rows
+from halfwise.emulation.profiles.spreads import LOOSE_SPREADS, SPREADS
+from halfwise.emulation.stepper import Stepper, Store
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
 from tests.backend_cases import float_cases
 from tests.build import f32, model, node, value, weight
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from benchmarks.zoo import SHAPES, detr_head, encoder
-from halfwise.emulate import Emulator
-from halfwise.engine.stepper import Stepper, Store
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.sites import Sites
-from halfwise.solve.judge import Judge, Question
-from halfwise.solve.putback import put_back
-from halfwise.tolerance import Tolerance
+from halfwise.core.tolerance import Tolerance
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.stepper import Stepper, Store
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.search.judge import Judge, Question
+from halfwise.search.putback import put_back
 
 STEPPED = [
     "layer_norm_overflow",

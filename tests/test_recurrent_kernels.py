@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.gpu.held_out import HELD_OUT
-from halfwise.emulate import Emulator
-from halfwise.fix import fix
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.profiles import ORT_CUDA_UNFUSED, STRICT, Profile
-from halfwise.profiles.cuda import cuda_loose
-from halfwise.profiles.recurrent import terms_per_step
-from halfwise.sites import Sites
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.profiles import ORT_CUDA_UNFUSED, STRICT, Profile
+from halfwise.emulation.profiles.cuda import cuda_loose
+from halfwise.emulation.profiles.recurrent import terms_per_step
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.verbs.fix.fix import fix
 
 Array = NDArray[Any]
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}

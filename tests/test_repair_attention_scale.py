@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from benchmarks.zoo import SHAPES
-from halfwise.emit.typed_onnx import write_typed
-from halfwise.engine import rtx
-from halfwise.model import load
-from halfwise.precision import Assignment
+from halfwise.compiler import rtx
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import write_typed
 from halfwise.repair import Ranges, repaired
 from halfwise.repair.attention_scale import AttentionScale
-from halfwise.sites import Sites
 from tests.numbered_graph import NumberedGraph
 from tests.repairing import effect
 

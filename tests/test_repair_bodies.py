@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 from repairing import effect, ranges_of
 
-from halfwise.model import load
+from halfwise.model.model import load
 from halfwise.repair import RULES, Rule
 from halfwise.repair.attention_scale import AttentionScale
 from halfwise.repair.epsilons import EPSILONS

@@ -14,7 +14,7 @@ from onnx import TensorProto
 from repairing import effect, ranges_of
 
 from benchmarks.zoo import SHAPES, cnn_tiny_weights
-from halfwise.model import load
+from halfwise.model.model import load
 from halfwise.repair import Ranges, repaired
 from halfwise.repair.clip_weights import CLIP_WEIGHTS
 from halfwise.repair.finite_constants import FINITE_CONSTANTS

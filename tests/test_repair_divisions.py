@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from repairing import Effect, effect
 
-from halfwise.emit.typed_onnx import write_typed
-from halfwise.engine import rtx
-from halfwise.model import load
-from halfwise.precision import Assignment
+from halfwise.compiler import rtx
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import write_typed
 from halfwise.repair import Ranges
 from halfwise.repair.epsilons import EPSILONS
-from halfwise.sites import Sites
 
 SHAPE = (6, 16)
 CONSTANTS = {

@@ -15,7 +15,7 @@ from onnx import TensorProto
 from repairing import effect, ranges_of
 
 from benchmarks.zoo import SHAPES
-from halfwise.model import load
+from halfwise.model.model import load
 from halfwise.repair import Ranges, repaired
 from halfwise.repair.fold_constants import FOLD_CONSTANTS
 

@@ -16,15 +16,15 @@ from onnx import TensorProto
 from repairing import Effect, effect, ranges_of
 
 from benchmarks.zoo import SHAPES, norm_log_head
-from halfwise.emit.typed_onnx import write_typed
-from halfwise.engine import rtx
-from halfwise.model import load
-from halfwise.precision import Assignment
+from halfwise.compiler import rtx
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import write_typed
 from halfwise.repair import Ranges, repaired
 from halfwise.repair.epsilons import EPSILONS
 from halfwise.repair.reductions import REDUCTIONS
 from halfwise.repair.stable_logs import STABLE_LOGS
-from halfwise.sites import Sites
 
 SHAPE = (6, 16)
 CONSTANTS = {

@@ -16,13 +16,13 @@ from onnx import TensorProto, helper
 
 from benchmarks.zoo import SHAPES
 from benchmarks.zoo.graph_writer import GraphWriter
-from halfwise.emit.typed_onnx import write_typed
-from halfwise.engine import rtx
-from halfwise.model import load
-from halfwise.precision import Assignment
+from halfwise.compiler import rtx
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import write_typed
 from halfwise.repair import Ranges, repaired
 from halfwise.repair.masks import Masks
-from halfwise.sites import Sites
 from tests.numbered_graph import NumberedGraph
 from tests.repairing import effect
 

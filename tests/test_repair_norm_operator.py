@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from benchmarks.zoo import SHAPES, encoder
-from halfwise.emit.typed_onnx import write_typed
-from halfwise.engine import rtx
-from halfwise.model import Model, load
-from halfwise.precision import Assignment
+from halfwise.compiler import rtx
+from halfwise.model.model import Model, load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import write_typed
 from halfwise.repair import Ranges, Repair, repaired
 from halfwise.repair.norm_operator import NormOperator
-from halfwise.sites import Sites
 from tests.numbered_graph import NumberedGraph
 from tests.repairing import Effect, effect
 

@@ -12,12 +12,12 @@ import pytest
 from onnx import TensorProto
 
 from benchmarks.zoo.graph_writer import GraphWriter
-from halfwise.emulate import Emulator
-from halfwise.model import Model, load
-from halfwise.normal_form import normalise
-from halfwise.precision import Assignment
+from halfwise.emulation.emulate import Emulator
+from halfwise.model.model import Model, load
+from halfwise.model.normal_form import normalise
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
 from halfwise.repair.opset import can_raise, raise_opset
-from halfwise.sites import Sites
 
 X = np.random.default_rng(17).standard_normal((2, 4, 6, 8)).astype(np.float32)
 

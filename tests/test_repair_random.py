@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from random_nets import feeds, random_net
 from repairing import ranges_of
 
-from halfwise.emulate import Emulator
-from halfwise.metrics import compare
-from halfwise.model import Model, load
+from halfwise.core.metrics import compare
+from halfwise.core.tolerance import Tolerance
+from halfwise.emulation.emulate import Emulator
+from halfwise.model.model import Model, load
+from halfwise.precision.sites import Sites
 from halfwise.repair import RULES, Repair, Rule, repaired
-from halfwise.repairing import departure
-from halfwise.sites import Sites
-from halfwise.solve.judge import Judge, Question
-from halfwise.tolerance import Tolerance
+from halfwise.search.judge import Judge, Question
+from halfwise.search.repair_selector import departure
 
 Answers = list[dict[str, NDArray[Any]]]
 

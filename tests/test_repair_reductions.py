@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from repairing import effect, ranges_of
 
 from benchmarks.zoo import SHAPES, norm_log_head
-from halfwise.model import load
+from halfwise.model.model import load
 from halfwise.repair import Ranges, repaired
 from halfwise.repair.epsilons import EPSILONS
 from halfwise.repair.reductions import REDUCTIONS

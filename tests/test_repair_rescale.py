@@ -15,13 +15,13 @@ from onnx import TensorProto, helper
 from repairing import Effect, effect, ranges_of
 
 from benchmarks.zoo import SHAPES, cnn_tiny_weights
-from halfwise.emit.typed_onnx import write_typed
-from halfwise.engine import rtx
-from halfwise.model import load
-from halfwise.precision import Assignment
+from halfwise.compiler import rtx
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import write_typed
 from halfwise.repair import Ranges, repaired
 from halfwise.repair.rescale import RESCALE
-from halfwise.sites import Sites
 
 Array = NDArray[np.float32]
 

@@ -10,13 +10,13 @@ import pytest
 from command_line import CommandLine, save
 
 from benchmarks.zoo import SHAPES, cnn_tiny_weights, encoder
-from halfwise.engine import rtx
-from halfwise.errors import InputError
-from halfwise.fix import fix
-from halfwise.plan import read_plan
+from halfwise.compiler import rtx
+from halfwise.core.errors import InputError
+from halfwise.core.targets import Target
+from halfwise.precision.plan import read_plan
 from halfwise.repair import rules_for, rules_named
 from halfwise.repair.table import unread_operators
-from halfwise.target import Target
+from halfwise.verbs.fix.fix import fix
 
 
 @pytest.fixture

@@ -12,16 +12,16 @@ import onnx_ir as ir
 import pytest
 
 from benchmarks.zoo import SHAPES, ZooModel, cnn_tiny_weights, encoder, norm_log_head
-from halfwise.errors import InputError
-from halfwise.fix import fix
-from halfwise.fix_result import FixResult
-from halfwise.model import Model
-from halfwise.plan import read_plan
+from halfwise.core.errors import InputError
+from halfwise.model.model import Model
+from halfwise.precision.plan import read_plan
 from halfwise.repair import RULES, Ranges, Repair, Rule, rules_named
 from halfwise.repair.epsilons import EPSILONS
 from halfwise.repair.norm_operator import NormOperator
 from halfwise.repair.reductions import REDUCTIONS
 from halfwise.repair.stable_logs import STABLE_LOGS
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.result import FixResult
 
 
 def fixed(zoo: ZooModel, **options: object) -> FixResult:
@@ -101,7 +101,7 @@ def test_only_the_rules_that_were_named(tmp_path: Path) -> None:
 
 
 def with_rule(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
-    monkeypatch.setattr(import_module("halfwise.fix"), "rules_named", lambda words: rules)
+    monkeypatch.setattr(import_module("halfwise.verbs.fix.fix"), "rules_named", lambda words: rules)
 
 
 def test_a_rule_that_changes_the_answer_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,17 +34,16 @@ from report_models import (
 
 from benchmarks.zoo import SHAPES, encoder
 from halfwise.backends import BackendRecord
-from halfwise.confirm import Confirmation, OutputGap
-from halfwise.counting import count
-from halfwise.delivery import Delivery
-from halfwise.errors import InputError
-from halfwise.finding import Where
-from halfwise.fix import fix
-from halfwise.fix_result import FixResult
-from halfwise.formats import Format
-from halfwise.model import Model, load
-from halfwise.output_shares import MOST, shares_by_output
-from halfwise.plan import PlannedNode
+from halfwise.backends.confirm import Confirmation, OutputGap
+from halfwise.core.counting import count
+from halfwise.core.errors import InputError
+from halfwise.core.finding import Where
+from halfwise.core.formats import Format
+from halfwise.core.rules import finding
+from halfwise.core.tolerance import Verdict
+from halfwise.deploy.deploy_files import Delivery
+from halfwise.model.model import Model, load
+from halfwise.precision.plan import PlannedNode
 from halfwise.report.html import numbers, write_report
 from halfwise.report.html.axis import HIGH, LOW, ZONES, bar, place
 from halfwise.report.html.bars import columns
@@ -62,10 +61,11 @@ from halfwise.report.html.story import tell
 from halfwise.report.html.verdict import verdict_words
 from halfwise.report.html.write import render
 from halfwise.report.text import safe
-from halfwise.rules import finding
-from halfwise.scan import scan
-from halfwise.tolerance import Verdict
-from halfwise.trace import trace
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.output_shares import MOST, shares_by_output
+from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.scan import scan
+from halfwise.verbs.trace import trace
 
 WHEN = datetime(2024, 5, 6, 7, 8, tzinfo=timezone.utc)
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.engine import rtx
-from halfwise.engine.build import BuildError, BuildRequest, InputProfile, normalised, profiles_from_samples
-from halfwise.engine.handover import partial, read_build_log
-from halfwise.errors import InputError, MissingBackend
+from halfwise.compiler import rtx
+from halfwise.compiler.build import BuildError, BuildRequest, InputProfile, normalised, profiles_from_samples
+from halfwise.compiler.handover import partial, read_build_log
+from halfwise.core.errors import InputError, MissingBackend
 
 needs_rtx = pytest.mark.skipif(not rtx.available(), reason=f"TensorRT-RTX is not installed: {rtx.INSTALL}")
 HALF, FLOAT, INT64 = TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.INT64

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from halfwise.errors import InputError
-from halfwise.samples import InputSpec, Samples, load_samples
-from halfwise.synthetic import vary
+from halfwise.core.errors import InputError
+from halfwise.model.inputs.samples import InputSpec, Samples, load_samples
+from halfwise.model.inputs.synthetic import vary
 from tests.sample_cases import F32, I64, IDS, IMAGE, TEXT, X, encoded, refused, x
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfwise.samples import InputSpec, load_samples
+from halfwise.model.inputs.samples import InputSpec, load_samples
 from tests.sample_cases import F32, IDS, X, encoded, refused, x
 
 # -- what does not fit ------------------------------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from report_models import HOSTILE, hostile_model
 
 from benchmarks.zoo import SHAPES, cnn_tiny_weights
 from benchmarks.zoo.graph_writer import GraphWriter
-from halfwise.finding import Finding, Where
+from halfwise.core.finding import Finding, Where
+from halfwise.core.rules import RULES, finding
 from halfwise.report import sarif
 from halfwise.report.sarif import sarif_text
-from halfwise.rules import RULES, finding
 
 DATA = Path(__file__).parent / "data"
 

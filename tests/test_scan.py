@@ -11,9 +11,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.zoo import SHAPES, detr_head, encoder
-from halfwise.model import load
-from halfwise.rules import RULES
-from halfwise.scan import ScanResult, scan
+from halfwise.core.rules import RULES
+from halfwise.model.model import load
+from halfwise.verbs.scan import ScanResult, scan
 from tests.scan_cases import Graph, of, rules
 
 SHARED = Path(__file__).parents[1].parent / "shared" / "models"

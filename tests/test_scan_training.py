@@ -11,7 +11,7 @@ from build import model, node, value, weight
 from command_line import CommandLine
 
 from benchmarks.zoo import SHAPES, cnn_tiny_weights, encoder, norm_log_head
-from halfwise.scan import scan
+from halfwise.verbs.scan import scan
 
 
 def conv(scale: float, behind: str) -> onnx.ModelProto:

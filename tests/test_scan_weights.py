@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.zoo import cnn_tiny_weights
-from halfwise import elements
-from halfwise.counting import Counts, count
-from halfwise.elements import Elements, merged
-from halfwise.errors import InputError
-from halfwise.model import load
-from halfwise.scan import ScanResult, scan
+from halfwise.core.counting import Counts, count
+from halfwise.core.errors import InputError
+from halfwise.model import elements
+from halfwise.model.elements import Elements, merged
+from halfwise.model.model import load
+from halfwise.verbs.scan import ScanResult, scan
 from tests.scan_cases import Graph, linear, of, rules
 
 SMALLEST = 2.0**-24
@@ -142,7 +142,7 @@ def test_external_data_is_read_in_windows(external: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Elements, "stored", spy)
     monkeypatch.setattr(Elements.windows, "__defaults__", (64,))
     monkeypatch.setattr(elements, "_SHARE", 64)
-    monkeypatch.setattr(import_module("halfwise.scan.rounding"), "WINDOW", 64)
+    monkeypatch.setattr(import_module("halfwise.verbs.scan.rounding"), "WINDOW", 64)
     assert scan(load(external)).to_json() == whole
     assert max(asked) <= 64
     assert sum(asked) >= 40 * 30 + 30 * 20

@@ -16,9 +16,9 @@ from report_models import HOSTILE, hostile_model
 
 import halfwise
 from benchmarks.zoo import SHAPES, cnn_tiny_weights, norm_log_head
-from halfwise.engine import rtx
-from halfwise.errors import InputError
-from halfwise.schemas import NAMES, schema
+from halfwise.cli.schemas import NAMES, schema
+from halfwise.compiler import rtx
+from halfwise.core.errors import InputError
 
 DATA = Path(__file__).parent / "data"
 ROOM = Path(halfwise.__file__).parent

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from halfwise.emit.script import ScriptRequest, build_script
-from halfwise.emit.trtexec import InputShape
-from halfwise.emit.trtexec_grammar import IoFormat
-from halfwise.errors import InputError
-from halfwise.formats import Format
-from halfwise.target import Target
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.core.targets import Target
+from halfwise.deploy.script import ScriptRequest, build_script
+from halfwise.deploy.trtexec import InputShape
+from halfwise.deploy.trtexec_grammar import IoFormat
 
 F32, F16, BF16, I32, BOOL = "float32", "float16", "bfloat16", "int32", "bool"
 
@@ -414,7 +414,7 @@ def test_any_name_survives_in_the_script(tmp_path, nodes, path):
     )
 )
 def test_the_script_reads_metadata_as_the_library_does(names):
-    from halfwise.emit.layer_names import nodes_in_metadata
+    from halfwise.deploy.layer_names import nodes_in_metadata
 
     scope: dict[str, object] = {"__name__": "script", "__file__": "script.py"}
     exec(compile(build_script(weak()), "script.py", "exec"), scope)

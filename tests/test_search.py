@@ -8,15 +8,15 @@ import onnx_ir as ir
 import pytest
 
 from benchmarks.zoo import SHAPES, ZooModel, cnn_tiny_weights, detr_head, encoder, norm_log_head
-from halfwise.emulate import Emulator
-from halfwise.engine.stepper import Stepper
-from halfwise.model import load
-from halfwise.sites import Sites
-from halfwise.solve.journal import Journal
-from halfwise.solve.judge import Judge, Question
-from halfwise.solve.noise import Noise
-from halfwise.solve.search import Search
-from halfwise.tolerance import Bound, Tolerance
+from halfwise.core.tolerance import Bound, Tolerance
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.stepper import Stepper
+from halfwise.model.model import load
+from halfwise.precision.sites import Sites
+from halfwise.search.journal import Journal
+from halfwise.search.judge import Judge, Question
+from halfwise.search.noise import Noise
+from halfwise.search.search import Search
 
 FAILING = sorted(name for name, build in SHAPES.items() if build().fails)
 

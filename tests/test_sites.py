@@ -10,10 +10,10 @@ import onnx.defs
 import pytest
 from onnx import TensorProto
 
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.ops import CLOSED, MOVES, PARAMETER_SLOTS, slot_rule, takes_any_format
-from halfwise.sites import Site, Sites
+from halfwise.core.formats import Format
+from halfwise.model.model import load
+from halfwise.model.ops import CLOSED, MOVES, PARAMETER_SLOTS, slot_rule, takes_any_format
+from halfwise.precision.sites import Site, Sites
 from tests.build import f32, graph, model, node, value, weight
 
 EVERY_SCHEMA = [s for s in onnx.defs.get_all_schemas_with_history() if not s.domain and not s.deprecated]

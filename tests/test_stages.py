@@ -16,14 +16,14 @@ from onnx import TensorProto
 from tracker import samples, tracker
 
 from halfwise import InputError, fix, load, read_plan
-from halfwise.emulate import Emulator
-from halfwise.metrics import compare
-from halfwise.precision import Assignment
-from halfwise.sites import Sites
-from halfwise.stages import stages
-from halfwise.stages.culprits import exponent_words
-from halfwise.stages.cut import cut_at_scopes, cut_at_tensors, needed_by
-from halfwise.stages.scopes import spoken, stage_labels
+from halfwise.core.metrics import compare
+from halfwise.emulation.emulate import Emulator
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.verbs.stages import stages
+from halfwise.verbs.stages.culprits import exponent_words
+from halfwise.verbs.stages.cut import cut_at_scopes, cut_at_tensors, needed_by
+from halfwise.verbs.stages.scopes import spoken, stage_labels
 from tests.dags import FEEDS, dags
 
 PARTS = ["box_encoding", "position_embedding", "(root)", "transformer", "filter_predictor", "classifier"]

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.errors import InputError
-from halfwise.formats import Format
-from halfwise.target import DEFAULT_TARGET, Fit, Runtime, Target, Typing, Version, VersionRange
-from halfwise.target.flags import TRTEXEC_FLAGS, flag_history
-from halfwise.target.gpus import KNOWN_GPUS, Gpu
-from halfwise.target.version import best_fit
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.core.targets import DEFAULT_TARGET, Fit, Runtime, Target, Typing, Version, VersionRange
+from halfwise.core.targets.flags import TRTEXEC_FLAGS, flag_history
+from halfwise.core.targets.gpus import KNOWN_GPUS, Gpu
+from halfwise.core.targets.version import best_fit
 
 WEAK, STRONG = Typing.WEAK, Typing.STRONG
 

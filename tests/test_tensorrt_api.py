@@ -13,11 +13,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from halfwise.engine import capabilities, tensorrt, trtexec_process
-from halfwise.engine.build import BuildError, BuildRequest, InputProfile
-from halfwise.engine.handover import Report, partial
-from halfwise.engine.native_build import build_with, clean_message
-from halfwise.errors import InputError, MissingBackend
+from halfwise.compiler import capabilities, tensorrt, trtexec_process
+from halfwise.compiler.build import BuildError, BuildRequest, InputProfile
+from halfwise.compiler.handover import Report, partial
+from halfwise.compiler.native_build import build_with, clean_message
+from halfwise.core.errors import InputError, MissingBackend
 from tests import fake_tensorrt
 
 WEAK_ONLY = ("8.6",)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.errors import InputError
-from halfwise.metrics import ERRORS, LIKENESSES, Metrics
-from halfwise.tolerance import Bound, Tolerance
+from halfwise.core.errors import InputError
+from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics
+from halfwise.core.tolerance import Bound, Tolerance
 
 PERFECT = Metrics(0.0, 0.0, 0.0, 1.0, math.inf, 1.0, 1.0)
 OUTPUTS = ("boxes", "scores", "labels")

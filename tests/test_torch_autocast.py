@@ -15,8 +15,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 from halfwise.torch import check_autocast  # noqa: E402
-from halfwise.torch.half_mode import half_arithmetic  # noqa: E402
-from halfwise.torch.policy import FP16_OPERATORS, FP32_FUNCTIONS, FP32_OPERATORS  # noqa: E402
+from halfwise.verbs.torch.half_mode import half_arithmetic  # noqa: E402
+from halfwise.verbs.torch.policy import FP16_OPERATORS, FP32_FUNCTIONS, FP32_OPERATORS  # noqa: E402
 
 half, single = torch.float16, torch.float32
 
@@ -132,7 +132,7 @@ def test_the_lists_are_of_operators_that_autocast_knows() -> None:
         name.removeprefix("aten::").split(".")[0]
         for name in torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
     }
-    from halfwise.torch.policy import public_name
+    from halfwise.verbs.torch.policy import public_name
 
     ours = {public_name(name) for name in (*FP32_OPERATORS, *FP32_FUNCTIONS)}
     assert {"softmax", "log_softmax", "layer_norm", "exp", "log", "pow", "sum", "mse_loss"} <= ours & known

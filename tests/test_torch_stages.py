@@ -17,8 +17,8 @@ pytest.importorskip("onnxscript", reason="onnxscript, which PyTorch exports with
 from torch import nn  # noqa: E402
 
 from halfwise.torch import stages  # noqa: E402
-from halfwise.torch.export import _names  # noqa: E402
-from halfwise.torch.inputs import Call, calls_of  # noqa: E402
+from halfwise.verbs.torch.export import _names  # noqa: E402
+from halfwise.verbs.torch.inputs import Call, calls_of  # noqa: E402
 
 WIDTH = 16
 

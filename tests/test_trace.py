@@ -13,10 +13,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from benchmarks.zoo import SHAPES, ZooModel, encoder
-from halfwise.engine.stepper import Store
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.trace import Trace, trace
+from halfwise.core.formats import Format
+from halfwise.emulation.stepper import Store
+from halfwise.model.model import load
+from halfwise.verbs.trace import Trace, trace
 
 
 def everything(zoo: ZooModel) -> dict[str, np.ndarray]:

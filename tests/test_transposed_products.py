@@ -11,15 +11,15 @@ import numpy as np
 import onnx
 import pytest
 
-from halfwise.emit.typed_onnx import typed_proto
-from halfwise.fix import fix
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.plan import read_plan
-from halfwise.precision import Assignment
-from halfwise.settling import About, Settled
-from halfwise.sites import Sites
-from halfwise.transposed_products import cpu_crash_note, crash_note, settle_transposes
+from halfwise.core.formats import Format
+from halfwise.deploy.onnxruntime.settling import About, Settled
+from halfwise.deploy.onnxruntime.transposed_products import cpu_crash_note, crash_note, settle_transposes
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.plan import read_plan
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
+from halfwise.verbs.fix.fix import fix
 from tests.build import model, node, value, weight
 
 _LOAD = """

@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfwise.emit.trtexec import InputShape, LayerPrecision, Unexpressible, trtexec_command
-from halfwise.emit.trtexec_grammar import (
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.core.targets import Target
+from halfwise.deploy.trtexec import InputShape, LayerPrecision, Unexpressible, trtexec_command
+from halfwise.deploy.trtexec_grammar import (
     IoFormat,
     output_types_of,
     parse_command,
@@ -18,9 +21,6 @@ from halfwise.emit.trtexec_grammar import (
     parse_layer_precisions,
     precision_of,
 )
-from halfwise.errors import InputError
-from halfwise.formats import Format
-from halfwise.target import Target
 from tests.trtexec_cases import request
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halfwise.emit.trtexec_grammar import (
+from halfwise.core.targets import Version
+from halfwise.deploy.trtexec_grammar import (
     GrammarError,
     IoFormat,
     output_types_of,
@@ -15,7 +16,6 @@ from halfwise.emit.trtexec_grammar import (
     parse_shapes,
     precision_of,
 )
-from halfwise.target import Version
 
 V8_6, V9_1, V10_3, V11 = (Version.parse(text).span for text in ("8.6", "9.1", "10.3", "11.1"))
 

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from onnx import TensorProto, numpy_helper
 
-from halfwise.emit import typed_onnx
-from halfwise.emit.typed_onnx import typed_proto, write_typed
-from halfwise.emulate import Emulator, carry_feeds
-from halfwise.engine.ort import Session
-from halfwise.errors import InputError
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.sites import Sites
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.deploy import typed_onnx
+from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.ort import Session
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto, write_typed
 from tests.backend_cases import same_bits
 from tests.build import f32, graph, model, node, value, weight
 from tests.dags import FEEDS, WEIGHTS, Dag, dags

@@ -12,11 +12,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from benchmarks.zoo import SHAPES
-from halfwise.errors import InputError
-from halfwise.fix import fix
-from halfwise.model import load
-from halfwise.tolerance import Bound, Tolerance
-from halfwise.verify import EmulatedRunner, verify
+from halfwise.core.errors import InputError
+from halfwise.core.tolerance import Bound, Tolerance
+from halfwise.model.model import load
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.verify import EmulatedRunner, verify
 
 Feed = Mapping[str, np.ndarray]
 
@@ -118,7 +118,7 @@ def test_inputs_in_fp16_are_fed_as_such(tmp_path_factory: pytest.TempPathFactory
 
 
 def _fp16() -> Any:
-    from halfwise.formats import Format
+    from halfwise.core.formats import Format
 
     return Format.FP16
 

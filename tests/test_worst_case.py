@@ -6,13 +6,13 @@ import pytest
 
 from benchmarks.zoo import SHAPES, encoder
 from halfwise import InputError, fix
-from halfwise.emulate import Emulator
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.profiles import worst_case_profiles
-from halfwise.sites import Sites
-from halfwise.solve.judge import Judge, Question
-from halfwise.tolerance import Tolerance
+from halfwise.core.tolerance import Tolerance
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.profiles import worst_case_profiles
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.search.judge import Judge, Question
 
 NORM = encoder(layers=1)
 

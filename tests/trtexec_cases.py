@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from halfwise.emit.trtexec import LayerPrecision, TrtexecRequest
-from halfwise.target import Target
+from halfwise.core.targets import Target
+from halfwise.deploy.trtexec import LayerPrecision, TrtexecRequest
 
 
 def request(target: str, *layers: str | LayerPrecision, **options: object) -> TrtexecRequest:

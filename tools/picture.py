@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from halfwise.demo import demo
 from halfwise.report.html import write_report
-from halfwise.scan import scan
+from halfwise.verbs.demo import demo
+from halfwise.verbs.scan import scan
 
 __all__ = ["FOLDER", "main"]
 

@@ -13,11 +13,11 @@ import onnx
 
 from benchmarks.gpu.cuda import cuda_session, half, machine, placement, prepare
 from benchmarks.gpu.forms import FORMS, Form
-from halfwise.emit.typed_onnx import typed_proto
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.sites import Sites
+from halfwise.core.formats import Format
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
 
 __all__ = ["typed_form"]
 

@@ -21,12 +21,12 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.gpu.cuda import cuda_session, machine, prepare
-from halfwise.emit.typed_onnx import typed_proto
-from halfwise.formats import Format
-from halfwise.metrics import compare
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.sites import Sites
+from halfwise.core.formats import Format
+from halfwise.core.metrics import compare
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
 
 __all__ = ["FORMS", "NormForm", "assignments", "inputs"]
 

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu.forms import FORMS, Form
-from halfwise.emulate import Emulator
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.profiles import ORT_CUDA, ORT_CUDA_UNFUSED, STRICT, Profile
-from halfwise.sites import Sites
+from halfwise.core.formats import Format
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.profiles import ORT_CUDA, ORT_CUDA_UNFUSED, STRICT, Profile
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
 
 __all__ = ["EQUAL", "distance", "is_proven"]
 

@@ -15,7 +15,7 @@ import onnxruntime as ort
 
 from benchmarks.gpu.cuda import prepare
 from benchmarks.gpu.missing import MISSING
-from halfwise.engine.ort import Device
+from halfwise.emulation.ort import Device
 
 __all__ = ["REPAIRS"]
 
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _make(folder: Path, name: str, version: str) -> None:
-    from halfwise.fix import fix
+    from halfwise.verbs.fix.fix import fix
 
     on_gpu = "CUDAExecutionProvider" in ort.get_available_providers()
     if on_gpu:

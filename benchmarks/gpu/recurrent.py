@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.gpu.operators import EQUAL
-from halfwise.emulate import Emulator
-from halfwise.formats import Format
-from halfwise.model import load
-from halfwise.precision import Assignment
-from halfwise.profiles import ORT_CUDA_UNFUSED, STRICT, Profile
-from halfwise.sites import Sites
+from halfwise.core.formats import Format
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.profiles import ORT_CUDA_UNFUSED, STRICT, Profile
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
 
 __all__ = ["LAYERS", "Layer"]
 

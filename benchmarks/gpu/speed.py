@@ -29,8 +29,8 @@ from benchmarks.gpu.missing import MISSING
 from benchmarks.gpu.networks import NETWORKS
 from benchmarks.gpu.suite import subject
 from benchmarks.gpu.versions import typed_version
-from halfwise.metrics import compare
-from halfwise.plan import read_plan
+from halfwise.core.metrics import compare
+from halfwise.precision.plan import read_plan
 
 __all__ = ["main"]
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import onnx
 
-from halfwise.emit.typed_onnx import typed_proto
-from halfwise.model import load
-from halfwise.plan import Plan, read_plan
-from halfwise.precision import Assignment
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.plan import Plan, read_plan
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
 from halfwise.repair import RULES
-from halfwise.repairing import remade
-from halfwise.sites import Sites
+from halfwise.search.repair_selector import remade
 
 __all__ = ["VERSIONS", "assignment_of_version", "typed_version"]
 

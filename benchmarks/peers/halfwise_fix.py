@@ -49,7 +49,7 @@ class Clock:
 def work(task: Task) -> Answer:
     clock = Clock()
     clock.install()
-    from halfwise.fix import fix
+    from halfwise.verbs.fix.fix import fix
 
     with tempfile.TemporaryDirectory() as folder:
         watch = Stopwatch()

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from halfwise.lazy import lazily
+from halfwise.core.lazy import lazily
 
 if TYPE_CHECKING:
-    from halfwise.bisect.result import BisectResult
-    from halfwise.bisect.run import bisect
-    from halfwise.compare import Comparison, compare
-    from halfwise.demo import DemoResult, demo
-    from halfwise.errors import HalfwiseError, InputError, MissingBackend
-    from halfwise.fix import fix
-    from halfwise.fix_result import FixResult
-    from halfwise.formats import Format
-    from halfwise.gate import Gate, gate
-    from halfwise.model import Model, load
-    from halfwise.plan import Plan, read_plan
-    from halfwise.scan import ScanResult, scan
-    from halfwise.stages import StagesResult, stages
-    from halfwise.target import Target
-    from halfwise.tolerance import Tolerance
-    from halfwise.trace import Trace, trace
-    from halfwise.verify import Verification, verify
+    from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
+    from halfwise.core.formats import Format
+    from halfwise.core.targets import Target
+    from halfwise.core.tolerance import Tolerance
+    from halfwise.model.model import Model, load
+    from halfwise.precision.plan import Plan, read_plan
+    from halfwise.verbs.bisect.result import BisectResult
+    from halfwise.verbs.bisect.run import bisect
+    from halfwise.verbs.compare import Comparison, compare
+    from halfwise.verbs.demo import DemoResult, demo
+    from halfwise.verbs.fix.fix import fix
+    from halfwise.verbs.fix.result import FixResult
+    from halfwise.verbs.gate import Gate, gate
+    from halfwise.verbs.scan import ScanResult, scan
+    from halfwise.verbs.stages import StagesResult, stages
+    from halfwise.verbs.trace import Trace, trace
+    from halfwise.verbs.verify import Verification, verify
 
 __version__ = "0.1.0"
 
@@ -62,46 +60,35 @@ __all__ = [
 
 # Where each public name lives; importing halfwise itself loads none of it.
 _HOMES = {
-    "BisectResult": "bisect.result",
-    "Comparison": "compare",
-    "DemoResult": "demo",
-    "FixResult": "fix_result",
-    "Format": "formats",
-    "Gate": "gate",
-    "HalfwiseError": "errors",
-    "InputError": "errors",
-    "MissingBackend": "errors",
-    "Model": "model",
-    "Plan": "plan",
-    "ScanResult": "scan",
-    "StagesResult": "stages",
-    "Target": "target",
-    "Tolerance": "tolerance",
-    "Trace": "trace",
-    "Verification": "verify",
-    "bisect": "bisect.run",
-    "compare": "compare",
-    "demo": "demo",
-    "fix": "fix",
-    "gate": "gate",
-    "load": "model",
-    "read_plan": "plan",
-    "scan": "scan",
-    "stages": "stages",
-    "trace": "trace",
-    "verify": "verify",
+    "BisectResult": ".verbs.bisect.result",
+    "Comparison": ".verbs.compare",
+    "DemoResult": ".verbs.demo",
+    "FixResult": ".verbs.fix.result",
+    "Format": ".core.formats",
+    "Gate": ".verbs.gate",
+    "HalfwiseError": ".core.errors",
+    "InputError": ".core.errors",
+    "MissingBackend": ".core.errors",
+    "Model": ".model.model",
+    "Plan": ".precision.plan",
+    "ScanResult": ".verbs.scan",
+    "StagesResult": ".verbs.stages",
+    "Target": ".core.targets",
+    "Tolerance": ".core.tolerance",
+    "Trace": ".verbs.trace",
+    "Verification": ".verbs.verify",
+    "bisect": ".verbs.bisect.run",
+    "compare": ".verbs.compare",
+    "demo": ".verbs.demo",
+    "fix": ".verbs.fix.fix",
+    "gate": ".verbs.gate",
+    "load": ".model.model",
+    "read_plan": ".precision.plan",
+    "scan": ".verbs.scan",
+    "stages": ".verbs.stages",
+    "trace": ".verbs.trace",
+    "verify": ".verbs.verify",
 }
 
 
 __getattr__, __dir__ = lazily(__name__, _HOMES)
-
-
-class _Package(ModuleType):
-    """`halfwise.fix` is the function, also after something has imported the module of that name."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

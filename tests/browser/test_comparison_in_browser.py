@@ -11,8 +11,8 @@ import pytest
 from chromium import AXE, open_browser, tab
 from report_models import HOSTILE, overflow_result
 
-from halfwise.compare import compare
 from halfwise.report.html.compare import comparison_page
+from halfwise.verbs.compare import compare
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from numpy.typing import NDArray
 
-from halfwise.errors import HalfwiseError
+from halfwise.core.errors import HalfwiseError
 
 __all__ = [
     "OPTIMIZATIONS",

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRun, Feed
-from halfwise.engine import rtx, tensorrt
-from halfwise.engine.build import BuildError, BuildRequest, profiles_from_samples
-from halfwise.errors import MissingBackend
+from halfwise.compiler import rtx, tensorrt
+from halfwise.compiler.build import BuildError, BuildRequest, profiles_from_samples
+from halfwise.core.errors import MissingBackend
 
 __all__ = ["EngineBackend"]
 
@@ -32,9 +32,9 @@ class EngineBackend:
         return _CAUTIONS
 
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun:
-        from halfwise.backends.cuda_driver import gpu_here
         from halfwise.backends.exchange import run_in_child
         from halfwise.backends.runtime_session import rtx_refuses
+        from halfwise.emulation.cuda_driver import gpu_here
 
         library = rtx if self.name == "rtx" else tensorrt
         if not library.available():

@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import Any
 
 from halfwise.backends.backend import BackendRun
-from halfwise.backends.cuda_driver import open_cuda
 from halfwise.backends.engine_run import run_engine
 from halfwise.backends.exchange import Request, serve
-from halfwise.errors import MissingBackend
+from halfwise.core.errors import MissingBackend
+from halfwise.emulation.cuda_driver import open_cuda
 
 __all__ = ["main"]
 

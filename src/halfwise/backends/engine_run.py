@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRecord, BackendRun
-from halfwise.backends.cuda_driver import Cuda
-from halfwise.errors import InputError, MissingBackend
+from halfwise.core.errors import InputError, MissingBackend
+from halfwise.emulation.cuda_driver import Cuda
 
 __all__ = ["run_engine"]
 

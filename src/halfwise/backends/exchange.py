@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRecord, BackendRun
-from halfwise.engine import process
-from halfwise.errors import HalfwiseError, InputError, MissingBackend
+from halfwise.compiler import process
+from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
 
 __all__ = ["Request", "run_in_child", "serve"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from halfwise.backends.backend import Backend, BackendOptions
-from halfwise.errors import InputError
+from halfwise.core.errors import InputError
 
 __all__ = ["BACKENDS", "backend_named"]
 

@@ -9,8 +9,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from halfwise.backends.backend import Backend, BackendRecord
-from halfwise.errors import InputError
-from halfwise.model import Model, load
+from halfwise.core.errors import InputError
+from halfwise.model.model import Model, load
 
 __all__ = ["BackendRunner"]
 

@@ -13,8 +13,8 @@ import onnx
 from numpy.typing import NDArray
 
 from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRecord, BackendRun, Optimization
-from halfwise.backends.cuda_driver import Gpu, gpu_here
-from halfwise.errors import HalfwiseError, InputError, MissingBackend
+from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
+from halfwise.emulation.cuda_driver import Gpu, gpu_here
 
 __all__ = ["run_model"]
 
@@ -165,7 +165,7 @@ def _session(ort: Any, kind: _Kind, provider: str, plugin: Sequence[Any], model:
 
 def _for_runtime(model: Path, settings: Any) -> str | bytes:
     """The file itself, or its protobuf with the versions that this runtime reads, and its weights where they are."""
-    from halfwise.engine.stamp import RUNTIME_IR_VERSION, runtime_opset, stamped
+    from halfwise.emulation.stamp import RUNTIME_IR_VERSION, runtime_opset, stamped
 
     try:
         proto = onnx.load(str(model), load_external_data=False)
@@ -298,7 +298,7 @@ def _record(
 
 
 def _reason(error: Exception) -> str:
-    from halfwise.engine.ort import runtime_reason
+    from halfwise.emulation.ort import runtime_reason
 
     return runtime_reason(error)
 

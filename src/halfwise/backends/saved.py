@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from halfwise.backends.backend import BackendRecord, BackendRun, Feed
-from halfwise.errors import InputError
+from halfwise.core.errors import InputError
 
 __all__ = ["SavedBackend"]
 

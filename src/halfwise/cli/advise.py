@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from halfwise.cli.reporting import answer
-from halfwise.errors import HalfwiseError
+from halfwise.core.errors import HalfwiseError
 
 if TYPE_CHECKING:
-    from halfwise.advisories import Advisory
-    from halfwise.islands import Island
+    from halfwise.compiler.attention.fp32_regions import Island
+    from halfwise.deploy.advisories import Advisory
 
 __all__ = ["command"]
 
@@ -31,8 +31,8 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.advise/1).")] = False,
 ) -> None:
     """The known precision defects of that version which this model can meet, the most certain first."""
-    from halfwise.advisories import facts_of_file, match, to_document
-    from halfwise.target import Target
+    from halfwise.core.targets import Target
+    from halfwise.deploy.advisories import facts_of_file, match, to_document
 
     parsed = Target.parse(target)
     facts = facts_of_file(source) if source is not None else None
@@ -55,12 +55,12 @@ def command(
 
 def _island(source: Path, advisories: Sequence[Advisory], time_limit_s: float) -> tuple[Island | None, str]:
     """Where a fused attention kernel is the suspect: the FP32 island that keeps it out, or why none is shown."""
-    from halfwise.delivery import suspect_kernels
+    from halfwise.deploy.deploy_files import suspect_kernels
 
     suspects = suspect_kernels(advisories, ("defect", "report"))
     if not suspects:
         return None, ""
-    from halfwise.attention_advice import keep_kernel_out
+    from halfwise.compiler.attention.advice import keep_kernel_out
 
     try:
         return keep_kernel_out(source, suspects, time_limit_s), ""

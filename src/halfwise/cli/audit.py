@@ -14,16 +14,16 @@ import typer
 
 from halfwise.cli.options import Full, Sarif
 from halfwise.cli.reporting import answer, write_sarif
-from halfwise.errors import InputError
+from halfwise.core.errors import InputError
 
 if TYPE_CHECKING:
-    from halfwise.advisories import Advisory
-    from halfwise.engine.audit import Audit, NodeInfo
-    from halfwise.engine.buildlog import LogReport
-    from halfwise.engine.layers import EngineLayers
-    from halfwise.formats import Format
+    from halfwise.compiler.audit import Audit, NodeInfo
+    from halfwise.compiler.buildlog import LogReport
+    from halfwise.compiler.layers import EngineLayers
+    from halfwise.core.formats import Format
+    from halfwise.core.targets import Target
+    from halfwise.deploy.advisories import Advisory
     from halfwise.report.terminal import Terminal
-    from halfwise.target import Target
 
 __all__ = ["command"]
 
@@ -62,8 +62,8 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.audit/1).")] = False,
 ) -> None:
     """What precision really ran, per ONNX node; exit code 1 where the plan was not kept, or cannot be shown to be."""
+    from halfwise.core.targets import Target
     from halfwise.report.files import check_writable
-    from halfwise.target import Target
 
     check_writable(sarif)
     stated = Target.parse(target) if target is not None else None
@@ -72,7 +72,7 @@ def command(
     engine = _read(source, model, inputs or (), time_limit)
     result = engine.audit(wanted)
     known = _known(engine, stated, document)
-    from halfwise.engine.audit_findings import audit_findings
+    from halfwise.compiler.audit_findings import audit_findings
 
     write_sarif(sarif, audit_findings(result), engine.model or source)
 
@@ -99,7 +99,7 @@ class _Engine:
     notes: tuple[str, ...] = ()
 
     def audit(self, wanted: Mapping[str, Format]) -> Audit:
-        from halfwise.engine.audit import audit
+        from halfwise.compiler.audit import audit
 
         result = audit(self.layers, self.log, self.nodes, wanted, self.source)
         return replace(result, notes=(*self.notes, *result.notes))
@@ -120,9 +120,9 @@ class _Known:
 
 
 def _read(source: Path, model: Path | None, inputs: Sequence[Path], time_limit_s: float) -> _Engine:
-    from halfwise.engine.buildlog import read_log
-    from halfwise.engine.layers import layers_from_log, looks_like_json, read_layers
-    from halfwise.engine.layers_model import compile_for_log, nodes_of_model
+    from halfwise.compiler.buildlog import read_log
+    from halfwise.compiler.layers import layers_from_log, looks_like_json, read_layers
+    from halfwise.compiler.layers_model import compile_for_log, nodes_of_model
 
     head = _head(source)
     nodes = nodes_of_model(model) if model is not None else None
@@ -140,8 +140,8 @@ def _read(source: Path, model: Path | None, inputs: Sequence[Path], time_limit_s
 
 def _known(engine: _Engine, stated: Target | None, plan: Mapping[str, Any]) -> _Known:
     """The user's target, else the one that the build states; a build made here stands for the plan's target."""
-    from halfwise.advisories import advisories_of_engine, target_of_log
-    from halfwise.target import Target
+    from halfwise.core.targets import Target
+    from halfwise.deploy.advisories import advisories_of_engine, target_of_log
 
     planned: Target | None = None
     with suppress(InputError):
@@ -178,7 +178,7 @@ def _document(plan: Path) -> dict[str, Any]:
 
 def _wanted(document: Mapping[str, Any], plan: Path) -> dict[str, Format]:
     """The nodes that the plan keeps out of FP16, and their formats."""
-    from halfwise.formats import Format
+    from halfwise.core.formats import Format
 
     entries = document.get("fp32_nodes")
     if not isinstance(entries, list):
@@ -195,7 +195,7 @@ def _wanted(document: Mapping[str, Any], plan: Path) -> dict[str, Format]:
 
 
 def _known_words(known: _Known, source: Path, model: Path | None) -> str:
-    from halfwise.advisories import summary
+    from halfwise.deploy.advisories import summary
 
     if known.target is None:
         return "note: nothing names the version that built this; --target T adds the known defects of that version"

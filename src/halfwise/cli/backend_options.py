@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from halfwise.errors import InputError
+from halfwise.core.errors import InputError
 
 if TYPE_CHECKING:
     from halfwise.backends import BackendOptions

@@ -64,8 +64,8 @@ def command(
     The all-FP16 model is tried first, then the all-FP32 one; after that the emulator's ranking leads. A build that
     fails is no answer, and is worked around. An interrupted search goes on when the same command is given again.
     """
-    from halfwise.bisect.run import JOURNAL, bisect
-    from halfwise.plan import read_plan
+    from halfwise.precision.plan import read_plan
+    from halfwise.verbs.bisect.run import JOURNAL, bisect
 
     folder = out or Path(f"{model.stem}.bisect")
     fresh = not folder.exists()

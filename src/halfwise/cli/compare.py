@@ -27,8 +27,8 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Two results, side by side: two models, versions, targets or plans. What got better, what got worse?"""
-    from halfwise.compare import compare
     from halfwise.report.files import check_writable, write
+    from halfwise.verbs.compare import compare
 
     check_writable(html)
     result = compare(a, b)

@@ -25,7 +25,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """See it work, in seconds: a model that goes silently wrong in FP16, what was wrong with it, and the fix."""
-    from halfwise.demo import demo
+    from halfwise.verbs.demo import demo
 
     with progress("demo") as shown:
         result = demo(out, notify=shown.step)

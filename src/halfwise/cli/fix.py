@@ -10,11 +10,11 @@ import typer
 from halfwise.cli.options import Full, Inputs, Interrupted, Json, MetricSpec, ModelPath, Tolerances, paths, user_metric
 from halfwise.cli.progress import progress
 from halfwise.cli.reporting import answer, with_report
-from halfwise.errors import InputError
+from halfwise.core.errors import InputError
 
 if TYPE_CHECKING:
-    from halfwise.engine.ort import Device
-    from halfwise.formats import Format
+    from halfwise.core.formats import Format
+    from halfwise.emulation.ort import Device
     from halfwise.report.terminal import Terminal
 
 __all__ = ["command"]
@@ -148,8 +148,8 @@ def command(
     from halfwise.report.files import check_writable, write
 
     check_writable(markdown)
-    from halfwise.fix import JOURNAL, fix
-    from halfwise.plan import read_plan
+    from halfwise.precision.plan import read_plan
+    from halfwise.verbs.fix.fix import JOURNAL, fix
 
     try:
         with progress(f"fix {model.name}") as shown:
@@ -212,7 +212,7 @@ def _device(text: str) -> Device:
 def _io_types(text: str | None) -> Format | None:
     if text is None:
         return None
-    from halfwise.formats import Format
+    from halfwise.core.formats import Format
 
     if text not in ("fp32", "fp16"):
         raise InputError(f"--io-types {text}: write fp32 or fp16")

@@ -10,7 +10,7 @@ import typer
 from halfwise.cli.options import Full, Inputs, Json, MetricSpec, Sarif, paths, user_metric
 from halfwise.cli.progress import progress
 from halfwise.cli.reporting import answer, write_sarif
-from halfwise.errors import InputError
+from halfwise.core.errors import InputError
 
 __all__ = ["command"]
 
@@ -64,8 +64,8 @@ def command(
     if len(before) + (plan is not None) != 1:
         raise InputError("gate takes one plan and one model: `halfwise gate MODEL --plan PLAN`")
     plan = plan or before[0]
-    from halfwise.gate import gate
     from halfwise.report.files import check_writable, write
+    from halfwise.verbs.gate import gate
 
     check_writable(junit, sarif, markdown)
     with progress(f"gate {model.name}") as shown:

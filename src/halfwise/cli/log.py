@@ -9,10 +9,10 @@ import typer
 
 from halfwise.cli.options import Full, Sarif
 from halfwise.cli.reporting import answer, write_sarif
-from halfwise.errors import InputError
+from halfwise.core.errors import InputError
 
 if TYPE_CHECKING:
-    from halfwise.engine.buildlog import LogReport
+    from halfwise.compiler.buildlog import LogReport
 
 __all__ = ["command"]
 
@@ -28,7 +28,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.log/1).")] = False,
 ) -> None:
     """The build log's precision messages as findings: weights, LayerNorm, constraints, types, removed flags."""
-    from halfwise.engine.buildlog import model_names, read_log, with_origins
+    from halfwise.compiler.buildlog import model_names, read_log, with_origins
     from halfwise.report.files import check_writable
 
     check_writable(sarif)

@@ -10,7 +10,7 @@ from importlib import import_module
 
 import typer
 
-from halfwise.errors import HalfwiseError
+from halfwise.core.errors import HalfwiseError
 
 __all__ = ["VERBS", "app", "main"]
 

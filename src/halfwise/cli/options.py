@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from halfwise.errors import HalfwiseError
+from halfwise.core.errors import HalfwiseError
 
 if TYPE_CHECKING:
-    from halfwise.metrics import OutputMetric
+    from halfwise.core.metrics import OutputMetric
 
 __all__ = [
     "Full",
@@ -79,7 +79,7 @@ def user_metric(spec: str | None) -> OutputMetric | None:
     """The user's function, known by the name they gave it."""
     if spec is None:
         return None
-    from halfwise.metrics import load_metric
+    from halfwise.core.metrics import load_metric
 
     metric = load_metric(spec)
     metric.__module__, metric.__qualname__ = spec.strip().split(":", 1)

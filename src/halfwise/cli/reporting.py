@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from halfwise.finding import Finding
-    from halfwise.fix_result import FixResult
+    from halfwise.core.finding import Finding
     from halfwise.report.terminal import Terminal
-    from halfwise.scan import ScanResult
+    from halfwise.verbs.fix.result import FixResult
+    from halfwise.verbs.scan import ScanResult
 
 __all__ = ["answer", "with_report", "write_sarif"]
 
@@ -55,9 +55,9 @@ def with_report(result: FixResult, scanned: ScanResult | None = None) -> FixResu
     """The result, knowing its report; as it is where nothing was written."""
     if result.typed is None:
         return result
-    from halfwise.output_shares import shares_by_output
     from halfwise.report.html import write_report
-    from halfwise.scan import scan
+    from halfwise.verbs.fix.output_shares import shares_by_output
+    from halfwise.verbs.scan import scan
 
     stem = result.typed.path.name.removesuffix(".fp16.onnx")
     path = result.typed.path.with_name(f"{stem}.report.html")

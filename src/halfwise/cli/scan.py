@@ -31,7 +31,7 @@ def command(
 ) -> None:
     """What can go wrong in FP16, seen without running: weights, constants, patterns, types."""
     from halfwise.report.files import check_writable
-    from halfwise.scan import scan
+    from halfwise.verbs.scan import scan
 
     check_writable(sarif)
     result = scan(model, rounding=rounding)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from halfwise.schemas import NAMES, schema
+from halfwise.cli.schemas import NAMES, schema
 
 __all__ = ["command"]
 

@@ -10,7 +10,7 @@ import typer
 from halfwise.cli.options import Full, Inputs, Json, ModelPath, Tolerances, paths
 from halfwise.cli.progress import progress
 from halfwise.cli.reporting import answer
-from halfwise.errors import InputError
+from halfwise.core.errors import InputError
 
 __all__ = ["command"]
 
@@ -68,7 +68,7 @@ def command(
     """
     if cut and depth is not None:
         raise InputError("--cut names the places to cut at, --depth says how deep the modules are: give one of them")
-    from halfwise.stages import stages
+    from halfwise.verbs.stages import stages
 
     with progress(f"stages {model.name}") as shown:
         result = stages(

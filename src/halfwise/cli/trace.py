@@ -14,7 +14,7 @@ def command(
 ) -> None:
     """Run the FP32 model once per input: ranges of all tensors, and each node's error if it alone were FP16."""
     from halfwise.report.files import check_writable
-    from halfwise.trace import trace
+    from halfwise.verbs.trace import trace
 
     check_writable(sarif)
 

@@ -39,7 +39,7 @@ def command(
 
     With --backend, B runs there for real, and A gives the reference, emulated on this machine's CPU.
     """
-    from halfwise.verify import verify
+    from halfwise.verbs.verify import verify
 
     with progress(f"verify {other.name}") as shown:
         result = verify(

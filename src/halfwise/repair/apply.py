@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from halfwise.model import Model
-from halfwise.normal_form import normalise
+from halfwise.model.model import Model
+from halfwise.model.normal_form import normalise
 from halfwise.repair.rule import Repair, Rule
 
 __all__ = ["repaired"]

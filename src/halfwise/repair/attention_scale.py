@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.model import Model
-from halfwise.patterns.attention import find_attentions
-from halfwise.patterns.pattern import Pattern
-from halfwise.patterns.roots import guarded
-from halfwise.patterns.softmax import find_softmaxes
-from halfwise.patterns.view import View, attribute
+from halfwise.model.model import Model
+from halfwise.model.patterns.attention import find_attentions
+from halfwise.model.patterns.pattern import Pattern
+from halfwise.model.patterns.roots import guarded
+from halfwise.model.patterns.softmax import find_softmaxes
+from halfwise.model.patterns.view import View, attribute
 from halfwise.repair.graph_edit import GraphEdit
 from halfwise.repair.place import found_again, value_named, wiring
 from halfwise.repair.rule import Ranges, Repair

@@ -19,7 +19,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.model import Model
+from halfwise.model.model import Model
 from halfwise.repair.graph_edit import GraphEdit, whole
 from halfwise.repair.rule import Ranges, Repair
 

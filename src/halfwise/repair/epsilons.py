@@ -24,12 +24,12 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from halfwise.model import Model
-from halfwise.patterns.l2norm import find_l2norms
-from halfwise.patterns.norms import find_norms
-from halfwise.patterns.pattern import Pattern
-from halfwise.patterns.roots import clip_bounds
-from halfwise.patterns.view import View, attribute
+from halfwise.model.model import Model
+from halfwise.model.patterns.l2norm import find_l2norms
+from halfwise.model.patterns.norms import find_norms
+from halfwise.model.patterns.pattern import Pattern
+from halfwise.model.patterns.roots import clip_bounds
+from halfwise.model.patterns.view import View, attribute
 from halfwise.repair.graph_edit import GraphEdit, node_named, view_of
 from halfwise.repair.guarded_division import guarded_division, guarded_divisions, write_division
 from halfwise.repair.log_forms import LogForm, is_resolved, log_form, never_negative, write_log

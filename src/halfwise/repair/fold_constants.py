@@ -22,11 +22,11 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.engine.ort import RUNTIME_IR_VERSION, Session
-from halfwise.errors import InputError
-from halfwise.model import Model
-from halfwise.ops import CONTROL_FLOW, MOVES
-from halfwise.patterns.view import View, attribute
+from halfwise.core.errors import InputError
+from halfwise.emulation.ort import RUNTIME_IR_VERSION, Session
+from halfwise.model.model import Model
+from halfwise.model.ops import CONTROL_FLOW, MOVES
+from halfwise.model.patterns.view import View, attribute
 from halfwise.repair.graph_edit import GraphEdit, node_named, view_of, whole
 from halfwise.repair.place import value_named
 from halfwise.repair.recentre import Recentred, recentred, write_recentred

@@ -11,8 +11,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import ArrayLike, NDArray
 
-from halfwise.model import Model
-from halfwise.patterns.view import View
+from halfwise.model.model import Model
+from halfwise.model.patterns.view import View
 
 __all__ = ["GraphEdit", "node_named", "view_of", "whole"]
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from halfwise.patterns.roots import clip_bounds
-from halfwise.patterns.view import View
+from halfwise.model.patterns.roots import clip_bounds
+from halfwise.model.patterns.view import View
 from halfwise.repair.graph_edit import GraphEdit
 from halfwise.repair.log_forms import never_negative
 

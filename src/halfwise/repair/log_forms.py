@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from halfwise.patterns.view import View, attribute
+from halfwise.model.patterns.view import View, attribute
 from halfwise.repair.graph_edit import GraphEdit, whole
 from halfwise.repair.rule import Ranges
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.patterns.view import View, attribute
+from halfwise.model.patterns.view import View, attribute
 from halfwise.repair.rule import Ranges
 
 __all__ = ["LARGE", "MaskGroup", "Meeting", "Source", "mask_groups"]

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.model import Model
-from halfwise.patterns.view import View
+from halfwise.model.model import Model
+from halfwise.model.patterns.view import View
 from halfwise.repair.graph_edit import GraphEdit
 from halfwise.repair.mask_flow import LARGE, MaskGroup, mask_groups
 from halfwise.repair.place import found_again, wiring

@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.model import Model
-from halfwise.patterns.norms import find_norms
-from halfwise.patterns.view import View
-from halfwise.profiles.norm_fusions import norms_of
+from halfwise.emulation.profiles.norm_fusions import norms_of
+from halfwise.model.model import Model
+from halfwise.model.patterns.norms import find_norms
+from halfwise.model.patterns.view import View
 from halfwise.repair.graph_edit import GraphEdit
 from halfwise.repair.norm_place import NormPlace, as_parameter, effective, norm_place
 from halfwise.repair.norm_scaling import needs_scaling, shift_for, write_scaled

@@ -11,10 +11,10 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.model import Model
-from halfwise.patterns.pattern import Pattern
-from halfwise.patterns.roots import clip_bounds
-from halfwise.patterns.view import View, attribute
+from halfwise.model.model import Model
+from halfwise.model.patterns.pattern import Pattern
+from halfwise.model.patterns.roots import clip_bounds
+from halfwise.model.patterns.view import View, attribute
 from halfwise.repair.place import value_named, wiring
 
 __all__ = ["NormPlace", "as_parameter", "effective", "norm_place"]

@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.patterns.pieces import piece_of
-from halfwise.patterns.view import View
+from halfwise.model.patterns.pieces import piece_of
+from halfwise.model.patterns.view import View
 from halfwise.repair.graph_edit import GraphEdit, whole
 from halfwise.repair.rule import Ranges
 

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.model import Model
-from halfwise.patterns import find_patterns
-from halfwise.patterns.view import View
+from halfwise.model.model import Model
+from halfwise.model.patterns import find_patterns
+from halfwise.model.patterns.view import View
 from halfwise.repair.rescale import scale, scalings
 from halfwise.repair.rule import Ranges, Repair
 from halfwise.repair.scale_atoms import PINNED

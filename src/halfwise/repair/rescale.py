@@ -23,8 +23,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.model import Model
-from halfwise.patterns.view import attribute
+from halfwise.model.model import Model
+from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import GraphEdit, whole
 from halfwise.repair.rule import Ranges, Repair
 from halfwise.repair.scale_atoms import Ints, Weights

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import onnx_ir as ir
 
-from halfwise.model import Model
+from halfwise.model.model import Model
 
 __all__ = ["Ranges", "Repair", "Rule"]
 

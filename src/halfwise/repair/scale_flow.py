@@ -10,8 +10,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.model import Model
-from halfwise.patterns.view import attribute
+from halfwise.model.model import Model
+from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import whole
 from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, TYPICAL, Floats, Ints, Layout, Weights, blocks

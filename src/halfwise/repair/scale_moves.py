@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.patterns.view import attribute
+from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import whole
 from halfwise.repair.scale_atoms import Layout
 from halfwise.repair.scale_walk import ScaleWalk, count, sizes

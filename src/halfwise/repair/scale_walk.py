@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.model import Model
-from halfwise.patterns.view import View
+from halfwise.model.model import Model
+from halfwise.model.patterns.view import View
 from halfwise.repair.graph_edit import whole
 from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, Atoms, Floats, Ints, Layout, Weights

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from halfwise.model import Model
-from halfwise.patterns.roots import clip_bounds
-from halfwise.patterns.view import View
+from halfwise.model.model import Model
+from halfwise.model.patterns.roots import clip_bounds
+from halfwise.model.patterns.view import View
 from halfwise.repair.graph_edit import GraphEdit, node_named, view_of
 from halfwise.repair.log_forms import LogForm, is_resolved, log_form, write_log
 from halfwise.repair.rule import Ranges, Repair

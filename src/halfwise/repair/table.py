@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from halfwise.errors import InputError
+from halfwise.core.errors import InputError
+from halfwise.core.targets import Runtime, Target
+from halfwise.core.targets.version import Version
 from halfwise.repair.attention_scale import AttentionScale
 from halfwise.repair.clip_weights import CLIP_WEIGHTS
 from halfwise.repair.epsilons import EPSILONS
@@ -18,8 +20,6 @@ from halfwise.repair.reductions import REDUCTIONS
 from halfwise.repair.rescale import RESCALE
 from halfwise.repair.rule import Rule
 from halfwise.repair.stable_logs import STABLE_LOGS
-from halfwise.target import Runtime, Target
-from halfwise.target.version import Version
 
 __all__ = ["RULES", "check_repairs", "rules_for", "rules_named", "unread_operators"]
 

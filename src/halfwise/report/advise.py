@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from halfwise.report.terminal import Terminal
 
 if TYPE_CHECKING:
-    from halfwise.advisories import Advisory
-    from halfwise.islands import Island
-    from halfwise.target import Target
+    from halfwise.compiler.attention.fp32_regions import Island
+    from halfwise.core.targets import Target
+    from halfwise.deploy.advisories import Advisory
 
 __all__ = ["show_advisories"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from halfwise.report.terminal import Terminal
 
 if TYPE_CHECKING:
-    from halfwise.engine.audit import Audit, Violation
+    from halfwise.compiler.audit import Audit, Violation
 
 __all__ = ["show_audit"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from halfwise.bisect.culprits import Answer
-from halfwise.bisect.result import BisectResult, Step
 from halfwise.report.terminal import Terminal, number
 from halfwise.report.verdict import error_table, show_notes
+from halfwise.verbs.bisect.culprits import Answer
+from halfwise.verbs.bisect.result import BisectResult, Step
 
 __all__ = ["show_bisect"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from halfwise.compare import Comparison, Section
-from halfwise.compare.result import Value
 from halfwise.report.terminal import Terminal, number
 from halfwise.report.text import safe
+from halfwise.verbs.compare import Comparison, Section
+from halfwise.verbs.compare.result import Value
 
 __all__ = ["show_comparison"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfwise.confirm import Confirmation
+from halfwise.backends.confirm import Confirmation
 from halfwise.report.terminal import Terminal, number
 
 __all__ = ["show_confirmation"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from halfwise.demo import DemoResult
 from halfwise.report.fix import show_fix
 from halfwise.report.terminal import Terminal
+from halfwise.verbs.demo import DemoResult
 
 __all__ = ["show_demo"]
 

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from halfwise.errors import InputError
+from halfwise.core.errors import InputError
 
 __all__ = ["check_writable", "write"]
 

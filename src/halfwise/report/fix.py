@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from halfwise.fix_result import FixResult
-from halfwise.formats import Format
-from halfwise.plan import PlannedNode
+from halfwise.core.formats import Format
+from halfwise.precision.plan import PlannedNode
 from halfwise.report.repairs import explain_repairs, places
 from halfwise.report.terminal import Terminal, number, share
 from halfwise.report.verdict import error_table, show_notes
+from halfwise.verbs.fix.result import FixResult
 
 __all__ = ["show_fix"]
 

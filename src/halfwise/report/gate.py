@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from halfwise.gate import Gate
 from halfwise.report.terminal import Terminal
 from halfwise.report.verdict import show_notes
+from halfwise.verbs.gate import Gate
 
 __all__ = ["WORDS", "show_gate"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as ET
 
-from halfwise.gate import Check, Gate
 from halfwise.report.text import safe
+from halfwise.verbs.gate import Check, Gate
 
 __all__ = ["junit_xml"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from halfwise.finding import Finding
+from halfwise.core.finding import Finding
 from halfwise.report.terminal import SEVERITY_STYLES, Terminal
 
 if TYPE_CHECKING:
-    from halfwise.engine.buildlog import LogReport
+    from halfwise.compiler.buildlog import LogReport
 
 __all__ = ["show_log"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from halfwise.fix_result import FixResult
-from halfwise.formats import Format
-from halfwise.gate import Gate
-from halfwise.metrics import Metrics
+from halfwise.core.formats import Format
+from halfwise.core.metrics import Metrics
 from halfwise.report.text import safe
+from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.gate import Gate
 
 __all__ = ["code", "fix_markdown", "gate_markdown", "prose"]
 

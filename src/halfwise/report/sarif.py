@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import quote
 
 from halfwise import __version__
-from halfwise.finding import Finding
+from halfwise.core.finding import Finding
+from halfwise.core.rules import RULES
 from halfwise.report.text import safe
-from halfwise.rules import RULES
 
 __all__ = ["sarif_text"]
 
@@ -66,7 +66,7 @@ def _rule(finding: Finding) -> dict[str, Any]:
 
 def _title_of_log(finding: Finding) -> str:
     """The catalogue's sentence without what a log fills in."""
-    from halfwise.engine.buildlog.catalogue import MESSAGES, WEIGHT_ISSUES
+    from halfwise.compiler.buildlog.catalogue import MESSAGES, WEIGHT_ISSUES
 
     rules = [*WEIGHT_ISSUES.values(), *(message.rule for message in MESSAGES)]
     sentence = next((rule.message for rule in rules if rule.id == finding.rule), finding.message)

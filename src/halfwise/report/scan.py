@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
-from halfwise.finding import Finding
+from halfwise.core.finding import Finding
+from halfwise.core.wording import counted, number, percent
 from halfwise.report.terminal import SEVERITY_STYLES, Terminal
 from halfwise.report.text import safe
-from halfwise.scan import CheckpointFacts, InitializerCounts, ScanResult
-from halfwise.scan.rounding import Rounding
-from halfwise.scan.words import counted, number, percent
+from halfwise.verbs.scan import CheckpointFacts, InitializerCounts, ScanResult
+from halfwise.verbs.scan.rounding import Rounding
 
 __all__ = ["show_scan"]
 

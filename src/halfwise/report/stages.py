@@ -8,7 +8,7 @@ from pathlib import Path
 
 from halfwise.report.terminal import Terminal, number
 from halfwise.report.verdict import error_table, show_notes
-from halfwise.stages.result import IN_COMPANY, SPREADS, WRONG, Run, Stage, StagesResult
+from halfwise.verbs.stages.result import IN_COMPANY, SPREADS, WRONG, Run, Stage, StagesResult
 
 __all__ = ["show_stages"]
 

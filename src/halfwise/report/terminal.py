@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from halfwise.errors import InputError
+from halfwise.core.errors import InputError
 from halfwise.report.text import brief, safe, width_of
 
 __all__ = ["SEVERITY_STYLES", "Terminal", "number", "share", "write_out"]

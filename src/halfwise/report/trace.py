@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from halfwise.core.wording import counted
 from halfwise.report.terminal import Terminal, number, share
 from halfwise.report.verdict import show_notes
-from halfwise.scan.words import counted
-from halfwise.trace import TensorTrace, Trace
+from halfwise.verbs.trace import TensorTrace, Trace
 
 __all__ = ["show_trace"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from halfwise.metrics import Metrics
+from halfwise.core.metrics import Metrics
 from halfwise.report.terminal import Terminal, number
 
 __all__ = ["error_table", "show_notes"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from halfwise.report.terminal import Terminal
 from halfwise.report.verdict import error_table, show_notes
-from halfwise.verify import Verification
+from halfwise.verbs.verify import Verification
 
 __all__ = ["show_verification"]
 

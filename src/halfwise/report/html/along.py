@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from halfwise.fix_result import FixResult
-from halfwise.plan import PlannedNode
+from halfwise.precision.plan import PlannedNode
 from halfwise.report.html.embed import digits
 from halfwise.report.html.graph import STATES, state_of
 from halfwise.report.html.names import Names
 from halfwise.report.html.places import Places
+from halfwise.verbs.fix.result import FixResult
 
 __all__ = ["Along", "Part", "View", "along"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from halfwise.formats import Format
+from halfwise.core.formats import Format
 
 __all__ = ["HIGH", "LOW", "TICKS", "ZONES", "Bar", "Zone", "bar", "place", "zone_of"]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from halfwise.fix_result import FixResult
+from halfwise.core.targets import DEFAULT_TARGET
 from halfwise.report.text import safe
-from halfwise.target import DEFAULT_TARGET
+from halfwise.verbs.fix.result import FixResult
 
 __all__ = ["Step", "next_steps", "shell"]
 

@@ -9,12 +9,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from halfwise import __version__
-from halfwise.compare import Comparison
-from halfwise.compare.result import Direction, Value
 from halfwise.report.html.embed import content_hash
 from halfwise.report.html.names import SHOWN, short
 from halfwise.report.html.numbers import amount, number
 from halfwise.report.text import safe
+from halfwise.verbs.compare import Comparison
+from halfwise.verbs.compare.result import Direction, Value
 
 __all__ = ["comparison_page"]
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from halfwise.counting import Counts
-from halfwise.fix_result import FixResult
-from halfwise.formats import Format
-from halfwise.plan import PlannedNode
+from halfwise.core.counting import Counts
+from halfwise.core.formats import Format
+from halfwise.precision.plan import PlannedNode
 from halfwise.report.html.meter import Meter, meter
 from halfwise.report.html.names import Names
 from halfwise.report.html.places import Places
 from halfwise.report.html.story import Story, tell
+from halfwise.verbs.fix.result import FixResult
 
 __all__ = ["Alike", "Culprit", "culprits", "kept_nodes", "worst_first"]
 

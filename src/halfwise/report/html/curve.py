@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from halfwise.fix_result import FixResult
-from halfwise.formats import Format
+from halfwise.core.formats import Format
 from halfwise.report.html.numbers import number, plural
-from halfwise.solve.cost import node_costs
-from halfwise.solve.search import Point
+from halfwise.search.cost import node_costs
+from halfwise.search.search import Point
+from halfwise.verbs.fix.result import FixResult
 
 __all__ = ["Curve", "CurvePoint", "curve"]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import onnx_ir as ir
 
-from halfwise.fix_result import FixResult
-from halfwise.formats import Format
-from halfwise.plan import PlannedNode
-from halfwise.precision import Assignment
+from halfwise.core.formats import Format
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.plan import PlannedNode
+from halfwise.precision.sites import Site
 from halfwise.report.html.names import Names
-from halfwise.sites import Site
+from halfwise.verbs.fix.result import FixResult
 
 __all__ = ["STATES", "State", "graph_data", "state_of"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.formats import FloatArray, Format
-from halfwise.model import Model
-from halfwise.scan.weights import Elements
+from halfwise.core.formats import FloatArray, Format
+from halfwise.model.model import Model
+from halfwise.verbs.scan.weights import Elements
 
 __all__ = ["WeightHistogram", "WeightLoss", "weigh"]
 

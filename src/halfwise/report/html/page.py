@@ -10,8 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from halfwise import __version__
-from halfwise.advisories import Advisory
-from halfwise.fix_result import FixResult
+from halfwise.deploy.advisories import Advisory
 from halfwise.report.html.along import along
 from halfwise.report.html.axis import TICKS, ZONES
 from halfwise.report.html.bars import columns
@@ -26,8 +25,9 @@ from halfwise.report.html.places import Places
 from halfwise.report.html.repairs import repair_cards
 from halfwise.report.html.tables import audit_rows, finding_rows, kernel_rows, node_rows, tensor_rows, weight_rows
 from halfwise.report.html.verdict import bound_text, error_rows, gap_rows, verdict_words
-from halfwise.scan import ScanResult
-from halfwise.trace import Trace
+from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.scan import ScanResult
+from halfwise.verbs.trace import Trace
 
 __all__ = ["gather"]
 

@@ -6,7 +6,7 @@ from collections import deque
 
 import onnx_ir as ir
 
-from halfwise.fix_result import FixResult
+from halfwise.verbs.fix.result import FixResult
 
 __all__ = ["Places"]
 

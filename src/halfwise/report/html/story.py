@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from halfwise.counting import Counts
-from halfwise.formats import Format
-from halfwise.plan import PlannedNode
+from halfwise.core.counting import Counts
+from halfwise.core.formats import Format
+from halfwise.precision.plan import PlannedNode
 from halfwise.report.html.axis import Bar, bar
 from halfwise.report.html.names import short
 from halfwise.report.html.numbers import factor, number, percent

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from halfwise.counting import Counts
-from halfwise.fix_result import FixResult
+from halfwise.core.counting import Counts
 from halfwise.report.html.axis import zone_of
 from halfwise.report.html.embed import digits
 from halfwise.report.html.histogram import WeightHistogram
 from halfwise.report.html.names import Names
-from halfwise.scan import ScanResult
-from halfwise.trace import Trace
+from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.scan import ScanResult
+from halfwise.verbs.trace import Trace
 
 __all__ = ["audit_rows", "finding_rows", "kernel_rows", "node_rows", "tensor_rows", "weight_rows"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from halfwise.confirm import Confirmation
-from halfwise.fix_result import FixResult
-from halfwise.formats import Format
-from halfwise.metrics import LIKENESSES, Metrics
+from halfwise.backends.confirm import Confirmation
+from halfwise.core.formats import Format
+from halfwise.core.metrics import LIKENESSES, Metrics
+from halfwise.core.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance, Verdict
 from halfwise.report.html.meter import Meter, meter
 from halfwise.report.html.names import Names
 from halfwise.report.html.numbers import factor, number, percent, plural
-from halfwise.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance, Verdict
+from halfwise.verbs.fix.result import FixResult
 
 __all__ = ["ErrorRow", "GapRow", "VerdictWords", "bound_text", "error_rows", "gap_rows", "verdict_words"]
 

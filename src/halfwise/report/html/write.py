@@ -12,15 +12,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from halfwise.errors import InputError
-from halfwise.fix_result import FixResult
+from halfwise.core.errors import InputError
 from halfwise.report.html import numbers
 from halfwise.report.html.embed import as_json, content_hash
 from halfwise.report.html.names import SHOWN, short
 from halfwise.report.html.page import gather
 from halfwise.report.text import safe
-from halfwise.scan import ScanResult
-from halfwise.trace import Trace
+from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.scan import ScanResult
+from halfwise.verbs.trace import Trace
 
 __all__ = ["render", "write_report"]
 

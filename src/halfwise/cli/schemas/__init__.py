@@ -1,0 +1,22 @@
+"""JSON Schemas of every document that halfwise prints or writes: `NAME.json` here is that of `halfwise.NAME/1`."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+from halfwise.core.errors import InputError
+
+__all__ = ["NAMES", "schema"]
+
+NAMES = tuple("advise audit bisect compare demo fix gate log plan scan stages trace verify".split())
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The schema of `halfwise.<name>/1`, by JSON Schema's draft of 2020-12."""
+    if name not in NAMES:
+        raise InputError(f"there is no schema {name!r}; there are {', '.join(NAMES)}")
+    document = json.loads(files(__name__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    assert isinstance(document, dict)
+    return document

@@ -1,0 +1,152 @@
+"""Audits an engine: the precision each ONNX node really ran in, how sure that is, and where a plan was not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from halfwise.compiler.kernel_names import cast_count
+from halfwise.compiler.layers_cost import EngineCost, cost_of, is_reformat
+from halfwise.compiler.layers_evidence import UNKNOWN, Coverage, Evidence, NodeAudit, NodeInfo, nodes_from_log
+from halfwise.compiler.layers_fields import EngineLayers, Layer
+from halfwise.core.formats import Format
+
+if TYPE_CHECKING:
+    from halfwise.compiler.buildlog.report import LogReport
+
+__all__ = ["Audit", "Coverage", "NodeAudit", "NodeInfo", "Violation", "audit", "nodes_from_log"]
+
+UNPROVEN = "unproven"
+
+# What no wish for FP32 can be about.
+_INTEGERS = frozenset({"int32", "int64", "uint8", "bool"})
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A node that was to be kept in a format and was not, or (got "unproven") cannot be shown to have been."""
+
+    node: str
+    wanted: str
+    got: str
+    kernels: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result. `unproven` nodes are neither kept nor broken by anything visible."""
+
+    source: str
+    cost: EngineCost
+    nodes: tuple[NodeAudit, ...]
+    violations: tuple[Violation, ...]
+    unproven: tuple[Violation, ...]
+    notes: tuple[str, ...] = ()
+    kernels_with_casts: tuple[str, ...] = ()  # types change inside these, by their names
+    reformat_layers: tuple[str, ...] = ()
+    layers: tuple[Layer, ...] = ()  # as they were listed; no part of the document
+
+    @property
+    def attention_kernels(self) -> tuple[str, ...]:
+        return tuple(sorted({node.attention for node in self.nodes if node.attention}))
+
+    @property
+    def kept(self) -> bool:
+        """Whether every wish is shown to have been kept; a node that was folded away ran in no type at all."""
+        folded = {node.node for node in self.nodes if node.coverage == "folded"}
+        return not self.violations and all(violation.node in folded for violation in self.unproven)
+
+    def coverage(self) -> dict[str, int]:
+        """Compute nodes by coverage."""
+        counts: dict[str, int] = dict.fromkeys(("exact", "mixed", "region-only", "folded", "unknown"), 0)
+        for node in self.nodes:
+            counts[node.coverage] += node.compute
+        return counts
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": "halfwise.audit/1",
+            "source": self.source,
+            "engine": {
+                **self.cost.to_json(),
+                "fused_attention": list(self.attention_kernels),
+                "kernels_with_casts": list(self.kernels_with_casts),
+                "reformat_layers": list(self.reformat_layers),
+            },
+            "coverage": self.coverage(),
+            "nodes": [
+                {"node": n.node, "op": n.op, "compute": n.compute, "precision": n.precision, "coverage": n.coverage,
+                 "kernels": list(n.kernels), "note": n.note}
+                for n in self.nodes
+            ],
+            "violations": [_violation_json(violation) for violation in self.violations],
+            "unproven": [_violation_json(violation) for violation in self.unproven],
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+
+def _violation_json(violation: Violation) -> dict[str, Any]:
+    return {"node": violation.node, "wanted": violation.wanted, "got": violation.got,
+            "kernels": list(violation.kernels), "why": violation.why}  # fmt: skip
+
+
+def audit(
+    layers: EngineLayers,
+    log: LogReport | None = None,
+    model_nodes: Sequence[NodeInfo] | None = None,
+    wanted: Mapping[str, Format] | None = None,
+    source: str = "",
+) -> Audit:
+    """Judge each node of the model by the layers of its engine.
+
+    The log adds what the layers lack: the map from layers to nodes, the nodes inside a Myelin region, the declared
+    types. Without `model_nodes` the log's own nodes are taken, else those that the layers name.
+    """
+    evidence = Evidence(layers, log, model_nodes)
+    nodes = tuple(evidence.node(info) for info in evidence.infos)
+    violations, unproven = _compare(nodes, evidence, wanted or {})
+    return Audit(
+        source=source,
+        cost=cost_of(layers.layers),
+        nodes=nodes,
+        violations=violations,
+        unproven=unproven,
+        notes=evidence.notes(),
+        kernels_with_casts=tuple(layer.name for layer in layers.layers if cast_count(layer.name)),
+        reformat_layers=tuple(layer.name for layer in layers.layers if is_reformat(layer)),
+        layers=layers.layers,
+    )
+
+
+def _compare(
+    nodes: Iterable[NodeAudit], evidence: Evidence, wanted: Mapping[str, Format]
+) -> tuple[tuple[Violation, ...], tuple[Violation, ...]]:
+    """The nodes that did not run as wanted. A wish for FP16 is never broken: a wider type is no loss of accuracy."""
+    by_name = {node.node: node for node in nodes}
+    violations: list[Violation] = []
+    unproven: list[Violation] = []
+    for name, fmt in wanted.items():
+        if fmt is Format.FP16:
+            continue
+        node = by_name.get(name)
+        if node is None:
+            unproven.append(Violation(name, fmt.value, UNPROVEN, (), evidence.why_not_found()))
+            continue
+        if node.coverage == "folded" and node.compute:
+            unproven.append(Violation(name, fmt.value, UNPROVEN, (), node.note))
+            continue
+        if node.coverage == "folded" or node.precision in ("fp32", fmt.value, *_INTEGERS):
+            continue
+        region = evidence.region_of(name) if node.coverage == "region-only" else None
+        if node.precision == UNKNOWN:
+            # Nothing shows a value that wide: where every border in sight is narrow, the wish counts as broken.
+            borders = evidence.float_types(region) if region is not None else set()
+            narrow = node.attention is not None or (bool(borders) and not borders & {"fp32", fmt.value})
+            target = violations if narrow else unproven
+            target.append(Violation(name, fmt.value, UNPROVEN, node.kernels, node.note))
+        else:
+            why = node.note or f"all that its kernels read and write is {node.precision}"
+            violations.append(Violation(name, fmt.value, node.precision, node.kernels, why))
+    return tuple(violations), tuple(unproven)

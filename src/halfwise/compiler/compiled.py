@@ -1,0 +1,300 @@
+"""Compiles a decision with TensorRT-RTX, audits it node by node, and mends what the compiler would undo."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+from halfwise.compiler.attention.fp32_regions import Island, find_island, fused_groups
+from halfwise.compiler.isolated_matmuls import companions, lone_products
+from halfwise.compiler.layers_evidence import NodeInfo
+from halfwise.core.errors import HalfwiseError, InputError
+from halfwise.core.formats import Format
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.plan import PlannedNode
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import write_typed
+
+if TYPE_CHECKING:
+    from halfwise.compiler.audit import Audit
+    from halfwise.compiler.build import InputProfile
+
+__all__ = ["TIME_LIMIT_S", "Compiled", "Compiler", "Decision", "as_listed", "compile_and_mend"]
+
+Wishes = Mapping[str, Format]
+
+TIME_LIMIT_S = 300.0  # for one build; the largest models of the project's own benchmarks take seconds
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The formats of the nodes that do not narrow, and how they make an assignment."""
+
+    sites: Sites
+    formats: Mapping[ir.Node, Format]
+    io_types: Format
+
+    @property
+    def assignment(self) -> Assignment:
+        chosen = {site.node: self.formats.get(site.node, self.sites.fmt) for site in self.sites.free}
+        return Assignment(self.sites, {n: f for n, f in chosen.items() if f is not Format.FP32}, self.io_types)
+
+    @property
+    def wanted(self) -> dict[str, Format]:
+        return {node.name or "": fmt for node, fmt in self.formats.items()}
+
+    def with_fp32(self, nodes: Iterable[ir.Node]) -> Decision:
+        return replace(self, formats={**self.formats, **dict.fromkeys(nodes, Format.FP32)})
+
+    def infos(self) -> tuple[NodeInfo, ...]:
+        """The model's nodes as an audit takes them, with the types that the typed model states."""
+        assignment = self.assignment
+        return tuple(
+            NodeInfo(
+                name=site.name,
+                op=site.op,
+                outputs=tuple(value.name or "" for value in site.node.outputs),
+                compute=site.compute,
+                declared=next((f.value for v in site.node.outputs if (f := assignment.stored(v)) is not None), None),
+            )
+            for site in self.sites.all
+        )
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the compiler made of a decision. `added`: nodes that joined it, with the reason for the plan.
+
+    `refusal`: why it takes no such model, in NVIDIA's words; empty where it took it, or did not get to say.
+    """
+
+    decision: Decision
+    audit: Audit | None
+    compiler: str = ""
+    builds: int = 0
+    seconds: float = 0.0
+    added: tuple[PlannedNode, ...] = ()
+    island: Island | None = None
+    notes: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+def as_listed(decision: Decision, layers: Path) -> Compiled:
+    """What an engine that was built from a decision holds, by a list of its layers in a file."""
+    from halfwise.compiler.audit import audit
+    from halfwise.compiler.layers import read_layers
+
+    found = audit(read_layers(layers), None, decision.infos(), decision.wanted, str(layers))
+    if not any(node.kernels for node in found.nodes):
+        raise InputError(
+            f"{layers}: no layer names a node of this model; is it the list of another engine, or without "
+            "--profilingVerbosity=detailed?"
+        )
+    return Compiled(decision, found, f"TensorRT as {layers.name} lists it")
+
+
+@dataclass
+class Compiler:
+    """Builds decisions with TensorRT-RTX in a folder of its own, and counts what that takes."""
+
+    folder: Path
+    profiles: Mapping[str, InputProfile]
+    time_limit_s: float = TIME_LIMIT_S
+    builds: int = 0
+    seconds: float = 0.0
+    version: str = field(default="")
+
+    def __call__(self, decision: Decision) -> Audit:
+        """Raises InputError (a BuildError with NVIDIA's reason) or MissingBackend."""
+        typed = write_typed(decision.assignment, self.folder / "typed.onnx")
+        return self.compile(typed.path, decision.infos(), decision.wanted)
+
+    def compile(self, path: Path, infos: Sequence[NodeInfo] | None = None, wanted: Wishes | None = None) -> Audit:
+        """The same for a typed model that stands in a file."""
+        from halfwise.compiler import rtx
+        from halfwise.compiler.audit import audit
+        from halfwise.compiler.buildlog import read_log
+        from halfwise.compiler.layers import layers_from_log
+
+        started = time.perf_counter()
+        try:
+            built = rtx.build(path, profiles=self.profiles, time_limit_s=self.time_limit_s, tf32=False)
+            self.version = f"TensorRT-RTX {built.version}"
+            log = read_log(built.log_path)
+            built.log_path.unlink(missing_ok=True)
+            return audit(layers_from_log(log), log, infos, wanted, self.version)
+        finally:
+            self.builds += 1
+            self.seconds += time.perf_counter() - started
+
+
+def compile_and_mend(
+    decision: Decision,
+    *,
+    samples: Sequence[Mapping[str, Any]],
+    sizes: Mapping[ir.Value, int],
+    suspects: Sequence[str],
+    holds: Callable[[Assignment], bool] | None,
+    folder: Path | None,
+    notify: Callable[[str], None],
+    time_limit_s: float = TIME_LIMIT_S,
+    forced: Collection[str] = (),
+) -> Compiled:
+    """Compile and audit; where the compiler undoes the decision, add FP32 nodes, and keep them if the audit says so.
+
+    `suspects`: parts of the names of fused attention kernels to keep out. `forced`: nodes that stay in FP16 whatever
+    the compiler makes of it, since the user says so. `holds` tells whether the tolerance is kept;
+    None: the decision is to stay as it is. Never raises for what the compiler makes of a model: a note says it.
+    """
+    from halfwise.compiler import rtx
+    from halfwise.compiler.build import BuildError, profiles_from_samples
+
+    if not rtx.available():
+        note = f"nothing was compiled: TensorRT-RTX, which shows what really runs, is not installed; {rtx.INSTALL}"
+        return Compiled(decision, None, notes=(note,))
+    notify("compiling with TensorRT-RTX")
+    # Beside the artefacts, where there is room for a model, if that folder is there already.
+    with TemporaryDirectory(prefix=".halfwise-", dir=folder if folder and folder.is_dir() else None) as scratch:
+        try:
+            compiler = Compiler(Path(scratch), profiles_from_samples(samples), time_limit_s)
+            result = _mended(decision, compiler, sizes, suspects, holds, notify, forced)
+        except HalfwiseError as error:
+            said = _told(error, Path(scratch))
+            note = f"the typed model was not proven on a compiler: {said}"
+            refused = isinstance(error, BuildError) and error.failure == "refused"
+            return Compiled(decision, None, notes=(note,), refusal=said if refused else "")
+    return replace(result, compiler=compiler.version, builds=compiler.builds, seconds=compiler.seconds)
+
+
+def _mended(
+    decision: Decision,
+    compiler: Compiler,
+    sizes: Mapping[ir.Value, int],
+    suspects: Sequence[str],
+    holds: Callable[[Assignment], bool] | None,
+    notify: Callable[[str], None],
+    forced: Collection[str],
+) -> Compiled:
+    result = Compiled(decision, compiler(decision))
+    if holds is None:
+        return result
+    try:
+        result = _join_lone_products(result, compiler, sizes, holds, notify, forced)
+        return _keep_kernel_out(result, compiler, suspects, holds, notify, forced)
+    except HalfwiseError as error:
+        return replace(result, notes=(*result.notes, f"nothing was mended: {_told(error, compiler.folder)}"))
+
+
+def _told(error: HalfwiseError, scratch: Path) -> str:
+    """The error without the name of a file that is gone by now."""
+    return str(error).replace(str(scratch / "typed.onnx"), "the typed model")
+
+
+def _join_lone_products(
+    result: Compiled,
+    compiler: Compiler,
+    sizes: Mapping[ir.Value, int],
+    holds: Callable[[Assignment], bool],
+    notify: Callable[[str], None],
+    forced: Collection[str],
+) -> Compiled:
+    decision, audit = result.decision, result.audit
+    assert audit is not None
+    sites = decision.sites
+    joined: dict[ir.Node, str] = {}
+    notes = []
+    for product in lone_products(audit.violations, sites, decision.formats):
+        path = companions(product, sites, decision.formats, sizes)
+        if not path:
+            notes.append(f"{product.name!r} stands alone in FP32, is taken back to FP16, and no node can join it")
+        if own := [node.name for node in path if node.name in forced]:
+            notes.append(
+                f"{product.name!r} stands alone in FP32 and is taken back to FP16; {_few(own)} would have to join it, "
+                "and you forced that into FP16"
+            )
+            continue
+        joined.update((node, product.name or "") for node in path)
+    if not joined:
+        return replace(result, notes=(*result.notes, *notes))
+    notify(f"{len(joined)} more nodes in FP32, so that the compiler keeps lone products there")
+    wider = decision.with_fp32(joined)
+    after = compiler(wider)
+    fewer = len(after.violations) < len(audit.violations)
+    if not fewer or not holds(wider.assignment):
+        why = "the tolerance would be missed" if fewer else "the compiler took them back all the same"
+        notes.append(f"joining {_few(node.name for node in joined)} to lone FP32 products did not help: {why}")
+        return replace(result, notes=(*result.notes, *notes))
+    added = tuple(
+        PlannedNode(
+            node.name or "",
+            node.op_type,
+            Format.FP32,
+            "compiler",
+            f"keeps {product!r} in FP32: alone between its casts the compiler takes a product back to FP16",
+        )
+        for node, product in joined.items()
+    )
+    notes.append(
+        f"{compiler.version} took {_few(dict.fromkeys(joined.values()))} back to FP16, alone between casts; joining "
+        f"{_few(node.name for node in joined)} leaves {len(after.violations)} of "
+        f"{len(audit.violations)} violations (compiled before and after)"
+    )
+    return replace(result, decision=wider, audit=after, added=added, notes=(*result.notes, *notes))
+
+
+def _keep_kernel_out(
+    result: Compiled,
+    compiler: Compiler,
+    suspects: Sequence[str],
+    holds: Callable[[Assignment], bool],
+    notify: Callable[[str], None],
+    forced: Collection[str],
+) -> Compiled:
+    decision, audit = result.decision, result.audit
+    assert audit is not None
+    if not any(part in kernel for part in suspects for kernel in audit.attention_kernels):
+        return result
+    model = decision.sites.model
+    by_name = model.node_by_name
+    notify("looking for the FP32 island that keeps the fused attention kernel out")
+
+    def compile_with(names: frozenset[str]) -> Audit:
+        return compiler(decision.with_fp32(by_name[name] for name in names if decision.sites.of[by_name[name]].free))
+
+    island = find_island(fused_groups(model, audit), suspects, audit, compile_with)
+    if island is None:
+        note = (
+            f"{', '.join(audit.attention_kernels)} computes attention of a form not known here, so it was left as it is"
+        )
+        return replace(result, notes=(*result.notes, note))
+    if not island.nodes:
+        return replace(result, notes=(*result.notes, island.text()))
+    free = [by_name[name] for name in island.nodes if decision.sites.of[by_name[name]].free]
+    nodes = [node for node in free if node not in decision.formats]
+    if own := [node.name for node in nodes if node.name in forced]:
+        note = f"{island.text()}; but you forced {_few(own)} into FP16, so it was left as it is"
+        return replace(result, notes=(*result.notes, note))
+    wider = decision.with_fp32(nodes)
+    if not holds(wider.assignment):
+        return replace(result, notes=(*result.notes, f"{island.text()}; but the tolerance would be missed"))
+    reason = f"keeps the fused attention kernel {island.kernel} out, which is known to be wrong in this version"
+    added = tuple(PlannedNode(n.name or "", n.op_type, Format.FP32, "compiler", reason) for n in nodes)
+    return replace(
+        result,
+        decision=wider,
+        audit=island.audit,
+        added=(*result.added, *added),
+        island=island,
+        notes=(*result.notes, island.text()),
+    )
+
+
+def _few(names: Iterable[str | None], shown: int = 3) -> str:
+    listed = [repr(name) for name in names]
+    return ", ".join(listed[:shown]) + (f" and {len(listed) - shown} more" if len(listed) > shown else "")

@@ -1,0 +1,103 @@
+"""The numeric profile of one engine, read off its audit: which nodes share a kernel, and what its name says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from halfwise.compiler.kernel_names import fused_attention, is_copy, steps, sums_narrow
+from halfwise.emulation.profiles import ENGINE, TENSORRT, TENSORRT_FP16_SUMS, EngineKernel, Profile, engine_profile
+
+if TYPE_CHECKING:
+    from halfwise.compiler.audit import Audit
+    from halfwise.compiler.compiled import Compiled
+    from halfwise.compiler.layers_fields import Layer
+
+__all__ = ["engine_view", "kernel_words", "kernels_of", "profile_of", "sums_words"]
+
+TABLE = (
+    "the profile of TensorRT is a table of kernels by operator, inferred from the names of kernels that other models "
+    "were compiled to: {}"
+)
+
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose"})
+
+_SHOWN = 3
+
+
+def engine_view(profile: str, compiled: Compiled | None) -> tuple[Profile | None, str]:
+    """The profile of the engine that was compiled, where one was and its kernels are TensorRT's; and a note on it."""
+    if profile not in (TENSORRT.name, TENSORRT_FP16_SUMS.name):
+        return None, ""
+    if compiled is None or compiled.audit is None:
+        return None, TABLE.format("nothing was compiled that could tell more")
+    audit = compiled.audit
+    found = profile_of(audit, frozenset(node.name or "" for node in compiled.decision.formats))
+    kernels = kernels_of(audit)
+    if not kernels:
+        return None, TABLE.format("the engine's list ties no kernel to a node")
+    placed = {name for kernel in kernels for name in kernel.nodes}
+    computing = [node.node for node in audit.nodes if node.compute]
+    note = (
+        f"{ENGINE!r} judges by the kernels of {compiled.compiler}, which hold {len(placed & set(computing))} of "
+        f"{len(computing)} computing nodes (inferred from their names; all other nodes as in 'strict'); "
+        f"{sums_words(audit)}"
+    )
+    if back := [each.node for each in audit.violations if each.got == "fp16"]:
+        shown = ", ".join(repr(name) for name in back[:_SHOWN]) + (" ..." if len(back) > _SHOWN else "")
+        note += f"; {shown} in FP16 as it runs them, not in FP32 as planned"
+    return found, note
+
+
+def profile_of(audit: Audit, wide: frozenset[str] = frozenset()) -> Profile:
+    """What the engine rounds by its own kernels; nodes that it runs in FP16 against the plan are FP16 there.
+
+    `wide` are the nodes that were FP32 when it was compiled: their kernels say nothing of what they would be in FP16.
+    """
+    back = frozenset(each.node for each in audit.violations if each.got == "fp16")
+    return engine_profile(kernels_of(audit, wide - back), back)
+
+
+def kernel_words(compiled: Compiled | None) -> dict[str, str]:
+    """The names of the kernels of each node that do not only move values, for people."""
+    nodes = compiled.audit.nodes if compiled is not None and compiled.audit is not None else ()
+    named = {node.node: [name for name in node.kernels if not is_copy(name)] for node in nodes}
+    return {
+        node: ", ".join(kernels[:_SHOWN]) + (" ..." if len(kernels) > _SHOWN else "")
+        for node, kernels in named.items()
+        if kernels
+    }
+
+
+def kernels_of(audit: Audit, without: frozenset[str] = frozenset()) -> tuple[EngineKernel, ...]:
+    """The kernels that are tied to nodes. A region that is listed as one layer is no kernel, and says nothing."""
+    nodes: dict[str, list[str]] = {}
+    for node in (each for each in audit.nodes if each.node not in without):
+        for kernel in dict.fromkeys(node.kernels):
+            nodes.setdefault(kernel, []).append(node.node)
+    return tuple(
+        EngineKernel(
+            layer.name,
+            tuple(nodes[layer.name]),
+            steps(layer.name),
+            attention=fused_attention(layer.name) is not None,
+            narrow_sums=bool(sums_narrow(layer.tactic)),
+        )
+        for layer in audit.layers
+        if layer.name in nodes and not layer.is_region
+    )
+
+
+def sums_words(audit: Audit) -> str:
+    """Whether this engine holds tactics that accumulate in FP16, as far as its list tells."""
+    layers: Mapping[str, Layer] = {layer.name: layer for layer in audit.layers}
+    names = dict.fromkeys(name for node in audit.nodes if node.op in _PRODUCTS for name in node.kernels)
+    told = {name: sums_narrow(layers[name].tactic) for name in names if name in layers}
+    narrow = [name for name, sums in told.items() if sums]
+    named = sum(sums is not None for sums in told.values())
+    if narrow:
+        shown = ", ".join(narrow[:_SHOWN]) + (" ..." if len(narrow) > _SHOWN else "")
+        return f"{len(narrow)} kernels of this engine accumulate in FP16 by the names of their tactics: {shown}"
+    if named:
+        return f"of {len(told)} matrix kernels of this engine {named} name what they accumulate in, and none FP16"
+    return "this engine's list does not say what its matrix kernels accumulate in"

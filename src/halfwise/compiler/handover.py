@@ -1,0 +1,217 @@
+"""The hand-over between a builder and its child process: the request goes in, the report and the log come out.
+
+Both sides are JSON files in a temporary folder; the log is a file of lines as TensorRT's own tools print them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from halfwise.compiler import process
+from halfwise.compiler.build import BuildError, BuildRequest, BuildResult, Failure, InputProfile, Refusal, lines_of
+from halfwise.core.errors import InputError, MissingBackend
+
+__all__ = [
+    "REGISTERED",
+    "BuildLog",
+    "Report",
+    "build_in_child",
+    "check_paths",
+    "fail",
+    "fresh_log",
+    "partial",
+    "read_build_log",
+    "read_request",
+    "write_report",
+]
+
+REGISTERED = re.compile(r"Registering layer: (?P<layer>.+) for ONNX node: (?P<node>.+)$")
+_PREFIX = re.compile(r"^(?:\[[^\]]*\] ){0,3}\[TRT\] |^\[\d[^\]]*\] \[[VIWEF]\] ")
+_LISTS = ("Layers:", "Engine Layer Information:")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the child says at its end. A child that crashed says nothing."""
+
+    status: Literal["built", "refused", "missing", "failed"]
+    message: str = ""
+    version: str = ""
+    title: str = ""
+    engine_bytes: int = 0
+    refusals: tuple[Refusal, ...] = ()
+    constrained: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unmatched: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BuildLog:
+    """What a build needs from its log: the kernels that were compiled, and the layers of every ONNX node."""
+
+    kernels: tuple[str, ...]
+    node_layers: Mapping[str, tuple[str, ...]]
+
+
+def build_in_child(module: str, request: BuildRequest, *, backend: str, title: str, install: str) -> BuildResult:
+    """Have `module.main(request file, report file)` build in a child process; its end becomes a result or an error."""
+    check_paths(request)
+    log_path = request.log_path or fresh_log()
+    log_path.write_bytes(b"")
+    if request.layer_info_path is not None:
+        request.layer_info_path.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="halfwise-build-") as folder:
+        request_file, report_file = Path(folder, "request.json"), Path(folder, "report.json")
+        request_file.write_text(json.dumps(asdict(request), default=str), encoding="utf-8")
+        command = process.python_command(module, str(request_file), str(report_file))
+        try:
+            ended = process.run(command, log_path=log_path, time_limit_s=request.time_limit_s)
+            report = _read_report(report_file) if ended.ok else None
+            if report is None:
+                fail(title, request, log_path, ended.describe(), "timeout" if ended.timed_out else "crashed")
+            if report.status == "missing":
+                raise MissingBackend(f"{title} is not usable here: {report.message}; install it with: {install}")
+            if report.status != "built":
+                _fail_as_reported(report, title, request, log_path)
+            if request.engine_path is not None:
+                partial(request.engine_path).replace(request.engine_path)
+        finally:
+            if request.engine_path is not None:
+                partial(request.engine_path).unlink(missing_ok=True)
+    log = read_build_log(lines_of(log_path))
+    return BuildResult(
+        backend=backend,
+        version=report.version,
+        seconds=ended.seconds,
+        log_path=log_path,
+        engine_path=request.engine_path,
+        engine_bytes=report.engine_bytes,
+        kernels=log.kernels,
+        node_layers=log.node_layers,
+        layer_info_path=_if_written(request.layer_info_path),
+        constrained=report.constrained,
+        unmatched=report.unmatched,
+        warnings=report.warnings,
+        notes=report.notes,
+    )
+
+
+def read_request(path: Path) -> BuildRequest:
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    for key in ("model_path", "engine_path", "log_path", "layer_info_path"):
+        data[key] = None if data[key] is None else Path(data[key])
+    for key in ("compute_capabilities", "fp32_nodes", "arguments"):
+        data[key] = tuple(data[key])
+    data["profiles"] = {name: _profile(fields) for name, fields in data["profiles"].items()}
+    return BuildRequest(**data)
+
+
+def write_report(path: Path, report: Report) -> None:
+    text = json.dumps(asdict(report), ensure_ascii=True)
+    unfinished = partial(path)
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
+
+
+def read_build_log(lines: Iterable[str]) -> BuildLog:
+    """Collect the layers of every ONNX node and the last list of compiled layers; the lines may come from a stream.
+
+    A compiler that weighs several strategies prints a list for each; the last one is the engine's.
+    """
+    node_layers: dict[str, list[str]] = {}
+    kernels: list[str] = []
+    listing = False
+    for line in lines:
+        if listing and line and not _PREFIX.match(line):
+            kernels.append(line)
+            continue
+        listing = False
+        if line.endswith(_LISTS) and _PREFIX.sub("", line).strip() in _LISTS:
+            listing, kernels = True, []
+        elif found := REGISTERED.search(line):
+            node_layers.setdefault(found["node"], []).append(found["layer"])
+    return BuildLog(tuple(kernels), {node: tuple(layers) for node, layers in node_layers.items()})
+
+
+def check_paths(request: BuildRequest) -> None:
+    if not request.model_path.is_file():
+        raise InputError(f"no such model: {request.model_path}")
+    for path in (request.engine_path, request.log_path, request.layer_info_path):
+        if path is not None and not path.parent.is_dir():
+            raise InputError(f"cannot write {path}: there is no folder {path.parent}")
+
+
+def fail(title: str, request: BuildRequest, log_path: Path, how: str, failure: Failure) -> NoReturn:
+    """Raise the one error for a build that ended without a report, with the end of its log."""
+    tail = process.log_tail(log_path)
+    told = f"; the end of its log: {' | '.join(line[:200] for line in tail[-4:])}" if tail else "; it logged nothing"
+    kept = f" (whole log: {request.log_path})" if request.log_path else ""
+    message = f"{title} {how} while building {request.model_path}{told}{kept}"
+    raise BuildError(message, failure=failure, log_path=log_path, log_tail=tail)
+
+
+def fresh_log() -> Path:
+    """A log file for a caller who named none; it lives until this process ends."""
+    number, name = tempfile.mkstemp(prefix="build-", suffix=".log", dir=_scratch())
+    os.close(number)
+    return Path(name)
+
+
+def partial(path: Path) -> Path:
+    """Where a file is written before it gets its name, so that nobody ever finds half a file."""
+    return path.with_name(path.name + ".partial")
+
+
+def _fail_as_reported(report: Report, title: str, request: BuildRequest, log_path: Path) -> NoReturn:
+    kept = f" (whole log: {request.log_path})" if request.log_path else ""
+    verb = "refuses" if report.status == "refused" else "could not build"
+    failure: Failure = "refused" if report.status == "refused" else "failed"
+    raise BuildError(
+        f"{report.title or title} {verb} {request.model_path}: {report.message}{kept}",
+        failure=failure,
+        log_path=log_path,
+        log_tail=process.log_tail(log_path),
+        refusals=report.refusals,
+    )
+
+
+def _read_report(path: Path) -> Report | None:
+    if not path.is_file():
+        return None
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    data["refusals"] = tuple(Refusal(**refusal) for refusal in data["refusals"])
+    data["constrained"] = {node: tuple(layers) for node, layers in data["constrained"].items()}
+    for key in ("unmatched", "warnings", "notes"):
+        data[key] = tuple(data[key])
+    return Report(**data)
+
+
+def _profile(fields: Mapping[str, Any]) -> InputProfile:
+    values = fields["values"]
+    least, usual, most = (tuple(fields[key]) for key in ("min", "opt", "max"))
+    if values is None:
+        return InputProfile(least, usual, most)
+    low, middle, high = (tuple(row) for row in values)
+    return InputProfile(least, usual, most, (low, middle, high))
+
+
+def _if_written(path: Path | None) -> Path | None:
+    return path if path is not None and path.is_file() else None
+
+
+@lru_cache(maxsize=1)
+def _scratch() -> str:
+    folder = tempfile.mkdtemp(prefix="halfwise-logs-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -1,0 +1,56 @@
+"""An engine's cost as its compiler sees it: kernels, bytes across their borders, casts, reformats. No clock needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from halfwise.compiler.kernel_names import cast_count, is_bookkeeping, is_copy
+from halfwise.compiler.layers_fields import Layer, LayerTensor
+
+__all__ = ["EngineCost", "cost_of", "is_reformat"]
+
+
+@dataclass(frozen=True)
+class EngineCost:
+    """Two plans for one model compare by these. Kernels that only synchronise or alias are not counted."""
+
+    kernels: int
+    bytes_moved: int  # read and written at the kernels' borders, weights not counted
+    weight_bytes: int  # constants the kernels read, where the list states them
+    casts: int  # changes of type: steps inside kernels, and layers of their own
+    reformats: int  # layers that only change a layout or copy
+    unsized: int  # tensors left out of the bytes because a dimension or a type is not known
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def cost_of(layers: Iterable[Layer]) -> EngineCost:
+    working = [layer for layer in layers if not is_bookkeeping(layer.type, layer.name)]
+    borders = [tensor for layer in working for tensor in (*layer.inputs, *layer.outputs)]
+    constants = [tensor for layer in working for tensor in layer.constants]
+    return EngineCost(
+        kernels=len(working),
+        bytes_moved=_bytes(borders),
+        weight_bytes=_bytes(constants),
+        casts=sum(_casts(layer) for layer in working),
+        reformats=sum(is_reformat(layer) or is_copy(layer.name) for layer in working),
+        unsized=sum(tensor.bytes is None for tensor in (*borders, *constants)),
+    )
+
+
+def is_reformat(layer: Layer) -> bool:
+    """A layer that TensorRT added to change a layout or a type."""
+    return layer.type == "Reformat" or layer.name.startswith(("Reformatting CopyNode", "Reformatted "))
+
+
+def _casts(layer: Layer) -> int:
+    if layer.type == "Cast" or is_reformat(layer):
+        return int({t.dtype for t in layer.inputs} != {t.dtype for t in layer.outputs})
+    return cast_count(layer.name)
+
+
+def _bytes(tensors: Iterable[LayerTensor]) -> int:
+    return int(sum(tensor.bytes or 0 for tensor in tensors))

@@ -1,0 +1,400 @@
+"""The evidence that an engine's layers and its log give of each ONNX node: its type, how sure that is, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from halfwise.compiler.buildlog.weights import fused_parts
+from halfwise.compiler.kernel_names import (
+    cast_count,
+    fused_attention,
+    is_bookkeeping,
+    is_copy,
+    may_hold,
+    narrow_operands,
+    place_of,
+    tactic_math,
+)
+from halfwise.compiler.layer_owners import LayerOwners
+from halfwise.compiler.layers_cost import is_reformat
+from halfwise.compiler.layers_fields import (
+    FLOATS,
+    NARROW,
+    PARSER_LAYERS,
+    QUANTISED,
+    EngineLayers,
+    Layer,
+    LayerTensor,
+    is_cut,
+    region_ends,
+)
+
+if TYPE_CHECKING:
+    from halfwise.compiler.buildlog.report import LogReport
+
+__all__ = ["UNKNOWN", "Coverage", "Evidence", "NodeAudit", "NodeInfo", "nodes_from_log"]
+
+Coverage = Literal["exact", "mixed", "region-only", "folded", "unknown"]
+
+UNKNOWN = "unknown"
+MIXED = "mixed"
+
+# Layers that TensorRT adds of itself, so that their names are no nodes; and those that only move what a node moves.
+_ADDED_TYPES = frozenset({"ShapeHostToDevice", "ShapeDeviceToHost", "TrainStation", "Reformat"})
+_MOVING_TYPES = frozenset({"Shuffle", "Slice", "Concatenation", "Padding", "Shape", "NoOp", "Constant", "reshape"})
+
+# Operators that a compiler unrolls into loops whose kernels do not bear the node's name.
+_RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """An ONNX node of the model that was built. `declared` is its output's type ("fp32") where that is known."""
+
+    name: str
+    op: str
+    outputs: tuple[str, ...] = ()
+    compute: bool = True
+    declared: str | None = None
+
+
+@dataclass(frozen=True)
+class NodeAudit:
+    """What is known of one node. `note` says in a few words what is knowable, and what is not."""
+
+    node: str
+    op: str
+    compute: bool
+    precision: str  # "fp32", "fp16", "bf16", "int64", ..., "mixed" or "unknown"
+    coverage: Coverage
+    kernels: tuple[str, ...]
+    note: str
+    attention: str | None = None  # the fused attention kernel it is in
+
+
+def nodes_from_log(log: LogReport) -> tuple[NodeInfo, ...]:
+    """The model's nodes as the parser announced them in a verbose log."""
+    from halfwise.model.ops import CONTROL_FLOW, MOVES
+
+    movers = MOVES | CONTROL_FLOW | {"Constant", "Range", "NonZero"}
+    registered = set(log.structure.registered.values())  # a call of a local function is announced, but has no layers
+    return tuple(
+        NodeInfo(
+            name,
+            node.op,
+            tuple(output for output, _ in node.outputs),
+            node.op not in movers and name in registered and any(dtype in FLOATS for _, dtype in node.outputs),
+            next((dtype for _, dtype in node.outputs), None),
+        )
+        for name, node in log.structure.nodes.items()
+    )
+
+
+class Evidence:
+    """Holds the evidence of one engine and judges node by node."""
+
+    def __init__(self, engine: EngineLayers, log: LogReport | None, nodes: Sequence[NodeInfo] | None) -> None:
+        self._engine = engine
+        self._log = log
+        structure = log.structure if log else None
+        declared = {info.name: info for info in nodes_from_log(log)} if log else {}
+        self._members = dict(structure.foreign) if structure else {}
+        # Of nodes that the layers name themselves neither the order nor the whole is known.
+        self.knows_model = nodes is not None or bool(declared)
+        self._owners = LayerOwners(
+            engine.layers, structure.registered if structure else {}, None if nodes is None else [n.name for n in nodes]
+        )
+        if nodes is None:
+            nodes = tuple(declared.values()) or self._nodes_from_layers(engine.layers)
+        self.infos = tuple(nodes)
+        self._order = {info.name: place for place, info in enumerate(self.infos)}
+        self._strong = engine.schema in ("rtx", "11") or bool(log and log.strongly_typed)
+        self._working = [layer for layer in engine.layers if not is_bookkeeping(layer.type, layer.name)]
+        self._types = {fmt for layer in self._working for fmt in _types_of(layer)}
+        # An engine with FP16 in it was not built from a model without: the types of such a model say nothing of it.
+        stated = {info.declared for info in self.infos}
+        self.foreign_types = self._strong and bool(self._types & NARROW) and not stated & (NARROW | {None})
+        self._declared = {
+            info.name: (None if self.foreign_types else info.declared)
+            or (declared[info.name].declared if info.name in declared else None)
+            for info in self.infos
+        }
+        self._regions = [layer for layer in self._working if layer.is_region]
+        self._kernels: dict[str, dict[Layer, None]] = {}
+        for layer in self._working:
+            if not layer.is_region and not is_reformat(layer):
+                for name in self._owners.of_layer(layer):
+                    self._kernels.setdefault(name, {})[layer] = None
+        compute = [info.name for info in self.infos if info.compute]
+        # Compilers fold some nodes away, not most: then the list is cut off, or of one layer, or of another engine.
+        placed = sum(name in self._kernels or self.region_of(name) is not None for name in compute)
+        self._partial = self.knows_model and 2 * placed < len(compute)
+        self._nameless = [layer for layer in self._working if self._is_nameless(layer)]
+        self._fp16_norms = self._warned_norms()
+        allowed_fp32 = log is not None and log.precision == "FP32"
+        self.only_fp32 = allowed_fp32 and not self._strong and not self._types & NARROW
+
+    def _is_nameless(self, layer: Layer) -> bool:
+        """Computes with real values, and does not say for which node."""
+        added = is_reformat(layer) or layer.type in _ADDED_TYPES | _MOVING_TYPES | {"Cast"}
+        named = layer.onnx_nodes and not is_cut(layer.metadata or "")
+        if added or layer.is_region or named or layer.name.startswith(PARSER_LAYERS):
+            return False
+        return not is_copy(layer.name) and bool(_types_of(layer))
+
+    def _nodes_from_layers(self, layers: Iterable[Layer]) -> tuple[NodeInfo, ...]:
+        """The nodes that the layers name, a region by its two ends. One that only moves data computes nothing."""
+        found: dict[str, bool] = {}
+        for layer in layers:
+            if layer.type in _ADDED_TYPES or is_reformat(layer):
+                continue
+            computes = layer.type not in _MOVING_TYPES and _may_be_float(layer)
+            names = self._members.get(layer.name) or self._owners.of_layer(layer)
+            names = names or (self._ends_of(layer) if layer.is_region else ())
+            for name in names:
+                found[name] = found.get(name, False) or computes
+        return tuple(NodeInfo(name, "", compute=compute) for name, compute in found.items())
+
+    def _ends_of(self, region: Layer) -> tuple[str, ...]:
+        """The nodes at the two ends of a region's name; one of them may be a weight, which only a model tells."""
+        return tuple(map(self._owners.of_name, region_ends(region.name)))
+
+    def _warned_norms(self) -> set[str]:
+        findings = self._log.findings if self._log else ()
+        return {
+            self._owners.of_name(layer)
+            for finding in findings
+            if finding.rule == "HW711"
+            for layer in finding.numbers["layers"]
+        }
+
+    def notes(self) -> tuple[str, ...]:
+        notes = []
+        if self._regions:
+            notes.append(
+                f"{len(self._regions)} Myelin regions are listed as one layer each: only the types at their borders "
+                "are visible"
+            )
+        if self._engine.schema == "names-only":
+            notes.append("the engine lists names only: build with --profilingVerbosity=detailed to see types")
+        if self.foreign_types:
+            notes.append("the model given has no FP16, but the engine has: it was built from another, give that one")
+        if self._types == {"fp32"}:
+            notes.append("no kernel reads or writes anything but FP32: nothing of this engine is shown to run in FP16")
+        if self._log and self._log.structure.engines > 1:
+            notes.append(f"the log lists {self._log.structure.engines} engines; the last one is audited")
+        return tuple(notes)
+
+    def declared(self, node: str) -> str | None:
+        """The type that the model states, where the build was bound to it."""
+        return self._declared.get(node) if self._strong else None
+
+    def region_of(self, node: str) -> Layer | None:
+        """The Myelin region that holds the node: by the log's list, else by the two ends its name states."""
+        for region in self._regions:
+            if node in (self._members.get(region.name) or self._owners.of_layer(region) or self._ends_of(region)):
+                return region
+        spans = [region for region in self.unlisted if self.knows_model and self._spans(region, node)]
+        return spans[0] if len(spans) == 1 else None
+
+    @property
+    def unlisted(self) -> list[Layer]:
+        """The regions of which no list says what is inside."""
+        return [region for region in self._regions if not self._members.get(region.name) and not region.onnx_nodes]
+
+    def why_not_found(self) -> str:
+        """Why a node that was asked for may be missing from those audited."""
+        if self.knows_model:
+            return "the engine's model has no node of that name; is this the plan of another model?"
+        if self._engine.schema == "names-only":
+            return "no layer bears its name, and the engine lists only names: build with --profilingVerbosity=detailed"
+        if self.unlisted:
+            regions = f"one of {len(self.unlisted)} Myelin regions" if len(self.unlisted) > 1 else "the Myelin region"
+            return f"no layer bears its name; it may be inside {regions}: give the model that was built (--model)"
+        return "no layer names it: folded away, or of another model; give the model that was built (--model)"
+
+    def _spans(self, region: Layer, node: str) -> bool:
+        """Whether the node lies between the ends of the region's name; an end that is no node (a weight) is open."""
+        inner = region.name.partition("{ForeignNode[")[2].rpartition("]}")[0]
+        place = self._order.get(node)
+        if place is None or not inner:
+            return place is not None and len(self._regions) == 1
+        for cut in _cuts(inner):
+            first, last = (self._places(part) for part in (inner[:cut], inner[cut + 3 :]))
+            if first or last:
+                return min(first, default=0) <= place <= max(last, default=len(self._order))
+        return len(self._regions) == 1
+
+    def _places(self, name: str) -> list[int]:
+        """Where the nodes that one end of a region was fused from stand in the model."""
+        return [self._order[node] for part in fused_parts(name) if (node := self._owners.of_name(part)) in self._order]
+
+    def float_types(self, region: Layer) -> set[str]:
+        return _floats((*region.inputs, *region.outputs))
+
+    def node(self, info: NodeInfo) -> NodeAudit:
+        kernels = tuple(self._kernels.get(info.name, ()))
+        if not kernels:
+            return self._without_kernel(info)
+        names = tuple(kernel.name for kernel in kernels)
+        attention = next((fused for kernel in kernels if (fused := fused_attention(kernel.name))), None)
+        # Long reductions come with kernels that only set counters: those say nothing of the node's type.
+        telling = [kernel for kernel in kernels if _may_be_float(kernel)] or kernels
+        verdicts = [self._in_kernel(info, kernel) for kernel in telling]
+        precisions = {precision for precision, _, _ in verdicts}
+        coverages = {coverage for _, coverage, _ in verdicts}
+        notes = list(dict.fromkeys(note for _, _, note in verdicts if note))
+        if "unknown" in coverages:
+            coverage: Coverage = "unknown"
+        else:
+            coverage = "exact" if coverages == {"exact"} and len(precisions) == 1 else "mixed"
+        if len(precisions) == 1:
+            precision = precisions.pop()
+        else:
+            known = precisions & (FLOATS | QUANTISED)
+            precision = MIXED if known else UNKNOWN
+            notes.append(f"its {len(telling)} kernels differ: {', '.join(sorted(precisions))}")
+        return NodeAudit(info.name, info.op, info.compute, precision, coverage, names, "; ".join(notes), attention)
+
+    def _without_kernel(self, info: NodeInfo) -> NodeAudit:
+        def found(precision: str, coverage: Coverage, note: str, kernels: tuple[str, ...] = ()) -> NodeAudit:
+            return NodeAudit(info.name, info.op, info.compute, precision, coverage, kernels, note)
+
+        region = self.region_of(info.name)
+        if region is not None:
+            if self.only_fp32:
+                return found("fp32", "region-only", "the build allowed no other type", (region.name,))
+            if info.name in self._fp16_norms:
+                note = "TensorRT's own warning names it among the LayerNorm layers in FP16"
+                return found("fp16", "region-only", note, (region.name,))
+            note = f"inside a Myelin region; {self._borders(region)}, and types inside are not visible"
+            return found(UNKNOWN, "region-only", note, (region.name,))
+        if self.unlisted:
+            return found(UNKNOWN, "unknown", "in no layer by name; it may be inside a Myelin region")
+        if info.op in _RECURRENT:
+            return self._unrolled(info)
+        silent = sum(may_hold(info.op, layer.name) for layer in self._nameless)
+        if silent:
+            return found(UNKNOWN, "unknown", f"in no kernel by name; {silent} kernels do not tell whose they are")
+        if self._partial and info.compute:
+            return found(UNKNOWN, "unknown", "in no kernel, and so are most nodes: the list of layers may not be whole")
+        if any(layer.onnx_nodes for layer in self._working):
+            return found(self.declared(info.name) or UNKNOWN, "folded", "in no kernel: folded, merged or removed")
+        return found(UNKNOWN, "unknown", "the layer list names no ONNX nodes")
+
+    def _borders(self, region: Layer) -> str:
+        types = sorted(fmt.upper() for fmt in self.float_types(region))
+        if not types:
+            return "the types at its borders are not stated"
+        return f"every border of the region is {types[0]}" if len(types) == 1 else f"its borders are {', '.join(types)}"
+
+    def _unrolled(self, info: NodeInfo) -> NodeAudit:
+        """A recurrent operator: its kernels bear no name of it, so only the whole engine's types speak for it."""
+        types = _floats(tensor for layer in self._working for tensor in (*layer.inputs, *layer.outputs))
+        declared = self.declared(info.name)
+        precision: str = UNKNOWN
+        coverage: Coverage = "unknown"
+        note = "unrolled into kernels that do not bear its name"
+        if len(types) == 1:
+            precision, coverage, note = next(iter(types)), "mixed", f"{note}; every kernel of the engine has that type"
+        elif declared is not None and declared in types:
+            precision, coverage, note = declared, "mixed", f"{note}; as the model states it (strong typing)"
+        return NodeAudit(info.name, info.op, info.compute, precision, coverage, (), note)
+
+    def _in_kernel(self, info: NodeInfo, kernel: Layer) -> tuple[str, Coverage, str]:
+        """Precision, coverage and note of a node in one kernel."""
+        reads = _floats((*kernel.inputs, *_sized(kernel.constants)))
+        writes = _floats(kernel.outputs)
+        if kernel.weights in FLOATS:
+            reads.add(kernel.weights)
+        types = reads | writes
+        declared = self.declared(info.name)
+        math = tactic_math(kernel.tactic)
+        if not kernel.inputs and not kernel.outputs:
+            return UNKNOWN, "unknown", "the engine does not list this kernel's types"
+        if not types:
+            return self._not_float(kernel)
+        if any(tensor.dtype == UNKNOWN for tensor in (*kernel.inputs, *kernel.outputs)):
+            return (
+                UNKNOWN,
+                "unknown",
+                f"not all types at its kernel's borders are stated; those that are: {_join(types)}",
+            )
+        fused = fused_attention(kernel.name)
+        if fused:
+            return self._in_attention(fused, types, declared)
+        casts = cast_count(kernel.name)
+        operands = narrow_operands(kernel.tactic)
+        if operands is not None and types == {"fp32"}:
+            return (
+                MIXED,
+                "mixed",
+                f"reads and writes fp32, but multiplies in {operands} by its tactic ({math or kernel.tactic})",
+            )
+        if len(types) == 1 and casts < 2:  # one cast cannot widen and narrow again
+            only = next(iter(types))
+            if declared in FLOATS and only != declared:
+                return only, "exact", f"the model states {declared}, but all that its kernel reads and writes is {only}"
+            return only, "exact", math or ""
+        place = place_of(info.op, kernel.name)
+        if place == "before" and len(reads) == 1:
+            return next(iter(reads)), "exact", "before the first cast in its kernel"
+        if place == "after" and len(writes) == 1:
+            return next(iter(writes)), "exact", "after the last cast in its kernel"
+        borders = f"borders {_join(reads)} -> {_join(writes)}"
+        if declared in FLOATS and (casts or declared in types):
+            inside = f", {casts} casts inside" if casts else ""
+            return declared, "mixed", f"as the model states it (strong typing); {borders}{inside}"
+        if place == "inside" and len(types) == 1 and casts == 2 and types != {"fp32"}:
+            return "fp32", "mixed", f"between two casts in its kernel; {borders}; by the kernel's name only"
+        inside = f"{casts} casts inside, on which side of this node is not visible" if casts else "what it computes in"
+        return MIXED, "mixed", f"{borders}; {inside}" + ("" if casts else " is not visible")
+
+    def _not_float(self, kernel: Layer) -> tuple[str, Coverage, str]:
+        types = {tensor.dtype for tensor in (*kernel.inputs, *kernel.outputs)} - {UNKNOWN}
+        if len(types) == 1:
+            return types.pop(), "exact", ""
+        if types:
+            return MIXED, "mixed", f"borders {_join(types)}"
+        return UNKNOWN, "unknown", "the engine does not state this kernel's types"
+
+    @staticmethod
+    def _in_attention(fused: str, types: set[str], declared: str | None) -> tuple[str, Coverage, str]:
+        note = f"inside {fused}: only the types of Q, K, V and the result ({_join(types)}) are visible"
+        only = next(iter(types)) if len(types) == 1 else MIXED
+        return (UNKNOWN if declared in FLOATS and declared not in types else only), "mixed", note
+
+
+def _floats(tensors: Iterable[LayerTensor]) -> set[str]:
+    """The types that stand for real values, quantised ones too."""
+    return {tensor.dtype for tensor in tensors} & (FLOATS | QUANTISED)
+
+
+def _types_of(layer: Layer) -> set[str]:
+    return _floats((*layer.inputs, *layer.outputs)) | (
+        {layer.weights} & (FLOATS | QUANTISED) if layer.weights else set()
+    )
+
+
+def _may_be_float(layer: Layer) -> bool:
+    types = {tensor.dtype for tensor in (*layer.inputs, *layer.outputs)}
+    return not types or bool(types & (FLOATS | QUANTISED | {UNKNOWN}))
+
+
+def _sized(constants: Sequence[LayerTensor]) -> tuple[LayerTensor, ...]:
+    """Constants but for single values: a matrix kernel's alpha and beta are Float whatever it computes in."""
+    return tuple(tensor for tensor in constants if any(size != 1 for size in tensor.shape))
+
+
+def _join(types: Iterable[str]) -> str:
+    return ", ".join(sorted(types)) or "none"
+
+
+def _cuts(text: str) -> Iterable[int]:
+    """Where "..." stands between the two ends of a region's name; a name may hold dots itself."""
+    cut = text.find("...")
+    while cut >= 0:
+        yield cut
+        cut = text.find("...", cut + 1)

@@ -1,0 +1,367 @@
+"""How far one output is from its reference: built-in metrics, and the user's own function."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.core.errors import InputError
+
+__all__ = [
+    "ERRORS",
+    "LIKENESSES",
+    "Metrics",
+    "OutputMetric",
+    "compare",
+    "is_float",
+    "is_number",
+    "load_metric",
+    "worst",
+]
+
+ERRORS = ("rel_l2", "max_abs", "rms")  # 0 is perfect, smaller is better
+LIKENESSES = ("cosine", "psnr", "topk", "exact")  # larger is better
+
+OutputMetric = Callable[[Mapping[str, NDArray[Any]], Mapping[str, NDArray[Any]]], float]
+Array = NDArray[Any]
+
+_CHUNK = 1 << 18  # elements widened to FP64 at a time, so that a large output needs no second copy
+_TOP = 5
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """One output against its reference. No field is ever NaN.
+
+    Places where both are NaN, or both the same infinity, agree: they count in `exact` and in nothing else. Any other
+    place with a value that is not finite is a conflict: rel_l2, max_abs, rms, cosine and psnr get their worst value.
+
+    rel_l2     norm of the difference over the norm of the reference; against a zero reference 0 if equal, else inf
+    max_abs    largest difference
+    rms        root of the mean squared difference
+    cosine     of the angle between the two; 1 if equal, 0 if only one of them is all zero
+    psnr       20 log10(largest magnitude of the reference / rms), in dB; inf if equal
+    topk       share of the k largest entries along the last axis found in both, k = min(5, length - 1), ties either way
+    exact      share of equal places
+    nonfinite  conflicts where the other value is not finite: inf or NaN that the reference does not have there
+    note       what kept the two from being compared place by place
+    """
+
+    rel_l2: float
+    max_abs: float
+    rms: float
+    cosine: float
+    psnr: float
+    topk: float
+    exact: float
+    nonfinite: int = 0
+    note: str = ""
+
+    def to_json(self) -> dict[str, float | int | str]:
+        """JSON has no infinity: such values are the strings "inf" and "-inf"."""
+        document: dict[str, float | int | str] = {
+            name: _json_number(getattr(self, name)) for name in (*ERRORS, *LIKENESSES)
+        }
+        document["nonfinite"] = self.nonfinite
+        if self.note:
+            document["note"] = self.note
+        return document
+
+
+def _json_number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether the type is a real floating-point type, BF16 and FP8 included (NumPy itself knows those as void)."""
+    return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
+
+
+def is_number(dtype: np.dtype[Any]) -> bool:
+    """Whether the type is a float, an integer of any width or bool."""
+    return dtype.kind in "fiub" or (dtype.kind == "V" and "int" in dtype.name) or is_float(dtype)
+
+
+def compare(reference: Array, other: Array) -> Metrics:
+    """Measure `other` against `reference`, both of any type; arithmetic is in FP64.
+
+    Integers and bools are measured like floats. Text has no distance: unless all of it is equal, every metric but
+    `exact` has its worst value. Two different shapes give every metric its worst value, and a note; what is not finite
+    then counts as far as the other has more of it.
+    """
+    reference, other = np.asarray(reference), np.asarray(other)
+    if reference.shape != other.shape:
+        return _all_wrong(
+            exact=0.0,
+            nonfinite=max(_nonfinite(other) - _nonfinite(reference), 0),
+            note=f"shape {tuple(other.shape)} instead of {tuple(reference.shape)}",
+        )
+    if reference.size == 0:
+        return _PERFECT
+    if not (is_number(reference.dtype) and is_number(other.dtype)):
+        exact = np.count_nonzero(reference == other) / reference.size
+        return _PERFECT if exact == 1.0 else _all_wrong(exact=exact)
+
+    flat_reference, flat_other = reference.reshape(-1), other.reshape(-1)
+    sums = _Sums(_scale(flat_reference, flat_other))
+    for a, b in _chunks(flat_reference, flat_other):
+        sums.add(a, b)
+    return sums.metrics(topk=_topk(reference, other))
+
+
+def worst(metrics: Sequence[Metrics]) -> Metrics:
+    """The worst of each field over several samples; `nonfinite` is their sum."""
+    if not metrics:
+        raise ValueError("there is no worst of no metrics")
+    return Metrics(
+        **{name: max(getattr(m, name) for m in metrics) for name in ERRORS},
+        **{name: min(getattr(m, name) for m in metrics) for name in LIKENESSES},
+        nonfinite=sum(m.nonfinite for m in metrics),
+        note="; ".join(dict.fromkeys(m.note for m in metrics if m.note)),
+    )
+
+
+_PERFECT = Metrics(rel_l2=0.0, max_abs=0.0, rms=0.0, cosine=1.0, psnr=math.inf, topk=1.0, exact=1.0)
+
+
+def _all_wrong(*, exact: float, topk: float = 0.0, nonfinite: int = 0, note: str = "") -> Metrics:
+    return Metrics(
+        rel_l2=math.inf,
+        max_abs=math.inf,
+        rms=math.inf,
+        cosine=-1.0,
+        psnr=-math.inf,
+        topk=topk,
+        exact=exact,
+        nonfinite=nonfinite,
+        note=note,
+    )
+
+
+def _nonfinite(array: Array) -> int:
+    if not is_float(array.dtype):
+        return 0
+    flat = array.reshape(-1)
+    return sum(int(np.count_nonzero(~np.isfinite(part.astype(np.float64)))) for part, _ in _chunks(flat, flat))
+
+
+def _chunks(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:
+    for start in range(0, a.size, _CHUNK):
+        yield a[start : start + _CHUNK], b[start : start + _CHUNK]
+
+
+def _scale(a: Array, b: Array) -> float:
+    """A power of two to divide by where FP64 values are so large or small that their products are not; else 1."""
+    if not any(array.dtype.kind == "f" and array.dtype.itemsize >= 8 for array in (a, b)):
+        return 1.0
+    top = max(_largest(part) for chunk in _chunks(a, b) for part in chunk)
+    return 1.0 if top == 0.0 or 1e-100 < top < 1e100 else math.ldexp(1.0, math.frexp(top)[1] - 1)
+
+
+def _largest(values: Array) -> float:
+    """The largest finite magnitude."""
+    magnitude = np.abs(values.astype(np.float64))
+    return float(np.max(magnitude, where=np.isfinite(magnitude), initial=0.0))
+
+
+def _dot(a: Array, b: Array) -> float:
+    """Without BLAS, whose threads cost more than they bring here, and whose sum depends on how many there are."""
+    return float(np.einsum("i,i->", a, b))
+
+
+def _norm(values: Array, top: float) -> float:
+    """The Euclidean norm of values with largest magnitude `top`, also where a square would not fit FP64."""
+    if top == 0.0:
+        return 0.0
+    if not 1e-140 < top < 1e140:
+        values = values / top
+        return top * math.sqrt(_dot(values, values))
+    return math.sqrt(_dot(values, values))
+
+
+@dataclass
+class _Sums:
+    """What one pass over both arrays gathers; values are divided by `scale`."""
+
+    scale: float
+    places: int = 0
+    compared: int = 0
+    equal: int = 0
+    conflicts: int = 0
+    nonfinite: int = 0
+    difference: float = 0.0  # the norms
+    reference: float = 0.0
+    other: float = 0.0
+    products: list[float] = field(default_factory=list)
+    max_abs: float = 0.0
+    peak: float = 0.0
+
+    def add(self, reference: Array, other: Array) -> None:
+        self.places += reference.size
+        if reference.dtype.kind in "iub" and other.dtype.kind in "iub":
+            self.equal += int(np.count_nonzero(reference == other))  # 64-bit integers do not fit FP64
+            a, b = reference.astype(np.float64), other.astype(np.float64)
+        else:
+            a, b = self._comparable(reference.astype(np.float64), other.astype(np.float64))
+            self.equal += int(np.count_nonzero(a == b))
+        if self.scale != 1.0:
+            a, b = a / self.scale, b / self.scale
+        if a.size == 0:
+            return
+        difference = b - a
+        top_a, top_b, top = (float(np.abs(values).max()) for values in (a, b, difference))
+        self.compared += a.size
+        self.difference = math.hypot(self.difference, _norm(difference, top))
+        self.reference = math.hypot(self.reference, _norm(a, top_a))
+        self.other = math.hypot(self.other, _norm(b, top_b))
+        self.products.append(_dot(a, b))
+        self.max_abs = max(self.max_abs, top)
+        self.peak = max(self.peak, top_a)
+
+    def _comparable(self, a: Array, b: Array) -> tuple[Array, Array]:
+        """The places where both are finite; the others are counted."""
+        finite_a, finite_b = np.isfinite(a), np.isfinite(b)
+        both = finite_a & finite_b
+        if both.all():
+            return a, b
+        agreed = ~both & ((a == b) | (np.isnan(a) & np.isnan(b)))
+        self.equal += int(np.count_nonzero(agreed))
+        self.conflicts += int(np.count_nonzero(~both & ~agreed))
+        self.nonfinite += int(np.count_nonzero(~finite_b & ~agreed))
+        return a[both], b[both]
+
+    def metrics(self, topk: float) -> Metrics:
+        exact = self.equal / self.places
+        if self.conflicts:
+            return _all_wrong(exact=exact, topk=topk, nonfinite=self.nonfinite)
+        rms = self.difference / math.sqrt(self.compared) if self.compared else 0.0
+        if rms == 0.0:
+            return Metrics(0.0, 0.0, 0.0, 1.0, math.inf, topk, exact)
+        norms = self.reference * self.other
+        return Metrics(
+            rel_l2=self.difference / self.reference if self.reference else math.inf,
+            max_abs=self.max_abs * self.scale,
+            rms=rms * self.scale,
+            cosine=min(max(math.fsum(self.products) / norms, -1.0), 1.0) if norms else 0.0,
+            psnr=20.0 * (math.log10(self.peak) - math.log10(rms)) if self.peak else -math.inf,
+            topk=topk,
+            exact=exact,
+        )
+
+
+def _topk(reference: Array, other: Array) -> float:
+    length = reference.shape[-1] if reference.ndim else 0
+    k = min(_TOP, length - 1)
+    if k < 1:
+        return 1.0
+    rows_a, rows_b = reference.reshape(-1, length), other.reshape(-1, length)
+    step = max(1, _CHUNK // length)
+    hits = 0
+    for start in range(0, len(rows_a), step):
+        hits += _shared_top(rows_a[start : start + step], rows_b[start : start + step], k)
+    return hits / (len(rows_a) * k)
+
+
+def _shared_top(a: Array, b: Array, k: int) -> int:
+    """How many of the k largest of each row are shared; rounding makes ties, so a tie is broken in favour."""
+    top_a, top_b = _top(a, k), _top(b, k)
+    return int(np.maximum(_found(top_a, b, top_b), _found(top_b, a, top_a)).sum())
+
+
+def _top(rows: Array, k: int) -> NDArray[np.intp]:
+    """The columns of the k largest of each row, in no order; a long row is searched piece by piece."""
+    pieces = []
+    for start in range(0, rows.shape[1], _CHUNK):
+        piece = _sortable(rows[:, start : start + _CHUNK])
+        kept = min(k, piece.shape[1])
+        pieces.append(np.argpartition(piece, -kept, axis=1)[:, -kept:] + start)
+    if len(pieces) == 1:
+        return pieces[0]
+    columns = np.concatenate(pieces, axis=1)
+    values = _sortable(np.take_along_axis(rows, columns, axis=1))
+    return np.take_along_axis(columns, np.argpartition(values, -k, axis=1)[:, -k:], axis=1)
+
+
+def _found(top_a: NDArray[np.intp], b: Array, top_b: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Per row, the most of the columns `top_a` that one choice of b's k largest can hold."""
+    largest = _sortable(np.take_along_axis(b, top_b, axis=1))
+    least = largest.min(axis=1, keepdims=True)
+    candidates = _sortable(np.take_along_axis(b, top_a, axis=1))
+    room_for_ties = top_b.shape[1] - np.count_nonzero(largest > least, axis=1)
+    ties = np.count_nonzero(candidates == least, axis=1)
+    found: NDArray[np.intp] = np.count_nonzero(candidates > least, axis=1) + np.minimum(ties, room_for_ties)
+    return found
+
+
+def _sortable(values: Array) -> Array:
+    if values.dtype.kind in "iu":
+        return values
+    wide = values.copy() if values.dtype.kind == "f" else values.astype(np.float32)
+    wide[np.isnan(wide)] = -np.inf  # NumPy sorts NaN as the largest
+    return wide
+
+
+def load_metric(spec: str) -> OutputMetric:
+    """Import the user's function `package.module:function`; modules in the current directory are found, too.
+
+    It gets the reference outputs and the other outputs, each a dict by name, and returns one error: 0 is perfect,
+    larger is worse. NaN means that the error cannot be told and reads as infinite.
+    """
+    module_name, colon, attribute = spec.strip().partition(":")
+    if not (colon and module_name and attribute):
+        raise InputError(f"--metric {spec!r}: write package.module:function")
+    try:
+        with _current_directory_importable():
+            module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise InputError(
+                f"--metric {spec}: there is no module {error.name!r} here or among the installed packages"
+            ) from error
+        raise InputError(f"--metric {spec}: importing {module_name} failed: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise InputError(f"--metric {spec}: importing {module_name} failed: {_told(error)}") from error
+    try:
+        function = reduce(getattr, attribute.split("."), module)
+    except AttributeError:
+        raise InputError(f"--metric {spec}: module {module_name} has no {attribute!r}") from None
+    if not callable(function):
+        raise InputError(f"--metric {spec}: {attribute} is not a function")
+
+    def measure(reference: Mapping[str, Array], other: Mapping[str, Array]) -> float:
+        try:
+            answer = function(reference, other)
+        except Exception as error:
+            raise InputError(f"--metric {spec} failed: {_told(error)}") from error
+        try:
+            value = float(answer)
+        except (TypeError, ValueError):
+            raise InputError(f"--metric {spec} returned {type(answer).__name__}, not one number") from None
+        return math.inf if math.isnan(value) else value
+
+    return measure
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+@contextmanager
+def _current_directory_importable() -> Iterator[None]:
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)

@@ -1,0 +1,285 @@
+"""The table of finding rules: the id, what it is called, how severe it is unless a finding says otherwise, the remedy.
+
+HW1xx: weights and constants; HW2xx: patterns; HW3xx: types and operators; HW4xx: a real backend against the prediction;
+HW8xx: audits; HW9xx: the gate. The rules of build logs (HW7xx) are in `engine.buildlog.catalogue`, beside the messages
+they are made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from halfwise.core.finding import Finding, Severity, Where
+
+__all__ = ["RULES", "ScanRule", "finding"]
+
+
+@dataclass(frozen=True)
+class ScanRule:
+    """One kind of finding."""
+
+    id: str
+    title: str
+    severity: Severity
+    remedy: str
+
+
+_KEEP = "or keep these nodes in FP32"
+
+_RULES = (
+    ScanRule(
+        "HW101",
+        "weights that TensorRT will warn about",
+        "info",
+        "nothing to do for tiny values beside large ones; the findings HW102 to HW106 name the weights that matter",
+    ),
+    ScanRule(
+        "HW102",
+        "a whole weight is too small for FP16",
+        "error",
+        "multiply the weight by a power of two and divide the activation before or after it by the same, "
+        "or keep the node that reads it in FP32",
+    ),
+    ScanRule(
+        "HW103",
+        "output channels are too small for FP16",
+        "warning",
+        "multiply these channels by a power of two and divide where they are read by the same, "
+        "or keep the node that reads the weight in FP32",
+    ),
+    ScanRule(
+        "HW104",
+        "weights over 65504",
+        "error",
+        "divide the weight by a power of two and multiply the activation before or after it by the same, "
+        "or keep the node that reads it in FP32",
+    ),
+    ScanRule(
+        "HW105",
+        "weights that are NaN or infinite",
+        "error",
+        "export the model from a healthy checkpoint: these values are wrong in FP32, too",
+    ),
+    ScanRule(
+        "HW106",
+        "a divisor that FP16 rounds to zero",
+        "error",
+        "divide by it in FP32, or multiply by its reciprocal in two steps that FP16 can hold",
+    ),
+    ScanRule(
+        "HW111",
+        "an added mask that FP16 cannot hold",
+        "warning",
+        "use a mask of about -1e4 that survives being added to the scores, or select with Where",
+    ),
+    ScanRule(
+        "HW112",
+        "masks that leave FP16 together",
+        "warning",
+        "combine the masks by And before they become numbers, or use about -1e4 in each of them",
+    ),
+    ScanRule(
+        "HW113",
+        "a selected stand-in for infinity",
+        "info",
+        "nothing to do as long as no more is added to it or multiplied with it",
+    ),
+    ScanRule(
+        "HW114",
+        "an epsilon that vanishes",
+        "warning",
+        f"raise the epsilon to 1e-7 or more if the model allows it, rescale what it guards, {_KEEP}",
+    ),
+    ScanRule(
+        "HW115",
+        "infinite constants",
+        "info",
+        "nothing to do: FP16 has infinities, too; a product with 0 or a difference of two of them is NaN in any format",
+    ),
+    ScanRule(
+        "HW201",
+        "a norm whose squares leave FP16",
+        "warning",
+        "export the norm as one operator (LayerNormalization from opset 17, RMSNormalization from 23, "
+        "InstanceNormalization, GroupNormalization), whose statistics TensorRT takes in FP32, "
+        "or keep the squares and their mean in FP32",
+    ),
+    ScanRule(
+        "HW202",
+        "a variance as a difference of moments",
+        "warning",
+        "take the mean of (x - mean(x))^2 instead, or keep both moments and their difference in FP32",
+    ),
+    ScanRule(
+        "HW203",
+        "a length whose squares leave FP16",
+        "warning",
+        "use ReduceL2, which TensorRT computes in FP32, or divide by the largest component first, "
+        "or keep the squares and their sum in FP32",
+    ),
+    ScanRule(
+        "HW204",
+        "exponentials without the maximum taken out",
+        "warning",
+        f"use Softmax, LogSoftmax or ReduceLogSumExp, or subtract the maximum first, {_KEEP}",
+    ),
+    ScanRule(
+        "HW205",
+        "an inverse sigmoid that loses its guard",
+        "warning",
+        "keep the chain in FP32, clip to what FP16 tells from 1 (0.9995), "
+        "or carry the logit along instead of computing it back from the sigmoid",
+    ),
+    ScanRule(
+        "HW206",
+        "a sum over many elements",
+        "warning",
+        f"take the mean instead, or scale before the sum and back after it, {_KEEP}",
+    ),
+    ScanRule(
+        "HW207",
+        "a running sum",
+        "warning",
+        f"sum over shorter stretches, or subtract the mean first, {_KEEP}",
+    ),
+    ScanRule(
+        "HW208",
+        "arithmetic on large coordinates",
+        "warning",
+        f"subtract a common origin first, or calculate in units of the image, {_KEEP}",
+    ),
+    ScanRule(
+        "HW209",
+        "sine and cosine of large phases",
+        "info",
+        "keep the positions, their products with the frequencies, and both waves in FP32, "
+        "or fold them into a table if the positions are fixed",
+    ),
+    ScanRule(
+        "HW210",
+        "a selection by comparison",
+        "info",
+        "judge the model by what is selected, not by positions in the list; keep the scores in FP32 if it matters",
+    ),
+    ScanRule(
+        "HW211",
+        "ids in floating point",
+        "warning",
+        "feed ids as integers, or keep what carries them in FP32",
+    ),
+    ScanRule(
+        "HW301",
+        "partly in 16 bits already",
+        "info",
+        "start from the FP32 model if there is one: what is narrow already is left as it is",
+    ),
+    ScanRule("HW302", "double precision", "info", "nothing to do: these tensors are left as they are"),
+    ScanRule(
+        "HW303",
+        "operators of another domain",
+        "info",
+        "nothing to do: they stay in FP32, because what they accept is not known",
+    ),
+    ScanRule(
+        "HW304",
+        "quantised already",
+        "info",
+        "quantisation scales stay in FP32; compare against the model before quantisation, too",
+    ),
+    ScanRule(
+        "HW305",
+        "an opset without the norm's operator",
+        "info",
+        "export with opset 17 or newer, so that the norm stays one operator",
+    ),
+    ScanRule(
+        "HW401",
+        "a real backend is less exact than predicted",
+        "warning",
+        "run `halfwise bisect` on that backend with this plan: it names the nodes that have to be FP32 there",
+    ),
+    ScanRule(
+        "HW402",
+        "a real backend is more exact than predicted",
+        "info",
+        "nothing to do for the result; a profile that follows this backend more closely may need fewer FP32 nodes",
+    ),
+    ScanRule(
+        "HW404",
+        "a real backend cannot run the fixed model",
+        "error",
+        "see whether it runs the FP32 model; `halfwise bisect` on that backend names the nodes with which it fails",
+    ),
+    ScanRule(
+        "HW403",
+        "a real backend gives values that are not finite",
+        "error",
+        "run `halfwise bisect` on that backend with this plan: it names the nodes that have to be FP32 there",
+    ),
+    ScanRule(
+        "HW801",
+        "a node did not run in the precision that the plan wants",
+        "error",
+        "run `halfwise fix MODEL --target ...` for the compiler that built the engine, build its typed model, and "
+        "audit the new engine",
+    ),
+    ScanRule(
+        "HW802",
+        "a node cannot be shown to have run in the precision that the plan wants",
+        "warning",
+        "build with --profilingVerbosity=detailed and keep the verbose log, so that the audit can tell",
+    ),
+    ScanRule(
+        "HW901",
+        "the plan was made for another graph",
+        "error",
+        "run `halfwise fix` on this model and commit the new plan",
+    ),
+    ScanRule(
+        "HW902",
+        "the plan cannot be applied to this model",
+        "error",
+        "run `halfwise fix` on this model and commit the new plan",
+    ),
+    ScanRule(
+        "HW903",
+        "the plan no longer keeps the tolerance",
+        "error",
+        "run `halfwise fix` on this model and commit the new plan",
+    ),
+)
+
+_BORDER = (
+    ScanRule(
+        "HW311",
+        "ids as an FP16 input",
+        "error",
+        "declare the input as int32 or int64 in the model, or leave the inputs in FP32",
+    ),
+    ScanRule(
+        "HW312",
+        "an input beyond FP16",
+        "error",
+        "scale the values or take an origin off before they are cast, or leave the inputs in FP32",
+    ),
+    ScanRule(
+        "HW313",
+        "an input that FP16 holds coarsely",
+        "warning",
+        "take the origin off (the first timestamp, the corner of the image) and scale before the cast, "
+        "or leave the inputs in FP32",
+    ),
+    ScanRule("HW314", "raw pixels as an FP16 input", "info", "normalise before the cast: (x / 255 - mean) / std"),
+)
+
+RULES: Mapping[str, ScanRule] = {rule.id: rule for rule in (*_RULES, *_BORDER)}
+
+
+def finding(
+    rule: str, where: Where, message: str, numbers: Mapping[str, Any], severity: Severity | None = None
+) -> Finding:
+    """A finding of a rule of the table."""
+    found = RULES[rule]
+    return Finding(rule, severity or found.severity, where, message, found.remedy, numbers)

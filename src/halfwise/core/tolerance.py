@@ -1,0 +1,282 @@
+"""What error the user accepts: bounds on metrics per output, and how far measured metrics are from them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from halfwise.core.errors import InputError
+from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics
+
+__all__ = ["EVERY_OUTPUT", "USER_METRIC", "Bound", "Tolerance", "Verdict"]
+
+EVERY_OUTPUT = "*"
+USER_METRIC = "metric"  # the name under which a bound speaks of the user's own function
+
+_UP_TO_ONE = ("cosine", "topk", "exact")
+_NAMES = f"{', '.join(ERRORS)} (<=), {', '.join(LIKENESSES)} (>=), or {USER_METRIC} (<=, with --metric)"
+_FORM = re.compile(r"(?:(?P<output>.+):)?(?P<metric>[^:<>=]*)(?P<op><=|>=)(?P<value>[^<>=]*)")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One metric of one output and what it may be. `*` as the output means every output of the metric's kind:
+    `exact` is meant for integer, bool and text outputs, every other metric for float outputs."""
+
+    output: str
+    metric: str
+    op: Literal["<=", ">="]
+    value: float
+
+    @classmethod
+    def of(cls, output: str, metric: str, value: float) -> Bound:
+        """The bound in the metric's own direction, checked."""
+        if metric not in (*ERRORS, *LIKENESSES, USER_METRIC):
+            raise InputError(f"tolerance: there is no metric {metric!r}; there are {_NAMES}")
+        if metric == USER_METRIC and output != EVERY_OUTPUT:
+            raise InputError(
+                f"tolerance {output}:{metric}: the function of --metric sees all outputs at once; write 'metric<=VALUE'"
+            )
+        if not math.isfinite(value):
+            raise InputError(f"tolerance {output}:{metric}: the bound {value} is not a finite number")
+        if metric in (*ERRORS, USER_METRIC) and value < 0:
+            raise InputError(f"tolerance {output}:{metric}: the bound {value:g} is negative, and an error never is")
+        if metric in _UP_TO_ONE and value > 1:
+            raise InputError(f"tolerance {output}:{metric}: the bound {value:g} is out of reach, {metric} is at most 1")
+        return cls(output, metric, ">=" if metric in LIKENESSES else "<=", value)
+
+    @classmethod
+    def parse(cls, text: str) -> Bound:
+        """Read 'OUTPUT:METRIC<=VALUE', or 'METRIC<=VALUE' for every output. A name may itself hold colons."""
+        form = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
+        if form is None:
+            raise InputError(f"tolerance {text!r}: write 'OUTPUT:METRIC<=VALUE', with METRIC one of {_NAMES}")
+        try:
+            value = float(form["value"])
+        except ValueError:
+            raise InputError(f"tolerance {text!r}: {form['value'].strip()!r} is not a number") from None
+        bound = cls.of((form["output"] or EVERY_OUTPUT).strip(), form["metric"].strip(), value)
+        if bound.op != form["op"]:
+            better = "larger" if bound.op == ">=" else "smaller"
+            raise InputError(f"tolerance {text!r}: of {bound.metric} {better} is better; write {bound.op}")
+        return bound
+
+    @property
+    def key(self) -> str:
+        return f"{self.output}:{self.metric}"
+
+    @property
+    def void(self) -> bool:
+        """Whether nothing can miss it, as with exact>=0: so an output is left out of the judgement."""
+        return self.metric in _UP_TO_ONE and self.value <= (-1.0 if self.metric == "cosine" else 0.0)
+
+    def holds(self, value: float) -> bool:
+        return value >= self.value if self.op == ">=" else value <= self.value
+
+    def load(self, value: float) -> float:
+        """Error over allowed error: at most 1 exactly where the bound holds, and growing as the value gets worse.
+
+        Errors: value / bound. cosine, topk, exact: what is missing to 1, over what may be missing. psnr: the ratio of
+        the rms errors that the two levels stand for. Where no error is allowed: 0 or inf. NaN: inf. Void: 0.
+        """
+        if self.void and self.holds(value):
+            return 0.0
+        if math.isnan(value):
+            return math.inf
+        if self.metric == "psnr":
+            load = _power_of_ten((self.value - value) / 20.0)
+        elif self.metric in _UP_TO_ONE:
+            load = _ratio(1.0 - value, 1.0 - self.value)
+        else:
+            load = _ratio(value, self.value)
+        # A division rounds; the answer to "is it met" must not hang on that.
+        return min(load, 1.0) if self.holds(value) else max(load, math.nextafter(1.0, math.inf))
+
+
+def _ratio(error: float, allowed: float) -> float:
+    if error <= 0.0:
+        return 0.0
+    return error / allowed if allowed else math.inf
+
+
+def _power_of_ten(exponent: float) -> float:
+    return math.inf if exponent > 300.0 else 10.0**exponent
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of a comparison against the tolerance, and the bound nearest to failing or failing worst.
+
+    `metric` is "nonfinite", with `allowed` 0, where a value is not finite that is finite in the reference. `note` says
+    why that output could not be compared place by place.
+    """
+
+    met: bool
+    load: float
+    worst_output: str
+    metric: str
+    value: float
+    allowed: float
+    note: str = ""
+
+    @property
+    def words(self) -> str:
+        """What decided: the value measured, and what was allowed."""
+        if not self.metric:
+            return "the model has no output that the tolerance speaks of"
+        if self.metric == "nonfinite":
+            return f"{int(self.value):,} values of {self.worst_output!r} are not finite, where FP32 has finite ones"
+        if self.note:
+            return f"{self.worst_output!r} cannot be compared place by place: {self.note}"
+        what = "your metric" if self.metric == USER_METRIC else f"{self.metric} of {self.worst_output!r}"
+        sign = ">=" if self.metric in LIKENESSES else "<="
+        return f"{what} is {self.value:.3g}, allowed {sign} {self.allowed:.3g}"
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The bounds that outputs must keep. Whatever they say, a non-finite value the reference lacks is a miss.
+
+    A bound on a named output stands in for the `*` bound on the same metric there, and adds to the others.
+    """
+
+    bounds: tuple[Bound, ...]
+
+    @classmethod
+    def default(cls) -> Tolerance:
+        return cls(_DEFAULTS)
+
+    @classmethod
+    def parse(
+        cls, texts: Sequence[str], outputs: Collection[str], floats: Collection[str], *, user_metric: bool = False
+    ) -> Tolerance:
+        """The user's bounds, completed by the default for the outputs they say nothing of.
+
+        `outputs` are the names of the model's outputs, `floats` those of its float outputs, `user_metric` says whether
+        --metric was given. A bound on `metric` judges the whole result, so that no default is added to it.
+        """
+        listed = [texts] if isinstance(texts, (str, int, float)) else texts
+        bounds = [Bound.parse(text) for text in listed]  # what is not a text is refused
+        keys = [bound.key for bound in bounds]
+        if twice := next((key for key in keys if keys.count(key) > 1), None):
+            raise InputError(f"tolerance {twice}: given twice; give one bound")
+        bounded = any(bound.metric == USER_METRIC for bound in bounds)
+        if user_metric and not bounded:
+            raise InputError("--metric needs a bound for its result: add --tol 'metric<=VALUE'")
+        if bounded and not user_metric:
+            raise InputError("tolerance 'metric': there is no function to bound; add --metric package.module:function")
+        tolerance = cls(tuple(bounds))
+        tolerance.check_outputs(outputs)
+        return tolerance if bounded else cls((*bounds, *_defaults_left(bounds, outputs, floats)))
+
+    def check_outputs(self, outputs: Collection[str]) -> None:
+        """Refuse bounds on outputs that are not there."""
+        for bound in self.bounds:
+            if bound.output != EVERY_OUTPUT and bound.output not in outputs:
+                raise InputError(
+                    f"tolerance {bound.key}: the model has no such output; its outputs are {_listed(outputs)}"
+                )
+
+    @property
+    def uses_user_metric(self) -> bool:
+        return any(bound.metric == USER_METRIC for bound in self.bounds)
+
+    def load(self, metrics: Mapping[str, Metrics], floats: Collection[str], user_metric: float | None = None) -> float:
+        """The worst of error over allowed error: at most 1 means met; inf where a non-finite value is new.
+
+        `metrics` hold every output of the model, `floats` name the float ones, and `user_metric` is what the user's
+        function returned, where a bound asks for it.
+        """
+        return self.verdict(metrics, floats, user_metric).load
+
+    def verdict(
+        self, metrics: Mapping[str, Metrics], floats: Collection[str], user_metric: float | None = None
+    ) -> Verdict:
+        """The outcome, with the bound of the largest load; the first of equals."""
+        worst = Verdict(True, 0.0, "", "", 0.0, 0.0)
+        for output, measured in metrics.items():
+            if measured.nonfinite and measured.nonfinite > worst.value:
+                worst = Verdict(False, math.inf, output, "nonfinite", float(measured.nonfinite), 0.0)
+        if not worst.met:
+            return worst
+        for output, bound, value in self._measured(metrics, floats, user_metric):
+            load = bound.load(value)
+            if not worst.metric or load > worst.load:
+                note = metrics[output].note if output in metrics and load > 1.0 else ""
+                worst = Verdict(load <= 1.0, load, output, bound.metric, value, bound.value, note)
+        return worst
+
+    def _measured(
+        self, metrics: Mapping[str, Metrics], floats: Collection[str], user_metric: float | None
+    ) -> Iterator[tuple[str, Bound, float]]:
+        """Every bound on every output that it speaks of, with the measured value."""
+        self.check_outputs(metrics)
+        named = {bound.key for bound in self.bounds}
+        for bound in self.bounds:
+            if bound.metric == USER_METRIC:
+                if user_metric is None:
+                    raise ValueError("the tolerance bounds the user's metric, and its value was not passed")
+                yield EVERY_OUTPUT, bound, user_metric
+            elif bound.output != EVERY_OUTPUT:
+                yield bound.output, bound, getattr(metrics[bound.output], bound.metric)
+            else:
+                for output, measured in metrics.items():
+                    if _speaks_of(bound, output in floats) and f"{output}:{bound.metric}" not in named:
+                        yield output, bound, getattr(measured, bound.metric)
+
+    def uncompared(self, metrics: Mapping[str, Metrics], floats: Collection[str]) -> tuple[str, ...]:
+        """The outputs that it judges place by place, and that have other places than the reference."""
+        judged = {output for output, bound, _ in self._measured(metrics, floats, math.inf) if not bound.void}
+        return tuple(name for name, measured in metrics.items() if measured.note and name in judged)
+
+    def to_json(self) -> dict[str, float]:
+        """'OUTPUT:METRIC' to the bound's value; the metric tells the direction."""
+        return {bound.key: bound.value for bound in self.bounds}
+
+    @classmethod
+    def from_json(cls, document: Any) -> Tolerance:
+        if not isinstance(document, Mapping) or not document:
+            raise InputError('tolerance: must be an object such as {"*:rel_l2": 0.01}')
+        bounds = []
+        for key, value in document.items():
+            output, colon, metric = str(key).rpartition(":")
+            if not (colon and output):
+                raise InputError(f"tolerance {key!r}: must be 'OUTPUT:METRIC', '*' being every output")
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise InputError(f"tolerance {key!r}: {value!r} is not a number")
+            bounds.append(Bound.of(output, metric, float(value)))
+        return cls(tuple(bounds))
+
+
+_DEFAULTS = (Bound.of(EVERY_OUTPUT, "rel_l2", 0.01), Bound.of(EVERY_OUTPUT, "exact", 0.999))
+
+
+def _speaks_of(bound: Bound, float_output: bool) -> bool:
+    """Whether a bound on `*` means an output of this kind."""
+    return float_output != (bound.metric == "exact")
+
+
+def _defaults_left(bounds: Sequence[Bound], outputs: Collection[str], floats: Collection[str]) -> Iterator[Bound]:
+    """The default for the outputs that no bound of the user speaks of; as one bound on `*` where that is the same."""
+    named = {bound.output for bound in bounds}
+    for default in _DEFAULTS:
+        if any(
+            bound.output == EVERY_OUTPUT and (bound.metric == "exact") == (default.metric == "exact")
+            for bound in bounds
+        ):
+            continue
+        kind = [output for output in outputs if _speaks_of(default, output in floats)]
+        if named.isdisjoint(kind):
+            yield default
+        else:
+            yield from (
+                Bound(output, default.metric, default.op, default.value) for output in kind if output not in named
+            )
+
+
+def _listed(names: Collection[str]) -> str:
+    shown = [repr(name) for name in list(names)[:20]]
+    return ", ".join(shown) + (f" and {len(names) - 20} more" if len(names) > 20 else "")

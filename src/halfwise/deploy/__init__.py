@@ -1,0 +1,1 @@
+"""What a target needs: commands, scripts, memory layouts, known defects, changes for ONNX Runtime."""

@@ -1,0 +1,434 @@
+"""Hands a decision over to its target: command, build script, what the compiler made of it, and known defects."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled, Decision
+from halfwise.core.errors import HalfwiseError, InputError
+from halfwise.core.formats import Format
+from halfwise.core.targets import Fit, Runtime, Target, Typing
+from halfwise.deploy.advisories import Advisory, facts_of_nodes, match
+from halfwise.deploy.layer_names import LayerMap
+from halfwise.deploy.layouts import Layouts
+from halfwise.deploy.script import ScriptRequest, build_script
+from halfwise.deploy.trtexec import InputShape, LayerPrecision, TrtexecRequest, Unexpressible, trtexec_command
+from halfwise.deploy.trtexec_grammar import IoFormat
+from halfwise.model.model import Model
+from halfwise.model.ops import CONTROL_FLOW
+from halfwise.model.shape_inputs import holds_shape
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Site, native_format
+from halfwise.precision.typed_onnx import write_typed
+
+if TYPE_CHECKING:
+    from halfwise.compiler.build import InputProfile
+    from halfwise.model.inputs.samples import Samples
+
+__all__ = ["Delivery", "advisories_for", "compiles", "deliver", "suspect_kernels"]
+
+_SHOWN = 5  # violations told in words; the document lists all
+# Their layers are loops with counters of integers: an output type of FP32 on all of them would be an error.
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What a target gets. Paths are None where nothing was written; `notes` say why, and the way out."""
+
+    command: Path | None = None
+    script: Path | None = None
+    model: Path | None = None  # the FP32 model with a name for every node, where the given one lacks them
+    build: tuple[str, ...] = ()  # the words that build the engine: by the command, or else by the script
+    audit_command: str = ""
+    compiled: Compiled | None = None
+    advisories: tuple[Advisory, ...] = ()
+    notes: tuple[str, ...] = ()
+    refusal: str = ""  # why the target's own compiler takes no such model; another's refusal is a note
+
+    def to_json(self) -> dict[str, Any]:
+        """What `fix --json` says of it, beside the artifacts."""
+        audit = self.compiled.audit if self.compiled else None
+        summary = None
+        if self.compiled and audit:
+            document = audit.to_json()
+            summary = {
+                "compiler": self.compiled.compiler,
+                "builds": self.compiled.builds,
+                "seconds": round(self.compiled.seconds, 3),
+                "added": [node.name for node in self.compiled.added],
+                "island": self.compiled.island.to_json() if self.compiled.island else None,
+                **{key: document[key] for key in ("engine", "coverage", "unproven", "notes")},
+            }
+        return {
+            "audit": summary,
+            "audit_command": self.audit_command or None,
+            "refusal": self.refusal or None,
+            "violations": audit.to_json()["violations"] if audit else [],
+            "advisories": [advisory.to_json() for advisory in self.advisories],
+        }
+
+
+def compiles(target: Target) -> bool:
+    """Whether TensorRT-RTX stands for the compiler of this target: it is strongly typed only."""
+    return target.runtime in (Runtime.TENSORRT, Runtime.RTX) and target.typing is Typing.STRONG
+
+
+def advisories_for(target: Target, model: Model) -> tuple[Advisory, ...]:
+    """The known defects of the target that this model's operators can meet; none for a target without versions."""
+    if target.runtime not in (Runtime.TENSORRT, Runtime.RTX):
+        return ()
+    return match(target, facts_of_nodes(model.nodes))
+
+
+def suspect_kernels(advisories: Iterable[Advisory], kinds: Sequence[str] = ("defect",)) -> tuple[str, ...]:
+    """Parts of the names of fused attention kernels that an advisory of these kinds surely concerns."""
+    return tuple(
+        dict.fromkeys(
+            kernel
+            for advisory in advisories
+            if advisory.applies is Fit.YES and advisory.entry.kind in kinds
+            for kernel in advisory.entry.kernels
+            if "mha" in kernel
+        )
+    )
+
+
+def deliver(
+    target: Target,
+    decision: Decision,
+    *,
+    samples: Samples,
+    typed: Path | None,
+    plan: Path | None,
+    repaired: bool,
+    compiled: Compiled | None,
+    advisories: tuple[Advisory, ...],
+    notify: Callable[[str], None] = lambda text: None,
+    time_limit_s: float = TIME_LIMIT_S,
+    layouts: Layouts | None = None,
+) -> Delivery:
+    """Write the command and the script beside the typed model; with nothing written there, say what is known only."""
+    if target.runtime not in (Runtime.TENSORRT, Runtime.RTX):
+        return Delivery()
+    notes = [*(compiled.notes if compiled else ()), *_verdict(target, compiled), *_defects(target, advisories)]
+    refusal = compiled.refusal if compiled is not None and target.runtime is Runtime.RTX else ""
+    if typed is None or plan is None:
+        return Delivery(compiled=compiled, advisories=advisories, notes=tuple(notes), refusal=refusal)
+    notes += layouts.notes if layouts is not None else ()
+    writing = _Writing(target, decision, samples, typed, plan, repaired, notes, notify, time_limit_s, layouts)
+    delivered = writing.run(compiled, advisories)
+    return replace(delivered, refusal=refusal, build=()) if refusal else delivered
+
+
+def _verdict(target: Target, compiled: Compiled | None) -> Iterator[str]:
+    """What the audit says, in sentences."""
+    if compiled is None or compiled.audit is None:
+        return
+    audit, cost = compiled.audit, compiled.audit.cost
+    wanted, broken = len(compiled.decision.formats), len(audit.violations)
+    yield (
+        f"compiled with {compiled.compiler}: {wanted - broken} of the {wanted} nodes kept out of "
+        f"{compiled.decision.sites.fmt.value.upper()} stay out"
+        + (f" ({len(audit.unproven)} of them cannot be told)" if audit.unproven else "")
+        + f"; {cost.kernels} kernels, {cost.bytes_moved / 1e6:.2f} MB between them, {cost.casts} casts, "
+        f"{cost.reformats} reformats"
+    )
+    for violation in audit.violations[:_SHOWN]:
+        yield f"not kept: {violation.node!r} was to be {violation.wanted}, got {violation.got}: {violation.why}"
+    if broken > _SHOWN:
+        yield f"not kept: {broken - _SHOWN} more nodes (violations in --json)"
+    if target.runtime is not Runtime.RTX and compiled.builds:
+        yield (
+            f"{compiled.compiler} is the nearest compiler that runs without a GPU; {target.title} has its own, so "
+            "audit its engine, too"
+        )
+
+
+def _defects(target: Target, advisories: Sequence[Advisory]) -> Iterator[str]:
+    sure = [a.entry.id for a in advisories if a.applies is Fit.YES and a.entry.kind in ("defect", "report")]
+    if sure:
+        yield f"known precision defects of {target.title} that this model can meet: {', '.join(sure)} (halfwise advise)"
+
+
+@dataclass
+class _Writing:
+    target: Target
+    decision: Decision
+    samples: Samples
+    typed: Path
+    plan: Path
+    repaired: bool
+    notes: list[str]
+    notify: Callable[[str], None]
+    time_limit_s: float
+    layouts: Layouts | None = None
+
+    def run(self, compiled: Compiled | None, advisories: tuple[Advisory, ...]) -> Delivery:
+        self.folder = self.typed.parent
+        self.stem = self.plan.name.removesuffix(".plan.json")
+        self.profiles = self._profiles()
+        weak = self.target.typing is Typing.WEAK
+        named = self._name_nodes() if weak else None
+        model = named or (self.decision.sites.model.path if weak else None) or self.typed
+        relative = _from(self.folder, model)
+        kept = self._kept() if weak else ()
+        layers = self._resolve(model) if weak and kept else None
+        if layers is not None:
+            kept = self._with_layers(kept, layers)
+        # TensorRT-RTX lists no layers without a GPU; there the model is compiled again.
+        source = self.typed.name if self.target.runtime is Runtime.RTX else f"{self.stem}.layers.json"
+        words = ["halfwise", "audit", source, "--plan", self.plan.name]
+        if source != self.typed.name:
+            words += ["--model", relative]  # what is folded away, or inside a region that names only its two ends
+        if weak:
+            self.notes.append(
+                "nothing was compiled for this target: TensorRT-RTX takes typed models only, and under weak typing the "
+                "builder decides; audit the layers that your build exports"
+            )
+        audit = shlex.join(words)
+        command = self._command(relative, kept, layers, audit)
+        script = self._script(relative, kept)
+        return Delivery(
+            command=command,
+            script=script,
+            model=named,
+            build=self._build(command, script),
+            audit_command=audit if command or script else "",
+            compiled=compiled,
+            advisories=advisories,
+            notes=tuple(self.notes),
+        )
+
+    def _build(self, command: Path | None, script: Path | None) -> tuple[str, ...]:
+        """The options of tensorrt_rtx are not verified, so there the script goes first."""
+        if script is not None and (command is None or self.target.runtime is Runtime.RTX):
+            return ("python", str(script))
+        return ("sh", str(command)) if command is not None else ()
+
+    def _profiles(self) -> Mapping[str, InputProfile]:
+        from halfwise.compiler.build import profiles_from_samples
+
+        try:
+            return profiles_from_samples((*self.samples.search, *self.samples.validation))
+        except InputError as error:
+            self.notes.append(f"the shapes of the inputs are left to you: {error}")
+            return {}
+
+    def _values(self) -> tuple[InputShape, ...]:
+        """The small integer inputs, with the values that the samples have: some may hold a shape."""
+        return tuple(InputShape(name, *p.values) for name, p in self.profiles.items() if p.values)
+
+    def _told_shapes(self) -> tuple[InputShape, ...]:
+        """What trtexec is told: the shapes of open inputs, and in the same way the values of those that hold one."""
+        inputs = {value.name: value for value in self.decision.sites.model.graph.inputs}
+        held = [each for each in self._values() if each.name in inputs and holds_shape(inputs[each.name])]
+        names = {each.name for each in held}
+        return (*(shape for shape in self._shapes() if shape.name not in names), *held)
+
+    def _shapes(self) -> tuple[InputShape, ...]:
+        """The inputs of open shape, with the shapes that the samples have."""
+        opened = {
+            spec.name
+            for spec in self.decision.sites.model.inputs
+            if spec.shape is None or not all(isinstance(size, int) for size in spec.shape)
+        }
+        return tuple(InputShape(n, p.min, p.opt, p.max) for n, p in self.profiles.items() if n in opened)
+
+    # -- weak typing --------------------------------------------------------------------------------------------------
+
+    def _name_nodes(self) -> Path | None:
+        """A weakly typed build finds layers by name, so the model it reads must have the names that the plan has."""
+        model = self.decision.sites.model
+        if model.path is not None and not self.repaired and not model.renamed_nodes and not _has_functions(model.path):
+            return None
+        path = self.folder / f"{self.stem}.fp32.onnx"
+        self.notify(f"writing {path}")
+        written = write_typed(Assignment(self.decision.sites, {}), path)
+        self.notes.append(f"{path.name} is the model in FP32 with the node names that the plan uses; build from it")
+        return written.path
+
+    def _kept(self) -> tuple[tuple[Site, Format], ...]:
+        """What a weakly typed build must be told: the plan's nodes, and those that the typed model cannot narrow."""
+        sites, formats = self.decision.sites, self.decision.formats
+        found = []
+        for site in sites.all:
+            if site.node in formats:
+                found.append((site, formats[site.node]))
+            elif site.pinned and site.compute and site.op not in CONTROL_FLOW and not _on_host(site):
+                found.append((site, Format.FP32))
+        return tuple(found)
+
+    def _resolve(self, model: Path) -> LayerMap | None:
+        """The layers that NVIDIA's parser makes of each node, where TensorRT-RTX is there to ask."""
+        from halfwise.compiler import rtx
+        from halfwise.compiler.build import BuildError
+
+        if not rtx.available():
+            self.notes.append(f"layer names are predicted: TensorRT-RTX, whose parser tells them, needs {rtx.INSTALL}")
+            return None
+        self.notify("asking TensorRT-RTX's parser for layer names")
+        try:
+            built = rtx.build(model, profiles=self.profiles, time_limit_s=self.time_limit_s)
+            layers, version = LayerMap.from_log(built.log_lines()), built.version
+        except BuildError as error:
+            self.notes.append(f"layer names are predicted from the nodes, because {error}")
+            return None
+        except HalfwiseError as error:
+            self.notes.append(f"layer names are predicted from the nodes: {error}")
+            return None
+        self.notes.append(
+            f"layer names are those that the ONNX parser of TensorRT-RTX {version} gives; {self.target.title} has "
+            "another release of that parser, which may number the further layers of a node otherwise"
+        )
+        return layers
+
+    def _with_layers(self, kept: Sequence[tuple[Site, Format]], layers: LayerMap) -> tuple[tuple[Site, Format], ...]:
+        # A log is read by the line: a name of several lines is not found in it, whatever the parser made of the node.
+        lost = [site.name for site, _ in kept if not layers.layers_of(site.name) and not _breaks(site.name)]
+        found = tuple(each for each in kept if each[0].name not in lost)
+        if lost:
+            shown = ", ".join(map(repr, lost[:3])) + (" ..." if len(lost) > 3 else "")
+            self.notes.append(f"the parser makes no layer of {shown} (folded), so no precision is asked for there")
+        return found
+
+    def _layers(self, kept: Sequence[tuple[Site, Format]], layers: LayerMap | None) -> tuple[LayerPrecision, ...]:
+        found: dict[str, LayerPrecision] = {}
+        for site, fmt in kept:
+            if layers is not None and not layers.layers_of(site.name):
+                raise Unexpressible(
+                    f"the name {site.name!r} breaks the lines of the log that tells the layers of a node; rename the "
+                    "node in the ONNX model"
+                )
+            plain = site.op not in _RECURRENT and all(native_format(v) is not None for v in site.node.outputs if v.name)
+            for name in layers.layers_of(site.name) if layers else (site.name,):
+                found.setdefault(name, LayerPrecision(name, fmt, (fmt.value,) if plain else ()))
+        silent = sorted({site.op for site, _ in kept if site.op in _RECURRENT})
+        if silent:
+            self.notes.append(
+                f"{' and '.join(silent)} become loops of many layers, integers among them: the command sets their "
+                "precision without output types; the build script sets both, layer by layer"
+            )
+        return tuple(found.values())
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def _command(
+        self, model: str, kept: Sequence[tuple[Site, Format]], layers: LayerMap | None, audit: str
+    ) -> Path | None:
+        inputs, outputs = self._io_formats()
+        try:
+            command = trtexec_command(
+                TrtexecRequest(
+                    target=self.target,
+                    onnx=model,
+                    engine=f"{self.stem}.engine",
+                    layer_info=f"{self.stem}.layers.json",
+                    layers=self._layers(kept, layers),
+                    known_layers=layers.all_layers if layers else None,
+                    nodes=tuple(site.name for site in self.decision.sites.all),
+                    inputs=inputs,
+                    outputs=outputs,
+                    shapes=self._told_shapes(),
+                    tf32=False,
+                )
+            )
+        except InputError as error:
+            self.notes.append(f"no trtexec command: {error}")
+            return None
+        self.notes += command.notes
+        told = [f"Builds the engine for {self.target.title} as halfwise planned it.", *command.notes]
+        told.append(f"Afterwards, to see what precision really ran: {audit}")
+        lines = ["#!/bin/sh", *(f"# {_one_line(line)}" for line in told)]
+        lines += ["set -e", 'cd "$(dirname "$0")"', command.shell, ""]
+        return self._write(f"{self.stem}.trtexec.sh", "\n".join(lines))
+
+    def _io_formats(self) -> tuple[tuple[IoFormat, ...], tuple[IoFormat, ...]]:
+        """Under weak typing the types at the border are the command's; a typed model states them itself."""
+        io, graph = self.decision.io_types, self.decision.sites.model.graph
+        if not self.layouts and (self.target.typing is Typing.STRONG or io is Format.FP32):
+            return (), ()
+        inputs, outputs = (tuple(self._io_format(value) for value in side) for side in (graph.inputs, graph.outputs))
+        return inputs, outputs
+
+    def _border(self) -> tuple[tuple[str, IoFormat], ...]:
+        """The float inputs and outputs that the build script has to say something of."""
+        graph, weak = self.decision.sites.model.graph, self.target.typing is Typing.WEAK
+        found = {v.name or "": self._io_format(v) for v in (*graph.inputs, *graph.outputs) if native_format(v)}
+        io = self.decision.io_types
+        return tuple(
+            (name, each)
+            for name, each in found.items()
+            if each.layouts != ("chw",) or (weak and io is Format.FP16 and each.type == io.value)
+        )
+
+    def _io_format(self, value: ir.Value) -> IoFormat:
+        native = native_format(value)
+        if native is not None:
+            held = self.decision.io_types if native is Format.FP32 else native
+            return IoFormat(held.value, self.layouts[value.name or ""] if self.layouts else ("chw",))
+        kind = str(value.dtype.numpy()) if value.dtype is not None else ""
+        return IoFormat("int32" if kind == "int64" and not self.target.within("9.1") else kind)
+
+    def _script(self, model: str, kept: Sequence[tuple[Site, Format]]) -> Path | None:
+        try:
+            text = build_script(
+                ScriptRequest(
+                    target=self.target,
+                    onnx=model,
+                    engine=f"{self.stem}.engine",
+                    layer_info=f"{self.stem}.layers.json",
+                    nodes=tuple((site.name, fmt) for site, fmt in kept),
+                    shapes=self._shapes(),
+                    values=self._values(),
+                    tf32=False,
+                    border=self._border(),
+                )
+            )
+        except InputError as error:
+            self.notes.append(f"no build script: {error}")
+            return None
+        return self._write(f"{self.stem}.build.py", text)
+
+    def _write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        try:
+            path.write_text(text, encoding="utf-8", errors="surrogateescape")  # names as the disk has them
+            path.chmod(path.stat().st_mode | 0o111)
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {error.strerror}") from error
+        return path
+
+
+def _breaks(name: str) -> bool:
+    return "\n" in name or "\r" in name
+
+
+def _from(folder: Path, path: Path) -> str:
+    """The path as seen from a folder, so that both can move together; absolute where they share no root."""
+    try:
+        return os.path.relpath(path, folder)
+    except ValueError:  # two drives of Windows
+        return str(path.resolve())
+
+
+def _on_host(site: Site) -> bool:
+    return (site.pinned or "").startswith("shape arithmetic")
+
+
+def _has_functions(path: Path) -> bool:
+    """Whether nodes stand in local functions, which the plan names as if they were inlined."""
+    import onnx
+
+    return bool(onnx.load(path, load_external_data=False).functions)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

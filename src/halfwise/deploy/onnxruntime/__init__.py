@@ -1,0 +1,1 @@
+"""What ONNX Runtime must be spared: casts it cannot load and fusions it would lose."""

@@ -1,0 +1,124 @@
+"""Keeps norms in one kernel of ONNX Runtime, and off placements of FP32 with which it refuses to load a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import onnx_ir as ir
+
+from halfwise.core.formats import Format
+from halfwise.deploy.onnxruntime.settling import About, Formats, Settled
+from halfwise.emulation.profiles.norm_fusions import Norm, Outcome, norms_of, outcome
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.plan import PlannedNode
+
+__all__ = ["refusal_note", "settle_norms"]
+
+_LOADS = "ONNX Runtime makes one kernel of this norm before it looks at types, and would refuse to load the model"
+_ONE = "keeps the norm at {!r} in one kernel of ONNX Runtime, which takes its statistics in FP32"
+
+
+def settle_norms(about: About, found: Settled, *, fused: bool) -> Settled:
+    """Change as few nodes as it takes for every norm to load and, where norms are `fused`, to run in one kernel.
+
+    What would not hold is not done, unless the model could not be loaded without it.
+    """
+    return _loadable(about, _in_one_kernel(about, found) if fused else found)
+
+
+def refusal_note(assignment: Assignment) -> str | None:
+    """What to say of a model that ONNX Runtime will not load; None where it will."""
+    refused = [norm for norm in norms_of(assignment.sites.model) if outcome(norm, assignment) is Outcome.REFUSED]
+    if not refused:
+        return None
+    return (
+        f"ONNX Runtime will refuse to load the typed model: the norm that ends in {refused[0].last.name!r} reads one "
+        "format and is scaled in another, which it fuses before it looks; give scale and bias the format of what "
+        "enters, or load with its graph optimisations disabled"
+    )
+
+
+def _in_one_kernel(about: About, start: Settled) -> Settled:
+    """Norms that FP32 nodes, or an epsilon too small for FP16, take apart: each of their parts in one format."""
+    pieces = [norm for norm in norms_of(about.sites.model) if all(_two(node, start.formats) for node in norm.nodes)]
+    for narrowing in (True, False):
+        formats, norms = dict(start.formats), []
+        for norm in pieces:
+            if _outcome(about, norm, formats) is Outcome.FUSED:
+                continue
+            for changed in _whole_parts(about, norm, formats, narrowing=narrowing):
+                if _outcome(about, norm, changed) is Outcome.FUSED:
+                    formats = changed
+                    norms.append(norm)
+                    break
+        if not norms:
+            return start
+        if about.holds(about.assignment(formats)):
+            added = tuple(_added(start.formats, formats, norms, _ONE))
+            note = f"norms kept in one kernel each of ONNX Runtime: {len(norms)}, by {len(added)} more nodes in FP32"
+            return Settled(formats, (*start.added, *added), (*start.notes, note))
+    return start
+
+
+def _whole_parts(about: About, norm: Norm, formats: Formats, *, narrowing: bool) -> Iterator[Formats]:
+    """Every part of the norm in one format, from the fewest changes on."""
+    begun = [part for part in norm.parts if any(about.is_wide(node, formats) for node in part)]
+    for more in ((), (norm.body,), (norm.tail,), (norm.body, norm.tail)):
+        wide = about.widened((node for part in (*begun, *more) for node in part), formats)
+        if wide is None:
+            continue
+        yield wide
+        if narrowing and norm.tail in begun and norm.tail not in more:
+            narrow = about.narrowed(norm.tail, wide)
+            if narrow is not None:
+                yield narrow
+
+
+def _loadable(about: About, start: Settled) -> Settled:
+    """Norms that are refused as they are, brought to what loads: at best one kernel, else their single nodes."""
+    formats, norms = dict(start.formats), []
+    for _ in range(2):  # what frees one norm may stand in front of another
+        for norm in norms_of(about.sites.model):
+            if _outcome(about, norm, formats) is not Outcome.REFUSED:
+                continue
+            tries = _ways_out(about, norm, formats)
+            able = [changed for changed in tries if _outcome(about, norm, changed) is not Outcome.REFUSED]
+            chosen = next((each for each in able if about.holds(about.assignment(each))), able[0] if able else None)
+            if chosen is not None:
+                formats = chosen
+                norms.append(norm)
+    if not norms:
+        return start
+    added = tuple(_added(start.formats, formats, norms, _LOADS))
+    note = f"norms in formats with which ONNX Runtime refuses to load a model, and given others: {len(norms)}"
+    return Settled(formats, (*start.added, *added), (*start.notes, note))
+
+
+def _ways_out(about: About, norm: Norm, formats: Formats) -> Iterator[Formats]:
+    """From the best on: scale and bias join the rest, or what enters joins them; a part in two formats is not fused."""
+    maker, single = norm.data.producer(), [(node,) for node in norm.nodes]
+    tries = (
+        about.widened(norm.tail, formats),
+        about.narrowed(norm.tail, formats),
+        about.widened((maker,), formats) if maker is not None else None,
+        *(about.widened(nodes, formats) for nodes in single),
+        *(about.narrowed(nodes, formats) for nodes in single),
+    )
+    return (each for each in tries if each is not None)
+
+
+def _outcome(about: About, norm: Norm, formats: Formats) -> Outcome:
+    return outcome(norm, about.assignment(formats))
+
+
+def _two(node: ir.Node, formats: Formats) -> bool:
+    """Whether it is in FP32 or in the narrow format, and in no third one."""
+    return formats.get(node, Format.FP32) is Format.FP32
+
+
+def _added(before: Mapping[ir.Node, Format], after: Formats, norms: Iterable[Norm], why: str) -> Iterator[PlannedNode]:
+    of = {node: norm for norm in norms for node in (norm.data.producer(), *norm.nodes) if node is not None}
+    for node in after:
+        if node not in before and node in of:
+            reason = why.format(of[node].last.name)
+            yield PlannedNode(node.name or "", node.op_type, Format.FP32, "compiler", reason)

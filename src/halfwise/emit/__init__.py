@@ -1,1 +1,0 @@
-"""Writes what a target needs: a typed ONNX model, commands, scripts."""

@@ -1,0 +1,277 @@
+"""Emulates a mixed-precision model in FP32: every narrow tensor is rounded, by Cast pairs that a CPU runs honestly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.core.formats import Format, round_to
+from halfwise.emulation.ort import RUNTIME_IR_VERSION, Session, check_casts
+from halfwise.emulation.profiles import STRICT, Profile
+from halfwise.emulation.profiles.fused_kernels import FUSED_KERNELS
+from halfwise.emulation.profiles.fusions import Fusion, fused_nodes
+from halfwise.emulation.profiles.steps import Steps
+from halfwise.model.ops import CLOSED, WIDENED_ATTRIBUTES
+from halfwise.model.weights import ONNX_TYPE, convert_fill, convert_weight, to_tensor_proto, whole_tensor
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.rewrite import Names, Rewritten, SpelledWeight, Weight, rewrite
+
+__all__ = ["Emulator", "emulate"]
+
+Array = NDArray[Any]
+
+_FLOAT = onnx.TensorProto.FLOAT
+_NARROW_TYPES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+
+INLINE_ELEMENTS = 256  # larger weights are handed to the runtime by memory
+LEAN_BYTES = 1 << 29  # with more weights than this they are kept narrow and widened in every run
+
+
+@dataclass(frozen=True)
+class CarrierDialect:
+    """Every float tensor is FP32; a narrow one holds only values that its format has."""
+
+    profile: Profile = STRICT
+    lean: bool = False
+    inside: dict[ir.Node, onnx.NodeProto] = field(default_factory=dict)  # nodes that run as part of another's kernel
+    unstored: set[str] = field(default_factory=set)  # names of tensors that no kernel stores
+
+    def tensor_type(self, native: int, fmt: Format) -> int:
+        return _FLOAT
+
+    def is_alias(self, have: Format, want: Format) -> bool:
+        return want is Format.FP32 or have is want
+
+    def convert(self, source: str, target: str, have: Format, want: Format, names: Names) -> list[onnx.NodeProto]:
+        if source in self.unstored:
+            return [onnx.NodeProto(op_type="Identity", input=[source], output=[target])]
+        narrow = names.value(f"{target}__narrow")
+        return [_cast(source, narrow, ONNX_TYPE[want]), _cast(narrow, target, _FLOAT)]
+
+    def finish(
+        self, proto: onnx.NodeProto, node: ir.Node, assignment: Assignment, names: Names
+    ) -> list[onnx.NodeProto]:
+        _widen_attributes(proto)
+        nodes = [proto]
+        fused = fused_nodes(assignment, self.profile.fusion)
+        if node in fused.ending or not fused.wide.isdisjoint(node.outputs):
+            self.inside[node] = onnx.NodeProto()
+            self.inside[node].CopyFrom(proto)
+        self.unstored.update(proto.output[slot] for slot, value in enumerate(node.outputs) if value in fused.wide)
+        if _closed(node, assignment) and fused.wide.isdisjoint(node.inputs):
+            return nodes
+        if node.op_type == "ConstantOfShape" and not node.domain:
+            fmt = assignment.stored(node.outputs[0])
+            if fmt is not None:
+                convert_fill(proto, fmt, Format.FP32)
+            return nodes
+        steps: Steps | None = None
+        for slot, value in enumerate(node.outputs):
+            fmt = assignment.stored(value)
+            if not value.name or fmt is None or fmt is Format.FP32 or value in fused.wide:
+                continue
+            name = proto.output[slot]
+            if node.op_type == "Cast" and not node.domain:
+                proto.output[slot] = names.value(f"{name}__narrow")
+                _set_int(proto, "to", ONNX_TYPE[fmt])
+                nodes.append(_cast(proto.output[slot], name, _FLOAT))
+                continue
+            proto.output[slot] = names.value(f"{name}__wide")
+            wide = proto.output[slot]
+            if steps is None:
+                ending = fused.ending.get(node)
+                steps = Steps(node, fmt, names, assignment.sites.model.opset(""), wide)
+                spelled = self._as_kernel(proto, node, steps) if ending is None else self._as_fused(ending, steps)
+                if spelled is not None:
+                    nodes, steps.results[0] = spelled
+            wide = steps.results.get(slot, wide)
+            nodes += self.convert(wide, name, Format.FP32, fmt, names)
+        return nodes
+
+    def _as_kernel(self, proto: onnx.NodeProto, node: ir.Node, steps: Steps) -> tuple[list[onnx.NodeProto], str] | None:
+        """A node in the steps of its kernel, and the name of what the last of them gives."""
+        kernel = None if node.domain else self.profile.kernels.get(node.op_type)
+        if kernel is None:
+            return None
+        copy = onnx.NodeProto()
+        copy.CopyFrom(proto)
+        result = kernel(copy, steps)
+        return None if result is None else (steps.nodes, result)
+
+    def _as_fused(self, fusion: Fusion, steps: Steps) -> tuple[list[onnx.NodeProto], str] | None:
+        """The same of nodes that run as one; None where the kernel rounds at its border only or not all were seen."""
+        kernel = fusion.kernel or (FUSED_KERNELS.get(fusion.kind) if self.profile.kernels else None)
+        if kernel is None or not all(node in self.inside for node in fusion.nodes):
+            return None
+        result = kernel(fusion, {node: self.inside[node] for node in fusion.nodes}, steps)
+        return None if result is None else (steps.nodes, result)
+
+    def spell_weight(self, weight: Weight, names: Names, *, main: bool) -> SpelledWeight:
+        inline = not main or weight.tensor.size <= INLINE_ELEMENTS
+        if weight.fmt is None:
+            if inline or np.dtype(weight.tensor.dtype.numpy()).kind not in "biuf":
+                return SpelledWeight(whole_tensor(weight.name, weight.tensor))
+            return SpelledWeight(_declare(weight, weight.tensor.dtype.value), weight)
+        if inline:
+            return SpelledWeight(to_tensor_proto(weight.name, _carry(weight), Format.FP32))
+        if self.lean and weight.fmt is not Format.FP32:
+            narrow = Weight(names.value(f"{weight.name}__narrow"), weight.tensor, weight.fmt)
+            return SpelledWeight(
+                _declare(narrow, ONNX_TYPE[weight.fmt]), narrow, (_cast(narrow.name, weight.name, _FLOAT),)
+            )
+        return SpelledWeight(_declare(weight, _FLOAT), weight)
+
+
+class Emulator:
+    """Builds runnable emulations of one model; rounded weights are kept for the next one."""
+
+    def __init__(self, profile: Profile = STRICT) -> None:
+        check_casts()
+        self.profile = profile
+        self._rounded: dict[tuple[int, Format | None], tuple[ir.TensorProtocol, Array]] = {}
+        self._room = 3 * LEAN_BYTES  # of rounded weights to keep
+
+    def session(self, assignment: Assignment) -> Session:
+        lean = assignment.sites.model.weight_bytes > LEAN_BYTES
+        written = self.write(assignment, lean=lean)
+        weights = {w.name: _narrow(w) if lean else self.carried(w) for w in written.weights}
+        return Session(written.proto, weights, lean=lean)
+
+    def write(self, assignment: Assignment, *, lean: bool = False) -> Rewritten:
+        assignment = _taken_back(assignment, self.profile.taken_back)
+        written = rewrite(assignment, CarrierDialect(self.profile, lean))
+        written.proto.ir_version = RUNTIME_IR_VERSION
+        if self.profile.fusion:
+            _drop_unread(written.proto.graph)
+        return written
+
+    def stores(self, node: ir.Node, assignment: Assignment) -> tuple[bool, ...]:
+        """Which of a node's results its kernel stores: those inside of a fusion it does not."""
+        wide = fused_nodes(assignment, self.profile.fusion).wide
+        return tuple(value not in wide for value in node.outputs)
+
+    def carried(self, weight: Weight) -> Array:
+        """A weight rounded to its format and held in FP32."""
+        key = (id(weight.tensor), weight.fmt)
+        if key in self._rounded:
+            return self._rounded[key][1]
+        array = _carry(weight)
+        if array.nbytes <= self._room:
+            self._room -= array.nbytes
+            self._rounded[key] = (weight.tensor, array)  # the tensor, so that its id stays its own
+        return array
+
+
+def _taken_back(assignment: Assignment, nodes: frozenset[str]) -> Assignment:
+    """The assignment as the engine runs it: some nodes in the narrow format although they are to stay in FP32."""
+    sites = assignment.sites
+    back = {s.node: sites.fmt for s in sites.free if s.name in nodes and assignment.of(s.node) is Format.FP32}
+    return Assignment(sites, {**assignment.formats, **back}, assignment.io) if back else assignment
+
+
+def emulate(assignment: Assignment, profile: Profile = STRICT) -> onnx.ModelProto:
+    """The emulation as one self-contained FP32 model that any runtime can run; meant for models of moderate size."""
+    written = Emulator(profile).write(assignment)
+    pending = {w.name: w for w in written.weights}
+    for tensor in written.proto.graph.initializer:
+        if tensor.name in pending:
+            tensor.ClearField("data_location")
+            tensor.ClearField("external_data")
+            tensor.raw_data = np.ascontiguousarray(_carry(pending[tensor.name])).tobytes()
+    return written.proto
+
+
+def carry_feeds(feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs as an emulation takes them: float16 and bfloat16 arrays widened, which is exact; sequences are lists."""
+    return {name: _carry_feed(feed) for name, feed in feeds.items()}
+
+
+def _carry_feed(feed: Any) -> Any:
+    if isinstance(feed, list):
+        return [_carry_feed(each) for each in feed]
+    narrow = isinstance(feed, np.ndarray) and feed.dtype.name in ("float16", "bfloat16")
+    return feed.astype(np.float32) if narrow else feed
+
+
+def _narrow(weight: Weight) -> Array:
+    return np.asarray(weight.tensor.numpy()) if weight.fmt is None else convert_weight(weight.tensor, weight.fmt)
+
+
+def _carry(weight: Weight) -> Array:
+    narrow = _narrow(weight)
+    return narrow if weight.fmt is None else np.asarray(narrow, dtype=np.float32)
+
+
+def _declare(weight: Weight, element_type: int) -> onnx.TensorProto:
+    proto = onnx.TensorProto(name=weight.name, data_type=element_type, dims=weight.tensor.shape.numpy())
+    proto.data_location = onnx.TensorProto.EXTERNAL
+    proto.external_data.add(key="location", value="given-by-memory")
+    return proto
+
+
+def _cast(source: str, target: str, element_type: int) -> onnx.NodeProto:
+    node = onnx.NodeProto(op_type="Cast", input=[source], output=[target])
+    node.attribute.add(name="to", type=onnx.AttributeProto.INT, i=element_type)
+    return node
+
+
+def _set_int(proto: onnx.NodeProto, name: str, value: int) -> None:
+    for attribute in proto.attribute:
+        if attribute.name == name:
+            attribute.i = value
+            return
+    proto.attribute.add(name=name, type=onnx.AttributeProto.INT, i=value)
+
+
+def _widen_attributes(proto: onnx.NodeProto) -> None:
+    """Attributes that name FP16 or BF16 in the model as given name FP32 in the carrier."""
+    if proto.domain:
+        return
+    for attribute in proto.attribute:
+        if attribute.name == WIDENED_ATTRIBUTES.get(proto.op_type) and attribute.i in _NARROW_TYPES:
+            attribute.i = _FLOAT
+        elif attribute.name == "value" and attribute.t.data_type in _NARROW_TYPES:
+            wide = round_to(ir.serde.deserialize_tensor(attribute.t).numpy(), Format.FP32)
+            attribute.t.CopyFrom(to_tensor_proto(attribute.t.name, wide, Format.FP32))
+
+
+def _closed(node: ir.Node, assignment: Assignment) -> bool:
+    """Whether the node's results need no rounding because its inputs have been rounded already."""
+    if node.op_type not in CLOSED or node.domain:
+        return False
+    read = {assignment.read(node, slot) for slot in range(len(node.inputs))} - {None}
+    stored = {assignment.stored(value) for value in node.outputs} - {None}
+    return len(read) == 1 and read == stored
+
+
+def _drop_unread(graph: onnx.GraphProto) -> None:
+    """Remove nodes of the main graph whose results nobody reads: their work is part of another's kernel."""
+    read = {value.name for value in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if read.isdisjoint(node.output):
+            continue
+        kept.append(node)
+        read.update(node.input)
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                read.update(_names_within(body))
+    del graph.node[:]
+    graph.node.extend(reversed(kept))
+
+
+def _names_within(graph: onnx.GraphProto) -> set[str]:
+    """Every name that a body mentions, so that what it takes from outside counts as read."""
+    names = {value.name for value in graph.output}
+    for node in graph.node:
+        names.update(node.input)
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                names |= _names_within(body)
+    return names

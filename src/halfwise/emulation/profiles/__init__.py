@@ -1,0 +1,78 @@
+"""The numeric profiles: what a target's kernels round, accumulate in and fuse. docs/numerics.md says what is proven."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from halfwise.core.errors import InputError
+from halfwise.emulation.profiles.cuda import CUDA_KERNELS, cuda_loose
+from halfwise.emulation.profiles.kernel_set import EngineKernel, KernelSet
+from halfwise.emulation.profiles.narrow_sums import NARROW_SUMS
+from halfwise.emulation.profiles.profile import Kernel, Profile
+from halfwise.emulation.profiles.spreads import LOOSE_SPREADS, SPREADS
+from halfwise.emulation.profiles.tensorrt import TENSORRT_KERNELS
+
+__all__ = [
+    "ENGINE",
+    "ORT_CUDA",
+    "ORT_CUDA_UNFUSED",
+    "PROFILES",
+    "STRICT",
+    "TENSORRT",
+    "TENSORRT_FP16_SUMS",
+    "EngineKernel",
+    "Kernel",
+    "Profile",
+    "engine_profile",
+    "profile_named",
+    "worst_case_profiles",
+]
+
+STRICT = Profile("strict")
+
+
+def _ort_cuda(name: str, fusion: str = "") -> Profile:
+    return Profile(name, CUDA_KERNELS, cuda_loose, fusion, SPREADS[name], LOOSE_SPREADS[name])
+
+
+ORT_CUDA_UNFUSED = _ort_cuda("ort-cuda-unfused")
+ORT_CUDA = _ort_cuda("ort-cuda", fusion="ort")
+TENSORRT = Profile("tensorrt", kernels=TENSORRT_KERNELS, fusion="tensorrt", spread=0.3, inferred=True)
+# The pessimistic one: products and convolutions that accumulate in FP16, as TensorRT may choose tactics that do.
+TENSORRT_FP16_SUMS = Profile(
+    "tensorrt-fp16-accumulate", kernels={**TENSORRT_KERNELS, **NARROW_SUMS}, spread=TENSORRT.spread, inferred=True
+)
+
+PROFILES = {profile.name: profile for profile in (STRICT, ORT_CUDA, ORT_CUDA_UNFUSED, TENSORRT, TENSORRT_FP16_SUMS)}
+
+ENGINE = "tensorrt (this engine's kernels)"
+
+
+def engine_profile(kernels: Iterable[EngineKernel], taken_back: Iterable[str] = ()) -> Profile:
+    """The profile of one engine: what its own kernels say of the nodes that they compute; all others as in `strict`.
+
+    `taken_back`: nodes that were to stay in FP32 and that it runs in FP16 all the same.
+    """
+    return Profile(
+        ENGINE,
+        fusion=KernelSet(tuple(kernels)),
+        spread=TENSORRT.spread,
+        inferred=True,
+        taken_back=frozenset(taken_back),
+    )
+
+
+def profile_named(name: str) -> Profile:
+    if name not in PROFILES:
+        raise InputError(f"there is no profile {name!r}; known are {', '.join(PROFILES)}")
+    return PROFILES[name]
+
+
+def worst_case_profiles(name: str) -> tuple[Profile, ...]:
+    """The profiles that a target judged under `name` may meet: fusions may or may not fire."""
+    profile = profile_named(name)
+    if profile is ORT_CUDA:
+        return (ORT_CUDA, ORT_CUDA_UNFUSED, STRICT)
+    if profile is TENSORRT_FP16_SUMS:
+        return (TENSORRT_FP16_SUMS, TENSORRT, STRICT)
+    return (profile,) if profile is STRICT else (profile, STRICT)

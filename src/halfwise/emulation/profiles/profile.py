@@ -1,0 +1,45 @@
+"""What a profile is: kernel semantics by operator, a rule of fusion, and how far it was seen to be off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx_ir as ir
+
+from halfwise.emulation.profiles.steps import Steps
+
+if TYPE_CHECKING:
+    from halfwise.emulation.profiles.fusions import FusionRule
+
+__all__ = ["Kernel", "Profile"]
+
+# Spells one node as its kernel computes it; the name of the result before its last rounding, or None where the
+# kernel rounds once and nothing else is known of it.
+Kernel = Callable[[onnx.NodeProto, Steps], str | None]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A named set of kernel semantics.
+
+    `kernels` spell operators whose kernels round besides at their output; `loose` finds nodes whose results depend on
+    more than is emulated. `fusion` names the rule by which nodes become one kernel. `spread` is by how much measured
+    errors were seen to exceed predicted ones (or, where `inferred`, what is supposed), `loose_spread` the same of
+    models that hold a loose node.
+    """
+
+    name: str
+    kernels: Mapping[str, Kernel] = field(default_factory=dict)
+    loose: Callable[[ir.Node], bool] = lambda node: False
+    fusion: str | FusionRule = ""
+    spread: float = 0.0
+    loose_spread: float = 0.0
+    inferred: bool = False
+    taken_back: frozenset[str] = frozenset()
+
+    def spread_of(self, nodes: Iterable[ir.Node]) -> float:
+        """By how much a real error of a model of these nodes may exceed the emulated one."""
+        return max(self.spread, self.loose_spread) if any(self.loose(node) for node in nodes) else self.spread

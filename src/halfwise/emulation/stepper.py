@@ -1,0 +1,216 @@
+"""Runs a model node by node, so that every tensor can be looked at or changed and is dropped after its last use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.core.formats import Format, round_to
+from halfwise.emulation.emulate import CarrierDialect, Emulator
+from halfwise.emulation.ort import RUNTIME_IR_VERSION, Session
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.rewrite import Weight, rewrite_unit
+
+__all__ = ["Step", "Stepper", "Store"]
+
+Array = NDArray[Any]
+Read = tuple[str, ir.Value, Format | None]
+
+# Operators whose work is worth several threads.
+_HEAVY = frozenset("Conv ConvTranspose MatMul Gemm Einsum LSTM GRU RNN Attention If Loop Scan".split())
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    session: Session
+    reads: tuple[Read, ...]
+    outputs: tuple[ir.Value, ...]
+    names: tuple[str, ...]
+
+
+class Store:
+    """The live tensors of one run, in the format they are kept in."""
+
+    def __init__(self, emulator: Emulator, assignment: Assignment, feeds: Mapping[str, Array]) -> None:
+        self._emulator = emulator
+        self.assignment = assignment
+        self._values: dict[ir.Value, Array] = {}
+        for value in assignment.sites.model.graph.inputs:
+            if value.name and value.name in feeds:
+                array, fmt = feeds[value.name], assignment.stored(value)
+                self._values[value] = array if fmt is None else round_to(array, fmt)
+
+    def read(self, value: ir.Value, fmt: Format | None) -> Array:
+        """A tensor or a weight as a node takes it."""
+        if value.is_initializer():
+            assert value.const_value is not None
+            if fmt is None:
+                return np.asarray(value.const_value.numpy())
+            return self._emulator.carried(Weight(value.name or "", value.const_value, fmt))
+        array = self._values[value]
+        if fmt is None or fmt is self.assignment.stored(value):
+            return array
+        return round_to(array, fmt)
+
+    def put(self, value: ir.Value, array: Array) -> None:
+        self._values[value] = array
+
+    def drop(self, value: ir.Value) -> None:
+        self._values.pop(value, None)
+
+    def __contains__(self, value: ir.Value) -> bool:
+        return value in self._values
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node at work: the inputs it took and the outputs it gave, still in the store."""
+
+    node: ir.Node
+    inputs: tuple[Array | None, ...]
+    outputs: dict[ir.Value, Array]
+
+
+class Stepper:
+    """Executes nodes of the main graph one at a time; `executed` counts nodes, those in subgraphs included."""
+
+    def __init__(self, emulator: Emulator) -> None:
+        self.emulator = emulator
+        self.executed = 0.0
+        self._sessions: dict[bytes, Session] = {}
+        self._compiled: dict[tuple[Any, ...], _Compiled] = {}
+        self._inner: dict[ir.Node, tuple[ir.Node, ...]] = {}
+        self._outside: dict[ir.Node, frozenset[ir.Value]] = {}
+        self._current: tuple[Assignment, dict[ir.Node, _Compiled]] | None = None
+
+    def walk(self, store: Store) -> Iterator[Step]:
+        """Run the model; each tensor is dropped once nothing needs it any more."""
+        graph = store.assignment.sites.model.graph
+        left = self._uses(graph)
+        for node in graph:
+            outputs = self.run(node, store.assignment, store)
+            for value, array in outputs.items():
+                store.put(value, array)
+            yield Step(node, tuple(self._peek(store, value) for value in node.inputs), outputs)
+            for value in (*node.outputs, *self.outside(node)):
+                if value in left and value in store:
+                    left[value] -= value not in node.outputs
+                    if left[value] <= 0:
+                        store.drop(value)
+
+    def run(
+        self, node: ir.Node, assignment: Assignment, store: Store, changed: Mapping[ir.Value, Array] | None = None
+    ) -> dict[ir.Value, Array]:
+        """One node's outputs; `changed` holds inputs to take instead of the stored ones, as they are read."""
+        compiled = self.compile(node, assignment)
+        feeds = {}
+        for name, value, fmt in compiled.reads:
+            if changed is not None and value in changed:
+                stored = fmt is None or fmt is assignment.stored(value)
+                feeds[name] = changed[value] if stored or fmt is None else round_to(changed[value], fmt)
+            else:
+                feeds[name] = store.read(value, fmt)
+        self.executed += 1 + len(self.inner(node))
+        results = compiled.session.run(feeds, compiled.names)
+        return dict(zip(compiled.outputs, results.values(), strict=True))
+
+    def reads(self, node: ir.Node, assignment: Assignment) -> tuple[Read, ...]:
+        """What a node takes from outside, subgraphs included."""
+        return self.compile(node, assignment).reads
+
+    def inner(self, node: ir.Node) -> tuple[ir.Node, ...]:
+        """The nodes in a node's subgraphs."""
+        if node not in self._inner:
+            graphs = [
+                a for a in node.attributes.values() if a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+            ]
+            found: list[ir.Node] = []
+            for attribute in graphs:
+                each = [attribute.as_graph()] if attribute.type is ir.AttributeType.GRAPH else attribute.as_graphs()
+                for graph in each:
+                    found += list(graph.all_nodes())
+            self._inner[node] = tuple(found)
+        return self._inner[node]
+
+    def compile(self, node: ir.Node, assignment: Assignment) -> _Compiled:
+        if self._current is None or self._current[0] is not assignment:
+            self._current = (assignment, {})
+        known = self._current[1]
+        if node not in known:
+            known[node] = self._found(node, assignment)
+        return known[node]
+
+    def _found(self, node: ir.Node, assignment: Assignment) -> _Compiled:
+        within = (node, *self.inner(node))
+        reads = (assignment.read(node, slot) for slot in range(len(node.inputs)))
+        key = (node, self.emulator.stores(node, assignment), *(assignment.of(n) for n in within), *reads)
+        if key not in self._compiled:
+            self._compiled[key] = self._compile(node, assignment)
+        return self._compiled[key]
+
+    def _compile(self, node: ir.Node, assignment: Assignment) -> _Compiled:
+        unit = rewrite_unit(assignment, CarrierDialect(self.emulator.profile), node)
+        model = assignment.sites.model
+        graph = onnx.GraphProto(name="node", node=unit.nodes)
+        for proto in graph.node:
+            proto.name = ""
+            proto.doc_string = ""
+        shaped = bool(self.inner(node))  # a body's own outputs may need the shapes around it to be inferred
+        for name, value, fmt in unit.reads:
+            graph.input.append(_declare(name, value, fmt, shaped))
+        for name, value in unit.outputs:
+            graph.output.append(_declare(name, value, assignment.stored(value), shaped=False))
+        proto_model = onnx.ModelProto(ir_version=RUNTIME_IR_VERSION, graph=graph)
+        for domain, version in model.ir.opset_imports.items():
+            proto_model.opset_import.add(domain=domain, version=version)
+        content = proto_model.SerializeToString(deterministic=True)
+        if content not in self._sessions:
+            # On the CPU, whatever the device: a GPU takes longer to start a session of one node than to run a model.
+            threads = 0 if node.op_type in _HEAVY else 1
+            self._sessions[content] = Session(proto_model, threads=threads, device="cpu")
+        outputs = tuple(value for _, value in unit.outputs)
+        return _Compiled(self._sessions[content], unit.reads, outputs, tuple(name for name, _ in unit.outputs))
+
+    def _uses(self, graph: ir.Graph) -> dict[ir.Value, int]:
+        """How many nodes of the main graph need each tensor; graph outputs are never dropped."""
+        left: dict[ir.Value, int] = {}
+        for node in graph:
+            for value in node.outputs:
+                left[value] = 0
+            for value in self.outside(node):
+                left[value] = left.get(value, 0) + 1
+        for value in graph.outputs:
+            left.pop(value, None)
+        return left
+
+    def outside(self, node: ir.Node) -> frozenset[ir.Value]:
+        """Every tensor a node needs, those captured by its subgraphs included."""
+        if node not in self._outside:
+            needed = {value for value in node.inputs if value is not None}
+            for inner in self.inner(node):
+                needed.update(value for value in inner.inputs if value is not None)
+            for attribute in node.attributes.values():
+                if attribute.type is ir.AttributeType.GRAPH:
+                    needed.update(attribute.as_graph().outputs)
+            self._outside[node] = frozenset(needed)
+        return self._outside[node]
+
+    def _peek(self, store: Store, value: ir.Value | None) -> Array | None:
+        return store.read(value, None) if value is not None and value in store else None
+
+
+def _declare(name: str, value: ir.Value, fmt: Format | None, shaped: bool) -> onnx.ValueInfoProto:
+    info = onnx.ValueInfoProto(name=name)
+    if value.type is not None:
+        info.type.CopyFrom(ir.serde.serialize_value(value).type)
+    if fmt is not None:
+        info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    if info.type.HasField("tensor_type") and not shaped:
+        info.type.tensor_type.ClearField("shape")
+    return info

@@ -1,0 +1,73 @@
+"""External data of a model: that every weight file is there, long enough, and inside the model's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+import onnx
+
+from halfwise.core.errors import InputError
+from halfwise.model.proto_file import byte_size, every_tensor
+
+__all__ = ["check_external_data", "external_files"]
+
+
+def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
+    """Raise one clear InputError where a weight file is missing, too short, or outside the model's folder."""
+    folder = path.parent.resolve()
+    sizes: dict[Path, int] = {}
+    for tensor in _external_tensors(proto):
+        fields = {entry.key: entry.value for entry in tensor.external_data}
+        location = fields.get("location", "")
+        if not location:
+            raise InputError(
+                f"{path}: initializer {tensor.name!r} lies in external data, but no file is named; export it again"
+            )
+        file = _inside(folder, location, tensor.name, path)
+        if file not in sizes:
+            if not file.is_file():
+                raise InputError(
+                    f"{path}: the external data file {location!r} of initializer {tensor.name!r} is missing; "
+                    "put it beside the model"
+                )
+            sizes[file] = file.stat().st_size
+        try:
+            offset, length = int(fields.get("offset", 0) or 0), int(fields.get("length", 0) or 0)
+        except ValueError:
+            raise InputError(
+                f"{path}: initializer {tensor.name!r} has an external offset or length that is no number; "
+                "export the model again"
+            ) from None
+        needed = max(length, byte_size(tensor))
+        if offset < 0 or length < 0 or offset + needed > sizes[file]:
+            raise InputError(
+                f"{path}: the external data file {location!r} ends before initializer {tensor.name!r} "
+                f"({offset + needed} bytes needed, {sizes[file]} there); copy the file again"
+            )
+
+
+def external_files(proto: onnx.ModelProto, path: Path) -> tuple[Path, ...]:
+    """The model's external data files, each once, in the order of their first use."""
+    seen: dict[Path, None] = {}
+    for tensor in _external_tensors(proto):
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                seen[path.parent / entry.value] = None
+    return tuple(seen)
+
+
+def _inside(folder: Path, location: str, tensor: str, path: Path) -> Path:
+    parts = (*PurePosixPath(location).parts, *PureWindowsPath(location).parts)
+    absolute = PurePosixPath(location).is_absolute() or bool(PureWindowsPath(location).anchor)
+    resolved = (folder / location).resolve() if not absolute else folder
+    if absolute or ".." in parts or not resolved.is_relative_to(folder):
+        raise InputError(
+            f"{path}: initializer {tensor!r} points outside the model's folder ({location!r}); "
+            "such files are never read; put the data beside the model"
+        )
+    return resolved
+
+
+def _external_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    return (tensor for tensor in every_tensor(proto) if tensor.data_location == onnx.TensorProto.EXTERNAL)

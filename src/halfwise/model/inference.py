@@ -1,0 +1,111 @@
+"""Gives every tensor a type: by ONNX's own inference, and by schema where that stops short."""
+
+from __future__ import annotations
+
+import logging
+
+import onnx
+import onnx.defs
+import onnx_ir as ir
+from onnx_ir.passes.common import ShapeInferencePass
+
+from halfwise.model.ops import DTYPE_ATTRIBUTES
+
+__all__ = ["has_schema", "infer_types"]
+
+# What onnx_ir cannot infer it reports with a traceback; what matters of that is said by halfwise itself.
+logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
+
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+_ONE_TYPE = {
+    "tensor(int64)": ir.DataType.INT64,
+    "tensor(int32)": ir.DataType.INT32,
+    "tensor(bool)": ir.DataType.BOOL,
+    "tensor(float)": ir.DataType.FLOAT,
+    "tensor(string)": ir.DataType.STRING,
+}
+
+
+def infer_types(model: ir.Model) -> None:
+    """Infer types and shapes in place.
+
+    ONNX's inference stops at an operator without a schema, and what is behind it stays unknown: there the output of
+    such an operator is taken to have the type of its first float input, and standard operators follow their schemas.
+    """
+    border = (*model.graph.inputs, *model.graph.outputs)
+    declared = [value.shape.copy() if value.shape is not None else None for value in border]
+    _infer(model)
+    if _fill_gaps(model):
+        _infer(model)
+    for value, shape in zip(border, declared, strict=True):
+        if shape is not None:  # inference gives unknown dimensions names of its own
+            value.shape = shape
+
+
+def has_schema(node: ir.Node) -> bool:
+    return bool(onnx.defs.has(node.op_type, node.domain))
+
+
+def _infer(model: ir.Model) -> None:
+    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+    for node in model.graph.all_nodes():
+        for index, value in enumerate(node.outputs):
+            if isinstance(value.type, ir.TensorType) and _is_sequence(node, index):
+                value.type = ir.SequenceType(value.type)  # the pass tells the type of the elements only
+
+
+def _is_sequence(node: ir.Node, index: int) -> bool:
+    """Whether an output can only be a sequence: by its schema, by what it is made of, or by what a body hands out."""
+    if node.op_type in ("If", "Loop") and not node.domain:
+        bodies = [a.as_graph() for a in node.attributes.values() if a.type is ir.AttributeType.GRAPH]
+        place = index + (node.op_type == "Loop")  # a loop's body hands its condition out first
+        return any(isinstance(b.outputs[place].type, ir.SequenceType) for b in bodies if place < len(b.outputs))
+    if not has_schema(node):
+        return False
+    schema = onnx.defs.get_schema(node.op_type, node.domain)
+    if not schema.outputs:
+        return False
+    formal = schema.outputs[min(index, len(schema.outputs) - 1)].type_str
+    allowed = next((c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == formal), [formal])
+    if all(text.startswith("seq(") for text in allowed):
+        return True
+    return any(
+        value is not None
+        and isinstance(value.type, ir.SequenceType)
+        and schema.inputs[min(slot, len(schema.inputs) - 1)].type_str == formal
+        for slot, value in enumerate(node.inputs)
+    )
+
+
+def _fill_gaps(model: ir.Model) -> bool:
+    filled = False
+    for node in model.graph.all_nodes():
+        for index, value in enumerate(node.outputs):
+            if value.type is None and value.name:
+                value.type = _by_schema(model, node, index) if has_schema(node) else _first_float(node)
+                filled |= value.type is not None
+    return filled
+
+
+def _first_float(node: ir.Node) -> ir.TypeProtocol | None:
+    return next((v.type for v in node.inputs if v is not None and v.dtype in _FLOATS), None)
+
+
+def _by_schema(model: ir.Model, node: ir.Node, index: int) -> ir.TypeProtocol | None:
+    try:
+        schema = onnx.defs.get_schema(
+            node.op_type, node.version or model.opset_imports.get(node.domain, 1), node.domain
+        )
+    except onnx.defs.SchemaError:
+        return None
+    attribute = node.attributes.get(DTYPE_ATTRIBUTES.get(node.op_type, ""))
+    if attribute is not None and attribute.type is ir.AttributeType.INT:
+        return ir.TensorType(ir.DataType(attribute.as_int()))
+    formal = schema.outputs[min(index, len(schema.outputs) - 1)].type_str if schema.outputs else ""
+    for slot, value in enumerate(node.inputs):
+        same = schema.inputs[min(slot, len(schema.inputs) - 1)].type_str == formal
+        if same and value is not None and value.type is not None:
+            return value.type
+    allowed = next((c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == formal), [formal])
+    only = _ONE_TYPE.get(allowed[0]) if len(allowed) == 1 else None
+    return ir.TensorType(only) if only is not None else None

@@ -1,0 +1,1 @@
+"""Samples: read from files, generated, split between search and validation."""

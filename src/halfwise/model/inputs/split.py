@@ -1,0 +1,48 @@
+"""Splits the samples between search and validation by what the FP32 model answers to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.model.inputs.samples import Samples
+
+__all__ = ["split"]
+
+Array = NDArray[Any]
+
+
+def split(samples: Samples, references: Sequence[Mapping[str, Array]]) -> Samples:
+    """Give the search the samples whose FP32 outputs are smallest (the hardest, relatively) and largest."""
+    feeds = (*samples.search, *samples.validation)
+    if samples.origin != "given" or len(feeds) < 3:
+        return samples
+    norms = np.array([[_norm(output) for output in reference.values()] for reference in references])
+    typical = np.median(norms, axis=0)
+    relative = norms / np.where(typical > 0, typical, 1.0)
+    order = sorted(range(len(feeds)), key=lambda i: (float(relative[i].min()), i))
+    wanted = len(samples.search)
+    chosen = {order[0], order[-1]} if wanted > 1 else {order[0]}
+    for index in order[2::2]:
+        if len(chosen) < wanted:
+            chosen.add(index)
+    for index in order:
+        if len(chosen) < wanted:
+            chosen.add(index)
+    return replace(
+        samples,
+        search=tuple(feeds[i] for i in range(len(feeds)) if i in chosen),
+        validation=tuple(feeds[i] for i in range(len(feeds)) if i not in chosen),
+    )
+
+
+def _norm(array: Array) -> float:
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
+        return 1.0
+    flat = array.reshape(-1).astype(np.float64)
+    flat = flat[np.isfinite(flat)]
+    return float(np.sqrt(flat @ flat))

@@ -1,0 +1,108 @@
+"""Made-up inputs: from declared types and shapes where none are given, and variants of the only one given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.core.errors import InputError
+from halfwise.core.metrics import is_float, is_number
+
+if TYPE_CHECKING:
+    from halfwise.model.inputs.samples import InputSpec
+
+__all__ = ["synthesize", "vary"]
+
+Feed = dict[str, NDArray[Any]]
+
+_BATCH = re.compile(r"(?i).*batch.*|n|b|bs|bsz")
+_UNKNOWN_DIM = 16
+_VARIATION = 2.0**-7
+_FLAGS = 32  # whole numbers within such a range are flags or classes, not quantities
+
+
+def synthesize(
+    specs: Sequence[InputSpec],
+    count: int,
+    *,
+    rng: np.random.Generator,
+    int_bounds: Mapping[str, int],
+    dims: Mapping[str, int],
+) -> tuple[Feed, ...]:
+    """`count` random feeds; floats are normal(0, 1) in one and uniform(0, 1) in the next, integers 0 to their bound."""
+    shapes = {spec.name: shape for spec, shape in zip(specs, _shapes(specs, dims), strict=True)}
+    return tuple(
+        {spec.name: _random(spec, shapes[spec.name], index, rng, int_bounds.get(spec.name, 1)) for spec in specs}
+        for index in range(count)
+    )
+
+
+def _random(
+    spec: InputSpec, shape: tuple[int, ...], index: int, rng: np.random.Generator, int_bound: int
+) -> NDArray[Any]:
+    if is_float(spec.dtype):
+        values = rng.random(shape) if index % 2 else rng.standard_normal(shape)
+        return np.asarray(values).astype(spec.dtype)
+    if is_number(spec.dtype):
+        return np.asarray(rng.integers(0, 1 if spec.dtype == np.bool_ else int_bound, shape, endpoint=True)).astype(
+            spec.dtype
+        )
+    kind = "text" if spec.dtype.kind in "OUS" else str(spec.dtype)
+    raise InputError(f"input {spec.name!r} is {kind}, which cannot be made up; give real inputs with --inputs")
+
+
+def _shapes(specs: Sequence[InputSpec], dims: Mapping[str, int]) -> list[tuple[int, ...]]:
+    """A shape for each input: one value for one symbol, 1 for what leads a shape or is called a batch."""
+    symbols = {dim for spec in specs for dim in spec.shape or () if isinstance(dim, str)}
+    leading = {spec.shape[0] for spec in specs if spec.shape}
+    for name, size in dims.items():
+        if name not in symbols:
+            there = f"the model's open dimensions are {', '.join(map(repr, sorted(symbols)))}"
+            raise InputError(
+                f"there is no dimension {name!r} to set; {there if symbols else 'the model has no open dimension'}"
+            )
+        if size < 1:
+            raise InputError(f"dimension {name!r} must be at least 1, not {size}")
+
+    def size_of(dim: int | str | None, axis: int) -> int:
+        if isinstance(dim, int):
+            return dim
+        if dim is None:
+            return _UNKNOWN_DIM if axis else 1
+        return dims.get(dim, 1 if dim in leading or _BATCH.fullmatch(dim) else _UNKNOWN_DIM)
+
+    shapes = []
+    for spec in specs:
+        if spec.shape is None:
+            raise InputError(f"input {spec.name!r} declares no shape; give real inputs with --inputs")
+        shapes.append(tuple(size_of(dim, axis) for axis, dim in enumerate(spec.shape)))
+    return shapes
+
+
+def vary(feed: Mapping[str, NDArray[Any]], *, rng: np.random.Generator) -> Feed:
+    """The same feed with every float value moved by at most 2^-7 of itself; all else is unchanged.
+
+    An input stays within its own least and largest value: a mask at the edge of its type must not become infinite,
+    and an index stored as a float must not leave its table. Whole numbers stay whole, and flags what they are.
+    """
+    return {name: _varied(values, rng) if is_float(values.dtype) else values for name, values in feed.items()}
+
+
+def _varied(values: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    wide = values.astype(np.float64)
+    finite = np.isfinite(wide)
+    if not finite.any():
+        return values
+    low, high = wide[finite].min(), wide[finite].max()
+    whole = bool((wide[finite] == np.rint(wide[finite])).all())
+    if whole and high - low <= _FLAGS:
+        return values
+    with np.errstate(over="ignore"):
+        moved = np.clip(wide * (1.0 + _VARIATION * rng.uniform(-1.0, 1.0, wide.shape)), low, high)
+    if whole:
+        moved = np.rint(moved)
+    return np.asarray(np.where(finite, moved, wide)).astype(values.dtype)

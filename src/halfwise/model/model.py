@@ -1,0 +1,178 @@
+"""Loads an ONNX model safely into one normal form: functions inlined, nodes named and sorted, types inferred."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import onnx_ir
+from onnx_ir import Graph, Node, Value
+
+from halfwise.core.errors import InputError
+from halfwise.model.external import check_external_data, external_files
+from halfwise.model.inference import has_schema
+from halfwise.model.normal_form import normalise
+from halfwise.model.proto_file import check_proto, read_proto
+from halfwise.model.protobuf_fixups import mend, needs_mending
+from halfwise.precision.choices import Choices
+
+if TYPE_CHECKING:
+    from halfwise.model.inputs.samples import InputSpec
+
+__all__ = ["Model", "check_outputs", "load"]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model in normal form. `ir` is shared by every room and never changed after loading."""
+
+    path: Path | None
+    ir: onnx_ir.Model
+    sha256: str
+    stored_nodes: int  # as the file counts them, before functions are inlined and constants lifted
+    renamed_nodes: int
+    files: tuple[Path, ...]  # external data
+    choices: Choices = field(default_factory=Choices)  # what the user decided about its nodes
+
+    @property
+    def graph(self) -> Graph:
+        return self.ir.graph
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node in execution order, the ones in subgraphs right behind the node that holds them."""
+        return tuple(self.ir.graph.all_nodes())
+
+    @cached_property
+    def node_by_name(self) -> dict[str, Node]:
+        return {node.name or "": node for node in self.nodes}
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """What a caller has to feed."""
+        from halfwise.model.inputs.samples import InputSpec
+
+        return tuple(InputSpec(value.name or "", _numpy_type(value), _shape(value)) for value in self.ir.graph.inputs)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        return tuple(value.name or "" for value in self.ir.graph.outputs)
+
+    @cached_property
+    def data_sha256(self) -> str:
+        """Of the external data files, in the order of their first use; empty where there are none."""
+        if not self.files:
+            return ""
+        digest = hashlib.sha256()
+        for file in self.files:
+            with file.open("rb") as stream:
+                while piece := stream.read(1 << 22):
+                    digest.update(piece)
+        return digest.hexdigest()
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        return sum(value.const_value.nbytes for value in self.initializers() if value.const_value is not None)
+
+    @cached_property
+    def value_names(self) -> frozenset[str]:
+        """Every tensor name that is taken."""
+        names = {value.name for value in self.initializers()} | {v.name for n in self.nodes for v in n.outputs}
+        for graph in (self.ir.graph, *self.ir.graph.subgraphs()):
+            names.update(value.name for value in graph.inputs)
+        return frozenset(name or "" for name in names)
+
+    @cached_property
+    def opaque(self) -> frozenset[Node]:
+        """The nodes whose operator has no schema that the onnx package knows."""
+        return frozenset(node for node in self.nodes if not has_schema(node))
+
+    @cached_property
+    def stencils(self) -> dict[Node, onnx.NodeProto]:
+        """What is written of a node under every assignment; filled by whoever writes first."""
+        return {}
+
+    def initializers(self) -> Iterator[Value]:
+        """Every initializer, those of subgraphs included."""
+        yield from self.ir.graph.initializers.values()
+        for graph in self.ir.graph.subgraphs():
+            if graph is not self.ir.graph:
+                yield from graph.initializers.values()
+
+    def opset(self, domain: str = "") -> int:
+        return self.ir.opset_imports.get(domain, 1)
+
+
+def load(source: str | Path | onnx.ModelProto) -> Model:
+    """Read a model from a file (or take one in memory); anything unfit raises one clear InputError."""
+    label = "the model" if isinstance(source, onnx.ModelProto) else str(source)
+    try:
+        return _load(source, label)
+    except InputError as error:
+        text = str(error)
+        raise InputError(text if text.startswith(label) else f"{label}: {text}") from None
+    except Exception as error:
+        raise InputError(f"{label} is not a valid ONNX model: {_first_line(error)}") from error
+
+
+def _load(source: str | Path | onnx.ModelProto, label: str) -> Model:
+    files: tuple[Path, ...] = ()
+    if isinstance(source, onnx.ModelProto):
+        path, proto = None, source
+        digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
+    else:
+        path = Path(source)
+        proto, digest = read_proto(path)
+    check_proto(proto, label)
+    if path is not None:
+        check_external_data(proto, path)
+        files = external_files(proto, path)
+    stored_nodes = len(proto.graph.node)
+    if needs_mending(proto):
+        proto = _copy(proto) if path is None else proto
+        mend(proto)
+    model = onnx_ir.from_proto(proto)
+    assert isinstance(model, onnx_ir.Model)
+    if path is not None:
+        onnx_ir.external_data.set_base_dir(model.graph, path.parent)
+        for function in model.functions.values():
+            onnx_ir.external_data.set_base_dir(function.graph, path.parent)
+    return Model(path, model, digest, stored_nodes, normalise(model), files)
+
+
+def _copy(proto: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    return copy
+
+
+def check_outputs(model: Model) -> None:
+    """Refuse a model whose answer cannot be compared: sequences and optionals hold any number of tensors."""
+    for value in model.graph.outputs:
+        if not isinstance(value.type, onnx_ir.TensorType):
+            raise InputError(f"the model's output {value.name!r} is no tensor; only tensors can be compared")
+
+
+def _numpy_type(value: Value) -> np.dtype[np.generic]:
+    if value.dtype is None or not isinstance(value.type, onnx_ir.TensorType):
+        raise InputError(f"the model's input {value.name!r} is no tensor; only tensor inputs can be fed")
+    return np.dtype(value.dtype.numpy())
+
+
+def _shape(value: Value) -> tuple[int | str | None, ...] | None:
+    if value.shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
+
+
+def _first_line(error: BaseException) -> str:
+    """The first line of what lies at the root; wrappers only repeat where it went by."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

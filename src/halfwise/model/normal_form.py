@@ -1,0 +1,102 @@
+"""Brings a model into the one form that every other room works on: inlined, named, sorted, wired, typed."""
+
+from __future__ import annotations
+
+import onnx
+import onnx.defs
+import onnx_ir as ir
+from onnx_ir.passes import common as passes
+
+from halfwise.core.errors import InputError
+from halfwise.model.inference import infer_types
+from halfwise.model.names import name_nodes
+
+__all__ = ["normalise"]
+
+_ANY_OPSET = 17  # for a model that uses no standard operator itself: casts need some
+
+
+def normalise(model: ir.Model) -> int:
+    """Do so in place; returns how many nodes were named or renamed."""
+    _one_default_domain(model)
+    if model.functions:
+        _align_function_opsets(model)
+        passes.InlinePass()(model)
+        passes.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+    renamed = name_nodes(model.graph.all_nodes())
+    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    passes.RemoveInitializersFromInputsPass()(model)
+    try:
+        model.graph.sort()
+    except ValueError:
+        raise InputError("the graph has a cycle") from None
+    _check_wiring(model)
+    infer_types(model)
+    return renamed
+
+
+def _one_default_domain(model: ir.Model) -> None:
+    """The default domain has a long spelling, too."""
+    imports = [model.opset_imports, *(function.opset_imports for function in model.functions.values())]
+    for versions in imports:
+        if "ai.onnx" in versions:
+            versions.setdefault("", versions.pop("ai.onnx"))
+    model.opset_imports.setdefault("", _ANY_OPSET)
+    nodes = [*model.graph.all_nodes(), *(n for function in model.functions.values() for n in function.all_nodes())]
+    for node in nodes:
+        if node.domain == "ai.onnx":
+            node.domain = ""
+
+
+def _align_function_opsets(model: ir.Model) -> None:
+    """A function may use another opset than the model, as long as its operators are the same in both."""
+    for function in model.functions.values():
+        for domain, version in function.opset_imports.items():
+            outer = model.opset_imports.get(domain, version)
+            if outer == version:
+                continue
+            for node in function.all_nodes():
+                if node.domain == domain and not _same_operator(node, version, outer):
+                    raise InputError(
+                        f"the function {function.domain}:{function.name} uses opset {version} and the model {outer}, "
+                        f"and {node.op_type} differs between them; export with one opset"
+                    )
+            function.opset_imports[domain] = outer
+
+
+def _same_operator(node: ir.Node, one: int, other: int) -> bool:
+    try:
+        schemas = [onnx.defs.get_schema(node.op_type, version, node.domain) for version in (one, other)]
+    except onnx.defs.SchemaError:
+        return not onnx.defs.has(node.op_type, node.domain)
+    return schemas[0].since_version == schemas[1].since_version
+
+
+def _check_wiring(model: ir.Model) -> None:
+    graphs = (model.graph, *model.graph.subgraphs())
+    known: set[ir.Value] = set()
+    for graph in graphs:
+        _check_scope(graph)
+        known.update(graph.inputs, graph.initializers.values())
+    for node in model.graph.all_nodes():
+        known.update(node.outputs)
+    for node in model.graph.all_nodes():
+        for value in node.inputs:
+            if value is not None and value not in known:
+                raise InputError(f"node {node.name!r} reads {value.name!r}, which nothing produces")
+    for graph in graphs:
+        for value in graph.outputs:
+            if value not in known:
+                raise InputError(f"the graph output {value.name!r} is produced by nothing")
+    for value in model.graph.outputs:
+        if value.type is None:
+            raise InputError(f"the graph output {value.name!r} has no type and none can be inferred; export it again")
+
+
+def _check_scope(graph: ir.Graph) -> None:
+    """A node cannot write what is given already."""
+    given = {value.name for value in (*graph.inputs, *graph.initializers.values())}
+    for node in graph:
+        for value in node.outputs:
+            if value.name and value.name in given:
+                raise InputError(f"the tensor {value.name!r} is produced twice")

@@ -1,0 +1,207 @@
+"""What is known of operators: which slots may hold FP16, which only move values, which speak of shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import onnx
+import onnx.defs
+
+from halfwise.core.formats import Format
+
+__all__ = [
+    "CLOSED",
+    "CONTROL_FLOW",
+    "DTYPE_ATTRIBUTES",
+    "MOVES",
+    "RANDOM",
+    "SHAPE_READERS",
+    "WIDENED_ATTRIBUTES",
+    "SlotRule",
+    "shape_slots",
+    "slot_rule",
+    "takes_any_format",
+]
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+# Operators that hand values on without computing new ones: data movement and selection by position.
+MOVES = frozenset(
+    _words(
+        """Identity Reshape Transpose Squeeze Unsqueeze Flatten Slice Split Concat Gather GatherElements GatherND
+        Expand Tile Pad DepthToSpace SpaceToDepth ReverseSequence ScatterElements ScatterND Scatter Cast CastLike
+        ConstantOfShape Constant Trilu Compress CenterCropPad Where OneHot EyeLike Dropout TensorScatter Unique"""
+    )
+)
+
+# Operators whose result is a value of a format whenever their inputs are: nothing is left to round. Operators that
+# may bring in a value of their own (Pad, Clip and Dropout with attributes, ConstantOfShape) are not among them.
+CLOSED = frozenset(
+    _words(
+        """Identity Reshape Transpose Squeeze Unsqueeze Flatten Slice Split Concat Gather GatherElements GatherND
+        Expand Tile DepthToSpace SpaceToDepth ReverseSequence Trilu Compress CenterCropPad Where OneHot Unique
+        TensorScatter Relu Neg Abs Max Min MaxPool GlobalMaxPool ReduceMax ReduceMin TopK Sign Floor Ceil Round
+        Hardmax"""
+    )
+)
+
+# Operators that look at a tensor's shape only.
+SHAPE_READERS = frozenset({"Shape", "Size"})
+
+# Slots that take a tensor in whatever format it is kept: nothing is computed with it, and widening is exact.
+_ANY_FORMAT = {**dict.fromkeys(SHAPE_READERS, 0), "Cast": 0, "CastLike": 0}
+
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+# Operators that stay as they are, and why.
+_RANDOM = _words("RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli")
+_QUANTISED = _words(
+    """QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul ConvInteger
+    MatMulInteger"""
+)
+_CONTAINERS = _words(
+    """SequenceConstruct SequenceEmpty SequenceInsert SequenceErase SequenceAt SequenceLength SplitToSequence
+    ConcatFromSequence Optional OptionalGetElement OptionalHasElement"""
+)
+_TABLES = _words("EyeLike HannWindow HammingWindow BlackmanWindow MelWeightMatrix")
+RANDOM = "its result is random"
+ISLANDS = {
+    "BitCast": "it reads bits, not values",
+    "MeanVarianceNormalization": "its definition in ONNX mixes in FP32 constants, so that no other type is valid",
+    **dict.fromkeys(_TABLES, "it only makes a table of constants"),
+    **dict.fromkeys(_RANDOM, RANDOM),
+    **dict.fromkeys(_QUANTISED, "quantisation scales stay in FP32"),
+    **dict.fromkeys(_CONTAINERS, "reads or writes a sequence or an optional"),
+}
+
+# Slots that are parameters of an operator rather than data: left in FP32 where the schema lets them.
+PARAMETER_SLOTS = {"Resize": {1, 2}, "Upsample": {1}, "Dropout": {1}, "OneHot": {0, 1}}
+
+# Attributes that name the type of an output.
+DTYPE_ATTRIBUTES = {
+    "Cast": "to",
+    "EyeLike": "dtype",
+    "HannWindow": "output_datatype",
+    "HammingWindow": "output_datatype",
+    "BlackmanWindow": "output_datatype",
+    "MelWeightMatrix": "output_datatype",
+    "SequenceEmpty": "dtype",
+    "RandomNormal": "dtype",
+    "RandomUniform": "dtype",
+    "RandomNormalLike": "dtype",
+    "RandomUniformLike": "dtype",
+    "Bernoulli": "dtype",
+}
+
+# Attributes that name the type of an output and must not say FP16 or BF16 where every tensor is FP32.
+WIDENED_ATTRIBUTES = {**DTYPE_ATTRIBUTES, "DequantizeLinear": "output_dtype"}
+
+_SHAPE_SLOTS: dict[str, tuple[int, ...]] = {
+    "Reshape": (1,),
+    "Expand": (1,),
+    "Slice": (1, 2, 3, 4),
+    "Tile": (1,),
+    "Pad": (1, 3),
+    "Resize": (1, 2, 3),
+    "Upsample": (1,),
+    "ConstantOfShape": (0,),
+    "Range": (0, 1, 2),
+    "TopK": (1,),
+    "OneHot": (1,),
+    "Squeeze": (1,),
+    "Unsqueeze": (1,),
+    "Split": (1,),
+    "CumSum": (1,),
+    "Loop": (0, 1),
+    "CenterCropPad": (1,),
+    "Trilu": (1,),
+    "NonMaxSuppression": (2,),
+    "Col2Im": (1, 2),
+    "MaxUnpool": (2,),
+    "AffineGrid": (1,),
+    "DFT": (1, 2),
+    "STFT": (1, 3),
+    "HannWindow": (0,),
+    "HammingWindow": (0,),
+    "BlackmanWindow": (0,),
+    "SplitToSequence": (1,),
+    "If": (0,),
+}
+
+
+def takes_any_format(op: str, domain: str, slot: int) -> bool:
+    """Whether an input is taken in whatever format it is kept."""
+    return not domain and _ANY_FORMAT.get(op) == slot
+
+
+def shape_slots(op: str, domain: str = "") -> tuple[int, ...]:
+    """The input slots that state a shape, an axis, a count, or whether a part of the model runs at all."""
+    if domain:
+        return ()
+    if op.startswith("Reduce"):
+        return (1,)
+    return _SHAPE_SLOTS.get(op, ())
+
+
+@dataclass(frozen=True)
+class SlotRule:
+    """What an operator's schema allows for a narrow format; `why` is set where the whole node may not narrow.
+
+    A formal slot is (whether it may narrow, its type variable); `free` says that an attribute names the type of the
+    outputs, so that they need no input to follow.
+    """
+
+    inputs: tuple[tuple[bool, str], ...] = ()
+    outputs: tuple[tuple[bool, str], ...] = ()
+    variadic_inputs: bool = False
+    variadic_outputs: bool = False
+    free: bool = False
+    why: str | None = None
+
+    def input(self, slot: int) -> tuple[bool, str]:
+        return _at(self.inputs, slot, self.variadic_inputs)
+
+    def output(self, slot: int) -> tuple[bool, str]:
+        return _at(self.outputs, slot, self.variadic_outputs)
+
+
+def _at(formal: tuple[tuple[bool, str], ...], slot: int, variadic: bool) -> tuple[bool, str]:
+    if slot < len(formal):
+        return formal[slot]
+    return formal[-1] if formal and variadic else (False, "")
+
+
+@lru_cache(maxsize=4096)
+def slot_rule(op: str, domain: str, version: int, fmt: Format) -> SlotRule:
+    """What the operator's schema allows for `fmt`."""
+    if domain:
+        return SlotRule(why=f"an operator of the domain {domain!r}: what it accepts is not known")
+    if op in CONTROL_FLOW:
+        return SlotRule(why="control flow keeps FP32 at its borders; the nodes inside are decided one by one")
+    if op in ISLANDS:
+        return SlotRule(why=ISLANDS[op])
+    try:
+        schema = onnx.defs.get_schema(op, version, domain)
+    except onnx.defs.SchemaError:
+        return SlotRule(why=f"operator {op} is not in opset {version}")
+    wanted = f"tensor({'float16' if fmt is Format.FP16 else 'bfloat16'})"
+    allowed = {c.type_param_str: wanted in c.allowed_type_strs for c in schema.type_constraints}
+    pinned = PARAMETER_SLOTS.get(op, set())
+    inputs = tuple(
+        (allowed.get(p.type_str, False) and i not in pinned and not takes_any_format(op, domain, i), p.type_str)
+        for i, p in enumerate(schema.inputs)
+    )
+    outputs = tuple((allowed.get(p.type_str, False), p.type_str) for p in schema.outputs)
+    if not any(ok for ok, _ in (*inputs, *outputs)):
+        return SlotRule(why=f"the schema of {op} (opset {version}) has no {fmt.value.upper()} form")
+    free = op in DTYPE_ATTRIBUTES or op == "ConstantOfShape"
+    return SlotRule(inputs, outputs, _variadic(schema.inputs), _variadic(schema.outputs), free)
+
+
+def _variadic(parameters: Sequence[onnx.defs.OpSchema.FormalParameter]) -> bool:
+    return bool(parameters) and parameters[-1].option == onnx.defs.OpSchema.FormalParameterOption.Variadic

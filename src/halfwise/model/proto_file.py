@@ -1,0 +1,209 @@
+"""Reads a model file into a protobuf and refuses, with one clear line, what is no sound ONNX model."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+from onnx_ir import DataType
+
+from halfwise.core.errors import InputError
+
+__all__ = ["byte_size", "check_proto", "every_graph", "every_tensor", "read_proto"]
+
+OLDEST_OPSET = 7
+LARGEST_PROTOBUF = (1 << 31) - 1
+
+
+def read_proto(path: Path) -> tuple[onnx.ModelProto, str]:
+    """The model in a file, without its external data, and the file's SHA-256."""
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name the .onnx file in it")
+    if not path.is_file():
+        raise InputError(f"{path} is no regular file")
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            if size == 0:
+                raise InputError(f"{path} is empty; export or copy the model again")
+            if size > LARGEST_PROTOBUF:
+                raise InputError(f"{path} is larger than an ONNX file can be (2 GB); save it with external data")
+            # Mapped, so that the bytes of a large file are not held beside what is parsed from them.
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                digest = hashlib.sha256(content).hexdigest()
+                proto = _parse(content, path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
+        raise InputError(f"{path} is not an ONNX model (no graph in it)")
+    return proto, digest
+
+
+def _parse(content: mmap.mmap, path: Path) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
+    view = memoryview(content)
+    try:
+        proto.ParseFromString(view)
+    except Exception:
+        raise InputError(f"{path} is not an ONNX model (its bytes are no protobuf of one)") from None
+    finally:
+        view.release()
+    return proto
+
+
+def check_proto(proto: onnx.ModelProto, label: str) -> None:
+    """Refuse versions that are not understood and tensors whose content does not fit their declaration."""
+    _check_nodes(proto, label)
+    _check_opset(proto, label)
+    if not proto.graph.output:
+        raise InputError(f"{label} has no outputs: there is nothing to compare")
+    for tensor in every_tensor(proto):
+        _check_tensor(tensor, label)
+
+
+def _check_nodes(proto: onnx.ModelProto, label: str) -> None:
+    """Names that are no text come out of the protobuf as bytes; a damaged file has them."""
+    known = set(onnx.AttributeProto.AttributeType.values()) - {onnx.AttributeProto.UNDEFINED}
+    nodes = [node for graph in every_graph(proto) for node in graph.node]
+    nodes += [node for function in proto.functions for node in function.node]
+    for node in nodes:
+        for text in (node.op_type, node.domain, node.name, *node.input, *node.output, node.doc_string):
+            _check_text(text, label)
+        for entry in node.metadata_props:
+            _check_text(entry.key, label)
+            _check_text(entry.value, label)
+        for attribute in node.attribute:
+            _check_text(attribute.name, label)
+            if attribute.type not in known:
+                raise InputError(f"{label}: the attribute {attribute.name!r} of node {node.name!r} has no known type")
+    for entry in (*proto.metadata_props, *(e for graph in every_graph(proto) for e in graph.metadata_props)):
+        _check_text(entry.key, label)
+        _check_text(entry.value, label)
+    for text in (proto.producer_name, proto.producer_version, proto.domain, proto.doc_string):
+        _check_text(text, label)
+    for graph in every_graph(proto):
+        _check_text(graph.name, label)
+        _check_text(graph.doc_string, label)
+        for named in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+            _check_text(named.name, label)
+        made = [name for node in graph.node for name in node.output if name]
+        if len(set(made)) < len(made):
+            twice = next(name for name in made if made.count(name) > 1)
+            raise InputError(f"{label}: the tensor {twice!r} is produced twice")
+
+
+def _check_text(text: object, label: str) -> None:
+    if not isinstance(text, str):
+        raise InputError(f"{label} is damaged (a name in it is no text); copy or export it again")
+
+
+def _check_opset(proto: onnx.ModelProto, label: str) -> None:
+    newest = onnx.defs.onnx_opset_version()
+    versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
+    if not versions and any(node.domain in ("", "ai.onnx") for graph in every_graph(proto) for node in graph.node):
+        raise InputError(f"{label} does not say which opset it uses; export it again")
+    for version in versions:
+        if version < OLDEST_OPSET:
+            raise InputError(
+                f"{label} uses opset {version}; the oldest understood is {OLDEST_OPSET}: "
+                "raise it with onnx.version_converter.convert_version"
+            )
+        if version > newest:
+            raise InputError(
+                f"{label} uses opset {version}; the installed onnx package knows up to {newest}: upgrade onnx"
+            )
+
+
+def _check_tensor(tensor: onnx.TensorProto, label: str) -> None:
+    where = f"{label}: the tensor {tensor.name!r}"
+    try:
+        data_type = DataType(tensor.data_type)
+    except ValueError:
+        raise InputError(f"{where} has an element type ({tensor.data_type}) that nobody knows") from None
+    if data_type is DataType.UNDEFINED:
+        raise InputError(f"{where} has no element type")
+    if any(dim < 0 for dim in tensor.dims):
+        raise InputError(f"{where} has a negative dimension")
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        if data_type is DataType.STRING:
+            raise InputError(f"{where} holds strings in external data, which the format does not allow")
+        return
+    if not _has_content(tensor, data_type):
+        shape = "x".join(map(str, tensor.dims)) or "scalar"
+        raise InputError(f"{where} does not hold the content that its shape ({shape}) and type ask for")
+
+
+def _has_content(tensor: onnx.TensorProto, data_type: DataType) -> bool:
+    elements = _elements(tensor)
+    if data_type is DataType.STRING:
+        return len(tensor.string_data) == elements
+    if tensor.HasField("raw_data"):
+        return len(tensor.raw_data) == byte_size(tensor)
+    if data_type in (DataType.FLOAT, DataType.COMPLEX64):
+        return len(tensor.float_data) == elements * (2 if data_type is DataType.COMPLEX64 else 1)
+    if data_type in (DataType.DOUBLE, DataType.COMPLEX128):
+        return len(tensor.double_data) == elements * (2 if data_type is DataType.COMPLEX128 else 1)
+    if data_type is DataType.INT64:
+        return len(tensor.int64_data) == elements
+    if data_type in (DataType.UINT32, DataType.UINT64):
+        return len(tensor.uint64_data) == elements
+    packed = max(1, 8 // data_type.bitwidth)
+    return len(tensor.int32_data) == -(-elements // packed)
+
+
+def _elements(tensor: onnx.TensorProto) -> int:
+    elements = 1
+    for dim in tensor.dims:
+        elements *= dim
+    return elements
+
+
+def byte_size(tensor: onnx.TensorProto) -> int:
+    """How many bytes the content of a tensor takes."""
+    return (_elements(tensor) * DataType(tensor.data_type).bitwidth + 7) // 8
+
+
+def every_graph(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    """The main graph and all that nodes hold, those in functions included."""
+    stack = [proto.graph]
+    stack += [graph for function in proto.functions for graph in _held(function.node)]
+    while stack:
+        graph = stack.pop()
+        yield graph
+        stack += _held(graph.node)
+
+
+def _held(nodes: Iterator[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield attribute.g
+            yield from attribute.graphs
+
+
+def every_tensor(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Initializers, sparse ones, and the tensors in attributes."""
+    for graph in every_graph(proto):
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield sparse.values
+            yield sparse.indices
+        yield from _in_attributes(graph.node)
+    for function in proto.functions:
+        yield from _in_attributes(function.node)
+
+
+def _in_attributes(nodes: Iterator[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            if attribute.HasField("sparse_tensor"):
+                yield attribute.sparse_tensor.values
+                yield attribute.sparse_tensor.indices

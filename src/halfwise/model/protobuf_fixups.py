@@ -1,0 +1,87 @@
+"""Mends in the protobuf what no later room knows: sparse tensors, and bodies that hand out an outer tensor as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from halfwise.core.errors import InputError
+from halfwise.model.proto_file import every_graph
+
+__all__ = ["mend", "needs_mending"]
+
+_MOST_BYTES = 1 << 30
+
+
+def needs_mending(proto: onnx.ModelProto) -> bool:
+    sparse = any(
+        graph.sparse_initializer or any(a.HasField("sparse_tensor") for node in graph.node for a in node.attribute)
+        for graph in every_graph(proto)
+    )
+    return sparse or any(_handed_through(proto.graph, frozenset()))
+
+
+def mend(proto: onnx.ModelProto) -> None:
+    """Rewrite the model in place."""
+    for graph in every_graph(proto):
+        _make_dense(graph)
+    for graph, output in list(_handed_through(proto.graph, frozenset())):
+        inner = f"{output.name}_inner"
+        while any(inner in node.output for node in graph.node):
+            inner += "_"
+        graph.node.add(op_type="Identity", input=[output.name], output=[inner])
+        output.name = inner
+
+
+def _handed_through(
+    graph: onnx.GraphProto, outer: frozenset[str]
+) -> Iterator[tuple[onnx.GraphProto, onnx.ValueInfoProto]]:
+    """The outputs of bodies that are tensors of a graph around them; runtimes want a node in between."""
+    own = {value.name for value in (*graph.input, *graph.initializer)}
+    own.update(sparse.values.name for sparse in graph.sparse_initializer)
+    own.update(name for node in graph.node for name in node.output)
+    for output in graph.output:
+        if output.name not in own and output.name in outer:
+            yield graph, output
+    known = outer | own
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _handed_through(body, known)
+
+
+def _make_dense(graph: onnx.GraphProto) -> None:
+    for sparse in graph.sparse_initializer:
+        graph.initializer.append(_dense(sparse, sparse.values.name))
+    graph.ClearField("sparse_initializer")
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("sparse_tensor"):
+                dense = _dense(attribute.sparse_tensor, "")
+                attribute.Clear()
+                attribute.name, attribute.type = "value", onnx.AttributeProto.TENSOR
+                attribute.t.CopyFrom(dense)
+
+
+def _dense(sparse: onnx.SparseTensorProto, name: str) -> onnx.TensorProto:
+    where = f"the sparse tensor {sparse.values.name!r}"
+    if onnx.TensorProto.EXTERNAL in (sparse.values.data_location, sparse.indices.data_location):
+        raise InputError(f"{where} stands in external data, which is not supported; make it dense")
+    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    shape = tuple(sparse.dims)
+    size = int(np.prod(shape, dtype=object)) if shape else 1
+    if any(dim < 0 for dim in shape) or size * values.itemsize > _MOST_BYTES:
+        raise InputError(f"{where} is too large to be made dense")
+    if indices.ndim == 2:
+        bad = indices.shape != (values.size, len(shape)) or not ((indices >= 0) & (indices < shape)).all()
+    else:
+        bad = indices.shape != (values.size,) or not ((indices >= 0) & (indices < size)).all()
+    if bad:
+        raise InputError(f"{where} has indices outside its shape")
+    dense = np.zeros(size, dtype=values.dtype)
+    flat = np.ravel_multi_index(tuple(indices.T), shape) if indices.ndim == 2 else indices
+    dense[flat] = values
+    return numpy_helper.from_array(dense.reshape(shape), name)

@@ -1,0 +1,118 @@
+"""Brings a weight into a format as TensorRT does: to nearest, finite overflow clamped to the largest value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+
+__all__ = [
+    "ONNX_TYPE",
+    "convert_array",
+    "convert_fill",
+    "convert_weight",
+    "to_tensor_proto",
+    "weight_content",
+    "whole_tensor",
+]
+
+_PIECE_BYTES = 16 << 20
+
+ONNX_TYPE = {
+    Format.FP16: onnx.TensorProto.FLOAT16,
+    Format.BF16: onnx.TensorProto.BFLOAT16,
+    Format.FP32: onnx.TensorProto.FLOAT,
+}
+
+
+def convert_weight(tensor: ir.TensorProtocol, fmt: Format) -> NDArray[Any]:
+    """The weight in `fmt`: round to nearest even; finite values beyond the range become the largest finite value."""
+    return convert_array(np.asarray(tensor.numpy()), fmt)[0]
+
+
+def convert_array(array: NDArray[Any], fmt: Format) -> tuple[NDArray[Any], bool]:
+    """The same of an array, and whether any value was beyond the range."""
+    if array.dtype == fmt.dtype:
+        return array, False
+    wide = np.asarray(array, dtype=np.float32)
+    if fmt is Format.FP32:
+        return wide, False
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = wide.astype(fmt.dtype)
+        lost = np.isinf(narrow)
+        if lost.any():
+            lost &= np.isfinite(wide)
+            narrow = np.where(lost, np.copysign(np.asarray(fmt.max, dtype=np.float32), wide).astype(fmt.dtype), narrow)
+            return narrow, bool(lost.any())
+    return narrow, False
+
+
+def weight_content(tensor: ir.TensorProtocol, fmt: Format | None) -> Iterator[tuple[bytes, bool]]:
+    """The bytes of a weight in `fmt` (None: as it is) piece by piece, each with whether a value was beyond the range.
+
+    External data is read from its file, never mapped, so that memory stays bounded however large the model is.
+    """
+    if isinstance(tensor, ir.ExternalTensor):
+        as_it_is = fmt is None or tensor.dtype.value == ONNX_TYPE[fmt]
+        for piece in _file_pieces(tensor):
+            if as_it_is:
+                yield piece, False
+            else:
+                assert fmt is not None
+                narrow, clamped = convert_array(np.frombuffer(piece, dtype=tensor.dtype.numpy()), fmt)
+                yield narrow.tobytes(), clamped
+    elif fmt is None:
+        yield bytes(tensor.tobytes()), False
+    else:
+        array, clamped = convert_array(np.asarray(tensor.numpy()), fmt)
+        yield np.ascontiguousarray(array).tobytes(), clamped
+
+
+def _file_pieces(tensor: ir.ExternalTensor) -> Iterator[bytes]:
+    left = tensor.nbytes
+    with Path(tensor.path).open("rb") as file:
+        file.seek(tensor.offset or 0)
+        while left:
+            piece = file.read(min(left, _PIECE_BYTES))
+            if not piece:
+                raise InputError(f"{tensor.path} ends before initializer {tensor.name!r}; copy the file again")
+            left -= len(piece)
+            yield piece
+
+
+def to_tensor_proto(name: str, array: NDArray[Any], fmt: Format) -> onnx.TensorProto:
+    """A whole initializer."""
+    proto = onnx.TensorProto(name=name, data_type=ONNX_TYPE[fmt], dims=array.shape)
+    proto.raw_data = np.ascontiguousarray(array).tobytes()
+    return proto
+
+
+def whole_tensor(name: str, tensor: ir.TensorProtocol) -> onnx.TensorProto:
+    """An initializer as it is, with its content even where that stands in a file of its own."""
+    if isinstance(tensor, ir.ExternalTensor):
+        content = b"".join(piece for piece, _ in weight_content(tensor, None))
+        return onnx.TensorProto(name=name, data_type=tensor.dtype.value, dims=tensor.shape.numpy(), raw_data=content)
+    proto = ir.serde.serialize_tensor(tensor)
+    proto.name = name
+    return proto
+
+
+def convert_fill(proto: onnx.NodeProto, fmt: Format, carrier: Format) -> bool:
+    """Bring the value of a ConstantOfShape into `fmt`, spelled in `carrier`; says whether it was beyond the range."""
+    value = next((attribute for attribute in proto.attribute if attribute.name == "value"), None)
+    fill = np.zeros(1, dtype=np.float32)
+    if value is None:
+        value = proto.attribute.add(name="value", type=onnx.AttributeProto.TENSOR)
+    else:
+        fill = np.asarray(ir.serde.deserialize_tensor(value.t).numpy())
+    narrow, clamped = convert_array(fill, fmt)
+    value.t.CopyFrom(to_tensor_proto("", convert_array(narrow, carrier)[0], carrier))
+    return clamped

@@ -1,0 +1,1 @@
+"""A format for every node and tensor; the plan; the typed model."""

@@ -1,0 +1,81 @@
+"""From a format per node to a format per tensor: what each tensor is stored in, what each slot reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from halfwise.core.formats import Format
+from halfwise.model.ops import takes_any_format
+from halfwise.precision.sites import Site, Sites, native_format
+
+__all__ = ["Assignment"]
+
+
+class Assignment:
+    """A decision spelled out for every tensor.
+
+    A node in a narrow format stores its convertible outputs in it and reads its convertible inputs in it;
+    everything else stays as the model has it. An edge between two FP32 nodes therefore never narrows, and a tensor
+    that an FP32 node hands to a narrow one is rounded on that edge only.
+    """
+
+    def __init__(
+        self,
+        sites: Sites,
+        formats: Mapping[ir.Node, Format],
+        io: Format = Format.FP32,
+    ) -> None:
+        self.sites = sites
+        self.formats = formats
+        self.io = io
+        self._io_inputs = set(sites.model.graph.inputs) if io is not Format.FP32 else set()
+
+    @classmethod
+    def all_narrow(cls, sites: Sites, keep: frozenset[ir.Node] = frozenset(), io: Format = Format.FP32) -> Assignment:
+        """Every free node in the narrow format of `sites`, but for those in `keep` that the user did not force."""
+        wide = keep - sites.forced
+        return cls(sites, {s.node: sites.fmt for s in sites.free if s.node not in wide}, io)
+
+    def of(self, node: ir.Node) -> Format:
+        return self.formats.get(node, Format.FP32)
+
+    def stored(self, value: ir.Value) -> Format | None:
+        """The format a tensor is kept in; None where it is no float tensor. Initializers speak for themselves."""
+        native = native_format(value)
+        if native is not Format.FP32:
+            return native
+        node = value.producer()
+        if node is None:
+            return self.io if value in self._io_inputs else native
+        fmt, site = self._narrowed(node)
+        index = value.index()
+        return fmt if site is not None and index is not None and site.outputs[index] else native
+
+    def read(self, node: ir.Node, slot: int) -> Format | None:
+        """The format in which a node takes one input; None where that is no float tensor."""
+        value = node.inputs[slot]
+        if value is None:
+            return None
+        if takes_any_format(node.op_type, node.domain, slot):
+            return self.stored(value)
+        native = native_format(value)
+        if native is not Format.FP32:
+            return native
+        fmt, site = self._narrowed(node)
+        return fmt if site is not None and site.inputs[slot] else native
+
+    def outward(self, value: ir.Value, graph: ir.Graph) -> Format | None:
+        """The format a graph hands an output out in: the model's own, or the one asked for at the main graph."""
+        native = native_format(value)
+        if native is Format.FP32 and graph is self.sites.model.graph:
+            return self.io
+        return native
+
+    def _narrowed(self, node: ir.Node) -> tuple[Format, Site | None]:
+        """A node's format, and as what site it narrows; None where it stays in FP32."""
+        fmt = self.formats.get(node, Format.FP32)
+        if fmt is Format.FP32:
+            return fmt, None
+        return fmt, self.sites.of[node] if fmt is self.sites.fmt else self.sites.site(node, fmt)

@@ -1,0 +1,181 @@
+"""Where precision can be decided: for each node of a model, the slots that may narrow, or why none may."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import onnx_ir as ir
+
+from halfwise.core.formats import Format
+from halfwise.model.model import Model
+from halfwise.model.ops import CONTROL_FLOW, MOVES, SHAPE_READERS, SlotRule, shape_slots, slot_rule, takes_any_format
+
+__all__ = ["Site", "Sites", "native_format"]
+
+_NATIVE = {ir.DataType.FLOAT16: Format.FP16, ir.DataType.BFLOAT16: Format.BF16, ir.DataType.FLOAT: Format.FP32}
+
+
+def native_format(value: ir.Value) -> Format | None:
+    """The format a tensor has in the model as given; None for what is no FP32, FP16 or BF16 tensor."""
+    if not isinstance(value.type, ir.TensorType):
+        return None
+    return _NATIVE.get(value.type.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One node, and which of its FP32 slots may narrow. `pinned` says why none may; None where the choice is free."""
+
+    node: ir.Node
+    name: str
+    op: str
+    index: int
+    inputs: tuple[bool, ...]
+    outputs: tuple[bool, ...]
+    moves: bool
+    nested: bool
+    pinned: str | None
+
+    @property
+    def free(self) -> bool:
+        return self.pinned is None
+
+    @property
+    def compute(self) -> bool:
+        """A node that does floating-point arithmetic or decides by it."""
+        return not self.moves and self.has_fp32
+
+    @property
+    def has_fp32(self) -> bool:
+        """Whether the node, as the model has it, works on the values of an FP32 tensor."""
+        node = self.node
+        read = (v for i, v in enumerate(node.inputs) if not takes_any_format(node.op_type, node.domain, i))
+        return any(v is not None and native_format(v) is Format.FP32 for v in (*read, *node.outputs))
+
+
+class Sites:
+    """All sites of a model in execution order, for one narrow format."""
+
+    def __init__(self, model: Model, fmt: Format = Format.FP16) -> None:
+        self.model = model
+        self.fmt = fmt
+        shape_arithmetic = _shape_arithmetic(model)
+        self.all: tuple[Site, ...] = tuple(
+            self._site(node, index, node in shape_arithmetic) for index, node in enumerate(model.nodes)
+        )
+        self.of: dict[ir.Node, Site] = {site.node: site for site in self.all}
+        self._other: dict[Format, Sites] = {fmt: self}
+
+    @cached_property
+    def free(self) -> tuple[Site, ...]:
+        """The nodes whose precision is a choice."""
+        return tuple(site for site in self.all if site.free)
+
+    @cached_property
+    def pinned(self) -> tuple[Site, ...]:
+        """The nodes with FP32 tensors that cannot narrow, whatever anyone wants."""
+        return tuple(site for site in self.all if site.pinned and site.has_fp32)
+
+    @cached_property
+    def forced(self) -> frozenset[ir.Node]:
+        """The free nodes that the user wants narrow, whatever it costs."""
+        return frozenset(site.node for site in self.free if site.name in self.model.choices.forced)
+
+    @cached_property
+    def compute_nodes(self) -> int:
+        return sum(site.compute for site in self.all)
+
+    def site(self, node: ir.Node, fmt: Format) -> Site:
+        """The node as a site for any narrow format: what FP16 may hold, BF16 need not."""
+        if fmt not in self._other:
+            self._other[fmt] = Sites(self.model, fmt)
+        return self._other[fmt].of[node]
+
+    def _site(self, node: ir.Node, index: int, shape_arithmetic: bool) -> Site:
+        version = node.version or self.model.opset(node.domain)
+        rule = slot_rule(node.op_type, node.domain, version, self.fmt)
+        why = rule.why or _why_not(node, shape_arithmetic) or self.model.choices.kept.get(node.name or "")
+        inputs, outputs = _slots(node, rule) if why is None else ((), ())
+        if why is None and not any((*inputs, *outputs)):
+            why = "has no FP32 tensor that could narrow"
+        if why is not None:
+            inputs, outputs = (False,) * len(node.inputs), (False,) * len(node.outputs)
+        return Site(
+            node=node,
+            name=node.name or "",
+            op=node.op_type,
+            index=index,
+            inputs=inputs,
+            outputs=outputs,
+            moves=_moves(node),
+            nested=node.graph is not self.model.graph,
+            pinned=why,
+        )
+
+
+def _why_not(node: ir.Node, shape_arithmetic: bool) -> str | None:
+    if shape_arithmetic:
+        return "shape arithmetic: runs on the host and decides shapes"
+    for value in (*node.inputs, *node.outputs):
+        if value is None or not value.name:
+            continue
+        if value.type is None:
+            return f"the type of {value.name!r} is not known"
+        if not isinstance(value.type, ir.TensorType):
+            return "reads or writes a sequence or an optional"
+    return None
+
+
+def _slots(node: ir.Node, rule: SlotRule) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """The actual slots that may narrow: FP32 in the model, allowed, and an output only with what its type follows."""
+    inputs: list[bool] = []
+    present: set[str] = set()
+    bound: set[str] = set()
+    for slot, value in enumerate(node.inputs):
+        allowed, letter = rule.input(slot)
+        narrows = allowed and value is not None and native_format(value) is Format.FP32
+        inputs.append(narrows)
+        present.update({letter} if value is not None else ())
+        bound.update({letter} if narrows else ())
+    if inputs and inputs[0]:  # a type that only absent inputs would state follows the first input
+        bound.update({letter for _, letter in rule.inputs} - present)
+    outputs = []
+    for slot, value in enumerate(node.outputs):
+        allowed, letter = rule.output(slot)
+        outputs.append(allowed and (rule.free or letter in bound) and native_format(value) is Format.FP32)
+    return tuple(inputs), tuple(outputs)
+
+
+def _moves(node: ir.Node) -> bool:
+    if node.domain or node.op_type not in MOVES:
+        return False
+    reduction = node.attributes.get("reduction")  # a scatter that adds computes
+    return reduction is None or reduction.type is not ir.AttributeType.STRING or reduction.as_string() == "none"
+
+
+def _shape_arithmetic(model: Model) -> set[ir.Node]:
+    """Nodes computed from shapes and constants alone whose result states a shape somewhere."""
+    derived: set[ir.Node] = set()
+    for node in model.nodes:
+        if node.op_type in CONTROL_FLOW or node.domain:
+            continue
+        if node.op_type in SHAPE_READERS or all(
+            v is None or v.is_initializer() or v.producer() in derived for v in node.inputs
+        ):
+            derived.add(node)
+    reached: set[ir.Node] = set()
+    stack = [
+        node.inputs[slot]
+        for node in model.nodes
+        for slot in shape_slots(node.op_type, node.domain)
+        if slot < len(node.inputs)
+    ]
+    while stack:
+        value = stack.pop()
+        producer = value.producer() if value is not None else None
+        if producer is None or producer not in derived or producer in reached or producer.op_type in SHAPE_READERS:
+            continue
+        reached.add(producer)
+        stack.extend(producer.inputs)
+    return reached

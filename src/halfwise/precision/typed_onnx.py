@@ -1,0 +1,174 @@
+"""Writes the typed FP16/FP32 model: casts at precision borders only, weights in the format that reads them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import onnx
+import onnx_ir as ir
+
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.model.ops import DTYPE_ATTRIBUTES
+from halfwise.model.weights import ONNX_TYPE, convert_fill, weight_content, whole_tensor
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.rewrite import Names, Rewritten, SpelledWeight, Weight, rewrite
+from halfwise.precision.sites import native_format
+
+__all__ = ["TypedModel", "typed_proto", "write_typed"]
+
+INLINE_BYTES = 1024  # smaller weights always stand in the protobuf
+EMBED_BYTES = 256 << 20  # a model with more weights than this keeps them in a file of their own
+_ALIGNMENT = 4096
+
+
+@dataclass(frozen=True)
+class TypedModel:
+    """What was written: the model file, its weight file where there is one, casts added and weights clamped."""
+
+    path: Path
+    data: Path | None
+    casts: int
+    clamped: tuple[str, ...]
+
+
+class TypedDialect:
+    """Every tensor has the type of the format it is kept in. `clamped` gathers what did not fit its format."""
+
+    def __init__(self) -> None:
+        self.clamped: dict[str, None] = {}
+
+    def tensor_type(self, native: int, fmt: Format) -> int:
+        return ONNX_TYPE[fmt]
+
+    def is_alias(self, have: Format, want: Format) -> bool:
+        return have is want
+
+    def convert(self, source: str, target: str, have: Format, want: Format, names: Names) -> list[onnx.NodeProto]:
+        node = onnx.NodeProto(op_type="Cast", input=[source], output=[target])
+        node.name = names.node(f"{source}_to_{want.value}")
+        node.attribute.add(name="to", type=onnx.AttributeProto.INT, i=ONNX_TYPE[want])
+        return [node]
+
+    def finish(
+        self, proto: onnx.NodeProto, node: ir.Node, assignment: Assignment, names: Names
+    ) -> list[onnx.NodeProto]:
+        if not node.domain and node.outputs:
+            made = node.outputs[0]
+            fmt = assignment.stored(made)
+            if fmt is not None and fmt is not native_format(made):
+                self._retarget(proto, fmt)
+        return [proto]
+
+    def spell_weight(self, weight: Weight, names: Names, *, main: bool) -> SpelledWeight:
+        inline = not main or weight.tensor.nbytes <= INLINE_BYTES
+        if inline and (weight.fmt is None or weight.tensor.dtype.value == ONNX_TYPE[weight.fmt]):
+            return SpelledWeight(whole_tensor(weight.name, weight.tensor))
+        element_type = weight.tensor.dtype.value if weight.fmt is None else ONNX_TYPE[weight.fmt]
+        proto = onnx.TensorProto(name=weight.name, data_type=element_type, dims=weight.tensor.shape.numpy())
+        if inline:
+            proto.raw_data = b"".join(self.content(weight))
+            return SpelledWeight(proto)
+        return SpelledWeight(proto, weight)
+
+    def content(self, weight: Weight) -> Iterator[bytes]:
+        """A weight's bytes in its format, piece by piece."""
+        for piece, clamped in weight_content(weight.tensor, weight.fmt):
+            if clamped:
+                self.clamped[weight.name] = None
+            yield piece
+
+    def _retarget(self, proto: onnx.NodeProto, fmt: Format) -> None:
+        """Attributes that name the type of an output follow the output."""
+        if proto.op_type == "ConstantOfShape":
+            if convert_fill(proto, fmt, fmt):
+                self.clamped[proto.output[0]] = None
+            return
+        name = DTYPE_ATTRIBUTES.get(proto.op_type)
+        if name is None:
+            return
+        for attribute in proto.attribute:
+            if attribute.name == name:
+                attribute.i = ONNX_TYPE[fmt]
+                return
+        if proto.op_type != "EyeLike":  # without the attribute it follows its input
+            proto.attribute.add(name=name, type=onnx.AttributeProto.INT, i=ONNX_TYPE[fmt])
+
+
+def typed_proto(assignment: Assignment) -> onnx.ModelProto:
+    """The typed model in memory, weights and all; meant for models of moderate size."""
+    dialect = TypedDialect()
+    written = rewrite(assignment, dialect)
+    _embed(written, dialect)
+    return written.proto
+
+
+def write_typed(assignment: Assignment, path: Path) -> TypedModel:
+    """Write the typed model; large weights go one by one into `<name>.data` beside it. Nothing is left half-written."""
+    dialect = TypedDialect()
+    written = rewrite(assignment, dialect)
+    total = sum(_bytes(weight) for weight in written.weights)
+    data = path.with_name(path.name + ".data") if total > EMBED_BYTES else None
+    try:
+        with ExitStack() as files:
+            if data is None:
+                _embed(written, dialect)
+            else:
+                _append_all(files.enter_context(_whole_file(data)), written, dialect, data.name)
+            files.enter_context(_whole_file(path)).write(written.proto.SerializeToString())
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+    return TypedModel(path, data, written.casts, tuple(dialect.clamped))
+
+
+def _embed(written: Rewritten, dialect: TypedDialect) -> None:
+    pending = {weight.name: weight for weight in written.weights}
+    for tensor in written.proto.graph.initializer:
+        if tensor.name in pending:
+            tensor.raw_data = b"".join(dialect.content(pending[tensor.name]))
+
+
+def _append_all(file: IO[bytes], written: Rewritten, dialect: TypedDialect, location: str) -> None:
+    pending = {weight.name: weight for weight in written.weights}
+    for tensor in written.proto.graph.initializer:
+        if tensor.name not in pending:
+            continue
+        weight = pending[tensor.name]
+        length = _bytes(weight)
+        if length >= _ALIGNMENT:
+            file.write(b"\0" * (-file.tell() % _ALIGNMENT))
+        offset = file.tell()
+        for piece in dialect.content(weight):
+            file.write(piece)
+        assert file.tell() == offset + length
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
+            tensor.external_data.add(key=key, value=value)
+
+
+def _bytes(weight: Weight) -> int:
+    if weight.fmt is None:
+        return weight.tensor.nbytes
+    return weight.tensor.size * weight.fmt.dtype.itemsize
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under its name only when it is complete."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,1 @@
+"""Which nodes stay in FP32 and which repairs are applied."""

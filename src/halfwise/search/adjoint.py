@@ -1,0 +1,312 @@
+"""The way back: random probes of the outputs are followed to every tensor, and say what its rounding does to them.
+
+A probe is a vector of random signs at each output, scaled by the output's norm; its gradient g at a tensor holds, on
+average over the probes, in g_j^2 the squared error at the outputs per squared error of element j. Roundings of
+different elements are independent, so a rounding d of the tensor leaves sum_j g_j^2 d_j^2. Elements that move many
+others together (a coordinate behind a table of sines) and sums that cancel (a mean taken off) come out right, because
+the gradient passes through each operator exactly; operators without a rule (`vjp`) get a gradient of random signs
+with the size that a trial perturbation shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.core.formats import Format
+from halfwise.emulation.stepper import Stepper
+from halfwise.model.ops import CLOSED
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Site, Sites
+from halfwise.search.effects import Sensitivity
+from halfwise.search.rounding import Rounding, energy, finite
+from halfwise.search.tape import Tape
+from halfwise.search.vjp import ELEMENTWISE, Array, Local, NoRule, pull_back, unbroadcast
+
+__all__ = ["Adjoint"]
+
+PROBES = 4  # eight change little: most tensors have many elements to average over (benchmarks/ranking.py)
+INTEGER_WEIGHT = 0.1  # one wrong integer in a thousand weighs as much as a relative error of 1%
+
+# Elementwise operators whose response to a rounding is taken as it is, not by its slope: it may bend, or break.
+_LINEAR = frozenset("Add Sub Mul Sum Mean PRelu LeakyRelu Clip Dropout".split())
+_CURVED = frozenset(ELEMENTWISE) - CLOSED - _LINEAR
+
+# Where a product's weight has its outputs: roundings of different channels are independent.
+_CHANNELS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}
+
+
+class Adjoint:
+    """One sample's way back over its tape; the gradients of the tensors alive take `PROBES` times their size."""
+
+    def __init__(
+        self,
+        stepper: Stepper,
+        sites: Sites,
+        fp32: Assignment,
+        tape: Tape,
+        into: Sensitivity,
+        seed: int,
+        weights: Mapping[str, float],
+    ) -> None:
+        self.weights = weights
+        self.stepper = stepper
+        self.sites = sites
+        self.fp32 = fp32
+        self.tape = tape
+        self.store = tape.store
+        self.into = into
+        self.rng = np.random.default_rng([seed, into.samples])
+        self.gradients: dict[ir.Value, Array] = {}
+        self.flips: dict[ir.Value, float] = {}  # of integers: squared error at the outputs per wrong element
+        self.roundings: dict[ir.Value, Rounding | None] = {}
+
+    def run(self) -> None:
+        graph = self.sites.model.graph
+        for value in dict.fromkeys(graph.outputs):
+            if value in self.store:
+                self._seed(value)
+        for node in self.tape.rewind():
+            gradients = tuple(self.gradients.pop(value, None) for value in node.outputs)
+            flips = [self.flips.pop(value, 0.0) for value in node.outputs]
+            if any(g is not None for g in gradients) or any(flips):
+                with np.errstate(all="ignore"):
+                    _NodeBack(self, node, gradients, flips).run()
+            for done in (*node.outputs, *node.inputs):
+                if done is not None and (done.producer() is node or done.is_initializer()):
+                    self.roundings.pop(done, None)
+
+    def _seed(self, value: ir.Value) -> None:
+        array = self.store.read(value, None)
+        if not isinstance(array, np.ndarray) or not array.size:
+            return
+        if array.dtype.kind != "f":
+            self.flips[value] = self.weights.get(value.name or "", 1.0) ** 2 * INTEGER_WEIGHT / array.size
+            return
+        known = np.isfinite(array)
+        norm = float(np.sqrt(np.sum(np.square(array, dtype=np.float64), where=known)))
+        scale = np.float32(self.weights.get(value.name or "", 1.0) / (norm or 1.0))
+        self.gradients[value] = self.signs(array.shape) * np.where(known, scale, np.float32(0))
+        rounding = self.rounding(value)
+        if rounding is not None:
+            self.into.add_handed_out(value, energy(self.gradients[value], rounding.error))
+
+    def signs(self, shape: tuple[int, ...]) -> Array:
+        return (2 * self.rng.integers(0, 2, (PROBES, *shape), dtype=np.int8) - 1).astype(np.float32)
+
+    def rounding(self, value: ir.Value) -> Rounding | None:
+        """The rounding error of a tensor or weight, where it is finite; None where there is none."""
+        if value not in self.roundings:
+            self.roundings[value] = self._rounding(value)
+        return self.roundings[value]
+
+    def _rounding(self, value: ir.Value) -> Rounding | None:
+        if value.dtype is not ir.DataType.FLOAT:
+            return None
+        fmt = self.sites.fmt
+        if value.is_initializer():  # where it is clamped that is no small change: followed on the way forwards
+            return Rounding.of(self.store.read(value, Format.FP32), self.store.read(value, fmt), clamp=fmt.max)
+        return Rounding.to(self.store.read(value, None), fmt)
+
+
+class _NodeBack:
+    """One node on the way back."""
+
+    def __init__(
+        self, adjoint: Adjoint, node: ir.Node, gradients: tuple[Array | None, ...], flips: list[float]
+    ) -> None:
+        self.adjoint = adjoint
+        self.into = adjoint.into
+        self.stepper = adjoint.stepper
+        self.node = node
+        self.site: Site = adjoint.sites.of[node]
+        self.flips = flips
+        self.inner = self.stepper.inner(node)
+        self.local = Local(
+            node,
+            node.version or adjoint.sites.model.opset(node.domain),
+            tuple(self._peek(value) for value in node.inputs),
+            tuple(self._peek(value) for value in node.outputs),
+            gradients,
+            self._run_slots,
+        )
+
+    def run(self) -> None:
+        self.stepper.executed += PROBES * (1 + len(self.inner))
+        for value in self._values():
+            array = self._peek(value)
+            if array is None or not array.size:
+                continue
+            if array.dtype.kind == "f":
+                self._float(value)
+            elif not value.is_initializer():
+                self._integer(value)
+        if any(self.adjoint.sites.of[n].free for n in self.inner):
+            self._inside()
+
+    def _values(self) -> list[ir.Value]:
+        taken = [value for value in self.node.inputs if value is not None]
+        if self.inner:
+            taken += [value for _, value, _ in self.stepper.reads(self.node, self.adjoint.fp32)]
+        return list(dict.fromkeys(taken))
+
+    # -- float tensors ----------------------------------------------------------------------------------------------
+
+    def _float(self, value: ir.Value) -> None:
+        slots = [slot for slot, taken in enumerate(self.node.inputs) if taken is value]
+        narrows = self.site.free and any(self.site.inputs[slot] for slot in slots)
+        rounding = self.adjoint.rounding(value)
+        if value.is_initializer():
+            if rounding is not None and narrows:
+                self._weight(value, slots, rounding)
+            return
+        gradient = self._gradient(value, slots)
+        if gradient is None:
+            return
+        if rounding is not None:
+            left = rounding.energy(gradient)
+            if narrows and self._bends(slots):
+                left = self._response(value, rounding)
+            self.into.add_read(self.node, value, left)
+        known = self.adjoint.gradients.get(value)
+        self.adjoint.gradients[value] = gradient if known is None else known + gradient
+
+    def _weight(self, value: ir.Value, slots: list[int], rounding: Rounding) -> None:
+        channels = _CHANNELS.get(self.node.op_type) if not self.node.domain and slots == [1] else None
+        if self._bends(slots) or channels is not None:
+            self.into.add_weights(self.node, self._response(value, rounding, channels))
+            return
+        gradient = self._gradient(value, slots)
+        if gradient is not None:
+            self.into.add_weights(self.node, rounding.energy(gradient))
+
+    def _gradient(self, value: ir.Value, slots: list[int]) -> Array | None:
+        """The gradient of a tensor through this node alone."""
+        smooth = bool(slots) and any(g is not None for g in self.local.gradients)
+        parts: list[Array] = []
+        if smooth:
+            try:
+                parts = [part for slot in slots if (part := pull_back(self.local, slot)) is not None]
+            except NoRule:
+                smooth = False
+        if not smooth or any(self.flips):
+            trial = self._isotropic(value, floats=not smooth)
+            parts += [] if trial is None else [trial]
+        return finite(np.asarray(sum(parts[1:], parts[0]), dtype=np.float32)) if parts else None
+
+    def _bends(self, slots: list[int]) -> bool:
+        op = self.node.op_type
+        return op in _CURVED and not self.node.domain and (op != "Div" or 1 in slots)
+
+    def _response(self, value: ir.Value, rounding: Rounding, channels: int | None = None) -> float:
+        """The squared error seen at the node's output with the rounding in its input.
+
+        What one rounding moves moves together: all places that an element was broadcast to, or a weight's channel.
+        """
+        base, gradient = self.local.output(), self.local.gradient()
+        changed = self._run({value: self._moved(value, rounding.error)})[0]
+        self._check(value, changed, base)
+        moved = gradient * finite(changed - base)
+        if channels is None:
+            return rounding.energy_of(unbroadcast(moved, rounding.error.shape))
+        kept = channels % base.ndim + 1
+        return energy(moved.sum(axis=tuple(a for a in range(1, moved.ndim) if a != kept)))
+
+    def _isotropic(self, value: ir.Value, floats: bool) -> Array | None:
+        """No rule: a trial perturbation shows how much arrives, and every element gets the same share of it.
+
+        What arrives through integer outputs has no other way; through `floats`, only where there is no rule.
+        """
+        array = self._peek(value)
+        assert array is not None
+        rounding = self.adjoint.rounding(value)
+        unit = self.adjoint.sites.fmt.unit_roundoff
+        noise = (array * (unit * self.adjoint.rng.uniform(-1, 1, array.shape))).astype(np.float32)
+        if rounding is not None:
+            noise = np.where(rounding.error != 0, rounding.error, noise)
+        noise = finite(noise)
+        strength = float(np.sum(np.square(noise, dtype=np.float64)))
+        if strength == 0:
+            return None
+        arriving = 0.0
+        for slot, changed in enumerate(self._run({value: self._moved(value, noise)})):
+            base, gradient, flips = self.local.outputs[slot], self.local.gradients[slot], self.flips[slot]
+            if base is None or changed.shape != base.shape:
+                if rounding is not None:
+                    self.into.breaks.add((self.node, value))
+                continue
+            if gradient is not None and floats:
+                self._check(value, changed, base)
+                arriving += energy(gradient, finite(changed - base))
+            elif flips:
+                arriving += flips * float(np.count_nonzero(changed != base))
+        return np.asarray(self.adjoint.signs(array.shape) * np.float32(np.sqrt(arriving / strength)))
+
+    def _check(self, value: ir.Value, changed: Array, base: Array) -> None:
+        if not np.isfinite(changed).all() and (np.isfinite(base) & ~np.isfinite(changed)).any():
+            self.into.breaks.add((self.node, value))
+
+    def _inside(self) -> None:
+        """Everything in a node's subgraphs narrow at once."""
+        inner = [n for n in self.inner if self.adjoint.sites.of[n].free]
+        narrow = Assignment(self.adjoint.sites, dict.fromkeys(inner, self.adjoint.sites.fmt))
+        outputs = self.stepper.run(self.node, narrow, self.adjoint.store)
+        left = 0.0
+        for value, changed in outputs.items():
+            slot = value.index() or 0
+            base, gradient = self.local.outputs[slot], self.local.gradients[slot]
+            if base is None or gradient is None:
+                continue
+            if changed.shape != base.shape:
+                self.into.breaks.add((self.node, value))
+                continue
+            if (np.isfinite(base) & ~np.isfinite(changed)).any():
+                self.into.breaks.add((self.node, value))
+            left += energy(gradient, finite(changed - base))
+        self.into.add_weights(self.node, left)
+
+    # -- integers ---------------------------------------------------------------------------------------------------
+
+    def _integer(self, value: ir.Value) -> None:
+        """A wrong integer or truth value: what it costs at the outputs, on average over the tensor."""
+        found = max(self.flips)
+        array = self._peek(value)
+        gradient = self.local.gradients[0]
+        assert array is not None
+        if gradient is not None and self.node.op_type == "Where" and value is self.node.inputs[0]:
+            step = finite(self.local.input(1) - self.local.input(2))
+            found += energy(gradient, step) / array.size
+        elif gradient is not None and self.node.op_type == "Cast":
+            found += energy(gradient) / array.size
+        if found:
+            self.adjoint.flips[value] = self.adjoint.flips.get(value, 0.0) + found
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    def _peek(self, value: ir.Value | None) -> Array | None:
+        if value is None or not (value.is_initializer() or value in self.adjoint.store):
+            return None
+        array = self.adjoint.store.read(value, None)
+        if not isinstance(array, np.ndarray):
+            return None
+        return array if array.dtype.kind in "iub" or array.itemsize >= 4 else array.astype(np.float32)
+
+    def _moved(self, value: ir.Value, by: Array) -> Array:
+        array = self._peek(value)
+        assert array is not None
+        return np.asarray(array + by, dtype=array.dtype)
+
+    def _run(self, changed: Mapping[ir.Value, Array]) -> tuple[Array, ...]:
+        found = self.stepper.run(self.node, self.adjoint.fp32, self.adjoint.store, changed)
+        return tuple(found[value] for value in self.node.outputs if value in found)
+
+    def _run_slots(self, changed: Mapping[int, Array]) -> tuple[Array, ...]:
+        values: dict[ir.Value, Array] = {}
+        for slot, array in changed.items():
+            value = self.node.inputs[slot]
+            if value is None or sum(v is value for v in self.node.inputs) > 1:
+                raise NoRule
+            values[value] = np.asarray(array)
+        return self._run(values)

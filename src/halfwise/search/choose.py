@@ -1,0 +1,131 @@
+"""Chooses FP32 nodes from the noise model: the cheapest sets that remove the most noise, one growing order of them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from halfwise.search.noise import Noise
+
+__all__ = ["Choice", "Ladder", "build_ladder", "trim"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A step up the ladder: the nodes it adds, and what is predicted to be left after it."""
+
+    added: tuple[ir.Node, ...]
+    left: float
+    fatal_left: int
+    cost: float
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """From nothing in FP32 to everything that matters in FP32, best value first."""
+
+    start: float
+    fatal_start: int
+    steps: tuple[Choice, ...]
+
+    def nodes(self, count: int) -> frozenset[ir.Node]:
+        return frozenset(node for step in self.steps[:count] for node in step.added)
+
+    def left(self, count: int) -> float:
+        return self.steps[count - 1].left if count else self.start
+
+    def reach(self, goal: float) -> int:
+        """How many steps until nothing fatal is left and the predicted squared error is at most `goal`."""
+        for count in range(len(self.steps) + 1):
+            fatal = self.steps[count - 1].fatal_left if count else self.fatal_start
+            if not fatal and self.left(count) <= goal:
+                return count
+        return len(self.steps)
+
+
+def build_ladder(
+    pieces: Sequence[Noise], cost: Mapping[ir.Node, float], start: frozenset[ir.Node] = frozenset()
+) -> Ladder:
+    """Greedy by removed noise over added cost; fatal noise comes first. `start` is in FP32 already."""
+    chosen = set(start)
+    readers: dict[ir.Node, list[int]] = {}
+    lacking = []
+    for index, piece in enumerate(pieces):
+        lack = set(piece.needs - chosen)
+        lacking.append(lack)
+        for node in lack:
+            readers.setdefault(node, []).append(index)
+    left = sum(p.energy for p, lack in zip(pieces, lacking, strict=True) if lack)
+    fatal_left = sum(p.fatal for p, lack in zip(pieces, lacking, strict=True) if lack)
+    begin, fatal_begin = left, fatal_left
+    heap = [(_key(pieces[i], lack, cost), i) for i, lack in enumerate(lacking) if lack]
+    heapq.heapify(heap)
+    steps: list[Choice] = []
+    spent = 0.0
+    while heap:
+        key, index = heapq.heappop(heap)
+        lack = lacking[index]
+        if not lack:
+            continue
+        fresh = _key(pieces[index], lack, cost)
+        if fresh != key:
+            heapq.heappush(heap, (fresh, index))
+            continue
+        added = tuple(sorted(lack, key=lambda n: n.name or ""))
+        chosen.update(added)
+        spent += sum(cost[n] for n in added)
+        touched = {i for node in added for i in readers.get(node, ())}
+        for i in touched:
+            if not lacking[i]:
+                continue
+            lacking[i] -= set(added)
+            if lacking[i]:
+                heapq.heappush(heap, (_key(pieces[i], lacking[i], cost), i))
+            else:
+                left -= pieces[i].energy
+                fatal_left -= pieces[i].fatal
+        steps.append(Choice(added, max(left, 0.0), fatal_left, spent))
+    return Ladder(begin, fatal_begin, tuple(steps))
+
+
+def trim(
+    pieces: Sequence[Noise], chosen: frozenset[ir.Node], cost: Mapping[ir.Node, float], goal: float
+) -> frozenset[ir.Node]:
+    """Drop chosen nodes, least loss per cost first, while the prediction stays within `goal`; nothing fatal."""
+    kept = set(chosen)
+    by_node: dict[ir.Node, list[int]] = {node: [] for node in kept}
+    missing = [len(piece.needs - kept) for piece in pieces]
+    for index, piece in enumerate(pieces):
+        for node in piece.needs & kept:
+            by_node[node].append(index)
+    left = sum(piece.energy for piece, lack in zip(pieces, missing, strict=True) if lack)
+
+    def loss(node: ir.Node) -> float:
+        returning = [pieces[i] for i in by_node[node] if missing[i] == 0]
+        return float("inf") if any(p.fatal for p in returning) else sum(p.energy for p in returning)
+
+    heap = [(loss(node) / cost[node], node.name or "", node) for node in kept]
+    heapq.heapify(heap)
+    while heap:
+        _, _, node = heapq.heappop(heap)
+        if node not in kept:
+            continue
+        now = loss(node)
+        if left + now > goal:
+            continue
+        kept.remove(node)
+        left += now
+        for i in by_node[node]:
+            missing[i] += 1
+            if missing[i] == 1:
+                for other in pieces[i].needs & kept:
+                    heapq.heappush(heap, (loss(other) / cost[other], other.name or "", other))
+    return frozenset(kept)
+
+
+def _key(piece: Noise, lack: set[ir.Node], cost: Mapping[ir.Node, float]) -> tuple[int, float]:
+    price = sum(cost[node] for node in lack)
+    return (0 if piece.fatal else 1, -piece.energy / price if not piece.fatal else price)

@@ -1,0 +1,161 @@
+"""Decides: searches, repairs where that saves FP32 nodes, and checks on held-out inputs until they are met too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.core.formats import Format
+from halfwise.model.inputs.samples import Samples
+from halfwise.model.inputs.synthetic import vary
+from halfwise.model.model import Model
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.repair import Rule
+from halfwise.search.context import Bench
+from halfwise.search.diagnosis import Diagnosis
+from halfwise.search.journal import Journal
+from halfwise.search.judge import Measured
+from halfwise.search.repair_selector import Attempt, Bought, Workshop
+from halfwise.search.search import Kept, Point
+from halfwise.search.unseen_bound import outlook
+
+__all__ = ["Decided", "Decider", "assignment_of", "why_not_bf16"]
+
+TURNS = 5  # searches, each told what the one before it missed
+WORTH_LOWERING = 1.1  # of the tolerance, expected of inputs not given: a search anew would be decided by chance
+AIM = 0.95  # of the tolerance, for inputs that were not given
+LEAST_STEP = 0.3  # of the aim before: no search aims at less than this of what the last one reached
+TOO_NEAR = "of inputs like these, one in twenty may have {:.2g} times the error allowed: give more for a firmer answer"
+HARDER = 1.5  # times the worst load searched: such a held-out input teaches more than a lower aim
+HELD_OUT_AIM = 0.9  # of the tolerance: a held-out input nearer to it says that others may miss it
+
+
+@dataclass(frozen=True, eq=False)
+class Decided:
+    """The decision: the model it is about (repaired or as given), and the formats of the nodes that do not narrow."""
+
+    model: Model
+    sites: Sites
+    formats: dict[ir.Node, Format]
+    kept: tuple[Kept, ...]
+    samples: Samples
+    repairs: tuple[Bought, ...] = ()
+    curve: tuple[Point, ...] = ()
+    notes: tuple[str, ...] = ()
+    tried: tuple[Point, ...] = ()  # what the search measured on its way
+    diagnosis: Diagnosis | None = None  # None where nothing was wrong or nothing was searched
+
+
+@dataclass
+class Decider:
+    model: Model
+    bench: Bench
+    samples: Samples
+    rules: Sequence[Rule]
+    journal: Journal
+    allow_bf16: bool
+    wants_curve: bool
+    notify: Callable[[str], None]
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.stated = Sites(self.model)
+
+    def run(self) -> Decided:
+        """Search; where a held-out input is missed it joins the search, and others stay held out."""
+        aim = 1.0
+        near: tuple[Attempt, tuple[Bought, ...], float] | None = None  # met, but inputs not given may miss it
+        for turn in range(TURNS):
+            workshop = Workshop(self.model, self.bench, self.samples.search, self.journal, aim, self.notify)
+            best, repairs = workshop.best(self.rules)
+            self.notify("verifying on held-out inputs")
+            held_out = self.bench.judge(best.search.sites, self.samples.validation)
+            missed = held_out.measure(best.search.assignment(best.solution.keep))
+            expected = self._expected(best, missed)
+            sites = best.search.sites
+            hopeless = len(best.solution.keep) == len(sites.free) - len(sites.forced)
+            if near is not None and (hopeless or best.solution.found.aim > aim):
+                best, repairs, expected = near  # what is not to be had is not worth every node
+            elif hopeless or (missed.load <= HELD_OUT_AIM and expected <= WORTH_LOWERING):
+                break
+            elif turn < TURNS - 1 and missed.load > min(HELD_OUT_AIM, HARDER * best.solution.found.load):
+                aim, near = 1.0, None
+                self._learn(missed)
+                continue
+            elif turn < TURNS - 1:
+                near = best, repairs, expected
+                aim = min(aim, best.solution.found.aim) * max(AIM / expected, LEAST_STEP)
+                continue
+            break
+        if expected > 1.0:
+            self.notes.append(TOO_NEAR.format(expected))
+        formats = dict.fromkeys(best.solution.keep, Format.FP32)
+        if self.allow_bf16:
+            formats.update(self._use_bf16(best))
+        return Decided(
+            best.model,
+            best.search.sites,
+            formats,
+            best.solution.kept,
+            self.samples,
+            repairs,
+            best.search.curve() if self.wants_curve else (),
+            tuple(self.notes),
+            best.search.tried(),
+            workshop.diagnosis(),
+        )
+
+    def _expected(self, best: Attempt, held_out: Measured) -> float:
+        """The load to expect of inputs that were not given, from all that were."""
+        loads = held_out.loads if self.samples.origin == "given" else ()
+        return outlook((*best.solution.found.loads, *loads)) * (1.0 + self.bench.question.margin)
+
+    def _learn(self, missed: Measured) -> None:
+        """The held-out input that did worst joins the search; it judges no more."""
+        worst = max(range(len(missed.loads)), key=lambda i: missed.loads[i])
+        moved = self.samples.validation[worst]
+        search = (*self.samples.search, moved)
+        rest = tuple(f for i, f in enumerate(self.samples.validation) if i != worst)
+        if rest:
+            self.notes.append("a held-out input came too near the tolerance and joined the search; the others judge")
+            self.samples = replace(self.samples, search=search, validation=rest)
+            return
+        self.notes.append(
+            "the only held-out input came too near the tolerance and joined the search; variants of all inputs judge: "
+            "give more inputs for a result to trust"
+        )
+        rng = np.random.default_rng(len(search))
+        variants = tuple(vary(feed, rng=rng) for feed in search)
+        self.bench.add(self.stated, variants)
+        self.samples = replace(self.samples, search=search, validation=variants, origin="derived")
+
+    def _use_bf16(self, best: Attempt) -> dict[ir.Node, Format]:
+        """Nodes that only lack range take BF16, as many as the tolerance bears."""
+        sites = best.search.sites
+        bf16 = Sites(best.model, Format.BF16)
+        able = [k.node for k in best.solution.kept if k.why == "overflow" and why_not_bf16(sites, bf16, k.node) is None]
+        while able:
+            formats = {**dict.fromkeys(best.solution.keep, Format.FP32), **dict.fromkeys(able, Format.BF16)}
+            self.notify(f"BF16 instead of FP32 for {len(able)} nodes")
+            if best.search.judge.measure(assignment_of(sites, formats, self.bench.io)).aim <= 1.0:
+                return dict.fromkeys(able, Format.BF16)
+            able = able[: len(able) // 2]
+        return {}
+
+
+def assignment_of(sites: Sites, formats: dict[ir.Node, Format], io: Format) -> Assignment:
+    """Every free node narrow but for those with a format of their own."""
+    chosen = {site.node: formats.get(site.node, sites.fmt) for site in sites.free}
+    return Assignment(sites, {n: f for n, f in chosen.items() if f is not Format.FP32}, io)
+
+
+def why_not_bf16(sites: Sites, bf16: Sites, node: ir.Node) -> str | None:
+    """A node may take BF16 where it can, and where no slot differs from what FP16 may hold."""
+    ours, theirs = sites.of[node], bf16.of[node]
+    if (ours.inputs, ours.outputs) == (theirs.inputs, theirs.outputs):
+        return ours.pinned
+    return theirs.pinned or "not every input that may be FP16 may be BF16"

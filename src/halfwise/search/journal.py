@@ -1,0 +1,89 @@
+"""Remembers every measurement of a search as it is made, so that an interrupted one goes on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from halfwise.core.errors import InputError
+
+__all__ = ["Journal", "digest"]
+
+
+def digest(*parts: object) -> str:
+    """A short key for anything that prints the same whenever it is the same."""
+    text = "\x1f".join(str(part) for part in parts)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:24]
+
+
+class Journal:
+    """Measurements by key. Without a path it lives in memory only; with one, each entry is on disk at once."""
+
+    def __init__(self, path: Path | None = None, identity: str = "") -> None:
+        self.path = path
+        self._identity = identity
+        self._entries: dict[str, Any] = dict(_read(path, identity)) if path is not None else {}
+        self.resumed = len(self._entries)
+        self._owed = set(self._entries)
+        self._made: Path | None = None  # the folder, where it was not there before
+
+    def get(self, key: str) -> Any:
+        return self._entries.get(key)
+
+    def runs(self, key: str) -> float:
+        """The model runs that an entry of an interrupted search stands for, when it is first used; later, and for
+        what was measured since, nothing: it is counted."""
+        if key not in self._owed:
+            return 0.0
+        self._owed.remove(key)
+        return float(self._entries[key]["runs"])
+
+    def put(self, key: str, value: Any) -> None:
+        self._entries[key] = value
+        if self.path is None:
+            return
+        try:
+            fresh = not self.path.exists()
+            if not self.path.parent.exists():
+                self.path.parent.mkdir(parents=True)
+                self._made = self.path.parent
+            with self.path.open("a", encoding="utf-8") as file:
+                if fresh:
+                    file.write(json.dumps({"identity": self._identity}))
+                file.write("\n" + json.dumps({"key": key, "value": value}))  # a torn line before it ends here
+        except OSError as error:
+            raise InputError(f"{self.path.parent} cannot be written to: {error.strerror}") from error
+
+    def discard(self) -> None:
+        """The search is done; nothing is left to resume."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+    def withdraw(self) -> None:
+        """There is no answer: leave nothing behind."""
+        self.discard()
+        if self._made is not None and not any(self._made.iterdir()):
+            self._made.rmdir()
+
+
+def _read(path: Path, identity: str) -> Iterable[tuple[str, Any]]:
+    """The entries of an earlier search of the same question; of another question nothing."""
+    if not path.exists():
+        return
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        same = bool(lines) and json.loads(lines[0]).get("identity") == identity
+    except (OSError, ValueError, AttributeError):
+        same = False
+    if not same:
+        path.unlink(missing_ok=True)
+        return
+    for line in lines[1:]:
+        try:
+            entry = json.loads(line)
+            yield entry["key"], entry["value"]
+        except (ValueError, KeyError, TypeError):
+            continue

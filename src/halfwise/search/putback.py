@@ -1,0 +1,123 @@
+"""Puts kept nodes back, one at a time, and measures: only what lies behind a node is run again, beside the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.core.formats import Format, round_to
+from halfwise.emulation.stepper import Stepper, Store
+from halfwise.precision.assignment import Assignment
+
+__all__ = ["Range", "put_back"]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Range:
+    """The finite values a node's outputs took in FP32."""
+
+    low: float
+    high: float
+
+
+def put_back(
+    stepper: Stepper,
+    assignment: Assignment,
+    nodes: Iterable[ir.Node],
+    feed: Mapping[str, Array],
+    judge: Callable[[Mapping[str, Array]], float],
+) -> dict[ir.Node, float]:
+    """The load on one sample with each of `nodes` (of the main graph) alone put back into the narrow format.
+
+    All trials share one walk: a trial starts at its node and carries only the tensors in which it differs.
+    """
+    sites = assignment.sites
+    trials = {node: _Trial(node, assignment) for node in nodes}
+    store = Store(stepper.emulator, assignment, feed)
+    active: list[_Trial] = []
+    for step in stepper.walk(store):
+        outside = stepper.outside(step.node)
+        for trial in active:
+            trial.follow(stepper, step.node, outside, step.outputs, store)
+        if step.node in trials:
+            trials[step.node].begin(stepper, step.outputs, store)
+            active.append(trials[step.node])
+        for trial in active:
+            trial.forget(store)
+    graph_outputs = sites.model.graph.outputs
+    base = {v.name or "": store.read(v, assignment.outward(v, sites.model.graph)) for v in graph_outputs}
+    loads = {}
+    for node, trial in trials.items():
+        changed = {
+            v.name or "": trial.read(v, assignment.outward(v, sites.model.graph))
+            for v in graph_outputs
+            if v in trial.changed
+        }
+        loads[node] = judge({**base, **changed})
+    return loads
+
+
+class _Trial:
+    """One node put back: the live tensors that differ from the run beside it."""
+
+    def __init__(self, node: ir.Node, base: Assignment) -> None:
+        self.node = node
+        self.base = base
+        self.changed: dict[ir.Value, Array] = {}
+
+    def begin(self, stepper: Stepper, outputs: Mapping[ir.Value, Array], store: Store) -> None:
+        """The node itself, narrow; its outputs are kept narrow from here on."""
+        narrow = Assignment(self.base.sites, {**self.base.formats, self.node: self.base.sites.fmt}, self.base.io)
+        for value, array in stepper.run(self.node, narrow, store).items():
+            if not _equal(array, outputs[value]):
+                self.changed[value] = array
+
+    def follow(
+        self,
+        stepper: Stepper,
+        node: ir.Node,
+        outside: frozenset[ir.Value],
+        outputs: Mapping[ir.Value, Array],
+        store: Store,
+    ) -> None:
+        """A node behind it, where it takes something that differs."""
+        if self.changed.keys().isdisjoint(outside) or not self._sees_change(stepper, node, store):
+            return
+        for value, array in stepper.run(node, self.base, store, self.changed).items():
+            if not _equal(array, outputs[value]):
+                self.changed[value] = array
+
+    def read(self, value: ir.Value, fmt: Format | None) -> Array:
+        array = self.changed[value]
+        return array if fmt is None or fmt is self.base.stored(value) else round_to(array, fmt)
+
+    def _sees_change(self, stepper: Stepper, node: ir.Node, store: Store) -> bool:
+        """Rounding on the way in may hide the difference."""
+        for _, value, fmt in stepper.reads(node, self.base):
+            if value not in self.changed:
+                continue
+            if fmt is None or fmt is self.base.stored(value):
+                return True
+            if not _equal(self.read(value, fmt), store.read(value, fmt)):
+                return True
+        return False
+
+    def forget(self, store: Store) -> None:
+        for value in [v for v in self.changed if v not in store]:
+            del self.changed[value]
+
+
+def _equal(a: Array, b: Array) -> bool:
+    """Bit by bit."""
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
+        return False
+    if a.dtype == np.float32 and b.dtype == np.float32:
+        return bool((a.view(np.int32) == b.view(np.int32)).all())
+    return bool(np.array_equal(a, b))

@@ -1,0 +1,353 @@
+"""Chooses repairs by what they buy: a rewrite stays only where it saves FP32 nodes on this model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.core.counting import Counts
+from halfwise.core.errors import InputError
+from halfwise.core.metrics import Metrics, compare
+from halfwise.model.model import Model
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.repair import Ranges, Repair, Rule, repaired
+from halfwise.search.context import Bench, Feed
+from halfwise.search.diagnosis import Diagnosis, diagnose
+from halfwise.search.journal import Journal, digest
+from halfwise.search.judge import Judge
+from halfwise.search.reasons import Look, look_at
+from halfwise.search.search import Search, Solution
+
+__all__ = ["Attempt", "Bought", "Workshop", "departure", "ranges_of", "remade"]
+
+ROUNDS = 3  # repairs may uncover places for others
+REACH = 2  # nodes from an FP32 node within which a repair may help it
+WORTH = 0.5  # cost that repairs have to save: less is no more than another choice between equals
+PROMISING = 0.5  # of the all-FP16 error that a repair leaves
+
+Array = NDArray[Any]
+Made = tuple[tuple[Rule, Repair], ...]
+
+
+@dataclass(frozen=True)
+class Bought:
+    """A repair that was applied, and what it bought: the nodes there that were in FP32 without any repair."""
+
+    repair: Repair
+    saved: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.repair.to_json(), "saved_fp32_nodes": len(self.saved), "saved": list(self.saved)}
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """A model, repaired or not, with the answer that was found for it."""
+
+    model: Model
+    made: Made
+    search: Search
+    solution: Solution
+
+    @property
+    def cost(self) -> float:
+        met = self.solution.found.aim <= self.search.aim or self.solution.found.met
+        return self.search.cost(self.solution.keep) if met else math.inf
+
+
+class Workshop:
+    """Tries repairs on one model."""
+
+    def __init__(
+        self,
+        model: Model,
+        bench: Bench,
+        feeds: Sequence[Feed],
+        journal: Journal,
+        aim: float,
+        notify: Callable[[str], None],
+    ) -> None:
+        self.model = model
+        self.bench = bench
+        self.feeds = feeds
+        self.journal = journal
+        self.aim = aim
+        self.notify = notify
+        self.floats = frozenset(v.name or "" for v in model.graph.outputs if v.dtype and v.dtype.is_floating_point())
+        self._seen: Mapping[str, Counts] = {}  # the tensors of the model as given, over the first sample
+        self._plain: Attempt | None = None
+
+    def diagnosis(self) -> Diagnosis | None:
+        """What was wrong with the model as given; None where all of it may be in FP16."""
+        plain = self._plain
+        if plain is None or not plain.solution.keep:
+            return None
+        return diagnose(plain.search.sites, plain.search.pieces, self._seen)
+
+    def best(self, rules: Sequence[Rule]) -> tuple[Attempt, tuple[Bought, ...]]:
+        """The cheapest answer, and what its repairs bought; no repair is in it that does not pay."""
+        plain = self.attempt(())
+        assert plain is not None
+        self._plain = current = plain
+        for _ in range(ROUNDS):
+            found = self._places(current, rules)
+            better = self._better(current, found) if found else None
+            if better is None:
+                break
+            current = better
+        final = _pruned(self._without_idle(current, plain))
+        if final.made and final.solution.keep:
+            pruned = _pruned(plain, names={node.name for node in final.solution.keep})
+            if pruned.cost < final.cost + WORTH:
+                return pruned, ()
+        return final, self._bought(final, plain)
+
+    def attempt(self, made: Made) -> Attempt | None:
+        """Search the model with these repairs; None where they change its FP32 answer beyond what the rules promise.
+
+        Attempts are compared before they are pruned: what is left of the best is pruned then.
+        """
+        model, done = repaired(self.model, made) if made else (self.model, ())
+        kept: Made = tuple((rule, repair) for rule, repair in made if repair in done)
+        sites = Sites(model)
+        judge = self.bench.judge(sites, self.feeds)
+        label = digest(*self.bench.numbers(self.feeds), *(str(repair.to_json()) for _, repair in kept))
+        search = Search(
+            sites,
+            judge,
+            self.bench.stepper,
+            self.journal,
+            self.bench.io,
+            self.aim,
+            label=label,
+            notify=self.notify,
+        )
+        if kept and not self._faithful(search, kept):
+            return None
+        return Attempt(model, kept, search, search.run(prune=False))
+
+    def _bought(self, final: Attempt, plain: Attempt) -> tuple[Bought, ...]:
+        """The FP32 nodes that are no more, each under the repair that is at that node or nearest to it."""
+        kept = {node.name for node in final.solution.keep}
+        saved: list[list[str]] = [[] for _ in final.made]
+        places = {name: index for index, (_, repair) in reversed(list(enumerate(final.made))) for name in repair.nodes}
+        for node in sorted(plain.solution.keep, key=lambda each: plain.search.sites.of[each].index):
+            nearest = _nearest(node, places) if node.name not in kept else None
+            if nearest is not None:
+                saved[nearest].append(node.name or "")
+        return tuple(Bought(repair, tuple(names)) for (_, repair), names in zip(final.made, saved, strict=True))
+
+    # -- trying -----------------------------------------------------------------------------------------------------
+
+    def _places(self, current: Attempt, rules: Sequence[Rule]) -> Made:
+        """Where a rule holds near a node that stays in FP32."""
+        if not current.solution.keep or not rules:
+            return ()
+        near = {node.name for node in _around(current.solution.keep, REACH)}
+        ranges = self._ranges(current)
+        self.notify("looking for exact repairs")
+        return tuple(
+            (rule, repair)
+            for rule in rules
+            for repair in rule.find(current.model, ranges)
+            if not near.isdisjoint(repair.nodes) and self.model.choices.kept.keys().isdisjoint(repair.nodes)
+        )
+
+    def _better(self, current: Attempt, found: Made) -> Attempt | None:
+        """All of them; where that does not pay, rule by rule. Only what promises something is searched."""
+        self.notify(f"trying {len(found)} repairs")
+        if self._promises(current, (*current.made, *found)):
+            whole = self.attempt((*current.made, *found))
+            if whole is not None and whole.made != current.made and whole.cost < current.cost:
+                return whole
+        groups = _by_rule(found)
+        best: Attempt | None = None
+        for group in groups.values() if len(groups) > 1 else ():
+            base = best or current
+            if not self._promises(base, (*base.made, *group)):
+                continue
+            trial = self.attempt((*base.made, *group))
+            if trial is not None and trial.made != base.made and trial.cost < base.cost:
+                best = trial
+        return best
+
+    def _promises(self, base: Attempt, made: Made) -> bool:
+        """Two short runs on the worst sample: less error in FP16 throughout, or enough with fewer FP32 nodes."""
+        model, done = repaired(self.model, made)
+        if len(done) <= len(base.made):
+            return False
+        sites = Sites(model)
+        judge = self.bench.judge(sites, self.feeds)
+        loads = base.solution.fp16.loads
+        worst = max(range(len(loads)), key=loads.__getitem__)
+        load = judge.measure_one(Assignment.all_narrow(sites, frozenset(), self.bench.io), worst)
+        if math.isfinite(load) and load <= PROMISING * loads[worst]:
+            return True
+        names = {node.name for node in base.solution.keep}
+        keep = frozenset(site.node for site in sites.free if site.name in names)
+        if len(keep) == len(names):
+            return False
+        return judge.measure_one(Assignment.all_narrow(sites, keep, self.bench.io), worst) <= self.aim
+
+    def _without_idle(self, current: Attempt, plain: Attempt) -> Attempt:
+        """Leave out each rule, then each place away from the nodes that needed help, that is not missed."""
+        names = {node.name for node in current.solution.keep}
+        needy = {node.name for node in plain.solution.keep}
+        apart = [((rule, repair),) for rule, repair in current.made if needy.isdisjoint(repair.nodes)]
+        for group in (*_by_rule(current.made).values(), *apart):
+            if len(current.made) <= 1 or not set(group) <= set(current.made):
+                continue
+            rest = tuple(entry for entry in current.made if entry not in group)
+            model, done = repaired(self.model, rest)
+            if len(done) != len(rest):
+                continue
+            sites = Sites(model)
+            keep = frozenset(site.node for site in sites.free if site.name in names)
+            if len(keep) != len(names):
+                continue
+            judge = self.bench.judge(sites, self.feeds)
+            measured = judge.measure(Assignment.all_narrow(sites, keep, self.bench.io))
+            if measured.aim > self.aim:
+                continue
+            self.notify(f"{group[0][0].name} buys nothing here")
+            trial = self.attempt(rest)
+            if trial is not None and trial.cost <= current.cost:
+                current = trial
+                names = {node.name for node in current.solution.keep}
+        return current
+
+    def _faithful(self, search: Search, made: Made) -> bool:
+        """Each rule moved the FP32 answer by no more than it states; what a lossy one does is no question of bounds.
+
+        Measured rule by rule: each against the answers that it found, so that bounds add up and none hides another.
+        """
+        steps = _steps(made)
+        tightest = min(rule.bound for rule, _ in made)
+        if len(steps) > 1 and tightest > 0.0 and not any(rule.lossy for rule, _ in made):
+            whole = search.judge.measure(Assignment(search.sites, {}))
+            if departure(whole.outputs, self.floats) <= tightest:
+                return True
+        before = search.judge.references
+        for count, step in enumerate(steps, 1):
+            so_far = tuple(entry for each in steps[:count] for entry in each)
+            sites = search.sites if count == len(steps) else Sites(repaired(self.model, so_far)[0])
+            after = Judge(sites, self.bench.emulator, self.bench.question, self.feeds).references
+            search.judge.runs += 1
+            bound = max(rule.bound for rule, _ in step)
+            pairs = zip(before, after, strict=True)
+            if max(departure(_compared(a, b), self.floats) for a, b in pairs) > bound:
+                return False
+            before = after
+        return True
+
+    def _ranges(self, current: Attempt) -> Ranges:
+        """What every tensor held, over all search samples."""
+        looks = [look_at(self.bench.stepper, current.search.sites, feed) for feed in current.search.judge.feeds]
+        current.search.judge.runs += 1
+        self._seen = self._seen or {value.name or "": counts for value, counts in looks[0].tensors.items()}
+        return ranges_of(looks)
+
+
+def ranges_of(looks: Iterable[Look]) -> Ranges:
+    """What tensors held, over several looks at a model."""
+    high: dict[str, float] = {}
+    low: dict[str, float] = {}
+    size: dict[str, int] = {}
+    for look in looks:
+        for value, counts in look.tensors.items():
+            name = value.name or ""
+            size[name] = counts.count
+            high[name] = max(high.get(name, 0.0), counts.max_abs)
+            if counts.min_abs:
+                low[name] = min(low.get(name, math.inf), counts.min_abs)
+    return Ranges(high, low, size)
+
+
+def _steps(made: Made) -> list[Made]:
+    """Rule by rule; neighbours that promise the same bits are one step."""
+    found: list[Made] = []
+    for entry in made:
+        last = found[-1][-1][0] if found else None
+        alike = last is not None and (last.id == entry[0].id or last.bound == entry[0].bound == 0.0)
+        if alike:
+            found[-1] = (*found[-1], entry)
+        else:
+            found.append((entry,))
+    return found
+
+
+def _compared(reference: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Metrics]:
+    return {name: compare(array, other[name]) for name, array in reference.items()}
+
+
+def departure(outputs: Mapping[str, Metrics], floats: Collection[str]) -> float:
+    """How far the worst output is from its reference: relative to its norm, or the share of places that differ."""
+    return max(
+        (math.inf if m.nonfinite else m.rel_l2 if name in floats else 1.0 - m.exact for name, m in outputs.items()),
+        default=0.0,
+    )
+
+
+def _pruned(attempt: Attempt, names: Collection[str | None] = ()) -> Attempt:
+    """Nothing in it that is not needed. `names` kept another model within the tolerance, and may do it here."""
+    start = frozenset(site.node for site in attempt.search.sites.free if site.name in names)
+    return replace(attempt, solution=attempt.search.run(start=start))
+
+
+def _around(nodes: Iterable[ir.Node], reach: int) -> set[ir.Node]:
+    found = set(nodes)
+    edge = set(found)
+    for _ in range(reach):
+        edge = {n for node in edge for n in (*node.predecessors(), *node.successors())} - found
+        found |= edge
+    return found
+
+
+def _nearest(node: ir.Node, places: Mapping[str, int]) -> int | None:
+    """The repair at a node, or the one to which the way through the graph is shortest."""
+    seen, edge = {node}, [node]
+    while edge:
+        for each in edge:
+            found = places.get(each.name or "")
+            if found is not None:
+                return found
+        reached = dict.fromkeys(n for each in edge for n in (*each.predecessors(), *each.successors()))
+        edge = [n for n in reached if n not in seen]
+        seen.update(edge)
+    return None
+
+
+def _by_rule(made: Made) -> Mapping[str, Made]:
+    groups: dict[str, Made] = {}
+    for rule, repair in made:
+        groups[rule.id] = (*groups.get(rule.id, ()), (rule, repair))
+    return groups
+
+
+def remade(model: Model, repairs: Sequence[Mapping[str, Any]], rules: Mapping[str, Rule]) -> tuple[Model, Made]:
+    """A plan's repairs made again, in its order."""
+    made = tuple(
+        (
+            rules[str(entry["rule"])],
+            Repair(
+                str(entry["rule"]),
+                tuple(map(str, entry["nodes"])),
+                str(entry.get("algebra", "")),
+                dict(entry.get("parameters", {})),
+            ),
+        )
+        for entry in repairs
+    )
+    result, done = repaired(model, made)
+    if len(done) != len(made):
+        missing = next(repair for _, repair in made if repair not in done)
+        raise InputError(
+            f"the plan's repair {missing.rule} no longer fits at node {missing.nodes[0]!r}; run fix without --plan"
+        )
+    return result, made

@@ -1,0 +1,151 @@
+"""Measures, in one walk over the FP32 model and back, what each rounding does to the outputs, and what overflows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.core.formats import Format, round_to
+from halfwise.emulation.stepper import Step, Stepper, Store
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.search.adjoint import Adjoint
+from halfwise.search.effects import Sensitivity
+from halfwise.search.tape import Tape
+
+__all__ = ["Sensitivity", "measure_sensitivity"]
+
+Array = NDArray[Any]
+
+ABSORPTION_DEPTH = 8  # nodes behind an overflow in which it may vanish again, as a mask does in a softmax
+ABSORBED = 1e-3  # relative difference at which it counts as vanished
+
+
+def measure_sensitivity(
+    stepper: Stepper,
+    sites: Sites,
+    feeds: Mapping[str, Array],
+    into: Sensitivity,
+    seed: int = 0,
+    weights: Mapping[str, float] | None = None,
+) -> None:
+    """Walk one sample forwards, following overflows, and backwards, following what reaches the outputs.
+
+    `weights` say by how much an output's relative error counts more or less than that of the others.
+    `stepper.executed` counts a node once per execution, and once per probe for its backward step.
+    """
+    fp32 = Assignment(sites, {})
+    tape = Tape(stepper, fp32, feeds)
+    forward = _Forward(stepper, sites, into, fp32)
+    forward.run(feeds, tape)
+    Adjoint(stepper, sites, fp32, tape, into, seed, weights or {}).run()
+    into.samples += 1
+
+
+class _Forward:
+    def __init__(self, stepper: Stepper, sites: Sites, into: Sensitivity, fp32: Assignment) -> None:
+        self.stepper = stepper
+        self.sites = sites
+        self.into = into
+        self.fp32 = fp32
+        self.overflowing: dict[tuple[ir.Node | None, ir.Value], _Overflow] = {}
+
+    def run(self, feeds: Mapping[str, Array], tape: Tape) -> None:
+        store = Store(self.stepper.emulator, self.fp32, feeds)
+        for value in self.sites.model.graph.inputs:
+            if value in store:
+                self._meet(value, store.read(value, None))
+        for step in self.stepper.walk(store):
+            for value, array in step.outputs.items():
+                self._meet(value, array)
+            self._follow_overflows(step, store)
+            self._clamp(step, store)
+            tape.record(step, store)
+        for origin, overflow in self.overflowing.items():
+            if overflow.variant:
+                self._condemn(*origin)
+
+    def _meet(self, value: ir.Value, array: Array) -> None:
+        """A tensor has just been made: whether rounding it would overflow."""
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+            return
+        self.into.size[value] = array.size
+        if array.size and max(float(array.max()), -float(array.min())) <= self.sites.fmt.max:
+            return
+        narrow = round_to(array, self.sites.fmt)
+        lost = np.isfinite(array) & ~np.isfinite(narrow)
+        if lost.any():
+            self.overflowing[None, value] = _Overflow({value: np.where(lost, narrow, array)})
+
+    def _clamp(self, step: Step, store: Store) -> None:
+        """Weights beyond the format's range are clamped to it, which is no small change either."""
+        site = self.sites.of[step.node]
+        for slot, value in enumerate(step.node.inputs):
+            if value is None or not value.is_initializer() or not site.free or not site.inputs[slot]:
+                continue
+            wide = store.read(value, Format.FP32)
+            beyond = np.isfinite(wide) & (np.abs(wide) > self.sites.fmt.max)
+            if beyond.any():
+                clamped = np.where(beyond, store.read(value, self.sites.fmt), wide)
+                self._follow(step, store, (step.node, value), _Overflow({value: clamped}))
+
+    def _follow_overflows(self, step: Step, store: Store) -> None:
+        """Let each overflow run on for a few nodes: a mask's vanishes in the softmax, a norm's does not."""
+        if not self.overflowing:
+            return
+        outside = {value for _, value, _ in self.stepper.reads(step.node, self.fp32)}
+        for origin, overflow in list(self.overflowing.items()):
+            if overflow.variant.keys().isdisjoint(outside):
+                overflow.forget(store)
+            else:
+                self._follow(step, store, origin, overflow)
+
+    def _follow(self, step: Step, store: Store, origin: tuple[ir.Node | None, ir.Value], overflow: _Overflow) -> None:
+        self.overflowing[origin] = overflow
+        overflow.depth += 1
+        outputs = self.stepper.run(step.node, self.fp32, store, overflow.variant)
+        for value, changed in outputs.items():
+            if not _alike(changed, step.outputs[value]):
+                overflow.variant[value] = changed
+                if value.is_graph_output():
+                    overflow.depth = ABSORPTION_DEPTH
+        overflow.forget(store)
+        if overflow.depth >= ABSORPTION_DEPTH and overflow.variant:
+            self._condemn(*origin)
+            del self.overflowing[origin]
+
+    def _condemn(self, reader: ir.Node | None, value: ir.Value) -> None:
+        if reader is None:
+            self.into.overflows.add(value)
+        else:
+            self.into.breaks.add((reader, value))
+
+
+@dataclass
+class _Overflow:
+    """An overflow on its way: the tensors that differ because of it and are still alive."""
+
+    variant: dict[ir.Value, Array]
+    depth: int = 0
+
+    def forget(self, store: Store) -> None:
+        for value in [v for v in self.variant if v not in store]:
+            del self.variant[value]
+
+
+def _alike(changed: Array, base: Array) -> bool:
+    if not isinstance(base, np.ndarray) or changed.shape != base.shape:
+        return False
+    if base.dtype.kind != "f":
+        return bool(np.array_equal(changed, base))
+    finite = np.isfinite(base)
+    if not np.array_equal(np.isfinite(changed), finite):
+        return False
+    wide, other = base[finite].astype(np.float64), changed[finite].astype(np.float64)
+    difference = other - wide
+    return float(difference @ difference) <= ABSORBED**2 * max(float(wide @ wide), 1e-30)

@@ -1,0 +1,105 @@
+"""Measures sets of FP32 nodes, each once: whole, on one sample, or with single nodes put back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from halfwise.core.formats import Format
+from halfwise.emulation.stepper import Stepper
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.search.journal import Journal, digest
+from halfwise.search.judge import Judge, Measured
+from halfwise.search.putback import put_back
+
+__all__ = ["Sets", "worst_first"]
+
+
+class Sets:
+    """The sets of nodes of one model. What an interrupted search measured is in the journal, and is not run again."""
+
+    def __init__(
+        self, sites: Sites, judge: Judge, stepper: Stepper, journal: Journal, io: Format, label: str = ""
+    ) -> None:
+        """`label` names the model, where the journal holds measurements of several."""
+        self.sites = sites
+        self.judge = judge
+        self.stepper = stepper
+        self.journal = journal
+        self.io = io
+        self.label = label
+        self.measured: dict[frozenset[ir.Node], Measured] = {}
+
+    def measure(self, keep: frozenset[ir.Node]) -> Measured:
+        """The error with just these nodes in FP32; each set is run once."""
+        if keep not in self.measured:
+            key = self._key("measure", *sorted(n.name or "" for n in keep))
+            known = self.journal.get(key)
+            if known is not None:
+                self.judge.runs += self.journal.runs(key)
+                loads = tuple(float(x) for x in known["loads"])
+                self.measured[keep] = Measured(
+                    loads, question=self.judge.question, uncompared=tuple(known["uncompared"])
+                )
+            else:
+                before = self.judge.runs
+                found = self.measured[keep] = self.judge.measure(self.assignment(keep))
+                entry = {"loads": [str(x) for x in found.loads], "uncompared": list(found.uncompared)}
+                self.journal.put(key, {**entry, "runs": self.judge.runs - before})
+        return self.measured[keep]
+
+    def measure_one(self, keep: frozenset[ir.Node], index: int) -> float:
+        """The load on one sample only."""
+        key = self._key("measure-one", index, *sorted(n.name or "" for n in keep))
+        known = self.journal.get(key)
+        if known is not None:
+            self.judge.runs += self.journal.runs(key)
+            return float(known["load"])
+        before = self.judge.runs
+        load = self.judge.measure_one(self.assignment(keep), index)
+        self.journal.put(key, {"load": str(load), "runs": self.judge.runs - before})
+        return load
+
+    def put_back(self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int) -> dict[ir.Node, float]:
+        """The load on one sample with each node alone put back."""
+        names = sorted(n.name or "" for n in keep)
+        key = self._key("put-back", index, *names, "-", *(n.name for n in nodes))
+        known = self.journal.get(key)
+        if known is not None:
+            self.judge.runs += self.journal.runs(key)
+            return {node: float(load) for node, load in zip(nodes, known["loads"], strict=True)}
+        main = self.sites.model.graph
+        before, reference = self.stepper.executed, self.judge.references[index]
+        loads = put_back(
+            self.stepper,
+            self.assignment(keep),
+            [n for n in nodes if n.graph is main],
+            self.judge.feeds[index],
+            lambda outputs: self.judge.load_of(reference, outputs)[0],
+        )
+        runs = self.stepped(before)
+        for node in nodes:
+            if node.graph is not main:  # inside a subgraph: only the whole can be run
+                loads[node] = self.measure_one(keep - {node}, index)
+        self.journal.put(key, {"loads": [str(loads[n]) for n in nodes], "runs": runs})
+        return loads
+
+    def assignment(self, keep: frozenset[ir.Node]) -> Assignment:
+        """All narrow but these."""
+        return Assignment.all_narrow(self.sites, keep, self.io)
+
+    def stepped(self, before: float) -> float:
+        """Count what the stepper executed since then, in passes over the samples."""
+        runs = (self.stepper.executed - before) / max(len(self.sites.all), 1) / max(len(self.judge.feeds), 1)
+        self.judge.runs += runs
+        return runs
+
+    def _key(self, what: str, *parts: object) -> str:
+        return digest(what, self.label, self.io, self.sites.fmt, *parts)
+
+
+def worst_first(loads: Sequence[float]) -> list[int]:
+    """The numbers of the samples."""
+    return sorted(range(len(loads)), key=lambda i: (-loads[i], i))

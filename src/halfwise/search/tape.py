@@ -1,0 +1,60 @@
+"""Keeps the tensors of a walk for the way back, within a bound: what it drops is computed a second time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.emulation.stepper import Step, Stepper, Store
+from halfwise.precision.assignment import Assignment
+
+__all__ = ["Tape"]
+
+Array = NDArray[Any]
+
+SEGMENT_BYTES = 1 << 29
+
+
+class Tape:
+    """The walk is cut into segments of at most `SEGMENT_BYTES` of tensors. Of all segments but the last, only what
+    later ones read is kept; on the way back each is run once more. So a model of any size costs at most one more
+    forward run, and holds one segment and the tensors that live across its borders.
+    """
+
+    def __init__(self, stepper: Stepper, assignment: Assignment, feeds: Mapping[str, Array]) -> None:
+        self.store = Store(stepper.emulator, assignment, feeds)
+        self._stepper = stepper
+        self._assignment = assignment
+        self._segments: list[list[ir.Node]] = [[]]
+        self._bytes = 0
+
+    def record(self, step: Step, live: Store) -> None:
+        """Take in a node that has just run; `live` holds what later nodes read."""
+        size = sum(a.nbytes for a in step.outputs.values() if isinstance(a, np.ndarray))
+        if self._segments[-1] and self._bytes + size > SEGMENT_BYTES:
+            for node in self._segments[-1]:
+                for value in node.outputs:
+                    if value not in live:
+                        self.store.drop(value)
+            self._segments.append([])
+            self._bytes = 0
+        self._segments[-1].append(step.node)
+        self._bytes += size
+        for value, array in step.outputs.items():
+            self.store.put(value, array)
+
+    def rewind(self) -> Iterator[ir.Node]:
+        """The nodes, last first, each with all that it took and gave in the store."""
+        for segment in reversed(self._segments):
+            for node in segment:
+                if any(value.name and value not in self.store for value in node.outputs):
+                    for value, array in self._stepper.run(node, self._assignment, self.store).items():
+                        self.store.put(value, array)
+            for node in reversed(segment):
+                yield node
+                for value in node.outputs:
+                    self.store.drop(value)

@@ -1,0 +1,74 @@
+"""The user's own decisions in the main job: handed to the search, and written into the plan under their own reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from halfwise.core.formats import Format
+from halfwise.model.model import Model
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.choices import Choices
+from halfwise.precision.plan import PlannedNode
+from halfwise.precision.sites import Sites
+from halfwise.search.held_out import Decided, assignment_of
+from halfwise.search.reasons import Look
+
+__all__ = ["blame", "decided_with", "replaced_note", "wanted_nodes"]
+
+
+def decided_with(choices: Choices, given: Model, decided: Decided) -> Decided:
+    """What a search under these choices decided, as a decision about a model in which every node is free again."""
+    if not choices:
+        return decided
+    forced = decided.sites.forced
+    model = replace(decided.model, choices=Choices()) if decided.repairs else given
+    sites = Sites(model)
+    formats = {node: fmt for node, fmt in decided.formats.items() if node not in forced}
+    formats.update((site.node, Format.FP32) for site in sites.free if site.name in choices.kept)
+    kept = tuple(each for each in decided.kept if each.node not in forced)
+    return replace(decided, model=model, sites=sites, formats=formats, kept=kept)
+
+
+def wanted_nodes(choices: Choices, sites: Sites, look: Look) -> Iterable[PlannedNode]:
+    """The nodes of the plan that the user asked for."""
+    for site in sites.free:
+        if site.name in choices.kept:
+            high, low = look.over(site.node.outputs)
+            numbers = {name: value for name, value in (("max_abs", high), ("min_abs", low)) if value}
+            reason = f"your own decision: {choices.kept[site.name]}"
+            yield PlannedNode(site.name, site.op, Format.FP32, "wanted", reason, numbers)
+
+
+def replaced_note(choices: Choices, sites: Sites) -> str | None:
+    """What was forced, and a repair has taken out of the model; what is kept in FP32 no repair touches."""
+    there = {site.name for site in sites.all}
+    gone = [name for name in choices.forced if name not in there]
+    if not gone:
+        return None
+    words = " ".join(dict.fromkeys(choices.forced[name] for name in gone))
+    names = f"{', '.join(map(repr, gone[:3]))}{' ...' if len(gone) > 3 else ''}"
+    return (
+        f"{words}: {names} {'were' if len(gone) > 1 else 'was'} replaced by a repair, and what stands there now was "
+        "decided by the search (--repairs none leaves it as it is)"
+    )
+
+
+def blame(
+    choices: Choices,
+    sites: Sites,
+    formats: Mapping[ir.Node, Format],
+    io: Format,
+    holds: Callable[[Assignment], bool],
+) -> str | None:
+    """Whether what was forced is why the tolerance is missed, measured once."""
+    forced = [site.node for site in sites.free if site.name in choices.forced]
+    if not forced:
+        return None
+    words = " ".join(dict.fromkeys(choices.forced.values()))
+    many = f"{len(forced)} node{'s' if len(forced) > 1 else ''}"
+    if holds(assignment_of(sites, {**formats, **dict.fromkeys(forced, Format.FP32)}, io)):
+        return f"the tolerance is missed because of {words}: with its {many} in FP32, too, it would be kept"
+    return f"the tolerance is missed, and would be without {words}, too ({many} forced into FP16)"

@@ -1,1 +1,0 @@
-"""Measured noise in, the cheapest set of FP32 nodes out."""

@@ -1,0 +1,1 @@
+"""One module or package for each thing that a user asks."""

@@ -1,0 +1,372 @@
+"""`bisect`: from a model that a real backend gets wrong in FP16 to the nodes that must be FP32 there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise import __version__
+from halfwise.backends import Backend, BackendOptions, backend_named
+from halfwise.core.answers import check_answers
+from halfwise.core.errors import HalfwiseError, InputError
+from halfwise.core.formats import Format
+from halfwise.core.metrics import Metrics, OutputMetric, is_float
+from halfwise.core.targets import DEFAULT_TARGET, Target
+from halfwise.core.tolerance import Tolerance
+from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.profiles import PROFILES, STRICT
+from halfwise.emulation.stepper import Stepper
+from halfwise.model.inputs.all_samples import all_samples
+from halfwise.model.model import Model, load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.plan import Plan, PlannedNode
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import write_typed
+from halfwise.repair import RULES, check_repairs
+from halfwise.search.journal import Journal, digest
+from halfwise.search.judge import Judge, Measured, Question
+from halfwise.search.repair_selector import remade
+from halfwise.verbs.bisect.check import Checker
+from halfwise.verbs.bisect.culprits import Answer, Found, find_culprits
+from halfwise.verbs.bisect.ranking import ranked
+from halfwise.verbs.bisect.result import BisectResult, Culprit
+from halfwise.verbs.bisect.trials import Trials
+
+__all__ = ["JOURNAL", "bisect"]
+
+Array = NDArray[Any]
+
+JOURNAL = ".halfwise-bisect.jsonl"  # in the folder of results while a search runs
+
+
+def bisect(
+    model: str | Path | onnx.ModelProto | Model,
+    backend: str | Backend | None,
+    inputs: str | Path | Iterable[Any] | None = None,
+    *,
+    out: str | Path | None = None,
+    tolerance: str | Sequence[str] | Tolerance = (),
+    metric: OutputMetric | None = None,
+    check: str | None = None,
+    plan: Plan | None = None,
+    builds: int | None = None,
+    options: BackendOptions | None = None,
+    notify: Callable[[str], None] = lambda text: None,
+) -> BisectResult:
+    """Find every node that `backend` needs in FP32, with few builds; write the typed model and the plan into `out`.
+
+    The all-FP16 model is tried first (with `plan`: the planned one), then the all-FP32 one. `check` is a command that
+    judges instead of the tolerance; with it, `backend` may be None, and the command runs the model itself. `builds`
+    limits how many models are built. The same call goes on where an interrupted one stopped, if `out` is given.
+    """
+    options = options or BackendOptions()
+    if backend is None and check is None:
+        raise InputError("bisect needs a backend to run the model, or a command that judges it (--check)")
+    runner = backend_named(backend, options) if isinstance(backend, str) else backend
+    if runner is not None and runner.name.startswith("saved:"):
+        raise InputError(f"{runner.name}: saved outputs are of one model; bisect has to build others")
+    checker = Checker(check) if check is not None else None
+    if checker is not None:
+        checker.words()
+    return _Bisection(
+        model if isinstance(model, Model) else load(model),
+        runner,
+        inputs,
+        Path(out) if out is not None else None,
+        (tolerance,) if isinstance(tolerance, str) else tolerance,
+        metric,
+        checker,
+        plan,
+        builds,
+        options,
+        notify,
+    ).run()
+
+
+@dataclass
+class _Bisection:
+    given: Model
+    backend: Backend | None
+    inputs: Any
+    out: Path | None
+    stated: Sequence[str] | Tolerance
+    metric: OutputMetric | None
+    checker: Checker | None
+    plan: Plan | None
+    builds: int | None
+    options: BackendOptions
+    notify: Callable[[str], None]
+    kept: tuple[str, ...] = field(init=False, default=())
+
+    def run(self) -> BisectResult:
+        import tempfile
+
+        self.model = self._repaired()
+        self.sites = Sites(self.model)
+        self.samples = all_samples(self.given.inputs, self.inputs)
+        self.feeds = [carry_feeds(feed) for feed in self.samples.feeds]
+        self.nodes = self._nodes()
+        if not self.nodes:
+            raise InputError("no node of the model may be FP16, or the plan keeps all of them in FP32")
+        with tempfile.TemporaryDirectory(prefix="halfwise-bisect-") as scratch:
+            folder = self.out or Path(scratch)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InputError(f"{folder} cannot be written to: {error.strerror}") from error
+            return self._search(folder)
+
+    def _search(self, folder: Path) -> BisectResult:
+        self.notify("the FP32 model")
+        references = self._references()
+        self._floats = frozenset(name for name, array in references[0].items() if is_float(array.dtype))
+        question = self._question(references)
+        if question is not None:
+            check_answers(references)
+        self.journal = Journal(folder / JOURNAL, self._identity(question))
+        if self.journal.resumed:
+            self.notify(f"going on where an interrupted search stopped ({self.journal.resumed} entries kept)")
+        trials = Trials(
+            self.sites, self.nodes, self._planned(), self._io, folder, self.journal, self.backend, self.checker,
+            question, self.samples.feeds, references, self.builds, self.options.time_limit_s, self.notify,
+        )  # fmt: skip
+        try:
+            found = find_culprits(len(self.nodes), lambda narrow: self._ask(trials, narrow))
+        except HalfwiseError:
+            if not trials.steps:  # nothing to go on from
+                self.journal.discard()
+            raise
+        result = self._result(found, trials, question, folder)
+        self.journal.discard()
+        for scratch in ("outputs", "reference"):
+            shutil.rmtree(folder / scratch, ignore_errors=True)
+        return result
+
+    def _ask(self, trials: Trials, narrow: frozenset[int]) -> Answer | None:
+        """The ranking is not needed, and so not made, for the first two builds."""
+        if len(narrow) in (0, len(self.nodes)):
+            return trials.ask(frozenset(self.nodes if narrow else ()))
+        return trials.ask(frozenset(self.order[rank] for rank in narrow))
+
+    # -- preparing --------------------------------------------------------------------------------------------------
+
+    def _repaired(self) -> Model:
+        if self.plan is None:
+            return self.given
+        self.plan.check(self.given)
+        check_repairs(self.plan.repairs, Target.parse(self.plan.target))
+        return (
+            remade(self.given, self.plan.repairs, {rule.id: rule for rule in RULES})[0]
+            if self.plan.repairs
+            else self.given
+        )
+
+    def _nodes(self) -> tuple[ir.Node, ...]:
+        """What may be FP16: every free node but those that the plan keeps."""
+        self.kept = tuple(node.name for node in self.plan.nodes) if self.plan is not None else ()
+        missing = next((name for name in self.kept if name not in self.model.node_by_name), None)
+        if missing is not None:
+            raise InputError(f"the plan names node {missing!r}, which the model does not have after the plan's repairs")
+        return tuple(site.node for site in self.sites.free if site.name not in set(self.kept))
+
+    def _planned(self) -> dict[ir.Node, Format]:
+        """The plan's own nodes that are neither FP16 nor FP32."""
+        nodes = self.plan.nodes if self.plan is not None else ()
+        return {self.model.node_by_name[n.name]: n.format for n in nodes if n.format is not Format.FP32}
+
+    def _references(self) -> list[dict[str, Array]]:
+        """The FP32 answers of the model as given, on this machine's CPU, without TF32."""
+        sites = Sites(self.given)
+        session = self._emulator.session(Assignment(sites, {}))
+        return [session.run({name: feed[name] for name in session.input_names}) for feed in self.feeds]
+
+    def _question(self, references: Sequence[Mapping[str, Array]]) -> Question | None:
+        if self.checker is not None and not self.stated:
+            return None if self.backend is None else Question(Tolerance.default())
+        floats = {name for name, array in references[0].items() if is_float(array.dtype)}
+        if isinstance(self.stated, Tolerance):
+            tolerance = self.stated
+        elif not self.stated and self.plan is not None:
+            tolerance = self.plan.tolerance
+        else:
+            tolerance = Tolerance.parse(self.stated, references[0], floats, user_metric=self.metric is not None)
+        tolerance.check_outputs(references[0])
+        if tolerance.uses_user_metric and self.metric is None:
+            raise InputError("the plan's tolerance bounds a function of yours: name it with --metric")
+        return Question(tolerance, self.metric)
+
+    def _identity(self, question: Question | None) -> str:
+        """What must be the same for earlier steps to count."""
+        feeds = [
+            f"{name} {array.dtype} {array.shape} {_content(array)}"
+            for feed in self.samples.feeds
+            for name, array in sorted(feed.items())
+        ]
+        return digest(
+            __version__,
+            self.given.sha256,
+            self.given.data_sha256,
+            self.backend.name if self.backend is not None else "",
+            self.options,
+            question.tolerance.to_json() if question is not None else "",
+            f"{self.metric.__module__}:{self.metric.__qualname__}" if self.metric is not None else "",
+            self.checker.command if self.checker is not None else "",
+            self.plan.text() if self.plan is not None else "",
+            *feeds,
+        )
+
+    @property
+    def _io(self) -> Format:
+        return self.plan.io_types if self.plan is not None else Format.FP32
+
+    @cached_property
+    def _emulator(self) -> Emulator:
+        name = self.backend.name if self.backend is not None else STRICT.name
+        return Emulator(PROFILES.get(name, STRICT))
+
+    @cached_property
+    def order(self) -> tuple[ir.Node, ...]:
+        """The nodes by suspicion; a resumed search keeps the order it began with."""
+        by_name = {node.name or "": node for node in self.nodes}
+        known = self.journal.get("order")
+        if known is None:
+            self.notify("the emulator's ranking")
+            feed = max(range(len(self.feeds)), key=lambda i: (self._emulated.loads[i], -i))
+            order = ranked(self.sites, Stepper(self._emulator), self.feeds[feed], self.nodes)
+            known = [node.name or "" for node in order]
+            self.journal.put("order", known)
+        return tuple(by_name[name] for name in known)
+
+    @cached_property
+    def _emulated(self) -> Measured:
+        """What the emulator says of the first build."""
+        judge = Judge(self.sites, self._emulator, Question(Tolerance.default()), self.feeds)
+        formats = {**dict.fromkeys(self.nodes, self.sites.fmt), **self._planned()}
+        return judge.measure(Assignment(self.sites, formats, self._io))
+
+    # -- telling ----------------------------------------------------------------------------------------------------
+
+    def _result(
+        self,
+        found: Found,
+        trials: Trials,
+        question: Question | None,
+        folder: Path,
+    ) -> BisectResult:
+        everything = frozenset(self.nodes)
+        wide: set[ir.Node] = set()
+        if found.ending in ("found", "budget"):
+            wide = {self.order[rank] for rank in (*found.culprits, *found.unbuildable, *found.unproven)}
+        narrow = everything - wide
+        culprits = self._culprits(found) if wide else ()
+        onnx_path, plan_path = None, None
+        if self.out is not None and wide and found.measured:
+            onnx_path, plan_path = self._write(folder, trials.assignment(narrow), wide, found, question)
+        emulated: Mapping[str, Metrics] = {}
+        if self.backend is not None and found.ending != "none":
+            self.notify("what the emulator says")
+            emulated = self._emulated.outputs
+        return BisectResult(
+            model=str(self.given.path or ""),
+            backend=self.backend.name if self.backend is not None else "",
+            ending=found.ending,
+            culprits=culprits,
+            unbuildable=tuple(self.order[rank].name or "" for rank in found.unbuildable),
+            unproven=tuple(self.order[rank].name or "" for rank in found.unproven) if wide else (),
+            kept=self.kept,
+            sum=found.sum,
+            nodes=len(self.nodes),
+            steps=tuple(trials.steps),
+            samples=len(self.samples.feeds),
+            inputs=self.samples.origin,
+            tolerance=question.tolerance if question is not None and self.checker is None else None,
+            baseline=trials.measured.get(everything, {}),
+            fixed=trials.measured.get(narrow, {}) if wide else {},
+            emulated=emulated,
+            floats=self._floats,
+            record=trials.record,
+            onnx=onnx_path,
+            plan=plan_path,
+            notes=self._notes(found, trials, emulated, question),
+        )
+
+    def _culprits(self, found: Found) -> tuple[Culprit, ...]:
+        """In execution order; those that feed each other are one region."""
+        ranks = {self.order[rank]: rank + 1 for rank in found.culprits}
+        nodes = [node for node in self.nodes if node in ranks]
+        region: dict[ir.Node, int] = {}
+        for node in nodes:
+            if node in region:
+                continue
+            region[node] = number = max(region.values(), default=0) + 1
+            stack = [node]
+            while stack:
+                at = stack.pop()
+                for other in (*at.predecessors(), *at.successors()):
+                    if other in ranks and other not in region:
+                        region[other] = number
+                        stack.append(other)
+        return tuple(Culprit(node.name or "", node.op_type, ranks[node], region[node]) for node in nodes)
+
+    def _write(
+        self, folder: Path, assignment: Assignment, wide: set[ir.Node], found: Found, question: Question | None
+    ) -> tuple[Path, Path]:
+        stem = self.given.path.stem if self.given.path is not None else "model"
+        proven = {self.order[rank] for rank in found.culprits}
+        reason = f"measured on {self.backend.name}" if self.backend is not None else "measured by the user's command"
+        nodes = [
+            PlannedNode(
+                node.name or "",
+                node.op_type,
+                Format.FP32,
+                "backend" if node in proven else "unproven",
+                f"{reason}: the result is wrong with it in FP16" if node in proven else "was not cleared: no build",
+            )
+            for node in self.nodes
+            if node in wide
+        ]
+        earlier = self.plan
+        plan = Plan(
+            model=self.given.path.name if self.given.path else "",
+            sha256=self.given.sha256,
+            data_sha256=self.given.data_sha256,
+            node_count=self.given.stored_nodes,
+            target=earlier.target if earlier is not None else str(DEFAULT_TARGET),
+            profile=earlier.profile if earlier is not None else STRICT.name,
+            tolerance=question.tolerance if question is not None else Tolerance.default(),
+            io_types=self._io,
+            inputs=self.samples.origin,
+            nodes=(*(earlier.nodes if earlier is not None else ()), *nodes),
+            repairs=earlier.repairs if earlier is not None else (),
+        )
+        typed = write_typed(assignment, folder / f"{stem}.bisect.onnx")
+        path = folder / f"{stem}.bisect.plan.json"
+        path.write_text(plan.text(), encoding="utf-8")
+        return typed.path, path
+
+    def _notes(
+        self, found: Found, trials: Trials, emulated: Mapping[str, Metrics], question: Question | None
+    ) -> tuple[str, ...]:
+        notes = [*self.samples.notes, *(self.backend.cautions if self.backend is not None else ())]
+        if trials.record is not None:
+            notes += trials.record.notes
+        judged = question if self.checker is None and self.metric is None else None
+        wrong = found.ending in ("found", "budget")
+        if wrong and emulated and judged is not None and judged.tolerance.verdict(emulated, self._floats).met:
+            notes.append(
+                "the emulator finds the same model within the tolerance: the backend computes something that the "
+                f"profile {self._emulator.profile.name!r} does not follow"
+            )
+        return tuple(notes)
+
+
+def _content(array: Array) -> str:
+    return digest(array.tolist() if array.dtype.kind == "O" else array.tobytes())

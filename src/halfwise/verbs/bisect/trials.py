@@ -1,0 +1,173 @@
+"""Builds and judges one typed model after the other; each step is on disk before it runs, so that none is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.backends.backend import Backend, BackendFailure, BackendRecord
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.core.metrics import Metrics, compare, is_float, worst
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import write_typed
+from halfwise.search.journal import Journal, digest
+from halfwise.search.judge import Question
+from halfwise.verbs.bisect.check import Checker
+from halfwise.verbs.bisect.culprits import Answer
+from halfwise.verbs.bisect.result import Step, metrics_of
+
+__all__ = ["Trials"]
+
+Array = NDArray[Any]
+Feed = Mapping[str, Array]
+
+MOST_STARTS = 2  # of one step: a third would take the process down again
+
+
+@dataclass
+class Trials:
+    """Answers whether a model is good with just some nodes in FP16. `builds` is how many may be made, if limited."""
+
+    sites: Sites
+    nodes: Sequence[ir.Node]  # the ones in question, in execution order
+    planned: Mapping[ir.Node, Format]  # of others that are narrow in every build
+    io: Format
+    folder: Path
+    journal: Journal
+    backend: Backend | None
+    checker: Checker | None
+    question: Question | None
+    feeds: Sequence[Feed]
+    references: Sequence[Mapping[str, Array]]
+    builds: int | None
+    time_limit_s: float
+    notify: Callable[[str], None]
+    steps: list[Step] = field(default_factory=list)
+    record: BackendRecord | None = None
+    measured: dict[frozenset[ir.Node], Mapping[str, Metrics]] = field(default_factory=dict)
+    _tries: dict[frozenset[ir.Node], int] = field(default_factory=dict)
+
+    def ask(self, narrow: frozenset[ir.Node]) -> Answer | None:
+        """None where no build is left."""
+        if self.builds is not None and len(self.steps) >= self.builds:
+            return None
+        attempt = self._tries.get(narrow, 0)
+        self._tries[narrow] = attempt + 1
+        key = digest("step", attempt, *sorted(node.name or "" for node in narrow))
+        known = self.journal.get(key) or {"state": "new", "starts": 0}
+        resumed = known["state"] in ("good", "bad", "failed")
+        if not resumed:
+            known = self._run(narrow, key, known["starts"])
+        answer = Answer(known["state"])
+        if known.get("outputs"):
+            self.measured[narrow] = {name: metrics_of(each) for name, each in known["outputs"].items()}
+        load = None if known.get("load") is None else float(known["load"])
+        self.steps.append(
+            Step(self._what(narrow), len(narrow), len(self.nodes), answer, load, known.get("why", ""), resumed)
+        )
+        return answer
+
+    def assignment(self, narrow: frozenset[ir.Node]) -> Assignment:
+        return Assignment(self.sites, {**dict.fromkeys(narrow, self.sites.fmt), **self.planned}, self.io)
+
+    # -- one build --------------------------------------------------------------------------------------------------
+
+    def _run(self, narrow: frozenset[ir.Node], key: str, starts: int) -> dict[str, Any]:
+        self.notify(f"build {len(self.steps) + 1}: {len(narrow)} of {len(self.nodes)} nodes in FP16")
+        if starts >= MOST_STARTS:
+            entry: dict[str, Any] = {"state": "failed", "why": f"{starts} attempts ended the whole process"}
+            self.journal.put(key, entry)
+            return entry
+        self.journal.put(key, {"state": "started", "starts": starts + 1})
+        try:
+            entry = self._judge(narrow)
+        except BaseException:  # an end that this process survives is not counted against the step
+            self.journal.put(key, {"state": "interrupted", "starts": starts})
+            raise
+        self.journal.put(key, entry)
+        return entry
+
+    def _judge(self, narrow: frozenset[ir.Node]) -> dict[str, Any]:
+        model = self.folder / "step.onnx"
+        try:
+            typed = write_typed(self.assignment(narrow), model)
+            outputs: Sequence[Mapping[str, Array]] = ()
+            if self.backend is not None:
+                done = self.backend.run(typed.path, self.feeds)
+                self._same_device(done.record)
+                outputs = done.outputs
+            entry = self._measure(outputs)
+            if self.checker is not None:
+                entry["state"] = self._check(typed.path, outputs).value
+                entry["load"] = None
+            return entry
+        except BackendFailure as error:
+            return {"state": "failed", "why": str(error)[:400]}
+        finally:
+            model.unlink(missing_ok=True)
+            model.with_name(model.name + ".data").unlink(missing_ok=True)
+
+    def _measure(self, outputs: Sequence[Mapping[str, Array]]) -> dict[str, Any]:
+        """The verdict by the tolerance, and the numbers behind it."""
+        if not outputs or self.question is None:
+            return {}
+        each = []
+        users = []
+        for reference, got in zip(self.references, outputs, strict=True):
+            missing = next((name for name in reference if name not in got), None)
+            if missing is not None:
+                raise InputError(f"the backend gives no output {missing!r}, which the model has")
+            each.append({name: compare(array, got[name]) for name, array in reference.items()})
+            if self.question.metric is not None and self.question.tolerance.uses_user_metric:
+                users.append(float(self.question.metric(dict(reference), dict(got))))
+        together = {name: worst([metrics[name] for metrics in each]) for name in each[0]}
+        floats = {name for name, array in self.references[0].items() if is_float(array.dtype)}
+        verdict = self.question.tolerance.verdict(together, floats, max(users) if users else None)
+        return {
+            "state": "good" if verdict.met else "bad",
+            "load": str(verdict.load),
+            "outputs": {name: metrics.to_json() for name, metrics in together.items()},
+        }
+
+    def _check(self, model: Path, outputs: Sequence[Mapping[str, Array]]) -> Answer:
+        assert self.checker is not None
+        folder = self.folder / "outputs" if outputs else None
+        reference = self.folder / "reference" if outputs else None
+        if folder is not None and reference is not None:
+            save_outputs(folder, outputs)
+            if not reference.exists():
+                save_outputs(reference, self.references)
+        return self.checker.judge(model, folder, reference, self.time_limit_s)
+
+    def _same_device(self, record: BackendRecord) -> None:
+        """Answers of two devices, or of two versions, must not be mixed."""
+        title = f"{record.title}, driver {record.driver or 'unknown'}"
+        earlier = self.journal.get("device")
+        if earlier is None:
+            self.journal.put("device", title)
+        elif earlier != title:
+            raise InputError(
+                f"the earlier steps in {self.folder} ran on {earlier}, and this is {title}: "
+                "go on there, or give another folder with --out"
+            )
+        self.record = record
+
+    def _what(self, narrow: frozenset[ir.Node]) -> str:
+        if not narrow:
+            return "all FP32"
+        return "all FP16" if len(narrow) == len(self.nodes) else "group"
+
+
+def save_outputs(folder: Path, outputs: Sequence[Mapping[str, Array]]) -> None:
+    """One .npz file a sample, as `verify` reads them."""
+    folder.mkdir(exist_ok=True)
+    for index, arrays in enumerate(outputs):
+        np.savez(folder / f"{index}.npz", **dict(arrays))  # type: ignore[arg-type]

@@ -1,0 +1,64 @@
+"""Compares two documents of one kind, side by side: what got better, what got worse, what is merely different."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from halfwise.core.errors import InputError
+from halfwise.verbs.compare import audits, fixes, plans, scans, traces
+from halfwise.verbs.compare.result import Change, Comparison, Section
+
+__all__ = ["Change", "Comparison", "Section", "compare"]
+
+Document = Mapping[str, Any]
+
+_KINDS: Mapping[str, Callable[[Document, Document], list[Section]]] = {
+    "fix": fixes.sections,
+    "scan": scans.sections,
+    "trace": traces.sections,
+    "audit": audits.sections,
+    "plan": plans.sections,
+}
+
+
+def compare(a: str | Path | Document, b: str | Path | Document) -> Comparison:
+    """Each is a document (of `--json`, or a plan) or the file that holds it. A is before, B is after."""
+    before, first = _read(a, "A")
+    after, second = _read(b, "B")
+    kinds = _kind(before, first), _kind(after, second)
+    if kinds[0] != kinds[1]:
+        raise InputError(f"{first} is a {kinds[0]} and {second} is a {kinds[1]}: only two of one kind can be compared")
+    try:
+        found = _KINDS[kinds[0]](before, after)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"{first} or {second} is not as its schema says ({type(error).__name__}: {error}); "
+            f"`halfwise schema {kinds[0]}` prints that"
+        ) from None
+    return Comparison(kinds[0], first, second, tuple(section for section in found if section.changes))
+
+
+def _read(source: str | Path | Document, label: str) -> tuple[Document, str]:
+    if isinstance(source, Mapping):
+        return source, label
+    try:
+        document = json.loads(Path(source).read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise InputError(f"{source} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{source} is not valid JSON; compare takes what --json printed, or a plan") from None
+    if not isinstance(document, dict):
+        raise InputError(f"{source} is no document of halfwise; compare takes what --json printed, or a plan")
+    return document, str(source)
+
+
+def _kind(document: Document, label: str) -> str:
+    schema = str(document.get("schema", ""))
+    kind = schema.removeprefix("halfwise.").removesuffix("/1")
+    if kind in _KINDS and schema == f"halfwise.{kind}/1":
+        return kind
+    said = f"is a document of schema {schema!r}" if schema else "is no document of halfwise"
+    raise InputError(f"{label} {said}; compare takes two of {', '.join(_KINDS)}")

@@ -1,0 +1,146 @@
+"""The main job: from an FP32 model to a verified typed FP16/FP32 model, with its plan and its reasons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from halfwise.backends import Backend, backend_named
+from halfwise.backends.confirm import confirm as confirm_fix
+from halfwise.backends.confirm import probe
+from halfwise.compiler.compiled import TIME_LIMIT_S
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.core.metrics import OutputMetric
+from halfwise.core.targets import DEFAULT_TARGET, Target
+from halfwise.core.tolerance import Tolerance
+from halfwise.emulation.ort import Device, on_device
+from halfwise.emulation.profiles import PROFILES, STRICT, TENSORRT
+from halfwise.model.model import Model, load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.plan import Plan
+from halfwise.precision.selectors import choices_of
+from halfwise.repair import rules_for, rules_named
+from halfwise.search.held_out import assignment_of
+from halfwise.verbs.fix.job import Job
+from halfwise.verbs.fix.result import Cost, FixResult
+from halfwise.verbs.fix.results_folder import JOURNAL
+
+__all__ = ["JOURNAL", "Cost", "FixResult", "fix"]
+
+
+def fix(
+    model: str | Path | onnx.ModelProto | Model,
+    inputs: str | Path | Iterable[Any] | None = None,
+    *,
+    out: str | Path | None = None,
+    tolerance: str | Sequence[str] | Tolerance = (),
+    metric: OutputMetric | None = None,
+    target: str | Target | None = None,
+    profile: str | None = None,
+    io_types: Format | None = None,
+    io_formats: Sequence[str] = (),
+    allow_bf16: bool = False,
+    repairs: str | Sequence[str] = ("all",),
+    keep: Sequence[str] = (),
+    force: Sequence[str] = (),
+    plan: Plan | None = None,
+    judge_on_all: bool = False,
+    curve: bool = False,
+    time_limit_s: float = TIME_LIMIT_S,
+    margin: float | None = None,
+    device: Device = "cpu",
+    confirm: str | Backend | None = None,
+    layers: str | Path | None = None,
+    notify: Callable[[str], None] = lambda text: None,
+) -> FixResult:
+    """Find the fewest FP32 nodes that keep the tolerance, write the typed model and the plan, and verify both.
+
+    `inputs` are files or folders, or samples as dictionaries of arrays; none makes synthetic ones. With `plan`, nothing
+    is searched: that plan is applied and verified, with `judge_on_all` on every input. With `out`, the model and the
+    plan are written into that folder, and an interrupted search goes on from there. What is not stated is the plan's
+    where there is one; else the target is any ONNX runtime, the profile the target's, and inputs and outputs keep their
+    types.
+    `keep` and `force` state nodes that must stay in FP32 or must not, as in "op:Softmax", "scope:/head/*", "name:NODE",
+    "pattern:layernorm" or "policy:torch-autocast".
+    `margin` is by how much a real error may exceed the emulated one, by default what the target's profile states.
+    `time_limit_s` is for each build with a compiler. `device` is where whole models are emulated. The model that was
+    written into `out` is run on the backend `confirm`, and compared with what was predicted. `layers` names a list of
+    the layers of an engine that was built from `plan`, in any form that `audit` reads: its own kernels then judge, too.
+    """
+    if confirm is not None:
+        if out is None:
+            raise InputError("the model has to be written to be run on a backend: give a folder (out)")
+        confirmer = backend_named(confirm) if isinstance(confirm, str) else confirm
+        probe(confirmer)
+    if margin is not None and not 0 <= margin < math.inf:
+        raise InputError(f"margin {margin}: give 0 or more; 0.1 aims a tenth lower")
+    if target is not None and not isinstance(target, (str, Target)):
+        raise InputError(f"target {target!r} is not a text such as 'trt-10.9@t4'")
+    stated = target if isinstance(target, Target) or target is None else Target.parse(target)
+    chosen = stated or (Target.parse(plan.target) if plan is not None else DEFAULT_TARGET)
+    if judge_on_all and plan is None:
+        raise InputError("judge_on_all is for a plan: a search is judged on inputs that it did not use")
+    if plan is not None and (keep or force):
+        raise InputError("--keep and --force are for a search; with --plan, edit the plan's fp32_nodes")
+    emulated = profile or (plan.profile if plan is not None else _profile_of(chosen))
+    if layers is not None and plan is None:
+        raise InputError("layers are those of an engine that was built from a plan: give that plan, too")
+    if layers is not None and not emulated.startswith(TENSORRT.name):
+        raise InputError(
+            f"layers are those of TensorRT, and profile {emulated!r} is not: give a target such as trt-10.9, or "
+            f"profile {TENSORRT.name!r}"
+        )
+    loaded = model if isinstance(model, Model) else load(model)
+    job = Job(
+        loaded,
+        inputs,
+        Path(out) if out is not None else None,
+        (tolerance,) if isinstance(tolerance, str) else tolerance,
+        metric,
+        chosen,
+        emulated,
+        io_types or (plan.io_types if plan is not None else Format.FP32),
+        io_formats,
+        allow_bf16,
+        rules_for(chosen, rules_named([repairs] if isinstance(repairs, str) else repairs)),
+        choices_of(loaded, keep, force),
+        plan,
+        judge_on_all,
+        curve,
+        time_limit_s,
+        margin,
+        Path(layers) if layers is not None else None,
+        notify,
+    )
+    with on_device(device):
+        result = job.run()
+    if confirm is None or result.typed is None:
+        return result
+    confirmation = confirm_fix(
+        result.model,
+        result.typed.path,
+        result.samples.validation,
+        confirm,
+        tolerance=result.plan.tolerance,
+        profile=result.plan.profile,
+        metric=metric,
+        decision=_decision_of(result),
+        notify=notify,
+    )
+    return replace(result, confirmation=confirmation)
+
+
+def _decision_of(result: FixResult) -> Assignment:
+    formats = {result.sites.model.node_by_name[node.name]: node.format for node in result.plan.nodes}
+    return assignment_of(result.sites, formats, result.plan.io_types)
+
+
+def _profile_of(target: Target) -> str:
+    """The target's own profile, or `strict` where its kernels are not modelled."""
+    return target.profile if target.profile in PROFILES else STRICT.name

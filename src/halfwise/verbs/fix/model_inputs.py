@@ -1,0 +1,192 @@
+"""What FP16 does to the values of each float input, and what that alone does to the outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.core.errors import InputError
+from halfwise.core.finding import Finding, Where
+from halfwise.core.formats import Format, round_to
+from halfwise.core.rules import finding
+from halfwise.core.wording import number, percent
+from halfwise.model.model import Model
+from halfwise.model.patterns.selections import find_id_casts
+from halfwise.model.patterns.view import View
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import native_format
+from halfwise.search.judge import Judge
+
+__all__ = ["InputEffect", "input_effects", "input_findings", "measured_effects", "refuse_ids"]
+
+Array = NDArray[Any]
+Feed = Mapping[str, Array]
+
+_HALF = Format.FP16
+_EXACT = 2048  # whole numbers that FP16 tells apart
+_COARSE = 2.0**-9  # of the spread of an input: rounding by more is worth a finding; FP16's own share is 2^-12 or so
+_BYTE = 255.0
+_DARK = 32.0  # raw pixels reach more
+_STEPS = 8
+_ON_THE_WAY = frozenset(
+    {"Reshape", "Unsqueeze", "Squeeze", "Expand", "Slice", "Transpose", "Identity", "Cast", "Round", "Floor"}
+)
+
+
+@dataclass(frozen=True)
+class InputEffect:
+    """One float input, were it handed over in FP16."""
+
+    name: str
+    kind: str  # "ids" (they index a table), "whole" (whole numbers), "pixels" (0 to 255) or "values"
+    max_abs: float
+    step: float  # between neighbours in FP16 at the largest value that it holds
+    change: float  # the largest by rounding, of a single value within FP16's range
+    relative: float  # rms of the changes over the spread of the values
+    over: int  # values beyond the range
+    load: float | None = None  # what this alone does to the outputs, over the allowed error; None: not measured
+
+    def to_json(self) -> dict[str, Any]:
+        load = self.load if self.load is None or math.isfinite(self.load) else str(self.load)
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "max_abs": self.max_abs,
+            "step": self.step,
+            "max_change": self.change,
+            "relative_change": self.relative,
+            "overflow": self.over,
+            "load": load,
+        }
+
+
+def input_effects(model: Model, feeds: Sequence[Feed]) -> tuple[InputEffect, ...]:
+    """What rounding does to the values themselves, over all samples; nothing is run."""
+    indexing = _indexing(model)
+    found = []
+    for value in model.graph.inputs:
+        name = value.name or ""
+        arrays = [np.asarray(feed[name]) for feed in feeds if name in feed]
+        if native_format(value) is Format.FP32 and any(array.size for array in arrays):
+            found.append(_effect(name, arrays, name in indexing))
+    return tuple(found)
+
+
+def measured_effects(effects: Sequence[InputEffect], judge: Judge) -> tuple[InputEffect, ...]:
+    """The same with what each input alone, rounded to FP16, does to the outputs of the FP32 model."""
+    session = judge.emulator.session(Assignment(judge.sites, {}))
+    found = []
+    for effect in effects:
+        loads = []
+        for feed, reference in zip(judge.feeds, judge.references, strict=True):
+            rounded = {name: feed[name] for name in session.input_names}
+            if effect.name in rounded:
+                rounded[effect.name] = round_to(rounded[effect.name], _HALF)
+            judge.runs += 1 / len(judge.feeds)
+            loads.append(judge.load_of(reference, session.run(rounded))[0])
+        found.append(replace(effect, load=max(loads, default=0.0)))
+    return tuple(found)
+
+
+def input_findings(effects: Sequence[InputEffect]) -> Iterator[Finding]:
+    """The findings HW311 to HW314, one for each input at most."""
+    for effect in effects:
+        told = _finding(effect)
+        if told is not None:
+            rule, message = told
+            yield finding(rule, Where("input", effect.name), message, effect.to_json())
+
+
+def refuse_ids(effects: Sequence[InputEffect]) -> None:
+    """Ids that become other ids are no question of tolerance."""
+    for effect in effects:
+        if effect.kind == "ids" and effect.max_abs > _EXACT:
+            raise InputError(
+                f"--io-types fp16: the input {effect.name!r} holds ids up to {number(effect.max_abs)}, and FP16 tells "
+                f"whole numbers apart up to {_EXACT} only (there in steps of {number(effect.step)}): "
+                "declare it as int32 or int64 in the model, or leave the inputs in FP32"
+            )
+
+
+def _effect(name: str, arrays: Sequence[Array], indexes: bool) -> InputEffect:
+    values = np.concatenate([array.astype(np.float64).reshape(-1) for array in arrays])
+    values = values[np.isfinite(values)]
+    size = np.abs(values)
+    top = float(size.max(initial=0.0))
+    inside = values[size <= _HALF.max]
+    change = np.abs(round_to(inside, _HALF).astype(np.float64) - inside)
+    spread = float(inside.std()) if inside.size else 0.0
+    moved = float(np.sqrt(np.mean(change**2))) if inside.size else 0.0
+    relative = 0.0 if not moved else moved / spread if spread else 1.0
+    whole = bool(values.size) and bool((values == np.rint(values)).all())
+    low = float(values.min(initial=0.0))
+    if indexes:
+        kind = "ids"
+    elif low >= 0.0 and _DARK < top <= _BYTE and max(array.ndim for array in arrays) > 2:
+        kind = "pixels"
+    else:
+        kind = "whole" if whole and top > 1.0 else "values"
+    over = int((size > _HALF.max).sum())
+    return InputEffect(name, kind, top, _step(top), float(change.max(initial=0.0)), relative, over)
+
+
+def _step(top: float) -> float:
+    """Between a value of FP16 and the next one."""
+    held = np.float16(min(top, _HALF.max))
+    return float(np.spacing(held)) if held < np.float16(_HALF.max) else 32.0
+
+
+def _finding(effect: InputEffect) -> tuple[str, str] | None:
+    top, step = number(effect.max_abs), number(effect.step)
+    alone = "" if effect.load is None else f"; alone it brings {_of(effect.load)} the allowed error"
+    if effect.kind == "ids":
+        if effect.max_abs <= _EXACT:
+            return None
+        return "HW311", f"ids up to {top}: FP16 tells whole numbers apart up to {_EXACT} only, there in steps of {step}"
+    if effect.over:
+        return "HW312", f"values up to {top}: as FP16 those beyond 65504 become infinite{alone}"
+    if effect.relative > _COARSE or (effect.kind == "whole" and effect.change >= 1.0):
+        what = "whole numbers" if effect.kind == "whole" else "values"
+        return "HW313", (
+            f"{what} up to {top}, which FP16 holds in steps of {step}: rounding moves them by up to "
+            f"{number(effect.change)}, {_of(effect.relative)} their spread{alone}"
+        )
+    if effect.kind == "pixels":
+        exact = "exact as they are" if not effect.change else f"held to {number(effect.step / 2)} at {top}"
+        return "HW314", f"raw pixels, 0 to {top}, {exact}; once the mean is taken off in FP16 that error stays{alone}"
+    return None
+
+
+def _of(share: float) -> str:
+    """As in "3% of", "12 times", before what it is a share of."""
+    if not math.isfinite(share):
+        return "infinitely many times"
+    return percent(share) if share >= 10.0 else f"{percent(share)} of"
+
+
+def _indexing(model: Model) -> set[str]:
+    """The float inputs that become integers and pick entries of a table."""
+    found: set[str] = set()
+    for pattern in find_id_casts(View(model)):
+        if pattern.details["direction"] == "to-index":
+            source = _outermost(model.node_by_name[pattern.anchor].inputs[0])
+            found.update({source} if source is not None else ())
+    return found
+
+
+def _outermost(value: ir.Value | None) -> str | None:
+    for _ in range(_STEPS):
+        if value is None or value.producer() is None:
+            return value.name if value is not None and value.is_graph_input() else None
+        node = value.producer()
+        assert node is not None
+        if node.domain or node.op_type not in _ON_THE_WAY:
+            return None
+        value = node.inputs[0]
+    return None

@@ -1,0 +1,81 @@
+"""The folder of results: whether it can be written to, the journal of an interrupted search, the model and the plan."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from halfwise.core.errors import InputError
+from halfwise.core.metrics import OutputMetric
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.plan import Plan
+from halfwise.precision.typed_onnx import TypedModel, write_typed
+from halfwise.search.journal import digest
+
+__all__ = ["JOURNAL", "check_folder", "feeds_identity", "metric_identity", "write_results"]
+
+Feed = Mapping[str, NDArray[Any]]
+
+JOURNAL = ".halfwise-search.jsonl"  # in the folder of results while a search runs
+
+
+def check_folder(out: Path) -> None:
+    """Refuse before the search what could not be written after it."""
+    nearest = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if not nearest.is_dir():
+        raise InputError(f"{out} cannot be made: {nearest} is a file; choose another folder with --out")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(f"{out} cannot be written to; choose another folder with --out")
+
+
+def feeds_identity(feeds: Sequence[Feed]) -> str:
+    """Samples by what they hold."""
+    parts = [
+        f"{name} {array.dtype} {array.shape} {digest(array.tolist() if array.dtype.kind == 'O' else array.tobytes())}"
+        for feed in feeds
+        for name, array in sorted(feed.items())
+    ]
+    return digest(*parts)
+
+
+def metric_identity(metric: OutputMetric | None) -> str:
+    """The user's function by its name and the text of its module: what another one measured is not resumed."""
+    if metric is None:
+        return ""
+    module = sys.modules.get(getattr(metric, "__module__", ""))
+    file = getattr(module, "__file__", None)
+    text = Path(file).read_bytes() if file and Path(file).is_file() else b""
+    return f"{getattr(metric, '__module__', '')}:{getattr(metric, '__qualname__', repr(metric))} {digest(text)}"
+
+
+def write_results(
+    out: Path, model: Path | None, decision: Assignment, plan: Plan, notify: Callable[[str], None]
+) -> tuple[TypedModel, Path]:
+    """The typed model and its plan, named after the model."""
+    stem = model.stem if model else "model"
+    path, plan_path = out / f"{stem}.fp16.onnx", out / f"{stem}.plan.json"
+    if model is not None and path.resolve() == model.resolve():
+        raise InputError(f"{path} is the model itself; choose another folder with --out")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        notify(f"writing {path}")
+        typed = write_typed(decision, path)
+        _write_whole(plan_path, plan.text())
+    except OSError as error:
+        raise InputError(f"{out} cannot be written to: {error.strerror}") from error
+    return typed, plan_path
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """A file that appears under its name only when it is complete."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,70 @@
+"""Scan: what can be known of a model's or a checkpoint's FP16 numerics without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from halfwise.model.checkpoints import is_checkpoint, read_checkpoint
+from halfwise.model.elements import Elements
+from halfwise.model.model import Model, load
+from halfwise.model.patterns import find_patterns
+from halfwise.model.patterns.view import View
+from halfwise.precision.sites import Sites
+from halfwise.verbs.scan.checkpoint import scan_checkpoint
+from halfwise.verbs.scan.constants import constant_findings
+from halfwise.verbs.scan.pattern_findings import pattern_findings
+from halfwise.verbs.scan.result import CheckpointFacts, ModelFacts, ScanResult, most_severe_first
+from halfwise.verbs.scan.roles import readings
+from halfwise.verbs.scan.rounding import Rounding
+from halfwise.verbs.scan.rounding import rounding as measure_rounding
+from halfwise.verbs.scan.training import training_advice
+from halfwise.verbs.scan.type_findings import type_findings
+from halfwise.verbs.scan.weight_findings import channel_axis, weight_findings
+from halfwise.verbs.scan.weights import InitializerCounts, count_initializers
+
+__all__ = ["CheckpointFacts", "InitializerCounts", "ModelFacts", "ScanResult", "scan"]
+
+
+def scan(source: str | Path | onnx.ModelProto | Model, *, rounding: bool = False) -> ScanResult:
+    """Count the weights that FP16 holds badly, find risky constants, patterns and types; most severe findings first.
+
+    `source` is an ONNX model, or a checkpoint: safetensors, PyTorch's `.pt` and `.pth`, or a folder or index of their
+    shards, of which only the weights can be judged. With `rounding`, what rounding does is measured of every weight.
+    """
+    if isinstance(source, (str, Path)) and is_checkpoint(Path(source)):
+        return scan_checkpoint(read_checkpoint(Path(source)), rounding)
+    model = source if isinstance(source, Model) else load(source)
+    view, sites = View(model), Sites(model)
+    counted = count_initializers(model)
+    patterns = find_patterns(model)
+    full = [(value, entry) for value, entry in counted if entry.dtype == "fp32"]
+    constants, explained = constant_findings(view, sites, full)
+    of_weights, statistics = weight_findings(view, sites, full, explained)
+    findings = [*of_weights, *constants, *pattern_findings(patterns), *type_findings(model, patterns)]
+    if rounding:
+        statistics.update(_every_rounding(view, sites, counted, statistics))
+    facts = ModelFacts(
+        path=str(model.path) if model.path is not None else None,
+        nodes=len(model.nodes),
+        opset=model.opset(),
+        weight_bytes=model.weight_bytes,
+    )
+    entries = tuple(replace(entry, rounding=statistics.get(entry.name)) for _, entry in counted)
+    ordered = most_severe_first(findings)
+    return ScanResult(entries, ordered, patterns, facts, training_advice(ordered, patterns, model))
+
+
+def _every_rounding(
+    view: View, sites: Sites, counted: list[tuple[ir.Value, InitializerCounts]], known: Mapping[str, Rounding]
+) -> Iterator[tuple[str, Rounding]]:
+    for value, entry in counted:
+        tensor = value.const_value
+        if tensor is not None and entry.name not in known:
+            shape = tuple(int(dim) for dim in tensor.shape.numpy())
+            axis = channel_axis(readings(view, sites, value), len(shape))
+            yield entry.name, measure_rounding(Elements(tensor), shape, axis)

@@ -1,0 +1,160 @@
+"""Findings about constants: masks, stand-ins for infinity, infinities, and epsilons that vanish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.core.finding import Finding, Where
+from halfwise.core.formats import Format
+from halfwise.core.rules import finding
+from halfwise.core.wording import counted, number
+from halfwise.model.patterns.roots import clip_bounds
+from halfwise.model.patterns.view import View, attribute
+from halfwise.precision.sites import Sites
+from halfwise.verbs.scan.masks import Mask, follow_masks
+from halfwise.verbs.scan.weights import InitializerCounts
+
+__all__ = ["constant_findings"]
+
+_FP16 = Format.FP16
+_STEPS = 6
+_THROUGH = frozenset(
+    ("Sqrt", "Expand", "Reshape", "Unsqueeze", "Squeeze", "Cast", "Identity", "Transpose", "ReduceSum", "Mul")
+)
+_LISTED = 16
+
+
+def constant_findings(
+    view: View, sites: Sites, weights: Sequence[tuple[ir.Value, InitializerCounts]]
+) -> tuple[list[Finding], AbstractSet[ir.Value]]:
+    """The findings HW111 to HW115, and the initializers whose overflow or infinity they explain."""
+    large = _filled(view)
+    for value, entry in weights:
+        if entry.counts.overflow and value.uses():
+            # A mask is negative; the largest value speaks for a constant only where none is.
+            large[value] = entry.counts.min if entry.counts.min < -_FP16.max else entry.counts.max
+    masks = follow_masks(view, sites, {v: filler for v, filler in large.items() if np.isfinite(filler)})
+    infinite = [value for value, entry in weights if entry.counts.nonfinite and _only_infinite(value)]
+    infinite += [value for value, filler in large.items() if np.isinf(filler)]
+    found = [*_mask_findings(masks), *_epsilon_findings(view, sites), *_infinite_findings(infinite)]
+    return found, {mask.source for mask in masks} | set(infinite)
+
+
+def _filled(view: View) -> dict[ir.Value, float]:
+    """What ConstantOfShape fills whole tensors with, where that is too large for FP16."""
+    found = {}
+    for node in view.of("ConstantOfShape"):
+        tensor = attribute(node, "value", None)
+        if tensor is not None and tensor.dtype == ir.DataType.FLOAT and tensor.size == 1:
+            filler = float(tensor.numpy().reshape(-1)[0])
+            if abs(filler) > _FP16.max:
+                found[node.outputs[0]] = filler
+    return found
+
+
+# -- masks ------------------------------------------------------------------------------------------------------------
+
+
+def _mask_findings(masks: Sequence[Mask]) -> Iterator[Finding]:
+    """One finding per value and per way of use."""
+    groups: dict[tuple[str, float], list[Mask]] = {}
+    for mask in masks:
+        rule = "HW112" if mask.combined else "HW111" if mask.added else "HW113"
+        groups.setdefault((rule, mask.number), []).append(mask)
+    for (rule, value), group in groups.items():
+        first = group[0]
+        shown, fp16 = number(value), number(np.copysign(_FP16.max, value))
+        places = [node.name or "" for mask in group for node in (mask.combined or mask.added or mask.chosen)]
+        numbers = {"value": value, "fp16": float(np.copysign(_FP16.max, value)), "count": len(group)}
+        numbers["nodes"] = list(dict.fromkeys(places))[:_LISTED]  # type: ignore[assignment]
+        where = Where("node", places[0]) if places else Where("tensor", first.source.name or "")
+        if rule == "HW112":
+            message = (
+                f"the mask {shown} becomes {fp16} in FP16 and is then added to another one or multiplied: "
+                "the result is minus infinity, and a row that is masked throughout becomes NaN"
+            )
+        elif rule == "HW111":
+            message = (
+                f"the mask {shown} becomes {fp16} in FP16, and minus infinity once a score below -16 is added to it: "
+                "a row that is masked throughout becomes NaN"
+            )
+        else:
+            message = f"{shown} stands for infinity and becomes {fp16} in FP16, with the same effect"
+        yield finding(rule, where, message, numbers)
+
+
+# -- epsilons ---------------------------------------------------------------------------------------------------------
+
+
+def _epsilon_findings(view: View, sites: Sites) -> Iterator[Finding]:
+    """One finding per epsilon and per thing that it guards."""
+    groups: dict[tuple[float, str], list[ir.Node]] = {}
+    for node in view.of("Add", "Max", "Clip"):
+        if not sites.of[node].free:
+            continue
+        if node.op_type == "Clip":
+            epsilon = clip_bounds(view, node)[0]
+        else:
+            pair = view.with_number(node)
+            epsilon = pair[1] if pair is not None else None
+        if epsilon is None or not 0.0 < epsilon < _FP16.smallest_subnormal:
+            continue
+        guards = _guards(view, node.outputs[0], _STEPS)
+        if guards is not None:
+            groups.setdefault((epsilon, guards), []).append(node)
+    for (epsilon, guards), nodes in groups.items():
+        places = [node.name or "" for node in nodes]
+        rounded = float(np.float16(epsilon))
+        what = counted(len(nodes), guards)
+        message = (
+            f"{number(epsilon)} keeps {what} from 0 and is {number(rounded)} in FP16 (6e-08 under weak typing): "
+            + ("the guard is gone" if rounded == 0.0 else "the guard is another one")
+        )
+        numbers = {"epsilon": epsilon, "fp16": rounded, "count": len(nodes), "nodes": places[:_LISTED]}
+        yield finding("HW114", Where("node", places[0]), message, numbers)
+
+
+def _guards(view: View, value: ir.Value, steps: int) -> str | None:
+    """What an epsilon keeps from zero, a few steps on: a division or a logarithm."""
+    for node, slot in view.uses(value):
+        if node.domain:
+            continue
+        if node.op_type == "Log":
+            return "logarithm"
+        power = view.scalar(node.inputs[1]) if node.op_type == "Pow" and slot == 0 else None
+        if node.op_type == "Reciprocal" or (node.op_type == "Div" and slot == 1) or (power is not None and power < 0):
+            return "division"
+        passes = node.op_type in _THROUGH or power is not None
+        if node.op_type == "Mul":
+            passes = view.scalar(node.inputs[1 - slot]) is not None
+        if passes and slot == 0 and steps:
+            found = _guards(view, node.outputs[0], steps - 1)
+            if found is not None:
+                return found
+    return None
+
+
+# -- infinities -------------------------------------------------------------------------------------------------------
+
+
+def _only_infinite(value: ir.Value) -> bool:
+    """Whether a constant that is not finite is a mask of infinities rather than a broken weight."""
+    tensor = value.const_value
+    if tensor is None:
+        return False
+    plain = {node.op_type for node, _ in value.uses()}
+    broken = {"Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization", "LSTM", "GRU", "Div"}
+    return not plain & broken and not bool(np.isnan(tensor.numpy()).any())
+
+
+def _infinite_findings(values: Sequence[ir.Value]) -> Iterator[Finding]:
+    if values:
+        names = [value.name or "" for value in values]
+        verb = "is" if len(values) == 1 else "are"
+        message = f"{counted(len(values), 'constant')} {verb} infinite, in FP16 as in FP32"
+        numbers = {"count": len(values), "tensors": names[:_LISTED]}
+        yield finding("HW115", Where("tensor", names[0]), message, numbers)

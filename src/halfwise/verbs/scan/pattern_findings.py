@@ -1,0 +1,185 @@
+"""Findings about patterns: one per kind of trouble, however often the model repeats it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from halfwise.core.finding import Finding, Severity, Where
+from halfwise.core.formats import Format, round_to
+from halfwise.core.rules import finding
+from halfwise.core.wording import number
+from halfwise.model.patterns import KINDS, Pattern
+
+__all__ = ["pattern_findings"]
+
+_FP16 = Format.FP16
+_LISTED = 64
+_SQUARE_LIMIT = 255.0  # 256 * 256 is over 65504
+_EXP_LIMIT = 11.09  # exp(11.09) is over 65504
+_LONG_SUM = 16384  # elements of 4 on average reach 65504
+_LONG_PRODUCT = 1024
+_LONG_RUN = 2048
+_EXACT_IDS = 2048
+
+
+def pattern_findings(patterns: Sequence[Pattern]) -> list[Finding]:
+    """The findings HW201 to HW211."""
+    kinds: dict[str, list[Pattern]] = {}
+    for pattern in patterns:
+        kinds.setdefault(pattern.kind, []).append(pattern)
+    found: list[Finding] = []
+    for kind, group in kinds.items():
+        judge = _JUDGES.get(kind)
+        if judge is not None:
+            found.extend(judge(group))
+    return found
+
+
+def _one(
+    rule: str, group: Sequence[Pattern], message: str, severity: Severity | None = None, **numbers: Any
+) -> Iterator[Finding]:
+    """The finding of a group: where its first is, how many there are, and where the others are."""
+    if not group:
+        return
+    first = group[0]
+    numbers = {"pattern": first.kind, "count": len(group), "nodes": [p.anchor for p in group[:_LISTED]], **numbers}
+    times = f"{len(group)} times: " if len(group) > 1 else ""
+    yield finding(rule, Where("node", first.anchor), f"{times}{message}", numbers, severity)
+
+
+def _norms(group: Sequence[Pattern]) -> Iterator[Finding]:
+    kind = group[0].kind
+    subject = "x" if kind == "rmsnorm" else "x - mean"
+    message = (
+        f"{KINDS[kind]} whose square overflows FP16 once |{subject}| exceeds {number(_SQUARE_LIMIT)}; "
+        "the result then silently becomes 0"
+    )
+    yield from _one("HW201", [p for p in group if not p.details["by_moments"]], message, limit=_SQUARE_LIMIT)
+
+
+def _moments(group: Sequence[Pattern]) -> Iterator[Finding]:
+    message = (
+        f"{KINDS[group[0].kind]}: in FP16 the difference is noise where the mean is over 30 times the spread, "
+        f"and infinite once |x| exceeds {number(_SQUARE_LIMIT)}"
+    )
+    yield from _one("HW202", group, message, limit=_SQUARE_LIMIT)
+
+
+def _lengths(group: Sequence[Pattern]) -> Iterator[Finding]:
+    apart = [p for p in group if not p.details["whole"]]
+    message = (
+        f"{KINDS['l2norm']} whose squares are 0 in FP16 for |x| below 0.0002 and overflow above {number(_SQUARE_LIMIT)}"
+    )
+    yield from _one("HW203", apart, message, limit=_SQUARE_LIMIT, least=2.0**-12)
+
+
+def _exponentials(group: Sequence[Pattern]) -> Iterator[Finding]:
+    unstable = [p for p in group if not p.details["stable"]]
+    message = f"{KINDS[group[0].kind]} without its maximum taken out: exp(x) overflows FP16 once x exceeds {_EXP_LIMIT}"
+    yield from _one("HW204", unstable, message, limit=_EXP_LIMIT)
+
+
+def _inverse_sigmoids(group: Sequence[Pattern]) -> Iterator[Finding]:
+    bare = [p for p in group if not _guards_one(p)]
+    highs = sorted({p.details["high"] for p in bare if p.details["high"] is not None})
+    guard = f"its upper bound {highs[0]:.7g} is 1 in FP16" if highs else "nothing keeps x below 1"
+    message = f"inverse sigmoid: {guard}, so that x over 0.9998 gives 1 / 0, and x near 1 only coarse steps"
+    yield from _one("HW205", bare, message, high=highs[0] if highs else None)
+
+
+def _guards_one(pattern: Pattern) -> bool:
+    """Whether 1 - x is kept from 0 in FP16, too."""
+    high, rest = pattern.details["high"], pattern.details["low_rest"]
+    below = high is not None and float(round_to(np.asarray(high), _FP16)) < 1.0
+    return below or (rest is not None and rest >= _FP16.smallest_subnormal)
+
+
+def _sums(group: Sequence[Pattern]) -> Iterator[Finding]:
+    long = [p for p in group if p.details["sums"] and p.details["count"] >= _LONG_SUM]
+    if long:
+        count = max(p.details["count"] for p in long)
+        message = f"sum over {count:,} elements: overflows FP16 once they exceed {number(_FP16.max / count)} on average"
+        yield from _one("HW206", long, message, elements=count, limit=_FP16.max / count)
+
+
+def _grams(group: Sequence[Pattern]) -> Iterator[Finding]:
+    long = [p for p in group if p.details["count"] is not None and p.details["count"] >= _LONG_PRODUCT]
+    if long:
+        count = max(p.details["count"] for p in long)
+        limit = float(np.sqrt(_FP16.max / count))
+        subject = f"{KINDS['gram']}, {count:,} elements in each sum"
+        message = f"{subject}: overflows FP16 once they exceed {number(limit)} on average"
+        yield from _one("HW206", long, message, elements=count, limit=limit)
+
+
+def _running_sums(group: Sequence[Pattern]) -> Iterator[Finding]:
+    long = [p for p in group if p.details["count"] is None or p.details["count"] >= _LONG_RUN]
+    known = [p.details["count"] for p in long if p.details["count"] is not None]
+    length = f" over {max(known):,} elements" if known else ""
+    message = f"running sum{length}: FP16 no longer resolves steps of 1 beyond 2048"
+    yield from _one("HW207", long, message, "warning" if known else "info", elements=max(known, default=None))
+
+
+def _coordinates(group: Sequence[Pattern]) -> Iterator[Finding]:
+    remainders = [p for p in group if p.details["remainder"]]
+    message = "x - floor(x / step) * step: a small difference of large numbers, noise in FP16 where x is over 2048"
+    yield from _one("HW208", remainders, message)
+    differences = [p for p in group if not p.details["remainder"] and p.details["op"] in ("Add", "Sub")]
+    scaled = [p for p in group if not p.details["remainder"] and p.details["op"] in ("Mul", "Div")]
+    for part, severity in ((differences, "warning"), (scaled, "info")):
+        if part:
+            largest = max(p.details["largest"] for p in part)
+            step = max(p.details["step"] for p in part)
+            message = f"coordinates up to {number(largest)}, where FP16 only holds multiples of {number(step)}"
+            yield from _one("HW208", part, message, severity, largest=largest, step=step)  # type: ignore[arg-type]
+
+
+def _waves(group: Sequence[Pattern]) -> Iterator[Finding]:
+    large = [p for p in group if p.details["largest"] is not None]
+    message = "sine and cosine of positions times frequencies: FP16 resolves a phase of 256 rad to 0.25 rad"
+    largest = max((p.details["largest"] for p in large), default=None)
+    if largest is not None:
+        message += f", and a position of {number(largest)} to {number(float(np.spacing(np.float16(largest))))}"
+    yield from _one("HW209", group, message, "warning" if large else "info", largest=largest)
+
+
+def _selections(group: Sequence[Pattern]) -> Iterator[Finding]:
+    ops = ", ".join(sorted({p.details["op"] for p in group}))
+    yield from _one("HW210", group, f"{ops}: rounding ties close scores, so that others may be selected")
+
+
+def _ids(group: Sequence[Pattern]) -> Iterator[Finding]:
+    to_index = [p for p in group if p.details["direction"] == "to-index"]
+    large = [p for p in to_index if (p.details["table"] or 0) > _EXACT_IDS]
+    if large:
+        table = max(p.details["table"] for p in large)
+        message = f"ids of a table of {table:,} come in as floats: FP16 holds whole numbers exactly up to 2048 only"
+        yield from _one("HW211", large, message, table=table)
+    open_ended = [p for p in to_index if p.details["table"] is None]
+    message = "ids come in as floats: FP16 holds whole numbers exactly up to 2048 only"
+    yield from _one("HW211", open_ended, message, "info")
+    message = "integers from outside are calculated with as floats: FP16 holds them exactly up to 2048 only"
+    yield from _one("HW211", [p for p in group if p.details["direction"] == "from-id"], message, "info")
+
+
+_JUDGES: dict[str, Callable[[Sequence[Pattern]], Iterator[Finding]]] = {
+    "layernorm": _norms,
+    "rmsnorm": _norms,
+    "instancenorm": _norms,
+    "groupnorm": _norms,
+    "variance-by-moments": _moments,
+    "l2norm": _lengths,
+    "softmax": _exponentials,
+    "logsumexp": _exponentials,
+    "inverse-sigmoid": _inverse_sigmoids,
+    "large-reduction": _sums,
+    "gram": _grams,
+    "cumsum": _running_sums,
+    "large-coordinates": _coordinates,
+    "sincos-embedding": _waves,
+    "selection": _selections,
+    "id-cast": _ids,
+}

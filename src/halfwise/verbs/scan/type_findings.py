@@ -1,0 +1,72 @@
+"""Findings about types and operators: what is narrow, double, quantised or unknown already."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import onnx_ir as ir
+
+from halfwise.core.finding import Finding, Where
+from halfwise.core.rules import finding
+from halfwise.core.wording import counted
+from halfwise.model.model import Model
+from halfwise.model.patterns import Pattern
+
+__all__ = ["type_findings"]
+
+_QUANTISED = frozenset({
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",
+    "MatMulInteger",
+})  # fmt: skip
+_LAYER_NORM_SINCE = 17
+
+
+def type_findings(model: Model, patterns: Sequence[Pattern]) -> list[Finding]:
+    """The findings HW301 to HW305, one each at most."""
+    return [*_narrow(model), *_double(model), *_foreign(model), *_quantised(model), *_old_opset(model, patterns)]
+
+
+def _narrow(model: Model) -> Iterator[Finding]:
+    types = Counter(out.dtype for node in model.nodes for out in node.outputs)
+    half, brain, full = types[ir.DataType.FLOAT16], types[ir.DataType.BFLOAT16], types[ir.DataType.FLOAT]
+    if half or brain:
+        parts = [f"{count:,} in {name}" for count, name in ((half, "FP16"), (brain, "BF16"), (full, "FP32")) if count]
+        message = f"the tensors are partly in 16 bits already: {', '.join(parts)}"
+        if not full:
+            message = f"the tensors are in 16 bits already: {', '.join(parts)}"
+        yield finding("HW301", Where("model", "types"), message, {"fp16": half, "bf16": brain, "fp32": full})
+
+
+def _double(model: Model) -> Iterator[Finding]:
+    nodes = [node for node in model.nodes if any(out.dtype == ir.DataType.DOUBLE for out in node.outputs)]
+    if nodes:
+        message = f"in double precision: {counted(len(nodes), 'node')}, left as found"
+        yield finding("HW302", Where("node", nodes[0].name or ""), message, {"count": len(nodes)})
+
+
+def _foreign(model: Model) -> Iterator[Finding]:
+    nodes = [node for node in model.nodes if node.domain]
+    if nodes:
+        ops = Counter(f"{node.domain}:{node.op_type}" for node in nodes)
+        listed = ", ".join(op for op, _ in ops.most_common(4)) + (", ..." if len(ops) > 4 else "")
+        message = f"of other domains, and so kept in FP32: {counted(len(nodes), 'node')} ({listed})"
+        yield finding("HW303", Where("node", nodes[0].name or ""), message, {"count": len(nodes), "ops": dict(ops)})
+
+
+def _quantised(model: Model) -> Iterator[Finding]:
+    nodes = [node for node in model.nodes if node.op_type in _QUANTISED and not node.domain]
+    if nodes:
+        message = f"the model is quantised: {counted(len(nodes), 'node')} quantise, dequantise or compute in integers"
+        yield finding("HW304", Where("node", nodes[0].name or ""), message, {"count": len(nodes)})
+
+
+def _old_opset(model: Model, patterns: Sequence[Pattern]) -> Iterator[Finding]:
+    count = sum(1 for pattern in patterns if pattern.kind == "layernorm")
+    if count and model.opset() < _LAYER_NORM_SINCE:
+        message = (
+            f"opset {model.opset()} has no LayerNormalization, which would replace {count} of its norms; "
+            f"opset {_LAYER_NORM_SINCE} has it"
+        )
+        numbers = {"opset": model.opset(), "since": _LAYER_NORM_SINCE, "count": count}
+        yield finding("HW305", Where("model", "opset"), message, numbers)

@@ -1,0 +1,209 @@
+"""Findings about weights: what TensorRT will warn about, and which of it matters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.core.counting import Counts
+from halfwise.core.finding import Finding, Where
+from halfwise.core.formats import Format
+from halfwise.core.rules import finding
+from halfwise.core.wording import counted, number, percent
+from halfwise.model.elements import Elements
+from halfwise.model.patterns.view import View
+from halfwise.precision.sites import Sites
+from halfwise.verbs.scan.roles import Reading, Role, readings
+from halfwise.verbs.scan.rounding import Rounding, may_be_quiet, rounding, too_quiet
+from halfwise.verbs.scan.weights import InitializerCounts
+
+__all__ = ["Usage", "channel_axis", "judge", "summary", "weight_findings"]
+
+_FP16 = Format.FP16
+_COARSE = 0.01  # a weight that changes by more is worth a finding
+_LOST = 0.5
+# A channel this much quieter than the others is beyond FP32's own resolution: dead before any rounding.
+_DEAD = 2.0**-24
+_LISTED = 16
+_SCALING = (Role.MATRIX, Role.FACTOR, Role.DIVISOR, Role.OTHER)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What is known of how a weight is read: what its findings depend on."""
+
+    scales: bool  # a factor, a matrix, a divisor: small values matter by their ratio, not by their size
+    overflows: bool = True  # being clamped to 65504 changes an answer
+    infinities: bool = True  # infinite values can only be broken ones
+    divides: str | None = None  # the node that divides by it
+    axis: int | None = None  # of its output channels
+
+
+def weight_findings(
+    view: View,
+    sites: Sites,
+    weights: Sequence[tuple[ir.Value, InitializerCounts]],
+    explained: AbstractSet[ir.Value],
+) -> tuple[list[Finding], dict[str, Rounding]]:
+    """The findings HW101 to HW106 and the statistics behind them, by the weight's name.
+
+    `explained` are masks and the like, whose overflow other findings speak of.
+    """
+    found: list[Finding] = []
+    statistics: dict[str, Rounding] = {}
+    converted: list[Counts] = []
+    for value, entry in weights:
+        if not entry.affected:
+            continue
+        uses = readings(view, sites, value)
+        if not uses:
+            continue
+        converted.append(entry.counts)
+        tensor = value.const_value
+        assert tensor is not None
+        shape = tuple(int(dim) for dim in tensor.shape.numpy())
+        usage = _usage(uses, value in explained, channel_axis(uses, len(shape)))
+        harm, change = judge(entry.name, entry.counts, Elements(tensor), shape, usage)
+        found.extend(harm)
+        if change is not None:
+            statistics[entry.name] = change
+    total = sum(1 for value, entry in weights if value.uses() and entry.dtype == "fp32")
+    return [*summary(converted, total, len({f.where.name for f in found})), *found], statistics
+
+
+def channel_axis(uses: Sequence[Reading], rank: int) -> int | None:
+    axis = next((use.channels for use in uses if use.channels is not None), None)
+    return axis if axis is not None and 0 <= axis < rank else None
+
+
+def _usage(uses: Sequence[Reading], explained: bool, axis: int | None) -> Usage:
+    return Usage(
+        scales=any(use.role in _SCALING for use in uses),
+        overflows=not explained and any(use.role not in (Role.BOUND, Role.COMPARED) for use in uses),
+        infinities=not explained and any(use.role in _SCALING for use in uses),
+        divides=next((use.node.name for use in uses if use.role is Role.DIVISOR), None),
+        axis=axis,
+    )
+
+
+def summary(converted: Sequence[Counts], total: int, harmful: int) -> Iterator[Finding]:
+    """What TensorRT's log will say, and how much of it matters."""
+    subnormal = sum(1 for c in converted if c.subnormal)
+    underflow = sum(1 for c in converted if c.underflow)
+    overflow = sum(1 for c in converted if c.overflow)
+    if not subnormal and not underflow and not overflow:
+        return
+    parts = [f"{counted(subnormal, 'weight')} with subnormal FP16 values"] if subnormal else []
+    parts += [f"{counted(underflow, 'weight')} with values below the smallest one"] if underflow else []
+    parts += [f"{counted(overflow, 'weight')} with values over 65504"] if overflow else []
+    matters = "no weight is worse for it"
+    if harmful:
+        matters = f"{harmful} of them {'is' if harmful == 1 else 'are'} worse for it"
+    numbers = {
+        "tensors": total,
+        "tensors_subnormal": subnormal,
+        "tensors_underflow": underflow,
+        "tensors_overflow": overflow,
+        "values_subnormal": sum(c.subnormal for c in converted),
+        "values_underflow": sum(c.underflow for c in converted),
+        "values_overflow": sum(c.overflow for c in converted),
+        "tensors_harmful": harmful,
+    }
+    message = (
+        f"TensorRT will warn about {', '.join(parts)} (it counts tensors, not values, after fusing some); {matters}"
+    )
+    yield finding("HW101", Where("model", "weights"), message, numbers)
+
+
+def judge(
+    name: str, counts: Counts, elements: Elements, shape: tuple[int, ...], usage: Usage
+) -> tuple[list[Finding], Rounding | None]:
+    """What is wrong with one weight, and the statistics of its rounding where the counts raise the question."""
+    where = Where("initializer", name)
+    if counts.nonfinite:
+        nan = sum(int(np.isnan(window).sum()) for window in elements.windows())
+        if nan or usage.infinities:
+            message = f"{counts.nonfinite:,} of its {counted(counts.count, 'value')} NaN or infinite"
+            numbers = {"count": counts.count, "nonfinite": counts.nonfinite, "nan": nan}
+            return [finding("HW105", where, message, numbers)], None
+        return [], None
+    found = [_overflow(where, counts)] if counts.overflow and usage.overflows else []
+    if not (counts.subnormal or counts.underflow) or not usage.scales:
+        return found, None
+    if counts.underflow and usage.divides is not None:
+        zeros = sum(int(((w != 0) & (np.abs(w) <= _FP16.smallest_subnormal / 2)).sum()) for w in elements.windows())
+        if zeros:
+            message = (
+                f"{usage.divides} divides by {number(counts.min_abs)}, which is 0 in FP16 (6e-08 under weak typing)"
+            )
+            return [*found, finding("HW106", where, message, {"min_abs": counts.min_abs, "zeros": zeros})], None
+    axis = usage.axis
+    stretches = axis is None or math.prod(shape[:axis]) == 1
+    if counts.overflow or (stretches and not may_be_quiet(counts, 1 if axis is None else shape[axis])):
+        return found, None
+    if not too_quiet(elements, shape, axis):
+        return found, None
+    change = rounding(elements, shape, axis)
+    return [*found, *_quiet(where, counts, change, axis, elements.size)], change
+
+
+def _overflow(where: Where, counts: Counts) -> Finding:
+    change = (counts.max_abs - _FP16.max) / counts.max_abs
+    message = (
+        f"{counts.overflow:,} of its {counted(counts.count, 'value')} over 65504, up to {number(counts.max_abs)}: "
+        f"clamped to 65504, {percent(change)} less"
+    )
+    numbers = {"count": counts.count, "overflow": counts.overflow, "max_abs": counts.max_abs, "change": change}
+    return finding("HW104", where, message, numbers, "error" if change > _COARSE else "warning")
+
+
+def _quiet(where: Where, counts: Counts, change: Rounding, axis: int | None, size: int) -> Iterator[Finding]:
+    numbers: dict[str, Any] = {
+        "count": counts.count,
+        "subnormal": counts.subnormal,
+        "underflow": counts.underflow,
+        "max_abs": counts.max_abs,
+        "share_of_energy": change.affected_share,
+        "relative_change": change.relative,
+        "relative_change_weak": change.relative_weak,
+    }
+    if change.relative > _COARSE:
+        message = (
+            f"its largest value is {number(counts.max_abs)}: rounding to FP16 changes the weight by "
+            f"{percent(change.relative)} ({percent(change.relative_weak)} under weak typing, "
+            "which raises tiny values to 6e-08)"
+        )
+        yield finding("HW102", where, message, numbers)
+        return
+    if axis is None:
+        return
+    by_channel = change.relative_by_channel
+    loudness = np.sqrt(change.energy)
+    alive = loudness > _DEAD * float(np.median(loudness[loudness > 0]))
+    coarse = np.flatnonzero(alive & (by_channel > _COARSE))
+    if not coarse.size:
+        return
+    lost = int((by_channel[coarse] > _LOST).sum())
+    loudest = float(np.sqrt(change.energy[coarse].max() / (size / change.energy.size)))
+    listed = ", ".join(str(channel) for channel in coarse[:4]) + (", ..." if coarse.size > 4 else "")
+    message = (
+        f"{coarse.size} of its {by_channel.size} output channels ({listed}) hold values of about {number(loudest)}: "
+        f"rounding to FP16 changes them by up to {percent(float(by_channel[coarse].max()))}"
+        + (f", {counted(lost, 'channel')} by more than half" if lost else "")
+    )
+    numbers |= {
+        "axis": axis,
+        "channels": int(by_channel.size),
+        "channels_coarse": int(coarse.size),
+        "channels_lost": lost,
+        "channels_dead": int(((loudness > 0) & ~alive).sum()),
+        "channel_indices": [int(channel) for channel in coarse[:_LISTED]],
+        "largest_channel_change": float(by_channel[coarse].max()),
+    }
+    yield finding("HW103", where, message, numbers)

@@ -1,0 +1,62 @@
+"""Descends into a stage that is wrong by itself: the fewest nodes to keep in FP32 that make it right, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from halfwise.core.formats import Format
+from halfwise.core.tolerance import Tolerance
+from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.stepper import Stepper
+from halfwise.precision.plan import PlannedNode
+from halfwise.precision.sites import Sites
+from halfwise.search.judge import Judge, Question
+from halfwise.search.reasons import explain, look_at
+from halfwise.search.search import Search
+
+__all__ = ["exponent_words", "find_culprits"]
+
+_EXPONENTIALS = ("Softmax", "LogSoftmax", "Exp")
+_TELLING = 0.01  # change of an exponential's result by rounding its input that is worth words
+
+
+def find_culprits(
+    sites: Sites,
+    emulator: Emulator,
+    tolerance: Tolerance,
+    feeds: Sequence[Mapping[str, NDArray[Any]]],
+    notify: Callable[[str], None],
+) -> tuple[tuple[PlannedNode, ...], float]:
+    """The nodes, exponentials first, and the load of the stage with them in FP32."""
+    stepper = Stepper(emulator)
+    judge = Judge(sites, emulator, Question(tolerance), feeds)
+    solution = Search(sites, judge, stepper, notify=notify).run()
+    look = look_at(stepper, sites, carry_feeds(feeds[0]))
+    planned = [_told(explain(kept, sites, look, Format.FP32)) for kept in solution.kept]
+    planned.sort(key=lambda node: (node.op not in _EXPONENTIALS, -node.numbers.get("error_without", math.inf)))
+    return tuple(planned), solution.found.load
+
+
+def _told(node: PlannedNode) -> PlannedNode:
+    """An exponential turns an absolute step of its input into a relative one of its result; that needs saying."""
+    if node.op not in _EXPONENTIALS:
+        return node
+    words = exponent_words(node.numbers.get("input_max_abs", 0.0))
+    return replace(node, reason=f"{words}; {node.reason}") if words else node
+
+
+def exponent_words(reach: float) -> str:
+    """What FP16 does to the input of an exponential that reaches so far; nothing where that is harmless."""
+    if not 0 < reach <= Format.FP16.max:
+        return ""
+    step = 2.0 ** (math.floor(math.log2(reach)) - 10)
+    change = math.expm1(step / 2)
+    if change < _TELLING:
+        return ""
+    told = f"half a step changes an exponential by {change:.0%}"
+    return f"it reads values up to {reach:.4g}, where FP16 steps by {step:g}: {told}"

@@ -1,0 +1,262 @@
+"""Runs a model stage by stage: each alone in FP16, then chained, and looks for the nodes that make a stage wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+from numpy.typing import NDArray
+
+from halfwise.core.answers import check_answers
+from halfwise.core.errors import InputError
+from halfwise.core.metrics import Metrics, compare, is_float, worst
+from halfwise.core.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance
+from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.ort import Session
+from halfwise.emulation.profiles import Profile, profile_named
+from halfwise.model.inputs.all_samples import AllSamples, all_samples
+from halfwise.model.model import Model, load
+from halfwise.model.ops import RANDOM
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.verbs.stages.culprits import find_culprits
+from halfwise.verbs.stages.cut import Piece, cut_at_scopes, cut_at_tensors, needed_by
+from halfwise.verbs.stages.emit import StageFolder
+from halfwise.verbs.stages.parts import Part, parts_of
+from halfwise.verbs.stages.result import (
+    GOOD,
+    IN_COMPANY,
+    INHERITS,
+    SPREADS,
+    WRONG,
+    Run,
+    Stage,
+    StagesResult,
+    Upto,
+)
+from halfwise.verbs.stages.upto import later_nodes, plan_upto
+
+__all__ = ["stages"]
+
+Array = NDArray[Any]
+Feed = dict[str, Array]
+
+
+def stages(
+    model: str | Path | onnx.ModelProto | Model,
+    inputs: str | Path | Iterable[Any] | None = None,
+    *,
+    cut: Sequence[str] = (),
+    depth: int = 1,
+    tolerance: Sequence[str] | Tolerance = (),
+    profile: str = "strict",
+    out: str | Path | None = None,
+    upto: str | None = None,
+    notify: Callable[[str], None] = lambda text: None,
+) -> StagesResult:
+    """Cut a model at its modules (or at the tensors in `cut`), run every stage alone and in company, and compare.
+
+    `inputs` are files or folders, or samples as dictionaries of arrays; none makes synthetic ones. The tolerance holds
+    for what every stage hands on, too: a bound on `*` for all of it, one on an output for that. With `out`, each stage
+    is written as a model of its own, with its FP32 inputs. `upto` names the last stage in FP16 and makes a plan with
+    everything after it in FP32.
+    """
+    model = model if isinstance(model, Model) else load(model)
+    sites = Sites(model)
+    pieces = cut_at_tensors(model, cut) if cut else cut_at_scopes(sites, depth)
+    last = _stage_named(upto, pieces) if upto is not None else None
+    folder = StageFolder(Path(out), model) if out is not None else None
+    samples = all_samples(model.inputs, inputs)
+    line = _Line(
+        model, sites, pieces, samples, profile_named(profile), _bounds(model, pieces, tolerance), folder, notify
+    )
+    found = line.run()
+    check_answers(line.answers)
+    result = StagesResult(
+        stages=found,
+        whole=line.whole(),
+        floats=frozenset(line.floats),
+        tolerance=line.tolerance,
+        profile=profile,
+        samples=len(samples.feeds),
+        inputs=samples.origin,
+        notes=(*samples.notes, *_random(sites)),
+        model=model.path.name if model.path else "",
+    )
+    if last is None:
+        return result
+    notify(f"everything after {pieces[last].name} in FP32")
+    keep = later_nodes(sites, pieces[last + 1 :])
+    outputs = line.run_whole(Assignment.all_narrow(sites, keep))
+    whole = Run(outputs, line.whole_tolerance.verdict(outputs, line.floats))
+    planned = plan_upto(sites, pieces[last].name, keep, line.whole_tolerance, profile, samples.origin)
+    path = folder.write_plan(planned, pieces[last].name) if folder is not None else None
+    return replace(result, upto=Upto(pieces[last].name, planned, whole, path))
+
+
+@dataclass
+class _Line:
+    """All samples going through the stages, one stage at a time: in FP32 and in FP16, side by side."""
+
+    model: Model
+    sites: Sites
+    pieces: Sequence[Piece]
+    samples: AllSamples
+    profile: Profile
+    tolerance: Tolerance
+    folder: StageFolder | None
+    notify: Callable[[str], None]
+    floats: set[str] = field(default_factory=set)
+    broken: set[str] = field(default_factory=set)  # tensors whose chained error breaks the tolerance
+    chained: dict[str, Metrics] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.exact = [dict(carry_feeds(feed)) for feed in self.samples.feeds]
+        self.narrow = [dict(feed) for feed in self.exact]
+        self.answers: list[dict[str, Array]] = [{} for _ in self.exact]
+        self.last_use = _last_use(self.pieces)
+
+    @property
+    def whole_tolerance(self) -> Tolerance:
+        return _for(self.tolerance, self.model.output_names)
+
+    def run(self) -> tuple[Stage, ...]:
+        found = []
+        for index, part in enumerate(parts_of(self.sites, self.pieces)):
+            self.notify(f"stage {index + 1} of {len(self.pieces)}: {part.name}")
+            found.append(self._stage(index, part))
+            self._drop_after(index)
+        return tuple(found)
+
+    def whole(self) -> Run:
+        """What the last of the chain gave, which is the whole model in FP16."""
+        given = {name: self.chained[name] for name in self.model.output_names if name in self.chained}
+        return Run(given, self.whole_tolerance.verdict(given, self.floats))
+
+    def run_whole(self, assignment: Assignment) -> dict[str, Metrics]:
+        """The errors of the whole model under a decision."""
+        session = Emulator(self.profile).session(assignment)
+        names = [name for name in dict.fromkeys(self.model.output_names) if name in self.chained]
+        each = []
+        for feed, answers in zip(self.samples.feeds, self.answers, strict=True):
+            fed = carry_feeds(feed)
+            got = session.run({name: fed[name] for name in session.input_names}, names)
+            each.append({name: compare(answers[name], got[name]) for name in names})
+        return {name: worst([metrics[name] for metrics in each]) for name in names}
+
+    def _stage(self, index: int, part: Part) -> Stage:
+        emulator = Emulator(self.profile)
+        sites = Sites(part.model)
+        fp32 = emulator.session(Assignment(sites, {}))
+        formats = {site.node: sites.fmt for site in sites.free if site.name not in part.fixed}
+        fp16 = emulator.session(Assignment(sites, formats))
+        alone, chained, carried = [], [], []
+        for exact, narrow, answers in zip(self.exact, self.narrow, self.answers, strict=True):
+            wanted = _run(fp32, exact)
+            given = _run(fp16, exact)
+            same = all(exact[name] is narrow[name] for name in part.inputs)  # only the model's own inputs come in
+            handed_on = given if same else _run(fp16, narrow)
+            passed = wanted if same else _run(fp32, narrow)
+            self.floats.update(name for name, array in wanted.items() if is_float(array.dtype))
+            alone.append({name: compare(wanted[name], given[name]) for name in wanted})
+            chained.append({name: compare(wanted[name], handed_on[name]) for name in wanted})
+            carried.append({name: compare(wanted[name], passed[name]) for name in wanted})
+            answers.update({name: wanted[name] for name in wanted if name in self.model.output_names})
+            exact.update(wanted)
+            narrow.update(handed_on)
+        bounds = _for(self.tolerance, part.outputs)
+        runs = [self._together(part, each, bounds) for each in (alone, chained, carried)]
+        stage = Stage(
+            name=part.name,
+            nodes=len(part.model.nodes),
+            compute_nodes=sites.compute_nodes,
+            inputs=part.inputs,
+            outputs=part.outputs,
+            alone=runs[0],
+            chained=runs[1],
+            carried=runs[2],
+            finding=self._finding(part, *runs),
+            onnx=self.folder.write_stage(index, part, self.exact) if self.folder is not None else None,
+        )
+        self.chained.update(stage.chained.outputs)
+        self.broken |= {name for name, metrics in stage.chained.outputs.items() if not self._keeps(name, metrics)}
+        if stage.finding != WRONG:
+            return stage
+        self.notify(f"the nodes to blame in {part.name}")
+        feeds = [{name: feed[name] for name in part.inputs} for feed in self.exact]
+        culprits, mended = find_culprits(sites, emulator, bounds, feeds, self.notify)
+        return replace(stage, culprits=culprits, mended=mended)
+
+    def _together(self, part: Part, each: Sequence[Mapping[str, Metrics]], bounds: Tolerance) -> Run:
+        outputs = {name: worst([metrics[name] for metrics in each]) for name in part.outputs}
+        return Run(outputs, bounds.verdict(outputs, self.floats))
+
+    def _keeps(self, name: str, metrics: Metrics) -> bool:
+        return _for(self.tolerance, (name,)).verdict({name: metrics}, self.floats).met
+
+    def _finding(self, part: Part, alone: Run, chained: Run, carried: Run) -> str:
+        if not alone.verdict.met:
+            return WRONG
+        if chained.verdict.met:
+            return GOOD
+        if self.broken.intersection(part.inputs):
+            return INHERITS
+        return IN_COMPANY if carried.verdict.met else SPREADS
+
+    def _drop_after(self, index: int) -> None:
+        """Tensors that no later stage reads."""
+        for values in (*self.exact, *self.narrow):
+            for name in [name for name in values if self.last_use.get(name, -1) <= index]:
+                del values[name]
+
+
+def _random(sites: Sites) -> tuple[str, ...]:
+    named = next((site.name for site in sites.pinned if site.pinned == RANDOM), None)
+    return () if named is None else (f"node {named!r} is random: FP32 does not repeat itself either",)
+
+
+def _run(session: Session, values: Feed) -> Feed:
+    return session.run({name: values[name] for name in session.input_names})
+
+
+def _last_use(pieces: Sequence[Piece]) -> dict[str, int]:
+    """The last stage that reads each tensor."""
+    return {
+        value.name or "": index
+        for index, piece in enumerate(pieces)
+        for node in piece.nodes
+        for value in needed_by(node)
+    }
+
+
+def _bounds(model: Model, pieces: Sequence[Piece], tolerance: Sequence[str] | Tolerance) -> Tolerance:
+    """The tolerance for all that stages hand on, completed by the default."""
+    if isinstance(tolerance, Tolerance):
+        return tolerance
+    if any(text.split("<")[0].split(">")[0].strip() == USER_METRIC for text in tolerance):
+        raise InputError("a function of yours judges a model's outputs, not what stages hand on: use halfwise verify")
+    values = [v for part in parts_of(Sites(model), pieces) for v in part.model.graph.outputs]
+    names = dict.fromkeys([v.name or "" for v in values])
+    floats = {v.name or "" for v in values if v.dtype is not None and v.dtype.is_floating_point()}
+    return Tolerance.parse(tolerance, names, floats)
+
+
+def _for(tolerance: Tolerance, names: Sequence[str]) -> Tolerance:
+    """The bounds that speak of these tensors."""
+    return Tolerance(
+        tuple(bound for bound in tolerance.bounds if bound.output == EVERY_OUTPUT or bound.output in names)
+    )
+
+
+def _stage_named(name: str, pieces: Sequence[Piece]) -> int:
+    """Module names may be spelled as in PyTorch or as in a node's name."""
+    wanted = name.strip().strip("/").replace("/", ".")
+    names = [piece.name for piece in pieces]
+    for candidate in (name, wanted):
+        if candidate in names:
+            return names.index(candidate)
+    shown = ", ".join(repr(each) for each in names[:20]) + (" ..." if len(names) > 20 else "")
+    raise InputError(f"--upto {name}: there is no such stage; there are {shown}")

@@ -1,0 +1,20 @@
+"""PyTorch, or one line on what to install."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from halfwise.core.errors import MissingBackend
+
+__all__ = ["need_torch"]
+
+
+def need_torch() -> Any:
+    """The `torch` module."""
+    try:
+        return import_module("torch")
+    except ImportError as error:
+        if error.name not in (None, "torch"):
+            raise
+        raise MissingBackend("PyTorch is not installed; pip install 'halfwise[torch]'") from None

@@ -1,0 +1,239 @@
+"""What a check against autocast found: the two ways of running, every submodule, and what autocast keeps in FP32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from halfwise.core.metrics import Metrics
+from halfwise.core.tolerance import Tolerance, Verdict
+
+__all__ = ["AutocastCheck", "Kept", "RunErrors", "Submodule"]
+
+_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class RunErrors:
+    """One way of running, against FP32. `failure`: why it gave no answer, in which case there is nothing else."""
+
+    how: str  # "real" or "emulated"
+    outputs: Mapping[str, Metrics]
+    verdict: Verdict
+    failure: str = ""
+
+    @property
+    def met(self) -> bool:
+        return not self.failure and self.verdict.met
+
+    @property
+    def load(self) -> float:
+        """The error over the allowed error."""
+        return math.inf if self.failure else self.verdict.load
+
+    @property
+    def words(self) -> str:
+        return f"fails: {self.failure}" if self.failure else self.verdict.words
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "how": self.how,
+            "met": self.met,
+            "load": _json(self.load),
+            "outputs": {name: metrics.to_json() for name, metrics in self.outputs.items()},
+            "failure": self.failure,
+        }
+
+
+@dataclass(frozen=True)
+class Submodule:
+    """One call of a submodule: its largest activation in FP32, how many are beyond FP16, and both errors."""
+
+    name: str
+    type: str
+    max_abs: float
+    overflowing: int
+    autocast: float | None  # error over allowed error; None where it did not run
+    half: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "type": self.type,
+            "max_abs": _json(self.max_abs),
+            "overflowing": self.overflowing,
+            "autocast_load": None if self.autocast is None else _json(self.autocast),
+            "half_load": None if self.half is None else _json(self.half),
+        }
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Something that autocast keeps in FP32 and a plain FP16 engine does not. `without`: the error over the allowed
+    error, of autocast with this in FP16 as well."""
+
+    name: str
+    family: str
+    calls: int
+    modules: tuple[str, ...]
+    largest_input: float
+    largest_result: float
+    without: float | None  # None where the module does not bear that
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "family": self.family,
+            "calls": self.calls,
+            "modules": list(self.modules),
+            "largest_input": _json(self.largest_input),
+            "largest_result": _json(self.largest_result),
+            "without_load": None if self.without is None else _json(self.without),
+        }
+
+
+@dataclass(frozen=True)
+class AutocastCheck:
+    """FP32 against autocast and against a module all in FP16. Printed, it is the answer and the tables."""
+
+    module: str
+    tolerance: Tolerance
+    samples: int
+    device: str
+    autocast: RunErrors
+    half: RunErrors
+    submodules: tuple[Submodule, ...]  # in the order in which they finished; of several samples the worst
+    kept: tuple[Kept, ...]  # what matters most first
+    notes: tuple[str, ...] = ()
+
+    @property
+    def met(self) -> bool:
+        """Whether the module keeps the tolerance all in FP16."""
+        return self.half.met
+
+    @property
+    def first_autocast(self) -> Submodule | None:
+        """The first submodule whose output leaves the tolerance under autocast."""
+        return next((each for each in self.submodules if each.autocast is not None and each.autocast > 1), None)
+
+    @property
+    def first_half(self) -> Submodule | None:
+        """The same, all in FP16."""
+        return next((each for each in self.submodules if each.half is not None and each.half > 1), None)
+
+    @property
+    def causes(self) -> tuple[Kept, ...]:
+        """What autocast cannot do without: in FP16, each of them alone breaks the tolerance."""
+        return (
+            tuple(each for each in self.kept if each.without is not None and each.without > 1)
+            if self.autocast.met
+            else ()
+        )
+
+    @property
+    def answer(self) -> str:
+        """Training used AMP, so why is it wrong now?"""
+        if self.half.met:
+            return f"{self.module} keeps the tolerance in FP16, with autocast and without it"
+        if not self.autocast.met:
+            return (
+                f"{self.module} leaves the tolerance under autocast already: what training kept in FP32 is not enough"
+            )
+        if self.causes:
+            named = ", ".join(each.name for each in self.causes)
+            return f"{self.module} is right under autocast and wrong in FP16, for autocast keeps in FP32: {named}"
+        return (
+            f"{self.module} is right under autocast and wrong in FP16: no single thing that autocast keeps in FP32 "
+            "is to blame, all of it together is"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        first = [each.name if each is not None else None for each in (self.first_autocast, self.first_half)]
+        return {
+            "schema": "halfwise.autocast/1",
+            "status": "met" if self.met else "not-met",
+            "module": self.module,
+            "answer": self.answer,
+            "tolerance": self.tolerance.to_json(),
+            "samples": self.samples,
+            "device": self.device,
+            "autocast": self.autocast.to_json(),
+            "half": self.half.to_json(),
+            "first_out_of_tolerance": {"autocast": first[0], "half": first[1]},
+            "submodules": [each.to_json() for each in self.submodules],
+            "kept_in_fp32": [each.to_json() for each in self.kept],
+            "causes": [each.name for each in self.causes],
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.answer}.", f"  autocast: {self.autocast.words}", f"  FP16:     {self.half.words}"]
+        lines += [f"note: {note}" for note in self.notes]
+        lines += _table(
+            ["kept in FP32 by autocast", "kind", "calls", "reads up to", "gives up to", "error without"],
+            [
+                [
+                    k.name,
+                    k.family,
+                    str(k.calls or "-"),
+                    _size(k.largest_input),
+                    _size(k.largest_result),
+                    _load(k.without),
+                ]
+                for k in self.kept
+            ],
+        )
+        lines += _table(
+            ["submodule", "type", "largest", "beyond FP16", "autocast", "FP16"],
+            [
+                [s.name, s.type, _number(s.max_abs), str(s.overflowing or "-"), _load(s.autocast), _load(s.half)]
+                for s in self._telling()
+            ],
+        )
+        for how, first in (("autocast", self.first_autocast), ("FP16", self.first_half)):
+            if first is not None:
+                lines.append(f"{how}: {first.name} ({first.type}) is the first whose output leaves the tolerance")
+        lines.append("errors are over the allowed one; to_json() has all submodules")
+        return "\n".join(lines)
+
+    def _telling(self) -> list[Submodule]:
+        """The first to leave the tolerance, those with the largest activations and those with the largest errors."""
+        ranked = sorted(self.submodules, key=lambda s: (-(s.half or 0.0), -s.max_abs))
+        chosen = {id(each) for each in (self.first_autocast, self.first_half) if each is not None}
+        chosen |= {id(each) for each in ranked[: _SHOWN // 2]}
+        chosen |= {id(each) for each in sorted(self.submodules, key=lambda s: -s.max_abs)[: _SHOWN // 2]}
+        return [each for each in self.submodules if id(each) in chosen]
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    if not rows:
+        return []
+    widths = [max(len(row[index]) for row in (titles, *rows)) for index in range(len(titles))]
+    return [
+        "",
+        *(
+            "  ".join(
+                cell.ljust(width) if index < 2 else cell.rjust(width)
+                for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in (titles, *rows)
+        ),
+    ]
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _size(value: float) -> str:
+    return _number(value) if value else "-"
+
+
+def _load(value: float | None) -> str:
+    return "-" if value is None else _number(value)
+
+
+def _json(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)

@@ -1,0 +1,186 @@
+"""One instrumented pass over the inputs: the range of every tensor, and what FP16 does to each node on its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.core.counting import Counts, count
+from halfwise.core.finding import Finding
+from halfwise.core.formats import Format
+from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.stepper import Stepper, Store
+from halfwise.model.inputs.all_samples import all_samples
+from halfwise.model.model import Model, load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.verbs.fix.model_inputs import input_effects, input_findings
+
+__all__ = ["NodeTrace", "TensorTrace", "Trace", "trace"]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TensorTrace:
+    """What one float tensor held in FP32, over all inputs. The four last are shares of its values."""
+
+    name: str
+    node: str  # that makes it; empty for an input
+    min: float
+    max: float
+    over: float
+    below_normal: float
+    below_subnormal: float
+    nonfinite: float
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class NodeTrace:
+    """One node in FP16 among FP32 ones: the relative error of its result; inf where FP16 makes it non-finite."""
+
+    name: str
+    op: str
+    local_error: float
+
+    def to_json(self) -> dict[str, Any]:
+        error = self.local_error if math.isfinite(self.local_error) else str(self.local_error)
+        return {"name": self.name, "op": self.op, "local_error": error}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Every float tensor in the order it was first seen, and every node whose precision is a choice."""
+
+    tensors: tuple[TensorTrace, ...]
+    nodes: tuple[NodeTrace, ...]
+    samples: int
+    inputs: str  # where the samples come from
+    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()  # float inputs that FP16 would not carry well
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": "halfwise.trace/1",
+            "inputs": {"origin": self.inputs, "samples": self.samples},
+            "tensors": [tensor.to_json() for tensor in self.tensors],
+            "nodes": [node.to_json() for node in self.nodes],
+            "notes": list(self.notes),
+            "findings": [found.to_json() for found in self.findings],
+        }
+
+
+def trace(
+    model: str | Path | onnx.ModelProto | Model,
+    inputs: str | Path | Iterable[Any] | None = None,
+    *,
+    fmt: Format = Format.FP16,
+    notify: Callable[[int, int], None] = lambda done, total: None,
+) -> Trace:
+    """Run the FP32 model node by node; every tensor is counted when it is made and dropped after its last use.
+
+    `inputs` are files or folders, or samples as dictionaries of arrays; none makes synthetic ones. Nodes inside
+    control flow are seen through the node that holds them. `notify` gets the nodes done and their total.
+    """
+    model = model if isinstance(model, Model) else load(model)
+    samples = all_samples(model.inputs, inputs)
+    sites = Sites(model, fmt)
+    stepper = Stepper(Emulator())
+    tensors: dict[ir.Value, _Seen] = {}
+    errors: dict[ir.Node, _Error] = {}
+    fp32 = Assignment(sites, {})
+    narrow = Assignment.all_narrow(sites)
+    total = len(samples.feeds) * len(model.graph)
+    done = 0
+    for feed in samples.feeds:
+        store = Store(stepper.emulator, fp32, carry_feeds(feed))
+        for value in model.graph.inputs:
+            if value in store:
+                _see(tensors, value, store.read(value, None), fmt)
+        for step in stepper.walk(store):
+            done += 1
+            notify(done, total)
+            for value, array in step.outputs.items():
+                _see(tensors, value, array, fmt)
+            if any(sites.of[n].free for n in (step.node, *stepper.inner(step.node))):
+                errors.setdefault(step.node, _Error()).add(step.outputs, stepper.run(step.node, narrow, store))
+    return Trace(
+        tuple(seen.result(value) for value, seen in tensors.items()),
+        tuple(NodeTrace(node.name or "", node.op_type, error.relative) for node, error in errors.items()),
+        len(samples.feeds),
+        samples.origin,
+        samples.notes,
+        tuple(input_findings(input_effects(model, samples.feeds))) if fmt is Format.FP16 else (),
+    )
+
+
+def _see(tensors: dict[ir.Value, _Seen], value: ir.Value, array: Array, fmt: Format) -> None:
+    if isinstance(array, np.ndarray) and array.dtype == np.float32:
+        tensors.setdefault(value, _Seen()).add(count(array, fmt))
+
+
+class _Seen:
+    def __init__(self) -> None:
+        self.low, self.high = math.inf, -math.inf
+        self.count = self.over = self.below_normal = self.below_subnormal = self.nonfinite = 0
+
+    def add(self, counts: Counts) -> None:
+        if counts.count > counts.nonfinite:
+            self.low, self.high = min(self.low, counts.min), max(self.high, counts.max)
+        self.count += counts.count
+        self.over += counts.overflow
+        self.below_normal += counts.subnormal + counts.underflow
+        self.below_subnormal += counts.underflow
+        self.nonfinite += counts.nonfinite
+
+    def result(self, value: ir.Value) -> TensorTrace:
+        producer = value.producer()
+        places = max(self.count, 1)
+        return TensorTrace(
+            name=value.name or "",
+            node=producer.name or "" if producer is not None else "",
+            min=self.low if math.isfinite(self.low) else 0.0,
+            max=self.high if math.isfinite(self.high) else 0.0,
+            over=self.over / places,
+            below_normal=self.below_normal / places,
+            below_subnormal=self.below_subnormal / places,
+            nonfinite=self.nonfinite / places,
+        )
+
+
+class _Error:
+    def __init__(self) -> None:
+        self.difference = self.reference = 0.0
+
+    def add(self, base: Mapping[ir.Value, Array], changed: Mapping[ir.Value, Array]) -> None:
+        for value, array in base.items():
+            if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+                continue
+            other = changed[value]
+            if other.shape != array.shape:
+                self.difference = math.inf
+                continue
+            finite = np.isfinite(array)
+            if (finite & ~np.isfinite(other)).any():
+                self.difference = math.inf
+                continue
+            a, b = array[finite].astype(np.float64), other[finite].astype(np.float64)
+            self.difference += float(((a - b) ** 2).sum())
+            self.reference += float((a**2).sum())
+
+    @property
+    def relative(self) -> float:
+        if self.difference == 0:
+            return 0.0
+        return math.sqrt(self.difference / self.reference) if self.reference > 0 else math.inf

@@ -1,0 +1,220 @@
+"""Compares any two runners output by output: a model, a typed model under a profile, or saved outputs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
+from halfwise.backends.runner import BackendRunner
+from halfwise.core.errors import InputError
+from halfwise.core.metrics import Metrics, OutputMetric, compare, is_float, worst
+from halfwise.core.tolerance import Tolerance, Verdict
+from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.profiles import profile_named
+from halfwise.model.inputs.all_samples import AllSamples, all_samples
+from halfwise.model.model import Model, check_outputs, load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+
+__all__ = ["EmulatedRunner", "Runner", "SavedOutputs", "Verification", "verify"]
+
+Array = NDArray[Any]
+Feed = Mapping[str, Array]
+
+
+@runtime_checkable
+class Runner(Protocol):
+    """Something that answers a sample with outputs by name."""
+
+    def run(self, index: int, feed: Feed) -> dict[str, Array]: ...
+
+
+Runnable = str | Path | onnx.ModelProto | Model | Runner
+
+
+class EmulatedRunner:
+    """A model as it stands, its FP16 and BF16 tensors rounded honestly under a profile; `narrow` makes all FP16."""
+
+    def __init__(self, model: Model, profile: str = "strict", *, narrow: bool = False) -> None:
+        check_outputs(model)
+        self.model = model
+        self._types = {spec.name: spec.dtype for spec in model.inputs}
+        sites = Sites(model)
+        assignment = Assignment.all_narrow(sites) if narrow else Assignment(sites, {})
+        self._session = Emulator(profile_named(profile)).session(assignment)
+
+    def run(self, index: int, feed: Feed) -> dict[str, Array]:
+        missing = [name for name in self._types if name not in feed]
+        if missing:
+            raise InputError(
+                f"sample {index + 1} has no input {missing[0]!r}, which {self.model.path or 'a model'} wants: "
+                "the two models do not take the same inputs"
+            )
+        typed = {name: np.asarray(feed[name]).astype(dtype, copy=False) for name, dtype in self._types.items()}
+        return self._session.run(carry_feeds(typed))
+
+
+class SavedOutputs:
+    """Outputs that something else computed: one `.npz` file a sample, in the order of the samples."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files = [path] if path.is_file() else sorted(path.glob("*.npz"), key=_natural)
+        if not self.files:
+            raise InputError(f"{path}: no .npz files with saved outputs in it")
+
+    def run(self, index: int, feed: Feed) -> dict[str, Array]:
+        try:
+            with np.load(self.files[index], allow_pickle=False) as saved:
+                return {name: saved[name] for name in saved.files}
+        except OSError as error:
+            raise InputError(f"{self.files[index]} cannot be read: {error.strerror or error}") from None
+        except Exception:
+            raise InputError(
+                f"{self.files[index]} cannot be read as saved outputs: it is damaged, or no .npz file"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The verdict on B, with A as the reference. `inputs` says where the samples come from."""
+
+    tolerance: Tolerance
+    verdict: Verdict
+    outputs: Mapping[str, Metrics]
+    floats: frozenset[str]  # the outputs that hold real numbers
+    samples: int
+    inputs: str
+    notes: tuple[str, ...] = ()
+    record: BackendRecord | None = None  # what ran B, where that was a real backend
+
+    @property
+    def met(self) -> bool:
+        return self.verdict.met
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": "halfwise.verify/1",
+            "status": "met" if self.met else "not-met",
+            "tolerance": self.tolerance.to_json(),
+            "inputs": {"origin": self.inputs, "samples": self.samples},
+            "outputs": {name: metrics.to_json() for name, metrics in self.outputs.items()},
+            "notes": list(self.notes),
+            **({"backend": self.record.to_json()} if self.record is not None else {}),
+        }
+
+
+def verify(
+    reference: Runnable,
+    other: Runnable,
+    inputs: str | Path | Iterable[Any] | None = None,
+    *,
+    tolerance: Sequence[str] | Tolerance = (),
+    metric: OutputMetric | None = None,
+    profile: str = "strict",
+    backend: str | Backend | None = None,
+    options: BackendOptions | None = None,
+    notify: Callable[[int, int], None] = lambda done, total: None,
+) -> Verification:
+    """Run both on every sample and judge the second by the first.
+
+    Each is a model (a file, a ModelProto or a loaded Model; FP16 and BF16 tensors in it are rounded under `profile`),
+    a `.npz` file or a folder of them with saved outputs (one file a sample, in the order of the samples), or any
+    object with a method `run(index, feed)`. `inputs` are files or folders, or samples as dictionaries of arrays; none
+    makes synthetic ones. With `backend`, the second is a model file that runs there for real; `options` say how.
+    `notify` gets the samples done and their total.
+    """
+    second = _runner(other, profile) if backend is None else _on_backend(other, backend, options)
+    runners = _runner(reference, profile), second
+    samples = _samples(runners, inputs)
+    if isinstance(second, BackendRunner):
+        second.prepare(samples.feeds)
+    stated = tolerance if isinstance(tolerance, Tolerance) else None
+    each: list[dict[str, Metrics]] = []
+    users: list[float] = []
+    floats: set[str] = set()
+    values = finite = 0
+    for index, feed in enumerate(samples.feeds):
+        wanted, got = (runner.run(index, feed) for runner in runners)
+        floats = {name for name, array in wanted.items() if is_float(array.dtype)}
+        if stated is None:
+            assert not isinstance(tolerance, Tolerance)
+            stated = Tolerance.parse(tolerance, wanted, floats, user_metric=metric is not None)
+        values += sum(array.size for array in wanted.values())
+        finite += sum(int(np.isfinite(array).sum()) if name in floats else array.size for name, array in wanted.items())
+        missing = [name for name in wanted if name not in got]
+        if missing:
+            raise InputError(
+                f"the second has no output {missing[0]!r}, which the first has; "
+                + (f"its outputs are {', '.join(got)}" if got else "it has none")
+            )
+        each.append({name: compare(array, got[name]) for name, array in wanted.items()})
+        if stated.uses_user_metric:
+            if metric is None:
+                raise InputError("the tolerance bounds a function of yours: name it with --metric")
+            users.append(float(metric(wanted, {name: got[name] for name in wanted})))
+        notify(index + 1, len(samples.feeds))
+    assert stated is not None
+    if not values:
+        raise InputError("the outputs of the first are empty for every input: nothing can be compared; give others")
+    if not finite:
+        raise InputError("the outputs of the first hold no finite value for any input: check the inputs")
+    together = {name: worst([metrics[name] for metrics in each]) for name in each[0]}
+    verdict = stated.verdict(together, floats, max(users) if users else None)
+    notes, record = samples.notes, None
+    if isinstance(second, BackendRunner):
+        notes, record = (*notes, *second.notes), second.record
+    return Verification(stated, verdict, together, frozenset(floats), len(samples.feeds), samples.origin, notes, record)
+
+
+def _natural(path: Path) -> list[int | str]:
+    """The order in which the inputs of a folder are read, too: "2" before "10"."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
+
+
+def _runner(source: Runnable, profile: str) -> Runner:
+    if isinstance(source, Runner):
+        return source
+    if isinstance(source, (str, Path)) and (Path(source).suffix.lower() == ".npz" or Path(source).is_dir()):
+        if not Path(source).exists():
+            raise InputError(f"{source}: there is no such file")
+        return SavedOutputs(Path(source))
+    return EmulatedRunner(source if isinstance(source, Model) else load(source), profile)
+
+
+def _on_backend(source: Runnable, backend: str | Backend, options: BackendOptions | None) -> BackendRunner:
+    return BackendRunner(source, backend_named(backend, options) if isinstance(backend, str) else backend)
+
+
+def _samples(runners: Sequence[Runner], inputs: Any) -> AllSamples:
+    """What both are run on; saved outputs must have been computed from just these samples, in this order."""
+    saved = [runner for runner in runners if isinstance(runner, SavedOutputs)]
+    models = [runner.model for runner in runners if isinstance(runner, (EmulatedRunner, BackendRunner))]
+    if len(saved) == len(runners):
+        if inputs is not None:
+            raise InputError("two sets of saved outputs are compared as they are: leave --inputs out")
+        samples = AllSamples(({},) * len(saved[0].files), "given", ())
+    elif not models:
+        feeds: list[Any] = [inputs] if isinstance(inputs, (str, Path, Mapping)) else list(inputs or ())
+        if not feeds or not all(isinstance(feed, Mapping) for feed in feeds):
+            raise InputError("with no model among the two, the inputs must be samples as dictionaries of arrays")
+        samples = AllSamples(tuple(feeds), "given", ())
+    elif saved and inputs is None and models[0].inputs:
+        raise InputError(f"{saved[0].path} holds saved outputs: give the inputs that they were computed from")
+    else:
+        samples = all_samples(models[0].inputs, inputs, most=1 << 30 if saved else None)
+    for runner in saved:
+        if len(runner.files) != len(samples.feeds):
+            raise InputError(
+                f"{runner.path} holds {len(runner.files)} saved outputs for {len(samples.feeds)} different samples; "
+                "save one .npz file a sample, in the order of the samples"
+            )
+    return samples
