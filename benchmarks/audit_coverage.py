@@ -14,7 +14,6 @@ from pathlib import Path
 
 import onnx
 
-from benchmarks.zoo import encoder
 from halfwise.compiler import rtx
 from halfwise.compiler.audit import audit
 from halfwise.compiler.build import BuildError, profiles_from_samples
@@ -27,6 +26,7 @@ from halfwise.model.model import load
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import write_typed
 from halfwise.verbs.fix.fix import fix
+from tests.models.zoo import encoder
 
 _COVERAGES = ("exact", "mixed", "region-only", "folded", "unknown")
 _MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"

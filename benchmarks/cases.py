@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from benchmarks.zoo import ZooModel, detr_head, encoder, transformer
-from benchmarks.zoo.zoo_model import Feed
+from tests.models.zoo import ZooModel, detr_head, encoder, transformer
+from tests.models.zoo.zoo_model import Feed
 
 __all__ = ["BUILT", "FOLDS", "REAL", "Case", "load_case", "models_folder"]
 

@@ -19,9 +19,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.zoo import ZooModel, encoder
 from halfwise.backends import BackendOptions, backend_named
 from halfwise.core.errors import HalfwiseError, MissingBackend
+from tests.models.zoo import ZooModel, encoder
 
 __all__ = ["main"]
 

@@ -19,7 +19,6 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from benchmarks.zoo import ZooModel, cnn_tiny_weights, detr_head, encoder
 from halfwise.core.formats import round_to
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.stepper import Stepper, Store
@@ -29,6 +28,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.effects import Sensitivity
 from halfwise.search.sensitivity import measure_sensitivity
+from tests.models.zoo import ZooModel, cnn_tiny_weights, detr_head, encoder
 
 __all__ = ["Edge", "predict_adjoint", "predict_scalar", "true_effects"]
 

@@ -23,7 +23,6 @@ from benchmarks.cases import REAL, Case, load_case, models_folder
 from benchmarks.contest import OURS, PEERS, TOOLS, Entry, enter, machine, markdown
 from benchmarks.main_job import HEAD, row
 from benchmarks.strict import Errors, judge
-from benchmarks.zoo import SHAPES, ZooModel, cnn_tiny_weights, detr_head, encoder, norm_log_head, transformer
 from halfwise.emulation.emulate import Emulator, carry_feeds
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.model import Model, load
@@ -34,6 +33,7 @@ from halfwise.repair import Ranges, repaired, rules_named
 from halfwise.search.reasons import look_at
 from halfwise.search.repair_selector import ranges_of
 from halfwise.verbs.fix.fix import fix
+from tests.models.zoo import SHAPES, ZooModel, cnn_tiny_weights, detr_head, encoder, norm_log_head, transformer
 
 __all__ = ["main", "parser"]
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.contest import machine, markdown
-from benchmarks.zoo import transformer
+from tests.models.zoo import transformer
 
 __all__ = ["main", "parser"]
 

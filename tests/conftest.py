@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.paths import REAL_MODELS
+
 # The same examples every time, and no verdict on how fast a busy machine is.
 settings.register_profile(
     "same-every-time", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -34,7 +36,7 @@ def interruptible() -> None:
 @pytest.fixture(scope="session")
 def shared_models() -> Path:
     """The folder of trained models beside the project; each has `model.onnx` and `inputs_*.npz`."""
-    folder = Path(__file__).resolve().parents[2] / "shared" / "models"
+    folder = REAL_MODELS
     if not folder.is_dir():
         pytest.skip("the folder of real models (../shared/models) is not there")
     return folder

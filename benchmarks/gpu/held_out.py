@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from benchmarks.gpu.networks import Weights, pictures
-from benchmarks.zoo.blocks import erf_gelu
-from benchmarks.zoo.graph_writer import GraphWriter
-from benchmarks.zoo.zoo_model import Feed, ZooModel
+from tests.models.zoo.blocks import erf_gelu
+from tests.models.zoo.graph_writer import GraphWriter
+from tests.models.zoo.zoo_model import Feed, ZooModel
 
 __all__ = ["HELD_OUT"]
 

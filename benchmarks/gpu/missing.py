@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from benchmarks.gpu.networks import Weights, decoder_24, pictures, residual_network, vit_b16
-from benchmarks.zoo.blocks import decomposed_layer_norm, erf_gelu
-from benchmarks.zoo.graph_writer import GraphWriter
-from benchmarks.zoo.zoo_model import Feed, ZooModel
+from tests.models.zoo.blocks import decomposed_layer_norm, erf_gelu
+from tests.models.zoo.graph_writer import GraphWriter
+from tests.models.zoo.zoo_model import Feed, ZooModel
 
 __all__ = ["MISSING", "detr_boxes", "encoder_base", "segmenter"]
 

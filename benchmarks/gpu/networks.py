@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from benchmarks.zoo.blocks import decomposed_layer_norm, decomposed_rms_norm, erf_gelu
-from benchmarks.zoo.graph_writer import GraphWriter
-from benchmarks.zoo.zoo_model import Feed, ZooModel
+from tests.models.zoo.blocks import decomposed_layer_norm, decomposed_rms_norm, erf_gelu
+from tests.models.zoo.graph_writer import GraphWriter
+from tests.models.zoo.zoo_model import Feed, ZooModel
 
 __all__ = [
     "NETWORKS",

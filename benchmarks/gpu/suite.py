@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from benchmarks.cases import models_folder
 from benchmarks.gpu.held_out import HELD_OUT
 from benchmarks.gpu.networks import NETWORKS
-from benchmarks.zoo import SHAPES, ZooModel, cnn_tiny_weights, detr_head, encoder, norm_log_head, transformer
-from benchmarks.zoo.zoo_model import Feed
+from tests.models.zoo import SHAPES, ZooModel, cnn_tiny_weights, detr_head, encoder, norm_log_head, transformer
+from tests.models.zoo.zoo_model import Feed
 
 __all__ = ["SUITE", "Subject", "subject"]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import AXE, open_browser, tab
-from report_models import HOSTILE, overflow_result
 
 from halfwise.report.html.compare import comparison_page
 from halfwise.verbs.compare import compare
+from tests.models.report_models import HOSTILE, overflow_result
+from tests.support.chromium import AXE, open_browser, tab
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import AXE, Tab, open_browser, tab
-from report_models import HOSTILE, healthy_result, hostile_result, large_result, overflow_result, repaired_result
 
 from halfwise.report.html import write_report
 from halfwise.report.html.numbers import percent
 from halfwise.report.text import safe
 from halfwise.verbs.fix.output_shares import shares_by_output
+from tests.models.report_models import (
+    HOSTILE,
+    healthy_result,
+    hostile_result,
+    large_result,
+    overflow_result,
+    repaired_result,
+)
+from tests.support.chromium import AXE, Tab, open_browser, tab
 
 SCROLL = """async () => {
   for (let y = 0; y < document.documentElement.scrollHeight; y += 500) {

@@ -1,0 +1,93 @@
+"""`halfwise log` prints short, plain text or one JSON document; bad input is one clear line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from halfwise.cli import log as verb
+from halfwise.core.errors import InputError
+from tests.support.paths import DATA
+
+LOGS = DATA / "logs"
+
+app = typer.Typer()
+app.command()(verb.command)
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
+
+
+def test_text() -> None:
+    output = run(str(LOGS / "weights_10.0_trtexec.log"))
+    head, first, *_ = output.split("\n")
+    assert head.endswith("weights_10.0_trtexec.log: TensorRT 10.0.1, FP32+FP16 (obey precision constraints)")
+    assert first == "error   HW703 1 weight holds values beyond FP16's range; TensorRT clamped them to 65504"
+    assert "warning HW701 111 weights hold values that are subnormal in FP16 and lose bits" in output
+    assert "\x1b" not in output
+
+
+def test_long_groups_are_cut(tmp_path: Path) -> None:
+    path = tmp_path / "build.log"
+    path.write_text(
+        "".join(
+            f"[W] No implementation of layer l{n} obeys the requested constraints in strict mode. x\n" for n in range(9)
+        ),
+        encoding="utf-8",
+    )
+    output = run(str(path))
+    assert "error   HW722 l4: " in output
+    assert "l5" not in output
+    assert "... and 4 more of HW722" in output
+    assert output.count("->") == 1
+
+
+def test_nothing_found(tmp_path: Path) -> None:
+    path = tmp_path / "build.log"
+    path.write_text("[V] [TRT] quiet\n", encoding="utf-8")
+    output = run(str(path))
+    assert "a TensorRT log of 1 line with nothing about precision in it (a build with --verbose says more)" in output
+    verbose = "[V] [TRT] Registering layer: a for ONNX node: a\n"
+    path.write_text(verbose, encoding="utf-8")
+    assert run(str(path)).endswith("nothing about precision in it\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "the file is empty; give the whole log"), ("GET / 200\n", "no line of it is TensorRT's; give the whole log")],
+)
+def test_empty_and_foreign_logs_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "build.log"
+    path.write_text(text, encoding="utf-8")
+    for arguments in ((), ("--json",)):
+        with pytest.raises(InputError, match=message):
+            run(str(path), *arguments)
+
+
+def test_where_the_version_is_not_stated_one_note_says_what_holds_from_11_on(tmp_path: Path) -> None:
+    path = tmp_path / "build.log"
+    line = "[W] - 4 weights are affected by this issue: Detected subnormal FP16 values.\n"
+    path.write_text(line, encoding="utf-8")
+    assert run(str(path)).count("From 11 on there is one way: a typed ONNX model") == 1
+    path.write_text("&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec\n" + line, encoding="utf-8")
+    assert "From 11 on" not in run(str(path))
+
+
+def test_json() -> None:
+    document = json.loads(run(str(LOGS / "weights_8.5_python.log"), "--json"))
+    assert (document["schema"], document["trt_version"]) == ("halfwise.log/1", "8.5.3")
+    assert [finding["rule"] for finding in document["findings"]] == ["HW701", "HW702", "HW703"]
+
+
+def test_missing_log_and_model(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no such file"):
+        run(str(tmp_path / "none.log"))
+    with pytest.raises(InputError, match="there is no such file"):
+        run(str(LOGS / "weights_8.5_python.log"), "--model", str(tmp_path / "none.onnx"))

@@ -1,0 +1,192 @@
+"""The entry point: help that loads nothing heavy, one line for every error, exit codes, JSON that is JSON."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+
+import halfwise
+from halfwise.cli import main as entry
+from halfwise.core.errors import InputError, MissingBackend
+from tests.support.command_line import CommandLine, Ended
+from tests.support.paths import ROOT
+
+HEAVY = {"onnx", "onnx_ir", "onnxruntime", "numpy", "ml_dtypes", "rich", "jinja2", "tensorrt_rtx_bindings", "torch"}
+
+
+@pytest.fixture
+def halfwise_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["fix", "--help"], ["bogus"], ["fix"]])
+def test_help_and_bad_usage_load_nothing_heavy(words: list[str]) -> None:
+    code = (
+        "import sys; from halfwise.cli.main import main\n"
+        f"sys.argv = ['halfwise', *{words!r}]\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print('MODULES', len(sys.modules), *{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    count, *names = done.stdout.rpartition("MODULES ")[2].split()
+    assert HEAVY.isdisjoint(names)
+    assert int(count) < 500
+
+
+def test_every_verb_is_listed_with_its_purpose(halfwise_cli: CommandLine) -> None:
+    for words in ([], ["--help"]):
+        ended = halfwise_cli(*words)
+        assert ended.code == 0 and ended.err == ""
+        for verb, summary in entry.VERBS.items():
+            assert any(line.split(maxsplit=1) == [verb, summary] for line in ended.out.splitlines())
+
+
+def test_version(halfwise_cli: CommandLine) -> None:
+    assert halfwise_cli("--version") == Ended(0, f"halfwise {halfwise.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["bogus"], "No such command 'bogus'"),
+        (["trace"], "Missing argument 'MODEL'. See halfwise trace --help."),
+        (["verify", "a.onnx"], "Missing argument 'B'"),
+        (["fix", "m.onnx", "--out", "o", "--frob"], "No such option: --frob"),
+        (["fix", "m.onnx", "--out"], "--out"),
+        (["trace", "m.onnx", "extra"], "extra"),
+    ],
+)
+def test_bad_usage_is_one_line(words: list[str], told: str, halfwise_cli: CommandLine) -> None:
+    ended = halfwise_cli(*words)
+    assert ended.code == 2
+    assert ended.out == ""
+    assert ended.told.startswith("halfwise: ") and told in ended.told
+
+
+def test_the_base_of_usage_errors_is_the_one_meant() -> None:
+    assert entry.UsageProblem.__name__ == "ClickException"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (InputError("m.onnx:\n  is no model"), 2, "halfwise: m.onnx: is no model"),
+        (InputError("node 'a\x1b[2J' is odd"), 2, "halfwise: node 'a\\x1b[2J' is odd"),
+        (MissingBackend("install halfwise[rtx]"), 3, "halfwise: install halfwise[rtx]"),
+        (KeyboardInterrupt(), 130, "halfwise: interrupted"),
+        (typer.Abort(), 130, "halfwise: interrupted"),
+    ],
+)
+def test_errors_become_one_line_and_their_exit_code(
+    error: BaseException, code: int, told: str, halfwise_cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(entry, "app", fails)
+    monkeypatch.setattr(entry.signal, "signal", lambda *_: None)
+    ended = halfwise_cli("scan", "m.onnx")
+    assert (ended.code, ended.out, ended.told) == (code, "", told)
+
+
+def test_a_ctrl_c_that_no_verb_caught_is_told(halfwise_cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def imports_for_long(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("halfwise.report.files.check_writable", imports_for_long)
+    monkeypatch.setattr(entry.signal, "signal", lambda *_: None)
+    ended = halfwise_cli("fix", "m.onnx", "--out", "out")
+    assert (ended.code, ended.out, ended.told) == (130, "", "halfwise: interrupted")
+
+
+def test_a_defect_of_our_own_is_one_line_too(halfwise_cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("by\nzero")
+
+    monkeypatch.setattr(entry, "app", fails)
+    monkeypatch.delenv("HALFWISE_DEBUG", raising=False)
+    ended = halfwise_cli("scan", "m.onnx")
+    assert ended.code == 2
+    assert ended.told == (
+        "halfwise: internal error, please report it: ZeroDivisionError: by zero (HALFWISE_DEBUG=1 shows where)"
+    )
+
+
+def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(entry, "app", fails)
+    monkeypatch.setenv("HALFWISE_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        entry.main()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX pipes")
+def test_a_reader_that_leaves_changes_neither_exit_code_nor_stderr(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", y=np.zeros(3, np.float32))
+    np.savez(tmp_path / "b.npz", y=np.ones(3, np.float32))
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    words = ["-m", "halfwise", "verify", str(tmp_path / "a.npz"), str(tmp_path / "b.npz"), "--json"]
+    done = subprocess.run([sys.executable, *words], stdout=write_end, stderr=subprocess.PIPE)
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a POSIX shell")
+def test_a_stdout_that_is_closed_does_not_matter(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", y=np.zeros(3, np.float32))
+    words = [sys.executable, "-m", "halfwise", "verify", str(tmp_path / "a.npz"), str(tmp_path / "a.npz")]
+    done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *words], stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", y=np.zeros(3, np.float32))
+    words = [sys.executable, "-m", "halfwise", "verify", str(tmp_path / "a.npz"), str(tmp_path / "a.npz")]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
+    told = "halfwise: the answer cannot be written to stdout: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, told)
+
+
+def test_names_in_any_script_survive_a_terminal_with_few_letters(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", größe=np.zeros(3, np.float32))
+    words = ["-m", "halfwise", "verify", str(tmp_path / "a.npz"), str(tmp_path / "a.npz")]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, *words], capture_output=True, env=environment)
+    assert done.returncode == 0
+    assert b"gr\\xf6\\xdfe" in done.stdout
+
+
+def test_a_ctrl_c_while_the_command_line_is_loaded_is_told() -> None:
+    code = (
+        "import runpy, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "sys.argv = ['halfwise', '--help']\n"
+        "runpy.run_module('halfwise', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "halfwise: interrupted\n")
+
+
+def test_the_installed_command_starts_there_too() -> None:
+    """What is loaded before the handler stands is little."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'halfwise = "halfwise.__main__:main"' in project
+    code = "import sys; before = set(sys.modules); import halfwise.__main__; print(*(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {name.partition(".")[0] for name in done.stdout.split()} <= {"halfwise", *sys.stdlib_module_names}

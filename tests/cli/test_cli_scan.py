@@ -1,0 +1,240 @@
+"""`halfwise scan` prints one plain screen or one JSON document, whatever names a model brings along."""
+
+from __future__ import annotations
+
+import io
+import json
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from halfwise.cli import scan as verb
+from halfwise.core.errors import InputError
+from halfwise.report.text import safe, width_of
+from tests.models.zoo import cnn_tiny_weights, encoder
+from tests.models.zoo.graph_writer import GraphWriter
+
+app = typer.Typer()
+app.command()(verb.command)
+
+
+def run(*arguments: str, **environment: str) -> str:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False, env=environment)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("models") / "tiny.onnx"
+    onnx.save(cnn_tiny_weights("tensors").model, path)
+    return str(path)
+
+
+def hostile(path: Path, name: str) -> str:
+    writer = GraphWriter("hostile")
+    weight = writer.weight(name, np.full((4, 4), 1e-7))
+    writer.output(writer.op("MatMul", [writer.input("x", [1, 4]), weight], ""), "y", [1, 4])
+    onnx.save(writer.model(), path)
+    return str(path)
+
+
+def test_one_screen_of_plain_text(tiny: str) -> None:
+    lines = run(tiny).splitlines()
+    assert lines[0] == f"{tiny}: 30 nodes, opset 17, 15 FP32 weights with 30,650 values"
+    assert lines[2].split() == ["weight", "values", "subnormal", "below", "6e-08", "largest"]
+    assert lines[3].startswith("stages.")
+    assert lines[3].split()[0].endswith(".shrink.weight")
+    assert "error   HW102 stages.0.shrink.weight: its largest value is 3.99e-7: rounding to FP16 changes" in run(tiny)
+    assert "info    HW101 TensorRT will warn about" in run(tiny)
+    assert sum(line.startswith("        -> ") for line in lines) == 2
+    assert len(lines) < 40
+    assert all(line.isprintable() for line in lines)
+
+
+def test_long_tables_and_groups_are_cut(tmp_path: Path) -> None:
+    onnx.save(encoder(overflow=False).model, tmp_path / "model.onnx")
+    output = run(str(tmp_path / "model.onnx"))
+    assert "... and 42 more weights (--full shows all)" in output
+    assert len(output.splitlines()) < 40
+
+    writer = GraphWriter("many")
+    x = writer.input("x", [1, 4])
+    for index in range(5):
+        x = writer.op("MatMul", [x, writer.weight(f"w{index}", np.full((4, 4), 1e-7))], "")
+    writer.output(x, "y", [1, 4])
+    onnx.save(writer.model(), tmp_path / "many.onnx")
+    output = run(str(tmp_path / "many.onnx"))
+    assert output.count("error   HW102") == 3
+    assert "... and 2 more of HW102" in output
+
+
+def test_nothing_found(tmp_path: Path) -> None:
+    writer = GraphWriter("good")
+    writer.output(writer.op("Relu", [writer.input("x", [1, 4])], ""), "y", [1, 4])
+    onnx.save(writer.model(), tmp_path / "good.onnx")
+    assert run(str(tmp_path / "good.onnx")).splitlines()[1] == "nothing found that FP16 would harm"
+
+
+def test_json(tiny: str) -> None:
+    document = json.loads(run(tiny, "--json"))
+    assert document["schema"] == "halfwise.scan/1"
+    assert len(document["weights"]["initializers"]) == 15
+    assert {finding["rule"] for finding in document["findings"]} == {"HW101", "HW102"}
+
+
+def test_a_file_that_is_no_model(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"\xff\xff not a model")
+    result = CliRunner().invoke(app, [str(path)])
+    assert isinstance(result.exception, InputError)
+    assert "is not an ONNX model" in str(result.exception)
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("width", [60, 90])
+def test_tables_keep_to_the_width(tmp_path: Path, width: int) -> None:
+    path = hostile(tmp_path / "model.onnx", "model/" + "very_long_scope/" * 20 + "weight")
+    lines = run(path, COLUMNS=str(width)).splitlines()
+    assert all(len(line) <= width for line in lines)
+    first = next(index for index, line in enumerate(lines) if line.startswith("weight "))
+    table = lines[first : first + 2]
+    assert table[1].startswith("model/")
+    assert "..." in table[1]
+    assert "weight  " in table[1]
+
+
+NAMES = ["\x1b[31mred\x1b[0m", "[bold red]x[/]", "[/nothing]", "line\nbreak", "\u202eright", "\x07bell\x08", ":smile:"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hostile_names_are_shown_not_obeyed(tmp_path: Path, name: str) -> None:
+    path = hostile(tmp_path / "model.onnx", name)
+    output = run(path)
+    assert safe(name) in output
+    assert not any(unicodedata.category(c) in ("Cc", "Cf") for c in output if c != "\n")
+    assert json.loads(run(path, "--json"))["weights"]["initializers"][0]["name"] == name
+
+
+def terminal(path: str, **environment: str) -> str:
+    """What a terminal would get."""
+    return run(path, FORCE_COLOR="1", TERM="xterm-256color", **environment)
+
+
+def test_a_terminal_gets_colours_and_wrapped_lines(tiny: str) -> None:
+    screen = terminal(tiny, COLUMNS="64")
+    assert "\x1b[1;31merror" in screen
+    plain = screen.replace("\x1b[1;31m", "").replace("\x1b[36m", "").replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert max(len(line.rstrip()) for line in plain.splitlines()) <= 64
+
+
+def test_no_color_is_heeded(tiny: str) -> None:
+    screen = terminal(tiny, NO_COLOR="1")
+    assert "31m" not in screen
+    assert "36m" not in screen
+
+
+def test_letters_that_the_output_lacks_do_not_end_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = hostile(tmp_path / "model.onnx", "gewicht_\xf6_\u91cd")
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", narrow)
+    with pytest.raises(typer.Exit):
+        verb.command(Path(path))
+    narrow.flush()
+    shown = narrow.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+    assert "gewicht_\\xf6_\\u91cd" in shown
+
+
+# -- safe -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("/layers.0/Conv", "/layers.0/Conv"),
+        ("a\tb", "a\\tb"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("user\u202egnp.exe", "user\\u202egnp.exe"),
+        ("zero\u200bwidth", "zero\\u200bwidth"),
+        ("\ud800", "\\ud800"),
+        ("\u2028", "\\u2028"),
+        ("größe_重み", "größe_重み"),
+    ],
+)
+def test_safe_shows_what_would_act(name: str, shown: str) -> None:
+    assert safe(name) == shown
+
+
+@given(st.text(), st.integers(0, 40))
+def test_safe_fits_and_never_acts(name: str, width: int) -> None:
+    shown = safe(name, width)
+    assert width_of(shown) <= width
+    assert not any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") for c in shown)
+    assert safe(name, 10_000) == safe(name)
+
+
+def test_safe_keeps_both_ends() -> None:
+    assert safe("model.decoder.layers.11.attention.weight", 20) == "model.de...on.weight"
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def checkpoint(path: Path, **tensors: np.ndarray) -> str:
+    header, body = {}, b""
+    for name, array in tensors.items():
+        kind = {"float32": "F32", "float16": "F16", "int64": "I64"}[array.dtype.name]
+        offsets = [len(body), len(body) + array.nbytes]
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": offsets}
+        body += array.tobytes()
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + body)
+    return str(path)
+
+
+def test_one_of_a_thing_is_no_plural(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "w.safetensors", w=np.ones(1, np.float32))
+    assert run(path).splitlines()[0] == f"{path}: 1 FP32 weight with 1 value"
+    model = hostile(tmp_path / "m.onnx", "w")
+    assert run(model).splitlines()[0].startswith(f"{model}: 1 node, opset ")
+
+
+def test_a_checkpoint_is_one_screen_too(tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
+    tiny = (weight * 1e-8).astype(np.float32)
+    half = np.ones(3, np.float16)
+    path = checkpoint(
+        tmp_path / "w.safetensors", **{"a.weight": weight, "b.weight": tiny, "c": half, "ids": np.arange(2)}
+    )
+    lines = run(path).splitlines()
+    assert lines[0] == (f"{path}: 3 float weights with 1,027 values (2 FP32, 1 FP16), 1 tensor of other types left out")
+    assert any(line.startswith("error   HW102 b.weight: its largest value is ") for line in lines)
+    document = json.loads(run(path, "--json", "--rounding"))
+    assert [sorted(set(entry) - {"rounding"}) for entry in document["weights"]["initializers"]][2] == sorted(
+        ["name", "count", "subnormal", "underflow", "overflow", "nonfinite", "max_abs", "min_abs", "dtype"]
+    )
+    changes = {entry["name"]: entry["rounding"] for entry in document["weights"]["initializers"]}
+    assert changes["c"] == dict.fromkeys(changes["c"], 0.0)
+    assert changes["b.weight"]["max_rel_change"] == 1.0
+    assert 0 < changes["a.weight"]["rel_l2_change"] < 2.0**-11
+    shown = run(path, "--rounding").splitlines()
+    assert shown[2].split()[-3:] == ["change", "energy", "affected"]
+    assert shown[3].startswith("b.weight")
+
+
+def test_a_checkpoint_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "w.safetensors").write_bytes(b"\x05\0\0\0\0\0\0\0hello")
+    result = CliRunner().invoke(app, [str(tmp_path / "w.safetensors")])
+    assert isinstance(result.exception, InputError)
+    assert "is no safetensors file: its header is not a JSON object" in str(result.exception)
+    (tmp_path / "folder").mkdir()
+    result = CliRunner().invoke(app, [str(tmp_path / "folder")])
+    assert isinstance(result.exception, InputError)
+    assert "is a folder; name the .onnx file in it" in str(result.exception)

@@ -1,0 +1,401 @@
+"""Loading: every form a model comes in, and one clear line for what is no sound graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper
+
+from halfwise.core.errors import InputError
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.ort import Session
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.verify import verify
+from tests.models.build import f32, graph, model, node, value, weight
+from tests.models.model_cases import refusal, relu
+
+
+def run(proto: onnx.ModelProto | Path, feeds: dict[str, Any]) -> dict[str, Any]:
+    return Emulator().session(Assignment(Sites(load(proto)), {})).run(feeds)
+
+
+# -- versions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opset", range(7, onnx.defs.onnx_opset_version() + 1))
+def test_every_opset_from_7_on_loads_runs_and_emits(opset: int) -> None:
+    proto = model(
+        [node("MatMul", "x w", "m"), node("Softmax", "m", "y", axis=1)],
+        [value("x", shape=[2, 3])],
+        [value("y", shape=[2, 3])],
+        [weight("w", np.eye(3, dtype=np.float32))],
+        opset=opset,
+    )
+    given_answer = Session(proto).run({"x": np.ones((2, 3), np.float32)})["y"]
+    assert given_answer == pytest.approx(1 / 3)
+    assignment = Assignment.all_narrow(Sites(load(proto)))
+    assert len(assignment.formats) == 2
+    answer = Emulator().session(assignment).run({"x": np.ones((2, 3), np.float32)})["y"]
+    assert np.array_equal(answer, np.full((2, 3), np.float16(1 / 3), np.float32))
+    typed = typed_proto(assignment)
+    onnx.checker.check_model(typed, full_check=True)
+    assert [(o.domain, o.version) for o in typed.opset_import] == [("", opset)]
+
+
+def test_an_opset_before_7_is_refused() -> None:
+    assert refusal(relu(opset=6)) == (
+        "the model uses opset 6; the oldest understood is 7: raise it with onnx.version_converter.convert_version"
+    )
+
+
+def test_an_opset_of_the_future_is_refused() -> None:
+    newest = onnx.defs.onnx_opset_version()
+    assert refusal(relu(opset=newest + 1)) == (
+        f"the model uses opset {newest + 1}; the installed onnx package knows up to {newest}: upgrade onnx"
+    )
+
+
+def test_a_model_without_an_opset_is_refused() -> None:
+    proto = relu()
+    proto.ClearField("opset_import")
+    assert refusal(proto) == "the model does not say which opset it uses; export it again"
+
+
+def test_the_long_name_of_the_default_domain_is_understood() -> None:
+    proto = relu()
+    proto.opset_import[0].domain = proto.graph.node[0].domain = "ai.onnx"
+    loaded = load(proto)
+    assert loaded.nodes[0].domain == ""
+    assert loaded.opset() == 17
+    assert Sites(loaded).all[0].free
+
+
+# -- graphs that are not sound ---------------------------------------------------------------------------------------
+
+
+def test_a_cycle() -> None:
+    proto = model([node("Add", "x b", "a"), node("Relu", "a", "b")], [value("x")], [value("a")])
+    assert refusal(proto) == "the model: the graph has a cycle"
+
+
+def test_an_input_that_nothing_produces() -> None:
+    assert refusal(model([node("Add", "x ghost", "y")], [value("x")], [value("y")])) == (
+        "the model: node 'n_y' reads 'ghost', which nothing produces"
+    )
+
+
+def test_an_output_that_nothing_produces() -> None:
+    assert refusal(model([node("Relu", "x", "y")], [value("x")], [value("z")])) == (
+        "the model: the graph output 'z' is produced by nothing"
+    )
+
+
+def test_no_outputs() -> None:
+    assert refusal(model([node("Relu", "x", "y")], [value("x")], [])) == (
+        "the model has no outputs: there is nothing to compare"
+    )
+
+
+def test_a_tensor_produced_twice() -> None:
+    proto = model([node("Relu", "x", "y"), node("Neg", "x", "y", name="other")], [value("x")], [value("y")])
+    assert refusal(proto) == "the model: the tensor 'y' is produced twice"
+
+
+def test_a_node_cannot_write_an_input() -> None:
+    proto = model([node("Relu", "x", "x")], [value("x")], [value("x")])
+    assert refusal(proto).startswith("the model")
+
+
+def test_a_body_that_hands_out_an_outer_tensor_gets_a_node_for_it() -> None:
+    passed = graph([], [], [value("x")])
+    other = graph([node("Neg", "x", "x_inner")], [], [value("x_inner")])
+    nested = graph([node("If", "c", "r", then_branch=passed, else_branch=other)], [], [value("r")])
+    proto = model(
+        [node("If", "c", "y", then_branch=nested, else_branch=passed)],
+        [value("x"), value("c", TensorProto.BOOL, [])],
+        [value("y")],
+    )
+    before = proto.SerializeToString()
+    assert sorted(n.op_type for n in load(proto).nodes) == ["Identity", "Identity", "If", "If", "Neg"]
+    assert proto.SerializeToString() == before
+    feeds = {"x": f32(1, -2, 3, 4), "c": np.array(True)}
+    assert np.array_equal(run(proto, feeds)["y"], feeds["x"])
+
+
+def test_a_body_cannot_read_its_sibling() -> None:
+    then = graph([node("Relu", "x", "t")], [], [value("t")])
+    other = graph([node("Neg", "t", "e")], [], [value("e")])
+    proto = model(
+        [node("If", "c", "y", then_branch=then, else_branch=other)],
+        [value("x"), value("c", TensorProto.BOOL, [])],
+        [value("y")],
+    )
+    assert refusal(proto) == "the model: node 'n_e' reads 't', which nothing produces"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"raw_data": b"\0" * 7}, "the tensor 'w' does not hold the content that its shape (4) and type ask for"),
+        ({"dims": [-4]}, "the tensor 'w' has a negative dimension"),
+        ({"dims": [1 << 60, 1 << 60]}, "does not hold the content"),
+        ({"data_type": 99}, "the tensor 'w' has an element type (99) that nobody knows"),
+        ({"data_type": 0}, "the tensor 'w' has no element type"),
+    ],
+)
+def test_a_weight_that_does_not_fit_its_declaration(change: dict[str, Any], says: str) -> None:
+    proto = model([node("Add", "x w", "y")], [value("x")], [value("y")], [weight("w", np.ones(4, np.float32))])
+    for field, content in change.items():
+        proto.graph.initializer[0].ClearField(field)
+        if isinstance(content, list):
+            proto.graph.initializer[0].dims.extend(content)
+        else:
+            setattr(proto.graph.initializer[0], field, content)
+    assert says in refusal(proto)
+
+
+def test_a_model_without_nodes_is_a_model() -> None:
+    loaded = load(model([], [value("x")], [value("x")]))
+    assert loaded.nodes == ()
+    assert loaded.output_names == ("x",)
+    typed = typed_proto(Assignment.all_narrow(Sites(loaded)))
+    onnx.checker.check_model(typed, full_check=True)
+    assert np.array_equal(run(typed, {"x": f32(1, 2, 3, 4)})["x"], f32(1, 2, 3, 4))
+
+
+# -- forms of a model ------------------------------------------------------------------------------------------------
+
+
+def test_an_initializer_that_is_also_an_input_is_no_input() -> None:
+    proto = model(
+        [node("Add", "x w", "y")], [value("x"), value("w")], [value("y")], [weight("w", f32(1, 2, 3, 4))], ir_version=3
+    )
+    loaded = load(proto)
+    assert [spec.name for spec in loaded.inputs] == ["x"]
+    typed = typed_proto(Assignment.all_narrow(Sites(loaded)))
+    onnx.checker.check_model(typed, full_check=True)
+
+
+def test_a_sparse_initializer_becomes_dense() -> None:
+    proto = model([node("Add", "x s", "y")], [value("x")], [value("y")])
+    sparse = helper.make_sparse_tensor(weight("s", f32(5, 7)), weight("s_at", np.array([1, 3])), [4])
+    proto.graph.sparse_initializer.append(sparse)
+    before = proto.SerializeToString()
+    assert np.array_equal(run(proto, {"x": np.zeros(4, np.float32)})["y"], f32(0, 5, 0, 7))
+    assert proto.SerializeToString() == before
+
+
+def test_a_sparse_constant_with_two_dimensional_indices_becomes_dense() -> None:
+    sparse = helper.make_sparse_tensor(weight("", f32(5, 7)), weight("", np.array([[0, 1], [1, 0]])), [2, 2])
+    proto = model(
+        [node("Constant", "", "s", sparse_value=sparse), node("Add", "x s", "y")],
+        [value("x", shape=[2, 2])],
+        [value("y", shape=[2, 2])],
+    )
+    assert np.array_equal(run(proto, {"x": np.zeros((2, 2), np.float32)})["y"], [[0, 5], [7, 0]])
+
+
+def test_a_sparse_initializer_outside_its_shape() -> None:
+    proto = model([node("Add", "x s", "y")], [value("x")], [value("y")])
+    sparse = helper.make_sparse_tensor(weight("s", f32(5, 7)), weight("s_at", np.array([1, 4])), [4])
+    proto.graph.sparse_initializer.append(sparse)
+    assert refusal(proto) == "the model: the sparse tensor 's' has indices outside its shape"
+
+
+def test_functions_are_inlined() -> None:
+    body = [helper.make_node("LeakyRelu", ["a"], ["b"], name="inside")]
+    body[0].attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))
+    function = helper.make_function("mine", "Leaky", ["a"], ["b"], body, [helper.make_opsetid("", 17)], ["slope"])
+    proto = model([node("Leaky", "x", "y", domain="mine", slope=0.25)], [value("x")], [value("y")], domains=["mine"])
+    proto.functions.append(function)
+    loaded = load(proto)
+    assert [n.op_type for n in loaded.nodes] == ["LeakyRelu"]
+    assert loaded.stored_nodes == 1
+    assert np.array_equal(run(proto, {"x": f32(-4, 4, 0, -1)})["y"], f32(-1, 4, 0, -0.25))
+
+
+@pytest.mark.parametrize(("op", "refused"), [("LeakyRelu", False), ("Relu", True)])
+def test_a_function_may_use_another_opset_if_its_operators_are_the_same_there(op: str, refused: bool) -> None:
+    """LeakyRelu did not change from opset 8 to 15; Relu did at 14."""
+    body = [helper.make_node(op, ["a"], ["b"])]
+    function = helper.make_function("mine", "F", ["a"], ["b"], body, [helper.make_opsetid("", 13)], [])
+    proto = model(
+        [node("F", "x", "y", domain="mine")], [value("x")], [value("y")], opset=15 if refused else 14, domains=["mine"]
+    )
+    proto.functions.append(function)
+    if refused:
+        assert refusal(proto) == (
+            "the model: the function mine:F uses opset 13 and the model 15, and Relu differs between them; "
+            "export with one opset"
+        )
+    else:
+        assert [n.op_type for n in load(proto).nodes] == [op]
+
+
+def test_constants_of_every_spelling_become_initializers() -> None:
+    nodes = [
+        node("Constant", "", "a", value_float=2.0),
+        node("Constant", "", "b", value_floats=[1.0, 2.0, 3.0, 4.0]),
+        node("Constant", "", "shape", value_ints=[4]),
+        node("Constant", "", "i", value_int=3),
+        node("Mul", "x a", "m"),
+        node("Add", "m b", "s"),
+        node("Reshape", "s shape", "y"),
+        node("Gather", "x i", "z"),
+    ]
+    proto = model(nodes, [value("x")], [value("y"), value("z", shape=[])])
+    loaded = load(proto)
+    assert sorted(loaded.graph.initializers) == ["a", "b", "i", "shape"]
+    answer = run(proto, {"x": f32(1, 1, 1, 5)})
+    assert np.array_equal(answer["y"], f32(3, 4, 5, 14))
+    assert answer["z"] == 5
+
+
+def test_other_types_are_left_alone() -> None:
+    nodes = [
+        node("Add", "d d", "dd"),
+        node("Add", "i i", "ii"),
+        node("Not", "b", "bb"),
+        node("Identity", "s", "ss"),
+        node("Relu", "x", "y"),
+    ]
+    kinds = {"d": TensorProto.DOUBLE, "i": TensorProto.INT64, "b": TensorProto.BOOL, "s": TensorProto.STRING}
+    proto = model(
+        nodes,
+        [value("x"), *(value(name, kind, [2]) for name, kind in kinds.items())],
+        [value("y"), *(value(name * 2, kind, [2]) for name, kind in kinds.items())],
+    )
+    assignment = Assignment.all_narrow(Sites(load(proto)))
+    typed = typed_proto(assignment)
+    onnx.checker.check_model(typed, full_check=True)
+    assert [(o.name, o.type.tensor_type.elem_type) for o in typed.graph.output[1:]] == [
+        (name * 2, kind) for name, kind in kinds.items()
+    ]
+    feeds = {
+        "x": f32(-1, 0, 1, 2),
+        "d": np.array([1e300, 1e-300]),
+        "i": np.array([1 << 40, -3]),
+        "b": np.array([True, False]),
+        "s": np.array(["a", "b"], dtype=object),
+    }
+    answer = Emulator().session(assignment).run(feeds)
+    assert np.array_equal(answer["dd"], [2e300, 2e-300])
+    assert np.array_equal(answer["ii"], [1 << 41, -6])
+    assert np.array_equal(answer["bb"], [False, True])
+    assert answer["ss"].tolist() == ["a", "b"]
+
+
+def test_a_custom_operator_is_an_fp32_island() -> None:
+    proto = model(
+        [node("Relu", "x", "a"), node("Magic", "a", "b", domain="acme"), node("Neg", "b", "y")],
+        [value("x")],
+        [value("y")],
+        domains=["acme"],
+    )
+    sites = Sites(load(proto))
+    assert [site.pinned for site in sites.all] == [
+        None,
+        "an operator of the domain 'acme': what it accepts is not known",
+        None,
+    ]
+    typed = typed_proto(Assignment.all_narrow(sites))
+    onnx.checker.check_model(typed, full_check=True)
+    assert [n.op_type for n in typed.graph.node] == ["Cast", "Relu", "Cast", "Magic", "Cast", "Neg", "Cast"]
+    assert {v.name: v.type.tensor_type.elem_type for v in typed.graph.value_info} == {"b": TensorProto.FLOAT}
+
+
+def test_the_type_behind_many_custom_operators_is_known() -> None:
+    """Guessed from what goes in, and from there on by schema; the declared type of `k` is kept."""
+    nodes, last = [], "x"
+    for index in range(20):
+        nodes += [node("Magic", last, f"m{index}", domain="acme"), node("Relu", f"m{index}", f"r{index}")]
+        last = f"r{index}"
+    nodes += [node("Magic", last, "k", domain="acme"), node("Cast", "k", "y", to=TensorProto.FLOAT)]
+    proto = model(nodes, [value("x")], [value("y")], domains=["acme"])
+    proto.graph.value_info.append(value("k", TensorProto.INT32))
+    loaded = load(proto)
+    types = {v.name: v.dtype for n in loaded.nodes for v in n.outputs}
+    assert types.pop("k") is ir.DataType.INT32
+    assert set(types.values()) == {ir.DataType.FLOAT}
+    assert sum(site.free for site in Sites(loaded).all) == 21
+
+
+def test_a_contrib_operator_of_the_runtime_runs_in_fp32() -> None:
+    proto = model(
+        [node("Relu", "x", "a"), node("Gelu", "a", "y", domain="com.microsoft")],
+        [value("x")],
+        [value("y")],
+        domains=["com.microsoft"],
+    )
+    answer = Emulator().session(Assignment.all_narrow(Sites(load(proto)))).run({"x": f32(-1, 0, 1, 1.0002)})["y"]
+    assert answer[3] == answer[2]
+    assert answer[2] == pytest.approx(0.8413447, abs=1e-7)
+
+
+def test_dynamic_dimensions_are_told() -> None:
+    proto = model([node("Relu", "x", "y")], [value("x", shape=["batch", None, 3])], [value("y", shape=None)])
+    (spec,) = load(proto).inputs
+    assert (spec.name, spec.dtype, spec.shape) == ("x", np.dtype(np.float32), ("batch", None, 3))
+
+
+def test_an_input_that_is_no_tensor_cannot_be_fed() -> None:
+    sequence = helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, None)
+    zero = weight("zero", np.array(0))
+    loaded = load(model([node("SequenceAt", "x zero", "y")], [sequence], [value("y", shape=None)], [zero]))
+    with pytest.raises(InputError, match="the model's input 'x' is no tensor; only tensor inputs can be fed"):
+        _ = loaded.inputs
+
+
+def test_a_node_may_come_before_what_it_reads() -> None:
+    proto = model([node("Neg", "a", "y"), node("Relu", "x", "a")], [value("x")], [value("y")])
+    assert [n.op_type for n in load(proto).nodes] == ["Relu", "Neg"]
+
+
+def test_real_models_load(shared_models: Path) -> None:
+    paths = sorted(shared_models.glob("*/model.onnx"))
+    assert paths
+    for path in paths:
+        loaded = load(path)
+        assert len(Sites(loaded).free) > 10
+        assert all(v.type is not None for n in loaded.nodes for v in n.outputs if v.name)
+
+
+def test_the_fingerprint_is_of_the_file(tmp_path: Path) -> None:
+    import hashlib
+
+    path = tmp_path / "m.onnx"
+    path.write_bytes(relu().SerializeToString())
+    assert load(path).sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_sequences_are_known_as_such_without_a_declaration() -> None:
+    split = [node("SplitToSequence", "x", "s", axis=0), node("Identity", "s", "t"), node("SequenceAt", "t zero", "y")]
+    loaded = load(model(split, [value("x")], [value("y", shape=None)], [weight("zero", np.int64(0))]))
+    types = {each.name: type(each.type).__name__ for n in loaded.graph for each in n.outputs}
+    assert types == {"s": "SequenceType", "t": "SequenceType", "y": "TensorType"}
+    decided = fix(loaded, [{"x": np.full(4, i, np.float32)} for i in range(4)], tolerance="max_abs<=0")
+    assert decided.verdict.met
+
+
+@pytest.mark.parametrize("verb", ["fix", "verify"])
+def test_an_output_that_is_no_tensor(verb: str) -> None:
+    sequence = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)
+    loaded = load(model([node("SequenceConstruct", "x x", "s")], [value("x")], [sequence]))
+    with pytest.raises(InputError, match="the model's output 's' is no tensor; only tensors can be compared"):
+        fix(loaded) if verb == "fix" else verify(loaded, loaded)
+
+
+def test_external_data_without_a_file(tmp_path: Path) -> None:
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    onnx.save(model([node("Add", "x w", "y")], [value("x")], [value("y")], [tensor]), tmp_path / "m.onnx")
+    with pytest.raises(InputError, match="initializer 'w' lies in external data, but no file is named"):
+        load(tmp_path / "m.onnx")

@@ -1,0 +1,251 @@
+"""Model files: what is none, what is damaged, and weights that lie beside the file."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto
+
+from halfwise.core.errors import HalfwiseError, InputError
+from halfwise.emulation.emulate import Emulator
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
+from tests.models.build import f32, graph, model, node, value, weight
+from tests.models.model_cases import refusal, relu
+
+
+def run(proto: onnx.ModelProto | Path, feeds: dict[str, Any]) -> dict[str, Any]:
+    return Emulator().session(Assignment(Sites(load(proto)), {})).run(feeds)
+
+
+# -- files that are no model -----------------------------------------------------------------------------------------
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "no.onnx") == f"{tmp_path}/no.onnx: there is no such file"
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    assert refusal(tmp_path) == f"{tmp_path} is a folder; name the .onnx file in it"
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").touch()
+    assert refusal(tmp_path / "m.onnx") == f"{tmp_path}/m.onnx is empty; export or copy the model again"
+
+
+@pytest.mark.parametrize("content", [b"hello world\n", b"{}", b"\x89PNG\r\n", b"\x00" * 64, b"PK\x03\x04"])
+def test_a_file_of_another_kind(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    assert refusal(path).startswith(f"{path} is not an ONNX model (")
+
+
+def test_a_file_that_cannot_be_a_protobuf(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    with path.open("wb") as file:
+        file.truncate(1 << 31)
+    assert refusal(path) == f"{path} is larger than an ONNX file can be (2 GB); save it with external data"
+
+
+def test_a_model_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(relu().SerializeToString()[:-7])
+    assert refusal(path) == f"{path} is not an ONNX model (its bytes are no protobuf of one)"
+
+
+def test_a_named_pipe(tmp_path: Path) -> None:
+    import os
+
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("this system has no named pipes")
+    os.mkfifo(tmp_path / "m.onnx")
+    assert refusal(tmp_path / "m.onnx") == f"{tmp_path}/m.onnx is no regular file"
+
+
+THEN = graph([node("Relu", "c", "t")], [], [value("t", shape=None)])
+ELSE = graph([node("Neg", "c", "e")], [], [value("e", shape=None)])
+SOUND = model(
+    [node("Conv", "x w b", "c"), node("If", "p", "y", then_branch=THEN, else_branch=ELSE)],
+    [value("x", shape=[1, 2, 4, 4]), value("p", TensorProto.BOOL, [])],
+    [value("y", shape=None)],
+    [weight("w", np.ones((2, 2, 3, 3), np.float32)), weight("b", f32(1, 2))],
+).SerializeToString()
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    cut=st.integers(0, len(SOUND)),
+    flips=st.lists(st.tuples(st.integers(0, len(SOUND) - 1), st.integers(0, 255)), max_size=4),
+)
+@example(cut=0, flips=[])
+@example(cut=0, flips=[(137, 128)])  # a name of a body that is no text
+def test_a_damaged_model_is_refused_in_one_line_or_works(
+    tmp_path: Path, cut: int, flips: list[tuple[int, int]]
+) -> None:
+    content = bytearray(SOUND)
+    for position, byte in flips:
+        content[position] = byte
+    path = tmp_path / "m.onnx"
+    path.write_bytes(bytes(content[: cut if not flips else len(content)]))
+    try:
+        loaded = load(path)
+    except InputError as error:
+        assert str(error).startswith(str(path))
+        assert "\n" not in str(error)
+        return
+    with contextlib.suppress(HalfwiseError):  # but no other error
+        Emulator().session(Assignment.all_narrow(Sites(loaded)))
+        typed_proto(Assignment.all_narrow(Sites(loaded)))
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary(max_size=200))
+def test_random_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    assert refusal(path).startswith(str(path))
+
+
+# -- external data ---------------------------------------------------------------------------------------------------
+
+
+def external(folder: Path, location: str, *, content: bytes | None = None, offset: str = "0", **fields: str) -> Path:
+    """A model whose weight of 4 floats stands in `location`."""
+    proto = model([node("Add", "x w", "y")], [value("x")], [value("y")])
+    tensor = proto.graph.initializer.add(
+        name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL
+    )
+    for key, text in {"location": location, "offset": offset, **fields}.items():
+        tensor.external_data.add(key=key, value=text)
+    folder.mkdir(exist_ok=True)
+    path = folder / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    if content is not None:
+        (folder / location).parent.mkdir(exist_ok=True)
+        (folder / location).write_bytes(content)
+    return path
+
+
+DATA = f32(1, 2, 3, 4).tobytes()
+
+
+@pytest.mark.parametrize("location", ["w.bin", "weights/w.bin"])
+def test_external_data_is_read(tmp_path: Path, location: str) -> None:
+    path = external(tmp_path, location, content=b"\0" * 8 + DATA, offset="8", length="16")
+    loaded = load(path)
+    assert loaded.files == (tmp_path / location,)
+    assert loaded.weight_bytes == 16
+    assert np.array_equal(run(path, {"x": np.zeros(4, np.float32)})["y"], f32(1, 2, 3, 4))
+
+
+def test_missing_external_data(tmp_path: Path) -> None:
+    path = external(tmp_path, "w.bin")
+    assert refusal(path) == (
+        f"{path}: the external data file 'w.bin' of initializer 'w' is missing; put it beside the model"
+    )
+
+
+def test_external_data_that_is_too_short(tmp_path: Path) -> None:
+    path = external(tmp_path, "w.bin", content=DATA[:-1])
+    assert refusal(path) == (
+        f"{path}: the external data file 'w.bin' ends before initializer 'w' (16 bytes needed, 15 there); "
+        "copy the file again"
+    )
+
+
+@pytest.mark.parametrize("fields", [{"offset": "x"}, {"length": "1e3"}])
+def test_external_data_with_offsets_that_are_no_numbers(tmp_path: Path, fields: dict[str, str]) -> None:
+    path = external(tmp_path, "w.bin", content=DATA, **fields)
+    assert "has an external offset or length that is no number" in refusal(path)
+
+
+def test_external_data_before_the_file(tmp_path: Path) -> None:
+    assert "ends before initializer 'w'" in refusal(external(tmp_path, "w.bin", content=DATA, offset="-4"))
+
+
+@pytest.mark.parametrize(
+    "location", ["../secret.bin", "sub/../../secret.bin", "/etc/hostname", "C:\\secret.bin", "..\\secret.bin"]
+)
+def test_external_data_outside_the_folder_is_never_read(tmp_path: Path, location: str) -> None:
+    (tmp_path / "secret.bin").write_bytes(DATA)
+    path = external(tmp_path / "model", location)
+    assert refusal(path) == (
+        f"{path}: initializer 'w' points outside the model's folder ({location!r}); "
+        "such files are never read; put the data beside the model"
+    )
+
+
+def test_a_link_out_of_the_folder_is_never_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret.bin").write_bytes(DATA)
+    path = external(tmp_path / "model", "w.bin")
+    (tmp_path / "model" / "w.bin").symlink_to(tmp_path / "secret.bin")
+    assert "points outside the model's folder" in refusal(path)
+
+
+def test_a_link_within_the_folder_is_followed(tmp_path: Path) -> None:
+    path = external(tmp_path, "w.bin")
+    (tmp_path / "real.bin").write_bytes(DATA)
+    (tmp_path / "w.bin").symlink_to(tmp_path / "real.bin")
+    assert np.array_equal(run(path, {"x": np.zeros(4, np.float32)})["y"], f32(1, 2, 3, 4))
+
+
+def test_integers_and_strings_stay_as_they_are_in_external_data(tmp_path: Path) -> None:
+    proto = model(
+        [node("Gather", "w i", "y")],
+        [value("w", shape=[600])],
+        [value("y", shape=[600])],
+        [weight("i", np.arange(600)[::-1].copy())],
+    )
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    feed = np.arange(600, dtype=np.float32)
+    assert np.array_equal(run(tmp_path / "m.onnx", {"w": feed})["y"], feed[::-1])
+
+
+BIG = """
+    import resource, sys
+    from pathlib import Path
+    from halfwise.precision.typed_onnx import write_typed
+    from halfwise.model.model import load
+    from halfwise.precision.assignment import Assignment
+    from halfwise.precision.sites import Sites
+    path = Path(sys.argv[1])
+    import onnxruntime  # what is imported on the way counts as there before
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    written = write_typed(Assignment.all_narrow(Sites(load(path))), path.with_name("typed.onnx"))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, written.data.stat().st_size)
+"""
+
+
+def test_more_than_2_gb_of_weights_in_bounded_memory(tmp_path: Path) -> None:
+    if sys.platform != "linux":
+        pytest.skip("memory is measured as Linux counts it")
+    rows, columns = 20_000, 27_000
+    length = rows * columns * 4
+    assert length > 1 << 31
+    proto = model([node("MatMul", "x w", "y")], [value("x", shape=[1, rows])], [value("y", shape=[1, columns])])
+    tensor = proto.graph.initializer.add(
+        name="w", data_type=TensorProto.FLOAT, dims=[rows, columns], data_location=TensorProto.EXTERNAL
+    )
+    tensor.external_data.add(key="location", value="w.bin")
+    with (tmp_path / "w.bin").open("wb") as file:
+        file.truncate(length)  # a hole: takes no room on the disk
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    command = [sys.executable, "-c", textwrap.dedent(BIG), str(tmp_path / "m.onnx")]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    grown_kib, written = map(int, answer.stdout.split())
+    (tmp_path / "typed.onnx.data").unlink()
+    assert written == length // 2
+    assert grown_kib < 300 << 10

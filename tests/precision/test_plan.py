@@ -1,0 +1,141 @@
+"""The plan: what is written is read back, a hand-written one will do, and one for another model is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.core.tolerance import Bound, Tolerance
+from halfwise.model.model import load
+from halfwise.precision.plan import Plan, PlannedNode, read_plan
+from tests.models.zoo import SHAPES
+
+_names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+_numbers = st.floats(allow_nan=False, allow_infinity=False)
+_nodes = st.builds(
+    PlannedNode,
+    _names,
+    st.text(max_size=8),
+    st.sampled_from(list(Format)),
+    st.sampled_from(["overflow", "rounding", "margin"]),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
+    st.dictionaries(_names, _numbers, max_size=3),
+)
+_plans = st.builds(
+    Plan,
+    model=_names,
+    sha256=st.text("0123456789abcdef", max_size=64),
+    node_count=st.integers(0, 10**6),
+    target=st.sampled_from(["onnx", "trt-10.9@t4"]),
+    profile=st.sampled_from(["strict", "ort-cuda"]),
+    tolerance=st.builds(
+        lambda value: Tolerance((Bound.of("*", "rel_l2", value), Bound.of("a:b", "cosine", 0.5))),
+        st.floats(0, 1e6),
+    ),
+    io_types=st.sampled_from([Format.FP32, Format.FP16]),
+    inputs=st.sampled_from(["given", "synthetic"]),
+    nodes=st.lists(_nodes, max_size=4, unique_by=lambda node: node.name).map(tuple),
+)
+
+
+@given(plan=_plans)
+def test_the_plan_read_back_is_the_plan_written(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("plan") / "p.json"
+    path.write_text(plan.text(), encoding="utf-8")
+    assert read_plan(path) == plan
+
+
+def write(folder: Path, document: Any) -> Path:
+    path = folder / "plan.json"
+    path.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
+    return path
+
+
+def test_a_plan_by_hand_needs_names_only(tmp_path: Path) -> None:
+    plan = read_plan(
+        write(tmp_path, {"schema": "halfwise.plan/1", "fp32_nodes": ["a", {"name": "b", "format": "bf16"}]})
+    )
+    assert [(node.name, node.format, node.why) for node in plan.nodes] == [
+        ("a", Format.FP32, "wanted"),
+        ("b", Format.BF16, "wanted"),
+    ]
+    assert (plan.target, plan.profile, plan.io_types) == ("onnx", "strict", Format.FP32)
+    assert plan.tolerance == Tolerance.default()
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ("{", "is not a plan: it is not valid JSON"),
+        ("[" * 100_000, "is not a plan: it is not valid JSON"),
+        ("[]", "no schema 'halfwise.plan/1' in it"),
+        ({"schema": "halfwise.fix/1", "fp32_nodes": []}, "no schema 'halfwise.plan/1' in it"),
+        ({"schema": "halfwise.plan/1"}, "it has no list 'fp32_nodes'"),
+        ({"fp32_nodes": "abc"}, "it has no list 'fp32_nodes'"),
+        ({"fp32_nodes": [1]}, "fp32_nodes[0] is neither a node's name nor an object with a 'name'"),
+        ({"fp32_nodes": ["a", {"op": "Pow"}]}, "fp32_nodes[1] is neither a node's name nor an object with a 'name'"),
+        (
+            {"fp32_nodes": [{"name": "a", "format": "fp8"}]},
+            "node 'a': 'fp8' is not a format; there are fp16, bf16, fp32",
+        ),
+        ({"fp32_nodes": [], "io_types": "int8"}, "io_types: 'int8' is not a format"),
+        ({"fp32_nodes": [], "model": "m.onnx"}, "'model' is not an object"),
+        ({"fp32_nodes": [], "model": {"nodes": "many"}}, "is not a plan: invalid literal"),
+        ({"fp32_nodes": [{"name": "a", "numbers": [1]}]}, "'numbers' is not an object"),
+        ({"fp32_nodes": [], "tolerance": {"*:wrong": 1}}, "there is no metric 'wrong'"),
+        ({"fp32_nodes": ["a", {"name": "b"}, {"name": "a"}]}, "fp32_nodes names 'a' twice"),
+        ({"fp32_nodes": [], "tolerance": {}}, "tolerance: must be an object"),
+        ({"fp32_nodes": [], "repairs": 3}, "is not a plan"),
+    ],
+)
+def test_what_is_no_plan_is_one_line(document: Any, told: str, tmp_path: Path) -> None:
+    if isinstance(document, dict):
+        document = {"schema": "halfwise.plan/1", **document}
+    path = write(tmp_path, document)
+    with pytest.raises(InputError) as refused:
+        read_plan(path)
+    assert told in str(refused.value)
+    assert str(refused.value).startswith(str(path))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_plan_that_is_not_there_or_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no such plan"):
+        read_plan(tmp_path / "none.json")
+    with pytest.raises(InputError, match="the plan cannot be read"):
+        read_plan(tmp_path)
+    (tmp_path / "latin.json").write_bytes(b'{"schema": "\xff"}')
+    with pytest.raises(InputError, match="is not valid JSON"):
+        read_plan(tmp_path / "latin.json")
+
+
+def plan_for(sha256: str, node_count: int, *names: str) -> Plan:
+    nodes = tuple(PlannedNode(name, "Pow", Format.FP32, "overflow", "too large") for name in names)
+    return Plan("m.onnx", sha256, node_count, "onnx", "strict", Tolerance.default(), Format.FP32, "given", nodes)
+
+
+def test_a_plan_for_another_model_is_refused_with_the_difference() -> None:
+    model = load(SHAPES["layer_norm_overflow"]().model)
+    known = next(iter(model.node_by_name))
+    plan_for(model.sha256, 1, "whatever").check(model)
+    plan_for("", 0, known).check(model)
+    cases = {
+        "1 of its 2 nodes are not in this one ('/gone')": plan_for("ab" * 32, model.stored_nodes, known, "/gone"),
+        "4 of its 4 nodes are not in this one ('a', 'b', 'c' ...)": plan_for("ab" * 32, 9, *"abcd"),
+        f"that one has 99 nodes, this one {model.stored_nodes}": plan_for("ab" * 32, 99, known),
+        f"begins with abababababab, this one's with {model.sha256[:12]} (the same nodes, other weights": plan_for(
+            "ab" * 32, model.stored_nodes, known
+        ),
+        "the plan names a node '/gone', and the model has none of that name": plan_for("", 0, known, "/gone"),
+    }
+    for told, plan in cases.items():
+        with pytest.raises(InputError) as refused:
+            plan.check(model)
+        assert told in str(refused.value)

@@ -1,0 +1,240 @@
+"""What the user decides is obeyed, shown as theirs, and refused where it cannot be; other tools' lists are data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.core.nearest import nearest
+from halfwise.model.model import Model, load
+from halfwise.model.ops import CLOSED
+from halfwise.precision.lists import POLICIES, policy_named
+from halfwise.precision.plan import read_plan
+from halfwise.precision.selectors import Selection, choices_of, kept_by
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.policies import compare_policies
+from tests.models.build import model, node, value, weight
+from tests.models.zoo import SHAPES, encoder
+from tests.support.command_line import CommandLine
+
+
+def small() -> onnx.ModelProto:
+    """A network with scopes: /body/..., /head/... and a softmax; nothing in it needs FP32."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        node("MatMul", "x w1", "a", name="/body/fc/MatMul"),
+        node("Relu", "a", "b", name="/body/Relu"),
+        node("MatMul", "b w2", "c", name="/head/fc/MatMul"),
+        node("Softmax", "c", "d", name="/head/Softmax", axis=-1),
+        node("Cast", "d", "e", name="/head/Cast", to=7),
+        node("Cast", "e", "f", name="/head/Cast_1", to=1),
+        node("Add", "d f", "y", name="/head/Add"),
+    ]
+    weights = [
+        weight("w1", rng.standard_normal((8, 16)).astype(np.float32)),
+        weight("w2", rng.standard_normal((16, 4)).astype(np.float32)),
+    ]
+    return model(nodes, [value("x", shape=(2, 8))], [value("y", shape=(2, 4))], weights)
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Model:
+    return load(small())
+
+
+@pytest.fixture
+def halfwise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capsys)
+
+
+INPUTS = [{"x": np.random.default_rng(seed).standard_normal((2, 8)).astype(np.float32)} for seed in range(4)]
+
+
+# -- selectors --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("op:Softmax", ["/head/Softmax"]),
+        ("op:Mat*", ["/body/fc/MatMul", "/head/fc/MatMul"]),
+        ("scope:/head/*", ["/head/fc/MatMul", "/head/Softmax", "/head/Cast", "/head/Cast_1", "/head/Add"]),
+        ("scope:/head/fc", ["/head/fc/MatMul"]),
+        ("scope:/body", ["/body/fc/MatMul", "/body/Relu"]),
+        ("name:/body/Relu", ["/body/Relu"]),
+        ("pattern:softmax", ["/head/Softmax"]),
+        ("policy:torch-autocast", ["/head/Softmax"]),
+    ],
+)
+def test_what_a_selector_means(loaded: Model, selector: str, names: list[str]) -> None:
+    assert Selection(loaded).of(selector, "--keep") == names
+
+
+@pytest.mark.parametrize(
+    ("selector", "message"),
+    [
+        ("Softmax", r"--keep Softmax: write op:Softmax, scope:'/head/\*', name:NODE"),
+        ("op:", "--keep op:: write op:Softmax"),
+        ("layer:x", "--keep layer:x: write op:Softmax"),
+        ("op:Sofmax", r"the model has no operator Sofmax \(did you mean 'Softmax'\?\)"),
+        ("op:LSTM", "the model has no operator LSTM$"),
+        ("name:/head/Sofmax", r"the model has no node of that name \(did you mean '/head/Softmax'"),
+        ("scope:/haed/*", r"no node's name fits \(did you mean '/head/\*'"),
+        ("scope:/hea", r"no node's name fits \(did you mean"),
+        ("pattern:layernrom", r"there is no such pattern \(did you mean 'layernorm'\?\); there are layernorm, rmsnorm"),
+        ("pattern:layernorm", "the model has no decomposed LayerNorm; it has softmax"),
+        ("policy:autocast", r"there is no policy 'autocast' \(did you mean 'torch-autocast'\?\)"),
+        ("policy:modelopt", "that list keeps no node of this model"),
+    ],
+)
+def test_selectors_that_mean_nothing(loaded: Model, selector: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        choices_of(loaded, [selector], [])
+
+
+def test_contradictions_and_what_cannot_be_obeyed(loaded: Model) -> None:
+    with pytest.raises(InputError, match=r"--keep scope:/head/\* and --force op:Softmax contradict each other"):
+        choices_of(loaded, ["scope:/head/*"], ["op:Softmax"])
+    with pytest.raises(InputError, match="--force op:RandomNormalLike: node 'noise' cannot be FP16"):
+        choices_of(load(random_model()), [], ["op:RandomNormalLike"])
+    with pytest.raises(InputError, match="--keep name:ids: node 'ids' works on no FP32 value"):
+        choices_of(load(random_model()), ["name:ids"], [])
+    chosen = choices_of(loaded, ["op:Softmax", "pattern:softmax"], ["scope:/body"])
+    assert chosen.kept == {"/head/Softmax": "--keep op:Softmax"}
+    assert chosen.forced == dict.fromkeys(["/body/fc/MatMul", "/body/Relu"], "--force scope:/body")
+
+
+def random_model() -> onnx.ModelProto:
+    """A node that cannot narrow, and one that works on integers alone."""
+    nodes = [node("RandomNormalLike", "x", "r", name="noise"), node("Add", "x r", "y", name="add")]
+    nodes.append(node("Add", "i i", "j", name="ids"))
+    ids = value("i", onnx.TensorProto.INT64)
+    return model(nodes, [value("x"), ids], [value("y"), value("j", onnx.TensorProto.INT64)])
+
+
+def test_suggestions() -> None:
+    assert nearest("softmax", ["Softmax", "Relu"]) == " (did you mean 'Softmax'?)"
+    assert nearest("zzz", ["Softmax", "Relu"]) == ""
+    assert nearest("", ["Softmax"]) == ""
+
+
+# -- in the main job --------------------------------------------------------------------------------------------------
+
+
+def test_what_is_kept_is_in_the_plan_as_the_users_own(tmp_path: Path) -> None:
+    onnx.save(small(), tmp_path / "model.onnx")
+    result = fix(tmp_path / "model.onnx", INPUTS, out=tmp_path / "out", keep=["op:Softmax", "scope:/body/fc"])
+    assert result.met
+    told = {planned.name: (planned.why, planned.reason) for planned in result.plan.nodes}
+    assert told == {
+        "/body/fc/MatMul": ("wanted", "your own decision: --keep scope:/body/fc"),
+        "/head/Softmax": ("wanted", "your own decision: --keep op:Softmax"),
+    }
+    assert result.plan.nodes[1].numbers["max_abs"] <= 1.0
+    types = {
+        info.name: info.type.tensor_type.elem_type
+        for info in onnx.shape_inference.infer_shapes(onnx.load(tmp_path / "out" / "model.fp16.onnx")).graph.value_info
+    }
+    assert types["d"] == onnx.TensorProto.FLOAT
+    assert types["b"] == onnx.TensorProto.FLOAT16
+    again = fix(tmp_path / "model.onnx", INPUTS, plan=read_plan(tmp_path / "out" / "model.plan.json"))
+    assert again.fp32_nodes == result.fp32_nodes
+
+
+def test_kept_nodes_are_not_repaired_away() -> None:
+    given = load(encoder(layers=1, overflow=True).model)
+    free = fix(given)
+    assert free.plan.repairs
+    kept = fix(given, keep=["pattern:layernorm"])
+    norms = set(Selection(given).by_pattern["layernorm"])
+    assert norms <= set(kept.fp32_nodes)
+    assert not kept.plan.repairs
+    assert kept.met
+    assert {planned.why for planned in kept.plan.nodes if planned.name in norms} == {"wanted"}
+
+
+def test_what_is_forced_is_narrow_even_where_that_misses_the_tolerance() -> None:
+    given = load(encoder(layers=1, overflow=True).model)
+    result = fix(given, repairs=["none"], force=["op:Pow"])
+    assert not result.met
+    assert not {name for name in result.fp32_nodes if name.endswith("/Pow")}
+    (told,) = (note for note in result.notes if "--force" in note)
+    assert told.startswith("the tolerance is missed because of --force op:Pow: with its ")
+    assert told.endswith("in FP32, too, it would be kept")
+    harmless = fix(given, repairs=["none"], force=["op:Softmax"])
+    assert harmless.met
+    assert not [note for note in harmless.notes if "--force" in note]
+
+
+def test_what_a_repair_made_of_a_forced_node_is_said() -> None:
+    zoo = SHAPES["layer_norm_overflow"]()
+    result = fix(zoo.model, zoo.inputs, force=["op:Pow"])
+    assert result.met and result.plan.repairs
+    (told,) = (note for note in result.notes if "--force" in note)
+    assert told.startswith("--force op:Pow: '/norm/Pow' was replaced by a repair, and what stands there now was ")
+
+
+def test_the_command_line(tmp_path: Path, halfwise: CommandLine) -> None:
+    onnx.save(small(), tmp_path / "model.onnx")
+    path, out = str(tmp_path / "model.onnx"), str(tmp_path / "out")
+    ended = halfwise("fix", path, "--out", out, "--keep", "op:Softmax", "--json")
+    assert ended.code == 0
+    document = ended.document
+    assert document["fp32_nodes"] == ["/head/Softmax"]
+    assert [entry["why"] for entry in document["nodes"] if entry["name"] == "/head/Softmax"] == ["wanted"]
+    assert {entry["policy"]: (entry["fp32_nodes"], entry["shared"]) for entry in document["policies"]} == {
+        "torch-autocast": (1, 1), "onnxruntime": (0, 0), "modelopt": (0, 0),
+    }  # fmt: skip
+    ended = halfwise("fix", path, "--out", str(tmp_path / "other"), "--keep", "op:Sofmax")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.told == "halfwise: --keep op:Sofmax: the model has no operator Sofmax (did you mean 'Softmax'?)"
+    assert not (tmp_path / "other").exists()
+    plan = str(tmp_path / "out" / "model.plan.json")
+    ended = halfwise("fix", path, "--out", out, "--plan", plan, "--keep", "op:Softmax")
+    assert ended.code == 2
+    assert "with --plan, edit the plan's fp32_nodes" in ended.told
+
+
+# -- the lists of other tools -----------------------------------------------------------------------------------------
+
+
+def test_lists_name_operators_that_exist() -> None:
+    known = {schema.name for schema in onnx.defs.get_all_schemas_with_history()} | set(CLOSED)
+    # operators of ONNX's later opsets or of ONNX-ML that this onnx package may not know yet
+    later = {"CumProd", "RMSNormalization", "TreeEnsemble"}
+    for policy in POLICIES.values():
+        assert policy.ops - known <= later
+        assert policy.source
+        assert policy_named(policy.name) is policy
+
+
+def test_a_list_by_magnitude_needs_ranges(loaded: Model) -> None:
+    from halfwise.core.counting import count
+
+    selection = Selection(loaded)
+    assert kept_by(POLICIES["modelopt"], selection) == []
+    ranges = {"c": count(np.float32([1000.0])), "d": count(np.float32([1.0]))}
+    assert kept_by(POLICIES["modelopt"], selection, ranges) == ["/head/fc/MatMul", "/head/Softmax"]
+
+
+def test_a_decomposed_norm_is_one_operator_to_autocast() -> None:
+    given = load(encoder(layers=1, overflow=False).model)
+    (autocast, *_) = compare_policies(given, [])
+    norms = Selection(given).by_pattern["layernorm"]
+    assert autocast.nodes == len(norms) + 1  # and the softmax
+    assert compare_policies(given, norms)[0].shared == len(norms)
+
+
+def test_formats_stay_as_they_were() -> None:
+    """Choices hang on the model that the search is given, never on the one that the user gave."""
+    given = load(small())
+    result: Any = fix(given, INPUTS, keep=["op:Softmax"])
+    assert not given.choices
+    assert not result.sites.model.choices
+    assert {planned.format for planned in result.plan.nodes} == {Format.FP32}

@@ -1,0 +1,398 @@
+"""HW401: powers of two that cancel bring weights and activations into FP16's range, and no bit of FP32 changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from halfwise.compiler import rtx
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import write_typed
+from halfwise.repair import Ranges, repaired
+from halfwise.repair.rescale import RESCALE
+from tests.models.build import f32, model, node, value, weight
+from tests.models.zoo import SHAPES, cnn_tiny_weights
+from tests.support.repairing import Effect, effect, ranges_of
+
+Array = NDArray[np.float32]
+
+
+def normal(seed: int, *shape: int, scale: float = 1.0) -> Array:
+    return (scale * np.random.default_rng(seed).standard_normal(shape)).astype(np.float32)
+
+
+def rows(seed: int = 9, *shape: int, scale: float = 1.0) -> list[dict[str, Array]]:
+    return [{"x": normal(seed + i, *(shape or (4, 8)), scale=scale)} for i in range(3)]
+
+
+def mlp(*middle: onnx.NodeProto, tiny: float = 1e-7, loud: float = 3e3, more: Any = (), **given: Any) -> Any:
+    """x -> loud -> `middle`, from a to b -> tiny -> y."""
+    nodes = [node("MatMul", "x w1", "a"), *middle, node("MatMul", "b w2", "y")]
+    weights = [weight("w1", normal(1, 8, 8, scale=loud)), weight("w2", normal(2, 8, 8, scale=tiny)), *more]
+    outputs = given.pop("outputs", [value("y", shape=(4, 8))])
+    return model(nodes, [value("x", shape=(4, 8))], outputs, weights, **given)
+
+
+def changed(found: Effect) -> set[str]:
+    return {edit["node"] for repair in found.repairs for edit in repair.parameters["constants"]}
+
+
+# -- what it is for ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["tensors", "channels"])
+def test_a_cnn_with_tiny_weights_needs_no_fp32_node(kind: Any) -> None:
+    zoo = cnn_tiny_weights(kind)
+    found = effect(RESCALE, zoo.model, zoo.inputs, zoo.tolerance)
+    assert found.before > 4
+    assert found.after < 0.2
+    assert found.bit_identical
+    assert len(found.repairs) == 3  # one a stage
+    assert found.ops() == [each.op_type for each in found.model.nodes]  # not one node more
+
+
+def test_tiny_channels_are_scaled_alone() -> None:
+    zoo = cnn_tiny_weights("channels")
+    found = effect(RESCALE, zoo.model, zoo.inputs[:3], zoo.tolerance)
+    edit = next(e for e in found.repairs[0].parameters["constants"] if e["node"] == "/stages.0/shrink/Conv")
+    assert [i for i, power in enumerate(edit["powers"]) if power] == [2, 7, 11]
+    assert changed(found) == {f"/stages.{i}/{part}/Conv" for i in range(3) for part in ("shrink", "recover")}
+
+
+def test_subnormal_weights_behind_loud_activations() -> None:
+    zoo = SHAPES["subnormal_weights"]()
+    found = effect(RESCALE, zoo.model, zoo.inputs, zoo.tolerance)
+    assert found.before > 1 > 0.2 > found.after
+    assert found.bit_identical
+
+
+def test_loud_activations_in_front_of_a_norm_operator() -> None:
+    nodes = [
+        node("MatMul", "x w1", "a"),
+        node("Add", "a c", "b"),
+        node("LayerNormalization", "b g s", "n", axis=-1, epsilon=1e-3),
+        node("MatMul", "n w2", "y"),
+    ]
+    weights = [
+        weight("w1", normal(1, 8, 8, scale=1e5)), weight("c", normal(2, 8, scale=1e4)),
+        weight("g", normal(3, 8)), weight("s", normal(4, 8)), weight("w2", normal(5, 8, 8)),
+    ]  # fmt: skip
+    found = effect(RESCALE, model(nodes, [value("x", shape=(4, 8))], [value("y", shape=(4, 8))], weights), rows())
+    assert found.before > 1 > found.after
+    assert found.bit_identical
+    norm = found.repaired.node_by_name["n_n"]
+    power = found.repairs[0].parameters["epsilons"][0]["power"]
+    assert power < 0
+    assert norm.attributes["epsilon"].as_float() == np.float32(1e-3) * 4.0**power
+
+
+@pytest.mark.parametrize("op", ["InstanceNormalization", "BatchNormalization"])
+def test_loud_feature_maps_in_front_of_a_norm(op: str) -> None:
+    rest = "g s m v" if op == "BatchNormalization" else "g s"
+    nodes = [node("Conv", "x w1", "a"), node(op, f"a {rest}", "b"), node("Conv", "b w2", "y")]
+    weights = [
+        weight("w1", normal(1, 6, 3, 1, 1, scale=1e5)), weight("w2", normal(2, 2, 6, 1, 1)),
+        weight("g", normal(3, 6)), weight("s", normal(4, 6)), weight("m", normal(5, 6, scale=1e5)),
+        weight("v", normal(6, 6, scale=1e5) ** 2),
+    ]  # fmt: skip
+    weights = weights if op == "BatchNormalization" else weights[:4]
+    proto = model(nodes, [value("x", shape=(1, 3, 4, 4))], [value("y", shape=(1, 2, 4, 4))], weights)
+    found = effect(RESCALE, proto, rows(9, 1, 3, 4, 4))
+    assert found.before > 1
+    assert found.bit_identical
+    if op == "InstanceNormalization":
+        assert found.after < 1
+    else:  # a variance of 1e10 leaves FP16 whatever is done to its input; the activations fit
+        assert all(high < 65504 for high in ranges_of(found.repaired, rows(9, 1, 3, 4, 4)).high.values())
+
+
+def test_a_result_that_must_come_out_as_it_is_is_scaled_back_behind_the_operator() -> None:
+    nodes = [
+        node("Mul", "x l", "a"),
+        node("Exp", "a", "e"),
+        node("Gemm", "e w c", "z", transB=1),
+        node("Tanh", "z", "y"),
+    ]
+    weights = [weight("l", f32(1.0)), weight("w", normal(1, 5, 8, scale=2e-7)), weight("c", normal(2, 5, scale=1e-3))]
+    proto = model(nodes, [value("x", shape=(4, 8))], [value("y", shape=(4, 5))], weights)
+    feeds = [{"x": 7.0 + normal(i, 4, 8)} for i in range(3)]
+    found = effect(RESCALE, proto, feeds)
+    assert found.before > 1 > found.after
+    assert found.bit_identical
+    assert found.ops() == ["Mul", "Exp", "Gemm", "Mul", "Tanh"]
+    assert found.repaired.node_by_name["n_y"].inputs[0].name == "z"  # readers keep the name that they read
+
+
+def test_scaling_back_in_front_of_an_output_keeps_its_name() -> None:
+    nodes = [node("Exp", "x", "e"), node("MatMul", "e w", "y")]
+    proto = model(
+        nodes, [value("x", shape=("n", 8))], [value("y", shape=("n", 5))], [weight("w", normal(1, 8, 5, scale=1e-7))]
+    )
+    found = effect(RESCALE, proto, [{"x": 7.0 + normal(i, 4, 8)} for i in range(3)])
+    assert found.before > 1 > found.after
+    assert found.bit_identical
+    assert found.repaired.output_names == ("y",)
+
+
+def test_weights_over_65504_come_down() -> None:
+    proto = mlp(node("Relu", "a", "b"), tiny=3e5, loud=1e-3)
+    found = effect(RESCALE, proto, rows())
+    assert np.isinf(found.before) or found.before > 1
+    assert found.bit_identical
+    for node_name in ("n_a", "n_y"):
+        assert np.abs(found.repaired.node_by_name[node_name].inputs[1].const_value.numpy()).max() < 65504
+
+
+def test_embeddings_and_residual_sums_carry_one_scale() -> None:
+    nodes = [
+        node("Gather", "t ids", "a", axis=0), node("MatMul", "a w1", "h"), node("Relu", "h", "r"),
+        node("MatMul", "r w2", "d"), node("Add", "a d", "b"), node("RMSNormalization", "b g", "n", axis=-1),
+        node("MatMul", "n w3", "y"),
+    ]  # fmt: skip
+    weights = [
+        weight("t", normal(1, 11, 8, scale=9e4)), weight("w1", normal(2, 8, 8, scale=0.3)),
+        weight("w2", normal(3, 8, 8, scale=0.3)), weight("g", normal(4, 8)), weight("w3", normal(5, 8, 8)),
+    ]  # fmt: skip
+    proto = model(
+        nodes, [value("ids", TensorProto.INT64, (6,))], [value("y", shape=(6, 8))], weights, opset=23, ir_version=11
+    )
+    found = effect(RESCALE, proto, [{"ids": np.random.default_rng(i).integers(0, 11, 6)} for i in range(3)])
+    assert found.before > 1 > found.after
+    assert found.bit_identical
+
+
+# -- what it leaves alone ---------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_found_where_nothing_is_wrong() -> None:
+    zoo = SHAPES["healthy_mlp"]()
+    loaded = load(zoo.model)
+    assert RESCALE.find(loaded, ranges_of(loaded, zoo.inputs[:3])) == ()
+
+
+def test_without_ranges_nothing_is_found() -> None:
+    assert RESCALE.find(load(SHAPES["subnormal_weights"]().model), Ranges()) == ()
+
+
+@pytest.mark.parametrize("between", ["Tanh", "Exp", "Softplus", "Sin", "Gelu"])
+def test_what_bends_lets_no_scale_pass(between: str) -> None:
+    opset = {"opset": 20, "ir_version": 9} if between == "Gelu" else {}
+    found = effect(RESCALE, mlp(node(between, "a", "b"), loud=0.3, **opset), rows())
+    assert found.bit_identical
+    assert changed(found) <= {"n_y"}  # what is in front of the bend stays; the tiny weights are scaled back behind
+    assert not any(edit["slot"] == 0 for repair in found.repairs for edit in repair.parameters["constants"])
+
+
+def test_a_product_of_two_activations_lets_no_scale_pass() -> None:
+    found = effect(RESCALE, mlp(node("Mul", "a a", "b")), rows())
+    assert "n_a" not in changed(found)
+    assert found.bit_identical
+
+
+def test_a_tensor_that_is_an_output_keeps_its_values() -> None:
+    outputs = [value("y", shape=(4, 8)), value("a", shape=(4, 8))]
+    found = effect(RESCALE, mlp(node("Relu", "a", "b"), outputs=outputs), rows())
+    assert found.bit_identical
+    assert "n_a" not in changed(found)
+
+
+def test_a_tensor_that_a_subgraph_reads_keeps_its_values() -> None:
+    then = helper.make_graph([node("Exp", "a", "t")], "then", [], [value("t", shape=(4, 8))])
+    other = helper.make_graph([node("Neg", "a", "o")], "else", [], [value("o", shape=(4, 8))])
+    branch = helper.make_node("If", ["flag"], ["z"], name="n_z", then_branch=then, else_branch=other)
+    extra = [weight("flag", np.array(False))]
+    outputs = [value("y", shape=(4, 8)), value("z", shape=(4, 8))]
+    found = effect(RESCALE, mlp(node("Relu", "a", "b"), branch, outputs=outputs, more=extra), rows())
+    assert found.bit_identical
+    assert "n_a" not in changed(found)
+
+
+def test_a_sum_with_something_unscaled_stays() -> None:
+    found = effect(RESCALE, mlp(node("Relu", "a", "r"), node("Add", "r x", "b")), rows())
+    assert "n_a" not in changed(found)
+    assert found.bit_identical
+
+
+def test_fp32_subnormals_are_not_scaled_into_loss() -> None:
+    tiny = normal(2, 8, 8, scale=1e-7)
+    tiny[0, 0] = np.float32(1e-42)
+    nodes = [node("MatMul", "x w1", "a"), node("Relu", "a", "b"), node("MatMul", "b w2", "y")]
+    first = normal(1, 8, 8, scale=3e3)
+    first[3, 3] = np.float32(3e-39)
+    weights = [weight("w1", first), weight("w2", tiny)]
+    proto = model(nodes, [value("x", shape=(4, 8))], [value("y", shape=(4, 8))], weights)
+    found = effect(RESCALE, proto, rows())
+    assert found.bit_identical
+    for repair in found.repairs:
+        assert not any(edit["node"] == "n_a" for edit in repair.parameters["constants"])
+
+
+# -- how it is applied ------------------------------------------------------------------------------------------------
+
+
+def test_shared_weights_stay_as_they_are_for_others() -> None:
+    proto = mlp(node("Relu", "a", "b"))
+    proto.graph.node.append(node("MatMul", "x w2", "other"))
+    proto.graph.node.append(node("MatMul", "x w1", "third"))
+    proto.graph.output.extend([value("other", shape=(4, 8)), value("third", shape=(4, 8))])
+    found = effect(RESCALE, proto, rows())
+    assert found.bit_identical
+    assert {"n_a", "n_y"} <= changed(found)
+    assert found.model.node_by_name["n_a"].inputs[1] is found.model.graph.initializers["w1"]  # the original as it was
+
+
+def test_a_place_that_is_gone_is_refused_and_nothing_changes() -> None:
+    loaded = load(mlp(node("Relu", "a", "b")))
+    (repair,) = RESCALE.find(loaded, ranges_of(loaded, rows()))
+    other = load(mlp(node("LeakyRelu", "a", "r"), node("Identity", "r", "b")))
+    after, done = repaired(other, [(RESCALE, repair)])
+    assert done == ()
+    assert [n.name for n in after.nodes] == [n.name for n in other.nodes]
+
+
+def test_the_algebra_names_places_and_powers() -> None:
+    loaded = load(mlp(node("Relu", "a", "b")))
+    (repair,) = RESCALE.find(loaded, ranges_of(loaded, rows()))
+    assert repair.rule == "HW401"
+    assert repair.nodes == ("n_a", "n_b", "n_y")
+    assert repair.algebra.startswith("f(2^k x) = 2^k f(x): n_a: input 1 * 2^-")
+    assert repair.algebra.endswith("which cancel")
+
+
+# -- whatever the graph -----------------------------------------------------------------------------------------------
+
+_STEPS = [
+    "relu", "leaky", "prelu", "maxpool", "avgpool", "conv", "depthwise", "grouped", "turned", "batchnorm", "mul", "div",
+    "addconst", "residual", "concat", "split", "slice", "transpose", "flatten", "clip", "pad", "instancenorm", "gate",
+    "reducemean", "where", "tanh", "resize",
+]  # fmt: skip
+
+
+class _Net:
+    """A random network on maps of 6 channels; each constant has a scale of its own."""
+
+    def __init__(self, scales: list[int]) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self.scales = scales
+        self.count = 0
+
+    def new(self, prefix: str = "t") -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def constant(self, *shape: int, scaled: bool = True) -> str:
+        name = self.new("w")
+        power = self.scales[self.count % len(self.scales)] if scaled else 0
+        self.weights.append(weight(name, normal(self.count, *shape, scale=2.0**power)))
+        return name
+
+    def exact(self, array: Any) -> str:
+        name = self.new("k")
+        self.weights.append(weight(name, np.asarray(array)))
+        return name
+
+    def op(self, op: str, inputs: str, outputs: int = 1, **attributes: Any) -> str:
+        names = " ".join(self.new() for _ in range(outputs))
+        self.nodes.append(node(op, inputs, names, **attributes))
+        return names
+
+    def step(self, kind: str, x: str) -> str:
+        simple = {"relu": "Relu", "leaky": "LeakyRelu", "tanh": "Tanh"}
+        if kind in simple:
+            return self.op(simple[kind], x)
+        if kind in ("maxpool", "avgpool"):
+            op = "MaxPool" if kind == "maxpool" else "AveragePool"
+            return self.op(op, x, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+        if kind in ("conv", "depthwise", "grouped"):
+            groups = {"conv": 1, "depthwise": 6, "grouped": 2}[kind]
+            w, b = self.constant(6, 6 // groups, 3, 3), self.constant(6)
+            return self.op("Conv", f"{x} {w} {b}", pads=[1, 1, 1, 1], group=groups)
+        if kind == "turned":
+            return self.op("ConvTranspose", f"{x} {self.constant(6, 6, 3, 3)}", pads=[1, 1, 1, 1])
+        if kind == "batchnorm":
+            variance = self.exact(normal(self.count, 6) ** 2 + np.float32(0.1))
+            return self.op(
+                "BatchNormalization", f"{x} {self.constant(6)} {self.constant(6)} {self.constant(6)} {variance}"
+            )
+        if kind == "instancenorm":
+            return self.op("InstanceNormalization", f"{x} {self.constant(6)} {self.constant(6)}")
+        if kind in ("mul", "div", "prelu"):
+            op = {"mul": "Mul", "div": "Div", "prelu": "PRelu"}[kind]
+            return self.op(op, f"{x} {self.constant(6, 1, 1, scaled=kind != 'prelu')}")
+        if kind == "addconst":
+            return self.op("Add", f"{x} {self.constant(6, 1, 1)}")
+        if kind == "residual":
+            return self.op("Add", f"{x} {self.step('conv', x)}")
+        if kind == "concat":
+            both = self.op("Concat", f"{x} {self.step('conv', x)}", axis=1)
+            return self.op("Conv", f"{both} {self.constant(6, 12, 1, 1)}")
+        if kind == "split":
+            left, right = self.op("Split", f"{x} {self.exact(np.array([2, 4]))}", 2, axis=1).split()
+            return self.op("Concat", f"{right} {left}", axis=1)
+        if kind == "slice":
+            back = [np.array([v]) for v in (5, -100, 1, -1)]
+            return self.op("Slice", f"{x} {' '.join(self.exact(v) for v in back)}")
+        if kind == "transpose":
+            turned = self.op("Transpose", x, perm=[0, 2, 3, 1])
+            mixed = self.op("MatMul", f"{turned} {self.constant(6, 6)}")
+            return self.op("Transpose", mixed, perm=[0, 3, 1, 2])
+        if kind == "flatten":
+            flat = self.op("Flatten", x)
+            mixed = self.op("Gemm", f"{flat} {self.constant(96, 96)} {self.constant(96)}")
+            return self.op("Reshape", f"{mixed} {self.exact(np.array([-1, 6, 4, 4]))}")
+        if kind == "clip":
+            return self.op("Clip", f"{x} {self.exact(np.float32(-3.0))} {self.exact(np.float32(60.0))}")
+        if kind == "pad":
+            padded = self.op("Pad", f"{x} {self.exact(np.array([0, 0, 1, 0, 0, 0, 0, 1]))}")
+            return self.op("Conv", f"{padded} {self.constant(6, 6, 2, 2)}")
+        if kind == "gate":
+            pooled = self.op("GlobalAveragePool", x)
+            gate = self.op("Sigmoid", self.op("Conv", f"{pooled} {self.constant(6, 6, 1, 1, scaled=False)}"))
+            return self.op("Mul", f"{x} {gate}")
+        if kind == "reducemean":
+            return self.op("Sub", f"{x} {self.op('ReduceMean', x, axes=[2, 3])}")
+        if kind == "where":
+            flag = self.exact(np.arange(16).reshape(1, 1, 4, 4) % 3 == 0)
+            return self.op("Where", f"{flag} {x} {self.constant(6, 1, 1)}")
+        assert kind == "resize"
+        twice = self.op("Resize", f"{x} - {self.exact(f32(1, 1, 2, 2))}", mode="linear")
+        return self.op("Conv", f"{twice} {self.constant(6, 6, 2, 2)}", strides=[2, 2])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kinds=st.lists(st.sampled_from(_STEPS), min_size=1, max_size=6),
+    scales=st.lists(st.sampled_from([-24, -22, -18, -4, 0, 0, 5, 9, 14, 17]), min_size=1, max_size=7),
+    loudness=st.sampled_from([1e-3, 1.0, 300.0]),
+)
+def test_no_bit_of_fp32_changes(kinds: list[str], scales: list[int], loudness: float) -> None:
+    net = _Net(scales)
+    x = net.step("conv", "x")
+    for kind in kinds:
+        x = net.step(kind, x)
+    net.nodes.append(node("Conv", f"{x} {net.constant(3, 6, 1, 1)}", "y"))
+    proto = model(net.nodes, [value("x", shape=("n", 6, 4, 4))], [value("y", shape=None)], net.weights)
+    found = effect(RESCALE, proto, rows(3, 2, 6, 4, 4, scale=loudness), searched=2)
+    assume(all(np.isfinite(each["y"]).all() for each in found.references))  # else FP32 itself lost them
+    assert found.bit_identical
+
+
+@pytest.mark.skipif(not rtx.available(), reason=f"TensorRT-RTX is not installed: {rtx.INSTALL}")
+def test_the_repaired_model_builds(tmp_path: Any) -> None:
+    zoo = cnn_tiny_weights("channels")
+    loaded = load(zoo.model)
+    found = RESCALE.find(loaded, ranges_of(loaded, zoo.inputs[:2]))
+    after, _ = repaired(loaded, [(RESCALE, one) for one in found])
+    write_typed(Assignment.all_narrow(Sites(after)), tmp_path / "m.onnx")
+    built = rtx.build(tmp_path / "m.onnx")
+    assert built.kernels

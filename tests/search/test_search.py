@@ -1,0 +1,149 @@
+"""The search: within the tolerance, nothing kept that is not needed, few runs, and the same answer when resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx_ir as ir
+import pytest
+
+from halfwise.core.tolerance import Bound, Tolerance
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.stepper import Stepper
+from halfwise.model.model import load
+from halfwise.precision.sites import Sites
+from halfwise.search.journal import Journal
+from halfwise.search.judge import Judge, Question
+from halfwise.search.noise import Noise
+from halfwise.search.search import Search
+from tests.models.zoo import SHAPES, ZooModel, cnn_tiny_weights, detr_head, encoder, norm_log_head
+
+FAILING = sorted(name for name, build in SHAPES.items() if build().fails)
+
+
+def searched(zoo: ZooModel, journal: Journal | None = None) -> Search:
+    model = load(zoo.model)
+    sites, emulator = Sites(model), Emulator()
+    bounds = (Bound.of("*", "rel_l2", zoo.tolerance), Bound.of("*", "exact", 0.999))
+    names = {spec.name for spec in model.inputs}
+    feeds = [{k: v for k, v in feed.items() if k in names} for feed in zoo.inputs[:3]]
+    judge = Judge(sites, emulator, Question(Tolerance(bounds)), feeds)
+    return Search(sites, judge, Stepper(emulator), journal or Journal())
+
+
+def assert_one_minimal(search: Search, keep: frozenset[ir.Node], margin: frozenset[ir.Node]) -> None:
+    """Each node measured anew on the whole model, not by the search's own short cut."""
+    assert search.judge.measure(search.assignment(keep)).load <= 1.0
+    for node in keep:
+        without = search.judge.measure(search.assignment(keep - {node}))
+        if node in margin:
+            assert without.aim > search.aim, f"{node.name} is kept for a margin it does not need"
+        else:
+            assert without.load > 1.0, f"{node.name} is not needed"
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_every_failing_shape_is_met_and_one_minimal(name: str) -> None:
+    search = searched(SHAPES[name]())
+    solution = search.run()
+    assert solution.found.aim <= 1.0
+    assert solution.keep
+    margin = frozenset(kept.node for kept in solution.kept if kept.why == "margin")
+    assert_one_minimal(search, solution.keep, margin)
+    assert {kept.node for kept in solution.kept} == solution.keep
+
+
+@pytest.mark.parametrize(
+    ("zoo", "most_nodes", "most_runs"),
+    [
+        (encoder(layers=2), 6, 15),
+        (detr_head(), 24, 25),
+        (cnn_tiny_weights("tensors"), 3, 15),
+        (cnn_tiny_weights("channels"), 3, 15),
+        (norm_log_head(), 9, 25),
+    ],
+    ids=lambda value: value.name if isinstance(value, ZooModel) else "",
+)
+def test_few_nodes_in_few_runs(zoo: ZooModel, most_nodes: int, most_runs: float) -> None:
+    search = searched(zoo)
+    solution = search.run()
+    assert solution.found.aim <= 1.0
+    assert len(solution.keep) <= most_nodes
+    assert search.judge.runs <= most_runs
+    assert_one_minimal(search, solution.keep, frozenset(k.node for k in solution.kept if k.why == "margin"))
+
+
+@pytest.mark.parametrize("name", ["healthy_mlp", "global_average_pool_large"])
+def test_a_healthy_model_keeps_nothing_and_costs_two_runs(name: str) -> None:
+    search = searched(SHAPES[name]())
+    solution = search.run()
+    assert solution.keep == frozenset()
+    assert solution.kept == ()
+    assert search.judge.runs == pytest.approx(2.0)
+
+
+def test_runs_count_every_execution() -> None:
+    search = searched(SHAPES["layer_norm_overflow"]())
+    ran = 0.0
+    original = search.judge.run
+
+    def counted(*args: object) -> object:
+        nonlocal ran
+        ran += 1 / len(search.judge.feeds)
+        return original(*args)  # type: ignore[arg-type]
+
+    search.judge.run = counted  # type: ignore[method-assign,assignment]
+    search.run()
+    stepped = search.stepper.executed / len(search.sites.all) / len(search.judge.feeds)
+    assert search.judge.runs == pytest.approx(ran + stepped)
+
+
+def test_an_interrupted_search_goes_on_to_the_same_answer(tmp_path: Path) -> None:
+    zoo = detr_head()
+    whole = searched(zoo)
+    wanted = whole.run()
+    path = tmp_path / "journal.jsonl"
+    steps = 0
+
+    def stop(text: str) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 4:
+            raise KeyboardInterrupt
+
+    broken = searched(zoo, Journal(path, "q"))
+    broken.notify = stop
+    with pytest.raises(KeyboardInterrupt):
+        broken.run()
+    resumed = searched(zoo, Journal(path, "q"))
+    before = resumed.stepper.executed
+    found = resumed.run()
+    assert {n.name for n in found.keep} == {n.name for n in wanted.keep}
+    assert resumed.stepper.executed - before < whole.stepper.executed  # what was done is not done again
+    # ... and still counted, with the FP32 answers that had to be computed anew.
+    assert resumed.judge.runs == pytest.approx(whole.judge.runs + 1)
+
+
+def test_a_culprit_that_the_noise_model_does_not_name_is_found() -> None:
+    zoo = SHAPES["subnormal_weights"]()
+    search = searched(zoo)
+    answer = searched(zoo).run().keep
+    names = {n.name for n in answer}
+    search.measure(frozenset())
+    search._look(search.measure(frozenset()))
+    # A model blind to the true culprit, and sure of another.
+    others = [s.node for s in search.sites.free if s.name not in names]
+    search._pieces = tuple(Noise(frozenset({n}), 1.0 / (i + 1), False) for i, n in enumerate(others))
+    solution = search.run()
+    assert solution.found.aim <= 1.0
+    assert {n.name for n in solution.keep} == names
+
+
+def test_the_curve_goes_from_all_fp16_down_to_the_noise_floor() -> None:
+    search = searched(detr_head())
+    points = search.curve()
+    assert points[0].nodes == 0
+    assert points[0].measured == pytest.approx(search.measure(frozenset()).load)
+    assert [p.nodes for p in points] == sorted(p.nodes for p in points)
+    assert points[-1].measured is not None and points[-1].measured < 0.05
+    assert points[-1].measured < points[0].measured / 20

@@ -1,0 +1,29 @@
+"""Documents against their schemas, closed: whatever a schema does not name is a fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+
+from halfwise.cli.schemas import schema
+
+__all__ = ["check", "strict"]
+
+
+def strict(part: Any) -> Any:
+    """The same schema, closed: whatever it does not name is a fault."""
+    if isinstance(part, list):
+        return [strict(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    closed = {key: strict(each) for key, each in part.items()}
+    if "properties" in part and isinstance(part.get("required"), list) and "additionalProperties" not in part:
+        closed["additionalProperties"] = False
+    return closed
+
+
+def check(document: dict[str, Any], name: str) -> None:
+    assert document["schema"] == f"halfwise.{name}/1"
+    faults = jsonschema.Draft202012Validator(strict(schema(name))).iter_errors(document)
+    assert [f"{fault.json_path}: {fault.message[:300]}" for fault in faults] == []

@@ -1,0 +1,447 @@
+"""The gate: a plan made for one model, asked of the same one, one trained again, one with another graph, and worse."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import halfwise
+from halfwise.core.formats import Format
+from halfwise.core.tolerance import Tolerance
+from halfwise.model.fingerprint import graph_sha256
+from halfwise.model.model import load
+from halfwise.precision.plan import Plan, read_plan
+from halfwise.report.junit import junit_xml
+from halfwise.verbs.gate import Gate, gate
+from tests.models import build
+from tests.models.report_models import HOSTILE, hostile_model
+from tests.models.zoo import SHAPES
+from tests.support.command_line import CommandLine, Ended, save
+from tests.support.paths import DATA, ROOT
+
+REGION_LOG = DATA / "logs" / "layernorm_8.6_region.log"
+
+
+@pytest.fixture
+def halfwise_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, its inputs, its plan and its findings, as they would be committed."""
+    path = tmp_path_factory.mktemp("gate")
+    model, inputs = save(SHAPES["layer_norm_overflow"](), path)
+    halfwise.fix(model, inputs, out=path, repairs=("none",))
+    (path / "findings.json").write_text(json.dumps(halfwise.scan(model).to_json()), encoding="utf-8")
+    model.rename(path / "model.onnx")
+    (path / f"{model.stem}.plan.json").rename(path / "plan.json")
+    return path
+
+
+def changed(folder: Path, name: str, change: Callable[[onnx.ModelProto], None]) -> Path:
+    model = onnx.load(folder / "model.onnx")
+    change(model)
+    onnx.save(model, folder / name)
+    return folder / name
+
+
+def scaled(factor: float, tensor: str = "") -> Callable[[onnx.ModelProto], None]:
+    """Trained again: other values in all weights that are no scalars, or in one."""
+
+    def change(model: onnx.ModelProto) -> None:
+        for weight in model.graph.initializer:
+            array = numpy_helper.to_array(weight)
+            if weight.name == tensor or (not tensor and array.ndim and array.dtype == np.float32):
+                weight.CopyFrom(numpy_helper.from_array((array * factor).astype(np.float32), weight.name))
+
+    return change
+
+
+def statuses(result: Gate) -> dict[str, str]:
+    return {check.id: check.status for check in result.checks}
+
+
+def message(result: Gate, check: str) -> str:
+    return next(each.message for each in result.checks if each.id == check)
+
+
+# -- the model, and what became of it ---------------------------------------------------------------------------------
+
+
+def test_the_very_model_passes(folder: Path) -> None:
+    result = gate(folder / "plan.json", folder / "model.onnx", folder / "inputs", baseline=folder / "findings.json")
+    assert result.holds
+    assert result.change == "none"
+    assert statuses(result) == {
+        "fingerprint": "pass",
+        "nodes": "pass",
+        "tolerance": "pass",
+        "violations": "skip",
+        "findings": "pass",
+    }
+    assert message(result, "fingerprint") == "the very model that the plan was made for"
+    assert result.problems == ()
+    assert result.to_json()["status"] == "holds"
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_every_input_judges(place: int, tmp_path: Path) -> None:
+    """One input of six that the plan does not bear closes the gate, wherever it stands."""
+    square = build.node("Mul", "x x", "y")
+    proto = build.model([square], [build.value("x", shape=(4,))], [build.value("y", shape=(4,))])
+    plan = Plan("", "", 0, "onnx", "strict", Tolerance.default(), Format.FP32, "", ())
+    feeds = [{"x": np.full(4, 1 + i, np.float32)} for i in range(6)]
+    assert "on 6 inputs" in message(gate(plan, proto, feeds), "tolerance")
+    feeds[place] = {"x": np.full(4, 300, np.float32)}
+    assert not gate(plan, proto, feeds).holds
+    with pytest.raises(halfwise.InputError, match="judge_on_all is for a plan"):
+        halfwise.fix(proto, feeds, judge_on_all=True)
+
+
+def test_other_weights_pass_though_fix_refuses_them(folder: Path) -> None:
+    model = changed(folder, "retrained.onnx", scaled(1.01))
+    with pytest.raises(halfwise.InputError, match="the plan is for another model"):
+        halfwise.fix(model, folder / "inputs", plan=read_plan(folder / "plan.json"))
+    result = gate(folder / "plan.json", model, folder / "inputs")
+    assert (result.holds, result.change) == (True, "weights")
+    assert message(result, "fingerprint") == "the graph that the plan was made for, with other weights"
+    assert message(result, "tolerance").startswith("rel_l2 of 'y' is ")
+
+
+def test_weights_that_break_the_tolerance_are_told_with_the_number(folder: Path) -> None:
+    model = changed(folder, "worse.onnx", scaled(1e6, "proj.weight"))
+    result = gate(folder / "plan.json", model, folder / "inputs")
+    assert (result.holds, result.change, statuses(result)["tolerance"]) == (False, "weights", "fail")
+    assert "not finite" in message(result, "tolerance")
+    assert [problem.rule for problem in result.problems] == ["HW903"]
+    assert result.to_json()["error"]["y"]["nonfinite"] > 0
+
+
+def test_a_new_node_is_another_graph_and_still_measured(folder: Path) -> None:
+    def add(model: onnx.ModelProto) -> None:
+        old = model.graph.output[0].name
+        last = next(node for node in model.graph.node if old in node.output)
+        last.output[0] = "before_last"
+        model.graph.node.append(onnx.helper.make_node("Identity", ["before_last"], [old], name="last"))
+
+    result = gate(folder / "plan.json", changed(folder, "longer.onnx", add), folder / "inputs")
+    assert (result.holds, result.change) == (False, "graph")
+    found = statuses(result)
+    assert (found["fingerprint"], found["nodes"], found["tolerance"]) == ("fail", "pass", "pass")
+    count = len(onnx.load(folder / "model.onnx").graph.node)
+    assert message(result, "fingerprint") == (
+        f"another graph: the plan was made for one of {count} nodes, this has {count + 1}"
+    )
+
+
+def test_as_many_nodes_wired_otherwise_are_another_graph(folder: Path) -> None:
+    def swap(model: onnx.ModelProto) -> None:
+        model.graph.node[0].attribute[0].ints[0] = 1
+
+    model = onnx.load(folder / "model.onnx")
+    assert model.graph.node[0].attribute[0].ints, "the first node has axes"
+    result = gate(folder / "plan.json", changed(folder, "axes.onnx", swap), folder / "inputs")
+    assert result.change == "graph"
+    assert "another graph of as many nodes" in message(result, "fingerprint")
+
+
+def test_inputs_that_another_graph_does_not_take_are_no_bad_usage(folder: Path) -> None:
+    def more(model: onnx.ModelProto) -> None:
+        value = onnx.helper.make_tensor_value_info("second", onnx.TensorProto.FLOAT, [1])
+        model.graph.input.append(value)
+        model.graph.node.append(onnx.helper.make_node("Abs", ["second"], ["second_abs"], name="abs"))
+        model.graph.output.append(onnx.helper.make_tensor_value_info("second_abs", onnx.TensorProto.FLOAT, [1]))
+
+    result = gate(folder / "plan.json", changed(folder, "two_inputs.onnx", more), folder / "inputs")
+    assert (result.holds, result.change) == (False, "graph")
+    assert statuses(result)["tolerance"] == "skip"
+    assert "second" in message(result, "tolerance")
+
+
+def test_a_node_that_is_gone_is_named_and_nothing_is_measured(folder: Path) -> None:
+    def rename(model: onnx.ModelProto) -> None:
+        for node in model.graph.node:
+            if node.op_type == "Pow":
+                node.name = "/renamed/Pow"
+
+    result = gate(folder / "plan.json", changed(folder, "renamed.onnx", rename), folder / "inputs")
+    nodes = next(check for check in result.checks if check.id == "nodes")
+    assert nodes.status == "fail" and nodes.details == ("/norm/Pow",)
+    assert "nodes are not in the model" in nodes.message
+    assert statuses(result)["tolerance"] == "skip"
+    assert result.result is None and result.to_json()["error"] == {}
+    assert [problem.rule for problem in result.problems] == ["HW901", "HW902"]
+
+
+def test_a_node_that_became_another_operator(folder: Path) -> None:
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    plan["fp32_nodes"][0]["op"] = "Erf"
+    (folder / "other_op.json").write_text(json.dumps(plan), encoding="utf-8")
+    result = gate(folder / "other_op.json", folder / "model.onnx", folder / "inputs")
+    assert any("was Erf, is " in detail for check in result.checks for detail in check.details)
+
+
+def test_an_output_of_the_tolerance_that_is_gone(folder: Path) -> None:
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    plan["tolerance"] = {"boxes:rel_l2": 0.01}
+    (folder / "boxes.json").write_text(json.dumps(plan), encoding="utf-8")
+    result = gate(folder / "boxes.json", folder / "model.onnx", folder / "inputs")
+    assert "the model has no such output" in message(result, "nodes")
+
+
+def test_older_plans_and_plans_by_hand(folder: Path) -> None:
+    plan = read_plan(folder / "plan.json")
+    old = json.loads(plan.text())
+    del old["model"]["graph_sha256"]
+    (folder / "old.json").write_text(json.dumps(old), encoding="utf-8")
+    model = changed(folder, "retrained2.onnx", scaled(1.01))
+    result = gate(folder / "old.json", model, folder / "inputs")
+    assert (result.holds, result.change) == (True, "weights")
+    assert "does not state its graph's fingerprint" in message(result, "fingerprint")
+    by_hand = {"schema": "halfwise.plan/1", "fp32_nodes": [node.name for node in plan.nodes]}
+    (folder / "hand.json").write_text(json.dumps(by_hand), encoding="utf-8")
+    result = gate(folder / "hand.json", model, folder / "inputs")
+    assert (result.holds, result.change) == (True, "any")
+
+
+def test_other_weights_in_external_data_are_other_weights(folder: Path, tmp_path: Path) -> None:
+    model = onnx.load(folder / "model.onnx")
+    path = tmp_path / "external.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    halfwise.fix(path, folder / "inputs", out=tmp_path, repairs=("none",))
+    plan = tmp_path / "external.plan.json"
+    assert gate(plan, path, folder / "inputs").change == "none"
+    data = bytearray((tmp_path / "weights.bin").read_bytes())
+    data[-4] ^= 1  # the last digit of the last weight
+    (tmp_path / "weights.bin").write_bytes(data)
+    assert gate(plan, path, folder / "inputs").change == "weights"
+
+
+def test_repairs_are_made_again_on_other_weights(folder: Path, tmp_path: Path) -> None:
+    fixed = halfwise.fix(folder / "model.onnx", folder / "inputs")
+    assert fixed.plan.repairs
+    result = gate(fixed.plan, changed(folder, "retrained3.onnx", scaled(1.01)), folder / "inputs")
+    assert result.holds and "1 of 1 repair of the plan fit" in message(result, "nodes")
+
+
+# -- findings, audits -------------------------------------------------------------------------------------------------
+
+
+def test_new_findings_close_the_gate_and_old_ones_do_not(folder: Path) -> None:
+    def huge(model: onnx.ModelProto) -> None:
+        scaled(1e7, "norm.weight")(model)
+
+    model = changed(folder, "huge.onnx", huge)
+    result = gate(folder / "plan.json", model, folder / "inputs", baseline=folder / "findings.json")
+    assert statuses(result)["findings"] == "fail"
+    assert "HW104" in [finding.rule for finding in result.findings]
+    assert "HW104" in [problem.rule for problem in result.problems]
+    assert any("HW104 norm.weight" in detail for check in result.checks for detail in check.details)
+
+
+def test_an_engine_that_breaks_the_plan(folder: Path) -> None:
+    result = gate(folder / "plan.json", folder / "model.onnx", folder / "inputs", engine=REGION_LOG)
+    check = next(check for check in result.checks if check.id == "violations")
+    assert check.status == "fail"
+    assert any(detail.startswith("/norm/Pow: wanted fp32, got fp16") for detail in check.details)
+    assert "HW801" in [problem.rule for problem in result.problems]
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ("{", "is no baseline: it is not valid JSON"),
+        ('{"schema": "halfwise.plan/1"}', "is no baseline: it is not a document of `halfwise scan MODEL --json`"),
+        (
+            '{"schema": "halfwise.scan/1", "findings": [3]}',
+            "its findings are not as `halfwise scan --json` writes them",
+        ),
+        (None, "the baseline cannot be read"),
+    ],
+)
+def test_what_is_no_baseline(document: str | None, told: str, folder: Path, halfwise_cli: CommandLine) -> None:
+    path = folder / "bad.json"
+    path.unlink(missing_ok=True)
+    if document is not None:
+        path.write_text(document, encoding="utf-8")
+    ended = halfwise_cli("gate", folder / "model.onnx", "--plan", folder / "plan.json", "--baseline", path)
+    assert (ended.code, ended.out) == (2, "")
+    assert told in ended.told
+
+
+# -- the command line -------------------------------------------------------------------------------------------------
+
+
+def run(cli: CommandLine, folder: Path, model: str, *more: object) -> Ended:
+    return cli("gate", folder / model, "--plan", folder / "plan.json", "--inputs", folder / "inputs", *more)
+
+
+def test_one_line_a_check_and_the_exit_code(folder: Path, halfwise_cli: CommandLine) -> None:
+    ended = run(halfwise_cli, folder, "model.onnx", "--baseline", folder / "findings.json")
+    assert ended.code == 0
+    lines = ended.out.splitlines()
+    assert lines[0] == f"{folder / 'plan.json'} holds for {folder / 'model.onnx'}:"
+    assert [line.split()[:2] for line in lines[1:6]] == [
+        ["pass", "fingerprint"],
+        ["pass", "nodes"],
+        ["pass", "tolerance"],
+        ["skip", "violations"],
+        ["pass", "findings"],
+    ]
+    changed(folder, "broken.onnx", scaled(1e6, "proj.weight"))
+    ended = run(halfwise_cli, folder, "broken.onnx")
+    assert ended.code == 1
+    assert "FAIL  tolerance" in ended.out
+
+
+def test_a_plan_may_stand_before_the_model(folder: Path, halfwise_cli: CommandLine) -> None:
+    words = (folder / "plan.json", folder / "model.onnx", "--inputs", folder / "inputs", "--json")
+    assert halfwise_cli("gate", *words).document["status"] == "holds"
+
+
+@pytest.mark.parametrize("words", [["m.onnx"], ["p.json", "m.onnx", "--plan", "p.json"], ["a", "b", "c"]])
+def test_one_plan_and_one_model(words: list[str], halfwise_cli: CommandLine) -> None:
+    ended = halfwise_cli("gate", *words)
+    assert ended.code == 2
+    assert ended.told == "halfwise: gate takes one plan and one model: `halfwise gate MODEL --plan PLAN`"
+
+
+def test_made_up_inputs_are_said(folder: Path, halfwise_cli: CommandLine) -> None:
+    ended = halfwise_cli("gate", folder / "model.onnx", "--plan", folder / "plan.json")
+    assert "made-up inputs" in ended.out
+    assert "SYNTHETIC INPUTS" in ended.out
+
+
+def test_files_that_cannot_be_written(folder: Path, halfwise_cli: CommandLine) -> None:
+    for option in ("--junit", "--sarif", "--markdown"):
+        ended = run(halfwise_cli, folder, "model.onnx", option, folder / "none" / "file")
+        assert ended.code == 2
+        file = folder / "none" / "file"
+        assert ended.told == f"halfwise: {file} cannot be written: {file.parent} is no folder that can be written to"
+        ended = run(halfwise_cli, folder, "model.onnx", option, folder)
+        assert ended.told == f"halfwise: {folder} cannot be written: it is a folder"
+
+
+# -- JUnit ------------------------------------------------------------------------------------------------------------
+
+
+def test_junit_has_a_case_a_check(folder: Path, halfwise_cli: CommandLine) -> None:
+    changed(folder, "broken2.onnx", scaled(1e6, "proj.weight"))
+    run(halfwise_cli, folder, "broken2.onnx", "--junit", folder / "junit.xml")
+    root = ET.parse(folder / "junit.xml").getroot()
+    assert root.tag == "testsuites"
+    suite = root[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("5", "1", "2")
+    cases = {case.get("name"): case for case in suite}
+    assert list(cases) == ["fingerprint", "nodes", "tolerance", "violations", "findings"]
+    failure = cases["tolerance"].find("failure")
+    assert failure is not None and "not finite" in str(failure.get("message"))
+    assert cases["violations"].find("skipped") is not None
+    assert cases["nodes"].find("failure") is None
+
+
+def hostile_plan() -> Plan:
+    feeds = [{"x<b>": np.full(4, 1 + index / 4, np.float32)} for index in range(4)]
+    return halfwise.fix(hostile_model(), feeds, repairs=("none",)).plan
+
+
+def test_junit_is_xml_whatever_the_names() -> None:
+    model = hostile_model()
+    for node in model.graph.node:
+        node.name = f"{node.name}\ufffe\U0001f600\x0b gone"
+    result = gate(hostile_plan(), model)
+    assert statuses(result)["nodes"] == "fail"
+    text = junit_xml(result)
+    assert not set(text) & set("\x00\x0b\x1b\u202e\u2066\u200b\u2028\ufffe")
+    root = ET.fromstring(text)
+    failure = next(each for each in root.iter("failure") if each.get("type") == "nodes")
+    told = str(failure.text).splitlines()
+    kept = [node.name for node in hostile_plan().nodes]
+    assert len(told) == len(kept)
+    assert any("<script>window.stolen=1" in line for line in told) == (HOSTILE[0] in kept)
+    assert all(len(line) <= 2_000 for line in told)
+
+
+# -- the fingerprint --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["layer_norm_overflow", "large_phase", "inverse_sigmoid"])
+def test_weights_do_not_count_and_everything_else_does(name: str) -> None:
+    model = SHAPES[name]().model
+    known = graph_sha256(load(model))
+    trained = onnx.ModelProto()
+    trained.CopyFrom(model)
+    scaled(1.5)(trained)
+    assert graph_sha256(load(trained)) == known
+    renamed = onnx.ModelProto()
+    renamed.CopyFrom(model)
+    inner = renamed.graph.node[0].output[0]
+    for node in renamed.graph.node:
+        for names in (node.input, node.output):
+            for index, each in enumerate(names):
+                if each == inner:
+                    names[index] = "another_name_inside"
+    if inner not in {value.name for value in model.graph.output}:
+        assert graph_sha256(load(renamed)) == known
+    for change in (
+        lambda m: setattr(m.graph.node[0], "name", "x"),
+        lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", 77),
+        lambda m: setattr(m.opset_import[0], "version", 18),
+    ):
+        other = onnx.ModelProto()
+        other.CopyFrom(model)
+        change(other)
+        try:
+            assert graph_sha256(load(other)) != known
+        except halfwise.InputError:
+            continue  # the change made it unfit
+
+
+def test_shapes_that_a_graph_computes_with_count_and_large_tables_do_not() -> None:
+    def model(shape: list[int], table: int) -> onnx.ModelProto:
+        nodes = [
+            onnx.helper.make_node("Reshape", ["x", "shape"], ["r"], name="r"),
+            onnx.helper.make_node("Gather", ["r", "table"], ["y"], name="g"),
+        ]
+        graph = onnx.helper.make_graph(
+            nodes,
+            "g",
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 6])],
+            [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+            [
+                numpy_helper.from_array(np.array(shape, np.int64), "shape"),
+                numpy_helper.from_array(np.full(2000, table, np.int64), "table"),
+            ],
+        )
+        return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+
+    known = graph_sha256(load(model([3, 4], 0)))
+    assert graph_sha256(load(model([3, 4], 1))) == known
+    assert graph_sha256(load(model([4, 3], 0))) != known
+
+
+# -- the docs ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_docs_use_options_that_exist(halfwise_cli: CommandLine) -> None:
+    text = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    commands = re.findall(r"halfwise (gate|scan|fix|compare) ([^`]*?)(?=`|\n *\n|\n      - |\n  artifacts|\n```)", text)
+    assert {verb for verb, _ in commands} == {"gate", "scan", "fix", "compare"}
+    for verb, words in commands:
+        known = set(re.findall(r"--[a-z-]+", halfwise_cli(verb, "--help").out))
+        assert set(re.findall(r"--[a-z-]+", words)) <= known, (verb, words)
+
+
+def test_the_docs_name_every_check(folder: Path) -> None:
+    text = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `([a-z]+)` \| ", text, re.M)
+    assert named == list(statuses(gate(folder / "plan.json", folder / "model.onnx", folder / "inputs")))

@@ -1,0 +1,292 @@
+"""What is handed to an engine: every mistake is found, said in one line, and comes with its mend."""
+
+from __future__ import annotations
+
+import gc
+import json
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+from halfwise import InputError
+from halfwise.torch import check_bindings
+from tests.models.build import model, node, value
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra 'torch')")
+
+
+class DataType(Enum):
+    FLOAT, HALF, INT32, INT64, BOOL = range(5)
+
+
+class TensorIOMode(Enum):
+    INPUT, OUTPUT = 1, 2
+
+
+class TensorLocation(Enum):
+    DEVICE, HOST = 0, 1
+
+
+class Engine:
+    """Answers as a TensorRT engine of 8.5 and later does."""
+
+    def __init__(self, **tensors: tuple[str, DataType, tuple[int, ...]]) -> None:
+        self.tensors = tensors
+        self.num_io_tensors = len(tensors)
+        self.host: set[str] = set()
+        self.profile: tuple[tuple[int, ...], ...] = ()
+
+    def get_tensor_name(self, index: int) -> str:
+        return list(self.tensors)[index]
+
+    def get_tensor_mode(self, name: str) -> TensorIOMode:
+        return TensorIOMode[self.tensors[name][0]]
+
+    def get_tensor_dtype(self, name: str) -> DataType:
+        return self.tensors[name][1]
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        return self.tensors[name][2]
+
+    def get_tensor_location(self, name: str) -> TensorLocation:
+        return TensorLocation.HOST if name in self.host else TensorLocation.DEVICE
+
+    def get_tensor_profile_shape(self, name: str, profile: int) -> tuple[tuple[int, ...], ...]:
+        return self.profile
+
+
+class OldEngine:
+    """Answers as one before 8.5 does, with two profiles."""
+
+    num_bindings = 4
+    num_optimization_profiles = 2
+
+    def get_binding_name(self, index: int) -> str:
+        return ["x", "y", "x [profile 1]", "y [profile 1]"][index]
+
+    def binding_is_input(self, index: int) -> bool:
+        return index % 2 == 0
+
+    def get_binding_dtype(self, index: int) -> DataType:
+        return DataType.HALF
+
+    def get_binding_shape(self, index: int) -> tuple[int, ...]:
+        return (1, 3, 4, 4)
+
+
+class OnGpu:
+    """A tensor that says it lies on a GPU."""
+
+    def __init__(self, tensor: Any, device: str = "cuda:0") -> None:
+        self._tensor, self.device = tensor, device
+        self.shape, self.dtype, self.layout = tensor.shape, tensor.dtype, tensor.layout
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tensor, name)
+
+
+def image_engine(dtype: DataType = DataType.FLOAT) -> Engine:
+    return Engine(x=("INPUT", dtype, (1, 3, 4, 4)), y=("OUTPUT", DataType.FLOAT, (1, 8)))
+
+
+def aligned(*shape: int, dtype: Any = torch.float32) -> Any:
+    """A contiguous tensor whose address is a multiple of 256, as a GPU's allocator gives them."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    memory = torch.zeros(size + 256, dtype=torch.uint8)
+    skip = -memory.data_ptr() % 256
+    return memory[skip : skip + size].view(dtype).view(*shape)
+
+
+def rules(check: Any) -> list[tuple[str, str, str]]:
+    return [(problem.severity, problem.name, problem.rule) for problem in check.problems]
+
+
+def test_nothing_is_wrong_with_good_bindings() -> None:
+    x, y = OnGpu(aligned(1, 3, 4, 4)), OnGpu(aligned(1, 8))
+    check = check_bindings({"x": x, "y": y}, image_engine())
+    assert check.ok and str(check) == "2 bindings: nothing is wrong with them"
+    assert check.to_json() == {"schema": "halfwise.bindings/1", "status": "ok", "checked": 2, "problems": []}
+    assert check_bindings([x, y], image_engine()).problems == ()
+
+
+def test_one_good_binding_is_no_plural() -> None:
+    x = OnGpu(aligned(1, 3, 4, 4))
+    check = check_bindings({"x": x}, image_engine())
+    assert str(check) == "1 binding: nothing is wrong with it"
+
+
+def test_a_permuted_view() -> None:
+    pixels = OnGpu(aligned(1, 4, 4, 3).permute(0, 3, 1, 2)[:, [0, 1, 2]].as_strided((1, 3, 4, 4), (48, 1, 3, 12)))
+    check = check_bindings({"x": pixels}, image_engine())
+    assert ("error", "x", "contiguity") in rules(check)
+    line = next(str(problem) for problem in check.problems if problem.rule == "contiguity")
+    assert line == (
+        "error: x: is a view with strides (48, 1, 3, 12), permuted or sliced: its address hands over other elements "
+        "than the view shows (a copy to the CPU and back would hide it); x = x.contiguous(), and keep x until the "
+        "engine has run"
+    )
+
+
+def test_channels_last_and_expanded_views_are_called_so() -> None:
+    last = OnGpu(aligned(1, 4, 4, 3).permute(0, 3, 1, 2))
+    assert "in channels_last order" in str(check_bindings({"x": last}, image_engine()))
+    wide = OnGpu(aligned(1, 3, 1, 1).expand(1, 3, 4, 4))
+    assert "expanded view: there is memory for a part" in str(check_bindings({"x": wide}, image_engine()))
+    fine = OnGpu(aligned(1, 1, 4, 4).transpose(0, 1))  # sizes of 1 may have any stride
+    engine = Engine(x=("INPUT", DataType.FLOAT, (1, 1, 4, 4)))
+    assert check_bindings({"x": fine}, engine).ok
+
+
+def test_types_and_what_narrowing_does() -> None:
+    engine = Engine(ids=("INPUT", DataType.INT32, (3,)), x=("INPUT", DataType.HALF, (2,)))
+    ids, x = OnGpu(torch.tensor([1, 2, 3])), OnGpu(aligned(2))
+    text = str(check_bindings({"ids": ids, "x": x}, engine))
+    assert "ids: is int64, and the engine takes int32: each id would be read as two" in text
+    assert "ids = ids.to(torch.int32)" in text and "cannot hold" not in text
+    assert "x: is float32, and the engine takes float16: each value would be read as two halves" in text
+    big = OnGpu(torch.tensor([1, 2, 2**40]))
+    assert f"ids: holds {2**40}, which int32 cannot hold" in str(check_bindings({"ids": big, "x": x}, engine))
+
+
+def test_shapes() -> None:
+    engine = image_engine()
+
+    def mend(shape: tuple[int, ...]) -> str:
+        problems = check_bindings({"x": OnGpu(aligned(*shape))}, engine).problems
+        return next(problem.mend for problem in problems if problem.rule == "shape")
+
+    assert mend((3, 4, 4)) == "a batch dimension is missing: x = x[None]"
+    assert mend((1, 4, 4, 3)) == "the same sizes in another order: x = x.permute(0, 3, 1, 2).contiguous()"
+    assert mend((1, 48)).startswith("as many elements, in other dimensions: x = x.reshape(1, 3, 4, 4)")
+    assert "read beyond its end" in mend((1, 3, 2, 2))
+
+
+def test_open_dimensions_and_profiles() -> None:
+    engine = Engine(x=("INPUT", DataType.FLOAT, (-1, 8)))
+    engine.profile = ((1, 8), (2, 8), (4, 8))
+    assert check_bindings({"x": OnGpu(aligned(4, 8))}, engine).ok
+    text = str(check_bindings({"x": OnGpu(aligned(5, 8))}, engine))
+    assert "has shape (5, 8), outside the optimisation profile, (1, 8) to (4, 8)" in text
+
+
+def test_where_memory_lies() -> None:
+    engine = image_engine()
+    host = torch.zeros(1, 3, 4, 4)
+    assert "x: is on the CPU, and the engine reads device memory; x = x.cuda()" in str(
+        check_bindings({"x": host}, engine)
+    )
+    array = np.zeros((1, 3, 4, 4), np.float32)
+    assert "x = torch.from_numpy(x).cuda()" in str(check_bindings({"x": array}, engine))
+    engine.host = {"x"}
+    assert check_bindings({"x": host}, engine).ok
+    assert "the engine reads it on the host" in str(check_bindings({"x": OnGpu(host)}, engine))
+    two = {"x": OnGpu(aligned(1, 3, 4, 4)), "y": OnGpu(aligned(1, 8), "cuda:1")}
+    assert "y: is on cuda:1, and 'x' is on cuda:0" in str(check_bindings(two, image_engine()))
+    assert "has no memory" in str(check_bindings({"x": torch.zeros(1, 3, 4, 4, device="meta")}, image_engine()))
+    assert "of layout torch.sparse_coo" in str(check_bindings({"x": host.to_sparse()}, image_engine()))
+
+
+def test_addresses_and_temporaries() -> None:
+    engine = image_engine()
+    x = OnGpu(aligned(1, 3, 4, 4))
+    assert rules(check_bindings({"x": x.data_ptr()}, engine)) == [("warning", "x", "address")]
+    assert rules(check_bindings({"x": 0}, engine)) == [("error", "x", "null")]
+    check = check_bindings({"x": aligned_on_gpu()}, engine)  # apart from the assertion, which holds what it is given
+    assert rules(check) == [("warning", "x", "lifetime")]
+    kept = {"x": aligned_on_gpu()}
+    assert check_bindings(kept, engine).problems == ()
+    assert check_bindings({"x": x}, engine).problems == ()
+
+
+class _Owned(OnGpu):
+    pass
+
+
+def aligned_on_gpu() -> OnGpu:
+    return _Owned(aligned(1, 3, 4, 4))
+
+
+def test_a_tensor_that_is_freed_or_moved_after_the_check() -> None:
+    tensors = {"x": aligned_on_gpu()}
+    check = check_bindings(tensors, image_engine())
+    assert check.still_alive() == ()
+    tensors["x"]._tensor = aligned(1, 3, 4, 4)
+    assert [problem.rule for problem in check.still_alive()] == ["moved"]
+    tensors.clear()
+    gc.collect()
+    assert [problem.rule for problem in check.still_alive()] == ["freed"]
+    assert "keep a reference to it until the engine has run" in str(check.still_alive()[0])
+
+
+def test_a_slice_is_not_aligned() -> None:
+    rows = OnGpu(aligned(2, 3, 4, 4)[1:])
+    text = str(check_bindings({"x": rows}, image_engine()))
+    assert "x: begins " in text and "bytes into a larger tensor, so its address is no multiple of 256" in text
+    assert "x = x.clone()" in text
+
+
+def test_outputs() -> None:
+    both = aligned(64)
+    x, y = OnGpu(both[:48].view(1, 3, 4, 4)), OnGpu(both[40:48].view(1, 8))
+    text = str(check_bindings({"x": x, "y": y}, image_engine()))
+    assert "y: shares memory with 'x': the engine would overwrite it while it may still be read" in text
+    apart = {"x": OnGpu(both[:48].view(1, 3, 4, 4)), "y": OnGpu(both[48:56].view(1, 8))}
+    assert "aliasing" not in [problem.rule for problem in check_bindings(apart, image_engine()).problems]
+    half = OnGpu(aligned(1, 8, dtype=torch.float16))
+    assert "y: is float16, and the engine writes float32" in str(check_bindings({"x": x, "y": half}, image_engine()))
+    turned = OnGpu(aligned(8, 2).t()[:1])
+    assert "writes its output densely" in str(check_bindings({"x": x, "y": turned}, image_engine()))
+
+
+def test_names() -> None:
+    x = OnGpu(aligned(1, 3, 4, 4))
+    given = {"X": x, "y": OnGpu(aligned(1, 8))}
+    check = check_bindings(given, image_engine())
+    assert rules(check) == [("error", "X", "unknown"), ("error", "x", "missing")]
+    assert "hand over a float32 tensor of shape (1, 3, 4, 4)" in str(check)
+    assert "is a str, not a tensor" in str(check_bindings({"x": "image.png"}, image_engine()))
+    with pytest.raises(InputError, match="3 bindings are given, and the engine has 2"):
+        check_bindings([x, x, x], image_engine())
+    with pytest.raises(InputError, match="neither an engine"):
+        check_bindings({"x": x}, object())
+
+
+def test_engines_before_8_5() -> None:
+    x = OnGpu(aligned(1, 3, 4, 4))
+    assert "x: is float32, and the engine takes float16" in str(check_bindings([x], OldEngine()))
+    assert check_bindings([OnGpu(aligned(1, 3, 4, 4, dtype=torch.float16))], OldEngine()).ok
+
+
+def test_an_onnx_model(tmp_path: Path) -> None:
+    inputs = [value("x", TensorProto.FLOAT, ("n", 3)), value("z", TensorProto.FLOAT, ("n", 3))]
+    proto = model([node("Add", "x z", "y")], inputs, [value("y", TensorProto.FLOAT, ("n", 3))])
+    onnx.save(proto, tmp_path / "m.onnx")
+    arrays = {"x": np.zeros((2, 3), np.float32), "z": np.zeros((4, 3), np.float64).T[:3].T}
+    text = str(check_bindings(arrays, tmp_path / "m.onnx"))
+    assert "z: is float64, and the engine takes float32" in text and "z = z.astype('float32')" in text
+    assert "its dimension 'n' is 4, and 2 in 'x'" in text
+    turned = {"x": np.zeros((3, 2), np.float32).T, "z": np.zeros((2, 3), np.float32)}
+    assert "x = np.ascontiguousarray(x)" in str(check_bindings(turned, proto))
+    assert "is on cpu, and cuda:0 was asked for" not in str(check_bindings(turned, proto))
+    assert "in host memory" in str(check_bindings(turned, proto, device="cuda:0"))
+
+
+def test_the_inspectors_json(tmp_path: Path) -> None:
+    tensor = {"Name": "x", "Dimensions": [1, 8], "Format/Datatype": "Row major linear FP16 format"}
+    made = {"Name": "y", "Dimensions": [1, 8], "Format/Datatype": "Row major linear FP32"}
+    layer = {"Name": "l", "LayerType": "Kernel", "Inputs": [tensor], "Outputs": [made]}
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps({"Layers": [layer], "Bindings": ["x", "y"]}))
+    text = str(check_bindings({"x": OnGpu(aligned(1, 8)), "y": OnGpu(aligned(1, 8))}, path))
+    assert text.startswith("error: x: is float32, and the engine takes float16")
+    path.write_text(json.dumps({"Layers": [layer]}))
+    with pytest.raises(InputError, match="does not list the engine's bindings"):
+        check_bindings({}, path)
+    path.write_text("{")
+    with pytest.raises(InputError, match="cannot be read"):
+        check_bindings({}, path)
