@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from halfwise._version import __version__ as __version__
 from halfwise.core.lazy import lazily
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from halfwise.verbs.trace import Trace, trace
     from halfwise.verbs.verify import Verification, verify
 
-__version__ = "0.1.0"
 
 __all__ = [
     "BisectResult",

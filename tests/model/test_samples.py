@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from halfwise.core.errors import InputError
-from halfwise.model.inputs.samples import InputSpec, Samples, load_samples
+from halfwise.model.input_spec import InputSpec
+from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.synthetic import vary
 from tests.support.sample_cases import F32, I64, IDS, IMAGE, TEXT, X, encoded, refused, x
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfwise.model.inputs.samples import InputSpec, load_samples
+from halfwise.model.input_spec import InputSpec
+from halfwise.model.inputs.samples import load_samples
 from tests.support.sample_cases import F32, IDS, X, encoded, refused, x
 
 # -- what does not fit ------------------------------------------------------------------------------------------------

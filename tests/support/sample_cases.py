@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from halfwise.core.errors import InputError
-from halfwise.model.inputs.samples import InputSpec, load_samples
+from halfwise.model.input_spec import InputSpec
+from halfwise.model.inputs.samples import load_samples
 
 F32, I64, TEXT = np.dtype(np.float32), np.dtype(np.int64), np.dtype(object)
 X = InputSpec("x", F32, ("N", 3))

@@ -55,7 +55,7 @@ def command(
 
 def _island(source: Path, advisories: Sequence[Advisory], time_limit_s: float) -> tuple[Island | None, str]:
     """Where a fused attention kernel is the suspect: the FP32 island that keeps it out, or why none is shown."""
-    from halfwise.deploy.deploy_files import suspect_kernels
+    from halfwise.deploy.advisories.suspect_kernels import suspect_kernels
 
     suspects = suspect_kernels(advisories, ("defect", "report"))
     if not suspects:

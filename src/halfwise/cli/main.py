@@ -47,7 +47,7 @@ for _verb, _summary in VERBS.items():
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from halfwise import __version__
+        from halfwise._version import __version__
 
         typer.echo(f"halfwise {__version__}")
         raise typer.Exit

@@ -42,8 +42,7 @@ class Decision:
 
     @property
     def assignment(self) -> Assignment:
-        chosen = {site.node: self.formats.get(site.node, self.sites.fmt) for site in self.sites.free}
-        return Assignment(self.sites, {n: f for n, f in chosen.items() if f is not Format.FP32}, self.io_types)
+        return Assignment.excepting(self.sites, self.formats, self.io_types)
 
     @property
     def wanted(self) -> dict[str, Format]:

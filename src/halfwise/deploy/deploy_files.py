@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from halfwise.compiler.build import InputProfile
     from halfwise.model.inputs.samples import Samples
 
-__all__ = ["Delivery", "advisories_for", "compiles", "deliver", "suspect_kernels"]
+__all__ = ["Delivery", "advisories_for", "compiles", "deliver"]
 
 _SHOWN = 5  # violations told in words; the document lists all
 # Their layers are loops with counters of integers: an output type of FP32 on all of them would be an error.
@@ -86,19 +86,6 @@ def advisories_for(target: Target, model: Model) -> tuple[Advisory, ...]:
     if target.runtime not in (Runtime.TENSORRT, Runtime.RTX):
         return ()
     return match(target, facts_of_nodes(model.nodes))
-
-
-def suspect_kernels(advisories: Iterable[Advisory], kinds: Sequence[str] = ("defect",)) -> tuple[str, ...]:
-    """Parts of the names of fused attention kernels that an advisory of these kinds surely concerns."""
-    return tuple(
-        dict.fromkeys(
-            kernel
-            for advisory in advisories
-            if advisory.applies is Fit.YES and advisory.entry.kind in kinds
-            for kernel in advisory.entry.kernels
-            if "mha" in kernel
-        )
-    )
 
 
 def deliver(

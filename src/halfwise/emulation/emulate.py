@@ -15,7 +15,8 @@ from halfwise.core.formats import Format, round_to
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Session, check_casts
 from halfwise.emulation.profiles import STRICT, Profile
 from halfwise.emulation.profiles.fused_kernels import FUSED_KERNELS
-from halfwise.emulation.profiles.fusions import Fusion, fused_nodes
+from halfwise.emulation.profiles.fusion import Fusion
+from halfwise.emulation.profiles.fusions import fused_nodes
 from halfwise.emulation.profiles.steps import Steps
 from halfwise.model.ops import CLOSED, WIDENED_ATTRIBUTES
 from halfwise.model.weights import ONNX_TYPE, convert_fill, convert_weight, to_tensor_proto, whole_tensor

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -17,13 +16,10 @@ from onnx_ir import Graph, Node, Value
 from halfwise.core.errors import InputError
 from halfwise.model.external import check_external_data, external_files
 from halfwise.model.inference import has_schema
+from halfwise.model.input_spec import InputSpec
 from halfwise.model.normal_form import normalise
 from halfwise.model.proto_file import check_proto, read_proto
 from halfwise.model.protobuf_fixups import mend, needs_mending
-from halfwise.precision.choices import Choices
-
-if TYPE_CHECKING:
-    from halfwise.model.inputs.samples import InputSpec
 
 __all__ = ["Model", "check_outputs", "load"]
 
@@ -38,7 +34,6 @@ class Model:
     stored_nodes: int  # as the file counts them, before functions are inlined and constants lifted
     renamed_nodes: int
     files: tuple[Path, ...]  # external data
-    choices: Choices = field(default_factory=Choices)  # what the user decided about its nodes
 
     @property
     def graph(self) -> Graph:
@@ -56,8 +51,6 @@ class Model:
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
         """What a caller has to feed."""
-        from halfwise.model.inputs.samples import InputSpec
-
         return tuple(InputSpec(value.name or "", _numpy_type(value), _shape(value)) for value in self.ir.graph.inputs)
 
     @property

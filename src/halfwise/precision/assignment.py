@@ -38,6 +38,12 @@ class Assignment:
         wide = keep - sites.forced
         return cls(sites, {s.node: sites.fmt for s in sites.free if s.node not in wide}, io)
 
+    @classmethod
+    def excepting(cls, sites: Sites, formats: Mapping[ir.Node, Format], io: Format = Format.FP32) -> Assignment:
+        """Every free node in the narrow format of `sites`, but for those with a format of their own."""
+        chosen = {site.node: formats.get(site.node, sites.fmt) for site in sites.free}
+        return cls(sites, {node: fmt for node, fmt in chosen.items() if fmt is not Format.FP32}, io)
+
     def of(self, node: ir.Node) -> Format:
         return self.formats.get(node, Format.FP32)
 

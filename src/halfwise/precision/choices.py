@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Choices"]
+__all__ = ["NO_CHOICES", "Choices"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,3 +17,6 @@ class Choices:
 
     def __bool__(self) -> bool:
         return bool(self.kept or self.forced)
+
+
+NO_CHOICES = Choices()

@@ -10,9 +10,8 @@ from typing import Any
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
-from halfwise.core.targets import DEFAULT_TARGET
+from halfwise.core.targets import DEFAULT_TARGET, STRICT_PROFILE
 from halfwise.core.tolerance import Tolerance
-from halfwise.emulation.profiles import STRICT
 from halfwise.model.model import Model
 
 __all__ = ["Plan", "PlannedNode", "read_plan"]
@@ -166,7 +165,7 @@ def _read(document: Mapping[str, Any]) -> Plan:
         sha256=str(model.get("sha256", "")),
         node_count=int(model.get("nodes", 0)),
         target=str(document.get("target", DEFAULT_TARGET)),
-        profile=str(document.get("profile", STRICT.name)),
+        profile=str(document.get("profile", STRICT_PROFILE)),
         tolerance=Tolerance.default() if tolerance is None else Tolerance.from_json(tolerance),
         io_types=_format(document.get("io_types", "fp32"), "io_types"),
         inputs=str(document.get("inputs", "")),

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from halfwise.core.formats import Format
 from halfwise.model.model import Model
 from halfwise.model.ops import CONTROL_FLOW, MOVES, SHAPE_READERS, SlotRule, shape_slots, slot_rule, takes_any_format
+from halfwise.precision.choices import NO_CHOICES, Choices
 
 __all__ = ["Site", "Sites", "native_format"]
 
@@ -55,10 +56,11 @@ class Site:
 
 
 class Sites:
-    """All sites of a model in execution order, for one narrow format."""
+    """All sites of a model in execution order, for one narrow format; what the user decided is decided."""
 
-    def __init__(self, model: Model, fmt: Format = Format.FP16) -> None:
+    def __init__(self, model: Model, fmt: Format = Format.FP16, choices: Choices = NO_CHOICES) -> None:
         self.model = model
+        self.choices = choices
         self.fmt = fmt
         shape_arithmetic = _shape_arithmetic(model)
         self.all: tuple[Site, ...] = tuple(
@@ -80,7 +82,7 @@ class Sites:
     @cached_property
     def forced(self) -> frozenset[ir.Node]:
         """The free nodes that the user wants narrow, whatever it costs."""
-        return frozenset(site.node for site in self.free if site.name in self.model.choices.forced)
+        return frozenset(site.node for site in self.free if site.name in self.choices.forced)
 
     @cached_property
     def compute_nodes(self) -> int:
@@ -89,13 +91,13 @@ class Sites:
     def site(self, node: ir.Node, fmt: Format) -> Site:
         """The node as a site for any narrow format: what FP16 may hold, BF16 need not."""
         if fmt not in self._other:
-            self._other[fmt] = Sites(self.model, fmt)
+            self._other[fmt] = Sites(self.model, fmt, self.choices)
         return self._other[fmt].of[node]
 
     def _site(self, node: ir.Node, index: int, shape_arithmetic: bool) -> Site:
         version = node.version or self.model.opset(node.domain)
         rule = slot_rule(node.op_type, node.domain, version, self.fmt)
-        why = rule.why or _why_not(node, shape_arithmetic) or self.model.choices.kept.get(node.name or "")
+        why = rule.why or _why_not(node, shape_arithmetic) or self.choices.kept.get(node.name or "")
         inputs, outputs = _slots(node, rule) if why is None else ((), ())
         if why is None and not any((*inputs, *outputs)):
             why = "has no FP32 tensor that could narrow"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from halfwise import __version__
+from halfwise._version import __version__
 from halfwise.core.finding import Finding
 from halfwise.core.rules import RULES
 from halfwise.report.text import safe

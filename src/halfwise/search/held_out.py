@@ -13,6 +13,7 @@ from halfwise.model.inputs.samples import Samples
 from halfwise.model.inputs.synthetic import vary
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.choices import Choices
 from halfwise.precision.sites import Sites
 from halfwise.repair import Rule
 from halfwise.search.context import Bench
@@ -23,7 +24,7 @@ from halfwise.search.repair_selector import Attempt, Bought, Workshop
 from halfwise.search.search import Kept, Point
 from halfwise.search.unseen_bound import outlook
 
-__all__ = ["Decided", "Decider", "assignment_of", "why_not_bf16"]
+__all__ = ["Decided", "Decider", "why_not_bf16"]
 
 TURNS = 5  # searches, each told what the one before it missed
 WORTH_LOWERING = 1.1  # of the tolerance, expected of inputs not given: a search anew would be decided by chance
@@ -56,6 +57,7 @@ class Decider:
     bench: Bench
     samples: Samples
     rules: Sequence[Rule]
+    choices: Choices
     journal: Journal
     allow_bf16: bool
     wants_curve: bool
@@ -63,14 +65,16 @@ class Decider:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.stated = Sites(self.model)
+        self.stated = Sites(self.model, choices=self.choices)
 
     def run(self) -> Decided:
         """Search; where a held-out input is missed it joins the search, and others stay held out."""
         aim = 1.0
         near: tuple[Attempt, tuple[Bought, ...], float] | None = None  # met, but inputs not given may miss it
         for turn in range(TURNS):
-            workshop = Workshop(self.model, self.bench, self.samples.search, self.journal, aim, self.notify)
+            workshop = Workshop(
+                self.model, self.bench, self.samples.search, self.choices, self.journal, aim, self.notify
+            )
             best, repairs = workshop.best(self.rules)
             self.notify("verifying on held-out inputs")
             held_out = self.bench.judge(best.search.sites, self.samples.validation)
@@ -136,21 +140,15 @@ class Decider:
     def _use_bf16(self, best: Attempt) -> dict[ir.Node, Format]:
         """Nodes that only lack range take BF16, as many as the tolerance bears."""
         sites = best.search.sites
-        bf16 = Sites(best.model, Format.BF16)
+        bf16 = Sites(best.model, Format.BF16, self.choices)
         able = [k.node for k in best.solution.kept if k.why == "overflow" and why_not_bf16(sites, bf16, k.node) is None]
         while able:
             formats = {**dict.fromkeys(best.solution.keep, Format.FP32), **dict.fromkeys(able, Format.BF16)}
             self.notify(f"BF16 instead of FP32 for {len(able)} nodes")
-            if best.search.judge.measure(assignment_of(sites, formats, self.bench.io)).aim <= 1.0:
+            if best.search.judge.measure(Assignment.excepting(sites, formats, self.bench.io)).aim <= 1.0:
                 return dict.fromkeys(able, Format.BF16)
             able = able[: len(able) // 2]
         return {}
-
-
-def assignment_of(sites: Sites, formats: dict[ir.Node, Format], io: Format) -> Assignment:
-    """Every free node narrow but for those with a format of their own."""
-    chosen = {site.node: formats.get(site.node, sites.fmt) for site in sites.free}
-    return Assignment(sites, {n: f for n, f in chosen.items() if f is not Format.FP32}, io)
 
 
 def why_not_bf16(sites: Sites, bf16: Sites, node: ir.Node) -> str | None:

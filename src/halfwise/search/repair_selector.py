@@ -15,6 +15,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.metrics import Metrics, compare
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.choices import Choices
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges, Repair, Rule, repaired
 from halfwise.search.context import Bench, Feed
@@ -69,6 +70,7 @@ class Workshop:
         model: Model,
         bench: Bench,
         feeds: Sequence[Feed],
+        choices: Choices,
         journal: Journal,
         aim: float,
         notify: Callable[[str], None],
@@ -76,6 +78,7 @@ class Workshop:
         self.model = model
         self.bench = bench
         self.feeds = feeds
+        self.choices = choices
         self.journal = journal
         self.aim = aim
         self.notify = notify
@@ -115,7 +118,7 @@ class Workshop:
         """
         model, done = repaired(self.model, made) if made else (self.model, ())
         kept: Made = tuple((rule, repair) for rule, repair in made if repair in done)
-        sites = Sites(model)
+        sites = Sites(model, choices=self.choices)
         judge = self.bench.judge(sites, self.feeds)
         label = digest(*self.bench.numbers(self.feeds), *(str(repair.to_json()) for _, repair in kept))
         search = Search(
@@ -156,7 +159,7 @@ class Workshop:
             (rule, repair)
             for rule in rules
             for repair in rule.find(current.model, ranges)
-            if not near.isdisjoint(repair.nodes) and self.model.choices.kept.keys().isdisjoint(repair.nodes)
+            if not near.isdisjoint(repair.nodes) and self.choices.kept.keys().isdisjoint(repair.nodes)
         )
 
     def _better(self, current: Attempt, found: Made) -> Attempt | None:
@@ -182,7 +185,7 @@ class Workshop:
         model, done = repaired(self.model, made)
         if len(done) <= len(base.made):
             return False
-        sites = Sites(model)
+        sites = Sites(model, choices=self.choices)
         judge = self.bench.judge(sites, self.feeds)
         loads = base.solution.fp16.loads
         worst = max(range(len(loads)), key=loads.__getitem__)
@@ -207,7 +210,7 @@ class Workshop:
             model, done = repaired(self.model, rest)
             if len(done) != len(rest):
                 continue
-            sites = Sites(model)
+            sites = Sites(model, choices=self.choices)
             keep = frozenset(site.node for site in sites.free if site.name in names)
             if len(keep) != len(names):
                 continue
@@ -236,7 +239,9 @@ class Workshop:
         before = search.judge.references
         for count, step in enumerate(steps, 1):
             so_far = tuple(entry for each in steps[:count] for entry in each)
-            sites = search.sites if count == len(steps) else Sites(repaired(self.model, so_far)[0])
+            sites = (
+                search.sites if count == len(steps) else Sites(repaired(self.model, so_far)[0], choices=self.choices)
+            )
             after = Judge(sites, self.bench.emulator, self.bench.question, self.feeds).references
             search.judge.runs += 1
             bound = max(rule.bound for rule, _ in step)

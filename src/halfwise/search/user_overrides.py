@@ -8,28 +8,26 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from halfwise.core.formats import Format
-from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
-from halfwise.search.held_out import Decided, assignment_of
+from halfwise.search.held_out import Decided
 from halfwise.search.reasons import Look
 
 __all__ = ["blame", "decided_with", "replaced_note", "wanted_nodes"]
 
 
-def decided_with(choices: Choices, given: Model, decided: Decided) -> Decided:
+def decided_with(choices: Choices, decided: Decided) -> Decided:
     """What a search under these choices decided, as a decision about a model in which every node is free again."""
     if not choices:
         return decided
     forced = decided.sites.forced
-    model = replace(decided.model, choices=Choices()) if decided.repairs else given
-    sites = Sites(model)
+    sites = Sites(decided.model)
     formats = {node: fmt for node, fmt in decided.formats.items() if node not in forced}
     formats.update((site.node, Format.FP32) for site in sites.free if site.name in choices.kept)
     kept = tuple(each for each in decided.kept if each.node not in forced)
-    return replace(decided, model=model, sites=sites, formats=formats, kept=kept)
+    return replace(decided, sites=sites, formats=formats, kept=kept)
 
 
 def wanted_nodes(choices: Choices, sites: Sites, look: Look) -> Iterable[PlannedNode]:
@@ -69,6 +67,6 @@ def blame(
         return None
     words = " ".join(dict.fromkeys(choices.forced.values()))
     many = f"{len(forced)} node{'s' if len(forced) > 1 else ''}"
-    if holds(assignment_of(sites, {**formats, **dict.fromkeys(forced, Format.FP32)}, io)):
+    if holds(Assignment.excepting(sites, {**formats, **dict.fromkeys(forced, Format.FP32)}, io)):
         return f"the tolerance is missed because of {words}: with its {many} in FP32, too, it would be kept"
     return f"the tolerance is missed, and would be without {words}, too ({many} forced into FP16)"

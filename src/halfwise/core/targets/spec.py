@@ -17,7 +17,10 @@ from halfwise.core.targets.version import Span, Version
 if TYPE_CHECKING:
     from halfwise.core.formats import Format
 
-__all__ = ["DEFAULT_TARGET", "Runtime", "Target", "Typing"]
+__all__ = ["DEFAULT_TARGET", "STRICT_PROFILE", "Runtime", "Target", "Typing"]
+
+
+STRICT_PROFILE = "strict"  # the profile that rounds every stored tensor and fuses nothing
 
 
 class Typing(Enum):
@@ -43,7 +46,7 @@ _TITLES = {
     Runtime.ORT_CUDA: "ort-cuda",
 }
 _PROFILES = {
-    Runtime.ONNX: "strict",
+    Runtime.ONNX: STRICT_PROFILE,
     Runtime.TENSORRT: "tensorrt",
     Runtime.RTX: "tensorrt",
     Runtime.ORT_CUDA: "ort-cuda",

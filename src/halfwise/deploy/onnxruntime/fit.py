@@ -11,7 +11,6 @@ from halfwise.deploy.onnxruntime.norm_kernels import refusal_note, settle_norms
 from halfwise.deploy.onnxruntime.settling import About, Settled
 from halfwise.deploy.onnxruntime.transposed_products import cpu_crash_note, crash_note, settle_transposes
 from halfwise.precision.assignment import Assignment
-from halfwise.search.held_out import assignment_of
 
 __all__ = ["settle_for"]
 
@@ -40,7 +39,7 @@ def settle_for(
         about = About(decision.sites, decision.io_types, frozenset(stated), holds)
         found = settle_norms(about, found, fused=target.runtime is Runtime.ORT_CUDA)
         found = settle_transposes(about, found)
-    assignment = assignment_of(decision.sites, found.formats, decision.io_types)
+    assignment = Assignment.excepting(decision.sites, found.formats, decision.io_types)
     on_cpu = cpu_crash_note(assignment) if target.runtime is Runtime.ONNX else None
     notes = (refusal_note(assignment), crash_note(assignment) or on_cpu)
     return replace(found, notes=(*found.notes, *(note for note in notes if note)))

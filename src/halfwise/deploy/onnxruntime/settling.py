@@ -11,7 +11,6 @@ from halfwise.core.formats import Format
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
-from halfwise.search.held_out import assignment_of
 
 __all__ = ["About", "Formats", "Settled"]
 
@@ -37,7 +36,7 @@ class About:
     holds: Callable[[Assignment], bool]
 
     def assignment(self, formats: Formats) -> Assignment:
-        return assignment_of(self.sites, formats, self.io)
+        return Assignment.excepting(self.sites, formats, self.io)
 
     def is_wide(self, node: ir.Node, formats: Formats) -> bool:
         return formats.get(node) is Format.FP32 or not self.sites.of[node].free

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from halfwise.core.errors import InputError
+from halfwise.core.targets import STRICT_PROFILE
 from halfwise.emulation.profiles.cuda import CUDA_KERNELS, cuda_loose
 from halfwise.emulation.profiles.kernel_set import EngineKernel, KernelSet
 from halfwise.emulation.profiles.narrow_sums import NARROW_SUMS
@@ -28,7 +29,7 @@ __all__ = [
     "worst_case_profiles",
 ]
 
-STRICT = Profile("strict")
+STRICT = Profile(STRICT_PROFILE)
 
 
 def _ort_cuda(name: str, fusion: str = "") -> Profile:

@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.emulation.profiles.cuda import fast_gelu, quick_gelu
-from halfwise.emulation.profiles.fusions import Fusion
+from halfwise.emulation.profiles.fusion import Fusion
 from halfwise.emulation.profiles.steps import Steps, attribute
 
 __all__ = ["FUSED_KERNELS", "Inside"]

@@ -3,71 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
-from halfwise.core.formats import Format
 from halfwise.emulation.profiles.cuda import SPLIT_LENGTH, bias_joins_sum
+from halfwise.emulation.profiles.fusion import Fusion, FusionRule
 from halfwise.emulation.profiles.norm_fusions import (
     UNREAD_EPSILON,
     Norm,
-    Outcome,
     drops_cast,
     norms_of,
-    outcome,
-    reads_epsilon,
 )
 from halfwise.emulation.profiles.steps import Steps
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 
-__all__ = ["Fused", "FusedKernel", "Fusion", "FusionRule", "fused_nodes"]
-
-# Spells a fusion as its kernel computes it, from its nodes as they were spelled; None where it rounds at its end only.
-FusedKernel = Callable[["Fusion", Mapping[ir.Node, onnx.NodeProto], Steps], "str | None"]
-
-
-@dataclass(frozen=True, eq=False)
-class Fusion:
-    """Nodes that run as one kernel; `last` gives its result. `data` is the tensor and `factor` the number it needs.
-
-    They work in one format; of a norm, see `norm_fusions`. `kernel`: how it computes, where its kind does not tell.
-    """
-
-    kind: str
-    nodes: tuple[ir.Node, ...]
-    last: ir.Node
-    data: ir.Value | None = None
-    factor: float = 1.0
-    norm: Norm | None = None
-    kernel: FusedKernel | None = None
-
-    def fires(self, assignment: Assignment) -> bool:
-        formats = {assignment.of(node) for node in self.nodes}
-        if formats == {Format.FP32}:
-            return False  # nothing in it is rounded anyway
-        if self.norm is None:
-            return len(formats) == 1
-        reads = self.kernel is not _with_own_epsilon
-        return reads is reads_epsilon(self.norm, assignment) and outcome(self.norm, assignment) is Outcome.FUSED
-
-    @property
-    def inside(self) -> tuple[ir.Value, ...]:
-        return tuple(value for node in self.nodes if node is not self.last for value in node.outputs)
-
-
-class FusionRule(Protocol):
-    """A rule that is no name: it finds its own candidates, and is one key of what was found."""
-
-    def fusions(self, sites: Sites) -> Iterator[Fusion]: ...
-
-    def __hash__(self) -> int: ...
+__all__ = ["Fused", "fused_nodes"]
 
 
 @dataclass(frozen=True)
@@ -161,7 +117,9 @@ class _Finder:
     def _kernels(self, norm: Norm) -> Iterator[Fusion]:
         yield Fusion(norm.kind, norm.nodes, norm.last, norm.data, norm=norm)
         if norm.kind == "rms-norm":
-            yield Fusion(norm.kind, norm.nodes, norm.last, norm.data, norm=norm, kernel=_with_own_epsilon)
+            yield Fusion(
+                norm.kind, norm.nodes, norm.last, norm.data, norm=norm, kernel=_with_own_epsilon, own_epsilon=True
+            )
 
     def inverses(self) -> Iterator[Fusion]:
         """1 / x, and what it is multiplied with, divided by x at once."""

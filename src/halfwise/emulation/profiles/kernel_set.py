@@ -9,7 +9,7 @@ from functools import cached_property
 import onnx
 import onnx_ir as ir
 
-from halfwise.emulation.profiles.fusions import FusedKernel, Fusion
+from halfwise.emulation.profiles.fusion import FusedKernel, Fusion
 from halfwise.emulation.profiles.narrow_sums import NARROW_SUMS
 from halfwise.emulation.profiles.profile import Kernel
 from halfwise.emulation.profiles.steps import Steps

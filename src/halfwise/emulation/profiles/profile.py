@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
 
+from halfwise.emulation.profiles.fusion import FusionRule
 from halfwise.emulation.profiles.steps import Steps
-
-if TYPE_CHECKING:
-    from halfwise.emulation.profiles.fusions import FusionRule
 
 __all__ = ["Kernel", "Profile"]
 

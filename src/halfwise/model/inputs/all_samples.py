@@ -9,7 +9,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from halfwise.model.inputs.samples import InputSpec, load_samples
+from halfwise.model.input_spec import InputSpec
+from halfwise.model.inputs.samples import load_samples
 
 __all__ = ["AllSamples", "all_samples"]
 

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import is_float, is_number
+from halfwise.model.input_spec import InputSpec
 from halfwise.model.inputs.synthetic import synthesize, vary
 
-__all__ = ["Feed", "InputSpec", "Samples", "load_samples"]
+__all__ = ["Feed", "Samples", "load_samples"]
 
 Feed = Mapping[str, NDArray[Any]]
 Source = str | os.PathLike[str] | Mapping[str, Any]
@@ -32,15 +33,6 @@ _MOST = 8
 _SYNTHETIC = 4
 _READABLE = (".npz", ".npy", ".json")
 _POLYGRAPHY_CLASS = "polygraphy_class"  # the key under which Polygraphy's JSON says what an object is
-
-
-@dataclass(frozen=True)
-class InputSpec:
-    """What the model declares of an input. In the shape a str is a symbol, None unknown; None as shape: no rank."""
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int | str | None, ...] | None
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import is_float, is_number
-
-if TYPE_CHECKING:
-    from halfwise.model.inputs.samples import InputSpec
+from halfwise.model.input_spec import InputSpec
 
 __all__ = ["synthesize", "vary"]
 

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import onnx_ir as ir
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from halfwise.model.patterns.view import View
-
-__all__ = ["counted"]
+__all__ = ["Makers", "counted"]
 
 Numbers = Sequence[float | None]  # None where a dimension is open
+
+
+class Makers(Protocol):
+    """What is asked of a graph here: what is constant in it, and what makes a value."""
+
+    def constant(self, value: ir.Value | None) -> NDArray[Any] | None: ...
+
+    def maker(self, value: ir.Value | None, *ops: str) -> ir.Node | None: ...
+
 
 _STEPS = 6
 _HANDED_ON = ("Cast", "Squeeze", "Unsqueeze", "Reshape", "Identity")
 
 
-def counted(view: View, value: ir.Value | None) -> float | None:
+def counted(view: Makers, value: ir.Value | None) -> float | None:
     """The one number that a value is, computed from known dimensions; None where it is not."""
     numbers = _numbers(view, value, _STEPS)
     return numbers[0] if numbers is not None and len(numbers) == 1 else None
 
 
-def _numbers(view: View, value: ir.Value | None, steps: int) -> Numbers | None:
+def _numbers(view: Makers, value: ir.Value | None, steps: int) -> Numbers | None:
     array = view.constant(value)
     if array is not None:
         return [float(number) for number in array.reshape(-1)] if array.dtype.kind in "iuf" else None

@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from halfwise import __version__
+from halfwise._version import __version__
 from halfwise.report.html.embed import content_hash
 from halfwise.report.html.names import SHOWN, short
 from halfwise.report.html.numbers import amount, number

@@ -9,7 +9,7 @@ from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from halfwise import __version__
+from halfwise._version import __version__
 from halfwise.deploy.advisories import Advisory
 from halfwise.report.html.along import along
 from halfwise.report.html.axis import TICKS, ZONES

@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise import __version__
+from halfwise._version import __version__
 from halfwise.backends import Backend, BackendOptions, backend_named
 from halfwise.core.answers import check_answers
 from halfwise.core.errors import HalfwiseError, InputError

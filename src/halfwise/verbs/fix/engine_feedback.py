@@ -13,9 +13,10 @@ from halfwise.core.formats import Format
 from halfwise.deploy.advisories import Advisory
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.profiles import TENSORRT, TENSORRT_FP16_SUMS
+from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 from halfwise.search.context import Bench
-from halfwise.search.held_out import Decided, assignment_of
+from halfwise.search.held_out import Decided
 from halfwise.search.places import Uncomparable
 from halfwise.search.reasons import Look
 from halfwise.search.search import Kept
@@ -116,7 +117,7 @@ def spared(decided: Decided, bench: Bench, notify: Callable[[str], None]) -> tup
     for count, node in enumerate(doubtful[:MOST_TRIALS], 1):
         notify(f"putting back node {count} of {min(len(doubtful), MOST_TRIALS)} by the engine's own kernels")
         fewer = {each: fmt for each, fmt in formats.items() if each is not node}
-        if judge.measure(assignment_of(decided.sites, fewer, bench.io)).aim <= 1.0:
+        if judge.measure(Assignment.excepting(decided.sites, fewer, bench.io)).aim <= 1.0:
             formats = fewer
         else:
             proven.add(node.name or "")
@@ -127,7 +128,7 @@ def spared(decided: Decided, bench: Bench, notify: Callable[[str], None]) -> tup
 def _holds(found: Found, bench: Bench) -> bool:
     sites = found.decided.sites
     judge = bench.judge(sites, found.decided.samples.validation)
-    return judge.measure(assignment_of(sites, dict(found.formats), bench.io)).met
+    return judge.measure(Assignment.excepting(sites, dict(found.formats), bench.io)).met
 
 
 def pessimistic_loads(found: Found, bench: Bench, profile: str) -> dict[str, float]:
@@ -136,6 +137,6 @@ def pessimistic_loads(found: Found, bench: Bench, profile: str) -> dict[str, flo
         return {}
     sites = found.decided.sites
     judge = bench.only(Emulator(TENSORRT_FP16_SUMS)).judge(sites, found.decided.samples.validation)
-    load = judge.measure(assignment_of(sites, dict(found.formats), bench.io)).load
+    load = judge.measure(Assignment.excepting(sites, dict(found.formats), bench.io)).load
     bench.before += judge.runs * len(judge.feeds)
     return {TENSORRT_FP16_SUMS.name: load}

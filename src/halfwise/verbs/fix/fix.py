@@ -26,7 +26,6 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.selectors import choices_of
 from halfwise.repair import rules_for, rules_named
-from halfwise.search.held_out import assignment_of
 from halfwise.verbs.fix.job import Job
 from halfwise.verbs.fix.result import Cost, FixResult
 from halfwise.verbs.fix.results_folder import JOURNAL
@@ -138,7 +137,7 @@ def fix(
 
 def _decision_of(result: FixResult) -> Assignment:
     formats = {result.sites.model.node_by_name[node.name]: node.format for node in result.plan.nodes}
-    return assignment_of(result.sites, formats, result.plan.io_types)
+    return Assignment.excepting(result.sites, formats, result.plan.io_types)
 
 
 def _profile_of(target: Target) -> str:

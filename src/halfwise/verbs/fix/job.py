@@ -12,7 +12,7 @@ from typing import Any
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise import __version__
+from halfwise._version import __version__
 from halfwise.compiler.compiled import Compiled, Decision, as_listed, compile_and_mend
 from halfwise.compiler.fusion import with_fusion
 from halfwise.core.answers import check_answers
@@ -22,7 +22,8 @@ from halfwise.core.metrics import OutputMetric, is_float
 from halfwise.core.targets import Runtime, Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.deploy.advisories import Advisory
-from halfwise.deploy.deploy_files import advisories_for, compiles, deliver, suspect_kernels
+from halfwise.deploy.advisories.suspect_kernels import suspect_kernels
+from halfwise.deploy.deploy_files import advisories_for, compiles, deliver
 from halfwise.deploy.layouts import layouts_of
 from halfwise.deploy.onnxruntime.fit import settle_for
 from halfwise.deploy.onnxruntime.settling import Settled
@@ -42,7 +43,7 @@ from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import TypedModel
 from halfwise.repair import RULES, Rule, check_repairs
 from halfwise.search.context import Bench
-from halfwise.search.held_out import Decided, Decider, assignment_of, why_not_bf16
+from halfwise.search.held_out import Decided, Decider, why_not_bf16
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Judge, Question
 from halfwise.search.lossy_cost import lossy_costs
@@ -309,16 +310,17 @@ class Job:
 
     def _decide(self, journal: Journal) -> Decided:
         search = Decider(
-            replace(self.model, choices=self.choices),
+            self.model,
             self.bench,
             self.samples,
             self.rules,
+            self.choices,
             journal,
             self.allow_bf16,
             self.wants_curve,
             self.notify,
         )
-        return decided_with(self.choices, self.model, search.run())
+        return decided_with(self.choices, search.run())
 
     def _apply(self, plan: Plan) -> Decided:
         check_repairs(plan.repairs, self.target)
@@ -374,7 +376,7 @@ class Job:
         return lossy_costs(self.rules, self.model, ranges_of(looks), judge_of, self.io_types)
 
     def _assignment(self, formats: dict[ir.Node, Format]) -> Assignment:
-        return assignment_of(self.sites, formats, self.io_types)
+        return Assignment.excepting(self.sites, formats, self.io_types)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 

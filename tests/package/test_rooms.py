@@ -1,0 +1,69 @@
+"""The rooms import downwards and nothing goes round in a circle; lazy and type-only imports count."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import halfwise
+
+ORDER = "core model precision emulation repair search compiler deploy backends verbs report cli".split()
+PACKAGE = Path(halfwise.__file__).parent
+OUTSIDE = {"__init__", "__main__", "_version", "torch"}  # the package's own face
+
+
+def name_of(path: Path) -> str:
+    return ".".join(("halfwise", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+
+
+@cache
+def modules() -> dict[str, Path]:
+    return {name_of(path): path for path in PACKAGE.rglob("*.py")}
+
+
+@cache
+def imports() -> dict[str, frozenset[str]]:
+    """Every module, and the modules of halfwise that it names in an import anywhere."""
+    return {name: frozenset(_imported(path) - {name, "halfwise"}) for name, path in modules().items()}
+
+
+def _imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: imports are absolute"
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in modules() else str(node.module) for name in whole}
+    return {name for name in found if name.split(".")[0] == "halfwise"}
+
+
+def room(name: str) -> str:
+    return name.split(".")[1]
+
+
+def test_there_are_twelve_rooms_and_no_loose_module() -> None:
+    assert {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()} == set(ORDER)
+    assert {path.stem for path in PACKAGE.glob("*.py")} == OUTSIDE
+
+
+def test_rooms_import_downwards() -> None:
+    upwards = [
+        f"{name} imports {other}"
+        for name, others in imports().items()
+        for other in others
+        if {name, other} & {"halfwise"} == set() and {room(name), room(other)} <= set(ORDER)
+        if ORDER.index(room(other)) > ORDER.index(room(name))
+    ]
+    assert upwards == []
+
+
+def test_no_import_goes_round_in_a_circle() -> None:
+    assert list(TopologicalSorter(imports()).static_order())
+
+
+def test_every_import_names_a_module_that_is_there() -> None:
+    assert {name for names in imports().values() for name in names} <= set(modules())
