@@ -91,8 +91,6 @@ def test_kernels_that_do_as_the_table_says_change_nothing(monkeypatch: pytest.Mo
     assert result.by_profile[ENGINE] == result.by_profile["tensorrt"]
     document = result.to_json()
     assert set(document["profiles"]) == set(result.by_profile)
-    assert set(document["pessimistic"]) == {"tensorrt-fp16-accumulate"}
-    assert document["pessimistic"]["tensorrt-fp16-accumulate"] >= result.by_profile["strict"]
     [note] = notes_with(result, ENGINE)
     assert "by the kernels of TensorRT-RTX 9.9, which hold 2 of 2 computing nodes (inferred from their names" in note
     assert note.endswith("this engine's list does not say what its matrix kernels accumulate in")
@@ -189,16 +187,15 @@ def test_other_profiles_are_no_matter_of_the_engine(
 ) -> None:
     compiles_to(NARROW, monkeypatch)
     result = fixed(long_norm(), inputs(), target=target, profile=profile)
-    assert result.met and ENGINE not in result.by_profile and not result.pessimistic
-    assert "pessimistic" not in result.to_json()
+    assert result.met and ENGINE not in result.by_profile
 
 
-def test_the_pessimistic_profile_can_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_profile_that_accumulates_in_fp16_can_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     compiles_to(WIDE, monkeypatch)
     result = fixed(long_norm(2048), inputs(2048), profile="tensorrt-fp16-accumulate", tolerance="rel_l2<=0.003")
     assert set(result.by_profile) == {"strict", "tensorrt", "tensorrt-fp16-accumulate", ENGINE}
     assert result.met and "n_y" in {each.name for each in result.plan.nodes}
-    assert not result.pessimistic and result.plan.profile == "tensorrt-fp16-accumulate"
+    assert result.plan.profile == "tensorrt-fp16-accumulate"
 
 
 @needs_rtx

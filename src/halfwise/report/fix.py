@@ -117,8 +117,6 @@ def _show_profiles(terminal: Terminal, result: FixResult) -> None:
     if result.by_profile:
         seen = ", ".join(f"{name} {number(load)}" for name, load in result.by_profile.items())
         terminal.line(f"error over what is allowed, by profile: {seen}")
-    for name, load in result.pessimistic.items():
-        terminal.line(f"should the engine accumulate in FP16: {number(load)} ({name}, which does not judge)")
 
 
 def _show_curve(terminal: Terminal, result: FixResult) -> None:

@@ -46,10 +46,6 @@ class Bench:
         others = tuple(each for each in self.also if each.profile.name != emulator.profile.name)
         return replace(self, also=(*others, emulator), before=self._passes(), _judges={})
 
-    def only(self, emulator: Emulator) -> Bench:
-        """The same bench under one profile alone."""
-        return replace(self, emulator=emulator, also=(), _judges={})
-
     def add(self, sites: Sites, feeds: Sequence[Feed]) -> None:
         """Samples made on the way: run the model as given for its answers."""
         self.answers.update(

@@ -12,7 +12,6 @@ from halfwise.compiler.engine_profile import engine_view, kernel_words
 from halfwise.core.formats import Format
 from halfwise.deploy.advisories import Advisory
 from halfwise.emulation.emulate import Emulator
-from halfwise.emulation.profiles import TENSORRT, TENSORRT_FP16_SUMS
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 from halfwise.search.context import Bench
@@ -21,7 +20,7 @@ from halfwise.search.places import Uncomparable
 from halfwise.search.reasons import Look
 from halfwise.search.search import Kept
 
-__all__ = ["Found", "Judged", "judged_by_own_kernels", "pessimistic_loads", "spared"]
+__all__ = ["Found", "Judged", "judged_by_own_kernels", "spared"]
 
 MOST_TRIALS = 24  # nodes put back alone after a second search
 _AGAIN = "searched twice: by the engine's own kernels the first decision misses the tolerance; "
@@ -129,14 +128,3 @@ def _holds(found: Found, bench: Bench) -> bool:
     sites = found.decided.sites
     judge = bench.judge(sites, found.decided.samples.validation)
     return judge.measure(Assignment.excepting(sites, dict(found.formats), bench.io)).met
-
-
-def pessimistic_loads(found: Found, bench: Bench, profile: str) -> dict[str, float]:
-    """What it would be, should TensorRT choose tactics that accumulate in FP16; no part of the verdict."""
-    if profile != TENSORRT.name:
-        return {}
-    sites = found.decided.sites
-    judge = bench.only(Emulator(TENSORRT_FP16_SUMS)).judge(sites, found.decided.samples.validation)
-    load = judge.measure(Assignment.excepting(sites, dict(found.formats), bench.io)).load
-    bench.before += judge.runs * len(judge.feeds)
-    return {TENSORRT_FP16_SUMS.name: load}

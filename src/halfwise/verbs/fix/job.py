@@ -53,7 +53,7 @@ from halfwise.search.repair_selector import ranges_of, remade
 from halfwise.search.search import Kept
 from halfwise.search.user_overrides import blame, decided_with, replaced_note, wanted_nodes
 from halfwise.verbs.fix.cost import casts_of, cost_of
-from halfwise.verbs.fix.engine_feedback import Found, judged_by_own_kernels, pessimistic_loads, spared
+from halfwise.verbs.fix.engine_feedback import Found, judged_by_own_kernels, spared
 from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, input_findings, measured_effects, refuse_ids
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.fix.results_folder import JOURNAL, check_folder, feeds_identity, metric_identity, write_results
@@ -157,7 +157,6 @@ class Job:
         decision = self._assignment(formats)
         fixed = validation.measure(decision)
         by_profile = {name: seen.load for name, seen in validation.by_profile(decision).items()} if profiles[1:] else {}
-        pessimistic = pessimistic_loads(found, self.bench, self.profile)
         effects = measured_effects(effects, validation)
         at_border = tuple(input_findings(effects))
         self.notes += [f"input {found.where.name!r}: {found.message} -> {found.remedy}" for found in at_border]
@@ -226,7 +225,6 @@ class Job:
             border_findings=at_border,
             tried=decided.tried,
             by_profile=by_profile,
-            pessimistic=pessimistic,
             diagnosis=decided.diagnosis,
         )
         self.journal.discard()

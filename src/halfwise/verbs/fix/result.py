@@ -57,7 +57,6 @@ class FixResult:
     tried: tuple[Point, ...] = ()  # the trade-off as far as the search measured it on its way; `curve` is asked for
     diagnosis: Diagnosis | None = None  # None where all of it may be in FP16, and where a plan was given
     by_profile: Mapping[str, float] = field(default_factory=dict)  # the load under each that the target may meet
-    pessimistic: Mapping[str, float] = field(default_factory=dict)  # the load under those that do not judge
     confirmation: Confirmation | None = None  # what a real backend made of it, where one was asked
 
     @property
@@ -136,8 +135,6 @@ class FixResult:
             }
         if self.by_profile:
             document["profiles"] = {name: _json_number(load) for name, load in self.by_profile.items()}
-        if self.pessimistic:
-            document["pessimistic"] = {name: _json_number(load) for name, load in self.pessimistic.items()}
         if self.curve:
             document["curve"] = [_point_json(point) for point in self.curve]
         if self.confirmation is not None:
