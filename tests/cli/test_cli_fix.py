@@ -99,10 +99,10 @@ def test_a_tolerance_that_nothing_meets_is_exit_code_1(
 
 def test_made_up_inputs_are_said_loudly(halfwise_cli: CommandLine, small: tuple[Path, Path], tmp_path: Path) -> None:
     shown = halfwise_cli("fix", small[0], "--out", tmp_path / "out")
-    assert "SYNTHETIC INPUTS: no inputs were given" in shown.out
+    assert "SYNTHETIC INPUTS: No inputs were given" in shown.out
     document = halfwise_cli("fix", small[0], "--out", tmp_path / "out", "--json").document
     assert document["inputs"]["origin"] == "synthetic"
-    assert any("synthetic" in note for note in document["notes"])
+    assert "synthetic" in [message["kind"] for message in document["messages"]]
 
 
 def test_a_name_cannot_write_to_the_terminal(halfwise_cli: CommandLine, tmp_path: Path) -> None:

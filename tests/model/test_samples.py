@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from halfwise.core.errors import InputError
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.input_spec import InputSpec
 from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.synthetic import vary
+from tests.support.messages import kinds
 from tests.support.sample_cases import F32, I64, IDS, IMAGE, TEXT, X, encoded, refused, x
 
 
@@ -109,7 +111,7 @@ def test_a_list_in_place_of_an_array() -> None:
 def test_a_model_without_inputs() -> None:
     samples = load_samples([], None)
     assert (samples.search, samples.validation) == (({},), ({},))
-    assert samples.notes == ("the model takes no inputs: every run of it is the same",)
+    assert kinds(samples.notes) == [NoteKind.NO_INPUTS]
 
 
 # -- the split --------------------------------------------------------------------------------------------------------
@@ -136,7 +138,7 @@ def test_many_samples_are_picked_evenly(count: int, most: int) -> None:
     gaps = np.diff([*used, count])
     assert gaps.max() <= 4 * count / len(used)  # no long stretch is left out
     if count > 2 * most:
-        assert samples.notes == (f"{2 * most} of the {count} samples given are used, evenly picked",)
+        assert samples.notes == (Note.of(NoteKind.SAMPLES_THINNED, used=2 * most, given=count),)
 
 
 def test_unused_files_are_not_read(tmp_path: Path) -> None:
@@ -149,19 +151,13 @@ def test_unused_files_are_not_read(tmp_path: Path) -> None:
 def test_a_sample_given_twice_is_not_held_out() -> None:
     samples = load_samples([X], [{"x": x(1)}, {"x": x(1)}, {"x": x(2)}])
     assert (values(samples.search), values(samples.validation)) == ([1], [2])
-    assert samples.notes == ("1 of the samples given repeats another one and is left out",)
-
-
-DERIVED = (
-    "only one distinct sample was given: the held-out inputs were derived from it by changes of up to 2^-7; "
-    "give more samples for a result to trust"
-)
+    assert samples.notes == (Note.of(NoteKind.SAMPLES_REPEATED, count=1),)
 
 
 def test_one_sample_alone_is_varied() -> None:
     only = {"x": np.array([[1, -200, 3e4]], np.float32), "ids": np.array([7])}
     samples = load_samples([X, IDS], [only])
-    assert (samples.origin, samples.notes) == ("derived", (DERIVED,))
+    assert (samples.origin, kinds(samples.notes)) == ("derived", [NoteKind.ONE_SAMPLE])
     assert np.array_equal(samples.search[0]["x"], only["x"])
     first, second = samples.validation
     assert not np.array_equal(first["x"], second["x"])
@@ -174,10 +170,7 @@ def test_one_sample_alone_without_floats() -> None:
     samples = load_samples([IDS], [{"ids": np.array([7])}])
     assert (samples.origin, len(samples.validation)) == ("derived", 1)
     assert samples.validation[0]["ids"].tolist() == [7]
-    assert samples.notes == (
-        "only one distinct sample was given, with no float value to vary: it serves to search and to validate; "
-        "give more samples for a result to trust",
-    )
+    assert kinds(samples.notes) == [NoteKind.ONE_CONSTANT_SAMPLE]
 
 
 @given(
@@ -208,7 +201,7 @@ def test_values_that_are_not_finite_are_noted() -> None:
     bad = x(1)
     bad[0, 0] = np.nan
     samples = load_samples([X], [{"x": bad}, {"x": x(2)}, {"x": x(3)}])
-    assert samples.notes == ("input 'x' holds values that are not finite in 1 of 3 samples",)
+    assert samples.notes == (Note.of(NoteKind.SAMPLES_NOT_FINITE, "x", bad=1, samples=3),)
 
 
 # -- types ------------------------------------------------------------------------------------------------------------
@@ -315,10 +308,7 @@ def test_synthetic_inputs_say_so() -> None:
     samples = load_samples([X, IDS], None)
     assert samples.origin == "synthetic"
     assert (len(samples.search), len(samples.validation)) == (4, 4)
-    assert samples.notes == (
-        "no inputs were given: all results rest on synthetic ones, random values of the declared types and shapes; "
-        "give real ones with --inputs",
-    )
+    assert kinds(samples.notes) == [NoteKind.SYNTHETIC]
     assert same(samples, load_samples([X, IDS], None))
     assert not same(samples, load_samples([X, IDS], None, seed=1))
 

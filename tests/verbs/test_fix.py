@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
+from halfwise.core.notes import NoteKind
 from halfwise.core.tolerance import Bound, Tolerance
 from halfwise.model.model import load
 from halfwise.precision.plan import Plan, PlannedNode, read_plan
@@ -21,6 +22,7 @@ from halfwise.verbs.fix.fix import JOURNAL, fix
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.verify import verify
 from tests.models.zoo import SHAPES, ZooModel, detr_head, encoder
+from tests.support.messages import kinds
 
 
 def float_types(path: Path) -> set[int]:
@@ -184,7 +186,7 @@ def test_one_input_is_varied_and_said() -> None:
     zoo = SHAPES["layer_norm_overflow"]()
     result = fix(zoo.model, zoo.inputs[:1])
     assert result.met and result.samples.origin == "derived"
-    assert any("only one distinct sample was given" in note for note in result.notes)
+    assert NoteKind.ONE_SAMPLE in kinds(result.notes)
     assert result.plan.inputs == "derived"
 
 
@@ -192,7 +194,7 @@ def test_made_up_inputs_are_said_everywhere(tmp_path: Path) -> None:
     zoo = SHAPES["healthy_mlp"]()
     result = fix(zoo.model, out=tmp_path)
     assert result.samples.origin == "synthetic"
-    assert any("synthetic" in note for note in result.notes)
+    assert NoteKind.SYNTHETIC in kinds(result.notes)
     assert result.plan.inputs == "synthetic"
     assert result.to_json()["inputs"]["origin"] == "synthetic"
 

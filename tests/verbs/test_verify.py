@@ -12,11 +12,13 @@ import pytest
 from onnx import TensorProto, helper
 
 from halfwise.core.errors import InputError
+from halfwise.core.notes import NoteKind
 from halfwise.core.tolerance import Bound, Tolerance
 from halfwise.model.model import load
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.verify import EmulatedRunner, verify
 from tests.models.zoo import SHAPES
+from tests.support.messages import kinds
 
 Feed = Mapping[str, np.ndarray]
 
@@ -146,4 +148,4 @@ def test_the_profile_is_heeded() -> None:
 def test_made_up_inputs_are_said() -> None:
     zoo = SHAPES["healthy_mlp"]()
     result = verify(zoo.model, zoo.model)
-    assert result.met and result.inputs == "synthetic" and "synthetic" in result.notes[0]
+    assert result.met and result.inputs == "synthetic" and kinds(result.notes)[0] is NoteKind.SYNTHETIC

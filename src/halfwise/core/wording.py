@@ -1,12 +1,26 @@
-"""Numbers in sentences."""
+"""Numbers, counts and lists in sentences."""
 
 from __future__ import annotations
 
-__all__ = ["counted", "number", "percent"]
+from collections.abc import Callable, Iterable
+
+__all__ = ["and_more", "counted", "listed", "number", "percent"]
 
 
-def counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """ "1 node", "1,204 nodes"."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def listed(names: Iterable[object], shown: int = 3, quote: Callable[[object], str] = repr, between: str = ", ") -> str:
+    """The first few of many: "'a', 'b', 'c' and 5 more"."""
+    told = [quote(name) for name in names]
+    return between.join(told[:shown]) + and_more(len(told), shown)
+
+
+def and_more(total: int, shown: int, what: str = "") -> str:
+    """What follows a list that was cut; empty where nothing was."""
+    return f" and {total - shown:,} more{f' {what}' if what else ''}" if total > shown else ""
 
 
 def number(value: float) -> str:

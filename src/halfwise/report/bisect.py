@@ -17,7 +17,7 @@ _STEPS = 2  # builds: all FP16, all FP32
 def show_bisect(terminal: Terminal, result: BisectResult) -> None:
     where = result.record.title if result.record is not None else result.backend or "what the command runs"
     _headline(terminal, result, where)
-    show_notes(terminal, result.notes, result.inputs)
+    show_notes(terminal, result.notes)
     _culprits(terminal, result)
     _names(terminal, "cannot be judged, every build with it in FP16 failed; kept in FP32", result.unbuildable)
     _names(terminal, "not looked at before the builds ran out; kept in FP32", result.unproven)

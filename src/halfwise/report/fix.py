@@ -24,7 +24,7 @@ _WIDE = 150
 def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), *, explain: bool = False) -> None:
     """`inputs` are the paths given on the command line, for the command to go on with."""
     _show_verdict(terminal, result)
-    show_notes(terminal, result.notes, result.samples.origin)
+    show_notes(terminal, result.notes)
     error_table(terminal, {"FP16": result.fp16, "fixed": result.fixed}, result.floats, ("rel_l2", "max_abs"))
     if explain:
         explain_repairs(terminal, result.plan.repairs)

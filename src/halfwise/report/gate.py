@@ -25,5 +25,4 @@ def show_gate(terminal: Terminal, result: Gate) -> None:
         for detail in terminal.some(check.details, _SHOWN):
             terminal.line(detail, indent=20)
         terminal.more(len(check.details), _SHOWN, "", indent=20)
-    origin = result.result.samples.origin if result.result is not None else ""
-    show_notes(terminal, result.notes, origin)
+    show_notes(terminal, result.notes)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from halfwise.core.english import say
 from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics
+from halfwise.core.notes import Note
 from halfwise.report.text import safe
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.gate import Gate
@@ -140,8 +142,8 @@ def _cell(metrics: Metrics, name: str) -> str:
     return f"{metrics.nonfinite:,}" if name == "nonfinite" else f"{getattr(metrics, name):.3g}"
 
 
-def _notes(notes: Iterable[str]) -> list[str]:
-    told = [f"- {prose(note)}" for note in notes]
+def _notes(notes: Iterable[Note | str]) -> list[str]:
+    told = [f"- {prose(say(note))}" for note in notes]
     return ["", "Notes:", "", *told] if told else []
 
 

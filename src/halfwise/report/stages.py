@@ -21,7 +21,7 @@ def show_stages(terminal: Terminal, result: StagesResult, name: str) -> None:
     verb, style = ("keeps", "bold green") if result.met else ("does not keep", "bold red")
     terminal.line(f"{Path(name).name} in FP16 {verb} the tolerance, as a chain of {count} stages, on {inputs}:", style)
     terminal.line(result.whole.verdict.words, indent=2)
-    show_notes(terminal, result.notes, result.inputs)
+    show_notes(terminal, result.notes)
     terminal.line()
     rows = [
         [

@@ -19,7 +19,7 @@ def show_trace(terminal: Terminal, result: Trace, name: str) -> None:
         f"{len(bad):,} with values that FP16 cannot hold",
         "bold red" if bad else "bold",
     )
-    show_notes(terminal, result.notes, result.inputs)
+    show_notes(terminal, result.notes)
     _show_findings(terminal, result)
     _show_tensors(terminal, result)
     _show_nodes(terminal, result)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from halfwise.core.english import say
 from halfwise.core.metrics import Metrics
+from halfwise.core.notes import Note, NoteKind
 from halfwise.report.terminal import Terminal, number
 
-__all__ = ["error_table", "show_notes"]
+__all__ = ["error_table", "is_synthetic", "show_notes"]
 
 _SHOWN = 12
 
@@ -49,11 +51,16 @@ def _cell(metrics: Metrics, name: str) -> str:
     return f"{value:,}" if name == "nonfinite" else number(value)
 
 
-def show_notes(terminal: Terminal, notes: Sequence[str], origin: str) -> None:
+def show_notes(terminal: Terminal, notes: Sequence[Note | str]) -> None:
     """What the user must know of the result; made-up inputs are said first and loudly."""
     for note in notes:
-        if origin == "synthetic" and "synthetic" in note:
-            terminal.line(f"SYNTHETIC INPUTS: {note}", "bold yellow")
+        if is_synthetic(note):
+            terminal.line(f"SYNTHETIC INPUTS: {say(note)}", "bold yellow")
     for note in notes:
-        if not (origin == "synthetic" and "synthetic" in note):
-            terminal.line(f"note: {note}", "yellow")
+        if not is_synthetic(note):
+            terminal.line(f"note: {say(note)}", "yellow")
+
+
+def is_synthetic(note: Note | str) -> bool:
+    """Whether the note says that the inputs were generated."""
+    return isinstance(note, Note) and note.kind is NoteKind.SYNTHETIC

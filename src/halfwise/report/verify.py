@@ -14,7 +14,7 @@ def show_verification(terminal: Terminal, result: Verification, reference: str, 
     inputs = f"{result.samples:,} input{'s' if result.samples != 1 else ''}"
     terminal.line(f"{other} {verb} with {reference} within the tolerance, on {inputs}:", style)
     terminal.line(result.verdict.words, indent=2)
-    show_notes(terminal, result.notes, result.inputs)
+    show_notes(terminal, result.notes)
     error_table(terminal, {"": result.outputs}, result.floats, ("rel_l2", "max_abs", "cosine", "topk"))
     for name, metrics in result.outputs.items():
         if metrics.note:

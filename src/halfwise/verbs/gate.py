@@ -15,9 +15,11 @@ from halfwise.compiler.audit_findings import audit_findings
 from halfwise.compiler.buildlog import read_log
 from halfwise.compiler.layers import layers_from_log, looks_like_json, read_layers
 from halfwise.compiler.layers_model import nodes_of_model
+from halfwise.core.english import documented
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Finding, Where
 from halfwise.core.metrics import OutputMetric
+from halfwise.core.notes import Note
 from halfwise.core.rules import finding
 from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.model import Model, load
@@ -63,7 +65,7 @@ class Gate:
     result: FixResult | None  # the plan applied to this model, where it could be
     audit: Audit | None
     findings: tuple[Finding, ...]  # that the baseline does not have
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note | str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -97,7 +99,7 @@ class Gate:
             "error": {name: metrics.to_json() for name, metrics in result.fixed.items()} if result else {},
             "violations": self.audit.to_json()["violations"] if self.audit is not None else [],
             "findings": [each.to_json() for each in self.findings],
-            "notes": list(self.notes),
+            **documented(self.notes),
         }
 
 

@@ -14,8 +14,10 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.counting import Counts, count
+from halfwise.core.english import documented
 from halfwise.core.finding import Finding
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note
 from halfwise.emulation.emulate import Emulator, carry_feeds
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.model.inputs.all_samples import all_samples
@@ -67,7 +69,7 @@ class Trace:
     nodes: tuple[NodeTrace, ...]
     samples: int
     inputs: str  # where the samples come from
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note | str, ...] = ()
     findings: tuple[Finding, ...] = ()  # float inputs that FP16 would not carry well
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +78,7 @@ class Trace:
             "inputs": {"origin": self.inputs, "samples": self.samples},
             "tensors": [tensor.to_json() for tensor in self.tensors],
             "nodes": [node.to_json() for node in self.nodes],
-            "notes": list(self.notes),
+            **documented(self.notes),
             "findings": [found.to_json() for found in self.findings],
         }
 

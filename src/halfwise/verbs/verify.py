@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
 from halfwise.backends.runner import BackendRunner
+from halfwise.core.english import documented
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import Metrics, OutputMetric, compare, is_float, worst
+from halfwise.core.notes import Note
 from halfwise.core.tolerance import Tolerance, Verdict
 from halfwise.emulation.emulate import Emulator, carry_feeds
 from halfwise.emulation.profiles import profile_named
@@ -93,7 +95,7 @@ class Verification:
     floats: frozenset[str]  # the outputs that hold real numbers
     samples: int
     inputs: str
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note | str, ...] = ()
     record: BackendRecord | None = None  # what ran B, where that was a real backend
 
     @property
@@ -107,7 +109,7 @@ class Verification:
             "tolerance": self.tolerance.to_json(),
             "inputs": {"origin": self.inputs, "samples": self.samples},
             "outputs": {name: metrics.to_json() for name, metrics in self.outputs.items()},
-            "notes": list(self.notes),
+            **documented(self.notes),
             **({"backend": self.record.to_json()} if self.record is not None else {}),
         }
 
@@ -169,7 +171,8 @@ def verify(
         raise InputError("the outputs of the first hold no finite value for any input: check the inputs")
     together = {name: worst([metrics[name] for metrics in each]) for name in each[0]}
     verdict = stated.verdict(together, floats, max(users) if users else None)
-    notes, record = samples.notes, None
+    notes: tuple[Note | str, ...] = samples.notes
+    record = None
     if isinstance(second, BackendRunner):
         notes, record = (*notes, *second.notes), second.record
     return Verification(stated, verdict, together, frozenset(floats), len(samples.feeds), samples.origin, notes, record)

@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from halfwise.core.errors import InputError
+from halfwise.core.notes import NoteKind
 
 __all__ = ["NAMES", "schema"]
 
@@ -19,4 +20,7 @@ def schema(name: str) -> dict[str, Any]:
         raise InputError(f"there is no schema {name!r}; there are {', '.join(NAMES)}")
     document = json.loads(files(__name__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
     assert isinstance(document, dict)
+    parts = document.get("$defs", {})
+    if "message" in parts:
+        parts["message"]["properties"]["kind"]["enum"] = [kind.value for kind in NoteKind]
     return document

@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.input_spec import InputSpec
 from halfwise.model.inputs.samples import load_samples
 
@@ -16,14 +17,16 @@ __all__ = ["AllSamples", "all_samples"]
 
 Feed = Mapping[str, NDArray[Any]]
 
+_OF_VARIANTS = {NoteKind.ONE_SAMPLE, NoteKind.ONE_CONSTANT_SAMPLE}
+
 
 @dataclass(frozen=True, eq=False)
 class AllSamples:
-    """`origin` is "given" or "synthetic"; `notes` are for the user, a line each."""
+    """`origin` is "given" or "synthetic"."""
 
     feeds: tuple[Feed, ...]
     origin: str
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 def all_samples(specs: Sequence[InputSpec], sources: Any, *, most: int | None = None) -> AllSamples:
@@ -36,8 +39,9 @@ def all_samples(specs: Sequence[InputSpec], sources: Any, *, most: int | None = 
     samples = load_samples(specs, sources) if most is None else load_samples(specs, sources, most=most)
     if not specs:
         return AllSamples(samples.search, "given", ())
-    if samples.origin == "derived":  # the last notes speak of the variants
-        return AllSamples(samples.search, "given", samples.notes[:-1])
+    if samples.origin == "derived":  # nothing is held out here, so there is no need to speak of variants
+        notes = tuple(note for note in samples.notes if note.kind not in _OF_VARIANTS)
+        return AllSamples(samples.search, "given", notes)
     pairs = zip_longest(samples.search, samples.validation)  # how the two were told apart
     return AllSamples(
         tuple(feed for feed in chain.from_iterable(pairs) if feed is not None), samples.origin, samples.notes

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import is_float, is_number
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.input_spec import InputSpec
 from halfwise.model.inputs.synthetic import synthesize, vary
 
@@ -40,13 +41,13 @@ class Samples:
     """Inputs to search with and inputs that the search never sees.
 
     `origin`: "given"; "derived": the validation inputs are variants of the only one given; "synthetic": all made up.
-    `notes` are for the user, a line each.
+    `notes` are for the user.
     """
 
     search: tuple[Feed, ...]
     validation: tuple[Feed, ...]
     origin: Literal["given", "derived", "synthetic"]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def load_samples(
     """
     rng = np.random.default_rng(seed)
     if not specs:
-        return Samples(({},), ({},), "given", ("the model takes no inputs: every run of it is the same",))
+        return Samples(({},), ({},), "given", (Note.of(NoteKind.NO_INPUTS),))
     if sources is None:
         return _synthetic(specs, rng, int_bounds or {}, dims or {})
 
@@ -84,11 +85,10 @@ def load_samples(
     if not entries:
         raise InputError("no input samples were given; give files with --inputs, or none at all for synthetic ones")
     feeds = [_checked(entry.read(), specs, entry.label) for entry in entries]
-    notes = [f"{len(feeds)} of the {given} samples given are used, evenly picked"] if given > len(feeds) else []
+    notes = [Note.of(NoteKind.SAMPLES_THINNED, used=len(feeds), given=given)] if given > len(feeds) else []
     feeds, repeats = _distinct(feeds)
     if repeats:
-        does = "repeats another one and is" if repeats == 1 else "repeat another one and are"
-        notes.append(f"{repeats} of the samples given {does} left out")
+        notes.append(Note.of(NoteKind.SAMPLES_REPEATED, count=repeats))
     notes += _nonfinite_notes(feeds)
     if len(feeds) == 1:
         return _derived(feeds[0], notes, rng)
@@ -99,18 +99,15 @@ def _synthetic(
     specs: Sequence[InputSpec], rng: np.random.Generator, int_bounds: Mapping[str, int], dims: Mapping[str, int]
 ) -> Samples:
     made = synthesize(specs, 2 * _SYNTHETIC, rng=rng, int_bounds=int_bounds, dims=dims)
-    note = "no inputs were given: all results rest on synthetic ones, random values of the declared types and shapes"
-    return Samples(made[:_SYNTHETIC], made[_SYNTHETIC:], "synthetic", (f"{note}; give real ones with --inputs",))
+    return Samples(made[:_SYNTHETIC], made[_SYNTHETIC:], "synthetic", (Note.of(NoteKind.SYNTHETIC),))
 
 
-def _derived(only: Feed, notes: Sequence[str], rng: np.random.Generator) -> Samples:
+def _derived(only: Feed, notes: Sequence[Note], rng: np.random.Generator) -> Samples:
     """One sample cannot be split, so that the held-out ones must come from it."""
     variants = (vary(only, rng=rng), vary(only, rng=rng))
     if _digest(variants[0]) == _digest(only):
-        note = "only one distinct sample was given, with no float value to vary: it serves to search and to validate"
-        return Samples((only,), (only,), "derived", (*notes, f"{note}; give more samples for a result to trust"))
-    note = "only one distinct sample was given: the held-out inputs were derived from it by changes of up to 2^-7"
-    return Samples((only,), variants, "derived", (*notes, f"{note}; give more samples for a result to trust"))
+        return Samples((only,), (only,), "derived", (*notes, Note.of(NoteKind.ONE_CONSTANT_SAMPLE)))
+    return Samples((only,), variants, "derived", (*notes, Note.of(NoteKind.ONE_SAMPLE)))
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -340,11 +337,11 @@ def _digest(feed: Feed) -> bytes:
     return digest.digest()
 
 
-def _nonfinite_notes(feeds: Sequence[Feed]) -> list[str]:
+def _nonfinite_notes(feeds: Sequence[Feed]) -> list[Note]:
     notes = []
     for name, first in feeds[0].items():
         if is_float(first.dtype):
             bad = sum(not np.isfinite(feed[name]).all() for feed in feeds)
             if bad:
-                notes.append(f"input {name!r} holds values that are not finite in {bad} of {len(feeds)} samples")
+                notes.append(Note.of(NoteKind.SAMPLES_NOT_FINITE, name, bad=bad, samples=len(feeds)))
     return notes

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from halfwise._version import __version__
+from halfwise.core.english import say
 from halfwise.deploy.advisories import Advisory
 from halfwise.report.html.along import along
 from halfwise.report.html.axis import TICKS, ZONES
@@ -25,6 +26,7 @@ from halfwise.report.html.places import Places
 from halfwise.report.html.repairs import repair_cards
 from halfwise.report.html.tables import audit_rows, finding_rows, kernel_rows, node_rows, tensor_rows, weight_rows
 from halfwise.report.html.verdict import bound_text, error_rows, gap_rows, verdict_words
+from halfwise.report.verdict import is_synthetic
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.scan import ScanResult
 from halfwise.verbs.trace import Trace
@@ -76,6 +78,7 @@ def gather(
         "repairs": repair_cards(result.plan.repairs, names),
         "pinned": Counter(node.reason for node in result.pinned).most_common(),
         "notes": _notes(result),
+        "synthetic_notes": [say(note) for note in result.notes if is_synthetic(note)],
         "synthetic": result.samples.origin == "synthetic",
         "audit": audit,
         "advisories": [_advisory(advisory) for advisory in result.delivery.advisories],
@@ -122,7 +125,7 @@ def _advisory(advisory: Advisory) -> dict[str, Any]:
 
 
 def _notes(result: FixResult) -> list[str]:
-    notes = [note for note in result.notes if not (result.samples.origin == "synthetic" and "synthetic" in note)]
+    notes = [say(note) for note in result.notes if not is_synthetic(note)]
     notes += [metrics.note for metrics in result.fixed.values() if metrics.note]
     return list(dict.fromkeys(notes))
 

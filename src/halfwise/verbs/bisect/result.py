@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from halfwise.backends.backend import BackendRecord
+from halfwise.core.english import documented
 from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics
+from halfwise.core.notes import Note
 from halfwise.core.tolerance import Tolerance
 from halfwise.verbs.bisect.culprits import Answer
 
@@ -71,7 +73,7 @@ class BisectResult:
     record: BackendRecord | None = None
     onnx: Path | None = None
     plan: Path | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note | str, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -110,7 +112,7 @@ class BisectResult:
                 "fixed": {name: metrics.to_json() for name, metrics in self.fixed.items()},
             },
             "artifacts": {"onnx": str(self.onnx) if self.onnx else None, "plan": str(self.plan) if self.plan else None},
-            "notes": list(self.notes),
+            **documented(self.notes),
         }
 
 

@@ -19,6 +19,7 @@ from halfwise.core.answers import check_answers
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics, OutputMetric, is_float
+from halfwise.core.notes import Note
 from halfwise.core.targets import DEFAULT_TARGET, Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, carry_feeds
@@ -354,8 +355,8 @@ class _Bisection:
 
     def _notes(
         self, found: Found, trials: Trials, emulated: Mapping[str, Metrics], question: Question | None
-    ) -> tuple[str, ...]:
-        notes = [*self.samples.notes, *(self.backend.cautions if self.backend is not None else ())]
+    ) -> tuple[Note | str, ...]:
+        notes: list[Note | str] = [*self.samples.notes, *(self.backend.cautions if self.backend is not None else ())]
         if trials.record is not None:
             notes += trials.record.notes
         judged = question if self.checker is None and self.metric is None else None

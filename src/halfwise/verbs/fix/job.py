@@ -19,6 +19,7 @@ from halfwise.core.answers import check_answers
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.metrics import OutputMetric, is_float
+from halfwise.core.notes import Note
 from halfwise.core.targets import Runtime, Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.deploy.advisories import Advisory
@@ -122,7 +123,7 @@ class Job:
         also = tuple(Emulator(profile) for profile in profiles[:-1])
         self.bench = Bench(emulator, self.stepper, self.question, self.io_types, answers, also, float(len(feeds)))
         self.journal = self._open_journal()
-        self.notes = [*self.samples.notes, *self.target.cautions]
+        self.notes: list[Note | str] = [*self.samples.notes, *self.target.cautions]
         if self.target.profile not in PROFILES:
             self.notes.append(
                 f"there is no profile of {self.target.title}'s kernels: judged under {self.profile!r}, where fusion "

@@ -11,9 +11,11 @@ from typing import Any
 
 from halfwise.backends.confirm import Confirmation
 from halfwise.core.counting import Counts
+from halfwise.core.english import documented
 from halfwise.core.finding import Finding
 from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics
+from halfwise.core.notes import Note
 from halfwise.core.tolerance import Verdict
 from halfwise.deploy.deploy_files import Delivery
 from halfwise.model.inputs.samples import Samples
@@ -45,7 +47,7 @@ class FixResult:
     pinned: tuple[PlannedNode, ...]
     cost: Cost
     samples: Samples
-    notes: tuple[str, ...]
+    notes: tuple[Note | str, ...]
     curve: tuple[Point, ...]
     typed: TypedModel | None
     plan_path: Path | None
@@ -124,7 +126,7 @@ class FixResult:
                 "validation": len(self.samples.validation),
             },
             "nodes": [node.to_json() for node in (*self.plan.nodes, *self.pinned)],
-            "notes": list(self.notes),
+            **documented(self.notes),
             "policies": [compared.to_json() for compared in self.policies],
             **self.delivery.to_json(),
         }

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from halfwise.core.english import documented
 from halfwise.core.metrics import Metrics
+from halfwise.core.notes import Note
 from halfwise.core.tolerance import Tolerance, Verdict
 from halfwise.precision.plan import Plan, PlannedNode
 
@@ -107,7 +109,7 @@ class StagesResult:
     profile: str
     samples: int
     inputs: str  # where the samples come from
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note | str, ...] = ()
     upto: Upto | None = None
     model: str = ""
 
@@ -137,5 +139,5 @@ class StagesResult:
             "stages": [stage.to_json() for stage in self.stages],
             "outputs": {name: metrics.to_json() for name, metrics in self.whole.outputs.items()},
             "upto": self.upto.to_json() if self.upto else None,
-            "notes": list(self.notes),
+            **documented(self.notes),
         }

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from halfwise.core.answers import check_answers
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import Metrics, compare, is_float, worst
+from halfwise.core.notes import Note
 from halfwise.core.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance
 from halfwise.emulation.emulate import Emulator, carry_feeds
 from halfwise.emulation.ort import Session
@@ -213,7 +214,7 @@ class _Line:
                 del values[name]
 
 
-def _random(sites: Sites) -> tuple[str, ...]:
+def _random(sites: Sites) -> tuple[Note | str, ...]:
     named = next((site.name for site in sites.pinned if site.pinned == RANDOM), None)
     return () if named is None else (f"node {named!r} is random: FP32 does not repeat itself either",)
 

@@ -1,0 +1,45 @@
+"""The English of every note, as one table from kinds to templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from string import Formatter
+from typing import Any
+
+from halfwise.core.english.inputs import INPUTS
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.wording import counted, listed, number, percent
+
+__all__ = ["TEMPLATES", "documented", "say", "say_all"]
+
+TEMPLATES: Mapping[NoteKind, str] = {**INPUTS}
+
+_SPECIAL: Mapping[str, Callable[[Any], str]] = {"list": listed, "number": number, "percent": percent}
+
+
+class _Words(Formatter):
+    """Adds to Python's format specifications: `many NOUN`, `list` (of quoted names), `number` and `percent`."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if isinstance(value, Note):
+            return say(value)
+        if format_spec.startswith("many "):
+            return counted(value, *format_spec.removeprefix("many ").split("/"))
+        if format_spec in _SPECIAL:
+            return _SPECIAL[format_spec](value)
+        return str(super().format_field(value, format_spec))
+
+
+def say(note: Note | str) -> str:
+    """The note in English."""
+    return note if isinstance(note, str) else _Words().format(TEMPLATES[note.kind], subject=note.subject, **note.values)
+
+
+def say_all(notes: Iterable[Note | str]) -> list[str]:
+    return [say(note) for note in notes]
+
+
+def documented(notes: Iterable[Note | str]) -> dict[str, Any]:
+    """The keys of a document that hold notes: `notes` in words, `messages` as data."""
+    notes = tuple(notes)
+    return {"notes": say_all(notes), "messages": [note.to_json() for note in notes if isinstance(note, Note)]}

@@ -1,0 +1,26 @@
+"""Notes on the inputs of a model."""
+
+from __future__ import annotations
+
+from halfwise.core.notes import NoteKind
+
+__all__ = ["INPUTS"]
+
+INPUTS = {
+    NoteKind.NO_INPUTS: "The model takes no inputs, so every run is the same.",
+    NoteKind.SAMPLES_THINNED: "{used} of {given} samples are used, picked evenly.",
+    NoteKind.SAMPLES_REPEATED: "{count:many repeated sample} left out.",
+    NoteKind.SAMPLES_NOT_FINITE: "Input {subject!r} has values that are not finite in {bad} of {samples} samples.",
+    NoteKind.SYNTHETIC: (
+        "No inputs were given, so random ones of the declared types and shapes were generated. "
+        "Give real ones with --inputs."
+    ),
+    NoteKind.ONE_SAMPLE: (
+        "Only one distinct sample was given. Copies of it, changed by up to 2^-7, validate the result. "
+        "Give more samples."
+    ),
+    NoteKind.ONE_CONSTANT_SAMPLE: (
+        "Only one distinct sample was given, and it has no float value to change. It serves for the search and "
+        "validates the result. Give more samples."
+    ),
+}

@@ -1,0 +1,95 @@
+"""Every note has one sentence, and every place that makes one fills it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import halfwise
+from halfwise.core.english import TEMPLATES, say
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
+from halfwise.core.wording import counted, listed
+
+PACKAGE = Path(halfwise.__file__).parent
+
+# Of each kind: an example, and what it says.
+SAID: dict[NoteKind, tuple[dict[str, Any], str]] = {
+    NoteKind.NO_INPUTS: ({}, "The model takes no inputs, so every run is the same."),
+    NoteKind.SAMPLES_THINNED: ({"used": 16, "given": 40}, "16 of 40 samples are used, picked evenly."),
+    NoteKind.SAMPLES_REPEATED: ({"count": 1}, "1 repeated sample left out."),
+    NoteKind.SAMPLES_NOT_FINITE: (
+        {"subject": "x", "bad": 1, "samples": 3},
+        "Input 'x' has values that are not finite in 1 of 3 samples.",
+    ),
+    NoteKind.SYNTHETIC: (
+        {},
+        "No inputs were given, so random ones of the declared types and shapes were generated. "
+        "Give real ones with --inputs.",
+    ),
+    NoteKind.ONE_SAMPLE: (
+        {},
+        "Only one distinct sample was given. Copies of it, changed by up to 2^-7, validate the result. "
+        "Give more samples.",
+    ),
+    NoteKind.ONE_CONSTANT_SAMPLE: (
+        {},
+        "Only one distinct sample was given, and it has no float value to change. It serves for the search and "
+        "validates the result. Give more samples.",
+    ),
+}
+
+
+def test_every_kind_is_said_and_has_an_example() -> None:
+    assert set(TEMPLATES) == set(SAID) == set(NoteKind)
+
+
+@pytest.mark.parametrize("kind", SAID, ids=lambda kind: kind.value)
+def test_what_is_said(kind: NoteKind) -> None:
+    values, sentence = SAID[kind]
+    assert say(Note.of(kind, **values)) == sentence
+
+
+def test_every_note_is_made_with_what_its_sentence_needs() -> None:
+    made = list(notes_made())
+    assert {kind for _, kind, _ in made} == set(NoteKind), "a kind that nothing makes"
+    wrong = [(place, kind.name) for place, kind, keys in made if keys != set(SAID[kind][0])]
+    assert not wrong
+
+
+def notes_made() -> Iterator[tuple[str, NoteKind, set[str]]]:
+    """Where a note is made, its kind, and the names of its values."""
+    for path in PACKAGE.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "Note.of":
+                kind, *subject = call.args
+                assert isinstance(kind, ast.Attribute), f"{path}:{call.lineno}: the kind is named where a note is made"
+                keys = {str(keyword.arg) for keyword in call.keywords}
+                yield f"{path.name}:{call.lineno}", NoteKind[kind.attr], keys | ({"subject"} if subject else set())
+
+
+def test_a_note_in_a_document() -> None:
+    note = Note.of(NoteKind.SAMPLES_NOT_FINITE, "x", bad=1, samples=float("inf"))
+    assert note.to_json() == {
+        "kind": "samples-not-finite",
+        "severity": "warning",
+        "subject": "x",
+        "values": {"bad": 1, "samples": "inf"},
+    }
+    assert len({note, Note.of(NoteKind.SAMPLES_NOT_FINITE, "x", bad=1, samples=float("inf"))}) == 1
+
+
+def test_older_names_of_reasons_still_read() -> None:
+    assert Reason("not measured alone") is Reason.UNPROVEN
+    assert Reason("all that could help is kept") is Reason.EXHAUSTED
+    assert f"{Reason.OVERFLOW}" == Reason.OVERFLOW == "overflow"
+
+
+def test_counts_and_lists() -> None:
+    assert [counted(n, "node") for n in (0, 1, 1204)] == ["0 nodes", "1 node", "1,204 nodes"]
+    assert counted(2, "repeat", "repeats of it") == "2 repeats of it"
+    assert [listed("abcd"[:n]) for n in (0, 3, 4)] == ["", "'a', 'b', 'c'", "'a', 'b', 'c' and 1 more"]

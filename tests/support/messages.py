@@ -1,0 +1,19 @@
+"""What the notes of a result hold, for tests that assert data and not sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from halfwise.core.notes import Note, NoteKind
+
+__all__ = ["kinds", "only"]
+
+
+def kinds(notes: Iterable[Note | str]) -> list[NoteKind]:
+    return [note.kind for note in notes if isinstance(note, Note)]
+
+
+def only(notes: Iterable[Note | str], kind: NoteKind) -> Note:
+    """The one note of this kind."""
+    (found,) = [note for note in notes if isinstance(note, Note) and note.kind is kind]
+    return found
