@@ -1,7 +1,8 @@
-"""What tests share: the real models, where there are any, a plain environment, and the same examples every time."""
+"""What tests share: the real models, where there are any, a plain environment, and how properties choose examples."""
 
 from __future__ import annotations
 
+import secrets
 import signal
 from pathlib import Path
 
@@ -10,13 +11,29 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.paths import REAL_MODELS
 
-# The same examples every time, and no verdict on how fast a busy machine is.
-settings.register_profile(
-    "same-every-time", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+# No verdict on how fast a busy machine is.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXPLORE = "explore"
+settings.register_profile("same-every-time", PATIENT, derandomize=True)  # for CI
+settings.register_profile(EXPLORE, PATIENT, print_blob=True)  # --hypothesis-profile explore
 settings.load_profile("same-every-time")
 
 SAYING = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """A run that explores has one fresh seed, which all of pytest's workers use, unless it was given one."""
+    if config.option.hypothesis_profile == EXPLORE and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(secrets.randbits(32))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Says how to get the same examples again."""
+    config = session.config
+    if config.option.hypothesis_profile == EXPLORE and not hasattr(config, "workerinput"):
+        terminal = config.pluginmanager.get_plugin("terminalreporter")
+        terminal.write_line(f"--hypothesis-profile {EXPLORE} --hypothesis-seed {config.option.hypothesis_seed}")
 
 
 @pytest.fixture(autouse=True)
