@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from onnx import TensorProto
 
 from halfwise.backends import BackendFailure, BackendOptions, BackendRecord, BackendRun, backend_named
 from halfwise.core.errors import InputError
+from halfwise.core.metrics import load_metric
 from halfwise.precision.plan import read_plan
 from halfwise.verbs.bisect.result import BisectResult
 from halfwise.verbs.bisect.run import JOURNAL, bisect
@@ -219,6 +222,46 @@ def test_another_question_does_not_resume_this_one(tmp_path: Path) -> None:
         bisect(chain(), Fake(hiding("n_t5"), interrupt), INPUTS, out=tmp_path)
     result = bisect(chain(), Fake(hiding("n_t5")), INPUTS, out=tmp_path, tolerance="max_abs<=0.5")
     assert (named(result), result.builds()["resumed"]) == (("n_t5",), 0)
+
+
+def largest(reference: Mapping[str, Any], other: Mapping[str, Any], factor: float = 1.0) -> float:
+    return factor * max(float(np.abs(reference[name] - other[name]).max()) for name in reference)
+
+
+def interrupted(out: Path, metric: Any) -> None:
+    def interrupt(build: int, narrow: set[str]) -> None:
+        if build == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bisect(chain(), Fake(hiding("n_t5"), interrupt), INPUTS, out=out, metric=metric, tolerance="metric<=0.5")
+
+
+@pytest.mark.parametrize(("factor", "resumed"), [(1.0, 3), (2.0, 0)])
+def test_a_metric_with_its_arguments_is_what_an_earlier_search_asked(
+    factor: float, resumed: int, tmp_path: Path
+) -> None:
+    interrupted(tmp_path, partial(largest, factor=1.0))
+    metric = partial(largest, factor=factor)
+    result = bisect(chain(), Fake(hiding("n_t5")), INPUTS, out=tmp_path, metric=metric, tolerance="metric<=0.5")
+    assert (named(result), result.builds()["resumed"]) == (("n_t5",), resumed)
+
+
+def test_a_metric_whose_source_has_changed_does_not_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = (
+        "def error(reference, other):\n    return max(float(abs(reference[k] - other[k]).max()) for k in reference)\n"
+    )
+    for text, resumed in [(source, None), (source, 3), (source.replace("max(", "1 * max(", 1), 0)]:
+        Path("hw_metric_that_changes.py").write_text(text)
+        sys.modules.pop("hw_metric_that_changes", None)
+        importlib.invalidate_caches()
+        metric = load_metric("hw_metric_that_changes:error")
+        if resumed is not None:
+            result = bisect(chain(), Fake(hiding("n_t5")), INPUTS, out=tmp_path, metric=metric, tolerance="metric<=0.5")
+            assert (named(result), result.builds()["resumed"]) == (("n_t5",), resumed)
+        interrupted(tmp_path, metric)
+    sys.modules.pop("hw_metric_that_changes")
 
 
 def test_a_limit_of_builds_says_what_is_proven_by_then(tmp_path: Path) -> None:

@@ -81,6 +81,4 @@ def user_metric(spec: str | None) -> OutputMetric | None:
         return None
     from halfwise.core.metrics import load_metric
 
-    metric = load_metric(spec)
-    metric.__module__, metric.__qualname__ = spec.strip().split(":", 1)
-    return metric
+    return load_metric(spec)

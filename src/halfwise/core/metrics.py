@@ -338,18 +338,26 @@ def load_metric(spec: str) -> OutputMetric:
     if not callable(function):
         raise InputError(f"--metric {spec}: {attribute} is not a function")
 
-    def measure(reference: Mapping[str, Array], other: Mapping[str, Array]) -> float:
+    return _Named(spec, function)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A function of the user's, and the name that they gave it."""
+
+    spec: str
+    function: Callable[[Mapping[str, Array], Mapping[str, Array]], Any]
+
+    def __call__(self, reference: Mapping[str, Array], other: Mapping[str, Array]) -> float:
         try:
-            answer = function(reference, other)
+            answer = self.function(reference, other)
         except Exception as error:
-            raise InputError(f"--metric {spec} failed: {_told(error)}") from error
+            raise InputError(f"--metric {self.spec} failed: {_told(error)}") from error
         try:
             value = float(answer)
         except (TypeError, ValueError):
-            raise InputError(f"--metric {spec} returned {type(answer).__name__}, not one number") from None
+            raise InputError(f"--metric {self.spec} returned {type(answer).__name__}, not one number") from None
         return math.inf if math.isnan(value) else value
-
-    return measure
 
 
 def _told(error: BaseException) -> str:

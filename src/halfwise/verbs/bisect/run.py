@@ -18,6 +18,7 @@ from halfwise.backends import Backend, BackendOptions, backend_named
 from halfwise.core.answers import check_answers
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
+from halfwise.core.metric_identity import metric_identity
 from halfwise.core.metrics import Metrics, OutputMetric, is_float
 from halfwise.core.notes import Note
 from halfwise.core.targets import DEFAULT_TARGET, Target
@@ -218,7 +219,7 @@ class _Bisection:
             self.backend.name if self.backend is not None else "",
             self.options,
             question.tolerance.to_json() if question is not None else "",
-            f"{self.metric.__module__}:{self.metric.__qualname__}" if self.metric is not None else "",
+            metric_identity(self.metric),
             self.checker.command if self.checker is not None else "",
             self.plan.text() if self.plan is not None else "",
             *feeds,

@@ -18,6 +18,7 @@ from halfwise.compiler.fusion import with_fusion
 from halfwise.core.answers import check_answers
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
+from halfwise.core.metric_identity import metric_identity
 from halfwise.core.metrics import OutputMetric, is_float
 from halfwise.core.notes import Note
 from halfwise.core.targets import Runtime, Target
@@ -57,7 +58,7 @@ from halfwise.verbs.fix.cost import casts_of, cost_of
 from halfwise.verbs.fix.engine_feedback import Found, judged_by_own_kernels, spared
 from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, input_findings, measured_effects, refuse_ids
 from halfwise.verbs.fix.result import FixResult
-from halfwise.verbs.fix.results_folder import JOURNAL, check_folder, feeds_identity, metric_identity, write_results
+from halfwise.verbs.fix.results_folder import JOURNAL, check_folder, feeds_identity, write_results
 
 __all__ = ["Job"]
 

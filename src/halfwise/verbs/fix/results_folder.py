@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
-from halfwise.core.metrics import OutputMetric
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.typed_onnx import TypedModel, write_typed
 from halfwise.search.journal import digest
 
-__all__ = ["JOURNAL", "check_folder", "feeds_identity", "metric_identity", "write_results"]
+__all__ = ["JOURNAL", "check_folder", "feeds_identity", "write_results"]
 
 Feed = Mapping[str, NDArray[Any]]
 
@@ -41,16 +39,6 @@ def feeds_identity(feeds: Sequence[Feed]) -> str:
         for name, array in sorted(feed.items())
     ]
     return digest(*parts)
-
-
-def metric_identity(metric: OutputMetric | None) -> str:
-    """The user's function by its name and the text of its module: what another one measured is not resumed."""
-    if metric is None:
-        return ""
-    module = sys.modules.get(getattr(metric, "__module__", ""))
-    file = getattr(module, "__file__", None)
-    text = Path(file).read_bytes() if file and Path(file).is_file() else b""
-    return f"{getattr(metric, '__module__', '')}:{getattr(metric, '__qualname__', repr(metric))} {digest(text)}"
 
 
 def write_results(
