@@ -277,12 +277,12 @@ def test_an_engine_is_built_for_this_gpu_and_these_shapes_without_tf32(
         request.engine_path.write_bytes(b"engine")
         return BuildResult("tensorrt-rtx", "1.7", 1.0, Path("log"), request.engine_path, 6, (), {}, warnings=("odd",))
 
-    def run(module: str, backend: str, engine: Path, feeds: Any, options: BackendOptions) -> BackendRun:
-        assert (module, engine.read_bytes()) == ("halfwise.backends.engine_child", b"engine")
+    def run(function: str, backend: str, engine: Path, feeds: Any, options: BackendOptions) -> BackendRun:
+        assert (function, engine.read_bytes()) == ("halfwise.backends.engine_run:serve", b"engine")
         return BackendRun(tuple({} for _ in feeds), BackendRecord(backend, "TensorRT-RTX", ""))
 
     installed(L4, build)
-    monkeypatch.setattr("halfwise.backends.exchange.run_in_child", run)
+    monkeypatch.setattr("halfwise.backends.child.run_in_child", run)
     record = backend_named("rtx").run(typed, FEEDS).record
     assert (record.version, record.notes) == ("1.7", ("odd",))
     assert (requests[0].tf32, requests[0].compute_capabilities) == (False, ("8.9",))

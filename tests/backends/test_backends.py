@@ -24,16 +24,17 @@ from halfwise.backends import (
     BackendRecord,
     BackendRun,
     backend_named,
-    runtime_child,
 )
-from halfwise.backends.exchange import Request, run_in_child
+from halfwise.backends.child import run_in_child
 from halfwise.backends.runtime_session import rtx_refuses, run_model
+from halfwise.core.child.serve import Answer, Request
 from halfwise.core.errors import InputError, MissingBackend
 from halfwise.emulation import cuda_driver
 from halfwise.emulation.cuda_driver import Gpu
 from tests.models.backend_models import H200, L4, typed_model
 from tests.models.build import model, node, value, weight
 
+RUNTIME = "halfwise.backends.runtime_session:serve"
 FEEDS = [{"x": np.array([[1.0, -2.0, 3.0, 0.5]], np.float32)}, {"x": np.array([[0.0, 1.0, 1.0, 4.0]], np.float32)}]
 
 
@@ -211,20 +212,19 @@ def test_tf32_is_off_unless_asked(gpu: Any, typed: Path) -> None:
     assert record.tf32 is True
 
 
-@pytest.mark.parametrize(("asked", "expected"), [(False, "0"), (True, None)])
+def tell_tf32(request: Request) -> Answer:
+    told = np.array([os.environ.get("NVIDIA_TF32_OVERRIDE", "")])
+    return Answer(BackendRecord("ort-cuda", "", "").to_json(), ({"tf32": told},))
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(False, "0"), (True, "")])
 def test_tf32_is_off_in_every_library_of_the_child(
-    monkeypatch: pytest.MonkeyPatch, asked: bool, expected: str | None
+    monkeypatch: pytest.MonkeyPatch, typed: Path, asked: bool, expected: str
 ) -> None:
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
-    seen = []
-
-    def run(*arguments: Any) -> None:
-        seen.append(os.environ.get("NVIDIA_TF32_OVERRIDE"))
-
-    monkeypatch.setattr("halfwise.backends.runtime_session.run_model", run)
-    runtime_child._run(Request("ort-cuda", Path("m"), Path("f"), 0, BackendOptions(tf32=asked)))
-    assert seen == [expected]
-    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    run = run_in_child(f"{__name__}:tell_tf32", "ort-cuda", typed, [], BackendOptions(tf32=asked, time_limit_s=60))
+    assert run.outputs[0]["tf32"].tolist() == [expected]
+    assert "NVIDIA_TF32_OVERRIDE" not in os.environ
 
 
 def test_a_provider_that_does_not_start_is_not_replaced_by_the_cpu(gpu: Any, typed: Path) -> None:
@@ -298,18 +298,18 @@ def test_the_capabilities_of_rtx(capability: str, runs: bool) -> None:
 # -- the child process ------------------------------------------------------------------------------------------------
 
 
-def main(request_file: str) -> None:
-    """A child that ends as it is told."""
+def end_as_told(request: Request) -> Answer:
     how = os.environ["HALFWISE_TEST_END"]
     if how == "kill":
         print("last words", flush=True)
         os.kill(os.getpid(), signal.SIGSEGV)
     if how == "hang":
         signal.pause()
+    os._exit(0)
 
 
 def test_a_child_hands_back_outputs_and_record(typed: Path) -> None:
-    run = run_in_child("halfwise.backends.runtime_child", "ort-cpu", typed, FEEDS, BackendOptions(time_limit_s=60))
+    run = run_in_child(RUNTIME, "ort-cpu", typed, FEEDS, BackendOptions(time_limit_s=60))
     check_outputs(run)
     assert run.record.device == "CPU"
 
@@ -331,7 +331,7 @@ def test_names_and_types_survive_the_way_to_a_child_and_back(tmp_path: Path) -> 
         names[2]: np.array([-1, 1 << 40]),
         "text": np.array(["a", "grüße"], object),
     }
-    run = run_in_child("halfwise.backends.runtime_child", "ort-cpu", path, [feed], BackendOptions(time_limit_s=60))
+    run = run_in_child(RUNTIME, "ort-cpu", path, [feed], BackendOptions(time_limit_s=60))
     for name, array in feed.items():
         got = run.outputs[0][f"{name}_out"]
         assert got.dtype == array.dtype
@@ -346,7 +346,7 @@ def test_a_backend_that_is_missing_in_the_child_is_missing(typed: Path) -> None:
 def test_a_child_that_fails_on_the_model_says_why(typed: Path) -> None:
     with pytest.raises(BackendFailure, match="cannot run the model on sample 1"):
         run_in_child(
-            "halfwise.backends.runtime_child", "ort-cpu", typed, [{"x": np.zeros((9, 9), np.float32)}],
+            RUNTIME, "ort-cpu", typed, [{"x": np.zeros((9, 9), np.float32)}],
             BackendOptions(time_limit_s=60),
         )  # fmt: skip
 
@@ -366,7 +366,7 @@ def test_a_child_that_dies_is_a_build_that_failed(
     monkeypatch.setenv("HALFWISE_TEST_END", how)
     limit = 2.0 if how == "hang" else 60.0
     with pytest.raises(BackendFailure, match=words):
-        run_in_child("tests.test_backends", "ort-cuda", typed, FEEDS, BackendOptions(time_limit_s=limit))
+        run_in_child(f"{__name__}:end_as_told", "ort-cuda", typed, FEEDS, BackendOptions(time_limit_s=limit))
 
 
 def test_no_file_to_run(tmp_path: Path) -> None:

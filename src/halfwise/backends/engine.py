@@ -32,7 +32,7 @@ class EngineBackend:
         return _CAUTIONS
 
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun:
-        from halfwise.backends.exchange import run_in_child
+        from halfwise.backends.child import run_in_child
         from halfwise.backends.runtime_session import rtx_refuses
         from halfwise.emulation.cuda_driver import gpu_here
 
@@ -57,5 +57,5 @@ class EngineBackend:
                 built = library.build_request(request)
             except BuildError as error:
                 raise BackendFailure(str(error)) from error
-            done = run_in_child("halfwise.backends.engine_child", self.name, engine, feeds, self.options)
+            done = run_in_child("halfwise.backends.engine_run:serve", self.name, engine, feeds, self.options)
         return replace(done, record=replace(done.record, version=built.version, notes=(*built.warnings[:3],)))

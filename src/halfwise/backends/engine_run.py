@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -15,10 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRecord, BackendRun
+from halfwise.backends.child import answer
+from halfwise.compiler import rtx, tensorrt
+from halfwise.compiler.native_build import import_first
+from halfwise.core.child.serve import Answer, Request
 from halfwise.core.errors import InputError, MissingBackend
-from halfwise.emulation.cuda_driver import Cuda
+from halfwise.emulation.cuda_driver import Cuda, open_cuda
 
-__all__ = ["run_engine"]
+__all__ = ["run_engine", "serve"]
 
 Array = NDArray[Any]
 
@@ -32,6 +37,10 @@ _TYPES: dict[str, Any] = {
     "UINT8": np.uint8,
     "BOOL": np.bool_,
 }
+
+
+def serve(request: Request) -> Answer:
+    return answer(request, _run_file)
 
 
 def run_engine(
@@ -63,6 +72,14 @@ def run_engine(
         io_binding=True,
     )
     return BackendRun(outputs, record)
+
+
+def _run_file(backend: str, engine: Path, feeds: Sequence[Mapping[str, Array]], options: BackendOptions) -> BackendRun:
+    try:
+        module = import_first((rtx if backend == "rtx" else tensorrt).MODULES)
+    except MissingBackend as error:
+        raise MissingBackend(f"{backend} is not usable here: {error}") from error
+    return run_engine(module, open_cuda(options.device), backend, engine.read_bytes(), feeds, options)
 
 
 class _Run:

@@ -38,6 +38,6 @@ class RuntimeBackend:
             from halfwise.backends.runtime_session import run_model
 
             return run_model(self.name, model, feeds, self.options)
-        from halfwise.backends.exchange import run_in_child
+        from halfwise.backends.child import run_in_child
 
-        return run_in_child("halfwise.backends.runtime_child", self.name, model, feeds, self.options)
+        return run_in_child("halfwise.backends.runtime_session:serve", self.name, model, feeds, self.options)

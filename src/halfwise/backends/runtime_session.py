@@ -13,10 +13,12 @@ import onnx
 from numpy.typing import NDArray
 
 from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRecord, BackendRun, Optimization
+from halfwise.backends.child import answer
+from halfwise.core.child.serve import Answer, Request
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
 from halfwise.emulation.cuda_driver import Gpu, gpu_here
 
-__all__ = ["run_model"]
+__all__ = ["run_model", "serve"]
 
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
@@ -79,6 +81,10 @@ _KINDS = {
         refuses=rtx_refuses,
     ),
 }
+
+
+def serve(request: Request) -> Answer:
+    return answer(request, run_model)
 
 
 def run_model(backend: str, model: Path, feeds: Sequence[Feed], options: BackendOptions) -> BackendRun:

@@ -1,24 +1,25 @@
 """The hand-over between a builder and its child process: the request goes in, the report and the log come out.
 
-Both sides are JSON files in a temporary folder; the log is a file of lines as TensorRT's own tools print them.
+The log is a file of lines as TensorRT's own tools print them.
 """
 
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from halfwise.compiler import process
 from halfwise.compiler.build import BuildError, BuildRequest, BuildResult, Failure, InputProfile, Refusal, lines_of
+from halfwise.core.child.process import log_tail
+from halfwise.core.child.worker import ChildDied, ChildFailed, call
 from halfwise.core.errors import InputError, MissingBackend
 
 __all__ = [
@@ -31,10 +32,10 @@ __all__ = [
     "fresh_log",
     "partial",
     "read_build_log",
-    "read_request",
-    "write_report",
+    "request_from",
 ]
 
+BUILD = "halfwise.compiler.native_build:build"
 REGISTERED = re.compile(r"Registering layer: (?P<layer>.+) for ONNX node: (?P<node>.+)$")
 _PREFIX = re.compile(r"^(?:\[[^\]]*\] ){0,3}\[TRT\] |^\[\d[^\]]*\] \[[VIWEF]\] ")
 _LISTS = ("Layers:", "Engine Layer Information:")
@@ -42,9 +43,9 @@ _LISTS = ("Layers:", "Engine Layer Information:")
 
 @dataclass(frozen=True)
 class Report:
-    """What the child says at its end. A child that crashed says nothing."""
+    """What the child says of a build."""
 
-    status: Literal["built", "refused", "missing", "failed"]
+    status: Literal["built", "refused", "failed"]
     message: str = ""
     version: str = ""
     title: str = ""
@@ -64,36 +65,35 @@ class BuildLog:
     node_layers: Mapping[str, tuple[str, ...]]
 
 
-def build_in_child(module: str, request: BuildRequest, *, backend: str, title: str, install: str) -> BuildResult:
-    """Have `module.main(request file, report file)` build in a child process; its end becomes a result or an error."""
+def build_in_child(
+    modules: Sequence[str], request: BuildRequest, *, backend: str, title: str, install: str
+) -> BuildResult:
+    """Have the first of `modules` that is there build in a child process; its end becomes a result or an error."""
     check_paths(request)
     log_path = request.log_path or fresh_log()
     log_path.write_bytes(b"")
     if request.layer_info_path is not None:
         request.layer_info_path.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="halfwise-build-") as folder:
-        request_file, report_file = Path(folder, "request.json"), Path(folder, "report.json")
-        request_file.write_text(json.dumps(asdict(request), default=str), encoding="utf-8")
-        command = process.python_command(module, str(request_file), str(report_file))
-        try:
-            ended = process.run(command, log_path=log_path, time_limit_s=request.time_limit_s)
-            report = _read_report(report_file) if ended.ok else None
-            if report is None:
-                fail(title, request, log_path, ended.describe(), "timeout" if ended.timed_out else "crashed")
-            if report.status == "missing":
-                raise MissingBackend(f"{title} is not usable here: {report.message}; install it with: {install}")
-            if report.status != "built":
-                _fail_as_reported(report, title, request, log_path)
-            if request.engine_path is not None:
-                partial(request.engine_path).replace(request.engine_path)
-        finally:
-            if request.engine_path is not None:
-                partial(request.engine_path).unlink(missing_ok=True)
+    started = time.monotonic()
+    try:
+        report = _reported(modules, request, log_path)
+        if report.status != "built":
+            _fail_as_reported(report, title, request, log_path)
+        if request.engine_path is not None:
+            partial(request.engine_path).replace(request.engine_path)
+    except ChildDied as died:
+        fail(title, request, log_path, died)
+    except MissingBackend as error:
+        raise MissingBackend(f"{title} is not usable here: {error}; install it with: {install}") from error
+    finally:
+        if request.engine_path is not None:
+            partial(request.engine_path).unlink(missing_ok=True)
+    seconds = time.monotonic() - started
     log = read_build_log(lines_of(log_path))
     return BuildResult(
         backend=backend,
         version=report.version,
-        seconds=ended.seconds,
+        seconds=seconds,
         log_path=log_path,
         engine_path=request.engine_path,
         engine_bytes=report.engine_bytes,
@@ -107,21 +107,14 @@ def build_in_child(module: str, request: BuildRequest, *, backend: str, title: s
     )
 
 
-def read_request(path: Path) -> BuildRequest:
-    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+def request_from(document: Mapping[str, Any]) -> BuildRequest:
+    data = dict(document)
     for key in ("model_path", "engine_path", "log_path", "layer_info_path"):
         data[key] = None if data[key] is None else Path(data[key])
     for key in ("compute_capabilities", "fp32_nodes", "arguments"):
         data[key] = tuple(data[key])
     data["profiles"] = {name: _profile(fields) for name, fields in data["profiles"].items()}
     return BuildRequest(**data)
-
-
-def write_report(path: Path, report: Report) -> None:
-    text = json.dumps(asdict(report), ensure_ascii=True)
-    unfinished = partial(path)
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
 
 
 def read_build_log(lines: Iterable[str]) -> BuildLog:
@@ -152,13 +145,12 @@ def check_paths(request: BuildRequest) -> None:
             raise InputError(f"cannot write {path}: there is no folder {path.parent}")
 
 
-def fail(title: str, request: BuildRequest, log_path: Path, how: str, failure: Failure) -> NoReturn:
+def fail(title: str, request: BuildRequest, log_path: Path, died: ChildDied) -> NoReturn:
     """Raise the one error for a build that ended without a report, with the end of its log."""
-    tail = process.log_tail(log_path)
-    told = f"; the end of its log: {' | '.join(line[:200] for line in tail[-4:])}" if tail else "; it logged nothing"
     kept = f" (whole log: {request.log_path})" if request.log_path else ""
-    message = f"{title} {how} while building {request.model_path}{told}{kept}"
-    raise BuildError(message, failure=failure, log_path=log_path, log_tail=tail)
+    message = f"{title} {died.tell(f'building {request.model_path}')}{kept}"
+    failure: Failure = "timeout" if died.ended.timed_out else "crashed"
+    raise BuildError(message, failure=failure, log_path=log_path, log_tail=died.tail)
 
 
 def fresh_log() -> Path:
@@ -181,15 +173,18 @@ def _fail_as_reported(report: Report, title: str, request: BuildRequest, log_pat
         f"{report.title or title} {verb} {request.model_path}: {report.message}{kept}",
         failure=failure,
         log_path=log_path,
-        log_tail=process.log_tail(log_path),
+        log_tail=log_tail(log_path),
         refusals=report.refusals,
     )
 
 
-def _read_report(path: Path) -> Report | None:
-    if not path.is_file():
-        return None
-    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+def _reported(modules: Sequence[str], request: BuildRequest, log_path: Path) -> Report:
+    asked = {"modules": list(modules), "request": asdict(request)}
+    try:
+        answer = call(BUILD, asked, time_limit_s=request.time_limit_s, log_path=log_path)
+    except ChildFailed as failed:
+        return Report("failed", str(failed))
+    data = dict(answer.data)
     data["refusals"] = tuple(Refusal(**refusal) for refusal in data["refusals"])
     data["constrained"] = {node: tuple(layers) for node, layers in data["constrained"].items()}
     for key in ("unmatched", "warnings", "notes"):

@@ -10,17 +10,19 @@ import re
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from halfwise.compiler import capabilities, process
+from halfwise.compiler import capabilities
 from halfwise.compiler.build import BuildRequest, InputProfile, Refusal
 from halfwise.compiler.capabilities import Capabilities
-from halfwise.compiler.handover import REGISTERED, Report, partial, read_request, write_report
+from halfwise.compiler.handover import REGISTERED, Report, partial, request_from
+from halfwise.core.child.serve import Answer, Request
 from halfwise.core.errors import MissingBackend
 
-__all__ = ["build_with", "clean_message", "serve"]
+__all__ = ["build", "build_with", "clean_message", "import_first"]
 
 _MOST_KEPT = 40  # messages of one severity that the logger keeps for the report
 _METADATA = re.compile(r"\[ONNX Layer: (?P<node>.*?)\](?=\[ONNX Layer: |[\x1e\x1f]|$)")
@@ -35,21 +37,10 @@ class _CannotBuild(Exception):
         self.refusals = refusals
 
 
-def serve(modules: Sequence[str], request_file: str, report_file: str) -> NoReturn:
-    """The whole life of a child: import the first of `modules` that is there, build as asked, report, and end."""
-    request = read_request(Path(request_file))
-    process.guard_child(request.time_limit_s)
-    try:
-        module, why = _import(modules)
-        report = build_with(module, request) if module is not None else Report("missing", why)
-    except MissingBackend as error:
-        report = Report("missing", str(error))
-    except Exception as error:
-        sys.excepthook(type(error), error, error.__traceback__)
-        report = Report("failed", f"{type(error).__name__}: {error}")
-    write_report(Path(report_file), report)
-    sys.stderr.flush()
-    os._exit(0)  # without the native library's teardown, which has nothing left to do but crash
+def build(request: Request) -> Answer:
+    """What a child does: import the first of the modules that is there, and build as asked."""
+    module = import_first(request.data["modules"])
+    return Answer(asdict(build_with(module, request_from(request.data["request"]))))
 
 
 def build_with(module: Any, request: BuildRequest) -> Report:
@@ -78,17 +69,17 @@ def build_with(module: Any, request: BuildRequest) -> Report:
     return report
 
 
-def _import(modules: Sequence[str]) -> tuple[Any, str]:
+def import_first(modules: Sequence[str]) -> Any:
     why = "not installed"
     for name in modules:
         try:
-            return import_module(name), ""
+            return import_module(name)
         except ModuleNotFoundError as error:
             if error.name != name:
                 why = str(error)
         except (ImportError, OSError) as error:
             why = str(error)
-    return None, why
+    raise MissingBackend(why)
 
 
 def _build(module: Any, can: Capabilities, logger: Any, request: BuildRequest) -> Report:

@@ -16,18 +16,20 @@ from halfwise.compiler.build import BuildRequest, BuildResult, Profiles, normali
 from halfwise.compiler.handover import build_in_child
 from halfwise.core.errors import InputError, MissingBackend
 
-__all__ = ["INSTALL", "available", "build", "build_request"]
+__all__ = ["INSTALL", "MODULES", "available", "build", "build_request"]
 
 INSTALL = (
     "pip install 'halfwise[rtx]' (which is: pip install tensorrt-rtx-cu13-libs tensorrt-rtx-cu13-bindings, "
     "both at the same version; wheels exist for Linux and Windows)"
 )
+# The wheels install the bindings alone; NVIDIA's download also brings the package around them.
+MODULES = ("tensorrt_rtx_bindings", "tensorrt_rtx")
 _TITLE = "TensorRT-RTX"
 
 
 def available() -> bool:
     """Whether TensorRT-RTX is installed; asks without importing it."""
-    return find_spec("tensorrt_rtx_bindings") is not None or find_spec("tensorrt_rtx") is not None
+    return any(find_spec(name) is not None for name in MODULES)
 
 
 def build(
@@ -65,4 +67,4 @@ def build_request(request: BuildRequest) -> BuildResult:
         raise InputError("TensorRT-RTX cannot export layer information without a GPU; its kernel list is in the log")
     if not available():
         raise MissingBackend(f"{_TITLE} is not installed: {INSTALL}")
-    return build_in_child("halfwise.compiler.rtx_child", request, backend="tensorrt-rtx", title=_TITLE, install=INSTALL)
+    return build_in_child(MODULES, request, backend="tensorrt-rtx", title=_TITLE, install=INSTALL)

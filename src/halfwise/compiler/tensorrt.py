@@ -20,14 +20,15 @@ from halfwise.compiler.build import BuildRequest, BuildResult, Profiles, Typing,
 from halfwise.compiler.handover import build_in_child
 from halfwise.core.errors import MissingBackend
 
-__all__ = ["INSTALL", "available", "build", "build_request"]
+__all__ = ["INSTALL", "MODULES", "available", "build", "build_request"]
 
+MODULES = ("tensorrt", "tensorrt_bindings")
 INSTALL = "pip install tensorrt (it also needs an NVIDIA GPU and its driver)"
 
 
 def available() -> bool:
     """Whether TensorRT is installed; asks without importing it, and does not look for a GPU."""
-    return find_spec("tensorrt") is not None or find_spec("tensorrt_bindings") is not None
+    return any(find_spec(name) is not None for name in MODULES)
 
 
 def build(
@@ -65,6 +66,4 @@ def build(
 def build_request(request: BuildRequest) -> BuildResult:
     if not available():
         raise MissingBackend(f"TensorRT is not installed: {INSTALL}")
-    return build_in_child(
-        "halfwise.compiler.tensorrt_child", request, backend="tensorrt", title="TensorRT", install=INSTALL
-    )
+    return build_in_child(MODULES, request, backend="tensorrt", title="TensorRT", install=INSTALL)

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
-from halfwise.compiler import process
 from halfwise.compiler.build import (
     BuildError,
     BuildRequest,
@@ -28,6 +27,8 @@ from halfwise.compiler.build import (
 )
 from halfwise.compiler.handover import check_paths, fail, fresh_log, partial, read_build_log
 from halfwise.compiler.native_build import clean_message
+from halfwise.core.child.process import log_tail, run
+from halfwise.core.child.worker import ChildDied
 from halfwise.core.errors import InputError, MissingBackend
 
 __all__ = ["available", "build", "build_request", "command", "version_of"]
@@ -84,17 +85,17 @@ def build_request(request: BuildRequest, *, executable: str = "trtexec") -> Buil
     log_path = request.log_path or fresh_log()
     log_path.write_bytes(b"")
     try:
-        ended = process.run(line, log_path=log_path, time_limit_s=request.time_limit_s)
+        ended = run(line, log_path=log_path, time_limit_s=request.time_limit_s)
         errors, warnings, version = _what_it_said(lines_of(log_path))
         if not ended.ok:
             if ended.timed_out or not errors:
-                fail("trtexec", request, log_path, ended.describe(), "timeout" if ended.timed_out else "crashed")
+                fail("trtexec", request, log_path, ChildDied(ended, log_tail(log_path)))
             told = "; ".join(errors[:3])
             raise BuildError(
                 f"trtexec {version} could not build {request.model_path}: {told}",
                 failure="failed",
                 log_path=log_path,
-                log_tail=process.log_tail(log_path),
+                log_tail=log_tail(log_path),
             )
         if request.engine_path is not None:
             partial(request.engine_path).replace(request.engine_path)
@@ -195,7 +196,7 @@ def _options(executable: str) -> frozenset[str]:
     with tempfile.TemporaryDirectory(prefix="halfwise-trtexec-") as folder:
         said = Path(folder, "help.txt")
         said.touch()
-        ended = process.run([executable, "--help"], log_path=said, time_limit_s=_HELP_LIMIT_S)
+        ended = run([executable, "--help"], log_path=said, time_limit_s=_HELP_LIMIT_S)
         options = frozenset(_OPTION.findall(said.read_text(encoding="utf-8", errors="replace")))
     if "--onnx" not in options:
         raise MissingBackend(f"{executable} --help {ended.describe()} and names no --onnx option; is it trtexec?")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import signal
-import subprocess
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from halfwise.core.errors import InputError
+from halfwise.core.child.process import run
+from halfwise.core.errors import InputError, MissingBackend
 from halfwise.verbs.bisect.culprits import Answer
 
 __all__ = ["Checker"]
@@ -39,36 +36,19 @@ class Checker:
     def judge(self, model: Path, outputs: Path | None, reference: Path | None, time_limit_s: float) -> Answer:
         """Exit code 0 is good, 1 is bad, 125 says nothing; any other is an error of the program's own."""
         words = [*self.words(), str(model), *([str(outputs)] if outputs is not None else [])]
-        environment = dict(os.environ)
-        if reference is not None:
-            environment["HALFWISE_REFERENCE"] = str(reference)
+        environment = {} if reference is None else {"HALFWISE_REFERENCE": str(reference)}
         try:  # what it prints is for people: it goes to stderr, because stdout is for the answer
-            child = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=2, env=environment, start_new_session=os.name != "nt"
-            )
-        except OSError as error:
-            raise InputError(f"--check: {words[0]!r} cannot be started: {error.strerror or error}") from None
-        try:
-            code = child.wait(timeout=time_limit_s)
-        except subprocess.TimeoutExpired:
+            ended = run(words, log_path=None, time_limit_s=time_limit_s, environment=environment)
+        except MissingBackend as error:
+            raise InputError(f"--check: {error}") from None
+        if ended.timed_out:
             return Answer.FAILED
-        finally:
-            if child.poll() is None:
-                _kill(child)
-                child.wait()
+        code = ended.returncode
         if code in (0, 1):
             return Answer.GOOD if code == 0 else Answer.BAD
         if code == _SKIP:
             return Answer.FAILED
-        ended = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        told = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         raise InputError(
-            f"--check: {words[0]!r} {ended}; 0 says good, 1 bad, 125 that it cannot tell, and nothing else is known"
+            f"--check: {words[0]!r} {told}; 0 says good, 1 bad, 125 that it cannot tell, and nothing else is known"
         )
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    if os.name == "nt":
-        child.kill()
-        return
-    with suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)

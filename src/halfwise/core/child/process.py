@@ -11,18 +11,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from halfwise.core.errors import InputError, MissingBackend
 
-__all__ = ["Ended", "guard_child", "log_tail", "python_command", "run"]
+__all__ = ["Ended", "check_limit", "end", "log_tail", "run", "start"]
 
-# What is left to a Python child after its time limit, should the parent be gone and nobody else end it.
-_ORPHAN_GRACE_S = 15.0
-_PR_SET_PDEATHSIG = 1
+_TOLD_LINES = 4  # of the end of a log, in an error
+_TOLD_WIDTH = 200
 
 
 @dataclass(frozen=True)
@@ -50,61 +50,80 @@ class Ended:
             return f"crashed (exit code {self.returncode:#x})"
         return f"ended with exit code {self.returncode}"
 
+    def tell(self, doing: str, tail: Sequence[str]) -> str:
+        """The end, what the child was doing, and the last lines of its log: one line that follows a subject."""
+        lines = " | ".join(line[:_TOLD_WIDTH] for line in tail[-_TOLD_LINES:])
+        return f"{self.describe()} while {doing}; {f'the end of its log: {lines}' if tail else 'it logged nothing'}"
 
-def run(command: Sequence[str], *, log_path: Path, time_limit_s: float) -> Ended:
-    """Run `command` to its end or to the time limit; what it prints is appended to `log_path`.
+
+def run(
+    command: Sequence[str],
+    *,
+    log_path: Path | None,
+    time_limit_s: float,
+    environment: Mapping[str, str] | None = None,
+) -> Ended:
+    """Run `command` to its end or to the time limit; what it prints is appended to `log_path`, or goes to stderr.
 
     The child gets no input and a process group of its own, which is killed as a whole at the time limit and on any
-    exception in the parent, KeyboardInterrupt included.
+    exception in the parent, KeyboardInterrupt included. `environment` is added to the parent's own.
     """
-    if not time_limit_s > 0:
-        raise InputError(f"the time limit must be more than 0 s, not {time_limit_s:g}")
+    check_limit(time_limit_s)
     started = time.monotonic()
+    child = start(command, log_path=log_path, environment=environment)
     timed_out = False
-    with log_path.open("ab") as log:
-        try:
-            child = subprocess.Popen(
-                list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
-        except OSError as error:
-            raise MissingBackend(f"cannot start {command[0]}: {error.strerror or error}") from error
     try:
         child.wait(timeout=time_limit_s)
     except subprocess.TimeoutExpired:
         timed_out = True
     finally:
-        # Not reaped yet, so its id cannot have been given to anybody else.
-        if child.poll() is None:
-            _kill_group(child)
-            child.wait()
+        end(child)
     return Ended(child.returncode, time.monotonic() - started, time_limit_s, timed_out)
 
 
-def python_command(module: str, *arguments: str) -> list[str]:
-    """The command that calls `module.main(*arguments)` in a fresh Python which can import all that this one can.
+def start(
+    command: Sequence[str],
+    *,
+    log_path: Path | None,
+    environment: Mapping[str, str] | None = None,
+    piped: bool = False,
+) -> subprocess.Popen[bytes]:
+    """The child in a process group of its own; `piped` gives it an input, and keeps its output apart from the log."""
+    log: IO[bytes] | None = None
+    try:
+        log = log_path.open("ab") if log_path is not None else None
+        errors = 2 if log is None else log
+        return subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if piped else errors,
+            stderr=errors,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise MissingBackend(f"cannot start {command[0]}: {error.strerror or error}") from error
+    finally:
+        if log is not None:
+            log.close()
 
-    Not `-m`: that puts the working directory in front of the path, where a user's `tensorrt.py` would be taken for the
-    library.
-    """
-    code = (
-        f"import sys; sys.path[:] = {sys.path!r}; from importlib import import_module; "
-        f"import_module({module!r}).main(*sys.argv[1:])"
-    )
-    return [sys.executable, "-c", code, *arguments]
 
-
-def guard_child(time_limit_s: float) -> None:
-    """Called first in a Python child: it ends soon after its parent does, and is the first to go when memory is out."""
-    if sys.platform == "win32":
+def end(child: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of the child and of its group."""
+    # Not reaped yet, so its id cannot have been given to anybody else.
+    if child.poll() is not None:
         return
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, time_limit_s + _ORPHAN_GRACE_S)
-    if sys.platform == "linux":
-        import ctypes
+    if sys.platform == "win32":
+        child.kill()
+    else:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
 
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        with suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+def check_limit(time_limit_s: float) -> None:
+    if not time_limit_s > 0:
+        raise InputError(f"the time limit must be more than 0 s, not {time_limit_s:g}")
 
 
 def log_tail(path: Path, lines: int = 12, most_bytes: int = 16_384) -> tuple[str, ...]:
@@ -118,14 +137,6 @@ def log_tail(path: Path, lines: int = 12, most_bytes: int = 16_384) -> tuple[str
         return ()
     kept = [line.rstrip() for line in text.split("\n") if line.strip()]
     return tuple(kept[-lines:])
-
-
-def _kill_group(child: subprocess.Popen[bytes]) -> None:
-    if sys.platform == "win32":
-        child.kill()
-        return
-    with suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _signal_name(number: int) -> str:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.compiler import process
+from halfwise.core.child import process
 from halfwise.core.errors import InputError, MissingBackend
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups are POSIX")
@@ -97,7 +97,7 @@ def test_an_interrupt_ends_the_child_and_goes_on(log: Path, pipe: tuple[str, int
     name, reader = pipe
     child = HOLD.format(pipe=name, then="os.kill(os.getppid(), 2)")
     parent = (
-        f"from pathlib import Path; from halfwise.compiler import process; import signal, sys\n"
+        f"from pathlib import Path; from halfwise.core.child import process; import signal, sys\n"
         f"signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background job would ignore it
         f"try: process.run([sys.executable, '-c', {child!r}], log_path=Path({str(log)!r}), time_limit_s=60)\n"
         f"except KeyboardInterrupt: print('interrupted')"
@@ -110,10 +110,10 @@ def test_an_interrupt_ends_the_child_and_goes_on(log: Path, pipe: tuple[str, int
 @linux
 def test_a_child_ends_with_a_parent_that_was_killed(log: Path, pipe: tuple[str, int]) -> None:
     name, reader = pipe
-    guard = "from halfwise.compiler import process; process.guard_child(60)"
+    guard = "from halfwise.core.child.serve import guard_child; guard_child()"
     child = HOLD.format(pipe=name, then=f"{guard}; os.kill(os.getppid(), 9)")
     parent = (
-        "from pathlib import Path; from halfwise.compiler import process; import sys; "
+        "from pathlib import Path; from halfwise.core.child import process; import sys; "
         f"process.run([sys.executable, '-c', {child!r}], log_path=Path({str(log)!r}), time_limit_s=60)"
     )
     done = subprocess.run(python(parent), timeout=60, check=False)
@@ -124,26 +124,11 @@ def test_a_child_ends_with_a_parent_that_was_killed(log: Path, pipe: tuple[str, 
 @linux
 def test_the_kernel_takes_a_guarded_child_before_its_parent(log: Path) -> None:
     code = (
-        "from pathlib import Path; from halfwise.compiler import process; process.guard_child(60); "
+        "from pathlib import Path; from halfwise.core.child.serve import guard_child; guard_child(); "
         "print(Path('/proc/self/oom_score_adj').read_text())"
     )
     assert process.run(python(code), log_path=log, time_limit_s=60).ok
     assert log.read_text(encoding="utf-8").split() == ["1000"]
-
-
-def test_a_python_child_imports_what_its_parent_can(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    library, here = tmp_path / "library", tmp_path / "here"
-    library.mkdir()
-    here.mkdir()
-    (library / "only_here.py").write_text("import sys\ndef main(*words): print(*words, sep='/')", encoding="utf-8")
-    # The working directory must not come first: a user's json.py or tensorrt.py is not the library.
-    (here / "json.py").write_text("raise SystemExit('the wrong json')", encoding="utf-8")
-    (library / "needs_json.py").write_text("import json\nmain = lambda: print(json.dumps([1]))", encoding="utf-8")
-    monkeypatch.syspath_prepend(str(library))
-    monkeypatch.chdir(here)
-    assert process.run(process.python_command("only_here", "a b", "'c'"), log_path=log, time_limit_s=60).ok
-    assert process.run(process.python_command("needs_json"), log_path=log, time_limit_s=60).ok
-    assert log.read_text(encoding="utf-8").split("\n") == ["a b/'c'", "[1]", ""]
 
 
 def test_a_command_that_is_not_there_is_a_missing_backend(log: Path) -> None:

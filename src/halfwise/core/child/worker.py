@@ -1,0 +1,182 @@
+"""Has functions run in a child process: a crash, a hang or a lack of memory there costs an answer and no more.
+
+The request goes in and the answer comes out as JSON and .npz files. The child outlives a failure of a function, so one
+worker can answer many requests; where the child itself ends, the worker is of no more use.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from tempfile import TemporaryDirectory
+from threading import Thread
+from types import TracebackType
+from typing import IO, Any
+
+from halfwise.core.child import process
+from halfwise.core.child.arrays import Arrays, read_arrays, write_arrays
+from halfwise.core.child.process import Ended
+from halfwise.core.child.serve import Answer
+from halfwise.core.errors import HalfwiseError, MissingBackend
+
+__all__ = ["ChildDied", "ChildFailed", "Worker", "call"]
+
+_LOG = "log"
+
+
+class ChildDied(HalfwiseError):
+    """The child ended without an answer: a crash, a lack of memory, or the time limit."""
+
+    def __init__(self, ended: Ended, tail: tuple[str, ...]) -> None:
+        super().__init__(f"the child process {ended.describe()}")
+        self.ended = ended
+        self.tail = tail
+
+    def tell(self, doing: str) -> str:
+        return self.ended.tell(doing, self.tail)
+
+
+class ChildFailed(HalfwiseError):
+    """The function raised; the text is the exception's. The child lives."""
+
+
+class Worker:
+    """A child that answers requests, one at a time, until it is closed.
+
+    What it prints is appended to `log_path`, if that is given; `environment` is added to the parent's own. On Linux
+    the child ends with the thread that made it.
+    """
+
+    def __init__(self, log_path: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
+        self._folder = TemporaryDirectory(prefix="halfwise-child-")
+        self._log_path = log_path or Path(self._folder.name, _LOG)
+        self._lines: SimpleQueue[bytes] = SimpleQueue()
+        self._child = process.start(_command(), log_path=self._log_path, environment=environment, piped=True)
+        Thread(target=_read, args=(self._child.stdout, self._lines), daemon=True).start()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        process.end(self._child)
+        assert self._child.stdin is not None
+        with suppress(OSError):
+            self._child.stdin.close()
+        self._folder.cleanup()
+
+    def ask(
+        self,
+        function: str,
+        data: Mapping[str, Any],
+        arrays: Sequence[Arrays] = (),
+        *,
+        time_limit_s: float,
+        notify: Callable[[str], None] = lambda text: None,
+    ) -> Answer:
+        """What `function`, such as "package.module:name", answers to a `Request`; `notify` gets its progress.
+
+        Raises ChildDied, ChildFailed, or MissingBackend where the function did. No child outlives an interruption.
+        """
+        process.check_limit(time_limit_s)
+        with TemporaryDirectory(dir=self._folder.name) as name:
+            folder = Path(name)
+            for index, each in enumerate(arrays):
+                write_arrays(folder / f"in-{index}.npz", each)
+            request = {"function": function, "data": data, "arrays": len(arrays), "time_limit_s": time_limit_s}
+            (folder / "request.json").write_text(json.dumps(request, default=str), encoding="utf-8")
+            try:
+                event = self._ask(folder, time_limit_s, notify)
+            except BaseException:
+                process.end(self._child)
+                raise
+            if "missing" in event:
+                raise MissingBackend(event["missing"])
+            if "failed" in event:
+                raise ChildFailed(event["failed"])
+            read = tuple(read_arrays(folder / f"out-{index}.npz") for index in range(event["arrays"]))
+        return Answer(event["answer"], read)
+
+    def _ask(self, folder: Path, time_limit_s: float, notify: Callable[[str], None]) -> dict[str, Any]:
+        started = time.monotonic()
+        assert self._child.stdin is not None
+        with suppress(OSError):  # of a child that is gone: how it ended is told below
+            self._child.stdin.write(f"{json.dumps(str(folder))}\n".encode())
+            self._child.stdin.flush()
+        while True:
+            left = max(0.0, started + time_limit_s - time.monotonic())
+            try:
+                line = self._lines.get(timeout=left)
+            except Empty:
+                raise self._died(started, time_limit_s, timed_out=True) from None
+            if not line.endswith(b"\n"):  # its output is closed
+                self._lines.put(line)
+                raise self._died(started, time_limit_s, timed_out=False)
+            event = _event(line)
+            if "progress" in event:
+                notify(event["progress"])
+            elif event:
+                return event
+
+    def _died(self, started: float, time_limit_s: float, *, timed_out: bool) -> ChildDied:
+        if not timed_out:
+            try:
+                self._child.wait(timeout=max(0.0, started + time_limit_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                timed_out = True
+        process.end(self._child)
+        ended = Ended(self._child.returncode, time.monotonic() - started, time_limit_s, timed_out)
+        return ChildDied(ended, process.log_tail(self._log_path))
+
+
+def call(
+    function: str,
+    data: Mapping[str, Any],
+    arrays: Sequence[Arrays] = (),
+    *,
+    time_limit_s: float,
+    log_path: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Answer:
+    """One request to a child of its own."""
+    process.check_limit(time_limit_s)
+    with Worker(log_path, environment) as worker:
+        return worker.ask(function, data, arrays, time_limit_s=time_limit_s)
+
+
+def _command() -> list[str]:
+    """A fresh Python that can import all that this one can.
+
+    Not `-m`: that puts the working directory in front of the path, where a user's `tensorrt.py` would be taken for the
+    library.
+    """
+    code = f"import sys; sys.path[:] = {sys.path!r}; from halfwise.core.child.serve import serve; serve()"
+    return [sys.executable, "-c", code]
+
+
+def _read(stream: IO[bytes], lines: SimpleQueue[bytes]) -> None:
+    """All lines, and one that does not end with a newline when there is no more."""
+    with stream:
+        for line in stream:
+            if line.endswith(b"\n"):
+                lines.put(line)
+    lines.put(b"")
+
+
+def _event(line: bytes) -> dict[str, Any]:
+    """Empty for a line that is none of the child's, such as what a library printed while Python started."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}
