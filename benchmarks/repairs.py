@@ -30,8 +30,8 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import write_typed
 from halfwise.repair import Ranges, repaired, rules_named
-from halfwise.search.reasons import look_at
 from halfwise.search.repair_selector import ranges_of
+from halfwise.search.tensor_statistics import tensor_statistics
 from halfwise.verbs.fix.fix import fix
 from tests.models.zoo import SHAPES, ZooModel, cnn_tiny_weights, detr_head, encoder, norm_log_head, transformer
 
@@ -187,7 +187,7 @@ def _judged(case: Case, model: Model, scratch: Path) -> Errors:
 
 def _ranges(model: Model, case: Case) -> Ranges:
     stepper, sites = Stepper(Emulator()), Sites(model)
-    return ranges_of([look_at(stepper, sites, carry_feeds(feed)) for feed in case.given])
+    return ranges_of([tensor_statistics(stepper, sites, carry_feeds(feed)) for feed in case.given])
 
 
 def _ratio(one: Errors, other: Errors) -> float:

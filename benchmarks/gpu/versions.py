@@ -11,8 +11,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan, read_plan
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
-from halfwise.repair import RULES
-from halfwise.search.repair_selector import remade
+from halfwise.repair import reapplied
 
 __all__ = ["VERSIONS", "assignment_of_version", "typed_version"]
 
@@ -27,8 +26,7 @@ def assignment_of_version(proto: onnx.ModelProto, version: str, plan: Path | Non
     if plan is None or not plan.exists():
         return None
     read: Plan = read_plan(plan)
-    if read.repairs:
-        model = remade(model, read.repairs, {rule.id: rule for rule in RULES})[0]
+    model = reapplied(model, read.repairs)
     formats = {model.node_by_name[node.name]: node.format for node in read.nodes}
     sites = Sites(model)
     return Assignment(sites, {site.node: formats.get(site.node, sites.fmt) for site in sites.free})

@@ -336,7 +336,7 @@ def test_whatever_kernels_hold_only_tensors_within_one_are_not_stored(
     assert {name: array.shape for name, array in got.items()} == {name: array.shape for name, array in wide.items()}
 
 
-def test_a_node_taken_back_is_narrow_whatever_the_plan_says() -> None:
+def test_a_reverted_node_is_narrow_whatever_the_plan_says() -> None:
     proto, x, product, bias = biased()
     both = decision(proto, "n_a", "n_y")
     assert np.allclose(run(engine_profile(()), both, x=x), product + bias, rtol=1e-5)
@@ -379,7 +379,7 @@ def test_an_audit_hands_its_kernels_over() -> None:
         EngineKernel("__myl_AddMove_myl0_2", ("n_y",), ("Add", "Move")),
     )
     profile = profile_of(found)
-    assert profile.name == ENGINE and profile.inferred and profile.taken_back == {"n_a"}
+    assert profile.name == ENGINE and profile.inferred and profile.reverted == {"n_a"}
     assert sums_words(found) == (
         "1 kernels of this engine accumulate in FP16 by the names of their tactics: n_a_myl0_1"
     )

@@ -139,7 +139,7 @@ def test_the_users_metric_replaces_every_default() -> None:
 
 
 def test_perfect_outputs_have_no_load() -> None:
-    assert Tolerance.default().load(perfect(), FLOATS) == 0.0
+    assert Tolerance.default().ratio(perfect(), FLOATS) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_perfect_outputs_have_no_load() -> None:
     ],
 )
 def test_the_load_of_a_value(text: str, value: float, load: float) -> None:
-    assert Bound.parse(text).load(value) == pytest.approx(load)
+    assert Bound.parse(text).ratio(value) == pytest.approx(load)
 
 
 METRIC_RANGES = {
@@ -188,41 +188,41 @@ def test_load_is_at_most_1_where_the_bound_holds_and_grows_as_the_value_gets_wor
     metric, allowed, first, second = case
     bound = Bound.of("*", metric, allowed)
     better, worse = sorted((first, second), reverse=metric in LIKENESSES)
-    assert bound.load(better) <= bound.load(worse)
+    assert bound.ratio(better) <= bound.ratio(worse)
     for value in (first, second, allowed, math.nextafter(allowed, math.inf), math.nextafter(allowed, -math.inf)):
         holds = value >= allowed if metric in LIKENESSES else value <= allowed
-        assert (bound.load(value) <= 1.0) == holds
+        assert (bound.ratio(value) <= 1.0) == holds
 
 
 def test_every_float_output_is_held_to_a_bound_on_star() -> None:
     tolerance = Tolerance.parse(["rel_l2<=0.01"], OUTPUTS, FLOATS)
-    assert tolerance.load(perfect(scores=off(rel_l2=0.02)), FLOATS) == 2.0
-    assert tolerance.load(perfect(labels=off(rel_l2=9.0)), FLOATS) == 0.0
-    assert tolerance.load(perfect(labels=off(exact=0.998)), FLOATS) == pytest.approx(2.0)
-    assert tolerance.load(perfect(boxes=off(exact=0.0)), FLOATS) == 0.0
+    assert tolerance.ratio(perfect(scores=off(rel_l2=0.02)), FLOATS) == 2.0
+    assert tolerance.ratio(perfect(labels=off(rel_l2=9.0)), FLOATS) == 0.0
+    assert tolerance.ratio(perfect(labels=off(exact=0.998)), FLOATS) == pytest.approx(2.0)
+    assert tolerance.ratio(perfect(boxes=off(exact=0.0)), FLOATS) == 0.0
 
 
 def test_a_named_bound_stands_in_for_star_on_the_same_metric_and_adds_to_others() -> None:
     tolerance = Tolerance.parse(["rel_l2<=0.01", "boxes:rel_l2<=0.1", "scores:max_abs<=1"], OUTPUTS, FLOATS)
-    assert tolerance.load(perfect(boxes=off(rel_l2=0.05)), FLOATS) == 0.5
-    assert tolerance.load(perfect(scores=off(rel_l2=0.05)), FLOATS) == pytest.approx(5.0)
-    assert tolerance.load(perfect(scores=off(max_abs=3.0)), FLOATS) == 3.0
+    assert tolerance.ratio(perfect(boxes=off(rel_l2=0.05)), FLOATS) == 0.5
+    assert tolerance.ratio(perfect(scores=off(rel_l2=0.05)), FLOATS) == pytest.approx(5.0)
+    assert tolerance.ratio(perfect(scores=off(max_abs=3.0)), FLOATS) == 3.0
 
 
 def test_a_new_non_finite_value_is_always_a_miss() -> None:
     tolerance = Tolerance.parse(["boxes:topk>=0"], OUTPUTS, FLOATS)
     for name in OUTPUTS:
-        assert tolerance.load(perfect(**{name: off(nonfinite=1)}), FLOATS) == math.inf
+        assert tolerance.ratio(perfect(**{name: off(nonfinite=1)}), FLOATS) == math.inf
     verdict = tolerance.verdict(perfect(boxes=off(nonfinite=1), scores=off(nonfinite=7)), FLOATS)
     assert (verdict.met, verdict.worst_output, verdict.metric) == (False, "scores", "nonfinite")
-    assert (verdict.value, verdict.allowed, verdict.load) == (7.0, 0.0, math.inf)
+    assert (verdict.value, verdict.allowed, verdict.ratio) == (7.0, 0.0, math.inf)
 
 
 def test_the_verdict_names_the_bound_nearest_to_failing() -> None:
     tolerance = Tolerance.parse(["rel_l2<=0.01", "boxes:max_abs<=2"], OUTPUTS, FLOATS)
     verdict = tolerance.verdict(perfect(boxes=off(rel_l2=0.004, max_abs=1.0), scores=off(rel_l2=0.0025)), FLOATS)
     assert (verdict.met, verdict.worst_output, verdict.metric) == (True, "boxes", "max_abs")
-    assert (verdict.value, verdict.allowed, verdict.load) == (1.0, 2.0, 0.5)
+    assert (verdict.value, verdict.allowed, verdict.ratio) == (1.0, 2.0, 0.5)
     verdict = tolerance.verdict(perfect(boxes=off(max_abs=1.0), scores=off(rel_l2=0.02)), FLOATS)
     assert (verdict.met, verdict.worst_output, verdict.metric) == (False, "scores", "rel_l2")
 
@@ -231,14 +231,14 @@ def test_the_users_metric_in_the_verdict() -> None:
     tolerance = Tolerance.parse(["metric<=0.1"], OUTPUTS, FLOATS, user_metric=True)
     assert tolerance.uses_user_metric and not Tolerance.default().uses_user_metric
     verdict = tolerance.verdict(perfect(boxes=off(rel_l2=5.0)), FLOATS, 0.05)
-    assert (verdict.met, verdict.worst_output, verdict.metric, verdict.load) == (True, "*", "metric", 0.5)
+    assert (verdict.met, verdict.worst_output, verdict.metric, verdict.ratio) == (True, "*", "metric", 0.5)
     with pytest.raises(ValueError, match="was not passed"):
-        tolerance.load(perfect(), FLOATS)
+        tolerance.ratio(perfect(), FLOATS)
 
 
 def test_a_bound_on_an_output_that_was_not_measured_is_no_pass() -> None:
     with pytest.raises(InputError, match="the model has no such output"):
-        Tolerance.from_json({"gone:rms": 1.0}).load(perfect(), FLOATS)
+        Tolerance.from_json({"gone:rms": 1.0}).ratio(perfect(), FLOATS)
 
 
 # -- JSON -------------------------------------------------------------------------------------------------------------

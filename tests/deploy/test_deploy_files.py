@@ -17,7 +17,7 @@ from halfwise.compiler import rtx
 from halfwise.compiler.audit import Violation
 from halfwise.compiler.build import BuildError
 from halfwise.compiler.compiled import Compiler, Decision, compile_and_mend
-from halfwise.compiler.isolated_matmuls import companions, lone_products
+from halfwise.compiler.isolated_matmuls import companions, find_isolated_matmuls
 from halfwise.compiler.layers_model import compile_for_log
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
@@ -477,7 +477,7 @@ def test_the_cheapest_neighbour_joins_with_what_lies_between() -> None:
     sites = Sites(model)
     node = model.node_by_name
     formats = {node["product"]: Format.FP32}
-    (product,) = lone_products([Violation("product", "fp32", "fp16", (), "")], sites, formats)
+    (product,) = find_isolated_matmuls([Violation("product", "fp32", "fp16", (), "")], sites, formats)
     sizes = {value: 8 * WIDTH for each in model.nodes for value in each.outputs}
     assert companions(product, sites, formats, sizes) == (node["shrink"],)
     sizes[node["shrink"].outputs[0]] = 9 * WIDTH
@@ -488,7 +488,7 @@ def test_an_fp32_node_behind_a_narrow_move_is_no_company() -> None:
     model = load(lone_product())
     sites, node = Sites(model), model.node_by_name
     formats = {node["product"]: Format.FP32, node["bend"]: Format.FP32}
-    (product,) = lone_products([Violation("product", "fp32", "fp16", (), "")], sites, formats)
+    (product,) = find_isolated_matmuls([Violation("product", "fp32", "fp16", (), "")], sites, formats)
     sizes = {value: 8 * WIDTH for each in model.nodes for value in each.outputs}
     assert companions(product, sites, formats, sizes) == (node["turn"],)
 
@@ -498,7 +498,7 @@ def test_a_product_in_company_or_of_another_kind_is_left_alone() -> None:
     sites, node = Sites(model), model.node_by_name
     broken = Violation("product", "fp32", "fp16", (), "")
     company = dict.fromkeys((node["product"], node["turn"], node["bend"]), Format.FP32)
-    assert lone_products([broken], sites, company) == []
-    assert lone_products([Violation("bend", "fp32", "fp16", (), "")], sites, {node["bend"]: Format.FP32}) == []
+    assert find_isolated_matmuls([broken], sites, company) == []
+    assert find_isolated_matmuls([Violation("bend", "fp32", "fp16", (), "")], sites, {node["bend"]: Format.FP32}) == []
     hidden = Violation("product", "fp32", "unproven", (), "")
-    assert lone_products([hidden], sites, {node["product"]: Format.FP32}) == []
+    assert find_isolated_matmuls([hidden], sites, {node["product"]: Format.FP32}) == []

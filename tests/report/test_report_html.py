@@ -504,7 +504,7 @@ def test_the_curve_has_every_measured_point_and_the_plan() -> None:
     drawn = curve(result)
     assert drawn is not None
     assert {p.nodes for p in drawn.points} == {p.nodes for p in result.curve if p.measured is not None}
-    assert drawn.chosen.nodes == len(result.plan.nodes) and drawn.chosen.load == result.verdict.load
+    assert drawn.chosen.nodes == len(result.plan.nodes) and drawn.chosen.load == result.verdict.ratio
     assert {(p.nodes, p.cost) for p in drawn.points} == {(p.nodes, p.cost) for p in result.curve}
     by_cost = sorted(drawn.points, key=lambda p: p.cost)
     assert [p.x for p in by_cost] == sorted(p.x for p in drawn.points) and by_cost[-1].cost > by_cost[-1].nodes

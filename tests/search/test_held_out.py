@@ -14,22 +14,22 @@ from onnx import TensorProto, helper
 from halfwise import fix, verify
 from halfwise.model.inputs.samples import Feed
 from halfwise.model.inputs.synthetic import vary
-from halfwise.search.unseen_bound import outlook
+from halfwise.search.unseen_bound import bound_for_unseen
 
 LOADS = st.lists(st.floats(0.0, 10.0), min_size=1, max_size=12)
 
 
 @given(LOADS, st.integers(0, 20))
 def test_nothing_less_than_the_worst_seen_is_expected(loads: list[float], inputs: int) -> None:
-    assert max(loads) <= outlook(loads, inputs) <= 3.0 * max(loads)
+    assert max(loads) <= bound_for_unseen(loads, inputs) <= 3.0 * max(loads)
 
 
 def test_more_inputs_and_less_scatter_mean_less_doubt() -> None:
-    alike = [outlook([0.5] * count) for count in (1, 2, 3, 6, 12)]
+    alike = [bound_for_unseen([0.5] * count) for count in (1, 2, 3, 6, 12)]
     assert alike == sorted(alike, reverse=True)
-    assert outlook([0.1, 0.5, 0.5]) > outlook([0.5, 0.5, 0.5])
-    assert outlook([0.5], 6) < outlook([0.5])
-    assert outlook([0.2, float("inf")]) == float("inf") and outlook([0.0]) == 0.0
+    assert bound_for_unseen([0.1, 0.5, 0.5]) > bound_for_unseen([0.5, 0.5, 0.5])
+    assert bound_for_unseen([0.5], 6) < bound_for_unseen([0.5])
+    assert bound_for_unseen([0.2, float("inf")]) == float("inf") and bound_for_unseen([0.0]) == 0.0
 
 
 @pytest.mark.parametrize("count", [2, 3, 6])
@@ -38,7 +38,7 @@ def test_nine_in_ten_or_more_stay_below(count: int, scatter: float) -> None:
     """Models whose inputs scatter less than usual, as usual, and nearly twice as much."""
     rng = np.random.default_rng(count)
     draws = np.exp(scatter * rng.standard_normal((2000, count + 1)))
-    below = [row[-1] <= outlook(row[:-1].tolist()) for row in draws]
+    below = [row[-1] <= bound_for_unseen(row[:-1].tolist()) for row in draws]
     assert np.mean(below) >= (0.94 if scatter <= 0.22 else 0.88)
 
 

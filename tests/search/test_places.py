@@ -119,4 +119,4 @@ def test_another_shape_is_not_itself_a_value_that_is_not_finite() -> None:
 @pytest.mark.parametrize("void", ["y:exact>=0", "y:topk>=0", "y:cosine>=-1"])
 def test_a_bound_that_nothing_misses_weighs_nothing(void: str) -> None:
     wrong = compare(np.ones(3, np.float32), np.ones(2, np.float32))
-    assert Tolerance.parse([void], ["y"], ["y"]).load({"y": wrong}, ["y"]) == 0.0
+    assert Tolerance.parse([void], ["y"], ["y"]).ratio({"y": wrong}, ["y"]) == 0.0

@@ -33,20 +33,20 @@ def searched(zoo: ZooModel, journal: Journal | None = None) -> Search:
 
 def assert_one_minimal(search: Search, keep: frozenset[ir.Node], margin: frozenset[ir.Node]) -> None:
     """Each node measured anew on the whole model, not by the search's own short cut."""
-    assert search.judge.measure(search.assignment(keep)).load <= 1.0
+    assert search.judge.measure(search.assignment(keep)).ratio <= 1.0
     for node in keep:
         without = search.judge.measure(search.assignment(keep - {node}))
         if node in margin:
-            assert without.aim > search.aim, f"{node.name} is kept for a margin it does not need"
+            assert without.unseen_bound > search.target_ratio, f"{node.name} is kept for a margin it does not need"
         else:
-            assert without.load > 1.0, f"{node.name} is not needed"
+            assert without.ratio > 1.0, f"{node.name} is not needed"
 
 
 @pytest.mark.parametrize("name", FAILING)
 def test_every_failing_shape_is_met_and_one_minimal(name: str) -> None:
     search = searched(SHAPES[name]())
     solution = search.run()
-    assert solution.found.aim <= 1.0
+    assert solution.found.unseen_bound <= 1.0
     assert solution.keep
     margin = frozenset(kept.node for kept in solution.kept if kept.why == "margin")
     assert_one_minimal(search, solution.keep, margin)
@@ -67,7 +67,7 @@ def test_every_failing_shape_is_met_and_one_minimal(name: str) -> None:
 def test_few_nodes_in_few_runs(zoo: ZooModel, most_nodes: int, most_runs: float) -> None:
     search = searched(zoo)
     solution = search.run()
-    assert solution.found.aim <= 1.0
+    assert solution.found.unseen_bound <= 1.0
     assert len(solution.keep) <= most_nodes
     assert search.judge.runs <= most_runs
     assert_one_minimal(search, solution.keep, frozenset(k.node for k in solution.kept if k.why == "margin"))
@@ -135,7 +135,7 @@ def test_a_culprit_that_the_noise_model_does_not_name_is_found() -> None:
     others = [s.node for s in search.sites.free if s.name not in names]
     search._pieces = tuple(Noise(frozenset({n}), 1.0 / (i + 1), False) for i, n in enumerate(others))
     solution = search.run()
-    assert solution.found.aim <= 1.0
+    assert solution.found.unseen_bound <= 1.0
     assert {n.name for n in solution.keep} == names
 
 
@@ -143,7 +143,7 @@ def test_the_curve_goes_from_all_fp16_down_to_the_noise_floor() -> None:
     search = searched(detr_head())
     points = search.curve()
     assert points[0].nodes == 0
-    assert points[0].measured == pytest.approx(search.measure(frozenset()).load)
+    assert points[0].measured == pytest.approx(search.measure(frozenset()).ratio)
     assert [p.nodes for p in points] == sorted(p.nodes for p in points)
     assert points[-1].measured is not None and points[-1].measured < 0.05
     assert points[-1].measured < points[0].measured / 20

@@ -43,16 +43,16 @@ def test_what_each_profile_says_is_run_once() -> None:
     decision = Assignment.all_narrow(judge.sites)
     worst, runs = judge.measure(decision), judge.runs
     each = judge.by_profile(decision)
-    assert judge.runs == runs and judge.measure(decision).loads == worst.loads
+    assert judge.runs == runs and judge.measure(decision).ratios == worst.ratios
     assert set(each) == {profile.name for profile in profiles}
-    assert worst.load == max(seen.load for seen in each.values()) > 1 > each["ort-cuda"].load
+    assert worst.ratio == max(seen.ratio for seen in each.values()) > 1 > each["ort-cuda"].ratio
 
 
 def test_a_margin_aims_lower() -> None:
     zoo = SHAPES["large_coordinates"]()
     plain = fix(zoo.model, zoo.inputs[:4], tolerance=f"rel_l2<={zoo.tolerance}", repairs="none", margin=0.0)
     wide = fix(zoo.model, zoo.inputs[:4], tolerance=f"rel_l2<={zoo.tolerance}", repairs="none", margin=1.0)
-    assert wide.verdict.load <= 0.5
+    assert wide.verdict.ratio <= 0.5
     assert len(wide.plan.nodes) >= len(plain.plan.nodes)
 
 

@@ -100,7 +100,7 @@ def effect(
     judges = [_judge(each, feeds, tolerance) for each in (model, after)]
     references, answers = judges[0].references, judges[1].references
     judges[1]._references = references
-    loads = [judge.measure(Assignment.all_narrow(judge.sites)).load for judge in judges]
+    loads = [judge.measure(Assignment.all_narrow(judge.sites)).ratio for judge in judges]
     return Effect(model, after, tuple(found), references, answers, *loads)
 
 

@@ -49,7 +49,7 @@ def solved(zoo: ZooModel, out: Path, **options: object) -> FixResult:
     given = [feed for i, feed in enumerate(zoo.inputs) if i % 4 < 2 or i == last]
     unseen = [feed for i, feed in enumerate(zoo.inputs) if not (i % 4 < 2 or i == last)]
     result = fix(zoo.model, given, out=out, tolerance=[f"rel_l2<={zoo.tolerance}"], **options)  # type: ignore[arg-type]
-    assert result.met and result.verdict.load <= 1
+    assert result.met and result.verdict.ratio <= 1
     assert result.typed is not None
     loads_and_checks(result.typed.path)
     compared = verify(zoo.model, result.typed.path, unseen, tolerance=[f"rel_l2<={zoo.tolerance}"])

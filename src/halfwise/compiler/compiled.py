@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from halfwise.compiler.attention.fp32_regions import Island, find_island, fused_groups
-from halfwise.compiler.isolated_matmuls import companions, lone_products
+from halfwise.compiler.isolated_matmuls import companions, find_isolated_matmuls
 from halfwise.compiler.layers_evidence import NodeInfo
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
@@ -184,7 +184,7 @@ def _mended(
     if holds is None:
         return result
     try:
-        result = _join_lone_products(result, compiler, sizes, holds, notify, forced)
+        result = _join_isolated_matmuls(result, compiler, sizes, holds, notify, forced)
         return _keep_kernel_out(result, compiler, suspects, holds, notify, forced)
     except HalfwiseError as error:
         return replace(result, notes=(*result.notes, f"nothing was mended: {_told(error, compiler.folder)}"))
@@ -195,7 +195,7 @@ def _told(error: HalfwiseError, scratch: Path) -> str:
     return str(error).replace(str(scratch / "typed.onnx"), "the typed model")
 
 
-def _join_lone_products(
+def _join_isolated_matmuls(
     result: Compiled,
     compiler: Compiler,
     sizes: Mapping[ir.Value, int],
@@ -208,7 +208,7 @@ def _join_lone_products(
     sites = decision.sites
     joined: dict[ir.Node, str] = {}
     notes = []
-    for product in lone_products(audit.violations, sites, decision.formats):
+    for product in find_isolated_matmuls(audit.violations, sites, decision.formats):
         path = companions(product, sites, decision.formats, sizes)
         if not path:
             notes.append(f"{product.name!r} stands alone in FP32, is taken back to FP16, and no node can join it")

@@ -15,13 +15,15 @@ from halfwise.core.formats import Format
 from halfwise.precision.sites import Sites
 from halfwise.search.cost import flops
 
-__all__ = ["companions", "lone_products"]
+__all__ = ["companions", "find_isolated_matmuls"]
 
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose"})
 _MOST_MOVES = 4  # nodes that only move data, between the product and the next node of arithmetic
 
 
-def lone_products(violations: Iterable[Violation], sites: Sites, formats: Mapping[ir.Node, Format]) -> list[ir.Node]:
+def find_isolated_matmuls(
+    violations: Iterable[Violation], sites: Sites, formats: Mapping[ir.Node, Format]
+) -> list[ir.Node]:
     """The products that were to be FP32, ran in the narrow format, and have no FP32 node beside them."""
     by_name = sites.model.node_by_name
     found = []

@@ -76,7 +76,7 @@ class Bound:
     def holds(self, value: float) -> bool:
         return value >= self.value if self.op == ">=" else value <= self.value
 
-    def load(self, value: float) -> float:
+    def ratio(self, value: float) -> float:
         """Error over allowed error: at most 1 exactly where the bound holds, and growing as the value gets worse.
 
         Errors: value / bound. cosine, topk, exact: what is missing to 1, over what may be missing. psnr: the ratio of
@@ -87,13 +87,13 @@ class Bound:
         if math.isnan(value):
             return math.inf
         if self.metric == "psnr":
-            load = _power_of_ten((self.value - value) / 20.0)
+            ratio = _power_of_ten((self.value - value) / 20.0)
         elif self.metric in _UP_TO_ONE:
-            load = _ratio(1.0 - value, 1.0 - self.value)
+            ratio = _ratio(1.0 - value, 1.0 - self.value)
         else:
-            load = _ratio(value, self.value)
+            ratio = _ratio(value, self.value)
         # A division rounds; the answer to "is it met" must not hang on that.
-        return min(load, 1.0) if self.holds(value) else max(load, math.nextafter(1.0, math.inf))
+        return min(ratio, 1.0) if self.holds(value) else max(ratio, math.nextafter(1.0, math.inf))
 
 
 def _ratio(error: float, allowed: float) -> float:
@@ -115,7 +115,7 @@ class Verdict:
     """
 
     met: bool
-    load: float
+    ratio: float
     worst_output: str
     metric: str
     value: float
@@ -184,18 +184,18 @@ class Tolerance:
     def uses_user_metric(self) -> bool:
         return any(bound.metric == USER_METRIC for bound in self.bounds)
 
-    def load(self, metrics: Mapping[str, Metrics], floats: Collection[str], user_metric: float | None = None) -> float:
+    def ratio(self, metrics: Mapping[str, Metrics], floats: Collection[str], user_metric: float | None = None) -> float:
         """The worst of error over allowed error: at most 1 means met; inf where a non-finite value is new.
 
         `metrics` hold every output of the model, `floats` name the float ones, and `user_metric` is what the user's
         function returned, where a bound asks for it.
         """
-        return self.verdict(metrics, floats, user_metric).load
+        return self.verdict(metrics, floats, user_metric).ratio
 
     def verdict(
         self, metrics: Mapping[str, Metrics], floats: Collection[str], user_metric: float | None = None
     ) -> Verdict:
-        """The outcome, with the bound of the largest load; the first of equals."""
+        """The outcome, with the bound of the largest ratio; the first of equals."""
         worst = Verdict(True, 0.0, "", "", 0.0, 0.0)
         for output, measured in metrics.items():
             if measured.nonfinite and measured.nonfinite > worst.value:
@@ -203,10 +203,10 @@ class Tolerance:
         if not worst.met:
             return worst
         for output, bound, value in self._measured(metrics, floats, user_metric):
-            load = bound.load(value)
-            if not worst.metric or load > worst.load:
-                note = metrics[output].note if output in metrics and load > 1.0 else ""
-                worst = Verdict(load <= 1.0, load, output, bound.metric, value, bound.value, note)
+            ratio = bound.ratio(value)
+            if not worst.metric or ratio > worst.ratio:
+                note = metrics[output].note if output in metrics and ratio > 1.0 else ""
+                worst = Verdict(ratio <= 1.0, ratio, output, bound.metric, value, bound.value, note)
         return worst
 
     def _measured(

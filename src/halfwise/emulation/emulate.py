@@ -145,7 +145,7 @@ class Emulator:
         return Session(written.proto, weights, lean=lean)
 
     def write(self, assignment: Assignment, *, lean: bool = False) -> Rewritten:
-        assignment = _taken_back(assignment, self.profile.taken_back)
+        assignment = _as_reverted(assignment, self.profile.reverted)
         written = rewrite(assignment, CarrierDialect(self.profile, lean))
         written.proto.ir_version = RUNTIME_IR_VERSION
         if self.profile.fusion:
@@ -169,7 +169,7 @@ class Emulator:
         return array
 
 
-def _taken_back(assignment: Assignment, nodes: frozenset[str]) -> Assignment:
+def _as_reverted(assignment: Assignment, nodes: frozenset[str]) -> Assignment:
     """The assignment as the engine runs it: some nodes in the narrow format although they are to stay in FP32."""
     sites = assignment.sites
     back = {s.node: sites.fmt for s in sites.free if s.name in nodes and assignment.of(s.node) is Format.FP32}

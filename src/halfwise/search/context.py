@@ -14,14 +14,14 @@ from halfwise.emulation.stepper import Stepper
 from halfwise.precision.sites import Sites
 from halfwise.search.judge import Judge, Question
 
-__all__ = ["Bench"]
+__all__ = ["EvaluationContext"]
 
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
 
 
 @dataclass
-class Bench:
+class EvaluationContext:
     """Makes judges that know the FP32 answers already, so that nothing is run twice."""
 
     emulator: Emulator
@@ -30,7 +30,7 @@ class Bench:
     io: Format
     answers: dict[int, dict[str, Array]]  # the FP32 outputs by the identity of the sample
     also: tuple[Emulator, ...] = ()  # the same under other profiles that the target may meet
-    before: float = 0.0  # samples that were run before there was a bench
+    before: float = 0.0  # samples that were run before there was a context
     _judges: dict[tuple[Sites, tuple[int, ...]], Judge] = field(default_factory=dict)
 
     def judge(self, sites: Sites, feeds: Sequence[Feed]) -> Judge:
@@ -41,8 +41,8 @@ class Bench:
             self._judges[key] = Judge(sites, self.emulator, self.question, feeds, answers, self.also)
         return self._judges[key]
 
-    def under(self, emulator: Emulator) -> Bench:
-        """The same bench where one more profile counts, instead of the one of that name; its judges begin anew."""
+    def under(self, emulator: Emulator) -> EvaluationContext:
+        """The same context where one more profile counts, instead of the one of that name; its judges begin anew."""
         others = tuple(each for each in self.also if each.profile.name != emulator.profile.name)
         return replace(self, also=(*others, emulator), before=self._passes(), _judges={})
 

@@ -16,23 +16,23 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
 from halfwise.precision.sites import Sites
 from halfwise.repair import Rule
-from halfwise.search.context import Bench
+from halfwise.search.context import EvaluationContext
 from halfwise.search.diagnosis import Diagnosis
 from halfwise.search.journal import Journal
 from halfwise.search.judge import Measured
-from halfwise.search.repair_selector import Attempt, Bought, Workshop
+from halfwise.search.repair_selector import AppliedRepair, Attempt, RepairSelector
 from halfwise.search.search import Kept, Point
-from halfwise.search.unseen_bound import outlook
+from halfwise.search.unseen_bound import bound_for_unseen
 
-__all__ = ["Decided", "Decider", "why_not_bf16"]
+__all__ = ["Decided", "HeldOutSearch", "why_not_bf16"]
 
 TURNS = 5  # searches, each told what the one before it missed
 WORTH_LOWERING = 1.1  # of the tolerance, expected of inputs not given: a search anew would be decided by chance
-AIM = 0.95  # of the tolerance, for inputs that were not given
-LEAST_STEP = 0.3  # of the aim before: no search aims at less than this of what the last one reached
+TARGET = 0.95  # of the tolerance, for inputs that were not given
+LEAST_STEP = 0.3  # of the target before: no search aims at less than this of what the last one reached
 TOO_NEAR = "of inputs like these, one in twenty may have {:.2g} times the error allowed: give more for a firmer answer"
-HARDER = 1.5  # times the worst load searched: such a held-out input teaches more than a lower aim
-HELD_OUT_AIM = 0.9  # of the tolerance: a held-out input nearer to it says that others may miss it
+HARDER = 1.5  # times the worst ratio searched: such a held-out input teaches more than a lower target
+HELD_OUT_TARGET = 0.9  # of the tolerance: a held-out input nearer to it says that others may miss it
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Decided:
     formats: dict[ir.Node, Format]
     kept: tuple[Kept, ...]
     samples: Samples
-    repairs: tuple[Bought, ...] = ()
+    repairs: tuple[AppliedRepair, ...] = ()
     curve: tuple[Point, ...] = ()
     notes: tuple[str, ...] = ()
     tried: tuple[Point, ...] = ()  # what the search measured on its way
@@ -52,9 +52,9 @@ class Decided:
 
 
 @dataclass
-class Decider:
+class HeldOutSearch:
     model: Model
-    bench: Bench
+    context: EvaluationContext
     samples: Samples
     rules: Sequence[Rule]
     choices: Choices
@@ -69,30 +69,30 @@ class Decider:
 
     def run(self) -> Decided:
         """Search; where a held-out input is missed it joins the search, and others stay held out."""
-        aim = 1.0
-        near: tuple[Attempt, tuple[Bought, ...], float] | None = None  # met, but inputs not given may miss it
+        target = 1.0
+        near: tuple[Attempt, tuple[AppliedRepair, ...], float] | None = None  # met, but inputs not given may miss it
         for turn in range(TURNS):
-            workshop = Workshop(
-                self.model, self.bench, self.samples.search, self.choices, self.journal, aim, self.notify
+            selector = RepairSelector(
+                self.model, self.context, self.samples.search, self.choices, self.journal, target, self.notify
             )
-            best, repairs = workshop.best(self.rules)
+            best, repairs = selector.best(self.rules)
             self.notify("verifying on held-out inputs")
-            held_out = self.bench.judge(best.search.sites, self.samples.validation)
+            held_out = self.context.judge(best.search.sites, self.samples.validation)
             missed = held_out.measure(best.search.assignment(best.solution.keep))
             expected = self._expected(best, missed)
             sites = best.search.sites
             hopeless = len(best.solution.keep) == len(sites.free) - len(sites.forced)
-            if near is not None and (hopeless or best.solution.found.aim > aim):
+            if near is not None and (hopeless or best.solution.found.unseen_bound > target):
                 best, repairs, expected = near  # what is not to be had is not worth every node
-            elif hopeless or (missed.load <= HELD_OUT_AIM and expected <= WORTH_LOWERING):
+            elif hopeless or (missed.ratio <= HELD_OUT_TARGET and expected <= WORTH_LOWERING):
                 break
-            elif turn < TURNS - 1 and missed.load > min(HELD_OUT_AIM, HARDER * best.solution.found.load):
-                aim, near = 1.0, None
+            elif turn < TURNS - 1 and missed.ratio > min(HELD_OUT_TARGET, HARDER * best.solution.found.ratio):
+                target, near = 1.0, None
                 self._learn(missed)
                 continue
             elif turn < TURNS - 1:
                 near = best, repairs, expected
-                aim = min(aim, best.solution.found.aim) * max(AIM / expected, LEAST_STEP)
+                target = min(target, best.solution.found.unseen_bound) * max(TARGET / expected, LEAST_STEP)
                 continue
             break
         if expected > 1.0:
@@ -110,17 +110,17 @@ class Decider:
             best.search.curve() if self.wants_curve else (),
             tuple(self.notes),
             best.search.tried(),
-            workshop.diagnosis(),
+            selector.diagnosis(),
         )
 
     def _expected(self, best: Attempt, held_out: Measured) -> float:
-        """The load to expect of inputs that were not given, from all that were."""
-        loads = held_out.loads if self.samples.origin == "given" else ()
-        return outlook((*best.solution.found.loads, *loads)) * (1.0 + self.bench.question.margin)
+        """The ratio to expect of inputs that were not given, from all that were."""
+        ratios = held_out.ratios if self.samples.origin == "given" else ()
+        return bound_for_unseen((*best.solution.found.ratios, *ratios)) * (1.0 + self.context.question.margin)
 
     def _learn(self, missed: Measured) -> None:
         """The held-out input that did worst joins the search; it judges no more."""
-        worst = max(range(len(missed.loads)), key=lambda i: missed.loads[i])
+        worst = max(range(len(missed.ratios)), key=lambda i: missed.ratios[i])
         moved = self.samples.validation[worst]
         search = (*self.samples.search, moved)
         rest = tuple(f for i, f in enumerate(self.samples.validation) if i != worst)
@@ -134,7 +134,7 @@ class Decider:
         )
         rng = np.random.default_rng(len(search))
         variants = tuple(vary(feed, rng=rng) for feed in search)
-        self.bench.add(self.stated, variants)
+        self.context.add(self.stated, variants)
         self.samples = replace(self.samples, search=search, validation=variants, origin="derived")
 
     def _use_bf16(self, best: Attempt) -> dict[ir.Node, Format]:
@@ -145,7 +145,7 @@ class Decider:
         while able:
             formats = {**dict.fromkeys(best.solution.keep, Format.FP32), **dict.fromkeys(able, Format.BF16)}
             self.notify(f"BF16 instead of FP32 for {len(able)} nodes")
-            if best.search.judge.measure(Assignment.excepting(sites, formats, self.bench.io)).aim <= 1.0:
+            if best.search.judge.measure(Assignment.excepting(sites, formats, self.context.io)).unseen_bound <= 1.0:
                 return dict.fromkeys(able, Format.BF16)
             able = able[: len(able) // 2]
         return {}

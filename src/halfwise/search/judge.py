@@ -14,7 +14,7 @@ from halfwise.emulation.emulate import Emulator, carry_feeds
 from halfwise.emulation.ort import Session
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
-from halfwise.search.unseen_bound import outlook
+from halfwise.search.unseen_bound import bound_for_unseen
 
 __all__ = ["Judge", "Measured", "Question"]
 
@@ -37,29 +37,29 @@ class Question:
 
 @dataclass(frozen=True)
 class Measured:
-    """The error over a set of samples. A load is error over allowed error: at most 1 is within the tolerance.
+    """The error over a set of samples. A ratio is error over allowed error: at most 1 is within the tolerance.
 
     `uncompared`: the outputs that are judged place by place, and that had another shape than in FP32.
     """
 
-    loads: tuple[float, ...]
+    ratios: tuple[float, ...]
     outputs: Mapping[str, Metrics] = field(default_factory=dict)
     user_metric: float | None = None
     question: Question = field(default_factory=lambda: Question(Tolerance.default()))
     uncompared: tuple[str, ...] = ()
 
     @property
-    def load(self) -> float:
-        return max(self.loads, default=0.0)
+    def ratio(self) -> float:
+        return max(self.ratios, default=0.0)
 
     @property
-    def aim(self) -> float:
-        """The load to expect of an unseen sample, where the profile is off by its margin."""
-        return outlook(self.loads, self.question.inputs) * (1.0 + self.question.margin)
+    def unseen_bound(self) -> float:
+        """The ratio to expect of an unseen sample, where the profile is off by its margin."""
+        return bound_for_unseen(self.ratios, self.question.inputs) * (1.0 + self.question.margin)
 
     @property
     def met(self) -> bool:
-        return self.load <= 1.0
+        return self.ratio <= 1.0
 
 
 class Judge:
@@ -102,7 +102,7 @@ class Judge:
             return seen[0]
         users = [m.user_metric for m in seen if m.user_metric is not None]
         return Measured(
-            tuple(max(loads) for loads in zip(*(m.loads for m in seen), strict=True)),
+            tuple(max(ratios) for ratios in zip(*(m.ratios for m in seen), strict=True)),
             {name: worst([m.outputs[name] for m in seen]) for name in seen[0].outputs},
             max(users) if users else None,
             self.question,
@@ -120,26 +120,26 @@ class Judge:
     def _under(self, emulator: Emulator, assignment: Assignment) -> Measured:
         references = self.references
         session = emulator.session(assignment)
-        loads, metrics, extra = [], [], []
+        ratios, metrics, extra = [], [], []
         for feed, reference in zip(self.feeds, references, strict=True):
             outputs = self.run(session, feed)
-            load, each, user = self.load_of(reference, outputs)
-            loads.append(load)
+            ratio, each, user = self.ratio_of(reference, outputs)
+            ratios.append(ratio)
             metrics.append(each)
             if user is not None:
                 extra.append(user)
         together = {name: worst([m[name] for m in metrics]) for name in references[0]}
         uncompared = self.question.tolerance.uncompared(together, _floats(references[0]))
-        return Measured(tuple(loads), together, max(extra) if extra else None, self.question, uncompared)
+        return Measured(tuple(ratios), together, max(extra) if extra else None, self.question, uncompared)
 
     def measure_one(self, assignment: Assignment, index: int) -> float:
-        """The load on one sample only."""
+        """The ratio on one sample only."""
         return max(
-            self.load_of(self.references[index], self.run(emulator.session(assignment), self.feeds[index]))[0]
+            self.ratio_of(self.references[index], self.run(emulator.session(assignment), self.feeds[index]))[0]
             for emulator in (self.emulator, *self.also)
         )
 
-    def load_of(
+    def ratio_of(
         self, reference: Mapping[str, Array], outputs: Mapping[str, Array]
     ) -> tuple[float, dict[str, Metrics], float | None]:
         """One sample's error in units of the tolerance, the metrics behind it, and the user's own metric."""
@@ -147,7 +147,7 @@ class Judge:
         user = None
         if self.question.metric is not None and self.question.tolerance.uses_user_metric:
             user = float(self.question.metric(dict(reference), dict(outputs)))
-        return self.question.tolerance.load(metrics, _floats(reference), user), metrics, user
+        return self.question.tolerance.ratio(metrics, _floats(reference), user), metrics, user
 
     def run(self, session: Session, feed: Feed) -> dict[str, Array]:
         """One execution, counted."""

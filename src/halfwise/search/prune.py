@@ -18,7 +18,7 @@ BATCH = 48  # nodes put back side by side in one walk
 
 @dataclass(frozen=True)
 class Kept:
-    """Why a node stays in FP32. `without` is the load measured with the node alone put back; None if not measured."""
+    """Why a node stays in FP32. `without` is the ratio measured with the node alone put back; None if not measured."""
 
     node: ir.Node
     why: str
@@ -27,10 +27,10 @@ class Kept:
 
 @dataclass(frozen=True)
 class Pruning:
-    """How to prune one model's sets. `aim` is the load to stay within; `fatal` are the nodes that overflow in FP16."""
+    """How to prune one model's sets to a ratio of `target_ratio`; `fatal` are the nodes that overflow in FP16."""
 
     sets: Sets
-    aim: float
+    target_ratio: float
     cost: Mapping[ir.Node, float]
     fatal: Collection[ir.Node]
     notify: Callable[[str], None] = lambda _: None
@@ -38,75 +38,79 @@ class Pruning:
     def run(self, keep: frozenset[ir.Node]) -> tuple[frozenset[ir.Node], tuple[Kept, ...]]:
         """Drop what is not needed until putting back any one node breaks the tolerance, or its reason stands."""
         budget = self.sets.judge.runs + PROOF_RUNS[len(keep) > MANY]
-        loads: dict[ir.Node, float] = {}  # the worst load seen with each node alone put back
+        ratios: dict[ir.Node, float] = {}  # the worst ratio seen with each node alone put back
         seen: dict[ir.Node, int] = {}  # on how many samples, the worst first
         refused: set[ir.Node] = set()
         while True:
-            order = worst_first(self.sets.measure(keep).loads)
-            todo = [n for n in keep if loads.get(n, 0.0) <= 1.0 and seen.get(n, 0) < len(order)]
+            order = worst_first(self.sets.measure(keep).ratios)
+            todo = [n for n in keep if ratios.get(n, 0.0) <= 1.0 and seen.get(n, 0) < len(order)]
             if not todo or self.sets.judge.runs >= budget:
                 break
             turn = min(seen.get(n, 0) for n in todo)
             batch = sorted((n for n in todo if seen.get(n, 0) == turn), key=self._least_likely_needed)[:BATCH]
             self.notify(f"putting back each of {len(batch)} of {len(keep)} FP32 nodes (input {turn + 1})")
-            for node, load in self.sets.put_back(keep, batch, order[turn]).items():
-                loads[node] = max(load, loads.get(node, 0.0))
+            for node, ratio in self.sets.put_back(keep, batch, order[turn]).items():
+                ratios[node] = max(ratio, ratios.get(node, 0.0))
                 seen[node] = turn + 1
             if any(seen.get(n, 0) == turn for n in todo):
                 continue  # more batches on this sample
             base = self.sets.measure(keep)
-            room = self.aim * base.load / base.aim if base.aim > 0 else self.aim
-            droppable = [n for n in keep if n in loads and loads[n] <= room and n not in refused]
+            room = self.target_ratio * base.ratio / base.unseen_bound if base.unseen_bound > 0 else self.target_ratio
+            droppable = [n for n in keep if n in ratios and ratios[n] <= room and n not in refused]
             smaller = keep
             while droppable and smaller == keep and self.sets.judge.runs < budget:
-                smaller = self._drop(keep, droppable, loads)
-                if smaller == keep:  # the first of them was measured alone: its load was told too low
-                    first = self._in_order(droppable, loads)[0]
-                    loads[first] = max(loads[first], self.sets.measure(keep - {first}).load)
+                smaller = self._drop(keep, droppable, ratios)
+                if smaller == keep:  # the first of them was measured alone: its ratio was told too low
+                    first = self._in_order(droppable, ratios)[0]
+                    ratios[first] = max(ratios[first], self.sets.measure(keep - {first}).ratio)
                     refused.add(first)
                     droppable.remove(first)
             if smaller == keep:
                 continue
             keep = smaller
             for node in keep:  # with fewer nodes kept, what did not break may break now
-                if loads.get(node, 0.0) <= 1.0:
-                    loads.pop(node, None)
+                if ratios.get(node, 0.0) <= 1.0:
+                    ratios.pop(node, None)
                     seen.pop(node, None)
-        return keep, tuple(kept_node(node, loads.get(node), self.fatal) for node in sorted(keep, key=self._index))
+        return keep, tuple(kept_node(node, ratios.get(node), self.fatal) for node in sorted(keep, key=self._index))
 
     def _least_likely_needed(self, node: ir.Node) -> tuple[bool, int]:
         return node in self.fatal, self._index(node)
 
     def _drop(
-        self, keep: frozenset[ir.Node], droppable: Sequence[ir.Node], loads: dict[ir.Node, float]
+        self, keep: frozenset[ir.Node], droppable: Sequence[ir.Node], ratios: dict[ir.Node, float]
     ) -> frozenset[ir.Node]:
         """The largest part of the droppable nodes that may go together; squared errors add, then it is measured."""
         base = self.sets.measure(keep)
-        order = self._in_order(droppable, loads)
-        room = (self.aim * base.load / base.aim) ** 2 - base.load**2 if base.aim > 0 else self.aim**2
+        order = self._in_order(droppable, ratios)
+        room = (
+            (self.target_ratio * base.ratio / base.unseen_bound) ** 2 - base.ratio**2
+            if base.unseen_bound > 0
+            else self.target_ratio**2
+        )
         going: list[ir.Node] = []
         for node in order:
-            grows = max(loads[node] ** 2 - base.load**2, 0.0)
+            grows = max(ratios[node] ** 2 - base.ratio**2, 0.0)
             if grows <= room or not going:
                 going.append(node)
                 room -= grows
         while going:
             smaller = keep - set(going)
             self.notify(f"{len(smaller)} FP32 nodes (without {len(going)} more)")
-            if self.sets.measure(smaller).aim <= self.aim:
+            if self.sets.measure(smaller).unseen_bound <= self.target_ratio:
                 return smaller
             going = going[: len(going) // 2]
         return keep
 
-    def _in_order(self, nodes: Sequence[ir.Node], loads: Mapping[ir.Node, float]) -> list[ir.Node]:
-        return sorted(nodes, key=lambda n: (loads[n] / self.cost.get(n, 1.0), n.name or ""))
+    def _in_order(self, nodes: Sequence[ir.Node], ratios: Mapping[ir.Node, float]) -> list[ir.Node]:
+        return sorted(nodes, key=lambda n: (ratios[n] / self.cost.get(n, 1.0), n.name or ""))
 
     def _index(self, node: ir.Node) -> int:
         return self.sets.sites.of[node].index
 
 
 def kept_node(node: ir.Node, without: float | None, fatal: Collection[ir.Node]) -> Kept:
-    """Why it stays, from the load without it and from whether it overflows."""
+    """Why it stays, from the ratio without it and from whether it overflows."""
     if without is None:
         why = "overflow" if node in fatal else "not measured alone"
     elif without > 1.0:

@@ -34,7 +34,7 @@ def put_back(
     feed: Mapping[str, Array],
     judge: Callable[[Mapping[str, Array]], float],
 ) -> dict[ir.Node, float]:
-    """The load on one sample with each of `nodes` (of the main graph) alone put back into the narrow format.
+    """The ratio on one sample with each of `nodes` (of the main graph) alone put back into the narrow format.
 
     All trials share one walk: a trial starts at its node and carries only the tensors in which it differs.
     """
@@ -53,15 +53,15 @@ def put_back(
             trial.forget(store)
     graph_outputs = sites.model.graph.outputs
     base = {v.name or "": store.read(v, assignment.outward(v, sites.model.graph)) for v in graph_outputs}
-    loads = {}
+    ratios = {}
     for node, trial in trials.items():
         changed = {
             v.name or "": trial.read(v, assignment.outward(v, sites.model.graph))
             for v in graph_outputs
             if v in trial.changed
         }
-        loads[node] = judge({**base, **changed})
-    return loads
+        ratios[node] = judge({**base, **changed})
+    return ratios
 
 
 class _Trial:

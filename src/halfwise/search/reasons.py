@@ -2,68 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 import numpy as np
-import onnx_ir as ir
-from numpy.typing import NDArray
 
-from halfwise.core.counting import Counts, count
 from halfwise.core.formats import Format
-from halfwise.emulation.stepper import Stepper, Store
-from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
 from halfwise.search.prune import Kept
+from halfwise.search.tensor_statistics import TensorStatistics
 
-__all__ = ["Look", "explain", "look_at"]
-
-Array = NDArray[Any]
-
-
-@dataclass
-class Look:
-    """Sizes of all tensors, and what the FP32 ones held."""
-
-    sizes: dict[ir.Value, int] = field(default_factory=dict)
-    tensors: dict[ir.Value, Counts] = field(default_factory=dict)
-
-    def over(self, values: Iterable[ir.Value | None]) -> tuple[float, float]:
-        """The largest finite magnitude and the smallest that is not zero; zeros where there is nothing."""
-        found = [self.tensors[value] for value in values if value is not None and value in self.tensors]
-        lows = [counts.min_abs for counts in found if counts.min_abs]
-        return max((counts.max_abs for counts in found), default=0.0), min(lows, default=0.0)
+__all__ = ["explain"]
 
 
-def look_at(stepper: Stepper, sites: Sites, feed: Mapping[str, Array]) -> Look:
-    """Walk one sample in FP32."""
-    look = Look()
-    store = Store(stepper.emulator, Assignment(sites, {}), feed)
-    for value in sites.model.graph.inputs:
-        if value in store:
-            _see(look, value, store.read(value, None))
-    for step in stepper.walk(store):
-        for value, array in step.outputs.items():
-            _see(look, value, array)
-    return look
-
-
-def _see(look: Look, value: ir.Value, array: Array) -> None:
-    if not isinstance(array, np.ndarray):
-        return
-    look.sizes[value] = array.size
-    if array.dtype == np.float32:
-        look.tensors[value] = count(array)
-
-
-def explain(kept: Kept, sites: Sites, look: Look, fmt: Format) -> PlannedNode:
+def explain(kept: Kept, sites: Sites, statistics: TensorStatistics, fmt: Format) -> PlannedNode:
     """One node of the plan."""
     node, narrow = kept.node, sites.fmt
     numbers: dict[str, float] = {}
-    read_high, read_low = look.over(node.inputs)
-    high, low = look.over(node.outputs)
+    read_high, read_low = statistics.over(node.inputs)
+    high, low = statistics.over(node.outputs)
     if high:
         numbers["max_abs"] = high
     if low:

@@ -11,21 +11,20 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.counting import Counts
-from halfwise.core.errors import InputError
 from halfwise.core.metrics import Metrics, compare
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges, Repair, Rule, repaired
-from halfwise.search.context import Bench, Feed
+from halfwise.search.context import EvaluationContext, Feed
 from halfwise.search.diagnosis import Diagnosis, diagnose
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Judge
-from halfwise.search.reasons import Look, look_at
 from halfwise.search.search import Search, Solution
+from halfwise.search.tensor_statistics import TensorStatistics, tensor_statistics
 
-__all__ = ["Attempt", "Bought", "Workshop", "departure", "ranges_of", "remade"]
+__all__ = ["AppliedRepair", "Attempt", "RepairSelector", "departure", "ranges_of"]
 
 ROUNDS = 3  # repairs may uncover places for others
 REACH = 2  # nodes from an FP32 node within which a repair may help it
@@ -33,11 +32,11 @@ WORTH = 0.5  # cost that repairs have to save: less is no more than another choi
 PROMISING = 0.5  # of the all-FP16 error that a repair leaves
 
 Array = NDArray[Any]
-Made = tuple[tuple[Rule, Repair], ...]
+RepairSet = tuple[tuple[Rule, Repair], ...]
 
 
 @dataclass(frozen=True)
-class Bought:
+class AppliedRepair:
     """A repair that was applied, and what it bought: the nodes there that were in FP32 without any repair."""
 
     repair: Repair
@@ -52,35 +51,35 @@ class Attempt:
     """A model, repaired or not, with the answer that was found for it."""
 
     model: Model
-    made: Made
+    repairs: RepairSet
     search: Search
     solution: Solution
 
     @property
     def cost(self) -> float:
-        met = self.solution.found.aim <= self.search.aim or self.solution.found.met
+        met = self.solution.found.unseen_bound <= self.search.target_ratio or self.solution.found.met
         return self.search.cost(self.solution.keep) if met else math.inf
 
 
-class Workshop:
+class RepairSelector:
     """Tries repairs on one model."""
 
     def __init__(
         self,
         model: Model,
-        bench: Bench,
+        context: EvaluationContext,
         feeds: Sequence[Feed],
         choices: Choices,
         journal: Journal,
-        aim: float,
+        target_ratio: float,
         notify: Callable[[str], None],
     ) -> None:
         self.model = model
-        self.bench = bench
+        self.context = context
         self.feeds = feeds
         self.choices = choices
         self.journal = journal
-        self.aim = aim
+        self.target_ratio = target_ratio
         self.notify = notify
         self.floats = frozenset(v.name or "" for v in model.graph.outputs if v.dtype and v.dtype.is_floating_point())
         self._seen: Mapping[str, Counts] = {}  # the tensors of the model as given, over the first sample
@@ -93,7 +92,7 @@ class Workshop:
             return None
         return diagnose(plain.search.sites, plain.search.pieces, self._seen)
 
-    def best(self, rules: Sequence[Rule]) -> tuple[Attempt, tuple[Bought, ...]]:
+    def best(self, rules: Sequence[Rule]) -> tuple[Attempt, tuple[AppliedRepair, ...]]:
         """The cheapest answer, and what its repairs bought; no repair is in it that does not pay."""
         plain = self.attempt(())
         assert plain is not None
@@ -105,29 +104,29 @@ class Workshop:
                 break
             current = better
         final = _pruned(self._without_idle(current, plain))
-        if final.made and final.solution.keep:
+        if final.repairs and final.solution.keep:
             pruned = _pruned(plain, names={node.name for node in final.solution.keep})
             if pruned.cost < final.cost + WORTH:
                 return pruned, ()
-        return final, self._bought(final, plain)
+        return final, self._applied(final, plain)
 
-    def attempt(self, made: Made) -> Attempt | None:
+    def attempt(self, repairs: RepairSet) -> Attempt | None:
         """Search the model with these repairs; None where they change its FP32 answer beyond what the rules promise.
 
         Attempts are compared before they are pruned: what is left of the best is pruned then.
         """
-        model, done = repaired(self.model, made) if made else (self.model, ())
-        kept: Made = tuple((rule, repair) for rule, repair in made if repair in done)
+        model, done = repaired(self.model, repairs) if repairs else (self.model, ())
+        kept: RepairSet = tuple((rule, repair) for rule, repair in repairs if repair in done)
         sites = Sites(model, choices=self.choices)
-        judge = self.bench.judge(sites, self.feeds)
-        label = digest(*self.bench.numbers(self.feeds), *(str(repair.to_json()) for _, repair in kept))
+        judge = self.context.judge(sites, self.feeds)
+        label = digest(*self.context.numbers(self.feeds), *(str(repair.to_json()) for _, repair in kept))
         search = Search(
             sites,
             judge,
-            self.bench.stepper,
+            self.context.stepper,
             self.journal,
-            self.bench.io,
-            self.aim,
+            self.context.io,
+            self.target_ratio,
             label=label,
             notify=self.notify,
         )
@@ -135,20 +134,24 @@ class Workshop:
             return None
         return Attempt(model, kept, search, search.run(prune=False))
 
-    def _bought(self, final: Attempt, plain: Attempt) -> tuple[Bought, ...]:
+    def _applied(self, final: Attempt, plain: Attempt) -> tuple[AppliedRepair, ...]:
         """The FP32 nodes that are no more, each under the repair that is at that node or nearest to it."""
         kept = {node.name for node in final.solution.keep}
-        saved: list[list[str]] = [[] for _ in final.made]
-        places = {name: index for index, (_, repair) in reversed(list(enumerate(final.made))) for name in repair.nodes}
+        saved: list[list[str]] = [[] for _ in final.repairs]
+        places = {
+            name: index for index, (_, repair) in reversed(list(enumerate(final.repairs))) for name in repair.nodes
+        }
         for node in sorted(plain.solution.keep, key=lambda each: plain.search.sites.of[each].index):
             nearest = _nearest(node, places) if node.name not in kept else None
             if nearest is not None:
                 saved[nearest].append(node.name or "")
-        return tuple(Bought(repair, tuple(names)) for (_, repair), names in zip(final.made, saved, strict=True))
+        return tuple(
+            AppliedRepair(repair, tuple(names)) for (_, repair), names in zip(final.repairs, saved, strict=True)
+        )
 
     # -- trying -----------------------------------------------------------------------------------------------------
 
-    def _places(self, current: Attempt, rules: Sequence[Rule]) -> Made:
+    def _places(self, current: Attempt, rules: Sequence[Rule]) -> RepairSet:
         """Where a rule holds near a node that stays in FP32."""
         if not current.solution.keep or not rules:
             return ()
@@ -162,51 +165,51 @@ class Workshop:
             if not near.isdisjoint(repair.nodes) and self.choices.kept.keys().isdisjoint(repair.nodes)
         )
 
-    def _better(self, current: Attempt, found: Made) -> Attempt | None:
+    def _better(self, current: Attempt, found: RepairSet) -> Attempt | None:
         """All of them; where that does not pay, rule by rule. Only what promises something is searched."""
         self.notify(f"trying {len(found)} repairs")
-        if self._promises(current, (*current.made, *found)):
-            whole = self.attempt((*current.made, *found))
-            if whole is not None and whole.made != current.made and whole.cost < current.cost:
+        if self._promises(current, (*current.repairs, *found)):
+            whole = self.attempt((*current.repairs, *found))
+            if whole is not None and whole.repairs != current.repairs and whole.cost < current.cost:
                 return whole
         groups = _by_rule(found)
         best: Attempt | None = None
         for group in groups.values() if len(groups) > 1 else ():
             base = best or current
-            if not self._promises(base, (*base.made, *group)):
+            if not self._promises(base, (*base.repairs, *group)):
                 continue
-            trial = self.attempt((*base.made, *group))
-            if trial is not None and trial.made != base.made and trial.cost < base.cost:
+            trial = self.attempt((*base.repairs, *group))
+            if trial is not None and trial.repairs != base.repairs and trial.cost < base.cost:
                 best = trial
         return best
 
-    def _promises(self, base: Attempt, made: Made) -> bool:
+    def _promises(self, base: Attempt, repairs: RepairSet) -> bool:
         """Two short runs on the worst sample: less error in FP16 throughout, or enough with fewer FP32 nodes."""
-        model, done = repaired(self.model, made)
-        if len(done) <= len(base.made):
+        model, done = repaired(self.model, repairs)
+        if len(done) <= len(base.repairs):
             return False
         sites = Sites(model, choices=self.choices)
-        judge = self.bench.judge(sites, self.feeds)
-        loads = base.solution.fp16.loads
-        worst = max(range(len(loads)), key=loads.__getitem__)
-        load = judge.measure_one(Assignment.all_narrow(sites, frozenset(), self.bench.io), worst)
-        if math.isfinite(load) and load <= PROMISING * loads[worst]:
+        judge = self.context.judge(sites, self.feeds)
+        ratios = base.solution.fp16.ratios
+        worst = max(range(len(ratios)), key=ratios.__getitem__)
+        ratio = judge.measure_one(Assignment.all_narrow(sites, frozenset(), self.context.io), worst)
+        if math.isfinite(ratio) and ratio <= PROMISING * ratios[worst]:
             return True
         names = {node.name for node in base.solution.keep}
         keep = frozenset(site.node for site in sites.free if site.name in names)
         if len(keep) == len(names):
             return False
-        return judge.measure_one(Assignment.all_narrow(sites, keep, self.bench.io), worst) <= self.aim
+        return judge.measure_one(Assignment.all_narrow(sites, keep, self.context.io), worst) <= self.target_ratio
 
     def _without_idle(self, current: Attempt, plain: Attempt) -> Attempt:
         """Leave out each rule, then each place away from the nodes that needed help, that is not missed."""
         names = {node.name for node in current.solution.keep}
         needy = {node.name for node in plain.solution.keep}
-        apart = [((rule, repair),) for rule, repair in current.made if needy.isdisjoint(repair.nodes)]
-        for group in (*_by_rule(current.made).values(), *apart):
-            if len(current.made) <= 1 or not set(group) <= set(current.made):
+        apart = [((rule, repair),) for rule, repair in current.repairs if needy.isdisjoint(repair.nodes)]
+        for group in (*_by_rule(current.repairs).values(), *apart):
+            if len(current.repairs) <= 1 or not set(group) <= set(current.repairs):
                 continue
-            rest = tuple(entry for entry in current.made if entry not in group)
+            rest = tuple(entry for entry in current.repairs if entry not in group)
             model, done = repaired(self.model, rest)
             if len(done) != len(rest):
                 continue
@@ -214,9 +217,9 @@ class Workshop:
             keep = frozenset(site.node for site in sites.free if site.name in names)
             if len(keep) != len(names):
                 continue
-            judge = self.bench.judge(sites, self.feeds)
-            measured = judge.measure(Assignment.all_narrow(sites, keep, self.bench.io))
-            if measured.aim > self.aim:
+            judge = self.context.judge(sites, self.feeds)
+            measured = judge.measure(Assignment.all_narrow(sites, keep, self.context.io))
+            if measured.unseen_bound > self.target_ratio:
                 continue
             self.notify(f"{group[0][0].name} buys nothing here")
             trial = self.attempt(rest)
@@ -225,14 +228,14 @@ class Workshop:
                 names = {node.name for node in current.solution.keep}
         return current
 
-    def _faithful(self, search: Search, made: Made) -> bool:
+    def _faithful(self, search: Search, repairs: RepairSet) -> bool:
         """Each rule moved the FP32 answer by no more than it states; what a lossy one does is no question of bounds.
 
         Measured rule by rule: each against the answers that it found, so that bounds add up and none hides another.
         """
-        steps = _steps(made)
-        tightest = min(rule.bound for rule, _ in made)
-        if len(steps) > 1 and tightest > 0.0 and not any(rule.lossy for rule, _ in made):
+        steps = _steps(repairs)
+        tightest = min(rule.bound for rule, _ in repairs)
+        if len(steps) > 1 and tightest > 0.0 and not any(rule.lossy for rule, _ in repairs):
             whole = search.judge.measure(Assignment(search.sites, {}))
             if departure(whole.outputs, self.floats) <= tightest:
                 return True
@@ -242,7 +245,7 @@ class Workshop:
             sites = (
                 search.sites if count == len(steps) else Sites(repaired(self.model, so_far)[0], choices=self.choices)
             )
-            after = Judge(sites, self.bench.emulator, self.bench.question, self.feeds).references
+            after = Judge(sites, self.context.emulator, self.context.question, self.feeds).references
             search.judge.runs += 1
             bound = max(rule.bound for rule, _ in step)
             pairs = zip(before, after, strict=True)
@@ -253,19 +256,21 @@ class Workshop:
 
     def _ranges(self, current: Attempt) -> Ranges:
         """What every tensor held, over all search samples."""
-        looks = [look_at(self.bench.stepper, current.search.sites, feed) for feed in current.search.judge.feeds]
+        statistics = [
+            tensor_statistics(self.context.stepper, current.search.sites, feed) for feed in current.search.judge.feeds
+        ]
         current.search.judge.runs += 1
-        self._seen = self._seen or {value.name or "": counts for value, counts in looks[0].tensors.items()}
-        return ranges_of(looks)
+        self._seen = self._seen or statistics[0].ranges()
+        return ranges_of(statistics)
 
 
-def ranges_of(looks: Iterable[Look]) -> Ranges:
+def ranges_of(statistics: Iterable[TensorStatistics]) -> Ranges:
     """What tensors held, over several looks at a model."""
     high: dict[str, float] = {}
     low: dict[str, float] = {}
     size: dict[str, int] = {}
-    for look in looks:
-        for value, counts in look.tensors.items():
+    for each in statistics:
+        for value, counts in each.tensors.items():
             name = value.name or ""
             size[name] = counts.count
             high[name] = max(high.get(name, 0.0), counts.max_abs)
@@ -274,10 +279,10 @@ def ranges_of(looks: Iterable[Look]) -> Ranges:
     return Ranges(high, low, size)
 
 
-def _steps(made: Made) -> list[Made]:
+def _steps(repairs: RepairSet) -> list[RepairSet]:
     """Rule by rule; neighbours that promise the same bits are one step."""
-    found: list[Made] = []
-    for entry in made:
+    found: list[RepairSet] = []
+    for entry in repairs:
         last = found[-1][-1][0] if found else None
         alike = last is not None and (last.id == entry[0].id or last.bound == entry[0].bound == 0.0)
         if alike:
@@ -328,31 +333,8 @@ def _nearest(node: ir.Node, places: Mapping[str, int]) -> int | None:
     return None
 
 
-def _by_rule(made: Made) -> Mapping[str, Made]:
-    groups: dict[str, Made] = {}
-    for rule, repair in made:
+def _by_rule(repairs: RepairSet) -> Mapping[str, RepairSet]:
+    groups: dict[str, RepairSet] = {}
+    for rule, repair in repairs:
         groups[rule.id] = (*groups.get(rule.id, ()), (rule, repair))
     return groups
-
-
-def remade(model: Model, repairs: Sequence[Mapping[str, Any]], rules: Mapping[str, Rule]) -> tuple[Model, Made]:
-    """A plan's repairs made again, in its order."""
-    made = tuple(
-        (
-            rules[str(entry["rule"])],
-            Repair(
-                str(entry["rule"]),
-                tuple(map(str, entry["nodes"])),
-                str(entry.get("algebra", "")),
-                dict(entry.get("parameters", {})),
-            ),
-        )
-        for entry in repairs
-    )
-    result, done = repaired(model, made)
-    if len(done) != len(made):
-        missing = next(repair for _, repair in made if repair not in done)
-        raise InputError(
-            f"the plan's repair {missing.rule} no longer fits at node {missing.nodes[0]!r}; run fix without --plan"
-        )
-    return result, made

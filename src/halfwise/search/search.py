@@ -55,14 +55,14 @@ class Solution:
 
 @dataclass
 class Search:
-    """One search over one model. `aim` is the load to reach on the search samples, margin included."""
+    """One search over one model. `target_ratio` is the ratio to reach on the search samples, margin included."""
 
     sites: Sites
     judge: Judge
     stepper: Stepper
     journal: Journal = field(default_factory=Journal)
     io: Format = Format.FP32
-    aim: float = 1.0
+    target_ratio: float = 1.0
     label: str = ""  # of the model, where the journal holds measurements of several
     notify: Notify = lambda _: None
 
@@ -79,18 +79,18 @@ class Search:
         self.notify("the FP32 model and the all-FP16 model")
         nothing: frozenset[ir.Node] = frozenset()
         fp16 = self.measure(nothing)
-        if fp16.aim <= self.aim:
+        if fp16.unseen_bound <= self.target_ratio:
             return Solution(nothing, (), fp16, fp16)
         refuse_unsteady(self.judge, fp16.uncompared)
         self._look(fp16)
-        keep = start if start and self.measure(start).aim <= self.aim else self._reach(fp16)
+        keep = start if start and self.measure(start).unseen_bound <= self.target_ratio else self._reach(fp16)
         refuse_share(fp16.uncompared, len(keep), len(self.sites.free))
         found = self.measure(keep)
-        if found.aim > self.aim and not found.met:
+        if found.unseen_bound > self.target_ratio and not found.met:
             return Solution(keep, tuple(Kept(n, "all that could help is kept", None) for n in keep), fp16, found)
         if not prune:
             return Solution(keep, tuple(kept_node(node, None, self._fatal) for node in keep), fp16, found)
-        keep, kept = Pruning(self._sets, self.aim, self._cost, self._fatal, self.notify).run(keep)
+        keep, kept = Pruning(self._sets, self.target_ratio, self._cost, self._fatal, self.notify).run(keep)
         return Solution(keep, kept, fp16, self.measure(keep))
 
     def curve(self, points: int = 8) -> tuple[Point, ...]:
@@ -104,9 +104,9 @@ class Search:
         for count in counts:
             nodes = ladder.nodes(count)
             self.notify(f"the trade-off at {len(nodes)} FP32 nodes")
-            load = self.measure(nodes).load
+            ratio = self.measure(nodes).ratio
             cost = ladder.steps[count - 1].cost if count else 0.0
-            found.append(Point(len(nodes), cost, math.sqrt(ladder.left(count)), load))
+            found.append(Point(len(nodes), cost, math.sqrt(ladder.left(count)), ratio))
         return tuple(found)
 
     def tried(self) -> tuple[Point, ...]:
@@ -114,7 +114,7 @@ class Search:
         points = []
         for keep, measured in self._sets.measured.items():
             predicted = math.sqrt(self._left(keep)) if self._pieces is not None else 0.0
-            points.append(Point(len(keep), self.cost(keep), predicted, measured.load))
+            points.append(Point(len(keep), self.cost(keep), predicted, measured.ratio))
         return tuple(sorted(points, key=lambda point: (point.nodes, point.cost)))
 
     def measure(self, keep: frozenset[ir.Node]) -> Measured:
@@ -139,7 +139,7 @@ class Search:
         """Walk the worst samples node by node, and model the noise from what is seen."""
         if self._pieces is not None:
             return
-        order = worst_first(fp16.loads)[:SENSITIVITY_SAMPLES]
+        order = worst_first(fp16.ratios)[:SENSITIVITY_SAMPLES]
         key = digest("pieces", self.label, self.io, self.sites.fmt, *order)
         known = self.journal.get(key)
         by_name = self.sites.model.node_by_name
@@ -182,7 +182,7 @@ class Search:
     # -- reaching the tolerance -------------------------------------------------------------------------------------
 
     def _reach(self, fp16: Measured) -> frozenset[ir.Node]:
-        """Sets from the ladder, larger as measured, until one is within the aim."""
+        """Sets from the ladder, larger as measured, until one is within the target."""
         everything = frozenset(site.node for site in self.sites.free) - self.sites.forced
         ladder = build_ladder(self.pieces, self._cost)
         if not ladder.steps:
@@ -196,15 +196,15 @@ class Search:
             keep = trim(self.pieces, ladder.nodes(count), self._cost, max(goal, ladder.left(count)))
             self.notify(f"{len(keep)} FP32 nodes (try {attempt + 1})")
             measured = self.measure(keep)
-            if measured.aim <= self.aim:
+            if measured.unseen_bound <= self.target_ratio:
                 return self._relax(keep, ladder, measured)
             if self._contradicts(measured, keep, fp16) and (hidden := self._find_hidden(keep, ladder, measured)):
                 self._pieces = (*self.pieces, hidden)
                 ladder, low = build_ladder(self.pieces, self._cost), 0
                 continue
             left = self._left(keep)
-            if math.isfinite(measured.aim) and left > 0:
-                goal = min(goal / 1.5, left * (0.9 * self.aim / measured.aim) ** 2)
+            if math.isfinite(measured.unseen_bound) and left > 0:
+                goal = min(goal / 1.5, left * (0.9 * self.target_ratio / measured.unseen_bound) ** 2)
             else:
                 goal /= 4
             low = count
@@ -214,9 +214,17 @@ class Search:
         """More was removed than needed: take what the model, corrected by the measurements, thinks is enough."""
         low, high = max(ladder.reach(math.inf) - 1, 0), ladder.reach(self._left(keep))
         for _ in range(RELAXATIONS):
-            if measured.aim > 0.7 * self.aim or len(keep) < WORTH_RELAXING or high - low <= max(1, high // 8):
+            if (
+                measured.unseen_bound > 0.7 * self.target_ratio
+                or len(keep) < WORTH_RELAXING
+                or high - low <= max(1, high // 8)
+            ):
                 break
-            goal = self._left(keep) * (0.9 * self.aim / measured.aim) ** 2 if measured.aim > 0 else math.inf
+            goal = (
+                self._left(keep) * (0.9 * self.target_ratio / measured.unseen_bound) ** 2
+                if measured.unseen_bound > 0
+                else math.inf
+            )
             count = ladder.reach(goal)
             if not low < count < high:  # the model is no help here: halve what is left, small sets first
                 count = max(math.isqrt(max(low, 1) * high), low + 1)
@@ -225,7 +233,7 @@ class Search:
                 break
             self.notify(f"{len(fewer)} FP32 nodes (fewer may do)")
             found = self.measure(fewer)
-            if found.aim <= self.aim:
+            if found.unseen_bound <= self.target_ratio:
                 keep, measured, high = fewer, found, count
             else:
                 low = max(low, count)
@@ -233,9 +241,9 @@ class Search:
 
     def _first_goal(self, fp16: Measured, ladder: Ladder) -> float:
         """The squared error to leave, in the noise model's units, from the all-FP16 error where that is finite."""
-        if math.isfinite(fp16.aim) and ladder.start > 0 and not self._fatal:
-            return ladder.start * (0.9 * self.aim / fp16.aim) ** 2
-        return (0.9 * self.aim * min(self._relative_bounds().values(), default=0.01)) ** 2
+        if math.isfinite(fp16.unseen_bound) and ladder.start > 0 and not self._fatal:
+            return ladder.start * (0.9 * self.target_ratio / fp16.unseen_bound) ** 2
+        return (0.9 * self.target_ratio * min(self._relative_bounds().values(), default=0.01)) ** 2
 
     def _left(self, keep: frozenset[ir.Node]) -> float:
         return sum(piece.energy for piece in self.pieces if not piece.needs <= keep)
@@ -243,36 +251,36 @@ class Search:
     def _contradicts(self, measured: Measured, keep: frozenset[ir.Node], fp16: Measured) -> bool:
         """Nodes were added that should have helped much, and the error hardly fell: noise the model did not see."""
         before, after = self._left(frozenset()), self._left(keep)
-        if not math.isfinite(measured.load):
+        if not math.isfinite(measured.ratio):
             return True
-        return math.isfinite(fp16.load) and before > 9 * after and measured.load > 0.7 * fp16.load
+        return math.isfinite(fp16.ratio) and before > 9 * after and measured.ratio > 0.7 * fp16.ratio
 
     def _find_hidden(self, keep: frozenset[ir.Node], ladder: Ladder, measured: Measured) -> Noise | None:
         """Find by halving, on the worst sample, which further nodes bring the error down, and make them a piece."""
-        index = worst_first(measured.loads)[0]
-        top = measured.loads[index]
+        index = worst_first(measured.ratios)[0]
+        top = measured.ratios[index]
         enough = 0.5 * top if math.isfinite(top) else 1e30
 
-        def load(nodes: frozenset[ir.Node]) -> float:
+        def ratio(nodes: frozenset[ir.Node]) -> float:
             return self._sets.measure_one(nodes, index)
 
         rest = [n for step in ladder.steps for n in step.added if n not in keep]
         taken = keep | set(rest) | self.sites.forced
         rest += [s.node for s in self.sites.free if s.node not in taken]
-        if not rest or load(keep | set(rest)) > enough:
+        if not rest or ratio(keep | set(rest)) > enough:
             return None
         self.notify("looking for a culprit that the noise model did not name")
         first, last = 0, len(rest)  # rest[:last] is enough, rest[:first] is not
         while last - first > 1:
             middle = (first + last) // 2
-            if load(keep | set(rest[:middle])) <= enough:
+            if ratio(keep | set(rest[:middle])) <= enough:
                 last = middle
             else:
                 first = middle
         found = {rest[last - 1]}
         within = keep | set(rest[:last])
         for _ in range(4):  # what it needs beside it: its neighbours, then theirs
-            if load(frozenset(found)) <= enough:
+            if ratio(frozenset(found)) <= enough:
                 return Noise(frozenset(found), self._left(frozenset()) * 4, True)
             found |= {n for f in found for n in (*f.predecessors(), *f.successors()) if n in within}
         return Noise(within, self._left(frozenset()) * 4, True)
@@ -282,15 +290,15 @@ class Search:
         high = len(ladder.steps)
         best = ladder.nodes(high)
         self.notify(f"{len(best)} FP32 nodes (all that the noise model names)")
-        if self.measure(best).aim > self.aim:
-            if self.measure(everything).aim > self.aim:
-                return everything if self.measure(everything).load <= self.measure(best).load else best
+        if self.measure(best).unseen_bound > self.target_ratio:
+            if self.measure(everything).unseen_bound > self.target_ratio:
+                return everything if self.measure(everything).ratio <= self.measure(best).ratio else best
             return everything
         while high - low > max(1, len(ladder.steps) // 64):
             middle = (low + high) // 2
             nodes = ladder.nodes(middle)
             self.notify(f"{len(nodes)} FP32 nodes (halving)")
-            if self.measure(nodes).aim <= self.aim:
+            if self.measure(nodes).unseen_bound <= self.target_ratio:
                 high, best = middle, nodes
             else:
                 low = middle

@@ -39,52 +39,52 @@ class Sets:
             known = self.journal.get(key)
             if known is not None:
                 self.judge.runs += self.journal.runs(key)
-                loads = tuple(float(x) for x in known["loads"])
+                ratios = tuple(float(x) for x in known["loads"])
                 self.measured[keep] = Measured(
-                    loads, question=self.judge.question, uncompared=tuple(known["uncompared"])
+                    ratios, question=self.judge.question, uncompared=tuple(known["uncompared"])
                 )
             else:
                 before = self.judge.runs
                 found = self.measured[keep] = self.judge.measure(self.assignment(keep))
-                entry = {"loads": [str(x) for x in found.loads], "uncompared": list(found.uncompared)}
+                entry = {"loads": [str(x) for x in found.ratios], "uncompared": list(found.uncompared)}
                 self.journal.put(key, {**entry, "runs": self.judge.runs - before})
         return self.measured[keep]
 
     def measure_one(self, keep: frozenset[ir.Node], index: int) -> float:
-        """The load on one sample only."""
+        """The ratio on one sample only."""
         key = self._key("measure-one", index, *sorted(n.name or "" for n in keep))
         known = self.journal.get(key)
         if known is not None:
             self.judge.runs += self.journal.runs(key)
             return float(known["load"])
         before = self.judge.runs
-        load = self.judge.measure_one(self.assignment(keep), index)
-        self.journal.put(key, {"load": str(load), "runs": self.judge.runs - before})
-        return load
+        ratio = self.judge.measure_one(self.assignment(keep), index)
+        self.journal.put(key, {"load": str(ratio), "runs": self.judge.runs - before})
+        return ratio
 
     def put_back(self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int) -> dict[ir.Node, float]:
-        """The load on one sample with each node alone put back."""
+        """The ratio on one sample with each node alone put back."""
         names = sorted(n.name or "" for n in keep)
         key = self._key("put-back", index, *names, "-", *(n.name for n in nodes))
         known = self.journal.get(key)
         if known is not None:
             self.judge.runs += self.journal.runs(key)
-            return {node: float(load) for node, load in zip(nodes, known["loads"], strict=True)}
+            return {node: float(ratio) for node, ratio in zip(nodes, known["loads"], strict=True)}
         main = self.sites.model.graph
         before, reference = self.stepper.executed, self.judge.references[index]
-        loads = put_back(
+        ratios = put_back(
             self.stepper,
             self.assignment(keep),
             [n for n in nodes if n.graph is main],
             self.judge.feeds[index],
-            lambda outputs: self.judge.load_of(reference, outputs)[0],
+            lambda outputs: self.judge.ratio_of(reference, outputs)[0],
         )
         runs = self.stepped(before)
         for node in nodes:
             if node.graph is not main:  # inside a subgraph: only the whole can be run
-                loads[node] = self.measure_one(keep - {node}, index)
-        self.journal.put(key, {"loads": [str(loads[n]) for n in nodes], "runs": runs})
-        return loads
+                ratios[node] = self.measure_one(keep - {node}, index)
+        self.journal.put(key, {"loads": [str(ratios[n]) for n in nodes], "runs": runs})
+        return ratios
 
     def assignment(self, keep: frozenset[ir.Node]) -> Assignment:
         """All narrow but these."""
@@ -100,6 +100,6 @@ class Sets:
         return digest(what, self.label, self.io, self.sites.fmt, *parts)
 
 
-def worst_first(loads: Sequence[float]) -> list[int]:
+def worst_first(ratios: Sequence[float]) -> list[int]:
     """The numbers of the samples."""
-    return sorted(range(len(loads)), key=lambda i: (-loads[i], i))
+    return sorted(range(len(ratios)), key=lambda i: (-ratios[i], i))

@@ -1,4 +1,4 @@
-"""What to expect of inputs that nobody gave: the load that nineteen in twenty of them stay below.
+"""What to expect of inputs that nobody gave: the ratio that nineteen in twenty of them stay below.
 
 Loads of inputs of one kind scatter around their geometric mean, so their logarithms are taken as normal. With few
 inputs the scatter itself is known badly, and the bound is Student's for one more draw, with the scatter that is usual
@@ -13,26 +13,26 @@ from statistics import NormalDist
 
 import numpy as np
 
-__all__ = ["outlook"]
+__all__ = ["bound_for_unseen"]
 
 SHARE = 0.95  # of unseen inputs that are to stay below
-USUAL = 0.22  # standard deviation of a load's logarithm among the inputs of one model
+USUAL = 0.22  # standard deviation of a ratio's logarithm among the inputs of one model
 WEIGHT = 3  # inputs that this prior knowledge counts for
-LEAST = 1 / 30  # of the worst load: what is smaller does not say how far others may scatter upwards
-MOST = 3.0  # times the worst load seen: beyond it the guess says nothing
+LEAST = 1 / 30  # of the worst ratio: what is smaller does not say how far others may scatter upwards
+MOST = 3.0  # times the worst ratio seen: beyond it the guess says nothing
 
 
-def outlook(loads: Sequence[float], inputs: int = 0) -> float:
-    """The load to expect of an unseen input; never less than the worst seen.
+def bound_for_unseen(ratios: Sequence[float], inputs: int = 0) -> float:
+    """The ratio to expect of an unseen input; never less than the worst seen.
 
     `inputs`: how many there are in all, where only some of them were run so far: the others will be looked at too.
     """
-    worst = max(loads, default=0.0)
+    worst = max(ratios, default=0.0)
     if worst == 0 or not math.isfinite(worst):
         return worst
-    logs = np.log(np.maximum(np.asarray(loads, dtype=np.float64), worst * LEAST))
-    count = max(inputs, len(loads))
-    scatter = math.sqrt((WEIGHT * USUAL**2 + len(loads) * float(np.var(logs))) / (WEIGHT + len(loads) - 1))
+    logs = np.log(np.maximum(np.asarray(ratios, dtype=np.float64), worst * LEAST))
+    count = max(inputs, len(ratios))
+    scatter = math.sqrt((WEIGHT * USUAL**2 + len(ratios) * float(np.var(logs))) / (WEIGHT + len(ratios) - 1))
     bound = float(np.mean(logs)) + _student(SHARE, WEIGHT + count - 1) * scatter * math.sqrt(1 + 1 / count)
     return max(worst, min(math.exp(bound), MOST * worst))
 

@@ -13,9 +13,9 @@ from halfwise.precision.choices import Choices
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
 from halfwise.search.held_out import Decided
-from halfwise.search.reasons import Look
+from halfwise.search.tensor_statistics import TensorStatistics
 
-__all__ = ["blame", "decided_with", "replaced_note", "wanted_nodes"]
+__all__ = ["decided_with", "missed_because_forced", "replaced_note", "wanted_nodes"]
 
 
 def decided_with(choices: Choices, decided: Decided) -> Decided:
@@ -30,11 +30,11 @@ def decided_with(choices: Choices, decided: Decided) -> Decided:
     return replace(decided, sites=sites, formats=formats, kept=kept)
 
 
-def wanted_nodes(choices: Choices, sites: Sites, look: Look) -> Iterable[PlannedNode]:
+def wanted_nodes(choices: Choices, sites: Sites, statistics: TensorStatistics) -> Iterable[PlannedNode]:
     """The nodes of the plan that the user asked for."""
     for site in sites.free:
         if site.name in choices.kept:
-            high, low = look.over(site.node.outputs)
+            high, low = statistics.over(site.node.outputs)
             numbers = {name: value for name, value in (("max_abs", high), ("min_abs", low)) if value}
             reason = f"your own decision: {choices.kept[site.name]}"
             yield PlannedNode(site.name, site.op, Format.FP32, "wanted", reason, numbers)
@@ -54,7 +54,7 @@ def replaced_note(choices: Choices, sites: Sites) -> str | None:
     )
 
 
-def blame(
+def missed_because_forced(
     choices: Choices,
     sites: Sites,
     formats: Mapping[ir.Node, Format],

@@ -25,7 +25,7 @@ from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.model import Model, load
 from halfwise.precision.plan import Plan, read_plan
 from halfwise.repair import RULES as REPAIRS
-from halfwise.search.repair_selector import remade
+from halfwise.repair import reapplied
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.scan import scan
@@ -181,13 +181,13 @@ def _applies(plan: Plan, model: Model) -> Check:
     def fail(message: str, details: Sequence[str] = ()) -> Check:
         return Check("nodes", "fail", message, tuple(details), rule="HW902")
 
-    repairs = {rule.id: rule for rule in REPAIRS}
-    unknown = next((str(entry.get("rule")) for entry in plan.repairs if entry.get("rule") not in repairs), None)
+    known = {rule.id for rule in REPAIRS}
+    unknown = next((str(entry.get("rule")) for entry in plan.repairs if entry.get("rule") not in known), None)
     if unknown is not None:
         raise InputError(f"the plan holds the repair {unknown!r}, which this version does not know")
     try:
         plan.tolerance.check_outputs(model.output_names)
-        nodes = (remade(model, plan.repairs, repairs)[0] if plan.repairs else model).node_by_name
+        nodes = reapplied(model, plan.repairs).node_by_name
     except InputError as error:
         return fail(str(error))
     missing = [node.name for node in plan.nodes if node.name not in nodes]

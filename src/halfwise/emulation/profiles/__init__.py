@@ -49,17 +49,17 @@ PROFILES = {profile.name: profile for profile in (STRICT, ORT_CUDA, ORT_CUDA_UNF
 ENGINE = "tensorrt (this engine's kernels)"
 
 
-def engine_profile(kernels: Iterable[EngineKernel], taken_back: Iterable[str] = ()) -> Profile:
+def engine_profile(kernels: Iterable[EngineKernel], reverted: Iterable[str] = ()) -> Profile:
     """The profile of one engine: what its own kernels say of the nodes that they compute; all others as in `strict`.
 
-    `taken_back`: nodes that were to stay in FP32 and that it runs in FP16 all the same.
+    `reverted`: nodes that were to stay in FP32 and that it runs in FP16 all the same.
     """
     return Profile(
         ENGINE,
         fusion=KernelSet(tuple(kernels)),
         spread=TENSORRT.spread,
         inferred=True,
-        taken_back=frozenset(taken_back),
+        reverted=frozenset(reverted),
     )
 
 

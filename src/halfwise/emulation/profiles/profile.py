@@ -35,7 +35,7 @@ class Profile:
     spread: float = 0.0
     loose_spread: float = 0.0
     inferred: bool = False
-    taken_back: frozenset[str] = frozenset()
+    reverted: frozenset[str] = frozenset()
 
     def spread_of(self, nodes: Iterable[ir.Node]) -> float:
         """By how much a real error of a model of these nodes may exceed the emulated one."""

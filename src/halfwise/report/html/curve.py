@@ -49,7 +49,7 @@ def curve(result: FixResult) -> Curve | None:
     measured = [(p.nodes, p.cost, p.measured) for p in result.curve or _best(result.tried) if p.measured is not None]
     if len(measured) < 2:
         return None
-    chosen = (*_cost_of_plan(result), result.verdict.load)
+    chosen = (*_cost_of_plan(result), result.verdict.ratio)
     loads = [load for *_, load in (*measured, chosen) if math.isfinite(load) and load > 0]
     low = min(math.floor(math.log10(min(loads, default=0.1))), -1)
     high = max(math.ceil(math.log10(max(loads, default=10.0))), 1)

@@ -78,7 +78,7 @@ def verdict_words(result: FixResult) -> VerdictWords:
         headline = f"{name} misses the tolerance, even with {plural(len(kept), 'node')} in {formats}."
     status, spoiled, but = _spoiled(result, name)
     headline = spoiled or headline
-    loads = (("plain FP16", result.fp16_verdict.load), ("fixed", result.verdict.load))
+    loads = (("plain FP16", result.fp16_verdict.ratio), ("fixed", result.verdict.ratio))
     before, after = result.fp16_verdict, result.verdict
     return VerdictWords(
         result.good,
@@ -88,7 +88,7 @@ def verdict_words(result: FixResult) -> VerdictWords:
         verdict_text(before),
         verdict_text(after),
         not before.met,
-        _better(before.load, after.load) if kept or repairs else "",
+        _better(before.ratio, after.ratio) if kept or repairs else "",
         meter(loads if kept or repairs else loads[:1]),
     )
 
@@ -196,7 +196,7 @@ def _bound_on(result: FixResult, name: str, before: Metrics) -> tuple[str, str]:
     ]
     if not bounds:
         return ("rel_l2" if floating else "exact"), "not bounded"
-    worst = max(bounds, key=lambda b: b.load(getattr(before, b.metric)))
+    worst = max(bounds, key=lambda b: b.ratio(getattr(before, b.metric)))
     sign = "≥" if worst.op == ">=" else "≤"
     shown = percent(worst.value) if worst.metric in ("exact", "topk") else number(worst.value)
     return worst.metric, f"{sign} {shown}"
@@ -209,4 +209,4 @@ def _loads(result: FixResult, name: str, before: Metrics, after: Metrics) -> tup
     )
     floats = {name} & result.floats
     alone = Tolerance(bounds)
-    return alone.load({name: before}, floats), alone.load({name: after}, floats)
+    return alone.ratio({name: before}, floats), alone.ratio({name: after}, floats)

@@ -32,10 +32,9 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan, PlannedNode
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import write_typed
-from halfwise.repair import RULES, check_repairs
+from halfwise.repair import check_repairs, reapplied
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Judge, Measured, Question
-from halfwise.search.repair_selector import remade
 from halfwise.verbs.bisect.check import Checker
 from halfwise.verbs.bisect.culprits import Answer, Found, find_culprits
 from halfwise.verbs.bisect.ranking import ranked
@@ -165,11 +164,7 @@ class _Bisection:
             return self.given
         self.plan.check(self.given)
         check_repairs(self.plan.repairs, Target.parse(self.plan.target))
-        return (
-            remade(self.given, self.plan.repairs, {rule.id: rule for rule in RULES})[0]
-            if self.plan.repairs
-            else self.given
-        )
+        return reapplied(self.given, self.plan.repairs)
 
     def _nodes(self) -> tuple[ir.Node, ...]:
         """What may be FP16: every free node but those that the plan keeps."""
@@ -241,7 +236,7 @@ class _Bisection:
         known = self.journal.get("order")
         if known is None:
             self.notify("the emulator's ranking")
-            feed = max(range(len(self.feeds)), key=lambda i: (self._emulated.loads[i], -i))
+            feed = max(range(len(self.feeds)), key=lambda i: (self._emulated.ratios[i], -i))
             order = ranked(self.sites, Stepper(self._emulator), self.feeds[feed], self.nodes)
             known = [node.name or "" for node in order]
             self.journal.put("order", known)

@@ -133,7 +133,7 @@ class Trials:
         verdict = self.question.tolerance.verdict(together, floats, max(users) if users else None)
         return {
             "state": "good" if verdict.met else "bad",
-            "load": str(verdict.load),
+            "load": str(verdict.ratio),
             "outputs": {name: metrics.to_json() for name, metrics in together.items()},
         }
 

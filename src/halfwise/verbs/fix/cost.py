@@ -15,7 +15,7 @@ from halfwise.precision.rewrite import rewrite
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import TypedDialect
 from halfwise.search.cost import flops
-from halfwise.search.reasons import Look
+from halfwise.search.tensor_statistics import TensorStatistics
 
 __all__ = ["Cost", "casts_of", "cost_of"]
 
@@ -41,9 +41,14 @@ class Cost:
 
 
 def cost_of(
-    runs: float, seconds: float, casts: int, sites: Sites, look: Look, formats: Mapping[ir.Node, Format]
+    runs: float,
+    seconds: float,
+    casts: int,
+    sites: Sites,
+    statistics: TensorStatistics,
+    formats: Mapping[ir.Node, Format],
 ) -> Cost:
-    return Cost(runs, seconds, _peak_mb(), casts, _share(sites, look, formats))
+    return Cost(runs, seconds, _peak_mb(), casts, _share(sites, statistics, formats))
 
 
 def casts_of(decision: Assignment) -> int:
@@ -51,8 +56,8 @@ def casts_of(decision: Assignment) -> int:
     return rewrite(decision, TypedDialect()).casts
 
 
-def _share(sites: Sites, look: Look, formats: Mapping[ir.Node, Format]) -> float:
-    work = {site.node: flops(site, look.sizes) for site in sites.all}
+def _share(sites: Sites, statistics: TensorStatistics, formats: Mapping[ir.Node, Format]) -> float:
+    work = {site.node: flops(site, statistics.sizes) for site in sites.all}
     total = sum(work.values())
     wide = sum(w for node, w in work.items() if formats.get(node) is Format.FP32 or not sites.of[node].free)
     return wide / total if total else 0.0

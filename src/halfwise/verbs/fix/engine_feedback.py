@@ -14,11 +14,11 @@ from halfwise.deploy.advisories import Advisory
 from halfwise.emulation.emulate import Emulator
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
-from halfwise.search.context import Bench
+from halfwise.search.context import EvaluationContext
 from halfwise.search.held_out import Decided
 from halfwise.search.places import Uncomparable
-from halfwise.search.reasons import Look
 from halfwise.search.search import Kept
+from halfwise.search.tensor_statistics import TensorStatistics
 
 __all__ = ["Found", "Judged", "judged_by_own_kernels", "spared"]
 
@@ -32,7 +32,7 @@ class Found:
     """A decision on the way to the result: what was decided, what the compiler made of it, and what to say of both."""
 
     decided: Decided
-    look: Look
+    statistics: TensorStatistics
     advisories: tuple[Advisory, ...]
     compiled: Compiled | None
     formats: Mapping[ir.Node, Format]
@@ -55,15 +55,19 @@ class Found:
 
 @dataclass(frozen=True)
 class Judged:
-    """What stands in the end, the bench that judges it, and the one that judges the model in plain FP16."""
+    """What stands in the end, the context that judges it, and the one that judges the model in plain FP16."""
 
     found: Found
-    bench: Bench
-    plain: Bench
+    context: EvaluationContext
+    plain: EvaluationContext
 
 
 def judged_by_own_kernels(
-    first: Found, table: Bench, profile: str, again: Callable[[Bench], Found] | None, notify: Callable[[str], None]
+    first: Found,
+    table: EvaluationContext,
+    profile: str,
+    again: Callable[[EvaluationContext], Found] | None,
+    notify: Callable[[str], None],
 ) -> Judged:
     """The engine's own kernels judge besides what `table` holds, if it was compiled; else all stays as it was.
 
@@ -73,12 +77,12 @@ def judged_by_own_kernels(
     engine, note = engine_view(profile, first.compiled)
     if engine is None:
         return Judged(first.noting(note), table, table)
-    bench = table.under(Emulator(engine))
-    plain = table if first.formats else bench  # with no node in FP32 it is the engine of plain FP16
-    if again is None or _holds(first, bench) or not _holds(first, table):
-        return Judged(first.noting(note), bench, plain)
+    context = table.under(Emulator(engine))
+    plain = table if first.formats else context  # with no node in FP32 it is the engine of plain FP16
+    if again is None or _holds(first, context) or not _holds(first, table):
+        return Judged(first.noting(note), context, plain)
     notify("searching once more: by its own kernels the engine misses the tolerance")
-    in_sight = bench.under(Emulator(replace(engine, taken_back=frozenset())))
+    in_sight = context.under(Emulator(replace(engine, reverted=frozenset())))
     try:
         second = again(in_sight)
     except Uncomparable:
@@ -86,8 +90,8 @@ def judged_by_own_kernels(
     other, told = engine_view(profile, second.compiled)
     later = None if other is None else in_sight.under(Emulator(other))
     if later is None or second is first or not _holds(second, later):
-        bench = in_sight.under(Emulator(engine))  # which knows what was run meanwhile
-        return Judged(first.noting(note, _AGAIN + "no second one was found that keeps it"), bench, plain)
+        context = in_sight.under(Emulator(engine))  # which knows what was run meanwhile
+        return Judged(first.noting(note, _AGAIN + "no second one was found that keeps it"), context, plain)
     second = replace(second, own=_reasons(first, second))
     return Judged(second.noting(told, _AGAIN + "this is the second, made with them in sight"), later, plain)
 
@@ -103,20 +107,22 @@ def _reasons(first: Found, second: Found) -> dict[str, str]:
     }
 
 
-def spared(decided: Decided, bench: Bench, notify: Callable[[str], None]) -> tuple[Decided, frozenset[str]]:
+def spared(
+    decided: Decided, context: EvaluationContext, notify: Callable[[str], None]
+) -> tuple[Decided, frozenset[str]]:
     """The decision without what not even the engine's kernels need, and the names of nodes that they were seen to need.
 
     The search puts nodes back as `strict` computes them, and measures whole sets by all profiles: what it has not seen
     to be needed is put back once more, alone, and all profiles judge.
     """
-    judge = bench.judge(decided.sites, decided.samples.search)
+    judge = context.judge(decided.sites, decided.samples.search)
     formats = dict(decided.formats)
     proven = {each.node.name or "" for each in decided.kept if each.without is not None and each.without > 1.0}
     doubtful = [each.node for each in decided.kept if each.without is None or each.without <= 1.0]
     for count, node in enumerate(doubtful[:MOST_TRIALS], 1):
         notify(f"putting back node {count} of {min(len(doubtful), MOST_TRIALS)} by the engine's own kernels")
         fewer = {each: fmt for each, fmt in formats.items() if each is not node}
-        if judge.measure(Assignment.excepting(decided.sites, fewer, bench.io)).aim <= 1.0:
+        if judge.measure(Assignment.excepting(decided.sites, fewer, context.io)).unseen_bound <= 1.0:
             formats = fewer
         else:
             proven.add(node.name or "")
@@ -124,7 +130,7 @@ def spared(decided: Decided, bench: Bench, notify: Callable[[str], None]) -> tup
     return replace(decided, formats=formats, kept=kept), frozenset(proven)
 
 
-def _holds(found: Found, bench: Bench) -> bool:
+def _holds(found: Found, context: EvaluationContext) -> bool:
     sites = found.decided.sites
-    judge = bench.judge(sites, found.decided.samples.validation)
-    return judge.measure(Assignment.excepting(sites, dict(found.formats), bench.io)).met
+    judge = context.judge(sites, found.decided.samples.validation)
+    return judge.measure(Assignment.excepting(sites, dict(found.formats), context.io)).met

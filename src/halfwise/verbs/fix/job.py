@@ -43,17 +43,18 @@ from halfwise.precision.choices import Choices
 from halfwise.precision.plan import Plan, PlannedNode
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import TypedModel
-from halfwise.repair import RULES, Rule, check_repairs
-from halfwise.search.context import Bench
-from halfwise.search.held_out import Decided, Decider, why_not_bf16
+from halfwise.repair import Rule, check_repairs, reapplied
+from halfwise.search.context import EvaluationContext
+from halfwise.search.held_out import Decided, HeldOutSearch, why_not_bf16
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Judge, Question
 from halfwise.search.lossy_cost import lossy_costs
 from halfwise.search.places import Uncomparable
-from halfwise.search.reasons import Look, explain, look_at
-from halfwise.search.repair_selector import ranges_of, remade
+from halfwise.search.reasons import explain
+from halfwise.search.repair_selector import ranges_of
 from halfwise.search.search import Kept
-from halfwise.search.user_overrides import blame, decided_with, replaced_note, wanted_nodes
+from halfwise.search.tensor_statistics import TensorStatistics, tensor_statistics
+from halfwise.search.user_overrides import decided_with, missed_because_forced, replaced_note, wanted_nodes
 from halfwise.verbs.fix.cost import casts_of, cost_of
 from halfwise.verbs.fix.engine_feedback import Found, judged_by_own_kernels, spared
 from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, input_findings, measured_effects, refuse_ids
@@ -122,7 +123,9 @@ class Job:
         self.question = Question(self._tolerance(references[0]), self.metric, len(feeds), margin)
         answers = {id(feed): reference for feed, reference in zip(feeds, references, strict=True)}
         also = tuple(Emulator(profile) for profile in profiles[:-1])
-        self.bench = Bench(emulator, self.stepper, self.question, self.io_types, answers, also, float(len(feeds)))
+        self.context = EvaluationContext(
+            emulator, self.stepper, self.question, self.io_types, answers, also, float(len(feeds))
+        )
         self.journal = self._open_journal()
         self.notes: list[Note | str] = [*self.samples.notes, *self.target.cautions]
         if self.target.profile not in PROFILES:
@@ -146,27 +149,31 @@ class Job:
             self.notes.append(f"node {random!r} is random: FP32 does not repeat itself either, and no verdict is firm")
         searched = len(self.samples.search)
         again = self._search_again if self.given is None else None
-        judged = judged_by_own_kernels(self._found(self.journal), self.bench, self.profile, again, self.notify)
-        found, self.bench = judged.found, judged.bench
-        decided, look, compiled, formats = found.decided, found.look, found.compiled, dict(found.formats)
+        judged = judged_by_own_kernels(self._found(self.journal), self.context, self.profile, again, self.notify)
+        found, self.context = judged.found, judged.context
+        decided, statistics, compiled, formats = found.decided, found.statistics, found.compiled, dict(found.formats)
         self.samples, self.sites = decided.samples, decided.sites
         self.notes += [*found.notes, *self._lossy_costs(sites)]
-        validation = self.bench.judge(self.sites, self.samples.validation)
+        validation = self.context.judge(self.sites, self.samples.validation)
         self.notify("verifying on held-out inputs")
         fp16 = judged.plain.judge(sites, self.samples.validation).measure(
             Assignment.all_narrow(sites, io=self.io_types)
         )
         decision = self._assignment(formats)
         fixed = validation.measure(decision)
-        by_profile = {name: seen.load for name, seen in validation.by_profile(decision).items()} if profiles[1:] else {}
+        by_profile = (
+            {name: seen.ratio for name, seen in validation.by_profile(decision).items()} if profiles[1:] else {}
+        )
         effects = measured_effects(effects, validation)
         at_border = tuple(input_findings(effects))
         self.notes += [f"input {found.where.name!r}: {found.message} -> {found.remedy}" for found in at_border]
         if not fixed.met and (
-            why := blame(self.choices, self.sites, formats, self.io_types, lambda other: validation.measure(other).met)
+            why := missed_because_forced(
+                self.choices, self.sites, formats, self.io_types, lambda other: validation.measure(other).met
+            )
         ):
             self.notes.append(why)
-        nodes = found.explained((*self._planned(formats, found.kept, look), *found.added))
+        nodes = found.explained((*self._planned(formats, found.kept, statistics), *found.added))
         tolerance = self.question.tolerance
         final = Plan(
             model=self.model.path.name if self.model.path else "",
@@ -215,14 +222,16 @@ class Job:
             fp16_verdict=tolerance.verdict(fp16.outputs, floats, fp16.user_metric),
             verdict=tolerance.verdict(fixed.outputs, floats, fixed.user_metric),
             pinned=tuple(_pinned(site.name, site.op, site.pinned or "") for site in self.sites.pinned),
-            cost=cost_of(self.bench.runs(searched), time.perf_counter() - started, casts, self.sites, look, formats),
+            cost=cost_of(
+                self.context.runs(searched), time.perf_counter() - started, casts, self.sites, statistics, formats
+            ),
             samples=self.samples,
             notes=tuple(dict.fromkeys(self.notes)),
             curve=decided.curve,
             typed=typed,
             plan_path=plan_path,
             delivery=delivery,
-            ranges={value.name or "": counts for value, counts in look.tensors.items()},
+            ranges=statistics.ranges(),
             border=effects,
             border_findings=at_border,
             tried=decided.tried,
@@ -285,16 +294,16 @@ class Job:
         except Uncomparable:
             journal.withdraw()
             raise
-        decided, proven = spared(decided, self.bench, self.notify) if spare else (decided, frozenset())
+        decided, proven = spared(decided, self.context, self.notify) if spare else (decided, frozenset())
         self.samples, self.sites = decided.samples, decided.sites
         replaced = replaced_note(self.choices, self.sites)
         settled = self._settled(decided.formats)
-        look = look_at(self.stepper, self.sites, carry_feeds(self.samples.search[0]))
+        statistics = tensor_statistics(self.stepper, self.sites, carry_feeds(self.samples.search[0]))
         advisories = advisories_for(self.target, self.sites.model)
-        compiled = self._compile(settled.formats, look, advisories)
+        compiled = self._compile(settled.formats, statistics, advisories)
         return Found(
             decided,
-            look,
+            statistics,
             advisories,
             compiled,
             settled.formats if compiled is None else dict(compiled.decision.formats),
@@ -304,14 +313,14 @@ class Job:
             proven,
         )
 
-    def _search_again(self, bench: Bench) -> Found:
-        self.bench = bench
+    def _search_again(self, context: EvaluationContext) -> Found:
+        self.context = context
         return self._found(Journal(), spare=True)
 
     def _decide(self, journal: Journal) -> Decided:
-        search = Decider(
+        search = HeldOutSearch(
             self.model,
-            self.bench,
+            self.context,
             self.samples,
             self.rules,
             self.choices,
@@ -324,8 +333,7 @@ class Job:
 
     def _apply(self, plan: Plan) -> Decided:
         check_repairs(plan.repairs, self.target)
-        known = {rule.id: rule for rule in RULES}
-        model = remade(self.model, plan.repairs, known)[0] if plan.repairs else self.model
+        model = reapplied(self.model, plan.repairs)
         sites = Sites(model)
         missing = next((node.name for node in plan.nodes if node.name not in model.node_by_name), None)
         if missing is not None:
@@ -338,23 +346,27 @@ class Job:
         return Decided(model, sites, formats, (), self.samples)
 
     def _settled(self, formats: dict[ir.Node, Format]) -> Settled:
-        judge = self.bench.judge(self.sites, self.samples.search)
+        judge = self.context.judge(self.sites, self.samples.search)
         decision = Decision(self.sites, formats, self.io_types)
         stated = {*self.choices.kept, *self.choices.forced}
         given = self.given is not None
-        return settle_for(self.target, decision, lambda other: judge.measure(other).aim, stated=stated, given=given)
+        return settle_for(
+            self.target, decision, lambda other: judge.measure(other).unseen_bound, stated=stated, given=given
+        )
 
-    def _compile(self, formats: dict[ir.Node, Format], look: Look, advisories: Sequence[Advisory]) -> Compiled | None:
+    def _compile(
+        self, formats: dict[ir.Node, Format], statistics: TensorStatistics, advisories: Sequence[Advisory]
+    ) -> Compiled | None:
         """What TensorRT-RTX makes of the decision, where it can stand for the target's compiler."""
         if self.layers is not None:
             return as_listed(Decision(self.sites, formats, self.io_types), self.layers)
         if not compiles(self.target):
             return None
-        judge = self.bench.judge(self.sites, self.samples.search)
+        judge = self.context.judge(self.sites, self.samples.search)
         compiled = compile_and_mend(
             Decision(self.sites, formats, self.io_types),
             samples=(*self.samples.search, *self.samples.validation),
-            sizes=look.sizes,
+            sizes=statistics.sizes,
             suspects=suspect_kernels(advisories),
             holds=(lambda assignment: judge.measure(assignment).met) if self.given is None else None,
             folder=self.out,
@@ -371,21 +383,25 @@ class Job:
         if not any(rule.lossy for rule in self.rules):
             return iter(())
         self.notify("measuring what lossy repairs cost")
-        looks = [look_at(self.stepper, sites, carry_feeds(feed)) for feed in self.samples.search]
-        judge_of = partial(self.bench.judge, feeds=self.samples.validation)
-        return lossy_costs(self.rules, self.model, ranges_of(looks), judge_of, self.io_types)
+        statistics = [tensor_statistics(self.stepper, sites, carry_feeds(feed)) for feed in self.samples.search]
+        judge_of = partial(self.context.judge, feeds=self.samples.validation)
+        return lossy_costs(self.rules, self.model, ranges_of(statistics), judge_of, self.io_types)
 
     def _assignment(self, formats: dict[ir.Node, Format]) -> Assignment:
         return Assignment.excepting(self.sites, formats, self.io_types)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
-    def _planned(self, formats: Mapping[ir.Node, Format], kept: Sequence[Kept], look: Look) -> tuple[PlannedNode, ...]:
+    def _planned(
+        self, formats: Mapping[ir.Node, Format], kept: Sequence[Kept], statistics: TensorStatistics
+    ) -> tuple[PlannedNode, ...]:
         if self.given is not None:
             return self.given.nodes
-        found = [explain(each, self.sites, look, formats[each.node]) for each in kept]
+        found = [explain(each, self.sites, statistics, formats[each.node]) for each in kept]
         order = {site.name: site.index for site in self.sites.all}
-        return tuple(sorted((*found, *wanted_nodes(self.choices, self.sites, look)), key=lambda node: order[node.name]))
+        return tuple(
+            sorted((*found, *wanted_nodes(self.choices, self.sites, statistics)), key=lambda node: order[node.name])
+        )
 
     def _write(self, decision: Assignment, plan: Plan) -> tuple[TypedModel | None, Path | None]:
         if self.out is None:

@@ -89,7 +89,7 @@ def measured_effects(effects: Sequence[InputEffect], judge: Judge) -> tuple[Inpu
             if effect.name in rounded:
                 rounded[effect.name] = round_to(rounded[effect.name], _HALF)
             judge.runs += 1 / len(judge.feeds)
-            loads.append(judge.load_of(reference, session.run(rounded))[0])
+            loads.append(judge.ratio_of(reference, session.run(rounded))[0])
         found.append(replace(effect, load=max(loads, default=0.0)))
     return tuple(found)
 

@@ -16,8 +16,9 @@ from halfwise.emulation.stepper import Stepper
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
 from halfwise.search.judge import Judge, Question
-from halfwise.search.reasons import explain, look_at
+from halfwise.search.reasons import explain
 from halfwise.search.search import Search
+from halfwise.search.tensor_statistics import tensor_statistics
 
 __all__ = ["exponent_words", "find_culprits"]
 
@@ -36,10 +37,10 @@ def find_culprits(
     stepper = Stepper(emulator)
     judge = Judge(sites, emulator, Question(tolerance), feeds)
     solution = Search(sites, judge, stepper, notify=notify).run()
-    look = look_at(stepper, sites, carry_feeds(feeds[0]))
-    planned = [_told(explain(kept, sites, look, Format.FP32)) for kept in solution.kept]
+    statistics = tensor_statistics(stepper, sites, carry_feeds(feeds[0]))
+    planned = [_told(explain(kept, sites, statistics, Format.FP32)) for kept in solution.kept]
     planned.sort(key=lambda node: (node.op not in _EXPONENTIALS, -node.numbers.get("error_without", math.inf)))
-    return tuple(planned), solution.found.load
+    return tuple(planned), solution.found.ratio
 
 
 def _told(node: PlannedNode) -> PlannedNode:

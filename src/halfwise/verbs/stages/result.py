@@ -32,7 +32,7 @@ class Run:
 
     @property
     def load(self) -> float:
-        return self.verdict.load
+        return self.verdict.ratio
 
     def to_json(self) -> dict[str, Any]:
         load = self.load if math.isfinite(self.load) else str(self.load)

@@ -207,7 +207,7 @@ class _Check:
                     continue
                 metrics = {"": compare(wanted, _array(tensor))}
                 loads = self.seen[name].loads
-                loads[column] = max(loads.get(column, 0.0), within.verdict(metrics, {""}).load)
+                loads[column] = max(loads.get(column, 0.0), within.verdict(metrics, {""}).ratio)
 
         return see
 

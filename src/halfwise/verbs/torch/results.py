@@ -31,7 +31,7 @@ class RunErrors:
     @property
     def load(self) -> float:
         """The error over the allowed error."""
-        return math.inf if self.failure else self.verdict.load
+        return math.inf if self.failure else self.verdict.ratio
 
     @property
     def words(self) -> str:

@@ -1,0 +1,54 @@
+"""What the tensors of a model hold over one sample in FP32: their sizes and ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.core.counting import Counts, count
+from halfwise.emulation.stepper import Stepper, Store
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+
+__all__ = ["TensorStatistics", "tensor_statistics"]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class TensorStatistics:
+    """Sizes of all tensors, and what the FP32 ones held."""
+
+    sizes: Mapping[ir.Value, int]
+    tensors: Mapping[ir.Value, Counts]
+
+    def over(self, values: Iterable[ir.Value | None]) -> tuple[float, float]:
+        """The largest finite magnitude and the smallest that is not zero; zeros where there is nothing."""
+        found = [self.tensors[value] for value in values if value is not None and value in self.tensors]
+        lows = [counts.min_abs for counts in found if counts.min_abs]
+        return max((counts.max_abs for counts in found), default=0.0), min(lows, default=0.0)
+
+    def ranges(self) -> dict[str, Counts]:
+        """What the FP32 tensors held, by name."""
+        return {value.name or "": counts for value, counts in self.tensors.items()}
+
+
+def tensor_statistics(stepper: Stepper, sites: Sites, feed: Mapping[str, Array]) -> TensorStatistics:
+    """Walk one sample in FP32."""
+    sizes: dict[ir.Value, int] = {}
+    tensors: dict[ir.Value, Counts] = {}
+    store = Store(stepper.emulator, Assignment(sites, {}), feed)
+    given = {value: store.read(value, None) for value in sites.model.graph.inputs if value in store}
+    for arrays in chain([given], (step.outputs for step in stepper.walk(store))):
+        for value, array in arrays.items():
+            if isinstance(array, np.ndarray):
+                sizes[value] = array.size
+                if array.dtype == np.float32:
+                    tensors[value] = count(array)
+    return TensorStatistics(sizes, tensors)
