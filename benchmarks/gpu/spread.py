@@ -20,7 +20,7 @@ from benchmarks.gpu.gaps import DATA, ratios
 
 __all__ = ["MODULE", "bound", "excesses", "left_out", "module", "spreads"]
 
-MODULE = Path(__file__).resolve().parents[2] / "src" / "halfwise" / "profiles" / "spreads.py"
+MODULE = Path(__file__).resolve().parents[2] / "src" / "halfwise" / "emulation" / "profiles" / "spreads.py"
 COVERED = 0.95
 FLOOR = 1e-4  # of the measured error: below it FP32 kernels themselves differ by as much, fused and unfused
 

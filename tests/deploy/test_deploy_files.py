@@ -35,6 +35,7 @@ from halfwise.report.fix import show_fix
 from halfwise.report.terminal import Terminal
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
+from tests.models.encoder_attention import encoder_attention
 
 needs_rtx = pytest.mark.skipif(not rtx.available(), reason="TensorRT-RTX is not installed")
 
@@ -387,7 +388,6 @@ def test_a_given_plan_is_not_changed_and_what_breaks_it_is_told(tmp_path: Path) 
 
 @needs_rtx
 def test_a_wrong_attention_kernel_is_kept_out_where_the_version_is_known_for_it(tmp_path: Path) -> None:
-    from tests.test_islands import encoder_attention
 
     onnx.save(encoder_attention(), tmp_path / "m.onnx")
     rng = np.random.default_rng(5)
