@@ -101,7 +101,7 @@ def test_what_was_predicted_is_no_finding(plain: Model, typed: Path) -> None:
 def test_a_worse_backend_is_a_warning_while_the_tolerance_holds(plain: Model, typed: Path) -> None:
     result = run(plain, typed, Fake(lambda options: 5.0))
     assert result.met
-    assert told(result) == [("HW401", "warning")]
+    assert told(result) == [("HW501", "warning")]
     message = result.findings[0].message
     assert "output 'y' has an error of" in message
     assert "5 times the" in message
@@ -112,19 +112,19 @@ def test_a_worse_backend_is_a_warning_while_the_tolerance_holds(plain: Model, ty
 def test_a_worse_backend_is_an_error_where_the_tolerance_does_not_hold(plain: Model, typed: Path) -> None:
     result = run(plain, typed, Fake(lambda options: 20.0), Tolerance.parse(["rel_l2<=0.002"], {"y"}, {"y"}))
     assert not result.met
-    assert told(result) == [("HW401", "error")]
+    assert told(result) == [("HW501", "error")]
 
 
 def test_a_better_backend_is_information(plain: Model, typed: Path) -> None:
     result = run(plain, typed, Fake(lambda options: 0.1))
-    assert told(result) == [("HW402", "info")]
+    assert told(result) == [("HW502", "info")]
     assert "fusion or wide accumulation" in result.findings[0].message
 
 
 def test_values_that_are_not_finite_are_an_error(plain: Model, typed: Path) -> None:
     result = run(plain, typed, Fake(spoil=lambda array: np.full_like(array, np.nan)))
     assert not result.met
-    assert told(result) == [("HW403", "error")]
+    assert told(result) == [("HW503", "error")]
     assert "128 values" in result.findings[0].message or "512 values" in result.findings[0].message
 
 
@@ -183,7 +183,7 @@ def test_what_no_other_way_of_running_explains_is_the_kernels(
 def test_a_model_that_does_not_run_there_is_not_confirmed(plain: Model, typed: Path) -> None:
     result = run(plain, typed, Fake(fails="no kernel for Tanh"))
     assert not result.met
-    assert told(result) == [("HW404", "error")]
+    assert told(result) == [("HW504", "error")]
     assert result.findings[0].message == "ort-cuda cannot run the fixed model: no kernel for Tanh"
 
 

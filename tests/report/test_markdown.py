@@ -122,7 +122,7 @@ def test_who_spoils_a_kept_tolerance_stands_at_the_top() -> None:
     refused = fix_markdown(replace(healthy_result(), delivery=Delivery(refusal="no kernel")))
     assert refused.startswith("## ❌ halfwise fix: the model only as emulated keeps the tolerance in FP16")
     assert "refuses the model: no kernel" in refused
-    told = (finding("HW404", Where("model", "x"), "it broke", {}),)
+    told = (finding("HW504", Where("model", "x"), "it broke", {}),)
     nowhere = Verdict(False, math.inf, "", "", math.inf, 0.0)
     record = BackendRecord("ort-cuda", "", "")
     failed = Confirmation("ort-cuda", "strict", 1.0, nowhere, {}, {}, told, record)

@@ -165,7 +165,7 @@ def probe(backend: Backend) -> None:
 
 
 def _failed(runner: Backend, profile: str, why: str) -> Confirmation:
-    told = finding("HW404", Where("model", runner.name), f"{runner.name} cannot run the fixed model: {why}", {})
+    told = finding("HW504", Where("model", runner.name), f"{runner.name} cannot run the fixed model: {why}", {})
     verdict = Verdict(False, math.inf, "", "", math.inf, 0.0)
     return Confirmation(
         runner.name, profile, 1.0, verdict, {}, {}, (told,), BackendRecord(runner.name, "", ""), runner.cautions
@@ -268,16 +268,16 @@ def _findings(
         numbers = {**gap.to_json(), "allowed_ratio": allowed}
         if outputs[name].nonfinite and not math.isinf(gap.predicted):
             told = f"output {name!r} holds {outputs[name].nonfinite:,} values that are not finite on {record.title}; "
-            found.append(finding("HW403", where, f"{told}none was predicted; likely {reasons[name]}", numbers))
+            found.append(finding("HW503", where, f"{told}none was predicted; likely {reasons[name]}", numbers))
         elif name in reasons:
-            rule = "HW401" if gap.ratio > 1.0 else "HW402"
+            rule = "HW501" if gap.ratio > 1.0 else "HW502"
             message = (
                 f"output {name!r} has an error of {gap.measured:.3g} on {record.title}, {gap.ratio:.3g} times the "
                 f"{gap.predicted:.3g} that profile {profile!r} predicts; it promises at most {allowed:.3g} times "
                 f"more or less. Likely {reasons[name]}"
             )
             severity: Severity | None = (
-                "error" if rule == "HW401" and not verdict.met and verdict.worst_output == name else None
+                "error" if rule == "HW501" and not verdict.met and verdict.worst_output == name else None
             )
             found.append(finding(rule, where, message, numbers, severity))
     return found

@@ -1,8 +1,8 @@
 """The table of finding rules: the id, what it is called, how severe it is unless a finding says otherwise, the remedy.
 
-HW1xx: weights and constants; HW2xx: patterns; HW3xx: types and operators; HW4xx: a real backend against the prediction;
-HW8xx: audits; HW9xx: the gate. The rules of build logs (HW7xx) are in `engine.buildlog.catalogue`, beside the messages
-they are made from.
+HW1xx: weights and constants; HW2xx: patterns; HW3xx: types and operators; HW5xx: a real backend against the prediction;
+HW8xx: audits; HW9xx: the gate. Repairs (HW4xx) have their ids in `halfwise.repair`, and the rules of build logs (HW7xx)
+in `halfwise.compiler.buildlog.catalogue`, beside the messages that they are made from.
 """
 
 from __future__ import annotations
@@ -195,28 +195,28 @@ _RULES = (
         "export with opset 17 or newer, so that the norm stays one operator",
     ),
     ScanRule(
-        "HW401",
+        "HW501",
         "a real backend is less exact than predicted",
         "warning",
         "run `halfwise bisect` on that backend with this plan: it names the nodes that have to be FP32 there",
     ),
     ScanRule(
-        "HW402",
+        "HW502",
         "a real backend is more exact than predicted",
         "info",
         "nothing to do for the result; a profile that follows this backend more closely may need fewer FP32 nodes",
     ),
     ScanRule(
-        "HW404",
-        "a real backend cannot run the fixed model",
-        "error",
-        "see whether it runs the FP32 model; `halfwise bisect` on that backend names the nodes with which it fails",
-    ),
-    ScanRule(
-        "HW403",
+        "HW503",
         "a real backend gives values that are not finite",
         "error",
         "run `halfwise bisect` on that backend with this plan: it names the nodes that have to be FP32 there",
+    ),
+    ScanRule(
+        "HW504",
+        "a real backend cannot run the fixed model",
+        "error",
+        "see whether it runs the FP32 model; `halfwise bisect` on that backend names the nodes with which it fails",
     ),
     ScanRule(
         "HW801",
