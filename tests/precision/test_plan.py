@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.core.errors import InputError
-from halfwise.core.formats import Format
+from halfwise.core.formats import FORMATS, Format
 from halfwise.core.tolerance import Bound, Tolerance
 from halfwise.model.model import load
 from halfwise.precision.plan import Plan, PlannedNode, read_plan
@@ -23,7 +23,7 @@ _nodes = st.builds(
     PlannedNode,
     _names,
     st.text(max_size=8),
-    st.sampled_from(list(Format)),
+    st.sampled_from(list(FORMATS.values())),
     st.sampled_from(["overflow", "rounding", "margin"]),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
     st.dictionaries(_names, _numbers, max_size=3),

@@ -16,6 +16,7 @@ from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRec
 from halfwise.backends.child import answer
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
+from halfwise.core.formats import format_of_type
 from halfwise.emulation.cuda_driver import Gpu, gpu_here
 
 __all__ = ["run_model", "serve"]
@@ -30,7 +31,6 @@ _LEVELS: dict[Optimization, str] = {
     "extended": "ORT_ENABLE_EXTENDED",
     "all": "ORT_ENABLE_ALL",
 }
-_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 _SHOWN = 3
 
 
@@ -219,7 +219,7 @@ def _floating_nodes(model: Path) -> set[str]:
     kinds.update({tensor.name: tensor.data_type for tensor in graph.initializer})
 
     def floating(names: Sequence[str]) -> bool:
-        return any(kinds.get(name) in _FLOATS for name in names)
+        return any(format_of_type(kinds.get(name)) is not None for name in names)
 
     return {node.name for node in graph.node if node.name and floating(node.input) and floating(node.output)}
 

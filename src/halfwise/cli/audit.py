@@ -178,7 +178,7 @@ def _document(plan: Path) -> dict[str, Any]:
 
 def _wanted(document: Mapping[str, Any], plan: Path) -> dict[str, Format]:
     """The nodes that the plan keeps out of FP16, and their formats."""
-    from halfwise.core.formats import Format
+    from halfwise.core.formats import FORMATS, format_named
 
     entries = document.get("fp32_nodes")
     if not isinstance(entries, list):
@@ -188,9 +188,10 @@ def _wanted(document: Mapping[str, Any], plan: Path) -> dict[str, Format]:
         name, fmt = (entry.get("name"), entry.get("format", "fp32")) if isinstance(entry, dict) else (entry, "fp32")
         if not isinstance(name, str):
             raise InputError(f"{plan}: an entry of fp32_nodes is neither a name nor an object with a name")
-        if fmt not in ("fp32", "bf16", "fp16"):
-            raise InputError(f"{plan}: node {name!r} has the format {fmt!r}; known are fp32, bf16 and fp16")
-        wanted[name] = Format(fmt)
+        known = format_named(fmt)
+        if known is None:
+            raise InputError(f"{plan}: node {name!r} has the format {fmt!r}; there are {', '.join(FORMATS)}")
+        wanted[name] = known
     return wanted
 
 

@@ -214,6 +214,7 @@ def _io_types(text: str | None) -> Format | None:
         return None
     from halfwise.core.formats import Format
 
-    if text not in ("fp32", "fp16"):
+    fmt = {"fp32": Format.FP32, "fp16": Format.FP16}.get(text)
+    if fmt is None:
         raise InputError(f"--io-types {text}: write fp32 or fp16")
-    return Format(text)
+    return fmt

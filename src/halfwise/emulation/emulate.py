@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.core.formats import Format, round_to
+from halfwise.core.formats import Format, format_of_dtype, format_of_type, round_to
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Session, check_casts
 from halfwise.emulation.profiles import STRICT, Profile
 from halfwise.emulation.profiles.fused_kernels import FUSED_KERNELS
@@ -19,7 +19,7 @@ from halfwise.emulation.profiles.fusion import Fusion
 from halfwise.emulation.profiles.fusions import fused_nodes
 from halfwise.emulation.profiles.steps import Steps
 from halfwise.model.ops import CLOSED, WIDENED_ATTRIBUTES
-from halfwise.model.weights import ONNX_TYPE, convert_fill, convert_weight, to_tensor_proto, whole_tensor
+from halfwise.model.weights import convert_fill, convert_weight, to_tensor_proto, whole_tensor
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import Names, Rewritten, SpelledWeight, Weight, rewrite
 
@@ -28,7 +28,6 @@ __all__ = ["Emulator", "emulate"]
 Array = NDArray[Any]
 
 _FLOAT = onnx.TensorProto.FLOAT
-_NARROW_TYPES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 INLINE_ELEMENTS = 256  # larger weights are handed to the runtime by memory
 LEAN_BYTES = 1 << 29  # with more weights than this they are kept narrow and widened in every run
@@ -53,7 +52,7 @@ class CarrierDialect:
         if source in self.unstored:
             return [onnx.NodeProto(op_type="Identity", input=[source], output=[target])]
         narrow = names.value(f"{target}__narrow")
-        return [_cast(source, narrow, ONNX_TYPE[want]), _cast(narrow, target, _FLOAT)]
+        return [_cast(source, narrow, want.onnx_type), _cast(narrow, target, _FLOAT)]
 
     def finish(
         self, proto: onnx.NodeProto, node: ir.Node, assignment: Assignment, names: Names
@@ -80,7 +79,7 @@ class CarrierDialect:
             name = proto.output[slot]
             if node.op_type == "Cast" and not node.domain:
                 proto.output[slot] = names.value(f"{name}__narrow")
-                _set_int(proto, "to", ONNX_TYPE[fmt])
+                _set_int(proto, "to", fmt.onnx_type)
                 nodes.append(_cast(proto.output[slot], name, _FLOAT))
                 continue
             proto.output[slot] = names.value(f"{name}__wide")
@@ -124,7 +123,7 @@ class CarrierDialect:
         if self.lean and weight.fmt is not Format.FP32:
             narrow = Weight(names.value(f"{weight.name}__narrow"), weight.tensor, weight.fmt)
             return SpelledWeight(
-                _declare(narrow, ONNX_TYPE[weight.fmt]), narrow, (_cast(narrow.name, weight.name, _FLOAT),)
+                _declare(narrow, weight.fmt.onnx_type), narrow, (_cast(narrow.name, weight.name, _FLOAT),)
             )
         return SpelledWeight(_declare(weight, _FLOAT), weight)
 
@@ -189,15 +188,15 @@ def emulate(assignment: Assignment, profile: Profile = STRICT) -> onnx.ModelProt
 
 
 def carry_feeds(feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs as an emulation takes them: float16 and bfloat16 arrays widened, which is exact; sequences are lists."""
+    """Inputs as an emulation takes them: narrow arrays widened, which is exact; sequences are lists."""
     return {name: _carry_feed(feed) for name, feed in feeds.items()}
 
 
 def _carry_feed(feed: Any) -> Any:
     if isinstance(feed, list):
         return [_carry_feed(each) for each in feed]
-    narrow = isinstance(feed, np.ndarray) and feed.dtype.name in ("float16", "bfloat16")
-    return feed.astype(np.float32) if narrow else feed
+    fmt = format_of_dtype(feed.dtype) if isinstance(feed, np.ndarray) else None
+    return feed.astype(np.float32) if fmt is not None and fmt.narrow else feed
 
 
 def _narrow(weight: Weight) -> Array:
@@ -231,15 +230,20 @@ def _set_int(proto: onnx.NodeProto, name: str, value: int) -> None:
 
 
 def _widen_attributes(proto: onnx.NodeProto) -> None:
-    """Attributes that name FP16 or BF16 in the model as given name FP32 in the carrier."""
+    """Attributes that name a narrow format in the model as given name FP32 in the carrier."""
     if proto.domain:
         return
     for attribute in proto.attribute:
-        if attribute.name == WIDENED_ATTRIBUTES.get(proto.op_type) and attribute.i in _NARROW_TYPES:
+        if attribute.name == WIDENED_ATTRIBUTES.get(proto.op_type) and _is_narrow(attribute.i):
             attribute.i = _FLOAT
-        elif attribute.name == "value" and attribute.t.data_type in _NARROW_TYPES:
+        elif attribute.name == "value" and _is_narrow(attribute.t.data_type):
             wide = round_to(ir.serde.deserialize_tensor(attribute.t).numpy(), Format.FP32)
             attribute.t.CopyFrom(to_tensor_proto(attribute.t.name, wide, Format.FP32))
+
+
+def _is_narrow(onnx_type: int) -> bool:
+    fmt = format_of_type(onnx_type)
+    return fmt is not None and fmt.narrow
 
 
 def _closed(node: ir.Node, assignment: Assignment) -> bool:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
+from halfwise.core.formats import format_of_dtype
 from halfwise.emulation.stamp import RUNTIME_IR_VERSION, stamped
 
 __all__ = ["RUNTIME_IR_VERSION", "Device", "Session", "check_casts", "current_device", "on_device"]
@@ -160,10 +161,12 @@ class Session:
 
 
 def _ort_value(array: Array) -> ort.OrtValue:
-    """A value that shares the array's memory; the runtime knows NumPy's own types only, so BF16 goes by its bits."""
+    """A value that shares the array's memory; the runtime knows NumPy's own types only, others go by their bits."""
     array = np.ascontiguousarray(array)
-    if array.dtype.kind == "V" or array.dtype.name == "bfloat16":
-        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), onnx.TensorProto.BFLOAT16)
+    fmt = format_of_dtype(array.dtype)
+    if fmt is not None and array.dtype.isbuiltin != 1:
+        bits = array.view(f"u{array.dtype.itemsize}")
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, fmt.onnx_type)
     return ort.OrtValue.ortvalue_from_numpy(array)
 
 

@@ -10,23 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.counting import Counter, Counts
 from halfwise.core.errors import InputError
+from halfwise.core.formats import FORMATS
 
 __all__ = ["STORED_TYPES", "WINDOW", "Elements", "Stretch", "count_all", "merged"]
 
 WINDOW = 1 << 20  # elements held at a time where they are worked on
-STORED_TYPES = {
-    "fp16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "fp32": np.dtype(np.float32),
-    "fp64": np.dtype(np.float64),
-}
+STORED_TYPES = {**{name: fmt.dtype for name, fmt in FORMATS.items()}, "fp64": np.dtype(np.float64)}
 _SHARE = 1 << 26  # bytes that one thread counts at a time, and maps at most
 _MOST_THREADS = 8
 

@@ -9,6 +9,7 @@ import onnx.defs
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
+from halfwise.core.formats import format_of_type
 from halfwise.model.ops import DTYPE_ATTRIBUTES
 
 __all__ = ["has_schema", "infer_types"]
@@ -16,7 +17,6 @@ __all__ = ["has_schema", "infer_types"]
 # What onnx_ir cannot infer it reports with a traceback; what matters of that is said by halfwise itself.
 logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
 
-_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 _ONE_TYPE = {
     "tensor(int64)": ir.DataType.INT64,
     "tensor(int32)": ir.DataType.INT32,
@@ -88,7 +88,7 @@ def _fill_gaps(model: ir.Model) -> bool:
 
 
 def _first_float(node: ir.Node) -> ir.TypeProtocol | None:
-    return next((v.type for v in node.inputs if v is not None and v.dtype in _FLOATS), None)
+    return next((v.type for v in node.inputs if v is not None and format_of_type(v.dtype) is not None), None)
 
 
 def _by_schema(model: ir.Model, node: ir.Node, index: int) -> ir.TypeProtocol | None:

@@ -189,8 +189,7 @@ def slot_rule(op: str, domain: str, version: int, fmt: Format) -> SlotRule:
         schema = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
         return SlotRule(why=f"operator {op} is not in opset {version}")
-    wanted = f"tensor({'float16' if fmt is Format.FP16 else 'bfloat16'})"
-    allowed = {c.type_param_str: wanted in c.allowed_type_strs for c in schema.type_constraints}
+    allowed = {c.type_param_str: fmt.schema_type in c.allowed_type_strs for c in schema.type_constraints}
     pinned = PARAMETER_SLOTS.get(op, set())
     inputs = tuple(
         (allowed.get(p.type_str, False) and i not in pinned and not takes_any_format(op, domain, i), p.type_str)

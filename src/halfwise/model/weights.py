@@ -12,10 +12,9 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
-from halfwise.core.formats import Format
+from halfwise.core.formats import Format, cast_to
 
 __all__ = [
-    "ONNX_TYPE",
     "convert_array",
     "convert_fill",
     "convert_weight",
@@ -25,12 +24,6 @@ __all__ = [
 ]
 
 _PIECE_BYTES = 16 << 20
-
-ONNX_TYPE = {
-    Format.FP16: onnx.TensorProto.FLOAT16,
-    Format.BF16: onnx.TensorProto.BFLOAT16,
-    Format.FP32: onnx.TensorProto.FLOAT,
-}
 
 
 def convert_weight(tensor: ir.TensorProtocol, fmt: Format) -> NDArray[Any]:
@@ -43,15 +36,14 @@ def convert_array(array: NDArray[Any], fmt: Format) -> tuple[NDArray[Any], bool]
     if array.dtype == fmt.dtype:
         return array, False
     wide = np.asarray(array, dtype=np.float32)
-    if fmt is Format.FP32:
+    if not fmt.narrow:
         return wide, False
-    with np.errstate(over="ignore", invalid="ignore"):
-        narrow = wide.astype(fmt.dtype)
-        lost = np.isinf(narrow)
-        if lost.any():
-            lost &= np.isfinite(wide)
-            narrow = np.where(lost, np.copysign(np.asarray(fmt.max, dtype=np.float32), wide).astype(fmt.dtype), narrow)
-            return narrow, bool(lost.any())
+    narrow = cast_to(wide, fmt)
+    lost = np.abs(wide) > fmt.max if fmt.saturating else np.isinf(narrow)
+    if lost.any():
+        lost &= np.isfinite(wide)
+        narrow = np.where(lost, np.copysign(np.asarray(fmt.max, dtype=np.float32), wide).astype(fmt.dtype), narrow)
+        return narrow, bool(lost.any())
     return narrow, False
 
 
@@ -61,7 +53,7 @@ def weight_content(tensor: ir.TensorProtocol, fmt: Format | None) -> Iterator[tu
     External data is read from its file, never mapped, so that memory stays bounded however large the model is.
     """
     if isinstance(tensor, ir.ExternalTensor):
-        as_it_is = fmt is None or tensor.dtype.value == ONNX_TYPE[fmt]
+        as_it_is = fmt is None or tensor.dtype.value == fmt.onnx_type
         for piece in _file_pieces(tensor):
             if as_it_is:
                 yield piece, False
@@ -90,7 +82,7 @@ def _file_pieces(tensor: ir.ExternalTensor) -> Iterator[bytes]:
 
 def to_tensor_proto(name: str, array: NDArray[Any], fmt: Format) -> onnx.TensorProto:
     """A whole initializer."""
-    proto = onnx.TensorProto(name=name, data_type=ONNX_TYPE[fmt], dims=array.shape)
+    proto = onnx.TensorProto(name=name, data_type=fmt.onnx_type, dims=array.shape)
     proto.raw_data = np.ascontiguousarray(array).tobytes()
     return proto
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from halfwise.core.errors import InputError
-from halfwise.core.formats import Format
+from halfwise.core.formats import FORMATS, Format, format_named
 from halfwise.core.targets import DEFAULT_TARGET, STRICT_PROFILE
 from halfwise.core.tolerance import Tolerance
 from halfwise.model.model import Model
@@ -206,9 +206,7 @@ def _object(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _format(value: Any, where: str) -> Format:
-    try:
-        return Format(value)
-    except ValueError:
-        raise InputError(
-            f"not a plan: {where}: {value!r} is not a format; there are {', '.join(f.value for f in Format)}"
-        ) from None
+    fmt = format_named(value)
+    if fmt is None:
+        raise InputError(f"not a plan: {where}: {value!r} is not a format; there are {', '.join(FORMATS)}")
+    return fmt

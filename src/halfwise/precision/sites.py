@@ -7,21 +7,19 @@ from functools import cached_property
 
 import onnx_ir as ir
 
-from halfwise.core.formats import Format
+from halfwise.core.formats import Format, format_of_type
 from halfwise.model.model import Model
 from halfwise.model.ops import CONTROL_FLOW, MOVES, SHAPE_READERS, SlotRule, shape_slots, slot_rule, takes_any_format
 from halfwise.precision.choices import NO_CHOICES, Choices
 
 __all__ = ["Site", "Sites", "native_format"]
 
-_NATIVE = {ir.DataType.FLOAT16: Format.FP16, ir.DataType.BFLOAT16: Format.BF16, ir.DataType.FLOAT: Format.FP32}
-
 
 def native_format(value: ir.Value) -> Format | None:
-    """The format a tensor has in the model as given; None for what is no FP32, FP16 or BF16 tensor."""
+    """The format a tensor has in the model as given; None for what is no tensor of a known format."""
     if not isinstance(value.type, ir.TensorType):
         return None
-    return _NATIVE.get(value.type.dtype)
+    return format_of_type(value.type.dtype)
 
 
 @dataclass(frozen=True, eq=False)

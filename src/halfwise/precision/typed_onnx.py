@@ -16,7 +16,7 @@ import onnx_ir as ir
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.model.ops import DTYPE_ATTRIBUTES
-from halfwise.model.weights import ONNX_TYPE, convert_fill, weight_content, whole_tensor
+from halfwise.model.weights import convert_fill, weight_content, whole_tensor
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import Names, Rewritten, SpelledWeight, Weight, rewrite
 from halfwise.precision.sites import native_format
@@ -45,7 +45,7 @@ class TypedDialect:
         self.clamped: dict[str, None] = {}
 
     def tensor_type(self, native: int, fmt: Format) -> int:
-        return ONNX_TYPE[fmt]
+        return fmt.onnx_type
 
     def is_alias(self, have: Format, want: Format) -> bool:
         return have is want
@@ -53,7 +53,7 @@ class TypedDialect:
     def convert(self, source: str, target: str, have: Format, want: Format, names: Names) -> list[onnx.NodeProto]:
         node = onnx.NodeProto(op_type="Cast", input=[source], output=[target])
         node.name = names.node(f"{source}_to_{want.value}")
-        node.attribute.add(name="to", type=onnx.AttributeProto.INT, i=ONNX_TYPE[want])
+        node.attribute.add(name="to", type=onnx.AttributeProto.INT, i=want.onnx_type)
         return [node]
 
     def finish(
@@ -68,9 +68,9 @@ class TypedDialect:
 
     def spell_weight(self, weight: Weight, names: Names, *, main: bool) -> SpelledWeight:
         inline = not main or weight.tensor.nbytes <= INLINE_BYTES
-        if inline and (weight.fmt is None or weight.tensor.dtype.value == ONNX_TYPE[weight.fmt]):
+        if inline and (weight.fmt is None or weight.tensor.dtype.value == weight.fmt.onnx_type):
             return SpelledWeight(whole_tensor(weight.name, weight.tensor))
-        element_type = weight.tensor.dtype.value if weight.fmt is None else ONNX_TYPE[weight.fmt]
+        element_type = weight.tensor.dtype.value if weight.fmt is None else weight.fmt.onnx_type
         proto = onnx.TensorProto(name=weight.name, data_type=element_type, dims=weight.tensor.shape.numpy())
         if inline:
             proto.raw_data = b"".join(self.content(weight))
@@ -95,10 +95,10 @@ class TypedDialect:
             return
         for attribute in proto.attribute:
             if attribute.name == name:
-                attribute.i = ONNX_TYPE[fmt]
+                attribute.i = fmt.onnx_type
                 return
         if proto.op_type != "EyeLike":  # without the attribute it follows its input
-            proto.attribute.add(name=name, type=onnx.AttributeProto.INT, i=ONNX_TYPE[fmt])
+            proto.attribute.add(name=name, type=onnx.AttributeProto.INT, i=fmt.onnx_type)
 
 
 def typed_proto(assignment: Assignment) -> onnx.ModelProto:

@@ -10,16 +10,14 @@ import onnx_ir as ir
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import Names
-from halfwise.precision.sites import Sites
+from halfwise.precision.sites import Sites, native_format
 from halfwise.precision.typed_onnx import typed_proto
 
 __all__ = ["is_typed", "widened"]
 
-_NARROW = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
-
 
 def is_typed(model: Model) -> bool:
-    """Whether some node of the model computes in FP16 or BF16 already."""
+    """Whether some node of the model computes in a narrow format already."""
     return any(_narrow(value) for node in model.nodes if node.op_type != "Cast" for value in node.outputs)
 
 
@@ -58,4 +56,5 @@ def widened(model: Model, names: Collection[str]) -> onnx.ModelProto:
 
 
 def _narrow(value: ir.Value) -> bool:
-    return isinstance(value.type, ir.TensorType) and value.type.dtype in _NARROW
+    fmt = native_format(value)
+    return fmt is not None and fmt.narrow

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 __all__ = ["Arrays", "read_arrays", "write_arrays"]
 
+_REGISTERED = 2  # what `isbuiltin` says of a type that another package brings, such as BF16
+
 Arrays = Mapping[str, NDArray[Any]]
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:
-    """Strings come back as objects; BF16, which NumPy's files do not know, comes back as float32."""
+    """Strings come back as objects; types that NumPy's files do not know, such as BF16, as float32."""
     stored = {f"a{index}": _storable(array) for index, array in enumerate(arrays.values())}
     np.savez(path, names=np.array(list(arrays), dtype=str), **stored)  # type: ignore[arg-type]
 
@@ -33,4 +35,4 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 def _storable(array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind == "O":
         return array.astype(str)
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    return array.astype(np.float32) if array.dtype.isbuiltin == _REGISTERED else array

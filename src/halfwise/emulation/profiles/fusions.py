@@ -85,7 +85,7 @@ def _candidates(sites: Sites, rule: str) -> Iterator[Fusion]:
         finder.scaled_products,
         finder.masked_softmaxes,
     )
-    for find in ort if rule == "ort" else (finder.biased_products,):
+    for find in {"ort": ort, "tensorrt": (finder.biased_products,)}[rule]:
         for fusion in find():
             if finder.closed(fusion):
                 yield fusion

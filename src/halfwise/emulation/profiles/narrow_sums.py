@@ -10,15 +10,18 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
+from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.emulation.profiles.profile import Kernel
 from halfwise.emulation.profiles.steps import Steps, attribute, cast
-from halfwise.model.weights import ONNX_TYPE
 
 __all__ = ["MOST_PARTS", "NARROW_SUMS", "TERMS"]
 
 TERMS = 16  # of one tensor-core instruction on FP16 (m16n8k16): summed wide, then added to a narrow sum
 MOST_PARTS = 128  # partial sums of one result that are emulated; a longer sum takes more terms at a time
+
+# Whether tensor cores can keep the sums of operands of a format in that format.
+_SUMMED_NARROW = {Format.FP16: True, Format.BF16: False}
 
 _SCAN = 9  # the first opset whose Scan takes axes
 _INTEGER_MAX = 12  # the first opset whose Max takes integers
@@ -185,7 +188,7 @@ def _summed(
         [
             inner,
             helper.make_node("Add", [held, part], [wide]),
-            cast(wide, narrow, ONNX_TYPE[steps.fmt]),
+            cast(wide, narrow, steps.fmt.onnx_type),
             cast(narrow, result, onnx.TensorProto.FLOAT),
         ],
         "narrow_sum",
@@ -203,7 +206,13 @@ def _summed(
 
 def _in_fp16(kernel: Kernel) -> Kernel:
     """Tensor cores know FP16 accumulators only: operands in BF16 are summed in FP32."""
-    return lambda proto, steps: kernel(proto, steps) if steps.fmt is Format.FP16 else None
+
+    def spelled(proto: onnx.NodeProto, steps: Steps) -> str | None:
+        if steps.fmt not in _SUMMED_NARROW:
+            raise InputError(f"no kernel is known whose operands are {steps.fmt.value}; judge under the strict profile")
+        return kernel(proto, steps) if _SUMMED_NARROW[steps.fmt] else None
+
+    return spelled
 
 
 NARROW_SUMS: Mapping[str, Kernel] = {

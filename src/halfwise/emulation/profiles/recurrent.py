@@ -15,7 +15,6 @@ from onnx import helper
 
 from halfwise.emulation.profiles.profile import Kernel
 from halfwise.emulation.profiles.steps import Steps, attribute
-from halfwise.model.weights import ONNX_TYPE
 
 __all__ = ["RECURRENT", "is_beyond", "terms_per_step"]
 
@@ -187,7 +186,7 @@ def _stored_product(steps: Steps, x: str, parts: Sequence[tuple[str, str]]) -> s
     for index, weight in parts:
         part = steps.op("MatMul", steps.op("Gather", x, index, axis=1) if index else x, weight)
         total = steps.op("Add", steps.op("Cast", total, to=_DOUBLE), part) if total else part
-        total = steps.op("Cast", total, to=ONNX_TYPE[steps.fmt])
+        total = steps.op("Cast", total, to=steps.fmt.onnx_type)
     return steps.op("Cast", total, to=onnx.TensorProto.FLOAT)
 
 

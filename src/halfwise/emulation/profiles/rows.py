@@ -11,7 +11,6 @@ import onnx_ir as ir
 from onnx import helper
 
 from halfwise.emulation.profiles.steps import Steps, attribute, cast
-from halfwise.model.weights import ONNX_TYPE
 
 __all__ = [
     "adds_in_no_order",
@@ -190,7 +189,7 @@ def stored_sums(steps: Steps, x: str, start: str, rank: int = 1, along: int = 0,
     body = helper.make_graph(
         [
             helper.make_node("Add", ["sum_in", "x"], ["sum_wide"]),
-            cast("sum_wide", "sum_narrow", ONNX_TYPE[steps.fmt]),
+            cast("sum_wide", "sum_narrow", steps.fmt.onnx_type),
             cast("sum_narrow", "sum_out", onnx.TensorProto.FLOAT),
             helper.make_node("Identity", ["sum_out"], ["y"]),
         ],

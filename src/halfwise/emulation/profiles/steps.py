@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from halfwise.core.formats import Format, round_to
-from halfwise.model.weights import ONNX_TYPE
 from halfwise.precision.rewrite import Names
 
 __all__ = ["Steps", "attribute", "cast"]
@@ -44,7 +43,7 @@ class Steps:
     def round(self, value: str) -> str:
         """A value as the kernel stores it."""
         narrow, result = self.names.value(f"{self.base}__narrow"), self.names.value(f"{self.base}__rounded")
-        self.nodes += [cast(value, narrow, ONNX_TYPE[self.fmt]), cast(narrow, result, _FLOAT)]
+        self.nodes += [cast(value, narrow, self.fmt.onnx_type), cast(narrow, result, _FLOAT)]
         return result
 
     def rop(self, op_type: str, *inputs: str, **attributes: Any) -> str:

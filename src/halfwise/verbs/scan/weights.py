@@ -7,18 +7,12 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from halfwise.core.counting import Counts
+from halfwise.core.formats import format_of_type
 from halfwise.model.elements import Elements, count_all, merged
 from halfwise.model.model import Model
 from halfwise.verbs.scan.rounding import Rounding
 
 __all__ = ["Elements", "InitializerCounts", "count_initializers", "merged"]
-
-_FLOATS = {
-    ir.DataType.FLOAT: "fp32",
-    ir.DataType.DOUBLE: "fp64",
-    ir.DataType.FLOAT16: "fp16",
-    ir.DataType.BFLOAT16: "bf16",
-}
 
 
 @dataclass(frozen=True)
@@ -38,13 +32,21 @@ class InitializerCounts:
 
 def count_initializers(model: Model) -> list[tuple[ir.Value, InitializerCounts]]:
     """The counts of each float initializer, those of subgraphs included; a shared one counts once."""
-    found: dict[ir.Value, Elements] = {}
+    found: dict[ir.Value, tuple[str, Elements]] = {}
     for value in model.initializers():
         tensor = value.const_value
-        if tensor is not None and tensor.dtype in _FLOATS and value not in found:
-            found[value] = Elements(tensor)
-    counts = count_all(list(found.values()))
+        dtype = None if tensor is None else _float_name(tensor.dtype)
+        if tensor is not None and dtype is not None and value not in found:
+            found[value] = dtype, Elements(tensor)
+    counts = count_all([elements for _, elements in found.values()])
     return [
-        (value, InitializerCounts(value.name or "", of, _FLOATS[value.const_value.dtype]))  # type: ignore[union-attr]
-        for value, of in zip(found, counts, strict=True)
+        (value, InitializerCounts(value.name or "", of, dtype))
+        for (value, (dtype, _)), of in zip(found.items(), counts, strict=True)
     ]
+
+
+def _float_name(dtype: ir.DataType) -> str | None:
+    if dtype is ir.DataType.DOUBLE:
+        return "fp64"
+    fmt = format_of_type(dtype)
+    return fmt.value if fmt is not None else None
