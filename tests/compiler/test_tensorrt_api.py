@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from halfwise.compiler import capabilities, tensorrt, trtexec_process
 from halfwise.compiler.build import BuildError, BuildRequest, InputProfile
-from halfwise.compiler.handover import Report, partial
+from halfwise.compiler.handover import Report
 from halfwise.compiler.native_build import build_with, clean_message
 from halfwise.core.errors import InputError, MissingBackend
 from tests.support import fake_tensorrt
@@ -155,7 +155,7 @@ def test_engine_and_layer_information_are_written_and_tf32_is_off(script: Any, t
     )
     report, _, config = built(fake_tensorrt.make(release), request)
     assert "TF32" not in config._set
-    assert partial(engine).read_bytes() == b"an engine" and report.engine_bytes == 9
+    assert engine.read_bytes() == b"an engine" and report.engine_bytes == 9
     assert json.loads(info.read_text()) == {"Layers": [], "Format": "JSON"}
 
 
@@ -307,7 +307,7 @@ def test_trtexec_command_with_everything() -> None:
     line = trtexec_process.command("trtexec", request, options("11.4"), open_inputs=("x", "z"))
     assert line[5:] == [
         "--noTF32",
-        "--saveEngine=e.plan.partial",
+        "--saveEngine=e.plan",
         "--exportLayerInfo=li.json",
         "--minShapes=x:1x8,z:3",
         "--optShapes=x:2x8,z:3",
@@ -419,7 +419,7 @@ def test_trtexec_that_fails_is_one_clear_error(
     with pytest.raises(BuildError, match=wanted) as caught:
         trtexec_process.build(dynamic_model, executable=fake_trtexec(body), engine_path=engine, time_limit_s=limit)
     assert caught.value.failure == failure
-    assert not engine.exists() and not partial(engine).exists()
+    assert not engine.exists() and not list(tmp_path.glob(".*"))
 
 
 def test_no_trtexec_is_a_missing_backend(dynamic_model: Path) -> None:

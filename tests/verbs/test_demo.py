@@ -58,7 +58,7 @@ def test_a_second_demo_in_the_same_folder_is_the_same(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be written to"):
+    with pytest.raises(InputError, match="cannot be written"):
         demo(tmp_path / "file")
 
 

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -21,6 +21,7 @@ from halfwise.compiler.build import BuildError, BuildRequest, BuildResult, Failu
 from halfwise.core.child.process import log_tail
 from halfwise.core.child.worker import ChildDied, ChildFailed, call
 from halfwise.core.errors import InputError, MissingBackend
+from halfwise.core.whole_files import WholeFiles
 
 __all__ = [
     "REGISTERED",
@@ -30,9 +31,9 @@ __all__ = [
     "check_paths",
     "fail",
     "fresh_log",
-    "partial",
     "read_build_log",
     "request_from",
+    "staged",
 ]
 
 BUILD = "halfwise.compiler.native_build:build"
@@ -72,22 +73,16 @@ def build_in_child(
     check_paths(request)
     log_path = request.log_path or fresh_log()
     log_path.write_bytes(b"")
-    if request.layer_info_path is not None:
-        request.layer_info_path.unlink(missing_ok=True)
     started = time.monotonic()
-    try:
-        report = _reported(modules, request, log_path)
+    with WholeFiles() as files:
+        try:
+            report = _reported(modules, staged(request, files), log_path)
+        except ChildDied as died:
+            fail(title, request, log_path, died)
+        except MissingBackend as error:
+            raise MissingBackend(f"{title} is not usable here: {error}; install it with: {install}") from error
         if report.status != "built":
             _fail_as_reported(report, title, request, log_path)
-        if request.engine_path is not None:
-            partial(request.engine_path).replace(request.engine_path)
-    except ChildDied as died:
-        fail(title, request, log_path, died)
-    except MissingBackend as error:
-        raise MissingBackend(f"{title} is not usable here: {error}; install it with: {install}") from error
-    finally:
-        if request.engine_path is not None:
-            partial(request.engine_path).unlink(missing_ok=True)
     seconds = time.monotonic() - started
     log = read_build_log(lines_of(log_path))
     return BuildResult(
@@ -160,9 +155,16 @@ def fresh_log() -> Path:
     return Path(name)
 
 
-def partial(path: Path) -> Path:
-    """Where a file is written before it gets its name, so that nobody ever finds half a file."""
-    return path.with_name(path.name + ".partial")
+def staged(request: BuildRequest, files: WholeFiles) -> BuildRequest:
+    """The same request, with the places where the compiler is to write meanwhile."""
+    engine, layers = request.engine_path, request.layer_info_path
+    if layers is not None:
+        files.drop(layers)  # it may be of another engine
+    return replace(
+        request,
+        engine_path=engine and files.place(engine),
+        layer_info_path=layers and files.place(layers),
+    )
 
 
 def _fail_as_reported(report: Report, title: str, request: BuildRequest, log_path: Path) -> NoReturn:

@@ -18,7 +18,7 @@ from typing import Any
 from halfwise.compiler import capabilities
 from halfwise.compiler.build import BuildRequest, InputProfile, Refusal
 from halfwise.compiler.capabilities import Capabilities
-from halfwise.compiler.handover import REGISTERED, Report, partial, request_from
+from halfwise.compiler.handover import REGISTERED, Report, request_from
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.errors import MissingBackend
 
@@ -44,7 +44,7 @@ def build(request: Request) -> Answer:
 
 
 def build_with(module: Any, request: BuildRequest) -> Report:
-    """Parse, set up and build; the engine is written beside its final name. Never raises for what a model causes."""
+    """Parse, set up and build; Never raises for what a model causes."""
     can = capabilities.of(module)
     logger = _line_logger(module)
     try:
@@ -109,7 +109,7 @@ def _build(module: Any, can: Capabilities, logger: Any, request: BuildRequest) -
         reasons = dict.fromkeys(clean_message(message) for message in said)
         raise _CannotBuild("; ".join(list(reasons)[:3]) or "the builder returned no engine and gave no reason")
     if request.engine_path is not None:
-        with partial(request.engine_path).open("wb") as file:
+        with request.engine_path.open("wb") as file:
             file.write(plan)
     if request.layer_info_path is not None:
         _write_layer_info(module, logger, plan, request.layer_info_path)

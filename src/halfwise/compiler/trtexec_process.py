@@ -25,11 +25,12 @@ from halfwise.compiler.build import (
     lines_of,
     normalised,
 )
-from halfwise.compiler.handover import check_paths, fail, fresh_log, partial, read_build_log
+from halfwise.compiler.handover import check_paths, fail, fresh_log, read_build_log, staged
 from halfwise.compiler.native_build import clean_message
 from halfwise.core.child.process import log_tail, run
 from halfwise.core.child.worker import ChildDied
 from halfwise.core.errors import InputError, MissingBackend
+from halfwise.core.whole_files import WholeFiles
 
 __all__ = ["available", "build", "build_request", "command", "version_of"]
 
@@ -81,10 +82,11 @@ def build_request(request: BuildRequest, *, executable: str = "trtexec") -> Buil
     if found is None:
         raise MissingBackend(f"{executable} is not on the PATH; it comes with TensorRT, or give its full path")
     open_inputs = _open_inputs(request.model_path) if request.profiles else ()
-    line = command(found, request, _options(found), open_inputs)
+    options = _options(found)
     log_path = request.log_path or fresh_log()
     log_path.write_bytes(b"")
-    try:
+    with WholeFiles() as files:
+        line = command(found, staged(request, files), options, open_inputs)
         ended = run(line, log_path=log_path, time_limit_s=request.time_limit_s)
         errors, warnings, version = _what_it_said(lines_of(log_path))
         if not ended.ok:
@@ -97,11 +99,6 @@ def build_request(request: BuildRequest, *, executable: str = "trtexec") -> Buil
                 log_path=log_path,
                 log_tail=log_tail(log_path),
             )
-        if request.engine_path is not None:
-            partial(request.engine_path).replace(request.engine_path)
-    finally:
-        if request.engine_path is not None:
-            partial(request.engine_path).unlink(missing_ok=True)
     log = read_build_log(lines_of(log_path))
     return BuildResult(
         backend="trtexec",
@@ -133,7 +130,7 @@ def command(
     if not request.tf32:
         line.append("--noTF32")
     if request.engine_path is not None:
-        line.append(f"--saveEngine={partial(request.engine_path)}")
+        line.append(f"--saveEngine={request.engine_path}")
     if request.layer_info_path is not None:
         line.append(f"--exportLayerInfo={request.layer_info_path}")
     line += _shape_options(request.profiles, open_inputs)

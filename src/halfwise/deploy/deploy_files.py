@@ -15,6 +15,7 @@ from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled, Decision
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
 from halfwise.core.targets import Fit, Runtime, Target, Typing
+from halfwise.core.whole_files import WholeFiles
 from halfwise.deploy.advisories import Advisory, facts_of_nodes, match
 from halfwise.deploy.layer_names import LayerMap
 from halfwise.deploy.layouts import Layouts
@@ -386,11 +387,9 @@ class _Writing:
 
     def _write(self, name: str, text: str) -> Path:
         path = self.folder / name
-        try:
-            path.write_text(text, encoding="utf-8", errors="surrogateescape")  # names as the disk has them
-            path.chmod(path.stat().st_mode | 0o111)
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror}") from error
+        with WholeFiles() as files:
+            place = files.text(path, text, errors="surrogateescape")  # names as the disk has them
+            place.chmod(place.stat().st_mode | 0o111)
         return path
 
 

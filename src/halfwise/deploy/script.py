@@ -281,13 +281,19 @@ def set_border(trt, network):
 """
 
 _BUILD = """\
+def write_whole(name, content):
+    part = HERE / (name + ".part")
+    part.write_bytes(content)
+    part.replace(HERE / name)
+
+
 def write_layer_info(trt, logger, plan):
     engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
     if engine is None:
         say("note: the engine cannot be loaded here, so no layer info was written")
         return
     info = engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
-    (HERE / SETTINGS["layer_info"]).write_text(info, encoding="utf-8")
+    write_whole(SETTINGS["layer_info"], info.encode("utf-8"))
 
 
 def build():
@@ -302,7 +308,7 @@ def build():
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise Stop(1, "the build failed; TensorRT's messages above say why")
-    (HERE / SETTINGS["engine"]).write_bytes(plan)
+    write_whole(SETTINGS["engine"], plan)
     write_layer_info(trt, logger, plan)
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -13,8 +10,8 @@ from typing import IO
 import onnx
 import onnx_ir as ir
 
-from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
+from halfwise.core.whole_files import WholeFiles
 from halfwise.model.ops import DTYPE_ATTRIBUTES
 from halfwise.model.weights import convert_fill, weight_content, whole_tensor
 from halfwise.precision.assignment import Assignment
@@ -109,21 +106,21 @@ def typed_proto(assignment: Assignment) -> onnx.ModelProto:
     return written.proto
 
 
-def write_typed(assignment: Assignment, path: Path) -> TypedModel:
-    """Write the typed model; large weights go one by one into `<name>.data` beside it. Nothing is left half-written."""
+def write_typed(assignment: Assignment, path: Path, files: WholeFiles | None = None) -> TypedModel:
+    """Write the typed model, as part of a batch if one is given; large weights go one by one into `<name>.data`."""
+    if files is None:
+        with WholeFiles() as own:
+            return write_typed(assignment, path, own)
     dialect = TypedDialect()
     written = rewrite(assignment, dialect)
     total = sum(_bytes(weight) for weight in written.weights)
     data = path.with_name(path.name + ".data") if total > EMBED_BYTES else None
-    try:
-        with ExitStack() as files:
-            if data is None:
-                _embed(written, dialect)
-            else:
-                _append_all(files.enter_context(_whole_file(data)), written, dialect, data.name)
-            files.enter_context(_whole_file(path)).write(written.proto.SerializeToString())
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+    if data is None:
+        _embed(written, dialect)
+    else:
+        with files.place(data).open("wb") as file:
+            _append_all(file, written, dialect, data.name)
+    files.place(path).write_bytes(written.proto.SerializeToString())
     return TypedModel(path, data, written.casts, tuple(dialect.clamped))
 
 
@@ -156,19 +153,3 @@ def _bytes(weight: Weight) -> int:
     if weight.fmt is None:
         return weight.tensor.nbytes
     return weight.tensor.size * weight.fmt.dtype.itemsize
-
-
-@contextmanager
-def _whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only when it is complete."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -13,7 +13,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.core.errors import InputError
+from halfwise.core.whole_files import WholeFiles
+from halfwise.model.inputs.save import save_samples
 from halfwise.model.model import load
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
@@ -69,20 +70,12 @@ class DemoResult:
 
 def demo(out: str | Path | None = None, *, notify: Callable[[str], None] = lambda text: None) -> DemoResult:
     """Write a model and inputs into `out` (or a new folder), scan it, fix it and show one answer before and after."""
-    try:
-        if out is None:
-            folder = Path(tempfile.mkdtemp(prefix="halfwise-demo-"))
-        else:
-            folder = Path(out)
-            folder.mkdir(parents=True, exist_ok=True)
-        model, inputs = folder / "demo.onnx", folder / "inputs"
-        notify("making a model and its inputs")
-        onnx.save(demo_model(), model)
-        inputs.mkdir(exist_ok=True)
-        for index, feed in enumerate(demo_inputs()):
-            np.savez(inputs / f"{index}.npz", **feed)  # type: ignore[arg-type]
-    except OSError as error:
-        raise InputError(f"{out} cannot be written to: {error.strerror}") from error
+    folder = Path(tempfile.mkdtemp(prefix="halfwise-demo-") if out is None else out)
+    model, inputs = folder / "demo.onnx", folder / "inputs"
+    notify("making a model and its inputs")
+    with WholeFiles(folder) as files:
+        files.place(model).write_bytes(demo_model().SerializeToString())
+        save_samples(files, inputs, demo_inputs())
     notify("scanning")
     findings = scan(load(model))
     result = fix(model, inputs, out=folder / "fixed", notify=notify)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timezone
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from halfwise.core.errors import InputError
+from halfwise.core.whole_files import WholeFiles
 from halfwise.report.html import numbers
 from halfwise.report.html.embed import as_json, content_hash
 from halfwise.report.html.names import SHOWN, short
@@ -45,16 +44,8 @@ def write_report(
     text = render(
         result, scan=scan, trace=trace, command=command, when=datetime.now(timezone.utc), by_output=by_output or {}
     )
-    part = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
-        part.replace(path)
-    except OSError as error:
-        raise InputError(f"{path}: the report cannot be written: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
+    with WholeFiles(path.parent) as files:
+        files.text(path, text, errors="backslashreplace")
     return path
 
 

@@ -23,6 +23,7 @@ from halfwise.core.metrics import Metrics, OutputMetric, is_float
 from halfwise.core.notes import Note
 from halfwise.core.targets import DEFAULT_TARGET, Target
 from halfwise.core.tolerance import Tolerance
+from halfwise.core.whole_files import WholeFiles
 from halfwise.emulation.emulate import Emulator, carry_feeds
 from halfwise.emulation.profiles import PROFILES, STRICT
 from halfwise.emulation.stepper import Stepper
@@ -344,9 +345,10 @@ class _Bisection:
             nodes=(*(earlier.nodes if earlier is not None else ()), *nodes),
             repairs=earlier.repairs if earlier is not None else (),
         )
-        typed = write_typed(assignment, folder / f"{stem}.bisect.onnx")
         path = folder / f"{stem}.bisect.plan.json"
-        path.write_text(plan.text(), encoding="utf-8")
+        with WholeFiles() as files:
+            typed = write_typed(assignment, folder / f"{stem}.bisect.onnx", files)
+            files.text(path, plan.text())
         return typed.path, path
 
     def _notes(

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
@@ -15,6 +14,8 @@ from halfwise.backends.backend import Backend, BackendFailure, BackendRecord
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics, compare, is_float, worst
+from halfwise.core.whole_files import WholeFiles
+from halfwise.model.inputs.save import save_samples
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import write_typed
@@ -168,6 +169,5 @@ class Trials:
 
 def save_outputs(folder: Path, outputs: Sequence[Mapping[str, Array]]) -> None:
     """One .npz file a sample, as `verify` reads them."""
-    folder.mkdir(exist_ok=True)
-    for index, arrays in enumerate(outputs):
-        np.savez(folder / f"{index}.npz", **dict(arrays))  # type: ignore[arg-type]
+    with WholeFiles() as files:
+        save_samples(files, folder, outputs)

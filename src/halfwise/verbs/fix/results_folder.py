@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
+from halfwise.core.whole_files import WholeFiles
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.typed_onnx import TypedModel, write_typed
@@ -49,21 +50,8 @@ def write_results(
     path, plan_path = out / f"{stem}.fp16.onnx", out / f"{stem}.plan.json"
     if model is not None and path.resolve() == model.resolve():
         raise InputError(f"{path} is the model itself; choose another folder with --out")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        notify(f"writing {path}")
-        typed = write_typed(decision, path)
-        _write_whole(plan_path, plan.text())
-    except OSError as error:
-        raise InputError(f"{out} cannot be written to: {error.strerror}") from error
+    notify(f"writing {path}")
+    with WholeFiles(out) as files:
+        typed = write_typed(decision, path, files)
+        files.text(plan_path, plan.text())
     return typed, plan_path
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """A file that appears under its name only when it is complete."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
+from halfwise.core.whole_files import WholeFiles, write_text
+from halfwise.model.inputs.save import save_samples
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
@@ -37,25 +38,15 @@ class StageFolder:
     def write_stage(self, index: int, part: Part, samples: Sequence[Mapping[str, NDArray[Any]]]) -> Path:
         stem = f"{index + 1:02d}-{_file_name(part.name)}"
         path = self.path / f"{stem}.onnx"
-        write_typed(Assignment(Sites(part.model), {}), path)
-        try:
-            inputs = self.path / f"{stem}.inputs"
-            inputs.mkdir(exist_ok=True)
-            for old in inputs.glob("*.npz"):
-                old.unlink()
-            for number, values in enumerate(samples):
-                arrays: dict[str, Any] = {name: values[name] for name in part.inputs}
-                np.savez(inputs / f"{number}.npz", **arrays)
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be written to: {error.strerror}") from None
+        inputs = self.path / f"{stem}.inputs"
+        with WholeFiles() as files:
+            write_typed(Assignment(Sites(part.model), {}), path, files)
+            save_samples(files, inputs, [{name: values[name] for name in part.inputs} for values in samples])
         return path
 
     def write_plan(self, plan: Plan, stage: str) -> Path:
         path = self.path / f"{self._stem}.upto-{_file_name(stage)}.plan.json"
-        try:
-            path.write_text(plan.text(), encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror}") from None
+        write_text(path, plan.text())
         return path
 
 

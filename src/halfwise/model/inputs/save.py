@@ -1,0 +1,23 @@
+"""Samples as files: one .npz file each, named by its number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.core.whole_files import WholeFiles
+
+__all__ = ["save_samples"]
+
+
+def save_samples(files: WholeFiles, folder: Path, samples: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+    """Write them as part of a batch; .npz files of before go, since every one in the folder would count as a sample."""
+    files.folder(folder)
+    for old in folder.glob("*.npz"):
+        files.drop(old)
+    for number, arrays in enumerate(samples):
+        np.savez(files.place(folder / f"{number}.npz"), **dict(arrays))  # type: ignore[arg-type]
