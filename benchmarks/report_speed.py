@@ -27,6 +27,8 @@ HEAD = ("nodes", "tensors", "seconds", "MB")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     from halfwise.core.formats import Format
+    from halfwise.core.notes import Note, NoteKind
+    from halfwise.core.reasons import Reason
     from halfwise.core.tolerance import Tolerance
     from halfwise.emulation.emulate import Emulator
     from halfwise.emulation.profiles import STRICT
@@ -43,7 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for layers in options.layers:
         zoo = transformer(layers=layers)
         operators = {node.name: node.op_type for node in zoo.model.graph.node}
-        kept = tuple(PlannedNode(n, operators[n], Format.FP32, "wanted", "known to mend it") for n in zoo.known_good)
+        kept = tuple(
+            PlannedNode(n, operators[n], Format.FP32, Reason.WANTED, (Note.of(NoteKind.IN_PLAN),))
+            for n in zoo.known_good
+        )
         plan = Plan("", "", 0, "onnx", "strict", Tolerance.default(), Format.FP32, "", kept)
         result = fix(zoo.model, zoo.inputs[:2], plan=plan)
         seen = Sensitivity()

@@ -49,7 +49,7 @@ def main() -> None:
     print(f"relative error {result.fp16['boxes'].rel_l2:.1g}")
     print(f"fixed: boxes off by up to {result.fixed['boxes'].max_abs:.1f} pixels")
     for node in result.plan.nodes:
-        print(f"  {node.name} stays in FP32: {node.reason.rpartition('; ')[2]}")
+        print(f"  {node.name} stays in FP32: {node.measured}")
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def main() -> None:
     result = halfwise.fix(path, inputs(), repairs=["none"])
     print(f"with FP32 inputs: tolerance {'kept' if result.met else 'not kept'}")
     for node in result.plan.nodes:
-        print(f"  {node.name} stays in FP32: {node.reason.partition(';')[0]}")
+        print(f"  {node.name} stays in FP32: {node.cause}")
     print(f"  rounding the weights of /mix, tiny ones and all: error {result.fixed['scores'].rel_l2:.1g}, allowed 0.01")
 
 

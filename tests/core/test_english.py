@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,33 +15,14 @@ from halfwise.core.english import TEMPLATES, say
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.core.wording import counted, listed
+from tests.support.paths import DATA
 
 PACKAGE = Path(halfwise.__file__).parent
 
 # Of each kind: an example, and what it says.
 SAID: dict[NoteKind, tuple[dict[str, Any], str]] = {
-    NoteKind.NO_INPUTS: ({}, "The model takes no inputs, so every run is the same."),
-    NoteKind.SAMPLES_THINNED: ({"used": 16, "given": 40}, "16 of 40 samples are used, picked evenly."),
-    NoteKind.SAMPLES_REPEATED: ({"count": 1}, "1 repeated sample left out."),
-    NoteKind.SAMPLES_NOT_FINITE: (
-        {"subject": "x", "bad": 1, "samples": 3},
-        "Input 'x' has values that are not finite in 1 of 3 samples.",
-    ),
-    NoteKind.SYNTHETIC: (
-        {},
-        "No inputs were given, so random ones of the declared types and shapes were generated. "
-        "Give real ones with --inputs.",
-    ),
-    NoteKind.ONE_SAMPLE: (
-        {},
-        "Only one distinct sample was given. Copies of it, changed by up to 2^-7, validate the result. "
-        "Give more samples.",
-    ),
-    NoteKind.ONE_CONSTANT_SAMPLE: (
-        {},
-        "Only one distinct sample was given, and it has no float value to change. It serves for the search and "
-        "validates the result. Give more samples.",
-    ),
+    NoteKind(kind): (example["values"], example["says"])
+    for kind, example in json.loads((DATA / "messages.json").read_text(encoding="utf-8")).items()
 }
 
 

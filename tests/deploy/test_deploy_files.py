@@ -21,6 +21,7 @@ from halfwise.compiler.isolated_matmuls import companions, find_isolated_matmuls
 from halfwise.compiler.layers_model import compile_for_log
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Target
 from halfwise.deploy.trtexec_grammar import (
     parse_command,
@@ -338,7 +339,7 @@ def test_a_lone_product_gets_company_and_stays_fp32(tmp_path: Path) -> None:
     assert "product" in result.fp32_nodes
     added = [node for node in result.plan.nodes if node.why == "compiler"]
     assert added
-    assert all("keeps 'product' in FP32" in node.reason for node in added)
+    assert all(node.because == (Note.of(NoteKind.KEEPS_PRODUCT, "product"),) for node in added)
     said = "took 'product' back to FP16, alone between casts; joining 'shrink' leaves 0 of 1 violations"
     assert any(said in note for note in result.notes)
     again = fix(tmp_path / "m.onnx", samples(1.0), target="trt-10.9", plan=result.plan)

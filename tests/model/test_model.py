@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from halfwise.core.errors import InputError
+from halfwise.core.notes import Note, NoteKind
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.ort import Session
 from halfwise.model.model import load
@@ -304,7 +305,7 @@ def test_a_custom_operator_is_an_fp32_island() -> None:
     sites = Sites(load(proto))
     assert [site.pinned for site in sites.all] == [
         None,
-        "an operator of the domain 'acme': what it accepts is not known",
+        Note.of(NoteKind.FOREIGN_DOMAIN, "acme"),
         None,
     ]
     typed = typed_proto(Assignment.all_narrow(sites))

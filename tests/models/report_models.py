@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.profiles import STRICT
@@ -99,7 +101,9 @@ def large_result() -> FixResult:
 
 
 def plan_of(nodes: dict[str, str]) -> Plan:
-    kept = tuple(PlannedNode(name, op, Format.FP32, "wanted", "asked for in the plan") for name, op in nodes.items())
+    kept = tuple(
+        PlannedNode(name, op, Format.FP32, Reason.WANTED, (Note.of(NoteKind.IN_PLAN),)) for name, op in nodes.items()
+    )
     return Plan("", "", 0, "onnx", "strict", Tolerance.default(), Format.FP32, "", kept)
 
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import FORMATS, Format
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.core.tolerance import Bound, Tolerance
 from halfwise.model.model import load
 from halfwise.precision.plan import Plan, PlannedNode, read_plan
@@ -24,8 +26,10 @@ _nodes = st.builds(
     _names,
     st.text(max_size=8),
     st.sampled_from(list(FORMATS.values())),
-    st.sampled_from(["overflow", "rounding", "margin"]),
-    st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
+    st.sampled_from(list(Reason)),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=30).map(
+        lambda text: (Note.of(NoteKind.AS_STATED, text=text),)
+    ),
     st.dictionaries(_names, _numbers, max_size=3),
 )
 _plans = st.builds(
@@ -62,12 +66,19 @@ def test_a_plan_by_hand_needs_names_only(tmp_path: Path) -> None:
     plan = read_plan(
         write(tmp_path, {"schema": "halfwise.plan/1", "fp32_nodes": ["a", {"name": "b", "format": "bf16"}]})
     )
-    assert [(node.name, node.format, node.why) for node in plan.nodes] == [
-        ("a", Format.FP32, "wanted"),
-        ("b", Format.BF16, "wanted"),
+    asked = (Note.of(NoteKind.IN_PLAN),)
+    assert [(node.name, node.format, node.why, node.because) for node in plan.nodes] == [
+        ("a", Format.FP32, Reason.WANTED, asked),
+        ("b", Format.BF16, Reason.WANTED, asked),
     ]
     assert (plan.target, plan.profile, plan.io_types) == ("onnx", "strict", Format.FP32)
     assert plan.tolerance == Tolerance.default()
+
+
+def test_reasons_of_older_plans_still_read(tmp_path: Path) -> None:
+    nodes = [{"name": f"n{index}", "why": why} for index, why in enumerate((*Reason, "not measured alone", "my own"))]
+    plan = read_plan(write(tmp_path, {"schema": "halfwise.plan/1", "fp32_nodes": nodes}))
+    assert [node.why for node in plan.nodes] == [*Reason, Reason.UNPROVEN, Reason.WANTED]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +128,10 @@ def test_a_plan_that_is_not_there_or_a_folder(tmp_path: Path) -> None:
 
 
 def plan_for(sha256: str, node_count: int, *names: str) -> Plan:
-    nodes = tuple(PlannedNode(name, "Pow", Format.FP32, "overflow", "too large") for name in names)
+    nodes = tuple(
+        PlannedNode(name, "Pow", Format.FP32, Reason.OVERFLOW, (Note.of(NoteKind.BREAKS_INSIDE, format="FP16"),))
+        for name in names
+    )
     return Plan("m.onnx", sha256, node_count, "onnx", "strict", Tolerance.default(), Format.FP32, "given", nodes)
 
 

@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto
 
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.model import load
 from halfwise.model.ops import CLOSED, MOVES, PARAMETER_SLOTS, slot_rule, takes_any_format
 from halfwise.precision.sites import Site, Sites
@@ -64,16 +65,19 @@ def test_tables_name_operators_that_exist() -> None:
 
 
 def test_what_the_schemas_are_known_to_demand() -> None:
-    def why(op: str, version: int, fmt: Format = Format.FP16) -> str | None:
+    def why(op: str, version: int, fmt: Format = Format.FP16) -> Note | None:
         return slot_rule(op, "", version, fmt).why
 
-    assert why("NonMaxSuppression", 11) == "the schema of NonMaxSuppression (opset 11) has no FP16 form"
-    assert why("Range", 11) == "the schema of Range (opset 11) has no FP16 form"
-    assert why("Celu", 12) == "the schema of Celu (opset 12) has no FP16 form"
-    assert why("Conv", 11, Format.BF16) == "the schema of Conv (opset 11) has no BF16 form"
+    def no_form(op: str, version: int, fmt: str = "FP16") -> Note:
+        return Note.of(NoteKind.NO_NARROW_FORM, op, version=version, format=fmt)
+
+    assert why("NonMaxSuppression", 11) == no_form("NonMaxSuppression", 11)
+    assert why("Range", 11) == no_form("Range", 11)
+    assert why("Celu", 12) == no_form("Celu", 12)
+    assert why("Conv", 11, Format.BF16) == no_form("Conv", 11, "BF16")
     assert why("Conv", 22, Format.BF16) is None
     assert why("Conv", 7) is None
-    assert why("Gelu", 17) == "operator Gelu is not in opset 17"
+    assert why("Gelu", 17) == Note.of(NoteKind.NOT_IN_OPSET, "Gelu", version=17)
     resize = slot_rule("Resize", "", 19, Format.FP16)
     assert [narrows for narrows, _ in resize.inputs] == [True, False, False, False]
     norm = slot_rule("BatchNormalization", "", 9, Format.FP16)
@@ -123,7 +127,7 @@ def test_a_cast_takes_what_is_stored_and_its_result_is_the_choice() -> None:
             [value("y")],
         )
     )
-    assert found["n_i"].pinned == found["n_h"].pinned == "has no FP32 tensor that could narrow"
+    assert found["n_i"].pinned == found["n_h"].pinned == Note.of(NoteKind.NO_FP32_TENSOR)
     assert slots(found["n_f"]) == slots(found["n_y"]) == ((False,), (True,))
     assert all(site.moves for site in found.values())
 
@@ -148,7 +152,7 @@ def test_shape_arithmetic_stays_on_the_host() -> None:
     )
     found = sites(proto)
     for name in ("n_scaled", "n_floored"):
-        assert found[name].pinned == "shape arithmetic: runs on the host and decides shapes"
+        assert found[name].pinned == Note.of(NoteKind.SHAPE_ARITHMETIC)
     assert {name for name, site in found.items() if site.free} == {"n_y", "n_m", "n_z"}
 
 
@@ -167,8 +171,8 @@ def test_the_condition_of_a_branch_made_from_shapes_stays_on_the_host() -> None:
         [weight("two", np.float32(2))],
     )
     found = sites(proto)
-    assert found["n_c"].pinned == "shape arithmetic: runs on the host and decides shapes"
-    assert found["n_y"].pinned == "control flow keeps FP32 at its borders; the nodes inside are decided one by one"
+    assert found["n_c"].pinned == Note.of(NoteKind.SHAPE_ARITHMETIC)
+    assert found["n_y"].pinned == Note.of(NoteKind.CONTROL_FLOW)
     assert found["n_t"].free
     assert found["n_t"].nested
 
@@ -176,21 +180,21 @@ def test_the_condition_of_a_branch_made_from_shapes_stays_on_the_host() -> None:
 @pytest.mark.parametrize(
     ("op", "inputs", "why"),
     [
-        ("RandomNormalLike", "x", "its result is random"),
-        ("Bernoulli", "x", "its result is random"),
-        ("EyeLike", "x", "it only makes a table of constants"),
-        ("QuantizeLinear", "x scale", "quantisation scales stay in FP32"),
-        ("SequenceConstruct", "x x", "reads or writes a sequence or an optional"),
+        ("RandomNormalLike", "x", NoteKind.RANDOM),
+        ("Bernoulli", "x", NoteKind.RANDOM),
+        ("EyeLike", "x", NoteKind.TABLE),
+        ("QuantizeLinear", "x scale", NoteKind.QUANTISATION),
+        ("SequenceConstruct", "x x", NoteKind.CONTAINER),
     ],
 )
-def test_what_stays_as_it_is(op: str, inputs: str, why: str) -> None:
+def test_what_stays_as_it_is(op: str, inputs: str, why: NoteKind) -> None:
     proto = model(
         [node("Relu", "x0", "x"), node(op, inputs, "made"), node("Relu", "x", "y")],
         [value("x0", shape=[2, 2])],
         [value("y", shape=[2, 2])],
         [weight("scale", np.float32(0.5))],
     )
-    assert sites(proto)["n_made"].pinned == why
+    assert sites(proto)["n_made"].pinned == Note.of(why)
 
 
 def test_a_type_that_nobody_knows_keeps_a_node_as_it_is() -> None:
@@ -201,7 +205,7 @@ def test_a_type_that_nobody_knows_keeps_a_node_as_it_is() -> None:
         [value("y")],
         domains=["acme"],
     )
-    assert sites(proto)["n_y"].pinned == "the type of 'm' is not known"
+    assert sites(proto)["n_y"].pinned == Note.of(NoteKind.UNKNOWN_TYPE, "m")
 
 
 def test_a_scatter_that_adds_computes() -> None:

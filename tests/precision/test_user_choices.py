@@ -12,6 +12,7 @@ import pytest
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.nearest import nearest
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.model import Model, load
 from halfwise.model.ops import CLOSED
 from halfwise.precision.lists import POLICIES, policy_named
@@ -131,10 +132,10 @@ def test_what_is_kept_is_in_the_plan_as_the_users_own(tmp_path: Path) -> None:
     onnx.save(small(), tmp_path / "model.onnx")
     result = fix(tmp_path / "model.onnx", INPUTS, out=tmp_path / "out", keep=["op:Softmax", "scope:/body/fc"])
     assert result.met
-    told = {planned.name: (planned.why, planned.reason) for planned in result.plan.nodes}
+    told = {planned.name: (planned.why, planned.because) for planned in result.plan.nodes}
     assert told == {
-        "/body/fc/MatMul": ("wanted", "your own decision: --keep scope:/body/fc"),
-        "/head/Softmax": ("wanted", "your own decision: --keep op:Softmax"),
+        "/body/fc/MatMul": ("wanted", (Note.of(NoteKind.USER_KEEPS, option="--keep scope:/body/fc"),)),
+        "/head/Softmax": ("wanted", (Note.of(NoteKind.USER_KEEPS, option="--keep op:Softmax"),)),
     }
     assert result.plan.nodes[1].numbers["max_abs"] <= 1.0
     types = {

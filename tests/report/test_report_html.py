@@ -29,6 +29,7 @@ from halfwise.core.counting import count
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Where
 from halfwise.core.formats import Format
+from halfwise.core.reasons import Reason
 from halfwise.core.rules import finding
 from halfwise.core.tolerance import Verdict
 from halfwise.deploy.deploy_files import Delivery
@@ -595,7 +596,7 @@ def test_rounding_is_told_by_the_distance_of_neighbouring_numbers() -> None:
 
 
 def test_a_softmax_of_large_logits_is_told_by_its_exponentials() -> None:
-    planned = PlannedNode("s", "Softmax", Format.FP32, "rounding", "", {"input_max_abs": 913.0, "max_abs": 1.0})
+    planned = PlannedNode("s", "Softmax", Format.FP32, Reason.ROUNDING, (), {"input_max_abs": 913.0, "max_abs": 1.0})
     assert tell(planned, None, {}).cause == (
         "It takes exponentials of values of up to 913, where neighbouring FP16 numbers lie 0.5 apart: half of that "
         "changes an exponential by 28%."

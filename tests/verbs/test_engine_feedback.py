@@ -16,6 +16,7 @@ from halfwise.compiler import rtx
 from halfwise.compiler.audit import audit
 from halfwise.compiler.compiled import Compiled, Decision
 from halfwise.compiler.layers import read_layers
+from halfwise.core.notes import Note, NoteKind
 from halfwise.emulation.profiles import ENGINE
 from halfwise.precision.plan import read_plan
 from tests.models.build import model, node, value, weight
@@ -103,7 +104,7 @@ def test_a_norm_that_the_engine_takes_narrow_is_kept_after_a_second_search(monke
     assert result.met and not result.fp16_verdict.met
     [kept] = result.plan.nodes
     assert (kept.name, kept.why) == ("n_l", "compiler")
-    assert kept.reason == f"in FP16 its kernels would miss the tolerance, by what their names say: {', '.join(NARROW)}"
+    assert kept.because == (Note.of(NoteKind.OWN_KERNELS_MISS, kernels=", ".join(NARROW)),)
     assert notes_with(result, "searched twice: by the engine's own kernels the first decision misses the tolerance")
     assert all(load <= 1 for load in result.by_profile.values())
 

@@ -14,7 +14,8 @@ from onnx import TensorProto, helper
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
-from halfwise.core.notes import NoteKind
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.core.tolerance import Bound, Tolerance
 from halfwise.model.model import load
 from halfwise.precision.plan import Plan, PlannedNode, read_plan
@@ -263,7 +264,7 @@ def test_the_profile_follows_the_target() -> None:
 
 
 def by_hand(model: onnx.ModelProto, *names: str, fmt: Format = Format.FP32, target: str = "onnx") -> Plan:
-    nodes = tuple(PlannedNode(name, "", fmt, "wanted", "asked for in the plan") for name in names)
+    nodes = tuple(PlannedNode(name, "", fmt, Reason.WANTED, (Note.of(NoteKind.IN_PLAN),)) for name in names)
     sha = load(model).sha256
     return Plan("m", sha, len(model.graph.node), target, "strict", Tolerance.default(), Format.FP32, "", nodes)
 

@@ -14,11 +14,12 @@ from onnx import TensorProto
 
 from halfwise import InputError, fix, load, read_plan
 from halfwise.core.metrics import compare
+from halfwise.core.notes import NoteKind
 from halfwise.emulation.emulate import Emulator
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.verbs.stages import stages
-from halfwise.verbs.stages.culprits import exponent_words
+from halfwise.verbs.stages.culprits import exponent_note
 from halfwise.verbs.stages.cut import cut_at_scopes, cut_at_tensors, needed_by
 from halfwise.verbs.stages.scopes import spoken, stage_labels
 from tests.models.build import f32, model, node, value, weight
@@ -56,7 +57,7 @@ def test_the_parts_convert_well_the_whole_does_not_and_the_softmax_is_named() ->
     assert [stage.finding for stage in result.stages] == [*["good"] * 4, "wrong by itself", "inherits"]
     culprit = result.stage("filter_predictor").culprits[0]
     assert (culprit.name, culprit.op) == ("/filter_predictor/self_attn/Softmax", "Softmax")
-    assert "where FP16 steps by 1: half a step changes an exponential by 65%" in culprit.reason
+    assert culprit.because[0] == exponent_note(culprit.numbers["input_max_abs"])
     assert {node.name.rpartition("/")[0] for node in result.stage("filter_predictor").culprits} == {
         "/filter_predictor/self_attn"
     }
@@ -248,8 +249,10 @@ def test_a_model_that_is_one_module_is_one_stage_and_no_answer_is_said() -> None
 
 
 def test_half_a_step() -> None:
-    assert exponent_words(1225.0).endswith("half a step changes an exponential by 65%")
-    assert exponent_words(4.0) == "" and exponent_words(0.0) == "" and exponent_words(1e6) == ""
+    note = exponent_note(1225.0)
+    assert note is not None and note.kind is NoteKind.ROUNDS_EXPONENT
+    assert (note.values["step"], round(note.values["change"], 3)) == (1.0, 0.649)
+    assert exponent_note(4.0) is exponent_note(0.0) is exponent_note(1e6) is None
 
 
 # -- what is written ---------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from halfwise import InputError
+from halfwise.core.notes import NoteKind
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra 'torch')")
 pytest.importorskip("onnxscript", reason="onnxscript, which PyTorch exports with, is not installed")
@@ -85,7 +86,7 @@ def test_the_softmax_of_the_filter_predictor_is_named(tmp_path: Path) -> None:
     ]
     assert [stage.name for stage in result.wrong] == ["filter_predictor"]
     first = result.stage("filter_predictor").culprits[0]
-    assert first.op == "Softmax" and "half a step changes an exponential" in first.reason
+    assert first.op == "Softmax" and first.because[0].kind is NoteKind.ROUNDS_EXPONENT
     assert set(result.whole.outputs) == {"filter", "scores"} and result.model == "Tracker"
     assert result.upto is not None and result.upto.whole.verdict.met
     assert {each.name for each in onnx.load(tmp_path / "model.onnx").graph.input} == {"boxes", "features.map"}

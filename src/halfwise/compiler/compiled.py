@@ -16,6 +16,8 @@ from halfwise.compiler.isolated_matmuls import companions, find_isolated_matmuls
 from halfwise.compiler.layers_evidence import NodeInfo
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
@@ -234,8 +236,8 @@ def _join_isolated_matmuls(
             node.name or "",
             node.op_type,
             Format.FP32,
-            "compiler",
-            f"keeps {product!r} in FP32: alone between its casts the compiler takes a product back to FP16",
+            Reason.COMPILER,
+            (Note.of(NoteKind.KEEPS_PRODUCT, product),),
         )
         for node, product in joined.items()
     )
@@ -282,8 +284,8 @@ def _keep_kernel_out(
     wider = decision.with_fp32(nodes)
     if not holds(wider.assignment):
         return replace(result, notes=(*result.notes, f"{island.text()}; but the tolerance would be missed"))
-    reason = f"keeps the fused attention kernel {island.kernel} out, which is known to be wrong in this version"
-    added = tuple(PlannedNode(n.name or "", n.op_type, Format.FP32, "compiler", reason) for n in nodes)
+    because = (Note.of(NoteKind.KEEPS_KERNEL_OUT, island.kernel),)
+    added = tuple(PlannedNode(n.name or "", n.op_type, Format.FP32, Reason.COMPILER, because) for n in nodes)
     return replace(
         result,
         decision=wider,

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-__all__ = ["FORMATS", "Format", "cast_to", "format_named", "format_of_dtype", "format_of_type", "round_to"]
+__all__ = ["FORMATS", "Format", "cast_to", "format_named", "format_of_dtype", "format_of_type", "round_to", "spacing"]
 
 FloatArray = NDArray[np.float32]
 
@@ -102,6 +102,11 @@ def cast_to(array: NDArray[Any], fmt: Format) -> NDArray[Any]:
     """The array in the type of `fmt`: to nearest, ties to even."""
     with np.errstate(over="ignore", invalid="ignore"):
         return (np.clip(array, -fmt.max, fmt.max) if fmt.saturating else array).astype(fmt.dtype)
+
+
+def spacing(fmt: Format, magnitude: float) -> float:
+    """How far apart the format's numbers lie at a magnitude."""
+    return max(2.0 * fmt.unit_roundoff * 2.0 ** math.floor(math.log2(magnitude)), fmt.smallest_subnormal)
 
 
 def round_to(array: NDArray[Any], fmt: Format) -> FloatArray:

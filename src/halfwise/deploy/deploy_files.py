@@ -14,6 +14,7 @@ import onnx_ir as ir
 from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled, Decision
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
+from halfwise.core.notes import NoteKind
 from halfwise.core.targets import Fit, Runtime, Target, Typing
 from halfwise.core.whole_files import WholeFiles
 from halfwise.deploy.advisories import Advisory, facts_of_nodes, match
@@ -406,7 +407,7 @@ def _from(folder: Path, path: Path) -> str:
 
 
 def _on_host(site: Site) -> bool:
-    return (site.pinned or "").startswith("shape arithmetic")
+    return site.pinned is not None and site.pinned.kind is NoteKind.SHAPE_ARITHMETIC
 
 
 def _has_functions(path: Path) -> bool:

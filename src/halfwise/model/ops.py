@@ -10,13 +10,13 @@ import onnx
 import onnx.defs
 
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
 
 __all__ = [
     "CLOSED",
     "CONTROL_FLOW",
     "DTYPE_ATTRIBUTES",
     "MOVES",
-    "RANDOM",
     "SHAPE_READERS",
     "WIDENED_ATTRIBUTES",
     "SlotRule",
@@ -69,14 +69,13 @@ _CONTAINERS = _words(
     ConcatFromSequence Optional OptionalGetElement OptionalHasElement"""
 )
 _TABLES = _words("EyeLike HannWindow HammingWindow BlackmanWindow MelWeightMatrix")
-RANDOM = "its result is random"
 ISLANDS = {
-    "BitCast": "it reads bits, not values",
-    "MeanVarianceNormalization": "its definition in ONNX mixes in FP32 constants, so that no other type is valid",
-    **dict.fromkeys(_TABLES, "it only makes a table of constants"),
-    **dict.fromkeys(_RANDOM, RANDOM),
-    **dict.fromkeys(_QUANTISED, "quantisation scales stay in FP32"),
-    **dict.fromkeys(_CONTAINERS, "reads or writes a sequence or an optional"),
+    "BitCast": Note.of(NoteKind.READS_BITS),
+    "MeanVarianceNormalization": Note.of(NoteKind.FP32_DEFINITION),
+    **dict.fromkeys(_TABLES, Note.of(NoteKind.TABLE)),
+    **dict.fromkeys(_RANDOM, Note.of(NoteKind.RANDOM)),
+    **dict.fromkeys(_QUANTISED, Note.of(NoteKind.QUANTISATION)),
+    **dict.fromkeys(_CONTAINERS, Note.of(NoteKind.CONTAINER)),
 }
 
 # Slots that are parameters of an operator rather than data: left in FP32 where the schema lets them.
@@ -161,7 +160,7 @@ class SlotRule:
     variadic_inputs: bool = False
     variadic_outputs: bool = False
     free: bool = False
-    why: str | None = None
+    why: Note | None = None
 
     def input(self, slot: int) -> tuple[bool, str]:
         return _at(self.inputs, slot, self.variadic_inputs)
@@ -180,15 +179,15 @@ def _at(formal: tuple[tuple[bool, str], ...], slot: int, variadic: bool) -> tupl
 def slot_rule(op: str, domain: str, version: int, fmt: Format) -> SlotRule:
     """What the operator's schema allows for `fmt`."""
     if domain:
-        return SlotRule(why=f"an operator of the domain {domain!r}: what it accepts is not known")
+        return SlotRule(why=Note.of(NoteKind.FOREIGN_DOMAIN, domain))
     if op in CONTROL_FLOW:
-        return SlotRule(why="control flow keeps FP32 at its borders; the nodes inside are decided one by one")
+        return SlotRule(why=Note.of(NoteKind.CONTROL_FLOW))
     if op in ISLANDS:
         return SlotRule(why=ISLANDS[op])
     try:
         schema = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
-        return SlotRule(why=f"operator {op} is not in opset {version}")
+        return SlotRule(why=Note.of(NoteKind.NOT_IN_OPSET, op, version=version))
     allowed = {c.type_param_str: fmt.schema_type in c.allowed_type_strs for c in schema.type_constraints}
     pinned = PARAMETER_SLOTS.get(op, set())
     inputs = tuple(
@@ -197,7 +196,7 @@ def slot_rule(op: str, domain: str, version: int, fmt: Format) -> SlotRule:
     )
     outputs = tuple((allowed.get(p.type_str, False), p.type_str) for p in schema.outputs)
     if not any(ok for ok, _ in (*inputs, *outputs)):
-        return SlotRule(why=f"the schema of {op} (opset {version}) has no {fmt.value.upper()} form")
+        return SlotRule(why=Note.of(NoteKind.NO_NARROW_FORM, op, version=version, format=fmt.value.upper()))
     free = op in DTYPE_ATTRIBUTES or op == "ConstantOfShape"
     return SlotRule(inputs, outputs, _variadic(schema.inputs), _variadic(schema.outputs), free)
 

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from halfwise.core.english import say, say_all
 from halfwise.core.errors import InputError
 from halfwise.core.formats import FORMATS, Format, format_named
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.core.targets import DEFAULT_TARGET, STRICT_PROFILE
 from halfwise.core.tolerance import Tolerance
 from halfwise.model.model import Model
@@ -18,32 +21,44 @@ __all__ = ["Plan", "PlannedNode", "read_plan"]
 
 SCHEMA = "halfwise.plan/1"
 
+_ASKED = Note.of(NoteKind.IN_PLAN)
+
 
 @dataclass(frozen=True)
 class PlannedNode:
     """A node that does not run in FP16: its format, why, and the numbers behind it.
 
-    `why` is one of: overflow, rounding (measured: putting the node back breaks the tolerance), margin (within the
-    tolerance without it, but too near for inputs not seen), unproven (not measured alone), pinned (it cannot narrow),
-    compiler (it keeps the compiler from undoing the choice of another node, or from fusing it away; or its own kernels
-    would miss the tolerance),
-    backend (the result was wrong on a real backend with it in FP16),
-    wanted (the user's own decision).
+    `because` tells first what happens at the node or who wants it, then what was measured without it.
     """
 
     name: str
     op: str
     format: Format
-    why: str
-    reason: str
+    why: Reason
+    because: tuple[Note, ...]
     numbers: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def cause(self) -> str:
+        """What happens at the node, or who wants it, in words."""
+        return say(self.because[0]) if self.because else ""
+
+    @property
+    def measured(self) -> str:
+        """What was measured without the node in FP32, in words."""
+        return "; ".join(say_all(self.because[1:]))
+
+    @property
+    def reason(self) -> str:
+        """Why, in words."""
+        return "; ".join(say_all(self.because))
 
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "op": self.op,
             "format": self.format.value,
-            "why": self.why,
+            "why": self.why.value,
             "reason": self.reason,
             "numbers": dict(self.numbers),
         }
@@ -186,10 +201,18 @@ def _planned(entry: Any, index: int) -> PlannedNode:
         name=entry["name"],
         op=str(entry.get("op", "")),
         format=_format(entry.get("format", "fp32"), f"node {entry['name']!r}"),
-        why=str(entry.get("why", "wanted")),
-        reason=str(entry.get("reason", "asked for in the plan")),
+        why=_reason(entry.get("why", "wanted")),
+        because=(Note.of(NoteKind.AS_STATED, text=str(entry["reason"])) if "reason" in entry else _ASKED,),
         numbers={str(k): float(v) for k, v in _object(entry, "numbers").items()},
     )
+
+
+def _reason(value: Any) -> Reason:
+    """What a person wrote there by hand is that person's decision."""
+    try:
+        return Reason(value)
+    except ValueError:
+        return Reason.WANTED
 
 
 def _layouts(name: str, value: Any) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 
 from halfwise.core.counting import Counts
+from halfwise.core.english import say
 from halfwise.core.errors import InputError
 from halfwise.core.nearest import nearest
 from halfwise.model.model import Model
@@ -145,7 +146,7 @@ def _chosen(selection: Selection, selectors: Sequence[str], option: str) -> dict
         able = [site for site in sites if site.has_fp32 and (option == "--keep" or site.free)]
         if not able:
             first = sites[0]
-            why = first.pinned or "has no FP32 tensor"
+            why = say(first.pinned) if first.pinned else "has no FP32 tensor"
             what = f"node {first.name!r}" if len(sites) == 1 else f"none of its {len(sites)} nodes"
             verb = "can be FP16" if option == "--force" else "works on FP32 values"
             if len(sites) == 1:

@@ -8,6 +8,7 @@ from functools import cached_property
 import onnx_ir as ir
 
 from halfwise.core.formats import Format, format_of_type
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.model import Model
 from halfwise.model.ops import CONTROL_FLOW, MOVES, SHAPE_READERS, SlotRule, shape_slots, slot_rule, takes_any_format
 from halfwise.precision.choices import NO_CHOICES, Choices
@@ -34,7 +35,7 @@ class Site:
     outputs: tuple[bool, ...]
     moves: bool
     nested: bool
-    pinned: str | None
+    pinned: Note | None
 
     @property
     def free(self) -> bool:
@@ -78,6 +79,11 @@ class Sites:
         return tuple(site for site in self.all if site.pinned and site.has_fp32)
 
     @cached_property
+    def random(self) -> str | None:
+        """The first node whose result is random, by name."""
+        return next((s.name for s in self.pinned if s.pinned and s.pinned.kind is NoteKind.RANDOM), None)
+
+    @cached_property
     def forced(self) -> frozenset[ir.Node]:
         """The free nodes that the user wants narrow, whatever it costs."""
         return frozenset(site.node for site in self.free if site.name in self.choices.forced)
@@ -95,10 +101,10 @@ class Sites:
     def _site(self, node: ir.Node, index: int, shape_arithmetic: bool) -> Site:
         version = node.version or self.model.opset(node.domain)
         rule = slot_rule(node.op_type, node.domain, version, self.fmt)
-        why = rule.why or _why_not(node, shape_arithmetic) or self.choices.kept.get(node.name or "")
+        why = rule.why or _why_not(node, shape_arithmetic) or self._kept(node)
         inputs, outputs = _slots(node, rule) if why is None else ((), ())
         if why is None and not any((*inputs, *outputs)):
-            why = "has no FP32 tensor that could narrow"
+            why = Note.of(NoteKind.NO_FP32_TENSOR)
         if why is not None:
             inputs, outputs = (False,) * len(node.inputs), (False,) * len(node.outputs)
         return Site(
@@ -113,17 +119,21 @@ class Sites:
             pinned=why,
         )
 
+    def _kept(self, node: ir.Node) -> Note | None:
+        option = self.choices.kept.get(node.name or "")
+        return Note.of(NoteKind.USER_KEEPS, option=option) if option else None
 
-def _why_not(node: ir.Node, shape_arithmetic: bool) -> str | None:
+
+def _why_not(node: ir.Node, shape_arithmetic: bool) -> Note | None:
     if shape_arithmetic:
-        return "shape arithmetic: runs on the host and decides shapes"
+        return Note.of(NoteKind.SHAPE_ARITHMETIC)
     for value in (*node.inputs, *node.outputs):
         if value is None or not value.name:
             continue
         if value.type is None:
-            return f"the type of {value.name!r} is not known"
+            return Note.of(NoteKind.UNKNOWN_TYPE, value.name)
         if not isinstance(value.type, ir.TensorType):
-            return "reads or writes a sequence or an optional"
+            return Note.of(NoteKind.CONTAINER)
     return None
 
 

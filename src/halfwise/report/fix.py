@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from halfwise.core.english import say_all
 from halfwise.core.formats import Format
 from halfwise.precision.plan import PlannedNode
 from halfwise.report.repairs import explain_repairs, places
@@ -93,8 +94,8 @@ def _show_nodes(terminal: Terminal, nodes: Sequence[PlannedNode], pinned: Sequen
         terminal.table(titles, rows, fold=len(titles) - 1)
         terminal.more(len(nodes), _SHOWN)
     if pinned:
-        reasons = Counter(node.reason for node in pinned).most_common(3)
-        shown = "; ".join(f"{count:,}: {reason}" for reason, count in reasons)
+        reasons = Counter(node.because for node in pinned).most_common(3)
+        shown = "; ".join(f"{count:,}: {', '.join(say_all(because))}" for because, count in reasons)
         terminal.line()
         terminal.line(f"{_nodes(len(pinned))} cannot be FP16 in any plan ({shown})")
 
@@ -110,7 +111,7 @@ def _show_policies(terminal: Terminal, result: FixResult) -> None:
 
 def _why(node: PlannedNode, width: int) -> str:
     """In full where a line has room for it; else the cause alone, so that the story stays on one screen."""
-    return f"{node.why}: {node.reason}" if width >= _WIDE else node.reason.partition(";")[0]
+    return f"{node.why}: {node.reason}" if width >= _WIDE else node.cause
 
 
 def _show_profiles(terminal: Terminal, result: FixResult) -> None:

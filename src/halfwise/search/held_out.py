@@ -9,6 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.inputs.synthetic import vary
 from halfwise.model.model import Model
@@ -141,7 +143,8 @@ class HeldOutSearch:
         """Nodes that only lack range take BF16, as many as the tolerance bears."""
         sites = best.search.sites
         bf16 = Sites(best.model, Format.BF16, self.choices)
-        able = [k.node for k in best.solution.kept if k.why == "overflow" and why_not_bf16(sites, bf16, k.node) is None]
+        overflowing = [kept.node for kept in best.solution.kept if kept.why is Reason.OVERFLOW]
+        able = [node for node in overflowing if why_not_bf16(sites, bf16, node) is None]
         while able:
             formats = {**dict.fromkeys(best.solution.keep, Format.FP32), **dict.fromkeys(able, Format.BF16)}
             self.notify(f"BF16 instead of FP32 for {len(able)} nodes")
@@ -151,9 +154,9 @@ class HeldOutSearch:
         return {}
 
 
-def why_not_bf16(sites: Sites, bf16: Sites, node: ir.Node) -> str | None:
+def why_not_bf16(sites: Sites, bf16: Sites, node: ir.Node) -> Note | None:
     """A node may take BF16 where it can, and where no slot differs from what FP16 may hold."""
     ours, theirs = sites.of[node], bf16.of[node]
     if (ours.inputs, ours.outputs) == (theirs.inputs, theirs.outputs):
         return ours.pinned
-    return theirs.pinned or "not every input that may be FP16 may be BF16"
+    return theirs.pinned or Note.of(NoteKind.NOT_ALSO_BF16)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from halfwise.core.reasons import Reason
 from halfwise.search.sets import Sets, worst_first
 
 __all__ = ["Kept", "Pruning", "kept_node"]
@@ -21,7 +22,7 @@ class Kept:
     """Why a node stays in FP32. `without` is the ratio measured with the node alone put back; None if not measured."""
 
     node: ir.Node
-    why: str
+    why: Reason
     without: float | None
 
 
@@ -112,9 +113,9 @@ class Pruning:
 def kept_node(node: ir.Node, without: float | None, fatal: Collection[ir.Node]) -> Kept:
     """Why it stays, from the ratio without it and from whether it overflows."""
     if without is None:
-        why = "overflow" if node in fatal else "not measured alone"
+        why = Reason.OVERFLOW if node in fatal else Reason.UNPROVEN
     elif without > 1.0:
-        why = "overflow" if node in fatal else "rounding"
+        why = Reason.OVERFLOW if node in fatal else Reason.ROUNDING
     else:
-        why = "margin"
+        why = Reason.MARGIN
     return Kept(node, why, without)

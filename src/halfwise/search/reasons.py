@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfwise.core.formats import Format
+from halfwise.core.formats import Format, spacing
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
 from halfwise.search.prune import Kept
@@ -29,23 +31,33 @@ def explain(kept: Kept, sites: Sites, statistics: TensorStatistics, fmt: Format)
         numbers["input_min_abs"] = read_low
     if kept.without is not None and np.isfinite(kept.without):
         numbers["error_without"] = kept.without
-    return PlannedNode(node.name or "", node.op_type, fmt, kept.why, _sentence(kept, narrow, high, read_high), numbers)
+    return PlannedNode(node.name or "", node.op_type, fmt, kept.why, _because(kept, narrow, high, read_high), numbers)
 
 
-def _sentence(kept: Kept, narrow: Format, high: float, read_high: float) -> str:
-    name, limit = narrow.value.upper(), narrow.max
+def _because(kept: Kept, narrow: Format, high: float, read_high: float) -> tuple[Note, Note]:
+    return _cause(kept.why, narrow, high, read_high), _measured(kept)
+
+
+def _cause(why: Reason, narrow: Format, high: float, read_high: float) -> Note:
+    name, limit, reach = narrow.value.upper(), narrow.max, max(high, read_high)
     if high > limit:
-        cause = f"its result reaches {high:,.4g}, beyond {name}'s {limit:,.0f}, and becomes infinite"
-    elif read_high > limit:
-        cause = f"it reads values up to {read_high:,.4g}, beyond {name}'s {limit:,.0f}"
-    elif kept.why == "overflow":
-        cause = f"in {name} a value on its way is rounded to infinity or to zero where that is fatal"
-    else:
-        cause = f"rounding to {name} here is carried to the outputs"
+        return Note.of(NoteKind.WRITES_BEYOND, high=high, limit=limit, format=name)
+    if read_high > limit:
+        return Note.of(NoteKind.READS_BEYOND, high=read_high, limit=limit, format=name)
+    if why is Reason.OVERFLOW:
+        return Note.of(NoteKind.BREAKS_INSIDE, format=name)
+    if reach:
+        return Note.of(NoteKind.ROUNDS_COARSELY, reach=reach, step=spacing(narrow, reach), format=name)
+    return Note.of(NoteKind.ROUNDS, format=name)
+
+
+def _measured(kept: Kept) -> Note:
+    if kept.why is Reason.EXHAUSTED:
+        return Note.of(NoteKind.KEPT_IN_VAIN)
     if kept.without is None:
-        return f"{cause}; not put back alone (the budget of runs was spent on others)"
+        return Note.of(NoteKind.NOT_TESTED_ALONE)
     if kept.without == np.inf:
-        return f"{cause}; put back alone, the result is not finite or of another shape"
+        return Note.of(NoteKind.NOT_FINITE_ALONE)
     if kept.without > 1:
-        return f"{cause}; put back alone, the error is {kept.without:.3g} times the tolerance"
-    return f"{cause}; put back alone, the error is {kept.without:.0%} of the tolerance: too near for unseen inputs"
+        return Note.of(NoteKind.MISSES_ALONE, load=kept.without)
+    return Note.of(NoteKind.NEAR_ALONE, load=kept.without)

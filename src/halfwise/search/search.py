@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from halfwise.core.formats import Format
+from halfwise.core.reasons import Reason
 from halfwise.emulation.stepper import Stepper
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -87,7 +88,7 @@ class Search:
         refuse_share(fp16.uncompared, len(keep), len(self.sites.free))
         found = self.measure(keep)
         if found.unseen_bound > self.target_ratio and not found.met:
-            return Solution(keep, tuple(Kept(n, "all that could help is kept", None) for n in keep), fp16, found)
+            return Solution(keep, tuple(Kept(n, Reason.EXHAUSTED, None) for n in keep), fp16, found)
         if not prune:
             return Solution(keep, tuple(kept_node(node, None, self._fatal) for node in keep), fp16, found)
         keep, kept = Pruning(self._sets, self.target_ratio, self._cost, self._fatal, self.notify).run(keep)

@@ -8,6 +8,8 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
 from halfwise.precision.plan import PlannedNode
@@ -36,8 +38,8 @@ def wanted_nodes(choices: Choices, sites: Sites, statistics: TensorStatistics) -
         if site.name in choices.kept:
             high, low = statistics.over(site.node.outputs)
             numbers = {name: value for name, value in (("max_abs", high), ("min_abs", low)) if value}
-            reason = f"your own decision: {choices.kept[site.name]}"
-            yield PlannedNode(site.name, site.op, Format.FP32, "wanted", reason, numbers)
+            because = Note.of(NoteKind.USER_KEEPS, option=choices.kept[site.name])
+            yield PlannedNode(site.name, site.op, Format.FP32, Reason.WANTED, (because,), numbers)
 
 
 def replaced_note(choices: Choices, sites: Sites) -> str | None:

@@ -7,12 +7,13 @@ from string import Formatter
 from typing import Any
 
 from halfwise.core.english.inputs import INPUTS
+from halfwise.core.english.reasons import REASONS
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.wording import counted, listed, number, percent
 
 __all__ = ["TEMPLATES", "documented", "say", "say_all"]
 
-TEMPLATES: Mapping[NoteKind, str] = {**INPUTS}
+TEMPLATES: Mapping[NoteKind, str] = {**INPUTS, **REASONS}
 
 _SPECIAL: Mapping[str, Callable[[Any], str]] = {"list": listed, "number": number, "percent": percent}
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.deploy.onnxruntime.settling import About, Formats, Settled
 from halfwise.emulation.profiles.norm_fusions import Norm, Outcome, norms_of, outcome
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 
 __all__ = ["refusal_note", "settle_norms"]
-
-_LOADS = "ONNX Runtime makes one kernel of this norm before it looks at types, and would refuse to load the model"
-_ONE = "keeps the norm at {!r} in one kernel of ONNX Runtime, which takes its statistics in FP32"
 
 
 def settle_norms(about: About, found: Settled, *, fused: bool) -> Settled:
@@ -54,7 +53,7 @@ def _in_one_kernel(about: About, start: Settled) -> Settled:
         if not norms:
             return start
         if about.holds(about.assignment(formats)):
-            added = tuple(_added(start.formats, formats, norms, _ONE))
+            added = tuple(_added(start.formats, formats, norms, _whole))
             note = f"norms kept in one kernel each of ONNX Runtime: {len(norms)}, by {len(added)} more nodes in FP32"
             return Settled(formats, (*start.added, *added), (*start.notes, note))
     return start
@@ -89,7 +88,7 @@ def _loadable(about: About, start: Settled) -> Settled:
                 norms.append(norm)
     if not norms:
         return start
-    added = tuple(_added(start.formats, formats, norms, _LOADS))
+    added = tuple(_added(start.formats, formats, norms, _loads))
     note = f"norms in formats with which ONNX Runtime refuses to load a model, and given others: {len(norms)}"
     return Settled(formats, (*start.added, *added), (*start.notes, note))
 
@@ -116,9 +115,19 @@ def _two(node: ir.Node, formats: Formats) -> bool:
     return formats.get(node, Format.FP32) is Format.FP32
 
 
-def _added(before: Mapping[ir.Node, Format], after: Formats, norms: Iterable[Norm], why: str) -> Iterator[PlannedNode]:
+def _added(
+    before: Mapping[ir.Node, Format], after: Formats, norms: Iterable[Norm], why: Callable[[Norm], Note]
+) -> Iterator[PlannedNode]:
     of = {node: norm for norm in norms for node in (norm.data.producer(), *norm.nodes) if node is not None}
     for node in after:
         if node not in before and node in of:
-            reason = why.format(of[node].last.name)
-            yield PlannedNode(node.name or "", node.op_type, Format.FP32, "compiler", reason)
+            because = (why(of[node]),)
+            yield PlannedNode(node.name or "", node.op_type, Format.FP32, Reason.COMPILER, because)
+
+
+def _whole(norm: Norm) -> Note:
+    return Note.of(NoteKind.KEEPS_NORM_WHOLE, norm.last.name)
+
+
+def _loads(norm: Norm) -> Note:
+    return Note.of(NoteKind.KEEPS_NORM_LOADABLE, norm.last.name)

@@ -16,14 +16,14 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.deploy.onnxruntime.settling import About, Settled
 from halfwise.model.ops import MOVES
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 
 __all__ = ["cpu_crash_note", "crash_note", "settle_transposes"]
-
-_REASON = "moves values for {!r} in its format: with a Cast between the two, ONNX Runtime may fail to load the model"
 
 
 def settle_transposes(about: About, found: Settled) -> Settled:
@@ -42,8 +42,8 @@ def settle_transposes(about: About, found: Settled) -> Settled:
             continue
         formats = changed
         if wide:
-            reason = _REASON.format(wide[0].name)
-            added.append(PlannedNode(transpose.name or "", "Transpose", Format.FP32, "compiler", reason))
+            because = Note.of(NoteKind.KEEPS_TRANSPOSE_LOADABLE, wide[0].name)
+            added.append(PlannedNode(transpose.name or "", "Transpose", Format.FP32, Reason.COMPILER, (because,)))
     return Settled(formats, tuple(added), found.notes)
 
 

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from halfwise.core.counting import Counts
 from halfwise.core.formats import Format
+from halfwise.core.reasons import Reason
 from halfwise.precision.plan import PlannedNode
 from halfwise.report.html.meter import Meter, meter
 from halfwise.report.html.names import Names
@@ -69,8 +70,8 @@ def worst_first(nodes: Sequence[PlannedNode], shares: Mapping[str, float]) -> li
 
     def key(node: PlannedNode) -> tuple[bool, bool, float, float]:
         numbers = node.numbers
-        handed = node.why == "overflow" and numbers.get("input_max_abs", 0.0) > Format.FP16.max
-        return node.why != "overflow", handed, -numbers.get("error_without", 0.0), -shares.get(node.name, 0.0)
+        handed = node.why is Reason.OVERFLOW and numbers.get("input_max_abs", 0.0) > Format.FP16.max
+        return node.why is not Reason.OVERFLOW, handed, -numbers.get("error_without", 0.0), -shares.get(node.name, 0.0)
 
     return sorted(nodes, key=key)
 
@@ -79,7 +80,7 @@ def culprits(result: FixResult, names: Names, places: Places) -> list[Culprit]:
     """Those that a repair healed are told by the model as given, which has them."""
     kept = [_Case(n, places.given(n.name), "", "") for n in worst_first(kept_nodes(result), result.shares)]
     cases = [*_healed(result), *kept]
-    cases.sort(key=lambda case: case.planned.why != "overflow")
+    cases.sort(key=lambda case: case.planned.why is not Reason.OVERFLOW)
     groups: dict[tuple[str, str, str, str], list[_Case]] = {}
     for case in cases:
         planned = case.planned
@@ -102,7 +103,7 @@ def _healed(result: FixResult) -> list[_Case]:
         if not told and names:
             told = [max(names, key=lambda n: found.shares.get(n, 0.0))]
         for name in told:
-            planned = _seen(given[name], found.ranges, "overflow" if name in found.breaking else "rounding")
+            planned = _seen(given[name], found.ranges, Reason.OVERFLOW if name in found.breaking else Reason.ROUNDING)
             cases.append(_Case(planned, given[name], str(repair.get("rule", "")), str(repair.get("algebra", ""))))
     return sorted(cases, key=_origin_first)
 
@@ -113,13 +114,13 @@ def _origin_first(case: _Case) -> tuple[bool, float]:
     return numbers.get("input_max_abs", 0.0) > Format.FP16.max, -numbers.get("max_abs", 0.0)
 
 
-def _seen(node: ir.Node, ranges: Mapping[str, Counts], why: str) -> PlannedNode:
+def _seen(node: ir.Node, ranges: Mapping[str, Counts], why: Reason) -> PlannedNode:
     numbers: dict[str, float] = {}
     for values, high, low in ((node.outputs, "max_abs", "min_abs"), (node.inputs, "input_max_abs", "input_min_abs")):
         counts = [ranges[v.name] for v in values if v is not None and v.name and v.name in ranges]
         numbers[high] = max((c.max_abs for c in counts), default=0.0)
         numbers[low] = min((c.min_abs for c in counts if c.min_abs), default=0.0)
-    return PlannedNode(node.name or "", node.op_type, Format.FP16, why, "", {k: v for k, v in numbers.items() if v})
+    return PlannedNode(node.name or "", node.op_type, Format.FP16, why, (), {k: v for k, v in numbers.items() if v})
 
 
 def _culprit(group: Sequence[_Case], result: FixResult, names: Names, places: Places) -> Culprit:

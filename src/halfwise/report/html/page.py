@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from halfwise._version import __version__
-from halfwise.core.english import say
+from halfwise.core.english import say, say_all
 from halfwise.deploy.advisories import Advisory
 from halfwise.report.html.along import along
 from halfwise.report.html.axis import TICKS, ZONES
@@ -76,7 +76,7 @@ def gather(
         "ticks": TICKS,
         "states": [(state, states[state.key]) for state in STATES],
         "repairs": repair_cards(result.plan.repairs, names),
-        "pinned": Counter(node.reason for node in result.pinned).most_common(),
+        "pinned": _pinned(result),
         "notes": _notes(result),
         "synthetic_notes": [say(note) for note in result.notes if is_synthetic(note)],
         "synthetic": result.samples.origin == "synthetic",
@@ -122,6 +122,12 @@ def _advisory(advisory: Advisory) -> dict[str, Any]:
         "confidence": entry.confidence,
         "sources": [source for source in entry.source if source.startswith("https://")],
     }
+
+
+def _pinned(result: FixResult) -> list[tuple[str, int]]:
+    """Why nodes cannot narrow, and how many for each reason."""
+    reasons = Counter(node.because for node in result.pinned).most_common()
+    return [(", ".join(say_all(because)), count) for because, count in reasons]
 
 
 def _notes(result: FixResult) -> list[str]:

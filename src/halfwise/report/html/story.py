@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from halfwise.core.counting import Counts
-from halfwise.core.formats import Format
+from halfwise.core.formats import Format, spacing
+from halfwise.core.notes import NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.precision.plan import PlannedNode
 from halfwise.report.html.axis import Bar, bar
 from halfwise.report.html.names import short
@@ -45,7 +47,7 @@ _PASSES = frozenset(
     "Slice Split Sqrt Squeeze Sub Sum Transpose Unsqueeze".split()
 )
 _EXPONENTIALS = frozenset({"Exp", "Softmax", "LogSoftmax"})
-_ROUNDING = frozenset({"rounding", "margin", "unproven", "not measured alone"})
+_ROUNDING = {Reason.ROUNDING, Reason.MARGIN, Reason.UNPROVEN, Reason.EXHAUSTED}
 
 
 @dataclass(frozen=True)
@@ -83,12 +85,12 @@ def tell(planned: PlannedNode, node: ir.Node | None, seen: Mapping[str, Counts])
         if most > 0
     )
     cause, then = planned.reason, ""
-    if planned.why in _ROUNDING or planned.why == "overflow":
+    if planned.why in _ROUNDING or planned.why is Reason.OVERFLOW:
         cause = _cause(planned, high, low, read_high, read_low)
         if high > _LIMIT and node is not None:
             then = _consequence(node)
     load = planned.numbers.get("error_without")
-    if load is None and "not finite" in planned.reason:
+    if load is None and any(note.kind is NoteKind.NOT_FINITE_ALONE for note in planned.because):
         load = math.inf
     return Story(cause, then, _measured(planned, load), ranges, load)
 
@@ -111,7 +113,7 @@ def _cause(planned: PlannedNode, high: float, low: float, read_high: float, read
         )
         reading = f"It {does.format(f'values of up to {number(read_high)}')}" if read_high else "It makes values"
         return f"{reading}; its result reaches {number(high)}, beyond FP16’s {_LIMIT:,.0f}, and becomes infinite."
-    if planned.why == "overflow":
+    if planned.why is Reason.OVERFLOW:
         least = min((x for x in (low, read_low) if 0 < x < _LEAST), default=0.0)
         if least:
             return f"It depends on values as small as {number(least)}; FP16 has none below 6e−8, so they become 0."
@@ -119,21 +121,16 @@ def _cause(planned: PlannedNode, high: float, low: float, read_high: float, read
     top = max(high, read_high)
     if not top:
         return "Rounding its values to FP16 is carried to the outputs."
-    if planned.op in _EXPONENTIALS and read_high and (moved := math.expm1(_step(read_high) / 2)) >= 0.01:
+    if planned.op in _EXPONENTIALS and read_high and (moved := math.expm1(spacing(Format.FP16, read_high) / 2)) >= 0.01:
         return (
             f"It takes exponentials of values of up to {number(read_high)}, where neighbouring FP16 numbers lie "
-            f"{number(_step(read_high))} apart: half of that changes an exponential by {percent(moved)}."
+            f"{number(spacing(Format.FP16, read_high))} apart: half of that changes an exponential by {percent(moved)}."
         )
-    step = _step(top)
+    step = spacing(Format.FP16, top)
     return (
         f"Its values reach {number(top)}, where neighbouring FP16 numbers lie {number(step)} apart: each value moves "
         f"by up to {number(step / 2)}, and the outputs feel it."
     )
-
-
-def _step(magnitude: float) -> float:
-    """How far apart FP16's numbers lie at a magnitude."""
-    return float(2.0 ** max(math.floor(math.log2(magnitude)) - 10, -24))
 
 
 def _consequence(node: ir.Node) -> str:
@@ -166,7 +163,7 @@ def _through(passed: list[str]) -> str:
 
 def _measured(planned: PlannedNode, load: float | None) -> str:
     if load is None:
-        return planned.reason.partition("; ")[2]
+        return planned.measured
     if math.isinf(load):
         return "Measured: put back into FP16 alone, the outputs are no longer finite."
     if load > 1:

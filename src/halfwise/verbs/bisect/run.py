@@ -20,7 +20,8 @@ from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
 from halfwise.core.metric_identity import metric_identity
 from halfwise.core.metrics import Metrics, OutputMetric, is_float
-from halfwise.core.notes import Note
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.core.targets import DEFAULT_TARGET, Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.core.whole_files import WholeFiles
@@ -319,14 +320,15 @@ class _Bisection:
     ) -> tuple[Path, Path]:
         stem = self.given.path.stem if self.given.path is not None else "model"
         proven = {self.order[rank] for rank in found.culprits}
-        reason = f"measured on {self.backend.name}" if self.backend is not None else "measured by the user's command"
+        on = f"on {self.backend.name}" if self.backend is not None else "by your own command"
+        wrong, open_ = Note.of(NoteKind.BACKEND_WRONG, on=on), Note.of(NoteKind.NOT_CLEARED)
         nodes = [
             PlannedNode(
                 node.name or "",
                 node.op_type,
                 Format.FP32,
-                "backend" if node in proven else "unproven",
-                f"{reason}: the result is wrong with it in FP16" if node in proven else "was not cleared: no build",
+                Reason.BACKEND if node in proven else Reason.UNPROVEN,
+                (wrong if node in proven else open_,),
             )
             for node in self.nodes
             if node in wide

@@ -10,6 +10,8 @@ import onnx_ir as ir
 from halfwise.compiler.compiled import Compiled
 from halfwise.compiler.engine_profile import engine_view, kernel_words
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.deploy.advisories import Advisory
 from halfwise.emulation.emulate import Emulator
 from halfwise.precision.assignment import Assignment
@@ -24,7 +26,6 @@ __all__ = ["Found", "Judged", "judged_by_own_kernels", "spared"]
 
 MOST_TRIALS = 24  # nodes put back alone after a second search
 _AGAIN = "searched twice: by the engine's own kernels the first decision misses the tolerance; "
-_REASON = "in FP16 its kernels would miss the tolerance, by what their names say: {}"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Found:
     added: tuple[PlannedNode, ...] = ()
     notes: tuple[str, ...] = ()
     proven: frozenset[str] = frozenset()  # nodes without which it was measured to miss, each alone
-    own: Mapping[str, str] = field(default_factory=dict)  # nodes kept for what their own kernels do, and the reason
+    own: Mapping[str, Note] = field(default_factory=dict)  # nodes kept for what their own kernels do, and the reason
 
     def noting(self, *notes: str) -> Found:
         return replace(self, notes=(*self.notes, *(note for note in notes if note)))
@@ -48,7 +49,7 @@ class Found:
     def explained(self, nodes: tuple[PlannedNode, ...]) -> tuple[PlannedNode, ...]:
         """The nodes of the plan, where it is the engine's kernels that keep some."""
         return tuple(
-            replace(node, why="compiler", reason=self.own[node.name]) if node.name in self.own else node
+            replace(node, why=Reason.COMPILER, because=(self.own[node.name],)) if node.name in self.own else node
             for node in nodes
         )
 
@@ -96,12 +97,12 @@ def judged_by_own_kernels(
     return Judged(second.noting(told, _AGAIN + "this is the second, made with them in sight"), later, plain)
 
 
-def _reasons(first: Found, second: Found) -> dict[str, str]:
+def _reasons(first: Found, second: Found) -> dict[str, Note]:
     """Of the nodes that only the second decision keeps, and that the first one's engine holds, the kernels there."""
     before = {node.name for node in first.formats}
     words = kernel_words(first.compiled)
     return {
-        node.name: _REASON.format(words[node.name])
+        node.name: Note.of(NoteKind.OWN_KERNELS_MISS, kernels=words[node.name])
         for node in second.formats
         if node.name in words and node.name in second.proven - before
     }

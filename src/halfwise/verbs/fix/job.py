@@ -16,11 +16,13 @@ from halfwise._version import __version__
 from halfwise.compiler.compiled import Compiled, Decision, as_listed, compile_and_mend
 from halfwise.compiler.fusion import with_fusion
 from halfwise.core.answers import check_answers
+from halfwise.core.english import say
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.metric_identity import metric_identity
 from halfwise.core.metrics import OutputMetric, is_float
 from halfwise.core.notes import Note
+from halfwise.core.reasons import Reason
 from halfwise.core.targets import Runtime, Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.deploy.advisories import Advisory
@@ -37,11 +39,10 @@ from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.inputs.samples import load_samples
 from halfwise.model.inputs.split import split
 from halfwise.model.model import Model, check_outputs
-from halfwise.model.ops import RANDOM
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
 from halfwise.precision.plan import Plan, PlannedNode
-from halfwise.precision.sites import Sites
+from halfwise.precision.sites import Site, Sites
 from halfwise.precision.typed_onnx import TypedModel
 from halfwise.repair import Rule, check_repairs, reapplied
 from halfwise.search.context import EvaluationContext
@@ -145,8 +146,10 @@ class Job:
                     f"node {loose.name!r} ({loose.op_type}) runs in a kernel that no profile follows closely: "
                     "errors on the GPU may differ from the emulated ones by more than those of other models"
                 )
-        if random := next((site.name for site in sites.pinned if site.pinned == RANDOM), None):
-            self.notes.append(f"node {random!r} is random: FP32 does not repeat itself either, and no verdict is firm")
+        if sites.random is not None:
+            self.notes.append(
+                f"node {sites.random!r} is random: FP32 does not repeat itself either, and no verdict is firm"
+            )
         searched = len(self.samples.search)
         again = self._search_again if self.given is None else None
         judged = judged_by_own_kernels(self._found(self.journal), self.context, self.profile, again, self.notify)
@@ -221,7 +224,7 @@ class Job:
             floats=frozenset(floats),
             fp16_verdict=tolerance.verdict(fp16.outputs, floats, fp16.user_metric),
             verdict=tolerance.verdict(fixed.outputs, floats, fixed.user_metric),
-            pinned=tuple(_pinned(site.name, site.op, site.pinned or "") for site in self.sites.pinned),
+            pinned=tuple(_pinned(site) for site in self.sites.pinned),
             cost=cost_of(
                 self.context.runs(searched), time.perf_counter() - started, casts, self.sites, statistics, formats
             ),
@@ -342,7 +345,7 @@ class Job:
         bf16 = Sites(model, Format.BF16)
         for node, fmt in formats.items():
             if fmt is Format.BF16 and (why := self.target.why_not(fmt) or why_not_bf16(sites, bf16, node)):
-                raise InputError(f"the plan wants node {node.name!r} in BF16: {why}")
+                raise InputError(f"the plan wants node {node.name!r} in BF16: {say(why)}")
         return Decided(model, sites, formats, (), self.samples)
 
     def _settled(self, formats: dict[ir.Node, Format]) -> Settled:
@@ -409,5 +412,6 @@ class Job:
         return write_results(self.out, self.model.path, decision, plan, self.notify)
 
 
-def _pinned(name: str, op: str, why: str) -> PlannedNode:
-    return PlannedNode(name, op, Format.FP32, "pinned", why)
+def _pinned(site: Site) -> PlannedNode:
+    because = (site.pinned,) if site.pinned is not None else ()
+    return PlannedNode(site.name, site.op, Format.FP32, Reason.PINNED, because)

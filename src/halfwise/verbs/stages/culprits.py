@@ -9,7 +9,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from halfwise.core.formats import Format
+from halfwise.core.formats import Format, spacing
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, carry_feeds
 from halfwise.emulation.stepper import Stepper
@@ -20,7 +21,7 @@ from halfwise.search.reasons import explain
 from halfwise.search.search import Search
 from halfwise.search.tensor_statistics import tensor_statistics
 
-__all__ = ["exponent_words", "find_culprits"]
+__all__ = ["exponent_note", "find_culprits"]
 
 _EXPONENTIALS = ("Softmax", "LogSoftmax", "Exp")
 _TELLING = 0.01  # change of an exponential's result by rounding its input that is worth words
@@ -47,17 +48,16 @@ def _told(node: PlannedNode) -> PlannedNode:
     """An exponential turns an absolute step of its input into a relative one of its result; that needs saying."""
     if node.op not in _EXPONENTIALS:
         return node
-    words = exponent_words(node.numbers.get("input_max_abs", 0.0))
-    return replace(node, reason=f"{words}; {node.reason}") if words else node
+    cause = exponent_note(node.numbers.get("input_max_abs", 0.0))
+    return replace(node, because=(cause, *node.because[1:])) if cause is not None else node
 
 
-def exponent_words(reach: float) -> str:
-    """What FP16 does to the input of an exponential that reaches so far; nothing where that is harmless."""
+def exponent_note(reach: float) -> Note | None:
+    """What FP16 does to the input of an exponential that reaches so far; None where that is harmless."""
     if not 0 < reach <= Format.FP16.max:
-        return ""
-    step = 2.0 ** (math.floor(math.log2(reach)) - 10)
+        return None
+    step = spacing(Format.FP16, reach)
     change = math.expm1(step / 2)
     if change < _TELLING:
-        return ""
-    told = f"half a step changes an exponential by {change:.0%}"
-    return f"it reads values up to {reach:.4g}, where FP16 steps by {step:g}: {told}"
+        return None
+    return Note.of(NoteKind.ROUNDS_EXPONENT, reach=reach, step=step, change=change, format="FP16")

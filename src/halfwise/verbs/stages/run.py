@@ -20,7 +20,6 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.profiles import Profile, profile_named
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
 from halfwise.model.model import Model, load
-from halfwise.model.ops import RANDOM
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.verbs.stages.culprits import find_culprits
@@ -215,8 +214,7 @@ class _Line:
 
 
 def _random(sites: Sites) -> tuple[Note | str, ...]:
-    named = next((site.name for site in sites.pinned if site.pinned == RANDOM), None)
-    return () if named is None else (f"node {named!r} is random: FP32 does not repeat itself either",)
+    return () if sites.random is None else (f"node {sites.random!r} is random: FP32 does not repeat itself either",)
 
 
 def _run(session: Session, values: Feed) -> Feed:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.core.targets import DEFAULT_TARGET
 from halfwise.core.tolerance import Tolerance
 from halfwise.model.fingerprint import graph_sha256
@@ -35,7 +37,7 @@ def plan_upto(
     """A plan that `fix --plan` takes."""
     model = sites.model
     nodes = tuple(
-        PlannedNode(site.name, site.op, Format.FP32, "wanted", f"it comes after the stage {stage}")
+        PlannedNode(site.name, site.op, Format.FP32, Reason.WANTED, (Note.of(NoteKind.AFTER_STAGE, stage),))
         for site in sites.all
         if site.node in keep
     )
