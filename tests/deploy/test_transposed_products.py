@@ -75,7 +75,7 @@ def test_every_order_is_loaded(tmp_path: Path) -> None:
 def test_only_what_needs_it_is_added_and_says_why() -> None:
     found, proto, _ = typed(product((1, 2, 0), wide="z"), "MatMul")
     assert [(each.name, each.why) for each in found.added] == [("n_turned", "compiler")]
-    assert found.added[0].because == (Note.of(NoteKind.KEEPS_TRANSPOSE_LOADABLE, "n_y"),)
+    assert found.added[0].because == (Note.of(NoteKind.KEEPS_TRANSPOSE_LOADABLE, "n_product"),)
     sigmoid = next(each for each in proto.graph.node if each.op_type == "Sigmoid")
     assert sigmoid.input[0] != "turned"  # it still reads FP16
     assert not typed(product((0, 2, 1)), "MatMul")[0].added
