@@ -28,6 +28,7 @@ from halfwise.backends import (
 from halfwise.backends.child import run_in_child
 from halfwise.backends.runtime_session import rtx_refuses, run_model
 from halfwise.core.child.serve import Answer, Request
+from halfwise.core.document import read
 from halfwise.core.errors import InputError, MissingBackend
 from halfwise.emulation import cuda_driver
 from halfwise.emulation.cuda_driver import Gpu
@@ -78,7 +79,7 @@ def test_the_cpu_runs_in_this_process_and_says_what_it_is(typed: Path, binding: 
 
 def test_a_record_survives_its_json(typed: Path) -> None:
     record = backend_named("ort-cpu").run(typed, FEEDS).record
-    assert BackendRecord.from_json(record.to_json()) == record
+    assert read(record.to_json(), BackendRecord, "the record") == record
 
 
 def test_a_model_that_onnx_runtime_cannot_build_is_a_failure_of_this_model(tmp_path: Path) -> None:

@@ -52,17 +52,6 @@ def test_each_is_a_schema_named_by_its_version(name: str) -> None:
     assert document["title"]
 
 
-def test_the_files_are_the_names() -> None:
-    assert {path.stem for path in (ROOM / "cli" / "schemas").glob("*.json")} == set(NAMES)
-
-
-def test_what_several_schemas_define_is_the_same_in_all() -> None:
-    seen: dict[str, Any] = {}
-    for name in NAMES:
-        for part, definition in schema(name).get("$defs", {}).items():
-            assert seen.setdefault(part, definition) == definition, (name, part)
-
-
 def test_every_document_of_the_source_has_a_schema() -> None:
     """The other way round, too: no schema is of a document that nothing makes."""
     texts = "".join(path.read_text(encoding="utf-8") for path in ROOM.rglob("*.py"))
@@ -224,10 +213,3 @@ def test_demo(halfwise_cli: CommandLine, tmp_path: Path) -> None:
     check(document, "demo")
     check(document["scan"], "scan")
     check(document["fix"], "fix")
-
-
-def test_the_folder_of_schemas_holds_nothing_else() -> None:
-    assert {path.name for path in (ROOM / "cli" / "schemas").iterdir() if path.name != "__pycache__"} == {
-        "__init__.py",
-        *(f"{name}.json" for name in NAMES),
-    }

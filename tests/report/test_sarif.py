@@ -267,8 +267,8 @@ def test_two_findings_of_one_rule_in_one_place_are_two_alerts() -> None:
 def test_no_more_than_code_hosts_take(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sarif._MOST == 5_000
     monkeypatch.setattr(sarif, "_MOST", 50)
-    info = [Finding("HW301", "info", Where("node", f"i{index}"), "x", "y") for index in range(60)]
-    bad = Finding("HW105", "error", Where("node", "bad"), "x", "y")
+    info = [Finding("HW301", "info", Where("node", f"i{index}"), {}, "x", "y") for index in range(60)]
+    bad = Finding("HW105", "error", Where("node", "bad"), {}, "x", "y")
     run = checked(sarif_text([*info, bad], Path("m.onnx")))
     assert len(run["results"]) == 50
     assert run["results"][0]["ruleId"] == "HW105"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from msgspec import field
 from numpy.typing import NDArray
 
+from halfwise.core.document import Count, Record
 from halfwise.core.errors import HalfwiseError
 
 __all__ = [
@@ -38,13 +40,12 @@ class BackendOptions:
     time_limit_s: float = 600.0  # for building and running one model
 
 
-@dataclass(frozen=True)
-class BackendRecord:
+class BackendRecord(Record, frozen=True):
     """What really ran a model. `None` and empty texts are what could not be found out."""
 
     backend: str
-    library: str
-    version: str
+    library: str = ""
+    version: str = ""
     device: str = ""
     compute_capability: str = ""
     driver: str = ""
@@ -54,19 +55,9 @@ class BackendRecord:
     io_binding: bool | None = None
     providers: tuple[str, ...] = ()
     provider_options: Mapping[str, str] = field(default_factory=dict)
-    nodes: Mapping[str, int] = field(default_factory=dict)  # by provider, after its graph was optimised
+    nodes: Mapping[str, Count] = field(default_factory=dict)  # by provider, after its graph was optimised
     on_cpu: tuple[str, ...] = ()  # floating-point nodes that the device did not take
     notes: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> BackendRecord:
-        data = dict(document)
-        for key in ("providers", "on_cpu", "notes"):
-            data[key] = tuple(data[key])
-        return cls(**data)
 
     @property
     def title(self) -> str:

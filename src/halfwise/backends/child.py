@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRecord, BackendRun
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed, call
+from halfwise.core.document import read
 from halfwise.core.errors import InputError
 
 __all__ = ["answer", "run_in_child"]
@@ -40,7 +41,9 @@ def run_in_child(
         raise BackendFailure(f"{backend} {died.tell(f'running {model.name}')}") from died
     except ChildFailed as failed:
         raise BackendFailure(str(failed)) from failed
-    return BackendRun(tuple(dict(each) for each in told.arrays), BackendRecord.from_json(told.data))
+    return BackendRun(
+        tuple(dict(each) for each in told.arrays), read(told.data, BackendRecord, "what the child answered")
+    )
 
 
 def answer(request: Request, run: Run) -> Answer:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRun, Feed
 from halfwise.compiler import rtx, tensorrt
 from halfwise.compiler.build import BuildError, BuildRequest, profiles_from_samples
@@ -58,4 +60,4 @@ class EngineBackend:
             except BuildError as error:
                 raise BackendFailure(str(error)) from error
             done = run_in_child("halfwise.backends.engine_run:serve", self.name, engine, feeds, self.options)
-        return replace(done, record=replace(done.record, version=built.version, notes=(*built.warnings[:3],)))
+        return replace(done, record=structs.replace(done.record, version=built.version, notes=(*built.warnings[:3],)))

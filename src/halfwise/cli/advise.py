@@ -32,7 +32,7 @@ def command(
 ) -> None:
     """The known precision defects of that version which this model can meet, the most certain first."""
     from halfwise.core.targets import Target
-    from halfwise.deploy.advisories import facts_of_file, match, to_document
+    from halfwise.deploy.advisories import AdviseDocument, facts_of_file, match
 
     parsed = Target.parse(target)
     facts = facts_of_file(source) if source is not None else None
@@ -41,12 +41,16 @@ def command(
     if source is not None and facts is not None and facts.nodes is not None:
         island, note = _island(source, advisories, time_limit)
     about = str(source) if source is not None else ""
-    document = to_document(parsed, advisories, about or None)
-    document["island"] = island.to_json() if island is not None else None
+    document = AdviseDocument(
+        target=str(parsed),
+        source=about or None,
+        advisories=[advisory.document() for advisory in advisories],
+        island=island.document() if island is not None else None,
+    )
     from halfwise.report.advise import show_advisories
 
     answer(
-        lambda: document,
+        document.to_json,
         lambda screen: show_advisories(screen, parsed, about, advisories, island, note),
         as_json=as_json,
         full=full,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import structs
 
 from halfwise.cli.options import Full, Sarif
 from halfwise.cli.reporting import answer, write_sarif
@@ -18,6 +19,7 @@ from halfwise.core.errors import InputError
 
 if TYPE_CHECKING:
     from halfwise.compiler.audit import Audit, NodeInfo
+    from halfwise.compiler.audit_document import AuditDocument
     from halfwise.compiler.buildlog import LogReport
     from halfwise.compiler.layers import EngineLayers
     from halfwise.core.formats import Format
@@ -83,7 +85,7 @@ def command(
         if said := _known_words(known, source, model):
             terminal.line(said)
 
-    answer(lambda: {**result.to_json(), **known.to_json()}, screen, as_json=as_json, full=full, good=result.kept)
+    answer(lambda: known.beside(result.document()).to_json(), screen, as_json=as_json, full=full, good=result.kept)
 
 
 @dataclass(frozen=True)
@@ -112,11 +114,12 @@ class _Known:
     target: Target | None
     advisories: tuple[Advisory, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "target": str(self.target) if self.target else None,
-            "advisories": [advisory.to_json() for advisory in self.advisories],
-        }
+    def beside(self, audit: AuditDocument) -> AuditDocument:
+        return structs.replace(
+            audit,
+            target=str(self.target) if self.target else None,
+            advisories=[advisory.document() for advisory in self.advisories],
+        )
 
 
 def _read(source: Path, model: Path | None, inputs: Sequence[Path], time_limit_s: float) -> _Engine:

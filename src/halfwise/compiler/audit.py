@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from msgspec import structs
+
+from halfwise.compiler.audit_document import AuditDocument, CoverageRecord, EngineRecord, NodeRecord, Violation
 from halfwise.compiler.kernel_names import cast_count
 from halfwise.compiler.layers_cost import EngineCost, cost_of, is_reformat
 from halfwise.compiler.layers_evidence import UNKNOWN, Coverage, Evidence, NodeAudit, NodeInfo, nodes_from_log
 from halfwise.compiler.layers_fields import EngineLayers, Layer
+from halfwise.core.document import Documented
 from halfwise.core.formats import Format
 
 if TYPE_CHECKING:
@@ -24,18 +28,7 @@ _INTEGERS = frozenset({"int32", "int64", "uint8", "bool"})
 
 
 @dataclass(frozen=True)
-class Violation:
-    """A node that was to be kept in a format and was not, or (got "unproven") cannot be shown to have been."""
-
-    node: str
-    wanted: str
-    got: str
-    kernels: tuple[str, ...]
-    why: str
-
-
-@dataclass(frozen=True)
-class Audit:
+class Audit(Documented):
     """The result. `unproven` nodes are neither kept nor broken by anything visible."""
 
     source: str
@@ -65,31 +58,24 @@ class Audit:
             counts[node.coverage] += node.compute
         return counts
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": "halfwise.audit/1",
-            "source": self.source,
-            "engine": {
-                **self.cost.to_json(),
-                "fused_attention": list(self.attention_kernels),
-                "kernels_with_casts": list(self.kernels_with_casts),
-                "reformat_layers": list(self.reformat_layers),
-            },
-            "coverage": self.coverage(),
-            "nodes": [
-                {"node": n.node, "op": n.op, "compute": n.compute, "precision": n.precision, "coverage": n.coverage,
-                 "kernels": list(n.kernels), "note": n.note}
-                for n in self.nodes
-            ],
-            "violations": [_violation_json(violation) for violation in self.violations],
-            "unproven": [_violation_json(violation) for violation in self.unproven],
-            "notes": list(self.notes),
-        }  # fmt: skip
+    def engine(self) -> EngineRecord:
+        return EngineRecord(
+            **structs.asdict(self.cost),
+            fused_attention=self.attention_kernels,
+            kernels_with_casts=self.kernels_with_casts,
+            reformat_layers=self.reformat_layers,
+        )
 
-
-def _violation_json(violation: Violation) -> dict[str, Any]:
-    return {"node": violation.node, "wanted": violation.wanted, "got": violation.got,
-            "kernels": list(violation.kernels), "why": violation.why}  # fmt: skip
+    def document(self) -> AuditDocument:
+        return AuditDocument(
+            source=self.source,
+            engine=self.engine(),
+            coverage=CoverageRecord(**{name.replace("-", "_"): count for name, count in self.coverage().items()}),
+            nodes=[NodeRecord(n.node, n.op, n.compute, n.precision, n.coverage, n.kernels, n.note) for n in self.nodes],
+            violations=self.violations,
+            unproven=self.unproven,
+            notes=self.notes,
+        )
 
 
 def audit(

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated
 
 from halfwise.compiler.kernel_names import cast_count, is_bookkeeping, is_copy
 from halfwise.compiler.layers_fields import Layer, LayerTensor
+from halfwise.core.document import Count, Record, about
 
 __all__ = ["EngineCost", "cost_of", "is_reformat"]
 
 
-@dataclass(frozen=True)
-class EngineCost:
+class EngineCost(Record, frozen=True):
     """Two plans for one model compare by these. Kernels that only synchronise or alias are not counted."""
 
-    kernels: int
-    bytes_moved: int  # read and written at the kernels' borders, weights not counted
-    weight_bytes: int  # constants the kernels read, where the list states them
-    casts: int  # changes of type: steps inside kernels, and layers of their own
-    reformats: int  # layers that only change a layout or copy
-    unsized: int  # tensors left out of the bytes because a dimension or a type is not known
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    kernels: Count
+    bytes_moved: Annotated[Count, about("Read and written at the kernels' borders, without weights.")]
+    weight_bytes: Annotated[Count, about("Constants that the kernels read, where the list states them.")]
+    casts: Annotated[Count, about("Changes of type: steps inside kernels, and layers of their own.")]
+    reformats: Annotated[Count, about("Layers that only change a layout or copy.")]
+    unsized: Annotated[Count, about("Tensors left out of the bytes: a dimension or a type is not known.")]
 
 
 def cost_of(layers: Iterable[Layer]) -> EngineCost:

@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-__all__ = ["Finding", "Severity", "Where"]
+from msgspec import Meta
+
+from halfwise.core.document import Record, about
+
+__all__ = ["Finding", "RuleId", "Severity", "Where"]
 
 Severity = Literal["info", "warning", "error"]
+RuleId = Annotated[str, Meta(pattern="^HW[0-9]+$", description="A stable id.")]
 
 
-@dataclass(frozen=True)
-class Where:
-    """The place of a finding: its kind ("initializer", "node", "tensor", "model", "layer", "line", ...) and name."""
+class Where(Record, frozen=True):
+    """The place of a finding."""
 
-    kind: str
+    kind: Annotated[str, about("initializer, node, tensor, model, layer, line, ...")]
     name: str
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing found. `rule` is a stable id such as "HW101"; `numbers` hold the evidence by name."""
+class Finding(Record, frozen=True):
+    """One thing found."""
 
-    rule: str
+    rule: RuleId
     severity: Severity
     where: Where
+    numbers: Annotated[Mapping[str, Any], about("The evidence by name.")]
     message: str
     remedy: str
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "rule": self.rule,
-            "severity": self.severity,
-            "where": {"kind": self.where.kind, "name": self.where.name},
-            "numbers": dict(self.numbers),
-            "message": self.message,
-            "remedy": self.remedy,
-        }

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.core.document import Count, Number, Record, about
 from halfwise.core.errors import InputError
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "LIKENESSES",
     "Metrics",
     "OutputMetric",
+    "Outputs",
     "compare",
     "is_float",
     "is_number",
@@ -39,8 +41,7 @@ _CHUNK = 1 << 18  # elements widened to FP64 at a time, so that a large output n
 _TOP = 5
 
 
-@dataclass(frozen=True)
-class Metrics:
+class Metrics(Record, frozen=True):
     """One output against its reference. No field is ever NaN.
 
     Places where both are NaN, or both the same infinity, agree: they count in `exact` and in nothing else. Any other
@@ -57,29 +58,24 @@ class Metrics:
     note       what kept the two from being compared place by place
     """
 
-    rel_l2: float
-    max_abs: float
-    rms: float
-    cosine: float
-    psnr: float
-    topk: float
-    exact: float
-    nonfinite: int = 0
+    rel_l2: Number
+    max_abs: Number
+    rms: Number
+    cosine: Number
+    psnr: Number
+    topk: Number
+    exact: Number
+    nonfinite: Annotated[Count, about("Values that are not finite where the reference is.")] = 0
     note: str = ""
 
-    def to_json(self) -> dict[str, float | int | str]:
-        """JSON has no infinity: such values are the strings "inf" and "-inf"."""
-        document: dict[str, float | int | str] = {
-            name: _json_number(getattr(self, name)) for name in (*ERRORS, *LIKENESSES)
-        }
-        document["nonfinite"] = self.nonfinite
-        if self.note:
-            document["note"] = self.note
+    def to_json(self) -> dict[str, Any]:
+        document = super().to_json()
+        if not self.note:
+            del document["note"]
         return document
 
 
-def _json_number(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)
+Outputs = Annotated[Mapping[str, Metrics], about("By the output's name.")]
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:

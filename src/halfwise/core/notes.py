@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import field
+
+from halfwise.core.document import Record, about
 from halfwise.core.finding import Severity
 
-__all__ = ["Note", "NoteKind"]
+__all__ = ["Messages", "Note", "NoteKind"]
 
 
 class NoteKind(Enum):
@@ -77,35 +78,21 @@ _WARNINGS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Note:
-    """`subject` names the node, tensor, input or file that the note is about; `values` fill its sentence."""
+class Note(Record, frozen=True):
+    """A note as data; `notes` say the same in words."""
 
     kind: NoteKind
     severity: Severity = "info"
-    subject: str = ""
-    values: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    subject: Annotated[str, about("The node, tensor, input or file that it is about; empty for none.")] = ""
+    values: Annotated[Mapping[str, Any], about("What its sentence is filled with.")] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.severity, self.subject))
 
     @classmethod
     def of(cls, kind: NoteKind, subject: str | None = "", **values: Any) -> Note:
         """A note with the severity of its kind."""
         return cls(kind, "warning" if kind in _WARNINGS else "info", subject or "", values)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind.value,
-            "severity": self.severity,
-            "subject": self.subject,
-            "values": {name: _plain(value) for name, value in self.values.items()},
-        }
 
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it; a number that is not finite is a string, as in every document."""
-    if isinstance(value, Note):
-        return value.to_json()
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
+Messages = Annotated[Sequence[Note], about("The notes as data.")]

@@ -282,4 +282,4 @@ def finding(
 ) -> Finding:
     """A finding of a rule of the table."""
     found = RULES[rule]
-    return Finding(rule, severity or found.severity, where, message, found.remedy, numbers)
+    return Finding(rule, severity or found.severity, where, numbers, message, found.remedy)

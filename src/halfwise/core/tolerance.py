@@ -6,12 +6,18 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics
 
-__all__ = ["EVERY_OUTPUT", "USER_METRIC", "Bound", "Tolerance", "Verdict"]
+__all__ = ["EVERY_OUTPUT", "USER_METRIC", "Bound", "Bounds", "Tolerance", "Verdict"]
+
+Bounds = Annotated[
+    Mapping[str, float], Meta(min_length=1, description="'OUTPUT:METRIC' to its bound; '*' is every output.")
+]
 
 EVERY_OUTPUT = "*"
 USER_METRIC = "metric"  # the name under which a bound speaks of the user's own function

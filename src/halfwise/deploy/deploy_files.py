@@ -66,7 +66,7 @@ class Delivery:
                 "builds": self.compiled.builds,
                 "seconds": round(self.compiled.seconds, 3),
                 "added": [node.name for node in self.compiled.added],
-                "island": self.compiled.island.to_json() if self.compiled.island else None,
+                "island": self.compiled.island.document().to_json() if self.compiled.island else None,
                 **{key: document[key] for key in ("engine", "coverage", "unproven", "notes")},
             }
         return {
@@ -74,7 +74,7 @@ class Delivery:
             "audit_command": self.audit_command or None,
             "refusal": self.refusal or None,
             "violations": audit.to_json()["violations"] if audit else [],
-            "advisories": [advisory.to_json() for advisory in self.advisories],
+            "advisories": [advisory.document().to_json() for advisory in self.advisories],
         }
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import onnx
@@ -14,55 +14,58 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.counting import Counts, count
+from halfwise.core.document import Document, Documented, Number, Record, Share, about
 from halfwise.core.english import documented
 from halfwise.core.finding import Finding
 from halfwise.core.formats import Format
-from halfwise.core.notes import Note
+from halfwise.core.notes import Messages, Note
 from halfwise.emulation.emulate import Emulator, carry_feeds
 from halfwise.emulation.stepper import Stepper, Store
-from halfwise.model.inputs.all_samples import all_samples
+from halfwise.model.inputs.all_samples import UsedInputs, all_samples
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.verbs.fix.model_inputs import input_effects, input_findings
 
-__all__ = ["NodeTrace", "TensorTrace", "Trace", "trace"]
+__all__ = ["NodeTrace", "TensorTrace", "Trace", "TraceDocument", "trace"]
 
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
-class TensorTrace:
+class TensorTrace(Record, frozen=True):
     """What one float tensor held in FP32, over all inputs. The four last are shares of its values."""
 
     name: str
-    node: str  # that makes it; empty for an input
+    node: Annotated[str, about("That makes it; empty for an input.")]
     min: float
     max: float
-    over: float
-    below_normal: float
-    below_subnormal: float
-    nonfinite: float
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
+    over: Share
+    below_normal: Share
+    below_subnormal: Share
+    nonfinite: Share
 
 
-@dataclass(frozen=True)
-class NodeTrace:
+class NodeTrace(Record, frozen=True):
     """One node in FP16 among FP32 ones: the relative error of its result; inf where FP16 makes it non-finite."""
 
     name: str
     op: str
-    local_error: float
+    local_error: Number
 
-    def to_json(self) -> dict[str, Any]:
-        error = self.local_error if math.isfinite(self.local_error) else str(self.local_error)
-        return {"name": self.name, "op": self.op, "local_error": error}
+
+class TraceDocument(Document, frozen=True, tag="halfwise.trace/1"):
+    """What `halfwise trace --json` prints: ranges of tensors and local errors of nodes."""
+
+    inputs: UsedInputs
+    tensors: Sequence[TensorTrace]
+    nodes: Sequence[NodeTrace]
+    notes: Sequence[str]
+    messages: Messages = ()
+    findings: Annotated[Sequence[Finding], about("Float inputs that FP16 would not carry well.")] = ()
 
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(Documented):
     """Every float tensor in the order it was first seen, and every node whose precision is a choice."""
 
     tensors: tuple[TensorTrace, ...]
@@ -72,15 +75,14 @@ class Trace:
     notes: tuple[Note | str, ...] = ()
     findings: tuple[Finding, ...] = ()  # float inputs that FP16 would not carry well
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": "halfwise.trace/1",
-            "inputs": {"origin": self.inputs, "samples": self.samples},
-            "tensors": [tensor.to_json() for tensor in self.tensors],
-            "nodes": [node.to_json() for node in self.nodes],
+    def document(self) -> TraceDocument:
+        return TraceDocument(
+            inputs=UsedInputs(self.inputs, self.samples),
+            tensors=self.tensors,
+            nodes=self.nodes,
             **documented(self.notes),
-            "findings": [found.to_json() for found in self.findings],
-        }
+            findings=self.findings,
+        )
 
 
 def trace(

@@ -14,19 +14,20 @@ from numpy.typing import NDArray
 
 from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
 from halfwise.backends.runner import BackendRunner
+from halfwise.core.document import LEFT_OUT, Answer, Document, Documented, Left
 from halfwise.core.english import documented
 from halfwise.core.errors import InputError
-from halfwise.core.metrics import Metrics, OutputMetric, compare, is_float, worst
-from halfwise.core.notes import Note
-from halfwise.core.tolerance import Tolerance, Verdict
+from halfwise.core.metrics import Metrics, OutputMetric, Outputs, compare, is_float, worst
+from halfwise.core.notes import Messages, Note
+from halfwise.core.tolerance import Bounds, Tolerance, Verdict
 from halfwise.emulation.emulate import Emulator, carry_feeds
 from halfwise.emulation.profiles import profile_named
-from halfwise.model.inputs.all_samples import AllSamples, all_samples
+from halfwise.model.inputs.all_samples import AllSamples, UsedInputs, all_samples
 from halfwise.model.model import Model, check_outputs, load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 
-__all__ = ["EmulatedRunner", "Runner", "SavedOutputs", "Verification", "verify"]
+__all__ = ["EmulatedRunner", "Runner", "SavedOutputs", "Verification", "VerifyDocument", "verify"]
 
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
@@ -85,8 +86,20 @@ class SavedOutputs:
             ) from None
 
 
+class VerifyDocument(Document, frozen=True, tag="halfwise.verify/1"):
+    """What `halfwise verify --json` prints: B judged by A, output by output."""
+
+    status: Answer
+    tolerance: Bounds
+    inputs: UsedInputs
+    outputs: Outputs
+    notes: Sequence[str]
+    messages: Messages = ()
+    backend: BackendRecord | Left = LEFT_OUT
+
+
 @dataclass(frozen=True)
-class Verification:
+class Verification(Documented):
     """The verdict on B, with A as the reference. `inputs` says where the samples come from."""
 
     tolerance: Tolerance
@@ -102,16 +115,15 @@ class Verification:
     def met(self) -> bool:
         return self.verdict.met
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": "halfwise.verify/1",
-            "status": "met" if self.met else "not-met",
-            "tolerance": self.tolerance.to_json(),
-            "inputs": {"origin": self.inputs, "samples": self.samples},
-            "outputs": {name: metrics.to_json() for name, metrics in self.outputs.items()},
+    def document(self) -> VerifyDocument:
+        return VerifyDocument(
+            status="met" if self.met else "not-met",
+            tolerance=self.tolerance.to_json(),
+            inputs=UsedInputs(self.inputs, self.samples),
+            outputs=self.outputs,
             **documented(self.notes),
-            **({"backend": self.record.to_json()} if self.record is not None else {}),
-        }
+            backend=LEFT_OUT if self.record is None else self.record,
+        )
 
 
 def verify(

@@ -1,8 +1,9 @@
-"""JSON Schemas of every document that halfwise prints or writes: `NAME.json` here is that of `halfwise.NAME/1`."""
+"""JSON Schemas of every document that halfwise prints or writes, from the types of the documents."""
 
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
@@ -11,6 +12,14 @@ from halfwise.core.notes import NoteKind
 
 __all__ = ["NAMES", "schema"]
 
+_HOMES = {
+    "advise": "halfwise.deploy.advisories.document:AdviseDocument",
+    "audit": "halfwise.compiler.audit_document:AuditDocument",
+    "log": "halfwise.compiler.buildlog.report:LogDocument",
+    "scan": "halfwise.verbs.scan.document:ScanDocument",
+    "trace": "halfwise.verbs.trace:TraceDocument",
+    "verify": "halfwise.verbs.verify:VerifyDocument",
+}
 NAMES = tuple("advise audit bisect compare demo fix gate log plan scan stages trace verify".split())
 
 
@@ -18,6 +27,11 @@ def schema(name: str) -> dict[str, Any]:
     """The schema of `halfwise.<name>/1`, by JSON Schema's draft of 2020-12."""
     if name not in NAMES:
         raise InputError(f"there is no schema {name!r}; there are {', '.join(NAMES)}")
+    if name in _HOMES:
+        from halfwise.core.json_schema import schema_of
+
+        module, _, kind = _HOMES[name].partition(":")
+        return schema_of(getattr(import_module(module), kind))
     document = json.loads(files(__name__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
     assert isinstance(document, dict)
     parts = document.get("$defs", {})

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from msgspec import field
+
+from halfwise.compiler.layers_cost import EngineCost
+from halfwise.core.document import Count, Record
 from halfwise.model.model import Model
 
 if TYPE_CHECKING:
     from halfwise.compiler.audit import Audit
-    from halfwise.compiler.layers_cost import EngineCost
 
-__all__ = ["Group", "Island", "Trial", "find_island", "fused_groups", "groups_of"]
+__all__ = ["Group", "Island", "IslandRecord", "Trial", "find_island", "fused_groups", "groups_of"]
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,25 @@ class Group:
         yield "the whole attention", self.nodes
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(Record, frozen=True):
     """One island that was compiled: how many attentions it was tried on, and how many it freed of the kernel."""
 
-    title: str
-    tried: int
-    freed: int
+    title: str = field(name="island")
+    tried: Count
+    freed: Count
+
+
+class IslandRecord(Record, frozen=True):
+    """The FP32 nodes that keep a kernel out of attention, with the engine's cost before and after."""
+
+    kernel: str
+    island: str
+    nodes: Sequence[str]
+    attentions: Count
+    remaining: Sequence[str]
+    trials: Sequence[Trial]
+    before: EngineCost
+    after: EngineCost
 
 
 @dataclass(frozen=True)
@@ -84,17 +99,17 @@ class Island:
             f"bytes moved {self.before.bytes_moved} -> {after.bytes_moved}, casts {self.before.casts} -> {after.casts}"
         )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kernel": self.kernel,
-            "island": self.title,
-            "nodes": list(self.nodes),
-            "attentions": self.attentions,
-            "remaining": list(self.remaining),
-            "trials": [{"island": t.title, "tried": t.tried, "freed": t.freed} for t in self.trials],
-            "before": self.before.to_json(),
-            "after": self.audit.cost.to_json(),
-        }
+    def document(self) -> IslandRecord:
+        return IslandRecord(
+            kernel=self.kernel,
+            island=self.title,
+            nodes=self.nodes,
+            attentions=self.attentions,
+            remaining=self.remaining,
+            trials=self.trials,
+            before=self.before,
+            after=self.audit.cost,
+        )
 
 
 def groups_of(model: Model) -> tuple[Group, ...]:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
+
 from halfwise.compiler.buildlog.catalogue import (
     LAYERNORM_ADVICE,
     LAYERNORM_DETECTED,
@@ -335,7 +337,7 @@ class Collector:
             if norm.detected:
                 detected = _finding(LAYERNORM_DETECTED, where, numbers, version, strong)
                 unnamed = f"{detected.message} (the log does not name them)"
-                found.append(detected if layers or not norm.count else replace(detected, message=unnamed))
+                found.append(detected if layers or not norm.count else structs.replace(detected, message=unnamed))
             found += [_finding(LAYERNORM_ADVICE, where, {"what": what, **numbers}, version, strong)
                       for what in norm.advice]  # fmt: skip
         for hit, counts in self._hits.items():
@@ -348,7 +350,7 @@ class Collector:
                 rule = replace(hit.rule, severity=free) if free else hit.rule
                 finding = _finding(rule, where, numbers, version, strong)
                 if hit.rule.where == "option" and where.name in TRTEXEC_FLAGS:
-                    finding = replace(finding, remedy=f"{flag_history(where.name)}; {finding.remedy}")
+                    finding = structs.replace(finding, remedy=f"{flag_history(where.name)}; {finding.remedy}")
                 found.append(finding)
         return found
 
@@ -366,4 +368,4 @@ def _finding(
     for many, one in _ONE.items():
         if message.startswith(many):
             message = message.replace(many, one, 1)
-    return Finding(rule.id, rule.severity, where, message, rule.remedy.text(version, strong), numbers)
+    return Finding(rule.id, rule.severity, where, numbers, message, rule.remedy.text(version, strong))

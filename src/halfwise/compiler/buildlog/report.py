@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from halfwise.core.document import Count, Document, Documented
 from halfwise.core.finding import Finding
 
-__all__ = ["LogReport", "LogStructure", "NodeType", "ReformatLayer"]
+__all__ = ["LogDocument", "LogReport", "LogStructure", "NodeType", "ReformatLayer"]
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,21 @@ class LogStructure:
     strategy: int | None = None  # the backend strategy chosen last
 
 
+class LogDocument(Document, frozen=True, tag="halfwise.log/1"):
+    """What `halfwise log --json` prints: a build log's messages about precision."""
+
+    source: str
+    trt_version: str | None
+    precision: str | None
+    constraints: str | None
+    strongly_typed: bool | None
+    device: str | None
+    lines: Count
+    findings: Sequence[Finding]
+
+
 @dataclass(frozen=True)
-class LogReport:
+class LogReport(Documented):
     """A build log, read."""
 
     source: str
@@ -64,15 +77,14 @@ class LogReport:
     device: str | None = None  # the GPU that trtexec selected, by name
     capability: str | None = None  # its compute capability, as "7.5"
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": "halfwise.log/1",
-            "source": self.source,
-            "trt_version": self.trt_version,
-            "precision": self.precision,
-            "constraints": self.constraints,
-            "strongly_typed": self.strongly_typed,
-            "device": self.device,
-            "lines": self.lines,
-            "findings": [finding.to_json() for finding in self.findings],
-        }
+    def document(self) -> LogDocument:
+        return LogDocument(
+            source=self.source,
+            trt_version=self.trt_version,
+            precision=self.precision,
+            constraints=self.constraints,
+            strongly_typed=self.strongly_typed,
+            device=self.device,
+            lines=self.lines,
+            findings=self.findings,
+        )

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from halfwise.compiler.buildlog.report import LogReport
 
 __all__ = ["ModelNames", "WeightOrigin", "fused_parts", "map_weights", "model_names", "split_names", "with_origins"]
@@ -98,7 +100,7 @@ def with_origins(report: LogReport, names: ModelNames) -> LogReport:
                 weight: {"nodes": list(origin.nodes), "initializers": list(origin.initializers)}
                 for weight, origin in origins.items()
             }
-            finding = replace(finding, numbers={**finding.numbers, "origins": listed})
+            finding = structs.replace(finding, numbers={**finding.numbers, "origins": listed})
         findings.append(finding)
     return replace(report, findings=tuple(findings))
 

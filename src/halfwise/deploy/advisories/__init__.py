@@ -1,7 +1,8 @@
 """Known precision defects of TensorRT by version, and which of them a target and a model can meet."""
 
+from halfwise.deploy.advisories.document import AdviseDocument
 from halfwise.deploy.advisories.entries import Entry, load_entries
-from halfwise.deploy.advisories.matcher import Advisory, match, to_document
+from halfwise.deploy.advisories.matcher import Advisory, match
 from halfwise.deploy.advisories.model_facts import (
     ModelFacts,
     facts_of_engine,
@@ -12,6 +13,7 @@ from halfwise.deploy.advisories.model_facts import (
 from halfwise.deploy.advisories.of_audit import advisories_of_engine, summary, target_of_log
 
 __all__ = [
+    "AdviseDocument",
     "Advisory",
     "Entry",
     "ModelFacts",
@@ -24,5 +26,4 @@ __all__ = [
     "match",
     "summary",
     "target_of_log",
-    "to_document",
 ]

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 __all__ = ["Entry", "load_entries"]
 
@@ -30,7 +30,7 @@ class Entry:
     symptom: str
     workaround: str
     source: tuple[str, ...]
-    confidence: str
+    confidence: Literal["high", "medium", "low"]
     note: str | None
 
 

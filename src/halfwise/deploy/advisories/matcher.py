@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from halfwise.core.advisory import AdvisoryRecord
 from halfwise.core.targets import Fit, Gpu, Target, VersionRange
 from halfwise.core.targets.gpus import KNOWN_GPUS
 from halfwise.core.targets.version import best_fit
 from halfwise.deploy.advisories.entries import Entry, load_entries
 from halfwise.deploy.advisories.model_facts import ModelFacts
 
-__all__ = ["Advisory", "gpu_fit", "match", "to_document"]
+__all__ = ["Advisory", "gpu_fit", "match"]
 
 _SURENESS = {"high": 0, "medium": 1, "low": 2}
 _KINDS = {"defect": 0, "report": 1, "behaviour": 2, "tool": 3}
@@ -33,35 +33,25 @@ class Advisory:
     why: str
     open_questions: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.entry.id,
-            "kind": self.entry.kind,
-            "applies": self.applies.value,
-            "why": self.why,
-            "symptom": self.entry.symptom,
-            "fixed_in": self.entry.fixed_in,
-            "workaround": self.entry.workaround,
-            "source": list(self.entry.source),
-            "confidence": self.entry.confidence,
-            "note": self.entry.note,
-        }
+    def document(self) -> AdvisoryRecord:
+        return AdvisoryRecord(
+            id=self.entry.id,
+            kind=self.entry.kind,
+            applies="yes" if self.applies is Fit.YES else "maybe",
+            why=self.why,
+            symptom=self.entry.symptom,
+            fixed_in=self.entry.fixed_in,
+            workaround=self.entry.workaround,
+            source=self.entry.source,
+            confidence=self.entry.confidence,
+            note=self.entry.note,
+        )
 
 
 def match(target: Target, facts: ModelFacts | None = None) -> tuple[Advisory, ...]:
     """The advisories that concern `target` and, where given, a model or engine; the most certain first."""
     found = (_advisory(entry, target, facts) for entry in load_entries())
     return tuple(sorted((advisory for advisory in found if advisory is not None), key=_order))
-
-
-def to_document(target: Target, advisories: Iterable[Advisory], source: str | None = None) -> dict[str, Any]:
-    """The document halfwise.advise/1."""
-    return {
-        "schema": "halfwise.advise/1",
-        "target": str(target),
-        "source": source,
-        "advisories": [advisory.to_json() for advisory in advisories],
-    }
 
 
 def _order(advisory: Advisory) -> tuple[bool, int, int, str]:

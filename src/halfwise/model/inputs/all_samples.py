@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
-from typing import Any
+from typing import Annotated, Any
 
 from numpy.typing import NDArray
 
+from halfwise.core.document import Count, Record, about
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.input_spec import InputSpec
 from halfwise.model.inputs.samples import load_samples
 
-__all__ = ["AllSamples", "all_samples"]
+__all__ = ["AllSamples", "UsedInputs", "all_samples"]
 
 Feed = Mapping[str, NDArray[Any]]
 
 _OF_VARIANTS = {NoteKind.ONE_SAMPLE, NoteKind.ONE_CONSTANT_SAMPLE}
+
+
+class UsedInputs(Record, frozen=True):
+    """The inputs that an answer rests on."""
+
+    origin: Annotated[str, about("given, derived or synthetic.")]
+    samples: Count
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from halfwise.core.counting import Counts
+from halfwise.core.document import LEFT_OUT, Documented
 from halfwise.core.finding import Finding, Severity
 from halfwise.model.patterns import Pattern
+from halfwise.verbs.scan.document import InitializerRecord, ScanDocument, TotalsRecord, WeightsRecord
 from halfwise.verbs.scan.rounding import Rounding
 from halfwise.verbs.scan.weights import InitializerCounts, merged
 
 __all__ = ["CheckpointFacts", "ModelFacts", "ScanResult", "most_severe_first"]
 
 _RANK: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
+_COUNTED = ("count", "subnormal", "underflow", "overflow", "nonfinite", "max_abs", "min_abs")
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class CheckpointFacts:
 
 
 @dataclass(frozen=True)
-class ScanResult:
+class ScanResult(Documented):
     """Every float weight once, and the findings, most severe first. Patterns are for other rooms to work on."""
 
     initializers: tuple[InitializerCounts, ...]
@@ -58,39 +61,28 @@ class ScanResult:
         parts = [entry.rounding for entry in self.initializers if entry.rounding is not None]
         return Rounding.together(parts) if parts and len(parts) == len(self.initializers) else None
 
-    def to_json(self) -> dict[str, Any]:
+    def document(self) -> ScanDocument:
         together = self.total_rounding
-        rounding = {"rounding": together.to_json()} if together is not None else {}
-        return {
-            "schema": "halfwise.scan/1",
-            "weights": {
-                "totals": {"initializers": len(self.initializers), **_counts_json(self.totals), **rounding},
-                "initializers": [_entry_json(entry) for entry in self.initializers],
-            },
-            "findings": [finding.to_json() for finding in self.findings],
-        }
+        totals = TotalsRecord(
+            initializers=len(self.initializers),
+            **_counted(self.totals),
+            rounding=LEFT_OUT if together is None else together.document(),
+        )
+        return ScanDocument(WeightsRecord(totals, [_entry(each) for each in self.initializers]), self.findings)
 
 
 def most_severe_first(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: (_RANK[finding.severity], finding.rule)))
 
 
-def _entry_json(entry: InitializerCounts) -> dict[str, Any]:
-    document = {"name": entry.name, **_counts_json(entry.counts)}
-    if entry.dtype != "fp32":
-        document["dtype"] = entry.dtype
-    if entry.rounding is not None:
-        document["rounding"] = entry.rounding.to_json()
-    return document
+def _counted(counts: Counts) -> dict[str, Any]:
+    return {name: getattr(counts, name) for name in _COUNTED}
 
 
-def _counts_json(counts: Counts) -> dict[str, Any]:
-    return {
-        "count": counts.count,
-        "subnormal": counts.subnormal,
-        "underflow": counts.underflow,
-        "overflow": counts.overflow,
-        "nonfinite": counts.nonfinite,
-        "max_abs": counts.max_abs,
-        "min_abs": counts.min_abs,
-    }
+def _entry(entry: InitializerCounts) -> InitializerRecord:
+    return InitializerRecord(
+        name=entry.name,
+        **_counted(entry.counts),
+        dtype=LEFT_OUT if entry.dtype == "fp32" else entry.dtype,
+        rounding=LEFT_OUT if entry.rounding is None else entry.rounding.document(),
+    )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from halfwise.core.counting import BLOCK, Counts
 from halfwise.core.formats import Format, round_to
 from halfwise.model.elements import WINDOW, Elements
+from halfwise.verbs.scan.document import RoundingRecord
 
 __all__ = ["Rounding", "may_be_quiet", "rounding", "too_quiet"]
 
@@ -64,14 +65,14 @@ class Rounding:
         """0 for channels that are all zero."""
         return np.sqrt(np.divide(self.change, self.energy, out=np.zeros_like(self.change), where=self.energy > 0))
 
-    def to_json(self) -> dict[str, float]:
-        return {
-            "max_abs_change": self.largest,
-            "max_rel_change": self.largest_relative,
-            "rel_l2_change": self.relative,
-            "rel_l2_change_weak": self.relative_weak,
-            "share_of_energy": self.affected_share,
-        }
+    def document(self) -> RoundingRecord:
+        return RoundingRecord(
+            max_abs_change=self.largest,
+            max_rel_change=self.largest_relative,
+            rel_l2_change=self.relative,
+            rel_l2_change_weak=self.relative_weak,
+            share_of_energy=self.affected_share,
+        )
 
 
 def may_be_quiet(counts: Counts, channels: int) -> bool:

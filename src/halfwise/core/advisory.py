@@ -1,0 +1,25 @@
+"""A known defect or surprise of a runtime, as documents tell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from halfwise.core.document import Record
+
+__all__ = ["AdvisoryRecord"]
+
+
+class AdvisoryRecord(Record, frozen=True):
+    """A known defect or surprise that can concern a target and a model."""
+
+    id: str
+    kind: str
+    applies: Literal["yes", "maybe"]
+    why: str
+    symptom: str
+    fixed_in: str | None
+    workaround: str
+    source: Sequence[str]
+    confidence: Literal["high", "medium", "low"]
+    note: str | None

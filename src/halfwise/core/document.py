@@ -1,0 +1,120 @@
+"""Documents as types: from one record follow its JSON, its strict reading and its JSON Schema.
+
+A document is a class with its fields in the order in which they are written. Field types are the schema; `about` adds a
+sentence to one. A field of type `X | Left` is left out where it is LEFT_OUT. Records are frozen.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET as LEFT_OUT
+from msgspec import Meta
+from msgspec import UnsetType as Left
+
+from halfwise.core.errors import InputError
+
+__all__ = [
+    "LEFT_OUT",
+    "NUMBER_WORDS",
+    "Answer",
+    "Count",
+    "Document",
+    "Documented",
+    "Left",
+    "Number",
+    "Record",
+    "Share",
+    "about",
+    "read",
+]
+
+if TYPE_CHECKING:
+    Number = float
+else:
+
+    class Number(float):
+        """A number; JSON has no infinity, so that these are words."""
+
+
+Count = Annotated[int, Meta(ge=0)]
+Answer = Literal["met", "not-met"]
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+NUMBER_WORDS = ("inf", "-inf", "nan")
+_PLACE = re.compile(r"(?P<what>.*) - at `\$\.?(?P<where>.*)`")
+
+
+def about(text: str) -> Meta:
+    """The sentence that a schema says of a field: `Annotated[str, about("...")]`."""
+    return Meta(description=text)
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A part of a document."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON, keys in the order of the fields."""
+        config = self.__struct_config__
+        head = {config.tag_field: config.tag} if config.tag_field else {}
+        values = (getattr(self, name) for name in self.__struct_fields__)
+        named = zip(self.__struct_encode_fields__, values, strict=True)
+        return head | {key: _plain(value) for key, value in named if value is not LEFT_OUT}
+
+
+class Document(Record, frozen=True, tag_field="schema"):
+    """A whole document; a subclass names its contract as its `tag`, such as halfwise.scan/1."""
+
+
+class Documented:
+    """A result that a document tells of."""
+
+    def document(self) -> Document:
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        return self.document().to_json()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.to_json()
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(float(value))
+    return value
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+E = TypeVar("E", bound=Record)
+
+
+def read(data: Any, kind: type[E], source: str) -> E:
+    """The record that this JSON is; else one line with the key, what was found there and what is allowed.
+
+    Keys that the record does not name are another version's, and are passed over.
+    """
+    try:
+        return msgspec.convert(data, kind, dec_hook=_read_number)
+    except msgspec.ValidationError as error:
+        told = str(error)
+        if found := _PLACE.fullmatch(told):
+            told = f"{found['where']}: {found['what']}"
+        raise InputError(f"{source}: {told}") from None
+
+
+def _read_number(kind: type, value: Any) -> Any:
+    if value in NUMBER_WORDS or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        return kind(value)
+    raise ValueError(f"Expected a number or one of {', '.join(NUMBER_WORDS)}, got {value!r}")
