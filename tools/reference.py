@@ -17,6 +17,7 @@ from typing import Any
 
 import halfwise
 from halfwise.cli.main import VERBS
+from halfwise.core.document import Documented
 
 __all__ = ["PAGE", "main", "reference"]
 
@@ -133,7 +134,8 @@ def _members(cls: type) -> Iterator[str]:
     for name, annotation in getattr(cls, "__annotations__", {}).items():
         if not name.startswith("_") and name in getattr(cls, "__dataclass_fields__", {}):
             yield f"| `{name}` | {_cell(f'`{annotation}`')} |"
-    for name, member in vars(cls).items():
+    shared = vars(Documented) if issubclass(cls, Documented) else {}
+    for name, member in {**vars(cls), **{k: v for k, v in shared.items() if k not in vars(cls)}}.items():
         if name.startswith("_"):
             continue
         if isinstance(member, property) or type(member).__name__ == "cached_property":

@@ -75,9 +75,11 @@ class Documented:
     """A result that a document tells of."""
 
     def document(self) -> Document:
+        """The document as a typed record."""
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
+        """The document as plain JSON."""
         return self.document().to_json()
 
 
