@@ -1,4 +1,4 @@
-"""What is known of operators: which slots may hold FP16, which only move values, which speak of shapes."""
+"""What is known of operators: which slots may hold FP16, which only move values."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import onnx.defs
 
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.operator_slots import SHAPE_READERS
 
 __all__ = [
     "CLOSED",
     "CONTROL_FLOW",
     "DTYPE_ATTRIBUTES",
     "MOVES",
-    "SHAPE_READERS",
     "WIDENED_ATTRIBUTES",
     "SlotRule",
-    "shape_slots",
     "slot_rule",
     "takes_any_format",
 ]
@@ -49,9 +48,6 @@ CLOSED = frozenset(
         Hardmax"""
     )
 )
-
-# Operators that look at a tensor's shape only.
-SHAPE_READERS = frozenset({"Shape", "Size"})
 
 # Slots that take a tensor in whatever format it is kept: nothing is computed with it, and widening is exact.
 _ANY_FORMAT = {**dict.fromkeys(SHAPE_READERS, 0), "Cast": 0, "CastLike": 0}
@@ -100,51 +96,10 @@ DTYPE_ATTRIBUTES = {
 # Attributes that name the type of an output and must not say FP16 or BF16 where every tensor is FP32.
 WIDENED_ATTRIBUTES = {**DTYPE_ATTRIBUTES, "DequantizeLinear": "output_dtype"}
 
-_SHAPE_SLOTS: dict[str, tuple[int, ...]] = {
-    "Reshape": (1,),
-    "Expand": (1,),
-    "Slice": (1, 2, 3, 4),
-    "Tile": (1,),
-    "Pad": (1, 3),
-    "Resize": (1, 2, 3),
-    "Upsample": (1,),
-    "ConstantOfShape": (0,),
-    "Range": (0, 1, 2),
-    "TopK": (1,),
-    "OneHot": (1,),
-    "Squeeze": (1,),
-    "Unsqueeze": (1,),
-    "Split": (1,),
-    "CumSum": (1,),
-    "Loop": (0, 1),
-    "CenterCropPad": (1,),
-    "Trilu": (1,),
-    "NonMaxSuppression": (2,),
-    "Col2Im": (1, 2),
-    "MaxUnpool": (2,),
-    "AffineGrid": (1,),
-    "DFT": (1, 2),
-    "STFT": (1, 3),
-    "HannWindow": (0,),
-    "HammingWindow": (0,),
-    "BlackmanWindow": (0,),
-    "SplitToSequence": (1,),
-    "If": (0,),
-}
-
 
 def takes_any_format(op: str, domain: str, slot: int) -> bool:
     """Whether an input is taken in whatever format it is kept."""
     return not domain and _ANY_FORMAT.get(op) == slot
-
-
-def shape_slots(op: str, domain: str = "") -> tuple[int, ...]:
-    """The input slots that state a shape, an axis, a count, or whether a part of the model runs at all."""
-    if domain:
-        return ()
-    if op.startswith("Reduce"):
-        return (1,)
-    return _SHAPE_SLOTS.get(op, ())
 
 
 @dataclass(frozen=True)

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-__all__ = ["holds_shape"]
+from halfwise.model.operator_slots import SHAPE_READERS, States, states
 
-# The slots of operators that take a shape, an index or an amount which decides the shape of what comes out.
-_SLOTS = {
-    "Reshape": (1,), "Expand": (1,), "ConstantOfShape": (0,), "Tile": (1,), "Resize": (3,), "Range": (0, 1, 2),
-    "Slice": (1, 2, 3), "Pad": (1,), "TopK": (1,), "OneHot": (1,), "Upsample": (1,),
-}  # fmt: skip
+__all__ = ["holds_shape"]
 
 
 def holds_shape(value: ir.Value) -> bool:
-    """Whether the value, an integer one, reaches such a slot over nothing but integers."""
+    """Whether the value, an integer one, decides the shape of something over nothing but integers."""
     waiting, seen = [value], {value}
     while waiting:
         current = waiting.pop()
         if current.dtype is None or not current.dtype.is_integer():
             continue
         for node, slot in current.uses():
-            if slot in _SLOTS.get(node.op_type, ()):
+            if states(node.op_type, node.domain, slot) is States.SHAPE:
                 return True
+            if node.op_type in SHAPE_READERS and not node.domain:  # its own shape matters, not its values
+                continue
             fresh = [output for output in node.outputs if output not in seen]
             seen.update(fresh)
             waiting += fresh

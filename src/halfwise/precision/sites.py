@@ -10,7 +10,8 @@ import onnx_ir as ir
 from halfwise.core.formats import Format, format_of_type
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.model import Model
-from halfwise.model.ops import CONTROL_FLOW, MOVES, SHAPE_READERS, SlotRule, shape_slots, slot_rule, takes_any_format
+from halfwise.model.operator_slots import SHAPE_READERS, shape_slots
+from halfwise.model.ops import CONTROL_FLOW, MOVES, SlotRule, slot_rule, takes_any_format
 from halfwise.precision.choices import NO_CHOICES, Choices
 
 __all__ = ["Site", "Sites", "native_format"]
