@@ -23,6 +23,7 @@ from halfwise.verbs.fix.policies import compare_policies
 from tests.models.build import model, node, value, weight
 from tests.models.zoo import SHAPES, encoder
 from tests.support.command_line import CommandLine
+from tests.support.messages import kinds, only
 
 
 def small() -> onnx.ModelProto:
@@ -165,20 +166,17 @@ def test_what_is_forced_is_narrow_even_where_that_misses_the_tolerance() -> None
     result = fix(given, repairs=["none"], force=["op:Pow"])
     assert not result.met
     assert not {name for name in result.fp32_nodes if name.endswith("/Pow")}
-    (told,) = (note for note in result.notes if "--force" in note)
-    assert told.startswith("the tolerance is missed because of --force op:Pow: with its ")
-    assert told.endswith("in FP32, too, it would be kept")
+    assert only(result.notes, NoteKind.FORCED_MISSES).values["option"] == "--force op:Pow"
     harmless = fix(given, repairs=["none"], force=["op:Softmax"])
     assert harmless.met
-    assert not [note for note in harmless.notes if "--force" in note]
+    assert not {NoteKind.FORCED_MISSES, NoteKind.FORCED_NOT_ALONE}.intersection(kinds(harmless.notes))
 
 
 def test_what_a_repair_made_of_a_forced_node_is_said() -> None:
     zoo = SHAPES["layer_norm_overflow"]()
     result = fix(zoo.model, zoo.inputs, force=["op:Pow"])
     assert result.met and result.plan.repairs
-    (told,) = (note for note in result.notes if "--force" in note)
-    assert told.startswith("--force op:Pow: '/norm/Pow' was replaced by a repair, and what stands there now was ")
+    assert only(result.notes, NoteKind.FORCED_REPAIRED).values == {"option": "--force op:Pow", "nodes": ["/norm/Pow"]}
 
 
 def test_the_command_line(tmp_path: Path, halfwise: CommandLine) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from halfwise.compiler import rtx
 from halfwise.core.errors import InputError
+from halfwise.core.notes import NoteKind
 from halfwise.core.targets import Target
 from halfwise.precision.plan import read_plan
 from halfwise.repair import rules_for, rules_named
@@ -17,6 +18,7 @@ from halfwise.repair.table import unread_operators
 from halfwise.verbs.fix.fix import fix
 from tests.models.zoo import SHAPES, cnn_tiny_weights, encoder
 from tests.support.command_line import CommandLine, save
+from tests.support.messages import kinds, only
 
 
 @pytest.fixture
@@ -55,16 +57,16 @@ def test_each_repair_names_the_nodes_that_it_saved() -> None:
 def test_clip_weights_is_measured_beside_the_exact_rescaling() -> None:
     zoo = cnn_tiny_weights("tensors")
     result = fix(zoo.model, zoo.inputs[:6], repairs=("clip-weights",))
-    note = next(note for note in result.notes if note.startswith("clip-weights"))
-    assert "applied to all 8 weights that it fits, moves the FP32 answer by 1.0" in note
-    assert "the exact rescale by 0; all in FP16 the error is 1.0" in note
-    assert not any(note.startswith("clip-weights") for note in fix(zoo.model, zoo.inputs[:6]).notes)
+    clipped, exact = only(result.notes, NoteKind.LOSSY_COST), only(result.notes, NoteKind.LOSSY_COST_BESIDE)
+    assert (clipped.subject, clipped.values["weights"], exact.values["fp32"]) == ("clip-weights", 8, 0)
+    assert 0.95 < clipped.values["fp32"] < 1.1
+    assert NoteKind.LOSSY_COST not in kinds(fix(zoo.model, zoo.inputs[:6]).notes)
 
 
 def test_clip_weights_with_nothing_to_clip() -> None:
     zoo = SHAPES["healthy_mlp"]()
     result = fix(zoo.model, zoo.inputs[:4], repairs=("clip-weights",))
-    assert any("clip-weights" in note for note in result.notes)
+    assert only(result.notes, NoteKind.LOSSY_NOTHING).subject == "clip-weights"
 
 
 # -- targets -----------------------------------------------------------------------------------------------------------

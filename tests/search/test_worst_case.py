@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfwise import InputError, fix
+from halfwise.core.notes import NoteKind
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.profiles import worst_case_profiles
@@ -13,6 +14,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.judge import Judge, Question
 from tests.models.zoo import SHAPES, encoder
+from tests.support.messages import kinds, only
 
 NORM = encoder(layers=1)
 
@@ -32,7 +34,7 @@ def test_a_norm_that_only_a_fused_kernel_survives_is_not_left_to_fusion(target: 
     assert set(result.by_profile) == profiles
     assert all(load <= 1 for load in result.by_profile.values())
     assert set(result.to_json().get("profiles", {})) == profiles
-    assert any("judged as the worst of" in note for note in result.notes) == bool(profiles)
+    assert (NoteKind.WORST_OF_PROFILES in kinds(result.notes)) == bool(profiles)
 
 
 def test_what_each_profile_says_is_run_once() -> None:
@@ -64,4 +66,4 @@ def test_a_margin_that_is_none_is_refused(margin: float) -> None:
 
 def test_a_margin_that_was_asked_for_is_not_said_to_be_what_was_seen() -> None:
     made = fix(NORM.model, NORM.inputs[:4], target="ort-cuda", margin=0.5)
-    assert any("the search aims 50% lower, as you said (--margin)" in note for note in made.notes)
+    assert only(made.notes, NoteKind.WORST_OF_PROFILES).values["margin"] == 0.5

@@ -21,11 +21,13 @@ from onnx import TensorProto
 from halfwise.backends import BackendFailure, BackendOptions, BackendRecord, BackendRun, backend_named
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import load_metric
+from halfwise.core.notes import NoteKind
 from halfwise.precision.plan import read_plan
 from halfwise.verbs.bisect.result import BisectResult
 from halfwise.verbs.bisect.run import JOURNAL, bisect
 from tests.models.build import model, node, value, weight
 from tests.support.command_line import CommandLine, Ended
+from tests.support.messages import kinds
 
 LENGTH = 24
 INPUTS = [{"x": np.linspace(-1, 1, 8, dtype=np.float32) * scale} for scale in (1.0, 0.5)]
@@ -118,8 +120,8 @@ def test_the_error_before_and_after_was_measured_on_the_backend() -> None:
     assert result.fixed["y"].rel_l2 < 0.01
     assert result.emulated["y"].rel_l2 < 0.01
     tight = bisect(chain(), Fake(hiding("n_t3")), INPUTS, tolerance="rel_l2<=1e-9", builds=4)
-    assert not any("the emulator finds" in note for note in tight.notes)
-    assert any("the emulator finds the same model within the tolerance" in note for note in result.notes)
+    assert NoteKind.EMULATOR_AGREES not in kinds(tight.notes)
+    assert NoteKind.EMULATOR_AGREES in kinds(result.notes)
 
 
 def test_an_interrupted_search_goes_on_with_the_same_answer_and_no_build_made_twice(tmp_path: Path) -> None:

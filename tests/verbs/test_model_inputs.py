@@ -14,6 +14,7 @@ from onnx import TensorProto
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
+from halfwise.core.notes import NoteKind
 from halfwise.core.targets import Target
 from halfwise.deploy.layouts import layouts_of
 from halfwise.model.model import load
@@ -23,6 +24,7 @@ from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, input_fi
 from halfwise.verbs.trace import trace
 from tests.models.build import model, node, value, weight
 from tests.support.command_line import CommandLine
+from tests.support.messages import only
 
 
 def one_input(shape: tuple[int, ...] = (4,)) -> onnx.ModelProto:
@@ -118,9 +120,8 @@ def test_each_input_is_measured_alone() -> None:
     assert loads["image"] is not None and loads["image"] < 0.1
     assert loads["time"] is not None and loads["time"] > 1.0
     assert not result.met
-    (told,) = (note for note in result.notes if note.startswith("input 'time'"))
-    assert "which FP16 holds in steps of 32" in told
-    assert "take the origin off" in told
+    told = only(result.notes, NoteKind.INPUT_FINDING)
+    assert (told.subject, told.values["rule"]) == ("time", "HW313")
     document = result.to_json()["io"]
     assert [entry["name"] for entry in document["inputs"]] == ["image", "time"]
     assert [entry["rule"] for entry in document["findings"]] == ["HW313"]

@@ -25,6 +25,25 @@ class NoteKind(Enum):
     SYNTHETIC = "synthetic"
     ONE_SAMPLE = "one-sample"
     ONE_CONSTANT_SAMPLE = "one-constant-sample"
+    # The search and its verdict
+    VALIDATION_MOVED = "validation-moved"
+    VALIDATION_REPLACED = "validation-replaced"
+    UNSEEN_MAY_MISS = "unseen-may-miss"
+    FORCED_REPAIRED = "forced-repaired"
+    FORCED_MISSES = "forced-misses"
+    FORCED_NOT_ALONE = "forced-not-alone"
+    LOSSY_NOTHING = "lossy-nothing"
+    LOSSY_COST = "lossy-cost"
+    LOSSY_COST_BESIDE = "lossy-cost-beside"
+    NO_PROFILE = "no-profile"
+    WORST_OF_PROFILES = "worst-of-profiles"
+    LOOSELY_MODELLED = "loosely-modelled"
+    RANDOM_NODE = "random-node"
+    INPUT_FINDING = "input-finding"
+    CLAMPED_WEIGHTS = "clamped-weights"
+    SEARCHED_TWICE = "searched-twice"
+    SEARCHED_TWICE_IN_VAIN = "searched-twice-in-vain"
+    EMULATOR_AGREES = "emulator-agrees"
     # Why a node stays out of FP16: what happens there
     WRITES_BEYOND = "writes-beyond"
     READS_BEYOND = "reads-beyond"
@@ -74,6 +93,17 @@ _WARNINGS = frozenset(
         NoteKind.SYNTHETIC,
         NoteKind.ONE_SAMPLE,
         NoteKind.ONE_CONSTANT_SAMPLE,
+        NoteKind.VALIDATION_REPLACED,
+        NoteKind.UNSEEN_MAY_MISS,
+        NoteKind.FORCED_MISSES,
+        NoteKind.FORCED_NOT_ALONE,
+        NoteKind.NO_PROFILE,
+        NoteKind.LOOSELY_MODELLED,
+        NoteKind.RANDOM_NODE,
+        NoteKind.INPUT_FINDING,
+        NoteKind.CLAMPED_WEIGHTS,
+        NoteKind.SEARCHED_TWICE_IN_VAIN,
+        NoteKind.EMULATOR_AGREES,
     }
 )
 

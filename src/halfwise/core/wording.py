@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-__all__ = ["and_more", "counted", "listed", "number", "percent"]
+__all__ = ["and_more", "counted", "listed", "number", "percent", "together"]
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
@@ -16,6 +16,12 @@ def listed(names: Iterable[object], shown: int = 3, quote: Callable[[object], st
     """The first few of many: "'a', 'b', 'c' and 5 more"."""
     told = [quote(name) for name in names]
     return between.join(told[:shown]) + and_more(len(told), shown)
+
+
+def together(names: Iterable[object]) -> str:
+    """All of a few: "a, b and c"."""
+    *most, last = map(str, names)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def and_more(total: int, shown: int, what: str = "") -> str:

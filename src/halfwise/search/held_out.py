@@ -32,7 +32,6 @@ TURNS = 5  # searches, each told what the one before it missed
 WORTH_LOWERING = 1.1  # of the tolerance, expected of inputs not given: a search anew would be decided by chance
 TARGET = 0.95  # of the tolerance, for inputs that were not given
 LEAST_STEP = 0.3  # of the target before: no search aims at less than this of what the last one reached
-TOO_NEAR = "of inputs like these, one in twenty may have {:.2g} times the error allowed: give more for a firmer answer"
 HARDER = 1.5  # times the worst ratio searched: such a held-out input teaches more than a lower target
 HELD_OUT_TARGET = 0.9  # of the tolerance: a held-out input nearer to it says that others may miss it
 
@@ -48,7 +47,7 @@ class Decided:
     samples: Samples
     repairs: tuple[AppliedRepair, ...] = ()
     curve: tuple[Point, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     tried: tuple[Point, ...] = ()  # what the search measured on its way
     diagnosis: Diagnosis | None = None  # None where nothing was wrong or nothing was searched
 
@@ -64,7 +63,7 @@ class HeldOutSearch:
     allow_bf16: bool
     wants_curve: bool
     notify: Callable[[str], None]
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.stated = Sites(self.model, choices=self.choices)
@@ -98,7 +97,7 @@ class HeldOutSearch:
                 continue
             break
         if expected > 1.0:
-            self.notes.append(TOO_NEAR.format(expected))
+            self.notes.append(Note.of(NoteKind.UNSEEN_MAY_MISS, bound=expected))
         formats = dict.fromkeys(best.solution.keep, Format.FP32)
         if self.allow_bf16:
             formats.update(self._use_bf16(best))
@@ -127,13 +126,10 @@ class HeldOutSearch:
         search = (*self.samples.search, moved)
         rest = tuple(f for i, f in enumerate(self.samples.validation) if i != worst)
         if rest:
-            self.notes.append("a held-out input came too near the tolerance and joined the search; the others judge")
+            self.notes.append(Note.of(NoteKind.VALIDATION_MOVED))
             self.samples = replace(self.samples, search=search, validation=rest)
             return
-        self.notes.append(
-            "the only held-out input came too near the tolerance and joined the search; variants of all inputs judge: "
-            "give more inputs for a result to trust"
-        )
+        self.notes.append(Note.of(NoteKind.VALIDATION_REPLACED))
         rng = np.random.default_rng(len(search))
         variants = tuple(vary(feed, rng=rng) for feed in search)
         self.context.add(self.stated, variants)

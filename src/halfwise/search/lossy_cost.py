@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -18,19 +19,19 @@ __all__ = ["lossy_costs"]
 
 def lossy_costs(
     rules: Sequence[Rule], model: Model, ranges: Ranges, judge_of: Callable[[Sites], Judge], io: Format
-) -> Iterator[str]:
-    """A sentence for each lossy rule, measured on the judge's inputs; nothing is decided by it."""
+) -> Iterator[Note]:
+    """What to say of each lossy rule, measured on the judge's inputs; nothing is decided by it."""
     lossy = [rule for rule in rules if rule.lossy]
     if not lossy:
         return
     floats = {v.name or "" for v in model.graph.outputs if v.dtype is not None and v.dtype.is_floating_point()}
 
-    def errors(rule: Rule, found: Sequence[Repair]) -> tuple[str, str]:
+    def errors(rule: Rule, found: Sequence[Repair]) -> tuple[float, float]:
         """In FP32, and with every node in FP16."""
         sites = Sites(repaired(model, [(rule, repair) for repair in found])[0])
         judge = judge_of(sites)
         runs = judge.measure(Assignment(sites, {})), judge.measure(Assignment.all_narrow(sites, io=io))
-        fp32, fp16 = (f"{departure(measured.outputs, floats):.3g}" for measured in runs)
+        fp32, fp16 = (departure(measured.outputs, floats) for measured in runs)
         return fp32, fp16
 
     plain = errors(RESCALE, ())[1]
@@ -38,15 +39,10 @@ def lossy_costs(
     for rule in lossy:
         found = rule.find(model, ranges)
         if not found:
-            yield f"{rule.name} finds nothing to change in this model"
+            yield Note.of(NoteKind.LOSSY_NOTHING, rule.name)
             continue
         fp32, fp16 = errors(rule, found)
-        beside = f"; all in FP16 the error is {fp16} with it, {plain} without"
+        yield Note.of(NoteKind.LOSSY_COST, rule.name, weights=len(found), fp32=fp32, fp16=fp16, plain=plain)
         if exact:
-            exact_fp32, exact_fp16 = errors(RESCALE, exact)
-            beside = (
-                f", the exact {RESCALE.name} by {exact_fp32}; all in FP16 the error is {fp16} with {rule.name}, "
-                f"{exact_fp16} with {RESCALE.name}, {plain} with neither"
-            )
-        places = f"{len(found)} weight{'s' if len(found) != 1 else ''}"
-        yield f"{rule.name}, applied to all {places} that it fits, moves the FP32 answer by {fp32}{beside}"
+            fp32, fp16 = errors(RESCALE, exact)
+            yield Note.of(NoteKind.LOSSY_COST_BESIDE, RESCALE.name, fp32=fp32, fp16=fp16)

@@ -42,18 +42,14 @@ def wanted_nodes(choices: Choices, sites: Sites, statistics: TensorStatistics) -
             yield PlannedNode(site.name, site.op, Format.FP32, Reason.WANTED, (because,), numbers)
 
 
-def replaced_note(choices: Choices, sites: Sites) -> str | None:
+def replaced_note(choices: Choices, sites: Sites) -> Note | None:
     """What was forced, and a repair has taken out of the model; what is kept in FP32 no repair touches."""
     there = {site.name for site in sites.all}
     gone = [name for name in choices.forced if name not in there]
     if not gone:
         return None
     words = " ".join(dict.fromkeys(choices.forced[name] for name in gone))
-    names = f"{', '.join(map(repr, gone[:3]))}{' ...' if len(gone) > 3 else ''}"
-    return (
-        f"{words}: {names} {'were' if len(gone) > 1 else 'was'} replaced by a repair, and what stands there now was "
-        "decided by the search (--repairs none leaves it as it is)"
-    )
+    return Note.of(NoteKind.FORCED_REPAIRED, option=words, nodes=gone)
 
 
 def missed_because_forced(
@@ -62,13 +58,12 @@ def missed_because_forced(
     formats: Mapping[ir.Node, Format],
     io: Format,
     holds: Callable[[Assignment], bool],
-) -> str | None:
+) -> Note | None:
     """Whether what was forced is why the tolerance is missed, measured once."""
     forced = [site.node for site in sites.free if site.name in choices.forced]
     if not forced:
         return None
     words = " ".join(dict.fromkeys(choices.forced.values()))
-    many = f"{len(forced)} node{'s' if len(forced) > 1 else ''}"
     if holds(Assignment.excepting(sites, {**formats, **dict.fromkeys(forced, Format.FP32)}, io)):
-        return f"the tolerance is missed because of {words}: with its {many} in FP32, too, it would be kept"
-    return f"the tolerance is missed, and would be without {words}, too ({many} forced into FP16)"
+        return Note.of(NoteKind.FORCED_MISSES, option=words, count=len(forced))
+    return Note.of(NoteKind.FORCED_NOT_ALONE, option=words, count=len(forced))

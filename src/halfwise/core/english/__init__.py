@@ -8,14 +8,15 @@ from typing import Any
 
 from halfwise.core.english.inputs import INPUTS
 from halfwise.core.english.reasons import REASONS
+from halfwise.core.english.verdicts import VERDICTS
 from halfwise.core.notes import Note, NoteKind
-from halfwise.core.wording import counted, listed, number, percent
+from halfwise.core.wording import counted, listed, number, percent, together
 
 __all__ = ["TEMPLATES", "documented", "say", "say_all"]
 
-TEMPLATES: Mapping[NoteKind, str] = {**INPUTS, **REASONS}
+TEMPLATES: Mapping[NoteKind, str] = {**INPUTS, **VERDICTS, **REASONS}
 
-_SPECIAL: Mapping[str, Callable[[Any], str]] = {"list": listed, "number": number, "percent": percent}
+_SPECIAL: Mapping[str, Callable[[Any], str]] = {"list": listed, "plain": together, "number": number, "percent": percent}
 
 
 class _Words(Formatter):

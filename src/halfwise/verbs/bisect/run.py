@@ -362,10 +362,7 @@ class _Bisection:
         judged = question if self.checker is None and self.metric is None else None
         wrong = found.ending in ("found", "budget")
         if wrong and emulated and judged is not None and judged.tolerance.verdict(emulated, self._floats).met:
-            notes.append(
-                "the emulator finds the same model within the tolerance: the backend computes something that the "
-                f"profile {self._emulator.profile.name!r} does not follow"
-            )
+            notes.append(Note.of(NoteKind.EMULATOR_AGREES, profile=self._emulator.profile.name))
         return tuple(notes)
 
 

@@ -25,7 +25,6 @@ from halfwise.search.tensor_statistics import TensorStatistics
 __all__ = ["Found", "Judged", "judged_by_own_kernels", "spared"]
 
 MOST_TRIALS = 24  # nodes put back alone after a second search
-_AGAIN = "searched twice: by the engine's own kernels the first decision misses the tolerance; "
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,11 @@ class Found:
     formats: Mapping[ir.Node, Format]
     kept: tuple[Kept, ...]
     added: tuple[PlannedNode, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note | str, ...] = ()
     proven: frozenset[str] = frozenset()  # nodes without which it was measured to miss, each alone
     own: Mapping[str, Note] = field(default_factory=dict)  # nodes kept for what their own kernels do, and the reason
 
-    def noting(self, *notes: str) -> Found:
+    def noting(self, *notes: Note | str) -> Found:
         return replace(self, notes=(*self.notes, *(note for note in notes if note)))
 
     def explained(self, nodes: tuple[PlannedNode, ...]) -> tuple[PlannedNode, ...]:
@@ -92,9 +91,9 @@ def judged_by_own_kernels(
     later = None if other is None else in_sight.under(Emulator(other))
     if later is None or second is first or not _holds(second, later):
         context = in_sight.under(Emulator(engine))  # which knows what was run meanwhile
-        return Judged(first.noting(note, _AGAIN + "no second one was found that keeps it"), context, plain)
+        return Judged(first.noting(note, Note.of(NoteKind.SEARCHED_TWICE_IN_VAIN)), context, plain)
     second = replace(second, own=_reasons(first, second))
-    return Judged(second.noting(told, _AGAIN + "this is the second, made with them in sight"), later, plain)
+    return Judged(second.noting(told, Note.of(NoteKind.SEARCHED_TWICE)), later, plain)
 
 
 def _reasons(first: Found, second: Found) -> dict[str, Note]:

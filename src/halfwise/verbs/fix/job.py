@@ -21,7 +21,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.metric_identity import metric_identity
 from halfwise.core.metrics import OutputMetric, is_float
-from halfwise.core.notes import Note
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.core.targets import Runtime, Target
 from halfwise.core.tolerance import Tolerance
@@ -130,26 +130,15 @@ class Job:
         self.journal = self._open_journal()
         self.notes: list[Note | str] = [*self.samples.notes, *self.target.cautions]
         if self.target.profile not in PROFILES:
-            self.notes.append(
-                f"there is no profile of {self.target.title}'s kernels: judged under {self.profile!r}, where fusion "
-                "and wide accumulation inside the engine are not modelled"
-            )
+            self.notes.append(Note.of(NoteKind.NO_PROFILE, target=self.target.title, profile=self.profile))
         elif len(profiles) > 1:
-            names = ", ".join(f"{p.name}{' (inferred)' if p.inferred else ''}" for p in profiles)
-            why = "for what a profile was seen or is supposed to be off (--margin)"
-            self.notes.append(
-                f"judged as the worst of {names}: fusions may or may not fire; the search aims {margin:.0%} lower, "
-                f"{why if self.margin is None else 'as you said (--margin)'}"
-            )
+            names = [f"{p.name}{' (inferred)' if p.inferred else ''}" for p in profiles]
+            source = "of the profiles" if self.margin is None else "by --margin"
+            self.notes.append(Note.of(NoteKind.WORST_OF_PROFILES, profiles=names, margin=margin, source=source))
             if loose := next((node for node in self.model.nodes if any(p.loose(node) for p in profiles)), None):
-                self.notes.append(
-                    f"node {loose.name!r} ({loose.op_type}) runs in a kernel that no profile follows closely: "
-                    "errors on the GPU may differ from the emulated ones by more than those of other models"
-                )
+                self.notes.append(Note.of(NoteKind.LOOSELY_MODELLED, loose.name, op=loose.op_type))
         if sites.random is not None:
-            self.notes.append(
-                f"node {sites.random!r} is random: FP32 does not repeat itself either, and no verdict is firm"
-            )
+            self.notes.append(Note.of(NoteKind.RANDOM_NODE, sites.random))
         searched = len(self.samples.search)
         again = self._search_again if self.given is None else None
         judged = judged_by_own_kernels(self._found(self.journal), self.context, self.profile, again, self.notify)
@@ -169,13 +158,16 @@ class Job:
         )
         effects = measured_effects(effects, validation)
         at_border = tuple(input_findings(effects))
-        self.notes += [f"input {found.where.name!r}: {found.message} -> {found.remedy}" for found in at_border]
+        self.notes += [
+            Note.of(NoteKind.INPUT_FINDING, each.where.name, rule=each.rule, message=each.message, remedy=each.remedy)
+            for each in at_border
+        ]
         if not fixed.met and (
-            why := missed_because_forced(
+            forced := missed_because_forced(
                 self.choices, self.sites, formats, self.io_types, lambda other: validation.measure(other).met
             )
         ):
-            self.notes.append(why)
+            self.notes.append(forced)
         nodes = found.explained((*self._planned(formats, found.kept, statistics), *found.added))
         tolerance = self.question.tolerance
         final = Plan(
@@ -196,10 +188,7 @@ class Job:
         typed, plan_path = self._write(decision, final)
         casts = typed.casts if typed is not None else casts_of(decision)
         if typed is not None and typed.clamped:
-            self.notes.append(
-                f"{len(typed.clamped)} weights held finite values beyond 65504 and were clamped to it, "
-                f"as TensorRT does: {', '.join(typed.clamped[:3])}{' ...' if len(typed.clamped) > 3 else ''}"
-            )
+            self.notes.append(Note.of(NoteKind.CLAMPED_WEIGHTS, count=len(typed.clamped), names=typed.clamped))
         delivery = deliver(
             self.target,
             Decision(self.sites, formats, self.io_types),
@@ -382,7 +371,7 @@ class Job:
         samples = (*self.samples.search, *self.samples.validation)
         return with_fusion(compiled, Sites(self.model), samples, self.out, self.notify, self.time_limit_s)
 
-    def _lossy_costs(self, sites: Sites) -> Iterator[str]:
+    def _lossy_costs(self, sites: Sites) -> Iterator[Note]:
         if not any(rule.lossy for rule in self.rules):
             return iter(())
         self.notify("measuring what lossy repairs cost")

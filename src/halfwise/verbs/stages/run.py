@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from halfwise.core.answers import check_answers
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import Metrics, compare, is_float, worst
-from halfwise.core.notes import Note
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance
 from halfwise.emulation.emulate import Emulator, carry_feeds
 from halfwise.emulation.ort import Session
@@ -213,8 +213,8 @@ class _Line:
                 del values[name]
 
 
-def _random(sites: Sites) -> tuple[Note | str, ...]:
-    return () if sites.random is None else (f"node {sites.random!r} is random: FP32 does not repeat itself either",)
+def _random(sites: Sites) -> tuple[Note, ...]:
+    return () if sites.random is None else (Note.of(NoteKind.RANDOM_NODE, sites.random),)
 
 
 def _run(session: Session, values: Feed) -> Feed:

@@ -1,0 +1,66 @@
+"""Notes on the search and on what a verdict rests on."""
+
+from __future__ import annotations
+
+from halfwise.core.notes import NoteKind
+
+__all__ = ["VERDICTS"]
+
+VERDICTS = {
+    NoteKind.VALIDATION_MOVED: (
+        "A validation input was borderline and is now used for the search; the others validate."
+    ),
+    NoteKind.VALIDATION_REPLACED: (
+        "The only validation input was borderline and is now used for the search; perturbed inputs validate "
+        "instead. Give more inputs."
+    ),
+    NoteKind.UNSEEN_MAY_MISS: (
+        "About 5% of similar inputs may miss the tolerance (error up to {bound:.2g} times the allowed one). "
+        "Give more inputs."
+    ),
+    NoteKind.FORCED_REPAIRED: (
+        "{option}: a repair replaced {nodes:list}, and the search decided on the new nodes. --repairs none "
+        "leaves the model as it is."
+    ),
+    NoteKind.FORCED_MISSES: (
+        "The tolerance is missed because of {option}: with its {count:many node} in FP32 it would be met."
+    ),
+    NoteKind.FORCED_NOT_ALONE: (
+        "The tolerance is missed with or without {option} ({count:many node} forced into FP16)."
+    ),
+    NoteKind.LOSSY_NOTHING: "{subject} finds nothing to change in this model.",
+    NoteKind.LOSSY_COST: (
+        "{subject}, applied to {weights:many weight}, changes the FP32 outputs by {fp32:.3g}. All in FP16, "
+        "the error is {fp16:.3g} with it and {plain:.3g} without."
+    ),
+    NoteKind.LOSSY_COST_BESIDE: (
+        "The exact {subject} changes the FP32 outputs by {fp32:.3g}; all in FP16, the error with it is {fp16:.3g}."
+    ),
+    NoteKind.NO_PROFILE: (
+        "There is no profile of the kernels of {target}. The profile {profile!r} judges, which models neither"
+        " fusion nor wide accumulation."
+    ),
+    NoteKind.WORST_OF_PROFILES: (
+        "Judged under {profiles:plain}; the worst result counts. Safety margin: {margin:.0%} ({source})."
+    ),
+    NoteKind.LOOSELY_MODELLED: (
+        "Node {subject!r} ({op}) runs in a kernel that no profile models closely. On the GPU its errors may "
+        "differ more from the emulated ones than those of other nodes."
+    ),
+    NoteKind.RANDOM_NODE: ("Node {subject!r} is random. FP32 does not repeat its own result, so no verdict is final."),
+    NoteKind.INPUT_FINDING: "Input {subject!r}: {message}. To fix: {remedy}.",
+    NoteKind.CLAMPED_WEIGHTS: (
+        "{count:many weight} with finite values beyond 65,504 clamped to it, as TensorRT does: {names:list}."
+    ),
+    NoteKind.SEARCHED_TWICE: (
+        "The first decision misses the tolerance with the engine's own kernels. This is the second, searched "
+        "with these kernels emulated."
+    ),
+    NoteKind.SEARCHED_TWICE_IN_VAIN: (
+        "The decision misses the tolerance with the engine's own kernels, and a second search found none that meets it."
+    ),
+    NoteKind.EMULATOR_AGREES: (
+        "The emulator finds the model within the tolerance. The backend computes something that the profile "
+        "{profile!r} does not model."
+    ),
+}
