@@ -80,7 +80,8 @@ class ScaleFlow(ScaleMoves):
             handler = self._front
         known = handler is not None and len(node.inputs) > 0 and node.outputs[0].dtype is ir.DataType.FLOAT
         if known and handler is not None and handler(node):
-            self.passed.append((node, self.layouts[node.outputs[0]].atoms))
+            made = [self.layouts[value].atoms for value in node.outputs if value in self.layouts]
+            self.passed.append((node, np.concatenate(made)))  # of a Split, one part alone may be scaled
             return
         if node.op_type in _SHAPES and not node.domain:
             return
