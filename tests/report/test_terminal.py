@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import halfwise
@@ -241,6 +241,7 @@ def test_no_number_is_cut_where_the_screen_is_narrow(
     text=st.text(max_size=400),
     indent=st.integers(0, 30),
 )
+@example(8, [("", "", "000000\u034f")], "", 0)  # a letter without width that is no combining mark
 def test_any_text_at_any_width(width: int, rows: list[tuple[str, str, str]], text: str, indent: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", str(width))

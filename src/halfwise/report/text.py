@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from rich.cells import cell_len, get_character_cell_size
+
 __all__ = ["brief", "safe", "width_of"]
 
 # Control, format (with what turns the writing direction), surrogate, private, unassigned, line and paragraph ends.
@@ -36,24 +38,18 @@ def brief(text: str) -> str:
 
 
 def width_of(text: str) -> int:
-    """How many columns of a terminal a text takes: East Asian letters take two, combining marks none."""
-    return sum(_columns(character) for character in text)
+    """How many columns of a terminal a text takes, by the table that lays out the screen."""
+    return cell_len(text)
 
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def _columns(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
 def _cut(text: str, width: int) -> str:
     taken = 0
     for index, character in enumerate(text):
-        taken += _columns(character)
+        taken += get_character_cell_size(character)
         if taken > width:
             return text[:index]
     return text
