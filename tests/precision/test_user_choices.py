@@ -200,6 +200,12 @@ def test_the_command_line(tmp_path: Path, halfwise: CommandLine) -> None:
     assert "with --plan, edit the plan's fp32_nodes" in ended.told
 
 
+def test_other_tools_lists_are_told_where_all_is_asked_for(tmp_path: Path, halfwise: CommandLine) -> None:
+    onnx.save(small(), tmp_path / "model.onnx")
+    words = ("fix", str(tmp_path / "model.onnx"), "--out", str(tmp_path / "out"))
+    assert ["policy:torch-autocast" in halfwise(*words, *more).out for more in ((), ("--full",))] == [False, True]
+
+
 # -- the lists of other tools -----------------------------------------------------------------------------------------
 
 

@@ -375,6 +375,7 @@ class _Net:
     scales=st.lists(st.sampled_from([-24, -22, -18, -4, 0, 0, 5, 9, 14, 17]), min_size=1, max_size=7),
     loudness=st.sampled_from([1e-3, 1.0, 300.0]),
 )
+@example(["split", "batchnorm"], [-24, -18, -24, -24, -24, -24], 1.0)
 @example(["resize", "relu", "relu", "clip", "mul", "split"], [-24, -4, 14], 1.0)  # one part of the Split is scaled
 def test_no_bit_of_fp32_changes(kinds: list[str], scales: list[int], loudness: float) -> None:
     net = _Net(scales)

@@ -44,10 +44,3 @@ def test_of_a_repaired_model_the_one_as_given_is_diagnosed() -> None:
 
 def test_where_nothing_was_searched_there_is_none() -> None:
     assert healthy_result().diagnosis is None and healthy_result().shares == {}
-
-
-def test_what_the_search_tried_is_kept_for_the_trade_off(boxes: FixResult) -> None:
-    assert boxes.curve == () and "curve" not in boxes.to_json()
-    assert [point.nodes for point in boxes.tried] == sorted(point.nodes for point in boxes.tried)
-    assert boxes.tried[0].nodes == 0 and boxes.tried[0].measured > 1
-    assert any(point.nodes == len(boxes.plan.nodes) and point.measured <= 1 for point in boxes.tried)

@@ -1,11 +1,10 @@
-"""Two documents side by side: every kind, both directions, what is refused, and a page that holds only text."""
+"""Two documents side by side: every kind, both directions, and what is refused."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,11 @@ from onnx import numpy_helper
 from halfwise.cli.schemas import schema
 from halfwise.core.errors import InputError
 from halfwise.model.model import load
-from halfwise.report.html.compare import comparison_page
 from halfwise.verbs.compare import Comparison, compare
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.scan import scan
 from halfwise.verbs.trace import trace
-from tests.models.report_models import HOSTILE, healthy_result, hostile_result, overflow_result
+from tests.models.report_models import healthy_result, overflow_result
 from tests.models.zoo import SHAPES
 from tests.support.command_line import CommandLine, save
 from tests.support.documents import strict
@@ -228,53 +226,3 @@ def test_in_the_terminal_and_as_json(two: tuple[Path, Path], halfwise_cli: Comma
     assert document["kind"] == "fix"
     ended = halfwise_cli("compare", two[0], two[0])
     assert ended.out == f"{two[0]} says what {two[0]} says (fix)\n"
-
-
-class Page(HTMLParser):
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.words = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_data(self, data: str) -> None:
-        self.words += data
-
-
-def test_the_page_needs_nothing_and_runs_nothing(two: tuple[Path, Path], halfwise_cli: CommandLine) -> None:
-    path = two[0].parent / "c.html"
-    assert halfwise_cli("compare", *two, "--html", path).code == 0
-    text = path.read_text(encoding="utf-8")
-    page = Page(text)
-    assert "script" not in page.tags and "img" not in page.tags and "link" not in page.tags
-    assert not any(name.startswith("on") or name == "src" for name, _ in page.attributes)
-    assert all(value and value.startswith("#") for name, value in page.attributes if name == "href")
-    assert "http" not in text.replace("http-equiv", "")
-    assert "/norm/Pow" in page.words and "▲" in page.words and "better" in page.words
-    assert len(text) < 100_000
-
-
-def test_hostile_names_stay_text_on_the_page() -> None:
-    a = hostile_result().to_json()
-    b = edited(a, fp32_nodes=[], nodes=[])
-    hidden = [{**node, "name": name, "reason": name} for node in a["nodes"][:1] for name in HOSTILE]
-    b["nodes"] = [{**node, "name": f"{node['name']} "} for node in hidden]
-    text = comparison_page(compare(a, b))
-    page = Page(text)
-    assert not {"script", "img", "i", "b"} & set(page.tags[page.tags.index("main") :])
-    assert not any(name.startswith("on") for name, _ in page.attributes)
-    assert not set(text) & set("\x00\x1b\u202e\u2066\u200b\u2028")
-    assert "<script>window.stolen=1</script>" in page.words
-    assert len(text) < 200_000
-
-
-def test_long_sections_are_cut_on_the_page_with_a_word() -> None:
-    a = {"schema": "halfwise.plan/1", "fp32_nodes": []}
-    b = {"schema": "halfwise.plan/1", "fp32_nodes": [f"/n{index}" for index in range(700)]}
-    text = comparison_page(compare(a, b))
-    assert "The first 500 of 700" in text and "/n499" in text and "/n500<" not in text

@@ -19,23 +19,12 @@ def command(
         typer.Argument(metavar="A.json", help="Before: what fix, scan, trace or audit printed with --json, or a plan."),
     ],
     b: Annotated[Path, typer.Argument(metavar="B.json", help="After: another one of the same kind.")],
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Also write a page that needs no network.", show_default=False),
-    ] = None,
     full: Full = False,
     as_json: Json = False,
 ) -> None:
     """Two results, side by side: two models, versions, targets or plans. What got better, what got worse?"""
-    from halfwise.report.files import check_writable, write
+    from halfwise.report.compare import show_comparison
     from halfwise.verbs.compare import compare
 
-    check_writable(html)
     result = compare(a, b)
-    if html is not None:
-        from halfwise.report.html.compare import comparison_page
-
-        write(html, comparison_page(result))
-    from halfwise.report.compare import show_comparison
-
     answer(result.to_json, lambda screen: show_comparison(screen, result), as_json=as_json, full=full)

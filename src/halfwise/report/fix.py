@@ -32,7 +32,8 @@ def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), 
     else:
         _show_repairs(terminal, result.plan.repairs)
     _show_nodes(terminal, result.plan.nodes, result.pinned)
-    _show_policies(terminal, result)
+    if terminal.full:
+        _show_policies(terminal, result)
     if result.curve:
         _show_curve(terminal, result)
     _show_profiles(terminal, result)

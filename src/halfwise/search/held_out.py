@@ -48,7 +48,6 @@ class Decided:
     repairs: tuple[AppliedRepair, ...] = ()
     curve: tuple[Point, ...] = ()
     notes: tuple[Note, ...] = ()
-    tried: tuple[Point, ...] = ()  # what the search measured on its way
     diagnosis: Diagnosis | None = None  # None where nothing was wrong or nothing was searched
 
 
@@ -110,7 +109,6 @@ class HeldOutSearch:
             repairs,
             best.search.curve() if self.wants_curve else (),
             tuple(self.notes),
-            best.search.tried(),
             selector.diagnosis(),
         )
 

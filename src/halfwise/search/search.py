@@ -110,14 +110,6 @@ class Search:
             found.append(Point(len(nodes), cost, math.sqrt(ladder.left(count)), ratio))
         return tuple(found)
 
-    def tried(self) -> tuple[Point, ...]:
-        """The sets that were measured on the way to the answer: what the trade-off shows without another run."""
-        points = []
-        for keep, measured in self._sets.measured.items():
-            predicted = math.sqrt(self._left(keep)) if self._pieces is not None else 0.0
-            points.append(Point(len(keep), self.cost(keep), predicted, measured.ratio))
-        return tuple(sorted(points, key=lambda point: (point.nodes, point.cost)))
-
     def measure(self, keep: frozenset[ir.Node]) -> Measured:
         """The error with just these nodes in FP32; each set is run once."""
         return self._sets.measure(keep)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from halfwise.core.formats import Format
 from halfwise.report.html.numbers import number, plural
 from halfwise.search.cost import node_costs
-from halfwise.search.search import Point
 from halfwise.verbs.fix.result import FixResult
 
 __all__ = ["Curve", "CurvePoint", "curve"]
@@ -45,8 +44,8 @@ _ROOM = 0.045  # of the width, that a label takes
 
 
 def curve(result: FixResult) -> Curve | None:
-    """The points that were asked for, else those that the search measured on its way; None where there are not two."""
-    measured = [(p.nodes, p.cost, p.measured) for p in result.curve or _best(result.tried) if p.measured is not None]
+    """The points that were measured on request (`--curve`); None where there are not two."""
+    measured = [(p.nodes, p.cost, p.measured) for p in result.curve if p.measured is not None]
     if len(measured) < 2:
         return None
     chosen = (*_cost_of_plan(result), result.verdict.ratio)
@@ -79,17 +78,6 @@ def curve(result: FixResult) -> Curve | None:
         ),
         infinite=_BAND if endless else None,
     )
-
-
-def _best(tried: Sequence[Point]) -> list[Point]:
-    """Of sets of one size the one with the least error."""
-    best: dict[int, Point] = {}
-    for point in tried:
-        if point.measured is not None:
-            known = best.get(point.nodes)
-            if known is None or known.measured is None or point.measured < known.measured:
-                best[point.nodes] = point
-    return sorted(best.values(), key=lambda point: point.nodes)
 
 
 def _cost_of_plan(result: FixResult) -> tuple[int, float]:

@@ -226,7 +226,6 @@ class Job:
             ranges=statistics.ranges(),
             border=effects,
             border_findings=at_border,
-            tried=decided.tried,
             by_profile=by_profile,
             diagnosis=decided.diagnosis,
         )

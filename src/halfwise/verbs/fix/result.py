@@ -56,7 +56,6 @@ class FixResult:
     border: tuple[InputEffect, ...] = ()  # what inputs in FP16 do, where they are
     border_findings: tuple[Finding, ...] = ()
     ranges: Mapping[str, Counts] = field(default_factory=dict)  # of every FP32 tensor, over one search input
-    tried: tuple[Point, ...] = ()  # the trade-off as far as the search measured it on its way; `curve` is asked for
     diagnosis: Diagnosis | None = None  # None where all of it may be in FP16, and where a plan was given
     by_profile: Mapping[str, float] = field(default_factory=dict)  # the load under each that the target may meet
     confirmation: Confirmation | None = None  # what a real backend made of it, where one was asked
