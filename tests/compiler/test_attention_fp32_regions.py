@@ -18,12 +18,14 @@ from halfwise.compiler.audit import Audit
 from halfwise.compiler.layers_cost import EngineCost
 from halfwise.compiler.layers_evidence import NodeAudit
 from halfwise.core.errors import InputError
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import write_typed
 from halfwise.precision.widen import is_typed, widened
 from tests.models.encoder_attention import encoder_attention
+from tests.support.messages import only
 
 needs_rtx = pytest.mark.skipif(not rtx.available(), reason="TensorRT-RTX is not installed")
 
@@ -89,7 +91,13 @@ def test_where_nothing_helps_the_proof_is_of_what_did() -> None:
     assert island is not None
     assert (island.nodes, island.remaining) == (("softmax1",), ("softmax2",))
     assert wide[-1] == {"softmax1"}
-    assert "the softmax keeps _gemm_mha_v2 out of 1 of 2 attentions" in island.text()
+    found = only(island.notes(), NoteKind.REGION_FOUND)
+    assert (found.subject, found.values["region"], found.values["freed"], found.values["attentions"]) == (
+        "_gemm_mha_v2",
+        "the softmax",
+        1,
+        2,
+    )
 
 
 def test_no_island_at_all_is_said() -> None:
@@ -97,7 +105,7 @@ def test_no_island_at_all_is_said() -> None:
     island = find_island((one,), ["_mha"], engine((one,)), lambda names: engine((one,)))
     assert island is not None
     assert island.nodes == ()
-    assert island.text() == "no FP32 island was found that keeps _gemm_mha_v2 out of this model's 1 attentions"
+    assert list(island.notes()) == [Note.of(NoteKind.REGION_NOT_FOUND, "_gemm_mha_v2", attentions=1)]
 
 
 def test_another_kernel_is_no_suspect() -> None:

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from halfwise.compiler import rtx
 from halfwise.compiler.audit import Audit, NodeInfo, audit
 from halfwise.compiler.compiled import Compiler, Decision
-from halfwise.compiler.engine_profile import kernels_of, profile_of, sums_words
+from halfwise.compiler.engine_profile import kernels_of, profile_of, sums_note
 from halfwise.compiler.kernel_names import fused_attention, steps, sums_narrow
 from halfwise.compiler.layers import read_layers
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.profiles import ENGINE, STRICT, TENSORRT, EngineKernel, Profile, engine_profile
 from halfwise.emulation.profiles.fusions import fused_nodes
@@ -380,18 +381,14 @@ def test_an_audit_hands_its_kernels_over() -> None:
     )
     profile = profile_of(found)
     assert profile.name == ENGINE and profile.inferred and profile.reverted == {"n_a"}
-    assert sums_words(found) == (
-        "1 kernels of this engine accumulate in FP16 by the names of their tactics: n_a_myl0_1"
-    )
+    assert sums_note(found) == Note.of(NoteKind.SUMS_IN_FP16, count=1, kernels=["n_a_myl0_1"])
 
 
 def test_what_an_engine_tells_of_its_accumulators() -> None:
     wide = layer("n_a_myl0_1", "gemm", "n_a", "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n")
-    assert sums_words(listed(wide)) == (
-        "of 1 matrix kernels of this engine 1 name what they accumulate in, and none FP16"
-    )
+    assert sums_note(listed(wide)) == Note.of(NoteKind.SUMS_IN_FP32, matrix=1, named=1)
     silent = layer("n_a_myl0_1", "gemm", "n_a", "__myelin_CASK_STUB")
-    assert sums_words(listed(silent)) == "this engine's list does not say what its matrix kernels accumulate in"
+    assert sums_note(listed(silent)) == Note.of(NoteKind.SUMS_UNKNOWN)
 
 
 def test_a_kernel_that_only_counts_says_nothing_of_its_nodes_type() -> None:

@@ -22,6 +22,7 @@ from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
 from halfwise.verbs.fix.fix import fix
 from tests.models.build import model, node, value, weight
+from tests.support.messages import kinds
 
 _LOAD = """
 import sys
@@ -104,7 +105,9 @@ def test_products_in_both_formats_leave_it_in_fp32_and_that_is_said() -> None:
     found = settle_transposes(about, Settled({loaded.node_by_name["n_product"]: Format.FP32}))
     assert {each.name for each in found.formats} == {"n_product", "n_turned"}
     assert [each.name for each in found.added] == ["n_turned"]
-    assert "give 'n_turned' the format of 'n_second'" in (crash_note(about.assignment(found.formats)) or "")
+    assert crash_note(about.assignment(found.formats)) == Note.of(
+        NoteKind.ORT_MAY_CRASH, "n_turned", product="n_second"
+    )
 
 
 def test_a_transpose_is_not_narrowed_beyond_the_tolerance() -> None:
@@ -118,10 +121,7 @@ def test_a_model_that_may_crash_is_named() -> None:
     sites = Sites(load(product((1, 2, 0))))
     keep = frozenset(site.node for site in sites.free if site.node.op_type == "MatMul")
     note = crash_note(Assignment.all_narrow(sites, keep))
-    assert note == (
-        "ONNX Runtime may crash on the typed model: give 'n_turned' the format of 'n_product', which reads it, or load "
-        "with its graph optimisations disabled"
-    )
+    assert note == Note.of(NoteKind.ORT_MAY_CRASH, "n_turned", product="n_product")
 
 
 @pytest.mark.parametrize("target", ["onnx", "ort-cuda"])
@@ -129,7 +129,7 @@ def test_fix_settles_it_and_a_plan_of_that_is_whole(target: str, tmp_path: Path)
     inputs = [{"x": np.full((4, 4, 4), 1.5, np.float32)}]
     made = fix(product((1, 2, 0)), inputs, target=target, keep=["op:MatMul"], out=tmp_path)
     assert {each.name for each in made.plan.nodes} == {"n_product", "n_turned"}
-    assert not [note for note in made.notes if "crash" in note]
+    assert NoteKind.ORT_MAY_CRASH not in kinds(made.notes)
     again = fix(product((1, 2, 0)), inputs, target=target, plan=read_plan(next(tmp_path.glob("*.plan.json"))))
     assert {each.name for each in again.plan.nodes} == {"n_product", "n_turned"}
 
@@ -140,13 +140,8 @@ def test_what_the_cpu_provider_makes_of_fp16_is_said_and_confirmed_all_the_same(
 ) -> None:
     inputs = [{"x": np.full((4, 4, 4), 1.5, np.float32)}]
     made = fix(product(order), inputs, target="onnx", keep=["name:n_before"], confirm="ort-cpu", out=tmp_path)
-    notes = [note for note in made.notes if "crash" in note]
-    assert notes == (
-        ["ONNX Runtime's CPU provider may crash on the typed model at 'n_turned' and 'n_product', which it computes in "
-         "FP32: load it there with disabled_optimizers=['MatmulTransposeFusion']; GPUs are not concerned"]
-        if said
-        else []
-    )  # fmt: skip
+    crash = Note.of(NoteKind.ORT_CPU_MAY_CRASH, "n_turned", product="n_product")
+    assert (crash in made.notes) == said
 
 
 def test_what_was_computed_in_fp16_needs_no_word() -> None:

@@ -20,7 +20,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.emulation.profiles import ENGINE
 from halfwise.precision.plan import read_plan
 from tests.models.build import model, node, value, weight
-from tests.support.messages import kinds
+from tests.support.messages import kinds, only
 
 needs_rtx = pytest.mark.skipif(not rtx.available(), reason=f"TensorRT-RTX is not installed: {rtx.INSTALL}")
 
@@ -77,10 +77,6 @@ def compiles_to(
     return seen
 
 
-def notes_with(result: Any, words: str) -> list[str]:
-    return [note for note in result.notes if isinstance(note, str) and words in note]
-
-
 def fixed(proto: onnx.ModelProto, feeds: Sequence[dict[str, Any]], **options: Any) -> Any:
     return fix(proto, feeds, **{"target": "rtx-1.7", "repairs": "none", **options})
 
@@ -93,9 +89,9 @@ def test_kernels_that_do_as_the_table_says_change_nothing(monkeypatch: pytest.Mo
     assert result.by_profile[ENGINE] == result.by_profile["tensorrt"]
     document = result.to_json()
     assert set(document["profiles"]) == set(result.by_profile)
-    [note] = notes_with(result, ENGINE)
-    assert "by the kernels of TensorRT-RTX 9.9, which hold 2 of 2 computing nodes (inferred from their names" in note
-    assert note.endswith("this engine's list does not say what its matrix kernels accumulate in")
+    note = only(result.notes, NoteKind.ENGINE_JUDGES)
+    assert note.values == {"profile": ENGINE, "compiler": "TensorRT-RTX 9.9", "held": 2, "computing": 2}
+    assert NoteKind.SUMS_UNKNOWN in kinds(result.notes)
 
 
 def test_a_norm_that_the_engine_takes_narrow_is_kept_after_a_second_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,25 +136,24 @@ def test_a_node_that_the_engine_takes_back_counts_as_it_runs(monkeypatch: pytest
     applied = fixed(long_norm(), inputs(), plan=read_plan(first.plan_path))
     assert len(seen) == 1 and not applied.met
     assert applied.by_profile["tensorrt"] <= 1 < applied.by_profile[ENGINE]
-    [note] = notes_with(applied, ENGINE)
-    assert note.endswith("; 'n_l' in FP16 as it runs them, not in FP32 as planned")
+    assert only(applied.notes, NoteKind.ENGINE_REVERTS).values == {"profile": ENGINE, "nodes": ["n_l"]}
     assert applied.plan.nodes == first.plan.nodes
 
 
 @pytest.mark.parametrize(
-    ("tactic", "words", "worse"),
+    ("tactic", "kind", "worse"),
     [
-        ("sm80_xmma_gemm_f16f16_f16f16_f16_tn_n", "1 kernels of this engine accumulate in FP16", True),
-        ("sm80_xmma_gemm_f16f16_f16f32_f32_tn_n", "none FP16", False),
+        ("sm80_xmma_gemm_f16f16_f16f16_f16_tn_n", NoteKind.SUMS_IN_FP16, True),
+        ("sm80_xmma_gemm_f16f16_f16f32_f32_tn_n", NoteKind.SUMS_IN_FP32, False),
     ],
 )
 def test_a_tactic_that_accumulates_in_fp16_counts(
-    monkeypatch: pytest.MonkeyPatch, tactic: str, words: str, worse: bool
+    monkeypatch: pytest.MonkeyPatch, tactic: str, kind: NoteKind, worse: bool
 ) -> None:
     compiles_to(WIDE, monkeypatch, tactic=tactic)
     result = fixed(long_norm(2048), inputs(2048))
     assert (result.by_profile[ENGINE] > 1.5 * result.by_profile["tensorrt"]) == worse
-    assert notes_with(result, words)
+    assert kind in kinds(result.notes)
 
 
 def test_a_list_that_ties_no_kernel_to_a_node_leaves_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,9 +165,7 @@ def test_a_list_that_ties_no_kernel_to_a_node_leaves_the_table(monkeypatch: pyte
     monkeypatch.setattr("halfwise.verbs.fix.job.compile_and_mend", compile_and_mend)
     result = fixed(long_norm(), inputs())
     assert set(result.by_profile) == {"strict", "tensorrt"}
-    assert notes_with(
-        result, "inferred from the names of kernels that other models were compiled to: the engine's list"
-    )
+    assert NoteKind.NO_KERNEL_TIED in kinds(result.notes)
 
 
 @pytest.mark.parametrize("target", ["rtx-1.7", "trt-8.6"])
@@ -180,7 +173,7 @@ def test_where_nothing_was_compiled_the_table_judges(target: str, monkeypatch: p
     monkeypatch.setattr(rtx, "available", lambda: False)
     result = fixed(long_norm(), inputs(), target=target)
     assert result.met and set(result.by_profile) == {"strict", "tensorrt"}
-    assert notes_with(result, "compiled to: nothing was compiled that could tell more")
+    assert NoteKind.NO_ENGINE in kinds(result.notes)
 
 
 @pytest.mark.parametrize(("target", "profile"), [("onnx", None), ("ort-cuda", None), ("rtx-1.7", "strict")])
@@ -234,8 +227,8 @@ def test_the_layers_of_a_built_engine_judge_the_plan_it_was_built_from(
     result = fixed(long_norm(), inputs(), target=None, plan=plan, layers=listed(tmp_path, norm))
     assert result.met == met
     assert set(result.by_profile) == {"strict", "tensorrt", ENGINE}
-    assert notes_with(result, "by the kernels of TensorRT as engine.layers.json lists it, which hold 2 of 2")
-    assert not notes_with(result, "the nearest compiler")
+    note = only(result.notes, NoteKind.ENGINE_JUDGES)
+    assert (note.values["compiler"], note.values["held"]) == ("TensorRT as engine.layers.json lists it", 2)
 
 
 def test_layers_of_another_engine_are_refused(tmp_path: Path) -> None:

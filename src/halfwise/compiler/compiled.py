@@ -82,7 +82,7 @@ class Compiled:
     seconds: float = 0.0
     added: tuple[PlannedNode, ...] = ()
     island: Island | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     refusal: str = ""
 
 
@@ -157,8 +157,7 @@ def compile_and_mend(
     from halfwise.compiler.build import BuildError, profiles_from_samples
 
     if not rtx.available():
-        note = f"nothing was compiled: TensorRT-RTX, which shows what really runs, is not installed; {rtx.INSTALL}"
-        return Compiled(decision, None, notes=(note,))
+        return Compiled(decision, None, notes=(Note.of(NoteKind.NOT_COMPILED, install=rtx.INSTALL),))
     notify("compiling with TensorRT-RTX")
     # Beside the artefacts, where there is room for a model, if that folder is there already.
     with TemporaryDirectory(prefix=".halfwise-", dir=folder if folder and folder.is_dir() else None) as scratch:
@@ -167,7 +166,7 @@ def compile_and_mend(
             result = _mended(decision, compiler, sizes, suspects, holds, notify, forced)
         except HalfwiseError as error:
             said = _told(error, Path(scratch))
-            note = f"the typed model was not proven on a compiler: {said}"
+            note = Note.of(NoteKind.NOT_PROVEN, error=said)
             refused = isinstance(error, BuildError) and error.failure == "refused"
             return Compiled(decision, None, notes=(note,), refusal=said if refused else "")
     return replace(result, compiler=compiler.version, builds=compiler.builds, seconds=compiler.seconds)
@@ -189,7 +188,8 @@ def _mended(
         result = _join_isolated_matmuls(result, compiler, sizes, holds, notify, forced)
         return _keep_kernel_out(result, compiler, suspects, holds, notify, forced)
     except HalfwiseError as error:
-        return replace(result, notes=(*result.notes, f"nothing was mended: {_told(error, compiler.folder)}"))
+        note = Note.of(NoteKind.NOT_CORRECTED, error=_told(error, compiler.folder))
+        return replace(result, notes=(*result.notes, note))
 
 
 def _told(error: HalfwiseError, scratch: Path) -> str:
@@ -209,16 +209,13 @@ def _join_isolated_matmuls(
     assert audit is not None
     sites = decision.sites
     joined: dict[ir.Node, str] = {}
-    notes = []
+    notes: list[Note] = []
     for product in find_isolated_matmuls(audit.violations, sites, decision.formats):
         path = companions(product, sites, decision.formats, sizes)
         if not path:
-            notes.append(f"{product.name!r} stands alone in FP32, is taken back to FP16, and no node can join it")
+            notes.append(Note.of(NoteKind.PRODUCT_ALONE, product.name))
         if own := [node.name for node in path if node.name in forced]:
-            notes.append(
-                f"{product.name!r} stands alone in FP32 and is taken back to FP16; {_few(own)} would have to join it, "
-                "and you forced that into FP16"
-            )
+            notes.append(Note.of(NoteKind.PRODUCT_FORCED, product.name, nodes=own))
             continue
         joined.update((node, product.name or "") for node in path)
     if not joined:
@@ -228,8 +225,11 @@ def _join_isolated_matmuls(
     after = compiler(wider)
     fewer = len(after.violations) < len(audit.violations)
     if not fewer or not holds(wider.assignment):
-        why = "the tolerance would be missed" if fewer else "the compiler took them back all the same"
-        notes.append(f"joining {_few(node.name for node in joined)} to lone FP32 products did not help: {why}")
+        names = [node.name for node in joined]
+        if fewer:
+            notes.append(Note.of(NoteKind.JOINING_MISSES, nodes=names))
+        else:
+            notes.append(Note.of(NoteKind.JOINING_IN_VAIN, nodes=names))
         return replace(result, notes=(*result.notes, *notes))
     added = tuple(
         PlannedNode(
@@ -242,9 +242,14 @@ def _join_isolated_matmuls(
         for node, product in joined.items()
     )
     notes.append(
-        f"{compiler.version} took {_few(dict.fromkeys(joined.values()))} back to FP16, alone between casts; joining "
-        f"{_few(node.name for node in joined)} leaves {len(after.violations)} of "
-        f"{len(audit.violations)} violations (compiled before and after)"
+        Note.of(
+            NoteKind.PRODUCTS_JOINED,
+            compiler=compiler.version,
+            products=list(dict.fromkeys(joined.values())),
+            nodes=[node.name for node in joined],
+            before=len(audit.violations),
+            after=len(after.violations),
+        )
     )
     return replace(result, decision=wider, audit=after, added=added, notes=(*result.notes, *notes))
 
@@ -270,20 +275,18 @@ def _keep_kernel_out(
 
     island = find_island(fused_groups(model, audit), suspects, audit, compile_with)
     if island is None:
-        note = (
-            f"{', '.join(audit.attention_kernels)} computes attention of a form not known here, so it was left as it is"
-        )
+        note = Note.of(NoteKind.ATTENTION_UNKNOWN, kernels=list(audit.attention_kernels))
         return replace(result, notes=(*result.notes, note))
+    notes = (*result.notes, *island.notes())
     if not island.nodes:
-        return replace(result, notes=(*result.notes, island.text()))
+        return replace(result, notes=notes)
     free = [by_name[name] for name in island.nodes if decision.sites.of[by_name[name]].free]
     nodes = [node for node in free if node not in decision.formats]
     if own := [node.name for node in nodes if node.name in forced]:
-        note = f"{island.text()}; but you forced {_few(own)} into FP16, so it was left as it is"
-        return replace(result, notes=(*result.notes, note))
+        return replace(result, notes=(*notes, Note.of(NoteKind.REGION_FORCED, nodes=own)))
     wider = decision.with_fp32(nodes)
     if not holds(wider.assignment):
-        return replace(result, notes=(*result.notes, f"{island.text()}; but the tolerance would be missed"))
+        return replace(result, notes=(*notes, Note.of(NoteKind.REGION_MISSES)))
     because = (Note.of(NoteKind.KEEPS_KERNEL_OUT, island.kernel),)
     added = tuple(PlannedNode(n.name or "", n.op_type, Format.FP32, Reason.COMPILER, because) for n in nodes)
     return replace(
@@ -292,10 +295,5 @@ def _keep_kernel_out(
         audit=island.audit,
         added=(*result.added, *added),
         island=island,
-        notes=(*result.notes, island.text()),
+        notes=notes,
     )
-
-
-def _few(names: Iterable[str | None], shown: int = 3) -> str:
-    listed = [repr(name) for name in names]
-    return ", ".join(listed[:shown]) + (f" and {len(listed) - shown} more" if len(listed) > shown else "")

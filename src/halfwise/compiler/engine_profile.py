@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from halfwise.compiler.kernel_names import fused_attention, is_copy, steps, sums_narrow
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.wording import listed
 from halfwise.emulation.profiles import ENGINE, TENSORRT, TENSORRT_FP16_SUMS, EngineKernel, Profile, engine_profile
 
 if TYPE_CHECKING:
@@ -13,40 +15,32 @@ if TYPE_CHECKING:
     from halfwise.compiler.compiled import Compiled
     from halfwise.compiler.layers_fields import Layer
 
-__all__ = ["engine_view", "kernel_words", "kernels_of", "profile_of", "sums_words"]
-
-TABLE = (
-    "the profile of TensorRT is a table of kernels by operator, inferred from the names of kernels that other models "
-    "were compiled to: {}"
-)
+__all__ = ["engine_view", "kernel_words", "kernels_of", "profile_of", "sums_note"]
 
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose"})
 
-_SHOWN = 3
 
-
-def engine_view(profile: str, compiled: Compiled | None) -> tuple[Profile | None, str]:
-    """The profile of the engine that was compiled, where one was and its kernels are TensorRT's; and a note on it."""
+def engine_view(profile: str, compiled: Compiled | None) -> tuple[Profile | None, tuple[Note, ...]]:
+    """The profile of the engine that was compiled, where one was and its kernels are TensorRT's; and notes on it."""
     if profile not in (TENSORRT.name, TENSORRT_FP16_SUMS.name):
-        return None, ""
+        return None, ()
     if compiled is None or compiled.audit is None:
-        return None, TABLE.format("nothing was compiled that could tell more")
+        return None, (Note.of(NoteKind.NO_ENGINE),)
     audit = compiled.audit
     found = profile_of(audit, frozenset(node.name or "" for node in compiled.decision.formats))
     kernels = kernels_of(audit)
     if not kernels:
-        return None, TABLE.format("the engine's list ties no kernel to a node")
+        return None, (Note.of(NoteKind.NO_KERNEL_TIED),)
     placed = {name for kernel in kernels for name in kernel.nodes}
     computing = [node.node for node in audit.nodes if node.compute]
-    note = (
-        f"{ENGINE!r} judges by the kernels of {compiled.compiler}, which hold {len(placed & set(computing))} of "
-        f"{len(computing)} computing nodes (inferred from their names; all other nodes as in 'strict'); "
-        f"{sums_words(audit)}"
+    held = len(placed & set(computing))
+    judges = Note.of(
+        NoteKind.ENGINE_JUDGES, profile=ENGINE, compiler=compiled.compiler, held=held, computing=len(computing)
     )
+    notes = [judges, sums_note(audit)]
     if back := [each.node for each in audit.violations if each.got == "fp16"]:
-        shown = ", ".join(repr(name) for name in back[:_SHOWN]) + (" ..." if len(back) > _SHOWN else "")
-        note += f"; {shown} in FP16 as it runs them, not in FP32 as planned"
-    return found, note
+        notes.append(Note.of(NoteKind.ENGINE_REVERTS, profile=ENGINE, nodes=back))
+    return found, tuple(notes)
 
 
 def profile_of(audit: Audit, wide: frozenset[str] = frozenset()) -> Profile:
@@ -62,11 +56,7 @@ def kernel_words(compiled: Compiled | None) -> dict[str, str]:
     """The names of the kernels of each node that do not only move values, for people."""
     nodes = compiled.audit.nodes if compiled is not None and compiled.audit is not None else ()
     named = {node.node: [name for name in node.kernels if not is_copy(name)] for node in nodes}
-    return {
-        node: ", ".join(kernels[:_SHOWN]) + (" ..." if len(kernels) > _SHOWN else "")
-        for node, kernels in named.items()
-        if kernels
-    }
+    return {node: listed(kernels, quote=str) for node, kernels in named.items() if kernels}
 
 
 def kernels_of(audit: Audit, without: frozenset[str] = frozenset()) -> tuple[EngineKernel, ...]:
@@ -88,7 +78,7 @@ def kernels_of(audit: Audit, without: frozenset[str] = frozenset()) -> tuple[Eng
     )
 
 
-def sums_words(audit: Audit) -> str:
+def sums_note(audit: Audit) -> Note:
     """Whether this engine holds tactics that accumulate in FP16, as far as its list tells."""
     layers: Mapping[str, Layer] = {layer.name: layer for layer in audit.layers}
     names = dict.fromkeys(name for node in audit.nodes if node.op in _PRODUCTS for name in node.kernels)
@@ -96,8 +86,7 @@ def sums_words(audit: Audit) -> str:
     narrow = [name for name, sums in told.items() if sums]
     named = sum(sums is not None for sums in told.values())
     if narrow:
-        shown = ", ".join(narrow[:_SHOWN]) + (" ..." if len(narrow) > _SHOWN else "")
-        return f"{len(narrow)} kernels of this engine accumulate in FP16 by the names of their tactics: {shown}"
+        return Note.of(NoteKind.SUMS_IN_FP16, count=len(narrow), kernels=narrow)
     if named:
-        return f"of {len(told)} matrix kernels of this engine {named} name what they accumulate in, and none FP16"
-    return "this engine's list does not say what its matrix kernels accumulate in"
+        return Note.of(NoteKind.SUMS_IN_FP32, matrix=len(told), named=named)
+    return Note.of(NoteKind.SUMS_UNKNOWN)

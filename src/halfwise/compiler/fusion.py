@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled, Compiler, Decision
 from halfwise.compiler.kernel_names import cast_count, steps
 from halfwise.core.errors import HalfwiseError
+from halfwise.core.notes import Note, NoteKind
 from halfwise.precision.sites import Sites
 
 if TYPE_CHECKING:
     from halfwise.compiler.audit import Audit
 
-__all__ = ["fusion_words", "with_fusion"]
+__all__ = ["fusion_notes", "with_fusion"]
 
 _STATISTICS = frozenset({"Mean", "Mea"})
 _NORMS = ("LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization")
@@ -40,42 +41,43 @@ def with_fusion(
         compiler = Compiler(Path(scratch), profiles_from_samples(samples), time_limit_s)
         try:
             before = compiler(Decision(plain, {}, compiled.decision.io_types))
-            note = fusion_words(before, compiled.audit, frozenset(site.name for site in plain.all))
+            notes = tuple(fusion_notes(before, compiled.audit, frozenset(site.name for site in plain.all)))
         except HalfwiseError as error:
             said = str(error).replace(str(Path(scratch) / "typed.onnx"), "it")
-            note = f"fusion before the repairs is not known: the model without them was not compiled: {said}"
+            notes = (Note.of(NoteKind.FUSION_UNKNOWN, error=said),)
     return replace(
         compiled,
         builds=compiled.builds + compiler.builds,
         seconds=compiled.seconds + compiler.seconds,
-        notes=(*compiled.notes, note),
+        notes=(*compiled.notes, *notes),
     )
 
 
-def fusion_words(before: Audit, after: Audit, given: frozenset[str]) -> str:
+def fusion_notes(before: Audit, after: Audit, given: frozenset[str]) -> Iterator[Note]:
     """`given` are the nodes that the model had before it was repaired."""
-    parts = [f"{_kernels(before)} in plain FP16 before the repairs, {_kernels(after)} after", *_norms(after, given)]
+    yield Note.of(
+        NoteKind.FUSION,
+        before=before.cost.kernels,
+        casts_before=before.cost.casts,
+        after=after.cost.kernels,
+        casts_after=after.cost.casts,
+    )
+    yield from _norms(after, given)
     lost = set(before.attention_kernels) - set(after.attention_kernels)
-    if before.attention_kernels and not lost:
-        parts.append(f"attention stays fused ({', '.join(after.attention_kernels)})")
-    elif lost:
-        parts.append(f"the fused attention kernel {', '.join(sorted(lost))} is gone")
-    return "fusion: " + "; ".join(parts)
+    if lost:
+        yield Note.of(NoteKind.ATTENTION_UNFUSED, kernels=sorted(lost))
+    elif before.attention_kernels:
+        yield Note.of(NoteKind.ATTENTION_STAYS_FUSED, kernels=list(after.attention_kernels))
 
 
-def _kernels(audit: Audit) -> str:
-    return f"{audit.cost.kernels} kernels with {audit.cost.casts} casts"
-
-
-def _norms(audit: Audit, given: frozenset[str]) -> Iterator[str]:
+def _norms(audit: Audit, given: frozenset[str]) -> Iterator[Note]:
     """The norms that repairs wrote as one operator, and where their statistics are taken."""
     for op in _NORMS:
         norms = [node for node in audit.nodes if node.op == op and node.node not in given]
         fused = [node for node in norms if len(node.kernels) == 1]
         wide = [node for node in fused if _wide(node.kernels[0])]
         if norms:
-            words = f"{len(fused)} of {len(norms)} {op} in one kernel"
-            yield f"{words} each, {len(wide)} with FP32 statistics" if wide else f"{words} each"
+            yield Note.of(NoteKind.NORMS_FUSED, op, fused=len(fused), norms=len(norms), wide=len(wide))
 
 
 def _wide(kernel: str) -> bool:

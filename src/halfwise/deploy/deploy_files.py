@@ -14,7 +14,7 @@ import onnx_ir as ir
 from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled, Decision
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
-from halfwise.core.notes import NoteKind
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Fit, Runtime, Target, Typing
 from halfwise.core.whole_files import WholeFiles
 from halfwise.deploy.advisories import Advisory, facts_of_nodes, match
@@ -52,7 +52,7 @@ class Delivery:
     audit_command: str = ""
     compiled: Compiled | None = None
     advisories: tuple[Advisory, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note | str, ...] = ()
     refusal: str = ""  # why the target's own compiler takes no such model; another's refusal is a note
 
     def to_json(self) -> dict[str, Any]:
@@ -107,7 +107,11 @@ def deliver(
     """Write the command and the script beside the typed model; with nothing written there, say what is known only."""
     if target.runtime not in (Runtime.TENSORRT, Runtime.RTX):
         return Delivery()
-    notes = [*(compiled.notes if compiled else ()), *_verdict(target, compiled), *_defects(target, advisories)]
+    notes: list[Note | str] = [
+        *(compiled.notes if compiled else ()),
+        *_verdict(target, compiled),
+        *_defects(target, advisories),
+    ]
     refusal = compiled.refusal if compiled is not None and target.runtime is Runtime.RTX else ""
     if typed is None or plan is None:
         return Delivery(compiled=compiled, advisories=advisories, notes=tuple(notes), refusal=refusal)
@@ -155,7 +159,7 @@ class _Writing:
     typed: Path
     plan: Path
     repaired: bool
-    notes: list[str]
+    notes: list[Note | str]
     notify: Callable[[str], None]
     time_limit_s: float
     layouts: Layouts | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from halfwise.core.english import say
 from halfwise.report.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def show_advisories(
         _show(terminal, advisory)
     if island is not None:
         terminal.line()
-        terminal.line(f"to keep it out: {island.text()}")
+        for each in island.notes():
+            terminal.line(say(each))
         for node in island.nodes:
             terminal.line(node, indent=2)
     elif note:

@@ -10,6 +10,7 @@ from msgspec import field
 
 from halfwise.compiler.layers_cost import EngineCost
 from halfwise.core.document import Count, Record
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.model import Model
 
 if TYPE_CHECKING:
@@ -83,21 +84,25 @@ class Island:
     before: EngineCost
     audit: Audit
 
-    def text(self) -> str:
-        """The finding in one sentence."""
-        after = self.audit.cost
+    def notes(self) -> Iterator[Note]:
+        """What was found, and what was tried first."""
         if not self.nodes:
-            return f"no FP32 island was found that keeps {self.kernel} out of this model's {self.attentions} attentions"
-        verb = "keeps" if len(self.nodes) == 1 else "keep"
-        freed = f"{self.attentions - len(self.remaining)} of {self.attentions}"
-        swallowed = [trial.title for trial in self.trials if not trial.freed]
-        tried = f" (not enough: {'; '.join(swallowed)})" if swallowed else ""
-        return (
-            f"in FP32, {self.title} {verb} {self.kernel} out of {freed} attentions{tried}; compiled before and "
-            f"after with {self.audit.source}: "
-            f"kernels {self.before.kernels} -> {after.kernels}, "
-            f"bytes moved {self.before.bytes_moved} -> {after.bytes_moved}, casts {self.before.casts} -> {after.casts}"
+            yield Note.of(NoteKind.REGION_NOT_FOUND, self.kernel, attentions=self.attentions)
+            return
+        before, after = self.before, self.audit.cost
+        yield Note.of(
+            NoteKind.REGION_FOUND,
+            self.kernel,
+            region=self.title,
+            freed=self.attentions - len(self.remaining),
+            attentions=self.attentions,
+            compiler=self.audit.source,
+            kernels=[before.kernels, after.kernels],
+            bytes=[before.bytes_moved, after.bytes_moved],
+            casts=[before.casts, after.casts],
         )
+        if swallowed := [trial.title for trial in self.trials if not trial.freed]:
+            yield Note.of(NoteKind.REGION_TRIED, self.kernel, regions=swallowed)
 
     def document(self) -> IslandRecord:
         return IslandRecord(

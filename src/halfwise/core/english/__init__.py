@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from string import Formatter
 from typing import Any
 
+from halfwise.core.english.compiler import COMPILER
 from halfwise.core.english.inputs import INPUTS
 from halfwise.core.english.reasons import REASONS
 from halfwise.core.english.verdicts import VERDICTS
@@ -14,9 +15,25 @@ from halfwise.core.wording import counted, listed, number, percent, together
 
 __all__ = ["TEMPLATES", "documented", "say", "say_all"]
 
-TEMPLATES: Mapping[NoteKind, str] = {**INPUTS, **VERDICTS, **REASONS}
+TEMPLATES: Mapping[NoteKind, str] = {**INPUTS, **COMPILER, **VERDICTS, **REASONS}
 
-_SPECIAL: Mapping[str, Callable[[Any], str]] = {"list": listed, "plain": together, "number": number, "percent": percent}
+
+def _names(names: Iterable[str]) -> str:
+    return listed(names, quote=str)
+
+
+def _change(pair: Sequence[int]) -> str:
+    return f"{pair[0]:,} -> {pair[1]:,}"
+
+
+_SPECIAL: Mapping[str, Callable[[Any], str]] = {
+    "list": listed,
+    "plain": together,
+    "names": _names,
+    "change": _change,
+    "number": number,
+    "percent": percent,
+}
 
 
 class _Words(Formatter):

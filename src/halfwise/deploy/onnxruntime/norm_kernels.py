@@ -25,16 +25,12 @@ def settle_norms(about: About, found: Settled, *, fused: bool) -> Settled:
     return _loadable(about, _in_one_kernel(about, found) if fused else found)
 
 
-def refusal_note(assignment: Assignment) -> str | None:
+def refusal_note(assignment: Assignment) -> Note | None:
     """What to say of a model that ONNX Runtime will not load; None where it will."""
     refused = [norm for norm in norms_of(assignment.sites.model) if outcome(norm, assignment) is Outcome.REFUSED]
     if not refused:
         return None
-    return (
-        f"ONNX Runtime will refuse to load the typed model: the norm that ends in {refused[0].last.name!r} reads one "
-        "format and is scaled in another, which it fuses before it looks; give scale and bias the format of what "
-        "enters, or load with its graph optimisations disabled"
-    )
+    return Note.of(NoteKind.ORT_REFUSES_NORM, refused[0].last.name)
 
 
 def _in_one_kernel(about: About, start: Settled) -> Settled:
@@ -54,7 +50,7 @@ def _in_one_kernel(about: About, start: Settled) -> Settled:
             return start
         if about.holds(about.assignment(formats)):
             added = tuple(_added(start.formats, formats, norms, _whole))
-            note = f"norms kept in one kernel each of ONNX Runtime: {len(norms)}, by {len(added)} more nodes in FP32"
+            note = Note.of(NoteKind.NORMS_WHOLE, norms=len(norms), nodes=len(added))
             return Settled(formats, (*start.added, *added), (*start.notes, note))
     return start
 
@@ -89,7 +85,7 @@ def _loadable(about: About, start: Settled) -> Settled:
     if not norms:
         return start
     added = tuple(_added(start.formats, formats, norms, _loads))
-    note = f"norms in formats with which ONNX Runtime refuses to load a model, and given others: {len(norms)}"
+    note = Note.of(NoteKind.NORMS_LOADABLE, norms=len(norms))
     return Settled(formats, (*start.added, *added), (*start.notes, note))
 
 

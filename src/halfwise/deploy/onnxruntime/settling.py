@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
@@ -23,7 +24,7 @@ class Settled:
 
     formats: Formats
     added: tuple[PlannedNode, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True)

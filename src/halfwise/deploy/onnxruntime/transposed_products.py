@@ -47,27 +47,20 @@ def settle_transposes(about: About, found: Settled) -> Settled:
     return Settled(formats, tuple(added), found.notes)
 
 
-def crash_note(assignment: Assignment) -> str | None:
+def crash_note(assignment: Assignment) -> Note | None:
     """What to say of a model that ONNX Runtime may not survive; None where it does."""
     found = next(_apart(assignment), None)
     if found is None:
         return None
     transpose, product = found
-    return (
-        f"ONNX Runtime may crash on the typed model: give {transpose.name!r} the format of {product.name!r}, which "
-        "reads it, or load with its graph optimisations disabled"
-    )
+    return Note.of(NoteKind.ORT_MAY_CRASH, transpose.name, product=product.name)
 
 
-def cpu_crash_note(assignment: Assignment) -> str | None:
+def cpu_crash_note(assignment: Assignment) -> Note | None:
     """What to say of a model that the CPU provider may not survive, whatever the formats; None where it does."""
     for transpose, product, slot in _pairs(assignment):
         if assignment.read(product, slot) is Format.FP16 and _is_left_in_fp16(assignment, transpose):
-            return (
-                f"ONNX Runtime's CPU provider may crash on the typed model at {transpose.name!r} and {product.name!r}, "
-                "which it computes in FP32: load it there with disabled_optimizers=['MatmulTransposeFusion']; GPUs are "
-                "not concerned"
-            )
+            return Note.of(NoteKind.ORT_CPU_MAY_CRASH, transpose.name, product=product.name)
     return None
 
 

@@ -38,12 +38,12 @@ class Found:
     formats: Mapping[ir.Node, Format]
     kept: tuple[Kept, ...]
     added: tuple[PlannedNode, ...] = ()
-    notes: tuple[Note | str, ...] = ()
+    notes: tuple[Note, ...] = ()
     proven: frozenset[str] = frozenset()  # nodes without which it was measured to miss, each alone
     own: Mapping[str, Note] = field(default_factory=dict)  # nodes kept for what their own kernels do, and the reason
 
-    def noting(self, *notes: Note | str) -> Found:
-        return replace(self, notes=(*self.notes, *(note for note in notes if note)))
+    def noting(self, *notes: Note) -> Found:
+        return replace(self, notes=(*self.notes, *notes))
 
     def explained(self, nodes: tuple[PlannedNode, ...]) -> tuple[PlannedNode, ...]:
         """The nodes of the plan, where it is the engine's kernels that keep some."""
@@ -74,13 +74,13 @@ def judged_by_own_kernels(
     Where they alone miss the tolerance, `again` searches with what they do in sight, and is compiled as well. Other
     decisions make other kernels, so that is done once. None: there is nothing to search.
     """
-    engine, note = engine_view(profile, first.compiled)
+    engine, notes = engine_view(profile, first.compiled)
     if engine is None:
-        return Judged(first.noting(note), table, table)
+        return Judged(first.noting(*notes), table, table)
     context = table.under(Emulator(engine))
     plain = table if first.formats else context  # with no node in FP32 it is the engine of plain FP16
     if again is None or _holds(first, context) or not _holds(first, table):
-        return Judged(first.noting(note), context, plain)
+        return Judged(first.noting(*notes), context, plain)
     notify("searching once more: by its own kernels the engine misses the tolerance")
     in_sight = context.under(Emulator(replace(engine, reverted=frozenset())))
     try:
@@ -91,9 +91,9 @@ def judged_by_own_kernels(
     later = None if other is None else in_sight.under(Emulator(other))
     if later is None or second is first or not _holds(second, later):
         context = in_sight.under(Emulator(engine))  # which knows what was run meanwhile
-        return Judged(first.noting(note, Note.of(NoteKind.SEARCHED_TWICE_IN_VAIN)), context, plain)
+        return Judged(first.noting(*notes, Note.of(NoteKind.SEARCHED_TWICE_IN_VAIN)), context, plain)
     second = replace(second, own=_reasons(first, second))
-    return Judged(second.noting(told, Note.of(NoteKind.SEARCHED_TWICE)), later, plain)
+    return Judged(second.noting(*told, Note.of(NoteKind.SEARCHED_TWICE)), later, plain)
 
 
 def _reasons(first: Found, second: Found) -> dict[str, Note]:
