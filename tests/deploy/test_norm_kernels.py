@@ -190,9 +190,9 @@ def test_a_fused_norm_in_two_formats_rounds_at_its_border_only(inverse: bool, la
 def test_within_a_norm_in_pieces_the_rms_norm_is_fused() -> None:
     loaded = load(layer_norm())
     sites = Sites(loaded)
-    for wide, kinds in ({"shifted"}, ["rms-norm"]), ({"mean1"}, ["rms-norm"]), ({"root"}, []), (set(), ["layer-norm"]):
+    for wide, norms in ({"shifted"}, ["rms-norm"]), ({"mean1"}, ["rms-norm"]), ({"root"}, []), (set(), ["layer-norm"]):
         assignment = Assignment.all_narrow(sites, frozenset(loaded.node_by_name[name] for name in wide))
-        assert [each.kind for each in fused_nodes(assignment, "ort").ending.values()] == kinds
+        assert [each.kind for each in fused_nodes(assignment, "ort").ending.values()] == norms
 
 
 def test_a_fused_rms_norm_in_fp16_has_an_epsilon_of_its_own() -> None:

@@ -54,6 +54,7 @@ def test_the_plan_read_back_is_the_plan_written(plan: Plan, tmp_path_factory: py
     path = tmp_path_factory.mktemp("plan") / "p.json"
     path.write_text(plan.text(), encoding="utf-8")
     assert read_plan(path) == plan
+    assert read_plan(path).text() == plan.text()
 
 
 def write(folder: Path, document: Any) -> Path:

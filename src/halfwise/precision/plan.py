@@ -35,7 +35,7 @@ class PlannedNode:
     op: str
     format: Format
     why: Reason
-    because: tuple[Note, ...]
+    because: tuple[Note, ...] = field(compare=False)  # read back, it is the words that were written
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     @property
