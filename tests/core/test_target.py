@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
-from halfwise.core.targets import DEFAULT_TARGET, Fit, Runtime, Target, Typing, Version, VersionRange
+from halfwise.core.targets import DEFAULT_TARGET, RUNTIMES, Fit, Target, Typing, Version, VersionRange
 from halfwise.core.targets.flags import TRTEXEC_FLAGS, flag_history
 from halfwise.core.targets.gpus import KNOWN_GPUS, Gpu
 from halfwise.core.targets.version import best_fit
@@ -149,11 +149,12 @@ def test_flag_history_in_words():
     assert flag_history("--noTF23") == "--noTF23 is not an option of trtexec known here; did you mean --noTF32?"
 
 
-def test_within_is_for_tensorrt_proper():
+def test_within_asks_for_every_release_meant():
     assert Target.parse("trt-8").within("8.4", "8.6")
     assert not Target.parse("trt-10").within("10.0", "10.0")
     assert Target.parse("trt-11.9").within("9.1")
-    assert not Target.parse("rtx-1.7").within("1.0")
+    assert not Target.parse("rtx-1.7").within("8.4")
+    assert not Target.parse("onnx").within("8.4")
 
 
 @pytest.mark.parametrize(
@@ -262,5 +263,5 @@ def test_best_of_several_alternatives():
     assert best_fit([]) is Fit.NO
 
 
-def test_runtime_values_are_the_names_in_targets():
-    assert [runtime.value for runtime in Runtime] == ["onnx", "trt", "rtx", "ort-cuda"]
+def test_runtime_names_are_the_names_in_targets():
+    assert list(RUNTIMES) == ["onnx", "trt", "rtx", "ort-cuda"]

@@ -13,7 +13,6 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Target
 from halfwise.precision.plan import read_plan
 from halfwise.repair import rules_for, rules_named
-from halfwise.repair.table import unread_operators
 from halfwise.verbs.fix.fix import fix
 from tests.models.zoo import SHAPES, cnn_tiny_weights, encoder
 from tests.support.command_line import CommandLine, save
@@ -89,7 +88,7 @@ def test_clip_weights_with_nothing_to_clip() -> None:
     ],
 )
 def test_operators_that_a_target_does_not_read(target: str, unread: set[str]) -> None:
-    assert unread_operators(Target.parse(target)) == unread
+    assert set(Target.parse(target).unread_operators) == unread
     rule = rules_for(Target.parse(target), rules_named(["norm-operator"]))[0]
     assert rule.unread == unread  # type: ignore[attr-defined]
 

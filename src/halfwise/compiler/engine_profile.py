@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from halfwise.compiler.kernel_names import fused_attention, is_copy, steps, sums_narrow
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.wording import listed
-from halfwise.emulation.profiles import ENGINE, TENSORRT, TENSORRT_FP16_SUMS, EngineKernel, Profile, engine_profile
+from halfwise.emulation.profiles import ENGINE, EngineKernel, Profile, engine_profile, profile_named
 
 if TYPE_CHECKING:
     from halfwise.compiler.audit import Audit
@@ -22,7 +22,7 @@ _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose"})
 
 def engine_view(profile: str, compiled: Compiled | None) -> tuple[Profile | None, tuple[Note, ...]]:
     """The profile of the engine that was compiled, where one was and its kernels are TensorRT's; and notes on it."""
-    if profile not in (TENSORRT.name, TENSORRT_FP16_SUMS.name):
+    if not profile_named(profile).by_engine:
         return None, ()
     if compiled is None or compiled.audit is None:
         return None, (Note.of(NoteKind.NO_ENGINE),)

@@ -35,7 +35,6 @@ class NoteKind(Enum):
     LOSSY_NOTHING = "lossy-nothing"
     LOSSY_COST = "lossy-cost"
     LOSSY_COST_BESIDE = "lossy-cost-beside"
-    NO_PROFILE = "no-profile"
     WORST_OF_PROFILES = "worst-of-profiles"
     LOOSELY_MODELLED = "loosely-modelled"
     RANDOM_NODE = "random-node"
@@ -130,7 +129,6 @@ _WARNINGS = frozenset(
         NoteKind.UNSEEN_MAY_MISS,
         NoteKind.FORCED_MISSES,
         NoteKind.FORCED_NOT_ALONE,
-        NoteKind.NO_PROFILE,
         NoteKind.LOOSELY_MODELLED,
         NoteKind.RANDOM_NODE,
         NoteKind.INPUT_FINDING,

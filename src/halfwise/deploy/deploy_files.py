@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled, Decision
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
-from halfwise.core.targets import Fit, Runtime, Target, Typing
+from halfwise.core.targets import Fit, Target, Typing
 from halfwise.core.whole_files import WholeFiles
 from halfwise.deploy.advisories import Advisory, facts_of_nodes, match
 from halfwise.deploy.layer_names import LayerMap
@@ -34,11 +34,28 @@ if TYPE_CHECKING:
     from halfwise.compiler.build import InputProfile
     from halfwise.model.inputs.samples import Samples
 
-__all__ = ["Delivery", "advisories_for", "compiles", "deliver"]
+__all__ = ["Delivery", "Handover", "advisories_for", "deliver"]
 
 _SHOWN = 5  # violations told in words; the document lists all
 # Their layers are loops with counters of integers: an output type of FP32 on all of them would be an error.
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+
+
+@dataclass(frozen=True)
+class Handover:
+    """What a target is given: the decision with what is known of it, and the model and the plan where written."""
+
+    target: Target
+    decision: Decision
+    samples: Samples
+    typed: Path | None
+    plan: Path | None
+    repaired: bool = False
+    compiled: Compiled | None = None
+    advisories: tuple[Advisory, ...] = ()
+    layouts: Layouts | None = None
+    notify: Callable[[str], None] = lambda text: None
+    time_limit_s: float = TIME_LIMIT_S
 
 
 @dataclass(frozen=True)
@@ -53,6 +70,7 @@ class Delivery:
     compiled: Compiled | None = None
     advisories: tuple[Advisory, ...] = ()
     notes: tuple[Note | str, ...] = ()
+    others: Mapping[str, Path] = field(default_factory=dict)  # further files, each under a word for it
     refusal: str = ""  # why the target's own compiler takes no such model; another's refusal is a note
 
     def to_json(self) -> dict[str, Any]:
@@ -78,47 +96,44 @@ class Delivery:
         }
 
 
-def compiles(target: Target) -> bool:
-    """Whether TensorRT-RTX stands for the compiler of this target: it is strongly typed only."""
-    return target.runtime in (Runtime.TENSORRT, Runtime.RTX) and target.typing is Typing.STRONG
-
-
 def advisories_for(target: Target, model: Model) -> tuple[Advisory, ...]:
     """The known defects of the target that this model's operators can meet; none for a target without versions."""
-    if target.runtime not in (Runtime.TENSORRT, Runtime.RTX):
+    if target.runtime.builder is None:
         return ()
     return match(target, facts_of_nodes(model.nodes))
 
 
-def deliver(
-    target: Target,
-    decision: Decision,
-    *,
-    samples: Samples,
-    typed: Path | None,
-    plan: Path | None,
-    repaired: bool,
-    compiled: Compiled | None,
-    advisories: tuple[Advisory, ...],
-    notify: Callable[[str], None] = lambda text: None,
-    time_limit_s: float = TIME_LIMIT_S,
-    layouts: Layouts | None = None,
-) -> Delivery:
+def deliver(handover: Handover) -> Delivery:
     """Write the command and the script beside the typed model; with nothing written there, say what is known only."""
-    if target.runtime not in (Runtime.TENSORRT, Runtime.RTX):
-        return Delivery()
+    target, compiled, advisories, layouts = handover.target, handover.compiled, handover.advisories, handover.layouts
     notes: list[Note | str] = [
         *(compiled.notes if compiled else ()),
         *_verdict(target, compiled),
         *_defects(target, advisories),
     ]
-    refusal = compiled.refusal if compiled is not None and target.runtime is Runtime.RTX else ""
-    if typed is None or plan is None:
+    refusal = compiled.refusal if compiled is not None and _compiles_itself(target) else ""
+    if handover.typed is None or handover.plan is None:
         return Delivery(compiled=compiled, advisories=advisories, notes=tuple(notes), refusal=refusal)
     notes += layouts.notes if layouts is not None else ()
-    writing = _Writing(target, decision, samples, typed, plan, repaired, notes, notify, time_limit_s, layouts)
+    writing = _Writing(
+        target,
+        handover.decision,
+        handover.samples,
+        handover.typed,
+        handover.plan,
+        handover.repaired,
+        notes,
+        handover.notify,
+        handover.time_limit_s,
+        layouts,
+    )
     delivered = writing.run(compiled, advisories)
     return replace(delivered, refusal=refusal, build=()) if refusal else delivered
+
+
+def _compiles_itself(target: Target) -> bool:
+    """Whether what is compiled here is compiled by the target's own compiler."""
+    return target.runtime.builder is not None and target.runtime.builder.offline
 
 
 def _verdict(target: Target, compiled: Compiled | None) -> Iterator[str]:
@@ -138,7 +153,7 @@ def _verdict(target: Target, compiled: Compiled | None) -> Iterator[str]:
         yield f"not kept: {violation.node!r} was to be {violation.wanted}, got {violation.got}: {violation.why}"
     if broken > _SHOWN:
         yield f"not kept: {broken - _SHOWN} more nodes (violations in --json)"
-    if target.runtime is not Runtime.RTX and compiled.builds:
+    if compiled.builds and not _compiles_itself(target):
         yield (
             f"{compiled.compiler} is the nearest compiler that runs without a GPU; {target.title} has its own, so "
             "audit its engine, too"
@@ -177,7 +192,7 @@ class _Writing:
         if layers is not None:
             kept = self._with_layers(kept, layers)
         # TensorRT-RTX lists no layers without a GPU; there the model is compiled again.
-        source = self.typed.name if self.target.runtime is Runtime.RTX else f"{self.stem}.layers.json"
+        source = self.typed.name if _compiles_itself(self.target) else f"{self.stem}.layers.json"
         words = ["halfwise", "audit", source, "--plan", self.plan.name]
         if source != self.typed.name:
             words += ["--model", relative]  # what is folded away, or inside a region that names only its two ends
@@ -202,7 +217,7 @@ class _Writing:
 
     def _build(self, command: Path | None, script: Path | None) -> tuple[str, ...]:
         """The options of tensorrt_rtx are not verified, so there the script goes first."""
-        if script is not None and (command is None or self.target.runtime is Runtime.RTX):
+        if script is not None and (command is None or _compiles_itself(self.target)):
             return ("python", str(script))
         return ("sh", str(command)) if command is not None else ()
 

@@ -11,12 +11,12 @@ import onnx_ir as ir
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.nearest import nearest
-from halfwise.core.targets import Runtime, Target
+from halfwise.core.targets import Target
 from halfwise.deploy.trtexec_grammar import LAYOUTS
 from halfwise.model.model import Model
 from halfwise.precision.sites import native_format
 
-__all__ = ["Layouts", "layouts_of"]
+__all__ = ["Layouts", "layouts_of", "takes_layouts"]
 
 # How many channels lie together, and so to what multiple they are padded; 1: nothing is padded.
 _GROUPS = {"chw": 1, "hwc": 1, "dhwc": 1, "chw2": 2, "chw4": 4, "hwc8": 8, "dhwc8": 8, "chw16": 16, "hwc16": 16,
@@ -41,6 +41,10 @@ class Layouts:
         return bool(self.of)
 
 
+def takes_layouts(target: Target) -> bool:
+    return target.has_flag("--inputIOFormats")
+
+
 def layouts_of(model: Model, target: Target, io: Format, stated: Sequence[str], said: str = "--io-formats") -> Layouts:
     """Read `hwc8`, `chw+chw16` (any of them) or `NAME=hwc8`; what the target cannot do is one clear error.
 
@@ -48,7 +52,7 @@ def layouts_of(model: Model, target: Target, io: Format, stated: Sequence[str], 
     """
     if not stated:
         return Layouts({})
-    if target.runtime is not Runtime.TENSORRT:
+    if not takes_layouts(target):
         raise InputError(f"{said}: {target.title} takes no memory layouts; name a TensorRT version with --target")
     border = {value.name or "": value for value in (*model.graph.inputs, *model.graph.outputs)}
     found: dict[str, tuple[str, ...]] = {}

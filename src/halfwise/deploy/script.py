@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
-from halfwise.core.targets import Runtime, Target, Typing
+from halfwise.core.targets import Target, Typing
 from halfwise.deploy.layer_names import METADATA_NODE, METADATA_SEPARATORS
 from halfwise.deploy.trtexec import InputShape
 from halfwise.deploy.trtexec_grammar import IoFormat
@@ -38,7 +38,8 @@ class ScriptRequest:
 def build_script(request: ScriptRequest) -> str:
     """The text of the script; raises InputError where the target cannot be built this way."""
     target = request.target
-    if target.runtime not in (Runtime.TENSORRT, Runtime.RTX):
+    builder = target.runtime.builder
+    if builder is None:
         raise InputError(f"target {target}: a build script is for TensorRT; name a version, e.g. --target trt-10.9")
     weak = target.typing is Typing.WEAK
     if weak and not target.within("8.6"):
@@ -71,14 +72,13 @@ def build_script(request: ScriptRequest) -> str:
         settings["nodes"] = {name: fmt.value for name, fmt in request.nodes}
     else:
         # TensorRT 11 is strongly typed without being asked, and calls the flag deprecated.
-        settings["strongly_typed_flag"] = target.runtime is Runtime.RTX or not target.within("11.0")
-    modules = ("tensorrt_rtx", "tensorrt_rtx_bindings") if target.runtime is Runtime.RTX else ("tensorrt",)
+        settings["strongly_typed_flag"] = not target.within("11.0")
     # In a raw string: JSON text has no bare triple quote, and ends with a brace, so any name is safe in it.
     text = _HEAD.replace("@SETTINGS@", json.dumps(settings, indent=2)) + _PARSE + (_WEAK if weak else _STRONG)
     text += (_BORDER if request.border else "") + _BUILD.replace("@BORDER@", _SET_BORDER if request.border else "")
     # Last, so that no name in the settings can be taken for a mark.
     head, _, tail = text.partition("@MODULES@")
-    return head + repr(modules) + tail
+    return head + repr(builder.modules) + tail
 
 
 _HEAD = '''\

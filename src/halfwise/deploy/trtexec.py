@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
-from halfwise.core.targets import Runtime, Span, Target, Typing
+from halfwise.core.targets import Builder, Span, Target, Typing
 from halfwise.deploy.layer_names import shadowed_names
 from halfwise.deploy.trtexec_grammar import (
     LAYOUTS,
@@ -93,9 +93,10 @@ class Command:
 def trtexec_command(request: TrtexecRequest) -> Command:
     """The command for the request's target; raises Unexpressible where that version's trtexec cannot say it all."""
     target = request.target
-    if target.runtime is Runtime.RTX:
-        return _rtx_command(request)
-    if target.runtime is not Runtime.TENSORRT or target.span is None:
+    builder = target.runtime.builder
+    if builder is not None and not builder.flags:
+        return _unverified_command(request, builder)
+    if builder is None or target.span is None:
         raise InputError(f"target {target}: trtexec is for TensorRT; name a version, e.g. --target trt-10.9")
     weak = target.typing is Typing.WEAK
     if weak:
@@ -123,22 +124,23 @@ def trtexec_command(request: TrtexecRequest) -> Command:
     ]
     if weak:
         options.append("--verbose")
-    argv = ("trtexec", f"--onnx={request.onnx}", *options)
+    argv = (builder.executable, f"--onnx={request.onnx}", *options)
     _check(argv, request, target.span)
     return Command(argv, shlex.join(argv), (*target.cautions, *notes))
 
 
-def _rtx_command(request: TrtexecRequest) -> Command:
+def _unverified_command(request: TrtexecRequest, builder: Builder) -> Command:
     if request.layers:
         raise Unexpressible(
             f"{request.target.title} is strongly typed and takes no layer precisions: give it the typed ONNX model"
         )
-    argv = ("tensorrt_rtx", f"--onnx={request.onnx}", f"--saveEngine={request.engine}")
+    argv = (builder.executable, f"--onnx={request.onnx}", f"--saveEngine={request.engine}")
     said = f"{_limits(request.shapes)}; the build script sets that, this command does not."
     notes = (
         *request.target.cautions,
         *((said,) if request.shapes else ()),
-        "The options of the tensorrt_rtx executable are not verified here; the Python build script is the surer way.",
+        f"The options of the {builder.executable} executable are not verified here; "
+        "the Python build script is the surer way.",
     )
     _check_words(argv, request.target)
     return Command(argv, shlex.join(argv), notes)
@@ -192,8 +194,8 @@ def _why_not(layer: LayerPrecision, request: TrtexecRequest, span: Span) -> str 
         return "trtexec drops single quotes from names, so this name cannot be written"
     if layer.name == "*":
         return "trtexec reads this name as the default for all layers"
-    if layer.precision is Format.BF16 and not target.supports(Format.BF16):
-        return f"BF16 is not there: {target.why_not(Format.BF16)}"
+    if why := target.why_not(layer.precision):
+        return f"{layer.precision.value.upper()} is not there: {why}"
     if layer.precision is Format.BF16 and not target.within("10.0"):
         return "--bf16 of TensorRT 9 works only with the preview feature fasterDynamicShapes0805"
     unknown = sorted(set(layer.outputs) - layer_types(span))

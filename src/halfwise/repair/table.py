@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from halfwise.core.errors import InputError
-from halfwise.core.targets import Runtime, Target
-from halfwise.core.targets.version import Version
+from halfwise.core.targets import Target
 from halfwise.repair.attention_scale import AttentionScale
 from halfwise.repair.clip_weights import CLIP_WEIGHTS
 from halfwise.repair.epsilons import EPSILONS
@@ -21,7 +20,7 @@ from halfwise.repair.rescale import RESCALE
 from halfwise.repair.rule import Rule
 from halfwise.repair.stable_logs import STABLE_LOGS
 
-__all__ = ["RULES", "check_repairs", "rules_for", "rules_named", "unread_operators"]
+__all__ = ["RULES", "check_repairs", "rules_for", "rules_named"]
 
 RULES: tuple[Rule, ...] = (
     FOLD_CONSTANTS,
@@ -35,11 +34,6 @@ RULES: tuple[Rule, ...] = (
     RESCALE,
     CLIP_WEIGHTS,
 )
-
-# The first TensorRT whose parser knows an operator that a rule may write, by the parser's release notes (pull requests
-# 904, 1022 and 1048 of onnx/onnx-tensorrt); it has known the others for longer. GroupNormalization has been read since
-# 8.6, but that of opset 21, with a scale for each channel, since 10.9 only.
-_SINCE_TENSORRT = {"LayerNormalization": "8.6", "GroupNormalization": "10.9", "RMSNormalization": "10.15"}
 
 
 def rules_named(words: Iterable[str]) -> tuple[Rule, ...]:
@@ -58,21 +52,13 @@ def rules_named(words: Iterable[str]) -> tuple[Rule, ...]:
 
 def rules_for(target: Target, rules: Iterable[Rule]) -> tuple[Rule, ...]:
     """The rules as they suit a target: no operator that its parser does not know, no norm taken out of one kernel."""
-    unread, fused = unread_operators(target), target.runtime is Runtime.ORT_CUDA
+    unread, fused = frozenset(target.unread_operators), target.runtime.fuses_norms
     return tuple(replace(r, unread=unread, fused=fused) if isinstance(r, NormOperator) else r for r in rules)
-
-
-def unread_operators(target: Target) -> frozenset[str]:
-    """What rules write for others and this target does not read."""
-    if target.runtime is not Runtime.TENSORRT or target.span is None:
-        return frozenset()
-    low = target.span.low
-    return frozenset(op for op, since in _SINCE_TENSORRT.items() if low < Version.parse(since).span.low)
 
 
 def check_repairs(repairs: Sequence[Mapping[str, Any]], target: Target) -> None:
     """Refuse a plan's repairs that this version does not know, or whose result the target does not read."""
-    known, unread = {rule.id for rule in RULES}, unread_operators(target)
+    known, unread = {rule.id for rule in RULES}, target.unread_operators
     for entry in repairs:
         if entry.get("rule") not in known:
             raise InputError(f"the plan holds the repair {str(entry.get('rule'))!r}, which this version does not know")
@@ -80,5 +66,5 @@ def check_repairs(repairs: Sequence[Mapping[str, Any]], target: Target) -> None:
         if written in unread:
             raise InputError(
                 f"the plan's repair {entry['rule']} writes a {written}, which {target.title} does not read "
-                f"(from {_SINCE_TENSORRT[written]} on); run fix without --plan"
+                f"(from {unread[written]} on); run fix without --plan"
             )

@@ -154,6 +154,7 @@ def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]
         "fp32": delivery.model,
         "command": delivery.command,
         "script": delivery.script,
+        **delivery.others,
     }
     terminal.line()
     for what, path in written.items():

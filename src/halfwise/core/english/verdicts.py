@@ -36,10 +36,6 @@ VERDICTS = {
     NoteKind.LOSSY_COST_BESIDE: (
         "The exact {subject} changes the FP32 outputs by {fp32:.3g}; all in FP16, the error with it is {fp16:.3g}."
     ),
-    NoteKind.NO_PROFILE: (
-        "There is no profile of the kernels of {target}. The profile {profile!r} judges, which models neither"
-        " fusion nor wide accumulation."
-    ),
     NoteKind.WORST_OF_PROFILES: (
         "Judged under {profiles:plain}; the worst result counts. Safety margin: {margin:.0%} ({source})."
     ),

@@ -9,8 +9,10 @@ from halfwise.core.targets.version import Span, Version
 
 __all__ = ["TRTEXEC_FLAGS", "flag_history", "has_flag"]
 
+Flags = Mapping[str, tuple[str, "str | None"]]
+
 # option -> (first version, last version or None for "still there"); "10" as the last means all of 10.x.
-TRTEXEC_FLAGS: Mapping[str, tuple[str, str | None]] = {
+TRTEXEC_FLAGS: Flags = {
     "--onnx": ("8.4", None),
     "--saveEngine": ("8.4", None),
     "--loadEngine": ("8.4", None),
@@ -63,9 +65,9 @@ TRTEXEC_FLAGS: Mapping[str, tuple[str, str | None]] = {
 }
 
 
-def has_flag(flag: str, span: Span) -> bool:
+def has_flag(flag: str, span: Span, flags: Flags = TRTEXEC_FLAGS) -> bool:
     """Whether every release of `span` takes `flag`."""
-    history = TRTEXEC_FLAGS.get(flag)
+    history = flags.get(flag)
     if history is None:
         return False
     first, last = history

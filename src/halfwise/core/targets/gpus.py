@@ -8,7 +8,9 @@ from difflib import get_close_matches
 
 from halfwise.core.errors import InputError
 
-__all__ = ["KNOWN_GPUS", "Gpu"]
+__all__ = ["KNOWN_GPUS", "LEAST_CAPABILITY", "Gpu"]
+
+LEAST_CAPABILITY = {"bf16": (8, 0)}  # from which a format is there; one that is not named is there on all
 
 _BY_CAPABILITY = {
     (5, 3): "nano",

@@ -76,7 +76,7 @@ def _advisory(entry: Entry, target: Target, facts: ModelFacts | None) -> Advisor
 
 
 def _by_version(entry: Entry, target: Target) -> tuple[Fit, str]:
-    if entry.runtimes and target.runtime.value not in entry.runtimes:
+    if entry.runtimes and target.runtime.name not in entry.runtimes:
         return Fit.NO, ""
     if not entry.versions:
         return Fit.YES, "it holds for every version"

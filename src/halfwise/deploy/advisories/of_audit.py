@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from halfwise.core.errors import InputError
-from halfwise.core.targets import Fit, Gpu, Runtime, Target, Typing
+from halfwise.core.targets import RUNTIMES, Fit, Gpu, Target, Typing
 from halfwise.deploy.advisories.entries import Entry
 from halfwise.deploy.advisories.matcher import Advisory, match
 from halfwise.deploy.advisories.model_facts import ModelFacts, facts_of_layers, facts_of_model
@@ -24,9 +24,13 @@ def target_of_log(log: LogReport) -> Target | None:
     """The target that a build log states; None where it states no version, or one that is not known here."""
     if log.trt_version is None:
         return None
-    runtime = "rtx" if log.trt_version.startswith("1.") else "trt"
+    major = log.trt_version.partition(".")[0]
+    built = (each for each in RUNTIMES.values() if each.builder is not None and major in map(str, each.releases))
+    runtime = next(built, None)
+    if runtime is None:
+        return None
     try:
-        target = Target.parse(f"{runtime}-{log.trt_version}")
+        target = Target.parse(f"{runtime.name}-{log.trt_version}")
     except InputError:
         return None
     weak = log.strongly_typed is False and Typing.WEAK in target.typings
@@ -35,7 +39,7 @@ def target_of_log(log: LogReport) -> Target | None:
 
 def advisories_of_engine(target: Target, layers: EngineLayers, model: Path | None) -> tuple[Advisory, ...]:
     """What is known of the target that this engine can meet: by its kernels, and by its model's operators if given."""
-    if target.runtime not in (Runtime.TENSORRT, Runtime.RTX):
+    if target.runtime.builder is None:
         return ()
     engine = facts_of_layers(layers)
     nodes = facts_of_model(model).nodes if model is not None else None

@@ -32,16 +32,30 @@ __all__ = [
 STRICT = Profile(STRICT_PROFILE)
 
 
-def _ort_cuda(name: str, fusion: str = "") -> Profile:
-    return Profile(name, CUDA_KERNELS, cuda_loose, fusion, SPREADS[name], LOOSE_SPREADS[name])
+def _ort_cuda(name: str, fusion: str, *beside: Profile) -> Profile:
+    return Profile(name, CUDA_KERNELS, cuda_loose, fusion, SPREADS[name], LOOSE_SPREADS[name], beside=beside)
 
 
-ORT_CUDA_UNFUSED = _ort_cuda("ort-cuda-unfused")
-ORT_CUDA = _ort_cuda("ort-cuda", fusion="ort")
-TENSORRT = Profile("tensorrt", kernels=TENSORRT_KERNELS, fusion="tensorrt", spread=0.3, inferred=True)
+# Fusions may or may not fire, so a profile that has some judges together with those that have none.
+ORT_CUDA_UNFUSED = _ort_cuda("ort-cuda-unfused", "", STRICT)
+ORT_CUDA = _ort_cuda("ort-cuda", "ort", ORT_CUDA_UNFUSED, STRICT)
+TENSORRT = Profile(
+    "tensorrt",
+    kernels=TENSORRT_KERNELS,
+    fusion="tensorrt",
+    spread=0.3,
+    inferred=True,
+    beside=(STRICT,),
+    by_engine=True,
+)
 # The pessimistic one: products and convolutions that accumulate in FP16, as TensorRT may choose tactics that do.
 TENSORRT_FP16_SUMS = Profile(
-    "tensorrt-fp16-accumulate", kernels={**TENSORRT_KERNELS, **NARROW_SUMS}, spread=TENSORRT.spread, inferred=True
+    "tensorrt-fp16-accumulate",
+    kernels={**TENSORRT_KERNELS, **NARROW_SUMS},
+    spread=TENSORRT.spread,
+    inferred=True,
+    beside=(TENSORRT, STRICT),
+    by_engine=True,
 )
 
 PROFILES = {profile.name: profile for profile in (STRICT, ORT_CUDA, ORT_CUDA_UNFUSED, TENSORRT, TENSORRT_FP16_SUMS)}
@@ -70,10 +84,6 @@ def profile_named(name: str) -> Profile:
 
 
 def worst_case_profiles(name: str) -> tuple[Profile, ...]:
-    """The profiles that a target judged under `name` may meet: fusions may or may not fire."""
+    """The profiles that a target judged under `name` may meet."""
     profile = profile_named(name)
-    if profile is ORT_CUDA:
-        return (ORT_CUDA, ORT_CUDA_UNFUSED, STRICT)
-    if profile is TENSORRT_FP16_SUMS:
-        return (TENSORRT_FP16_SUMS, TENSORRT, STRICT)
-    return (profile,) if profile is STRICT else (profile, STRICT)
+    return (profile, *profile.beside)

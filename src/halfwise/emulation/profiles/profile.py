@@ -25,7 +25,8 @@ class Profile:
     `kernels` spell operators whose kernels round besides at their output; `loose` finds nodes whose results depend on
     more than is emulated. `fusion` names the rule by which nodes become one kernel. `spread` is by how much measured
     errors were seen to exceed predicted ones (or, where `inferred`, what is supposed), `loose_spread` the same of
-    models that hold a loose node.
+    models that hold a loose node. `beside` are the profiles that judge with it, because a target may run so, too.
+    `by_engine`: where an engine was compiled, the kernels that it lists judge besides.
     """
 
     name: str
@@ -36,6 +37,8 @@ class Profile:
     loose_spread: float = 0.0
     inferred: bool = False
     reverted: frozenset[str] = frozenset()
+    beside: tuple[Profile, ...] = ()
+    by_engine: bool = False
 
     def spread_of(self, nodes: Iterable[ir.Node]) -> float:
         """By how much a real error of a model of these nodes may exceed the emulated one."""

@@ -20,7 +20,7 @@ from halfwise.core.metrics import OutputMetric
 from halfwise.core.targets import DEFAULT_TARGET, Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.ort import Device, on_device
-from halfwise.emulation.profiles import PROFILES, STRICT, TENSORRT
+from halfwise.emulation.profiles import TENSORRT, profile_named
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
@@ -87,10 +87,10 @@ def fix(
         raise InputError("judge_on_all is for a plan: a search is judged on inputs that it did not use")
     if plan is not None and (keep or force):
         raise InputError("--keep and --force are for a search; with --plan, edit the plan's fp32_nodes")
-    emulated = profile or (plan.profile if plan is not None else _profile_of(chosen))
+    emulated = profile or (plan.profile if plan is not None else chosen.profile)
     if layers is not None and plan is None:
         raise InputError("layers are those of an engine that was built from a plan: give that plan, too")
-    if layers is not None and not emulated.startswith(TENSORRT.name):
+    if layers is not None and not profile_named(emulated).by_engine:
         raise InputError(
             f"layers are those of TensorRT, and profile {emulated!r} is not: give a target such as trt-10.9, or "
             f"profile {TENSORRT.name!r}"
@@ -138,8 +138,3 @@ def fix(
 def _decision_of(result: FixResult) -> Assignment:
     formats = {result.sites.model.node_by_name[node.name]: node.format for node in result.plan.nodes}
     return Assignment.excepting(result.sites, formats, result.plan.io_types)
-
-
-def _profile_of(target: Target) -> str:
-    """The target's own profile, or `strict` where its kernels are not modelled."""
-    return target.profile if target.profile in PROFILES else STRICT.name

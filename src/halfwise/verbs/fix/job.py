@@ -13,7 +13,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise._version import __version__
-from halfwise.compiler.compiled import Compiled, Decision, as_listed, compile_and_mend
+from halfwise.compiler.compiled import Compiled, Decision, as_listed
 from halfwise.compiler.fusion import with_fusion
 from halfwise.core.answers import check_answers
 from halfwise.core.english import say
@@ -23,17 +23,17 @@ from halfwise.core.metric_identity import metric_identity
 from halfwise.core.metrics import OutputMetric, is_float
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
-from halfwise.core.targets import Runtime, Target
+from halfwise.core.targets import Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.deploy.advisories import Advisory
 from halfwise.deploy.advisories.suspect_kernels import suspect_kernels
-from halfwise.deploy.deploy_files import advisories_for, compiles, deliver
-from halfwise.deploy.layouts import layouts_of
-from halfwise.deploy.onnxruntime.fit import settle_for
+from halfwise.deploy.deploy_files import Handover, advisories_for
+from halfwise.deploy.layouts import layouts_of, takes_layouts
 from halfwise.deploy.onnxruntime.settling import Settled
+from halfwise.deploy.targets import kind_of
 from halfwise.emulation.emulate import Emulator, carry_feeds
 from halfwise.emulation.ort import current_device
-from halfwise.emulation.profiles import PROFILES, worst_case_profiles
+from halfwise.emulation.profiles import worst_case_profiles
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.inputs.samples import load_samples
@@ -129,9 +129,7 @@ class Job:
         )
         self.journal = self._open_journal()
         self.notes: list[Note | str] = [*self.samples.notes, *self.target.cautions]
-        if self.target.profile not in PROFILES:
-            self.notes.append(Note.of(NoteKind.NO_PROFILE, target=self.target.title, profile=self.profile))
-        elif len(profiles) > 1:
+        if len(profiles) > 1:
             names = [f"{p.name}{' (inferred)' if p.inferred else ''}" for p in profiles]
             source = "of the profiles" if self.margin is None else "by --margin"
             self.notes.append(Note.of(NoteKind.WORST_OF_PROFILES, profiles=names, margin=margin, source=source))
@@ -189,18 +187,20 @@ class Job:
         casts = typed.casts if typed is not None else casts_of(decision)
         if typed is not None and typed.clamped:
             self.notes.append(Note.of(NoteKind.CLAMPED_WEIGHTS, count=len(typed.clamped), names=typed.clamped))
-        delivery = deliver(
-            self.target,
-            Decision(self.sites, formats, self.io_types),
-            samples=self.samples,
-            typed=typed.path if typed is not None else None,
-            plan=plan_path,
-            repaired=bool(final.repairs),
-            compiled=compiled,
-            advisories=found.advisories,
-            notify=self.notify,
-            time_limit_s=self.time_limit_s,
-            layouts=layouts,
+        delivery = kind_of(self.target).deploy(
+            Handover(
+                self.target,
+                Decision(self.sites, formats, self.io_types),
+                self.samples,
+                typed.path if typed is not None else None,
+                plan_path,
+                repaired=bool(final.repairs),
+                compiled=compiled,
+                advisories=found.advisories,
+                layouts=layouts,
+                notify=self.notify,
+                time_limit_s=self.time_limit_s,
+            )
         )
         self.notes += delivery.notes
         floats = {name for name, array in references[0].items() if is_float(array.dtype)}
@@ -249,7 +249,7 @@ class Job:
 
     def _planned_layouts(self) -> list[str]:
         """Those of the plan, where the target takes any."""
-        if self.given is None or self.target.runtime is not Runtime.TENSORRT:
+        if self.given is None or not takes_layouts(self.target):
             return []
         return [f"{name}={'+'.join(layouts)}" for name, layouts in self.given.io_formats.items()]
 
@@ -341,20 +341,21 @@ class Job:
         decision = Decision(self.sites, formats, self.io_types)
         stated = {*self.choices.kept, *self.choices.forced}
         given = self.given is not None
-        return settle_for(
+        return kind_of(self.target).adjust(
             self.target, decision, lambda other: judge.measure(other).unseen_bound, stated=stated, given=given
         )
 
     def _compile(
         self, formats: dict[ir.Node, Format], statistics: TensorStatistics, advisories: Sequence[Advisory]
     ) -> Compiled | None:
-        """What TensorRT-RTX makes of the decision, where it can stand for the target's compiler."""
+        """What the target's compiler makes of the decision, or one that can stand for it."""
         if self.layers is not None:
             return as_listed(Decision(self.sites, formats, self.io_types), self.layers)
-        if not compiles(self.target):
+        compiler = kind_of(self.target).compiler(self.target)
+        if compiler is None:
             return None
         judge = self.context.judge(self.sites, self.samples.search)
-        compiled = compile_and_mend(
+        compiled = compiler(
             Decision(self.sites, formats, self.io_types),
             samples=(*self.samples.search, *self.samples.validation),
             sizes=statistics.sizes,

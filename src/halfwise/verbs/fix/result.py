@@ -118,6 +118,7 @@ class FixResult:
                 "report": str(self.report) if self.report else None,
                 "trtexec": str(self.delivery.command) if self.delivery.command else None,
                 "script": str(self.delivery.script) if self.delivery.script else None,
+                **{what: str(path) for what, path in self.delivery.others.items()},
             },
             "inputs": {
                 "origin": self.samples.origin,

@@ -1,0 +1,69 @@
+"""The runtimes that a target can name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from halfwise.core.targets.flags import TRTEXEC_FLAGS
+from halfwise.core.targets.gpus import Gpu
+from halfwise.core.targets.runtime import Builder, Runtime, Typing
+from halfwise.core.targets.version import Span, Version
+
+__all__ = ["ONNX", "ORT_CUDA", "RTX", "RUNTIMES", "STRICT_PROFILE", "TENSORRT"]
+
+STRICT_PROFILE = "strict"  # the profile that rounds every stored tensor and fuses nothing
+
+
+def _tensorrt_cautions(typing: Typing, span: Span | None, gpu: Gpu | None) -> Iterator[str]:
+    if typing is Typing.STRONG and span is not None and span.within(Version.parse("9.1").span):
+        yield "Before TensorRT 9.2 not every ONNX importer kept the types of the model under strong typing."
+
+
+def _rtx_cautions(typing: Typing, span: Span | None, gpu: Gpu | None) -> Iterator[str]:
+    if gpu is None:
+        return
+    if gpu.sm == 75:
+        yield "TensorRT-RTX builds for compute capability 7.5 only when asked to (SM75)."
+    elif gpu.sm not in (80, 86, 89) and gpu.sm < 120:
+        yield f"TensorRT-RTX does not run on {gpu.describe()}; it needs 7.5, 8.0, 8.6, 8.9 or >= 12.0."
+
+
+# Any strongly typed runtime: promises nothing but the ONNX types.
+ONNX = Runtime("onnx", "ONNX", STRICT_PROFILE, ("onnx",))
+TENSORRT = Runtime(
+    "trt",
+    "TensorRT",
+    "tensorrt",
+    ("trt-10.9", "trt-10.9@t4", "trt-10.9+weak@t4"),
+    other_names=("tensorrt",),
+    releases={8: (4, 6), 9: (1, 3), 10: (0, None), 11: (0, None)},
+    strong_from="9.1",
+    weak_until="10",
+    formats={"fp32": "", "fp16": "", "bf16": "9.1"},
+    # By the parser's release notes (pull requests 904, 1022 and 1048 of onnx/onnx-tensorrt). GroupNormalization has
+    # been read since 8.6, but that of opset 21, with a scale for each channel, since 10.9 only.
+    reads_since={"LayerNormalization": "8.6", "GroupNormalization": "10.9", "RMSNormalization": "10.15"},
+    builder=Builder("trtexec", ("tensorrt",), TRTEXEC_FLAGS),
+    cautions=_tensorrt_cautions,
+)
+RTX = Runtime(
+    "rtx",
+    "TensorRT-RTX",
+    "tensorrt",
+    ("rtx-1.7",),
+    other_names=("tensorrt-rtx", "trt-rtx"),
+    releases={1: (0, None)},
+    builder=Builder("tensorrt_rtx", ("tensorrt_rtx", "tensorrt_rtx_bindings"), offline=True),
+    cautions=_rtx_cautions,
+)
+ORT_CUDA = Runtime(
+    "ort-cuda",
+    "ort-cuda",
+    "ort-cuda",
+    ("ort-cuda",),
+    other_names=("cuda", "onnxruntime"),
+    without={"bf16": "ONNX Runtime's CUDA provider has BF16 kernels for some operators only"},
+    fuses_norms=True,
+)
+
+RUNTIMES: dict[str, Runtime] = {runtime.name: runtime for runtime in (ONNX, TENSORRT, RTX, ORT_CUDA)}

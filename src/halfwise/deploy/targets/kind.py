@@ -1,0 +1,52 @@
+"""What a target is: one object that holds its facts, the profile that judges, and what is done for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from halfwise.compiler.compiled import Compiled, Decision
+from halfwise.core.targets import Runtime, Target
+from halfwise.deploy.deploy_files import Delivery, Handover
+from halfwise.deploy.onnxruntime.settling import Settled
+from halfwise.emulation.profiles import Profile
+from halfwise.precision.assignment import Assignment
+
+__all__ = ["Compile", "TargetKind"]
+
+Compile = Callable[..., Compiled]  # with the arguments of `compile_and_mend`
+
+
+@dataclass(frozen=True)
+class TargetKind:
+    """All targets of one runtime. By itself a kind adjusts nothing, compiles nothing and deploys nothing.
+
+    `profile` judges, and so do the profiles `beside` it; the worst result counts.
+    """
+
+    runtime: Runtime
+    profile: Profile
+
+    def adjust(
+        self,
+        target: Target,
+        decision: Decision,
+        ratio: Callable[[Assignment], float],
+        *,
+        stated: Collection[str] = (),
+        given: bool = False,
+    ) -> Settled:
+        """What suits the target; of a decision that is `given`, only what there is to say.
+
+        `ratio` measures: what is changed may not come out worse than before, or than what is allowed. Nodes that are
+        `stated` by the user stay as they are.
+        """
+        return Settled(dict(decision.formats))
+
+    def compiler(self, target: Target) -> Compile | None:
+        """What compiles a decision as the target does, or nearly so; None where nothing can without a GPU."""
+        return None
+
+    def deploy(self, handover: Handover) -> Delivery:
+        """Write what the target needs beside the typed model."""
+        return Delivery()

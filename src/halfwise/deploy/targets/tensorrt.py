@@ -1,0 +1,19 @@
+"""TensorRT and TensorRT-RTX: strongly typed decisions are compiled, and a command and a script are written."""
+
+from __future__ import annotations
+
+from halfwise.compiler.compiled import compile_and_mend
+from halfwise.core.targets import Target, Typing
+from halfwise.deploy.deploy_files import Delivery, Handover, deliver
+from halfwise.deploy.targets.kind import Compile, TargetKind
+
+__all__ = ["TensorRT"]
+
+
+class TensorRT(TargetKind):
+    def compiler(self, target: Target) -> Compile | None:
+        """TensorRT-RTX, which needs no GPU; it is strongly typed only."""
+        return compile_and_mend if target.typing is Typing.STRONG else None
+
+    def deploy(self, handover: Handover) -> Delivery:
+        return deliver(handover)
