@@ -17,7 +17,6 @@ from halfwise.backends.confirm import Confirmation, OutputGap, allowed_ratio, co
 from halfwise.core.errors import InputError, MissingBackend
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, carry_feeds
-from halfwise.emulation.ort import current_device, on_device
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -303,18 +302,15 @@ def test_verify_runs_the_second_model_for_real(
 
 
 def test_sessions_are_on_the_cpu_unless_told_otherwise() -> None:
-    assert current_device() == "cpu"
-    with on_device("cpu"):
-        assert current_device() == "cpu"
+    assert Emulator().device == "cpu"
 
 
 def test_a_device_that_is_not_there_is_refused_at_once() -> None:
-    with pytest.raises(MissingBackend, match=r"--device cuda: ONNX Runtime .* has no CUDA provider"), on_device("cuda"):
-        pytest.fail("started")
-    assert current_device() == "cpu"
+    with pytest.raises(MissingBackend, match=r"--device cuda: ONNX Runtime .* has no CUDA provider"):
+        Emulator(device="cuda")
 
 
-def test_a_session_that_fell_back_to_the_cpu_is_refused(monkeypatch: pytest.MonkeyPatch, plain: Model) -> None:
+def test_a_session_that_fell_back_to_the_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halfwise.emulation.ort._prepare_cuda", lambda: None)
-    with on_device("cuda"), pytest.raises(MissingBackend, match="could not start its CUDA provider and fell back to"):
-        Emulator().session(Assignment(Sites(plain), {}))
+    with pytest.raises(MissingBackend, match="could not start its CUDA provider and fell back to"):
+        Emulator(device="cuda")

@@ -74,7 +74,7 @@ def test_putting_back_is_running_the_model_without_the_node() -> None:
         Assignment.all_narrow(sites, keep),
         keep,
         judge.feeds[0],
-        lambda outputs: judge.ratio_of(judge.references[0], outputs)[0],
+        lambda outputs: judge.ratio_of(judge.references[0], outputs),
     )
     assert loads.keys() == keep
     for node in keep:
@@ -94,7 +94,7 @@ def test_putting_back_a_harmless_node_ends_where_the_difference_ends() -> None:
         Assignment.all_narrow(sites, frozenset({last})),
         [last],
         judge.feeds[0],
-        lambda outputs: judge.ratio_of(judge.references[0], outputs)[0],
+        lambda outputs: judge.ratio_of(judge.references[0], outputs),
     )
     # A lone FP32 Transpose between FP16 nodes changes nothing: rounding commutes with it.
     assert loads[last] == judge.measure(Assignment.all_narrow(sites)).ratio

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.formats import Format, format_of_dtype, format_of_type, round_to
-from halfwise.emulation.ort import RUNTIME_IR_VERSION, Session, check_casts
+from halfwise.emulation.ort import RUNTIME_IR_VERSION, Device, Session, check_casts
 from halfwise.emulation.profiles import STRICT, Profile
 from halfwise.emulation.profiles.fused_kernels import FUSED_KERNELS
 from halfwise.emulation.profiles.fusion import Fusion
@@ -129,19 +129,20 @@ class CarrierDialect:
 
 
 class Emulator:
-    """Builds runnable emulations of one model; rounded weights are kept for the next one."""
+    """Builds runnable emulations of one model, on one device; rounded weights are kept for the next one."""
 
-    def __init__(self, profile: Profile = STRICT) -> None:
-        check_casts()
+    def __init__(self, profile: Profile = STRICT, device: Device = "cpu") -> None:
+        check_casts(device)
         self.profile = profile
-        self._rounded: dict[tuple[int, Format | None], tuple[ir.TensorProtocol, Array]] = {}
+        self.device = device
+        self._rounded: dict[tuple[ir.TensorProtocol, Format | None], Array] = {}
         self._room = 3 * LEAN_BYTES  # of rounded weights to keep
 
     def session(self, assignment: Assignment) -> Session:
         lean = assignment.sites.model.weight_bytes > LEAN_BYTES
         written = self.write(assignment, lean=lean)
         weights = {w.name: _narrow(w) if lean else self.carried(w) for w in written.weights}
-        return Session(written.proto, weights, lean=lean)
+        return Session(written.proto, weights, lean=lean, device=self.device)
 
     def write(self, assignment: Assignment, *, lean: bool = False) -> Rewritten:
         assignment = _as_reverted(assignment, self.profile.reverted)
@@ -158,13 +159,13 @@ class Emulator:
 
     def carried(self, weight: Weight) -> Array:
         """A weight rounded to its format and held in FP32."""
-        key = (id(weight.tensor), weight.fmt)
+        key = (weight.tensor, weight.fmt)  # a tensor is known by its identity
         if key in self._rounded:
-            return self._rounded[key][1]
+            return self._rounded[key]
         array = _carry(weight)
         if array.nbytes <= self._room:
             self._room -= array.nbytes
-            self._rounded[key] = (weight.tensor, array)  # the tensor, so that its id stays its own
+            self._rounded[key] = array
         return array
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, Literal
 
@@ -20,7 +18,7 @@ from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
 from halfwise.core.formats import format_of_dtype
 from halfwise.emulation.stamp import RUNTIME_IR_VERSION, stamped
 
-__all__ = ["RUNTIME_IR_VERSION", "Device", "Session", "check_casts", "current_device", "on_device"]
+__all__ = ["RUNTIME_IR_VERSION", "Device", "Session", "check_casts"]
 
 Array = NDArray[Any]
 Device = Literal["cpu", "cuda"]
@@ -33,23 +31,6 @@ _BY_BITS = {  # what the runtime hands out as bytes and takes as bytes, if it is
     "tensor(float8e5m2fnuz)": onnx.TensorProto.FLOAT8E5M2FNUZ,
 }
 _CUDA_OPTIONS = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC", "arena_extend_strategy": "kSameAsRequested"}
-_device: ContextVar[Device] = ContextVar("device", default="cpu")
-
-
-@contextmanager
-def on_device(device: Device) -> Iterator[None]:
-    """While it lasts, sessions that name no device of their own are made on this one. On a GPU TF32 is off."""
-    if device == "cuda":
-        _prepare_cuda()
-    token = _device.set(device)
-    try:
-        yield
-    finally:
-        _device.reset(token)
-
-
-def current_device() -> Device:
-    return _device.get()
 
 
 @cache
@@ -63,7 +44,6 @@ def _prepare_cuda() -> None:
             "pip install 'halfwise[gpu]' && pip install --force-reinstall --no-deps onnxruntime-gpu"
         )
     gpu_here()
-    os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
     if hasattr(ort, "preload_dlls"):  # finds the libraries of nvidia's wheels before the system's
         with suppress(Exception):
             ort.preload_dlls()
@@ -94,7 +74,7 @@ _UNKNOWN_OPERATORS = (
 class Session:
     """One model, ready to run. `weights` fill the initializers that the protobuf only declares.
 
-    Without `device`, it is the one of `on_device`.
+    On a GPU TF32 is off.
     """
 
     def __init__(
@@ -104,10 +84,10 @@ class Session:
         *,
         lean: bool = False,
         threads: int = 0,
-        device: Device | None = None,
+        device: Device = "cpu",
     ) -> None:
         options = _options(lean=lean, threads=threads)
-        on_gpu = (device or _device.get()) == "cuda"
+        on_gpu = device == "cuda"
         providers: list[Any] = [(_CUDA, _CUDA_OPTIONS)] if on_gpu else []
         self._weights = [_ort_value(array) for array in (weights or {}).values()]  # the session reads their memory
         if weights:
@@ -186,13 +166,11 @@ def runtime_reason(error: Exception) -> str:
     return text[:400]
 
 
-def check_casts() -> None:
-    """Make sure that this ONNX Runtime does not drop the Cast pairs that emulation stands on."""
-    _check_casts(_device.get())
-
-
 @cache
-def _check_casts(device: Device) -> None:
+def check_casts(device: Device = "cpu") -> None:
+    """Make sure that this ONNX Runtime does not drop the Cast pairs that emulation stands on."""
+    if device == "cuda":
+        _prepare_cuda()
     probe = np.array([1 + 2.0**-11, 2.0**-25, 65520.0, 1 + 3 * 2.0**-11], dtype=np.float32)
     nodes = [
         helper.make_node("Cast", ["x"], ["h"], to=onnx.TensorProto.FLOAT16),

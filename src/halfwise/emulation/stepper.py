@@ -173,7 +173,7 @@ class Stepper:
         if content not in self._sessions:
             # On the CPU, whatever the device: a GPU takes longer to start a session of one node than to run a model.
             threads = 0 if node.op_type in _HEAVY else 1
-            self._sessions[content] = Session(proto_model, threads=threads, device="cpu")
+            self._sessions[content] = Session(proto_model, threads=threads)
         outputs = tuple(value for _, value in unit.outputs)
         return _Compiled(self._sessions[content], unit.reads, outputs, tuple(name for name, _ in unit.outputs))
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.formats import Format
 from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.profiles import Profile
 from halfwise.emulation.stepper import Stepper
 from halfwise.precision.sites import Sites
 from halfwise.search.judge import Judge, Question
@@ -41,9 +42,10 @@ class EvaluationContext:
             self._judges[key] = Judge(sites, self.emulator, self.question, feeds, answers, self.also)
         return self._judges[key]
 
-    def under(self, emulator: Emulator) -> EvaluationContext:
+    def under(self, profile: Profile) -> EvaluationContext:
         """The same context where one more profile counts, instead of the one of that name; its judges begin anew."""
-        others = tuple(each for each in self.also if each.profile.name != emulator.profile.name)
+        others = tuple(each for each in self.also if each.profile.name != profile.name)
+        emulator = Emulator(profile, self.emulator.device)
         return replace(self, also=(*others, emulator), before=self._passes(), _judges={})
 
     def add(self, sites: Sites, feeds: Sequence[Feed]) -> None:

@@ -13,7 +13,6 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.deploy.advisories import Advisory
-from halfwise.emulation.emulate import Emulator
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 from halfwise.search.context import EvaluationContext
@@ -77,20 +76,20 @@ def judged_by_own_kernels(
     engine, notes = engine_view(profile, first.compiled)
     if engine is None:
         return Judged(first.noting(*notes), table, table)
-    context = table.under(Emulator(engine))
+    context = table.under(engine)
     plain = table if first.formats else context  # with no node in FP32 it is the engine of plain FP16
     if again is None or _holds(first, context) or not _holds(first, table):
         return Judged(first.noting(*notes), context, plain)
     notify("searching once more: by its own kernels the engine misses the tolerance")
-    in_sight = context.under(Emulator(replace(engine, reverted=frozenset())))
+    in_sight = context.under(replace(engine, reverted=frozenset()))
     try:
         second = again(in_sight)
     except Uncomparable:
         second = first
     other, told = engine_view(profile, second.compiled)
-    later = None if other is None else in_sight.under(Emulator(other))
+    later = None if other is None else in_sight.under(other)
     if later is None or second is first or not _holds(second, later):
-        context = in_sight.under(Emulator(engine))  # which knows what was run meanwhile
+        context = in_sight.under(engine)  # which knows what was run meanwhile
         return Judged(first.noting(*notes, Note.of(NoteKind.SEARCHED_TWICE_IN_VAIN)), context, plain)
     second = replace(second, own=_reasons(first, second))
     return Judged(second.noting(*told, Note.of(NoteKind.SEARCHED_TWICE)), later, plain)

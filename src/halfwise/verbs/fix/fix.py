@@ -19,7 +19,7 @@ from halfwise.core.formats import Format
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.targets import DEFAULT_TARGET, Target
 from halfwise.core.tolerance import Tolerance
-from halfwise.emulation.ort import Device, on_device
+from halfwise.emulation.ort import Device
 from halfwise.emulation.profiles import TENSORRT, profile_named
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
@@ -115,10 +115,10 @@ def fix(
         time_limit_s,
         margin,
         Path(layers) if layers is not None else None,
+        device,
         notify,
     )
-    with on_device(device):
-        result = job.run()
+    result = job.run()
     if confirm is None or result.typed is None:
         return result
     confirmation = confirm_fix(

@@ -32,7 +32,7 @@ from halfwise.deploy.layouts import layouts_of, takes_layouts
 from halfwise.deploy.onnxruntime.settling import Settled
 from halfwise.deploy.targets import kind_of
 from halfwise.emulation.emulate import Emulator, carry_feeds
-from halfwise.emulation.ort import current_device
+from halfwise.emulation.ort import Device
 from halfwise.emulation.profiles import worst_case_profiles
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.fingerprint import graph_sha256
@@ -90,6 +90,7 @@ class Job:
     time_limit_s: float
     margin: float | None
     layers: Path | None
+    device: Device
     notify: Callable[[str], None]
 
     def run(self) -> FixResult:
@@ -109,7 +110,9 @@ class Job:
             effects = input_effects(self.model, (*self.samples.search, *self.samples.validation))
             refuse_ids(effects)
         profiles = worst_case_profiles(self.profile)
-        emulator = Emulator(profiles[-1])  # node by node no kernel is fused: `strict` where a target has a profile
+        emulator = Emulator(
+            profiles[-1], self.device
+        )  # node by node no kernel is fused: `strict` where a target has a profile
         self.stepper = Stepper(emulator)
         sites = Sites(self.model)
         feeds = (*self.samples.search, *self.samples.validation)
@@ -123,7 +126,7 @@ class Job:
         margin = max(p.spread_of(self.model.nodes) for p in profiles) if self.margin is None else self.margin
         self.question = Question(self._tolerance(references[0]), self.metric, len(feeds), margin)
         answers = {id(feed): reference for feed, reference in zip(feeds, references, strict=True)}
-        also = tuple(Emulator(profile) for profile in profiles[:-1])
+        also = tuple(Emulator(profile, self.device) for profile in profiles[:-1])
         self.context = EvaluationContext(
             emulator, self.stepper, self.question, self.io_types, answers, also, float(len(feeds))
         )
@@ -269,7 +272,7 @@ class Job:
             [rule.id for rule in self.rules],
             *([sorted(self.choices.kept), sorted(self.choices.forced)] if self.choices else ()),
             feeds_identity((*self.samples.search, *self.samples.validation)),
-            *([current_device()] if current_device() != "cpu" else []),
+            *([self.device] if self.device != "cpu" else []),
         )
         journal = Journal(self.out / JOURNAL, identity)
         if journal.resumed:

@@ -87,12 +87,12 @@ def _names(module: Any, call: Call) -> list[str]:
     except (TypeError, ValueError) as error:
         raise InputError(f"{type(module).__name__} cannot be called with these inputs: {error}") from None
     flat: list[str] = []
-    seen: dict[int, str] = {}
+    seen: dict[Any, str] = {}  # a tensor is hashed by its identity
     for parameter, value in given.items():
         for name, tensor in tensors_in(value, parameter):
-            seen.setdefault(id(tensor), name)
+            seen.setdefault(tensor, name)
     for value in (*call.args, *call.kwargs.values()):
-        flat += [seen[id(tensor)] for _, tensor in tensors_in(value)]
+        flat += [seen[tensor] for _, tensor in tensors_in(value)]
     return [name if flat.index(name) == index else f"{name}_{index}" for index, name in enumerate(flat)]
 
 

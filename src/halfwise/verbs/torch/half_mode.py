@@ -215,19 +215,19 @@ def _computed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return func(*args, **kwargs)  # a view moves nothing
     if func.overloadpacket.__name__.startswith(ATTENTION_PREFIX) and tensors[0].is_cuda:
         return func(*args, **kwargs)  # these kernels are made for FP16, and compute in FP32 inside
-    wide: dict[int, Any] = {}  # what is written to must stay one tensor however often it is given
+    wide: dict[Any, Any] = {}  # by the tensor itself: what is written to must stay one tensor however often it is given
 
     def widened(tensor: Any) -> Any:
         if tensor.dtype is not torch.float16:
             return tensor
-        return wide.setdefault(id(tensor), tensor.float())
+        return wide.setdefault(tensor, tensor.float())
 
     given_args, given_kwargs = tree_map_only(torch.Tensor, widened, (args, kwargs))
     written = _written(schema, args, kwargs)
     made = func(*given_args, **given_kwargs)
     for tensor in written:
-        if id(tensor) in wide:
-            tensor.copy_(wide[id(tensor)])
+        if tensor in wide:
+            tensor.copy_(wide[tensor])
     if any(each.alias_info is not None for each in schema.returns):
         return _originals(schema, args, kwargs, made)
     if kwargs.get("dtype") is not None or not _gives_half(func, args, tensors):

@@ -201,10 +201,10 @@ class AutocastCheck:
     def _telling(self) -> list[Submodule]:
         """The first to leave the tolerance, those with the largest activations and those with the largest errors."""
         ranked = sorted(self.submodules, key=lambda s: (-(s.half or 0.0), -s.max_abs))
-        chosen = {id(each) for each in (self.first_autocast, self.first_half) if each is not None}
-        chosen |= {id(each) for each in ranked[: _SHOWN // 2]}
-        chosen |= {id(each) for each in sorted(self.submodules, key=lambda s: -s.max_abs)[: _SHOWN // 2]}
-        return [each for each in self.submodules if id(each) in chosen]
+        chosen = {each for each in (self.first_autocast, self.first_half) if each is not None}
+        chosen |= set(ranked[: _SHOWN // 2])
+        chosen |= set(sorted(self.submodules, key=lambda s: -s.max_abs)[: _SHOWN // 2])
+        return [each for each in self.submodules if each in chosen]
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
