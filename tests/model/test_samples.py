@@ -110,7 +110,7 @@ def test_a_list_in_place_of_an_array() -> None:
 
 def test_a_model_without_inputs() -> None:
     samples = load_samples([], None)
-    assert (samples.search, samples.validation) == (({},), ({},))
+    assert [dict(feed) for feed in samples.all] == [{}, {}]
     assert kinds(samples.notes) == [NoteKind.NO_INPUTS]
 
 

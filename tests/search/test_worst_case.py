@@ -43,9 +43,9 @@ def test_what_each_profile_says_is_run_once() -> None:
     emulators = [Emulator(profile) for profile in profiles]
     judge = Judge(Sites(model), emulators[-1], Question(Tolerance.default()), NORM.inputs[:2], also=emulators[:-1])
     decision = Assignment.all_narrow(judge.sites)
-    worst, runs = judge.measure(decision), judge.runs
+    worst, runs = judge.measure(decision), judge.counter.samples
     each = judge.by_profile(decision)
-    assert judge.runs == runs and judge.measure(decision).ratios == worst.ratios
+    assert judge.counter.samples == runs and judge.measure(decision).ratios == worst.ratios
     assert set(each) == {profile.name for profile in profiles}
     assert worst.ratio == max(seen.ratio for seen in each.values()) > 1 > each["ort-cuda"].ratio
 

@@ -89,6 +89,10 @@ class Stepper:
         self._outside: dict[ir.Node, frozenset[ir.Value]] = {}
         self._current: tuple[Assignment, dict[ir.Node, _Compiled]] | None = None
 
+    def account(self, nodes: float) -> None:
+        """Count work that stands for so many executions of a node."""
+        self.executed += nodes
+
     def walk(self, store: Store) -> Iterator[Step]:
         """Run the model; each tensor is dropped once nothing needs it any more."""
         graph = store.assignment.sites.model.graph
@@ -116,7 +120,7 @@ class Stepper:
                 feeds[name] = changed[value] if stored or fmt is None else round_to(changed[value], fmt)
             else:
                 feeds[name] = store.read(value, fmt)
-        self.executed += 1 + len(self.inner(node))
+        self.account(1 + len(self.inner(node)))
         results = compiled.session.run(feeds, compiled.names)
         return dict(zip(compiled.outputs, results.values(), strict=True))
 

@@ -134,7 +134,7 @@ class _NodeBack:
         )
 
     def run(self) -> None:
-        self.stepper.executed += PROBES * (1 + len(self.inner))
+        self.stepper.account(PROBES * (1 + len(self.inner)))
         for value in self._values():
             array = self._peek(value)
             if array is None or not array.size:

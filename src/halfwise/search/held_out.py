@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -11,6 +11,7 @@ import onnx_ir as ir
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
+from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.inputs.synthetic import vary
 from halfwise.model.model import Model
@@ -22,7 +23,7 @@ from halfwise.search.context import EvaluationContext
 from halfwise.search.diagnosis import Diagnosis
 from halfwise.search.journal import Journal
 from halfwise.search.judge import Measured
-from halfwise.search.repair_selector import AppliedRepair, Attempt, RepairSelector
+from halfwise.search.repair_selector import AppliedRepair, Attempt, RepairSelector, Selection
 from halfwise.search.search import Kept, Point
 from halfwise.search.unseen_bound import bound_for_unseen
 
@@ -51,8 +52,10 @@ class Decided:
     diagnosis: Diagnosis | None = None  # None where nothing was wrong or nothing was searched
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class HeldOutSearch:
+    """One question about one model. What is asked of it, and what is remembered of the answers so far."""
+
     model: Model
     context: EvaluationContext
     samples: Samples
@@ -62,76 +65,65 @@ class HeldOutSearch:
     allow_bf16: bool
     wants_curve: bool
     notify: Callable[[str], None]
-    notes: list[Note] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.stated = Sites(self.model, choices=self.choices)
 
     def run(self) -> Decided:
         """Search; where a held-out input is missed it joins the search, and others stay held out."""
-        target = 1.0
-        near: tuple[Attempt, tuple[AppliedRepair, ...], float] | None = None  # met, but inputs not given may miss it
+        samples, notes, target = self.samples, list[Note](), 1.0
+        near: tuple[Selection, float] | None = None  # met, but inputs not given may miss it
         for turn in range(TURNS):
-            selector = RepairSelector(
-                self.model, self.context, self.samples.search, self.choices, self.journal, target, self.notify
-            )
-            best, repairs = selector.best(self.rules)
+            found = self._selected(samples, target)
+            best = found.best
             self.notify("verifying on held-out inputs")
-            held_out = self.context.judge(best.search.sites, self.samples.validation)
+            held_out = self.context.judge(best.search.sites, samples.validation)
             missed = held_out.measure(best.search.assignment(best.solution.keep))
-            expected = self._expected(best, missed)
+            expected = self._expected(best, missed, samples)
             sites = best.search.sites
             hopeless = len(best.solution.keep) == len(sites.free) - len(sites.forced)
             if near is not None and (hopeless or best.solution.found.unseen_bound > target):
-                best, repairs, expected = near  # what is not to be had is not worth every node
+                found, expected = near  # what is not to be had is not worth every node
             elif hopeless or (missed.ratio <= HELD_OUT_TARGET and expected <= WORTH_LOWERING):
                 break
             elif turn < TURNS - 1 and missed.ratio > min(HELD_OUT_TARGET, HARDER * best.solution.found.ratio):
                 target, near = 1.0, None
-                self._learn(missed)
+                samples, note = _with_the_worst(samples, missed)
+                notes.append(note)
                 continue
             elif turn < TURNS - 1:
-                near = best, repairs, expected
+                near = found, expected
                 target = min(target, best.solution.found.unseen_bound) * max(TARGET / expected, LEAST_STEP)
                 continue
             break
         if expected > 1.0:
-            self.notes.append(Note.of(NoteKind.UNSEEN_MAY_MISS, bound=expected))
-        formats = dict.fromkeys(best.solution.keep, Format.FP32)
+            notes.append(Note.of(NoteKind.UNSEEN_MAY_MISS, bound=expected))
+        return self._decided(found, samples, tuple(notes))
+
+    def _selected(self, samples: Samples, target: float) -> Selection:
+        selector = RepairSelector(
+            self.model, self.context, samples.search, self.choices, self.journal, target, self.notify
+        )
+        return selector.best(self.rules)
+
+    def _decided(self, found: Selection, samples: Samples, notes: tuple[Note, ...]) -> Decided:
+        best, solution = found.best, found.best.solution
+        formats = dict.fromkeys(solution.keep, Format.FP32)
         if self.allow_bf16:
             formats.update(self._use_bf16(best))
         return Decided(
             best.model,
             best.search.sites,
             formats,
-            best.solution.kept,
-            self.samples,
-            repairs,
-            best.search.curve() if self.wants_curve else (),
-            tuple(self.notes),
-            selector.diagnosis(),
+            solution.kept,
+            samples,
+            found.repairs,
+            best.search.curve(solution.noise) if self.wants_curve else (),
+            notes,
+            found.diagnosis,
         )
 
-    def _expected(self, best: Attempt, held_out: Measured) -> float:
+    def _expected(self, best: Attempt, held_out: Measured, samples: Samples) -> float:
         """The ratio to expect of inputs that were not given, from all that were."""
-        ratios = held_out.ratios if self.samples.origin == "given" else ()
+        ratios = held_out.ratios if samples.origin == "given" else ()
         return bound_for_unseen((*best.solution.found.ratios, *ratios)) * (1.0 + self.context.question.margin)
-
-    def _learn(self, missed: Measured) -> None:
-        """The held-out input that did worst joins the search; it judges no more."""
-        worst = max(range(len(missed.ratios)), key=lambda i: missed.ratios[i])
-        moved = self.samples.validation[worst]
-        search = (*self.samples.search, moved)
-        rest = tuple(f for i, f in enumerate(self.samples.validation) if i != worst)
-        if rest:
-            self.notes.append(Note.of(NoteKind.VALIDATION_MOVED))
-            self.samples = replace(self.samples, search=search, validation=rest)
-            return
-        self.notes.append(Note.of(NoteKind.VALIDATION_REPLACED))
-        rng = np.random.default_rng(len(search))
-        variants = tuple(vary(feed, rng=rng) for feed in search)
-        self.context.add(self.stated, variants)
-        self.samples = replace(self.samples, search=search, validation=variants, origin="derived")
 
     def _use_bf16(self, best: Attempt) -> dict[ir.Node, Format]:
         """Nodes that only lack range take BF16, as many as the tolerance bears."""
@@ -146,6 +138,18 @@ class HeldOutSearch:
                 return dict.fromkeys(able, Format.BF16)
             able = able[: len(able) // 2]
         return {}
+
+
+def _with_the_worst(samples: Samples, missed: Measured) -> tuple[Samples, Note]:
+    """The held-out input that did worst joins the search; it judges no more."""
+    worst = max(range(len(missed.ratios)), key=lambda i: missed.ratios[i])
+    search = (*samples.search, samples.validation[worst])
+    rest = tuple(feed for index, feed in enumerate(samples.validation) if index != worst)
+    if rest:
+        return replace(samples, search=search, validation=rest), Note.of(NoteKind.VALIDATION_MOVED)
+    rng, first = np.random.default_rng(len(search)), 1 + max(feed.id for feed in samples.all)
+    variants = tuple(Feed(first + index, vary(feed, rng=rng)) for index, feed in enumerate(search))
+    return replace(samples, search=search, validation=variants, origin="derived"), Note.of(NoteKind.VALIDATION_REPLACED)
 
 
 def why_not_bf16(sites: Sites, bf16: Sites, node: ir.Node) -> Note | None:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
 
-from halfwise.core.metrics import Metrics, OutputMetric, compare, is_float, worst
+from halfwise.core.evaluation import Evaluation, SampleError, evaluate, float_outputs, sample_error
+from halfwise.core.metrics import Metrics, OutputMetric, worst
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, carry_feeds
 from halfwise.emulation.ort import Session
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
+from halfwise.search.run_counter import RunCounter
 from halfwise.search.unseen_bound import bound_for_unseen
 
 __all__ = ["Judge", "Measured", "Question"]
 
 Array = NDArray[Any]
-Feed = Mapping[str, Array]
+Outputs = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class Question:
     inputs: int = 0
     margin: float = 0.0
 
+    @property
+    def own_metric(self) -> OutputMetric | None:
+        """The user's function, where the tolerance bounds it."""
+        return self.metric if self.tolerance.uses_user_metric else None
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -47,6 +55,10 @@ class Measured:
     user_metric: float | None = None
     question: Question = field(default_factory=lambda: Question(Tolerance.default()))
     uncompared: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, found: Evaluation, question: Question) -> Measured:
+        return cls(found.ratios, found.outputs, found.user_metric, question, found.uncompared)
 
     @property
     def ratio(self) -> float:
@@ -63,7 +75,7 @@ class Measured:
 
 
 class Judge:
-    """Runs decisions on one set of samples. `runs` counts model executions in passes over that set.
+    """Runs decisions on one set of samples, and counts that in `counter`.
 
     `references` are the FP32 answers where they are known; else the model of `sites` gives them. Under `also` the same
     decision is run as other profiles compute it, and the worst of all counts.
@@ -74,26 +86,27 @@ class Judge:
         sites: Sites,
         emulator: Emulator,
         question: Question,
-        feeds: Sequence[Feed],
-        references: Sequence[Mapping[str, Array]] | None = None,
+        feeds: Sequence[Mapping[str, Array]],
+        references: Sequence[Outputs] | None = None,
         also: Sequence[Emulator] = (),
+        counter: RunCounter | None = None,
     ) -> None:
         self.sites = sites
         self.emulator = emulator
         self.also = tuple(also)
         self.question = question
         self.feeds = tuple(carry_feeds(feed) for feed in feeds)
-        self.runs = 0.0
+        self.counter = counter or RunCounter()
         self._known: dict[object, dict[str, Measured]] = {}  # by decision, then by profile
-        self._references = None if references is None else [dict(reference) for reference in references]
+        self._given = references
 
-    @property
+    @cached_property
     def references(self) -> list[dict[str, Array]]:
         """The FP32 answers."""
-        if self._references is None:
-            session = self.emulator.session(Assignment(self.sites, {}))
-            self._references = [self.run(session, feed) for feed in self.feeds]
-        return self._references
+        if self._given is not None:
+            return [dict(reference) for reference in self._given]
+        session = self.emulator.session(Assignment(self.sites, {}))
+        return [self.run(session, feed) for feed in self.feeds]
 
     def measure(self, assignment: Assignment) -> Measured:
         """The error over all samples, the worst of the profiles."""
@@ -118,42 +131,24 @@ class Judge:
         return self._known[key]
 
     def _under(self, emulator: Emulator, assignment: Assignment) -> Measured:
-        references = self.references
-        session = emulator.session(assignment)
-        ratios, metrics, extra = [], [], []
-        for feed, reference in zip(self.feeds, references, strict=True):
-            outputs = self.run(session, feed)
-            ratio, each, user = self.ratio_of(reference, outputs)
-            ratios.append(ratio)
-            metrics.append(each)
-            if user is not None:
-                extra.append(user)
-        together = {name: worst([m[name] for m in metrics]) for name in references[0]}
-        uncompared = self.question.tolerance.uncompared(together, _floats(references[0]))
-        return Measured(tuple(ratios), together, max(extra) if extra else None, self.question, uncompared)
+        references, session = self.references, emulator.session(assignment)
+        outputs = (self.run(session, feed) for feed in self.feeds)
+        found = evaluate(references, outputs, self.question.tolerance, self.question.metric)
+        return Measured.of(found, self.question)
 
     def measure_one(self, assignment: Assignment, index: int) -> float:
         """The ratio on one sample only."""
         return max(
-            self.ratio_of(self.references[index], self.run(emulator.session(assignment), self.feeds[index]))[0]
+            self.ratio_of(self.references[index], self.run(emulator.session(assignment), self.feeds[index]))
             for emulator in (self.emulator, *self.also)
         )
 
-    def ratio_of(
-        self, reference: Mapping[str, Array], outputs: Mapping[str, Array]
-    ) -> tuple[float, dict[str, Metrics], float | None]:
-        """One sample's error in units of the tolerance, the metrics behind it, and the user's own metric."""
-        metrics = {name: compare(array, outputs[name]) for name, array in reference.items()}
-        user = None
-        if self.question.metric is not None and self.question.tolerance.uses_user_metric:
-            user = float(self.question.metric(dict(reference), dict(outputs)))
-        return self.question.tolerance.ratio(metrics, _floats(reference), user), metrics, user
+    def ratio_of(self, reference: Outputs, outputs: Outputs) -> float:
+        """One sample's error in units of the tolerance."""
+        found: SampleError = sample_error(reference, outputs, self.question.own_metric)
+        return self.question.tolerance.ratio(found.outputs, float_outputs(reference), found.user_metric)
 
-    def run(self, session: Session, feed: Feed) -> dict[str, Array]:
+    def run(self, session: Session, feed: Mapping[str, Array]) -> dict[str, Array]:
         """One execution, counted."""
-        self.runs += 1 / len(self.feeds)
+        self.counter.add(1)
         return session.run({name: feed[name] for name in session.input_names})
-
-
-def _floats(answer: Mapping[str, Array]) -> frozenset[str]:
-    return frozenset(name for name, array in answer.items() if is_float(array.dtype))

@@ -38,14 +38,15 @@ class Pruning:
 
     def run(self, keep: frozenset[ir.Node]) -> tuple[frozenset[ir.Node], tuple[Kept, ...]]:
         """Drop what is not needed until putting back any one node breaks the tolerance, or its reason stands."""
-        budget = self.sets.judge.runs + PROOF_RUNS[len(keep) > MANY]
+        counter = self.sets.counter
+        budget = counter.samples + PROOF_RUNS[len(keep) > MANY] * len(self.sets.judge.feeds)
         ratios: dict[ir.Node, float] = {}  # the worst ratio seen with each node alone put back
         seen: dict[ir.Node, int] = {}  # on how many samples, the worst first
         refused: set[ir.Node] = set()
         while True:
             order = worst_first(self.sets.measure(keep).ratios)
             todo = [n for n in keep if ratios.get(n, 0.0) <= 1.0 and seen.get(n, 0) < len(order)]
-            if not todo or self.sets.judge.runs >= budget:
+            if not todo or counter.samples >= budget:
                 break
             turn = min(seen.get(n, 0) for n in todo)
             batch = sorted((n for n in todo if seen.get(n, 0) == turn), key=self._least_likely_needed)[:BATCH]
@@ -59,7 +60,7 @@ class Pruning:
             room = self.target_ratio * base.ratio / base.unseen_bound if base.unseen_bound > 0 else self.target_ratio
             droppable = [n for n in keep if n in ratios and ratios[n] <= room and n not in refused]
             smaller = keep
-            while droppable and smaller == keep and self.sets.judge.runs < budget:
+            while droppable and smaller == keep and counter.samples < budget:
                 smaller = self._drop(keep, droppable, ratios)
                 if smaller == keep:  # the first of them was measured alone: its ratio was told too low
                     first = self._in_order(droppable, ratios)[0]

@@ -12,19 +12,21 @@ from numpy.typing import NDArray
 
 from halfwise.core.counting import Counts
 from halfwise.core.metrics import Metrics, compare
+from halfwise.model.inputs.feed import Feed
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges, Repair, Rule, repaired
-from halfwise.search.context import EvaluationContext, Feed
+from halfwise.search.context import EvaluationContext
 from halfwise.search.diagnosis import Diagnosis, diagnose
 from halfwise.search.journal import Journal, digest
-from halfwise.search.judge import Judge
+from halfwise.search.noise_model import cost_of
+from halfwise.search.references import References
 from halfwise.search.search import Search, Solution
 from halfwise.search.tensor_statistics import TensorStatistics, tensor_statistics
 
-__all__ = ["AppliedRepair", "Attempt", "RepairSelector", "departure", "ranges_of"]
+__all__ = ["AppliedRepair", "Attempt", "RepairSelector", "Selection", "departure", "ranges_of"]
 
 ROUNDS = 3  # repairs may uncover places for others
 REACH = 2  # nodes from an FP32 node within which a repair may help it
@@ -58,57 +60,57 @@ class Attempt:
     @property
     def cost(self) -> float:
         met = self.solution.found.unseen_bound <= self.search.target_ratio or self.solution.found.met
-        return self.search.cost(self.solution.keep) if met else math.inf
+        return cost_of(self.solution.keep, self.solution.noise) if met else math.inf
 
 
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The cheapest answer, the repairs in it, and what was wrong with the model as given."""
+
+    best: Attempt
+    repairs: tuple[AppliedRepair, ...]
+    diagnosis: Diagnosis | None  # None where all of it may be in FP16
+
+
+@dataclass(frozen=True, eq=False)
 class RepairSelector:
     """Tries repairs on one model."""
 
-    def __init__(
-        self,
-        model: Model,
-        context: EvaluationContext,
-        feeds: Sequence[Feed],
-        choices: Choices,
-        journal: Journal,
-        target_ratio: float,
-        notify: Callable[[str], None],
-    ) -> None:
-        self.model = model
-        self.context = context
-        self.feeds = feeds
-        self.choices = choices
-        self.journal = journal
-        self.target_ratio = target_ratio
-        self.notify = notify
-        self.floats = frozenset(v.name or "" for v in model.graph.outputs if v.dtype and v.dtype.is_floating_point())
-        self._seen: Mapping[str, Counts] = {}  # the tensors of the model as given, over the first sample
-        self._plain: Attempt | None = None
+    model: Model
+    context: EvaluationContext
+    feeds: Sequence[Feed]
+    choices: Choices
+    journal: Journal
+    target_ratio: float
+    notify: Callable[[str], None]
 
-    def diagnosis(self) -> Diagnosis | None:
-        """What was wrong with the model as given; None where all of it may be in FP16."""
-        plain = self._plain
-        if plain is None or not plain.solution.keep:
-            return None
-        return diagnose(plain.search.sites, plain.search.pieces, self._seen)
+    @property
+    def floats(self) -> frozenset[str]:
+        outputs = self.model.graph.outputs
+        return frozenset(v.name or "" for v in outputs if v.dtype and v.dtype.is_floating_point())
 
-    def best(self, rules: Sequence[Rule]) -> tuple[Attempt, tuple[AppliedRepair, ...]]:
+    def best(self, rules: Sequence[Rule]) -> Selection:
         """The cheapest answer, and what its repairs bought; no repair is in it that does not pay."""
         plain = self.attempt(())
         assert plain is not None
-        self._plain = current = plain
+        current, seen = plain, dict[str, Counts]()  # of the model as given, over the first sample
         for _ in range(ROUNDS):
-            found = self._places(current, rules)
+            if not current.solution.keep or not rules:
+                break
+            statistics = self._statistics(current)
+            seen = seen or statistics[0].ranges()
+            found = self._places(current, rules, ranges_of(statistics))
             better = self._better(current, found) if found else None
             if better is None:
                 break
             current = better
+        diagnosis = _diagnosis(plain, seen)
         final = _pruned(self._without_idle(current, plain))
         if final.repairs and final.solution.keep:
             pruned = _pruned(plain, names={node.name for node in final.solution.keep})
             if pruned.cost < final.cost + WORTH:
-                return pruned, ()
-        return final, self._applied(final, plain)
+                return Selection(pruned, (), diagnosis)
+        return Selection(final, self._applied(final, plain), diagnosis)
 
     def attempt(self, repairs: RepairSet) -> Attempt | None:
         """Search the model with these repairs; None where they change its FP32 answer beyond what the rules promise.
@@ -119,7 +121,7 @@ class RepairSelector:
         kept: RepairSet = tuple((rule, repair) for rule, repair in repairs if repair in done)
         sites = Sites(model, choices=self.choices)
         judge = self.context.judge(sites, self.feeds)
-        label = digest(*self.context.numbers(self.feeds), *(str(repair.to_json()) for _, repair in kept))
+        label = digest(*(feed.id for feed in self.feeds), *(str(repair.to_json()) for _, repair in kept))
         search = Search(
             sites,
             judge,
@@ -151,12 +153,9 @@ class RepairSelector:
 
     # -- trying -----------------------------------------------------------------------------------------------------
 
-    def _places(self, current: Attempt, rules: Sequence[Rule]) -> RepairSet:
+    def _places(self, current: Attempt, rules: Sequence[Rule], ranges: Ranges) -> RepairSet:
         """Where a rule holds near a node that stays in FP32."""
-        if not current.solution.keep or not rules:
-            return ()
         near = {node.name for node in _around(current.solution.keep, REACH)}
-        ranges = self._ranges(current)
         self.notify("looking for exact repairs")
         return tuple(
             (rule, repair)
@@ -245,8 +244,7 @@ class RepairSelector:
             sites = (
                 search.sites if count == len(steps) else Sites(repaired(self.model, so_far)[0], choices=self.choices)
             )
-            after = Judge(sites, self.context.emulator, self.context.question, self.feeds).references
-            search.judge.runs += 1
+            after = References(sites, self.context.emulator, self.context.counter).of(self.feeds)
             bound = max(rule.bound for rule, _ in step)
             pairs = zip(before, after, strict=True)
             if max(departure(_compared(a, b), self.floats) for a, b in pairs) > bound:
@@ -254,14 +252,11 @@ class RepairSelector:
             before = after
         return True
 
-    def _ranges(self, current: Attempt) -> Ranges:
-        """What every tensor held, over all search samples."""
-        statistics = [
-            tensor_statistics(self.context.stepper, current.search.sites, feed) for feed in current.search.judge.feeds
-        ]
-        current.search.judge.runs += 1
-        self._seen = self._seen or statistics[0].ranges()
-        return ranges_of(statistics)
+    def _statistics(self, current: Attempt) -> list[TensorStatistics]:
+        """What every tensor held, over each search sample."""
+        feeds, sites = current.search.judge.feeds, current.search.sites
+        self.context.counter.add(len(feeds))
+        return [tensor_statistics(self.context.stepper, sites, feed) for feed in feeds]
 
 
 def ranges_of(statistics: Iterable[TensorStatistics]) -> Ranges:
@@ -307,7 +302,13 @@ def departure(outputs: Mapping[str, Metrics], floats: Collection[str]) -> float:
 def _pruned(attempt: Attempt, names: Collection[str | None] = ()) -> Attempt:
     """Nothing in it that is not needed. `names` kept another model within the tolerance, and may do it here."""
     start = frozenset(site.node for site in attempt.search.sites.free if site.name in names)
-    return replace(attempt, solution=attempt.search.run(start=start))
+    return replace(attempt, solution=attempt.search.run(start=start, noise=attempt.solution.noise))
+
+
+def _diagnosis(plain: Attempt, seen: Mapping[str, Counts]) -> Diagnosis | None:
+    """What was wrong with the model as given; None where all of it may be in FP16."""
+    noise = plain.solution.noise
+    return diagnose(plain.search.sites, noise.pieces, seen) if plain.solution.keep and noise is not None else None
 
 
 def _around(nodes: Iterable[ir.Node], reach: int) -> set[ir.Node]:

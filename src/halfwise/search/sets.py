@@ -13,6 +13,7 @@ from halfwise.precision.sites import Sites
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Judge, Measured
 from halfwise.search.putback import put_back
+from halfwise.search.run_counter import RunCounter
 
 __all__ = ["Sets", "worst_first"]
 
@@ -35,40 +36,40 @@ class Sets:
     def measure(self, keep: frozenset[ir.Node]) -> Measured:
         """The error with just these nodes in FP32; each set is run once."""
         if keep not in self.measured:
-            key = self._key("measure", *sorted(n.name or "" for n in keep))
+            key = self.key("measure", *sorted(n.name or "" for n in keep))
             known = self.journal.get(key)
             if known is not None:
-                self.judge.runs += self.journal.runs(key)
+                self.counter.add(self.journal.runs(key))
                 ratios = tuple(float(x) for x in known["loads"])
                 self.measured[keep] = Measured(
                     ratios, question=self.judge.question, uncompared=tuple(known["uncompared"])
                 )
             else:
-                before = self.judge.runs
+                before = self.counter.samples
                 found = self.measured[keep] = self.judge.measure(self.assignment(keep))
                 entry = {"loads": [str(x) for x in found.ratios], "uncompared": list(found.uncompared)}
-                self.journal.put(key, {**entry, "runs": self.judge.runs - before})
+                self.journal.put(key, {**entry, "runs": self.counter.samples - before})
         return self.measured[keep]
 
     def measure_one(self, keep: frozenset[ir.Node], index: int) -> float:
         """The ratio on one sample only."""
-        key = self._key("measure-one", index, *sorted(n.name or "" for n in keep))
+        key = self.key("measure-one", index, *sorted(n.name or "" for n in keep))
         known = self.journal.get(key)
         if known is not None:
-            self.judge.runs += self.journal.runs(key)
+            self.counter.add(self.journal.runs(key))
             return float(known["load"])
-        before = self.judge.runs
+        before = self.counter.samples
         ratio = self.judge.measure_one(self.assignment(keep), index)
-        self.journal.put(key, {"load": str(ratio), "runs": self.judge.runs - before})
+        self.journal.put(key, {"load": str(ratio), "runs": self.counter.samples - before})
         return ratio
 
     def put_back(self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int) -> dict[ir.Node, float]:
         """The ratio on one sample with each node alone put back."""
         names = sorted(n.name or "" for n in keep)
-        key = self._key("put-back", index, *names, "-", *(n.name for n in nodes))
+        key = self.key("put-back", index, *names, "-", *(n.name for n in nodes))
         known = self.journal.get(key)
         if known is not None:
-            self.judge.runs += self.journal.runs(key)
+            self.counter.add(self.journal.runs(key))
             return {node: float(ratio) for node, ratio in zip(nodes, known["loads"], strict=True)}
         main = self.sites.model.graph
         before, reference = self.stepper.executed, self.judge.references[index]
@@ -77,7 +78,7 @@ class Sets:
             self.assignment(keep),
             [n for n in nodes if n.graph is main],
             self.judge.feeds[index],
-            lambda outputs: self.judge.ratio_of(reference, outputs)[0],
+            lambda outputs: self.judge.ratio_of(reference, outputs),
         )
         runs = self.stepped(before)
         for node in nodes:
@@ -91,12 +92,17 @@ class Sets:
         return Assignment.all_narrow(self.sites, keep, self.io)
 
     def stepped(self, before: float) -> float:
-        """Count what the stepper executed since then, in passes over the samples."""
-        runs = (self.stepper.executed - before) / max(len(self.sites.all), 1) / max(len(self.judge.feeds), 1)
-        self.judge.runs += runs
+        """Count what the stepper executed since then, as model runs on one sample."""
+        runs = (self.stepper.executed - before) / max(len(self.sites.all), 1)
+        self.counter.add(runs)
         return runs
 
-    def _key(self, what: str, *parts: object) -> str:
+    @property
+    def counter(self) -> RunCounter:
+        return self.judge.counter
+
+    def key(self, what: str, *parts: object) -> str:
+        """Under which the journal keeps what was found out about this model."""
         return digest(what, self.label, self.io, self.sites.fmt, *parts)
 
 

@@ -23,11 +23,12 @@ from halfwise.core.errors import InputError
 from halfwise.core.metrics import is_float, is_number
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.input_spec import InputSpec
+from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.synthetic import synthesize, vary
 
 __all__ = ["Feed", "Samples", "load_samples"]
 
-Feed = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, NDArray[Any]]
 Source = str | os.PathLike[str] | Mapping[str, Any]
 
 _MOST = 8
@@ -48,6 +49,10 @@ class Samples:
     validation: tuple[Feed, ...]
     origin: Literal["given", "derived", "synthetic"]
     notes: tuple[Note, ...] = ()
+
+    @property
+    def all(self) -> tuple[Feed, ...]:
+        return (*self.search, *self.validation)
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ def load_samples(
     """
     rng = np.random.default_rng(seed)
     if not specs:
-        return Samples(({},), ({},), "given", (Note.of(NoteKind.NO_INPUTS),))
+        return Samples((Feed(0, {}),), (Feed(1, {}),), "given", (Note.of(NoteKind.NO_INPUTS),))
     if sources is None:
         return _synthetic(specs, rng, int_bounds or {}, dims or {})
 
@@ -92,22 +97,28 @@ def load_samples(
     notes += _nonfinite_notes(feeds)
     if len(feeds) == 1:
         return _derived(feeds[0], notes, rng)
-    return Samples(tuple(feeds[0::2]), tuple(feeds[1::2]), "given", tuple(notes))
+    return Samples(*_numbered(feeds[0::2], feeds[1::2]), "given", tuple(notes))
 
 
 def _synthetic(
     specs: Sequence[InputSpec], rng: np.random.Generator, int_bounds: Mapping[str, int], dims: Mapping[str, int]
 ) -> Samples:
     made = synthesize(specs, 2 * _SYNTHETIC, rng=rng, int_bounds=int_bounds, dims=dims)
-    return Samples(made[:_SYNTHETIC], made[_SYNTHETIC:], "synthetic", (Note.of(NoteKind.SYNTHETIC),))
+    return Samples(*_numbered(made[:_SYNTHETIC], made[_SYNTHETIC:]), "synthetic", (Note.of(NoteKind.SYNTHETIC),))
 
 
-def _derived(only: Feed, notes: Sequence[Note], rng: np.random.Generator) -> Samples:
+def _derived(only: Arrays, notes: Sequence[Note], rng: np.random.Generator) -> Samples:
     """One sample cannot be split, so that the held-out ones must come from it."""
     variants = (vary(only, rng=rng), vary(only, rng=rng))
     if _digest(variants[0]) == _digest(only):
-        return Samples((only,), (only,), "derived", (*notes, Note.of(NoteKind.ONE_CONSTANT_SAMPLE)))
-    return Samples((only,), variants, "derived", (*notes, Note.of(NoteKind.ONE_SAMPLE)))
+        feed = Feed(0, only)
+        return Samples((feed,), (feed,), "derived", (*notes, Note.of(NoteKind.ONE_CONSTANT_SAMPLE)))
+    return Samples(*_numbered((only,), variants), "derived", (*notes, Note.of(NoteKind.ONE_SAMPLE)))
+
+
+def _numbered(search: Sequence[Arrays], validation: Sequence[Arrays]) -> tuple[tuple[Feed, ...], tuple[Feed, ...]]:
+    feeds = [Feed(index, arrays) for index, arrays in enumerate((*search, *validation))]
+    return tuple(feeds[: len(search)]), tuple(feeds[len(search) :])
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -228,7 +239,7 @@ def _decoded_array(node: Any, label: str) -> NDArray[Any]:
 # -- checking ---------------------------------------------------------------------------------------------------------
 
 
-def _checked(feed: Mapping[str, Any], specs: Sequence[InputSpec], label: str) -> Feed:
+def _checked(feed: Mapping[str, Any], specs: Sequence[InputSpec], label: str) -> Arrays:
     """The feed in the declared types, or one line on what does not fit the model."""
     names = [spec.name for spec in specs]
     if extra := [name for name in feed if name not in names]:
@@ -323,13 +334,13 @@ def _picked(entries: Iterable[_Entry], most: int) -> tuple[list[_Entry], int]:
     return kept, count
 
 
-def _distinct(feeds: Sequence[Feed]) -> tuple[list[Feed], int]:
+def _distinct(feeds: Sequence[Arrays]) -> tuple[list[Arrays], int]:
     """The feeds without repeats: one that the search saw may not be held out."""
     distinct = list({_digest(feed): feed for feed in reversed(feeds)}.values())[::-1]
     return distinct, len(feeds) - len(distinct)
 
 
-def _digest(feed: Feed) -> bytes:
+def _digest(feed: Arrays) -> bytes:
     digest = hashlib.sha256()
     for name, array in feed.items():
         digest.update(f"{name} {array.dtype} {array.shape} ".encode())
@@ -337,7 +348,7 @@ def _digest(feed: Feed) -> bytes:
     return digest.digest()
 
 
-def _nonfinite_notes(feeds: Sequence[Feed]) -> list[Note]:
+def _nonfinite_notes(feeds: Sequence[Arrays]) -> list[Note]:
     notes = []
     for name, first in feeds[0].items():
         if is_float(first.dtype):

@@ -48,11 +48,13 @@ from halfwise.repair import Rule, check_repairs, reapplied
 from halfwise.search.context import EvaluationContext
 from halfwise.search.held_out import Decided, HeldOutSearch, why_not_bf16
 from halfwise.search.journal import Journal, digest
-from halfwise.search.judge import Judge, Question
+from halfwise.search.judge import Question
 from halfwise.search.lossy_cost import lossy_costs
 from halfwise.search.places import Uncomparable
 from halfwise.search.reasons import explain
+from halfwise.search.references import References
 from halfwise.search.repair_selector import ranges_of
+from halfwise.search.run_counter import RunCounter
 from halfwise.search.search import Kept
 from halfwise.search.tensor_statistics import TensorStatistics, tensor_statistics
 from halfwise.search.user_overrides import decided_with, missed_because_forced, replaced_note, wanted_nodes
@@ -116,20 +118,18 @@ class Job:
         self.stepper = Stepper(emulator)
         sites = Sites(self.model)
         feeds = (*self.samples.search, *self.samples.validation)
-        everything = Judge(sites, emulator, Question(Tolerance.default()), feeds)
+        counter = RunCounter()
+        known = References(sites, emulator, counter)
         self.notify("the FP32 model")
-        references = everything.references
+        references = known.of(feeds)
         check_answers(references)
         self.samples = split(self.samples, references)
         if self.judge_on_all:
             self.samples = replace(self.samples, validation=feeds)
         margin = max(p.spread_of(self.model.nodes) for p in profiles) if self.margin is None else self.margin
         self.question = Question(self._tolerance(references[0]), self.metric, len(feeds), margin)
-        answers = {id(feed): reference for feed, reference in zip(feeds, references, strict=True)}
         also = tuple(Emulator(profile, self.device) for profile in profiles[:-1])
-        self.context = EvaluationContext(
-            emulator, self.stepper, self.question, self.io_types, answers, also, float(len(feeds))
-        )
+        self.context = EvaluationContext(emulator, self.stepper, self.question, self.io_types, known, counter, also)
         self.journal = self._open_journal()
         self.notes: list[Note | str] = [*self.samples.notes, *self.target.cautions]
         if len(profiles) > 1:
@@ -218,7 +218,12 @@ class Job:
             verdict=tolerance.verdict(fixed.outputs, floats, fixed.user_metric),
             pinned=tuple(_pinned(site) for site in self.sites.pinned),
             cost=cost_of(
-                self.context.runs(searched), time.perf_counter() - started, casts, self.sites, statistics, formats
+                self.context.counter.passes(searched),
+                time.perf_counter() - started,
+                casts,
+                self.sites,
+                statistics,
+                formats,
             ),
             samples=self.samples,
             notes=tuple(dict.fromkeys(self.notes)),

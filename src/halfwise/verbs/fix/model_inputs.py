@@ -88,8 +88,8 @@ def measured_effects(effects: Sequence[InputEffect], judge: Judge) -> tuple[Inpu
             rounded = {name: feed[name] for name in session.input_names}
             if effect.name in rounded:
                 rounded[effect.name] = round_to(rounded[effect.name], _HALF)
-            judge.runs += 1 / len(judge.feeds)
-            loads.append(judge.ratio_of(reference, session.run(rounded))[0])
+            judge.counter.add(1)
+            loads.append(judge.ratio_of(reference, session.run(rounded)))
         found.append(replace(effect, load=max(loads, default=0.0)))
     return tuple(found)
 

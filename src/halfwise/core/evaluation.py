@@ -1,0 +1,90 @@
+"""What outputs are worth beside the reference ones: the errors of each sample, the worst of all, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from numpy.typing import NDArray
+
+from halfwise.core.metrics import Metrics, OutputMetric, compare, is_float, worst
+from halfwise.core.tolerance import Tolerance, Verdict
+
+__all__ = ["Evaluation", "SampleError", "evaluate", "float_outputs", "missing_output", "sample_error"]
+
+Outputs = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class SampleError:
+    """The error of one sample: of each output, and what the user's own metric says of all of them."""
+
+    outputs: Mapping[str, Metrics]
+    user_metric: float | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The errors of a set of samples under a tolerance; `floats` names the outputs that hold real numbers."""
+
+    tolerance: Tolerance
+    floats: frozenset[str]
+    samples: tuple[SampleError, ...]
+
+    @cached_property
+    def outputs(self) -> dict[str, Metrics]:
+        """The worst of each output over the samples."""
+        return {name: worst([each.outputs[name] for each in self.samples]) for name in self.samples[0].outputs}
+
+    @property
+    def user_metric(self) -> float | None:
+        """The worst that the user's own metric said."""
+        return max((each.user_metric for each in self.samples if each.user_metric is not None), default=None)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        return self.tolerance.verdict(self.outputs, self.floats, self.user_metric)
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Error over allowed error, sample by sample."""
+        return tuple(self.tolerance.ratio(each.outputs, self.floats, each.user_metric) for each in self.samples)
+
+    @property
+    def uncompared(self) -> tuple[str, ...]:
+        """The outputs that are judged place by place, and that had another shape than the reference."""
+        return self.tolerance.uncompared(self.outputs, self.floats)
+
+
+def evaluate(
+    references: Iterable[Outputs], outputs: Iterable[Outputs], tolerance: Tolerance, metric: OutputMetric | None = None
+) -> Evaluation:
+    """Compare outputs with references, sample by sample; both give the same outputs."""
+    floats: frozenset[str] = frozenset()
+    samples = []
+    for reference, got in zip(references, outputs, strict=True):
+        floats = float_outputs(reference)
+        samples.append(sample_error(reference, got, metric if tolerance.uses_user_metric else None))
+    return Evaluation(tolerance, floats, tuple(samples))
+
+
+def sample_error(
+    reference: Outputs, outputs: Outputs, metric: OutputMetric | None = None, names: Collection[str] | None = None
+) -> SampleError:
+    """One sample's error, of all outputs that the reference has or of those in `names`."""
+    compared = {name: compare(reference[name], outputs[name]) for name in (reference if names is None else names)}
+    if metric is None:
+        return SampleError(compared)
+    return SampleError(compared, float(metric(dict(reference), {name: outputs[name] for name in reference})))
+
+
+def float_outputs(outputs: Outputs) -> frozenset[str]:
+    """The names of the outputs that hold real numbers."""
+    return frozenset(name for name, array in outputs.items() if is_float(array.dtype))
+
+
+def missing_output(reference: Outputs, outputs: Sequence[Outputs]) -> str | None:
+    """The first output of the reference that some sample's outputs lack."""
+    return next((name for got in outputs for name in reference if name not in got), None)

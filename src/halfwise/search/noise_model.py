@@ -1,0 +1,91 @@
+"""What FP16 was seen to do to one model: every piece of noise, what each node costs in FP32, which nodes overflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from halfwise.core.tolerance import Tolerance
+from halfwise.precision.sites import Sites
+from halfwise.search.choose import Ladder, build_ladder
+from halfwise.search.cost import node_costs
+from halfwise.search.judge import Measured
+from halfwise.search.noise import Noise, noise_pieces
+from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
+from halfwise.search.sets import Sets, worst_first
+
+__all__ = ["NoiseModel", "cost_of", "measure_noise", "relative_bounds"]
+
+SENSITIVITY_SAMPLES = 2  # walked node by node, the worst first
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseModel:
+    """`cost` is what keeping a node in FP32 costs; `fatal` are the nodes whose roundings overflow."""
+
+    pieces: tuple[Noise, ...]
+    cost: Mapping[ir.Node, float]
+    fatal: frozenset[ir.Node]
+
+    def left(self, keep: frozenset[ir.Node]) -> float:
+        """The squared error that stays with these nodes in FP32."""
+        return sum(piece.energy for piece in self.pieces if not piece.needs <= keep)
+
+    def ladder(self) -> Ladder:
+        return build_ladder(self.pieces, self.cost)
+
+    def with_piece(self, piece: Noise) -> NoiseModel:
+        return replace(self, pieces=(*self.pieces, piece))
+
+
+def cost_of(keep: frozenset[ir.Node], noise: NoiseModel | None) -> float:
+    """What keeping these nodes costs; before the noise was measured, by their number."""
+    known: Mapping[ir.Node, float] = noise.cost if noise is not None else {}
+    return sum(known.get(node, 1.0) for node in keep)
+
+
+def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None]) -> NoiseModel:
+    """Walk the worst samples node by node, and model the noise from what is seen."""
+    sites, order = sets.sites, worst_first(fp16.ratios)[:SENSITIVITY_SAMPLES]
+    key = sets.key("pieces", *order)
+    known = sets.journal.get(key)
+    if known is None:
+        known = _walked(sets, order, notify)
+        sets.journal.put(key, known)
+    else:
+        sets.counter.add(sets.journal.runs(key))
+    by_name = sites.model.node_by_name
+    pieces = [Noise(frozenset(by_name[n] for n in names), energy, fatal) for names, energy, fatal in known["pieces"]]
+    if sites.forced:  # what a forced node rounds stays, whatever else is kept
+        pieces = [piece for piece in pieces if not piece.needs & sites.forced]
+    cost = {by_name[name]: cost for name, cost in known["cost"].items()}
+    return NoiseModel(tuple(pieces), cost, frozenset(node for p in pieces if p.fatal for node in p.needs))
+
+
+def _walked(sets: Sets, order: list[int], notify: Callable[[str], None]) -> dict[str, object]:
+    """The pieces and the costs by the names of nodes, as the journal keeps them."""
+    measured, before = Sensitivity(), sets.stepper.executed
+    weights = _weights(sets.sites, sets.judge.question.tolerance)
+    for index in order:
+        notify(f"what each rounding does (sample {index + 1} of {len(sets.judge.feeds)})")
+        measure_sensitivity(sets.stepper, sets.sites, sets.judge.feeds[index], measured, weights=weights)
+    runs = sets.stepped(before)
+    pieces = [[sorted(n.name or "" for n in p.needs), p.energy, p.fatal] for p in noise_pieces(sets.sites, measured)]
+    cost = {node.name or "": each for node, each in node_costs(sets.sites, measured.size).items()}
+    return {"pieces": pieces, "cost": cost, "runs": runs}
+
+
+def _weights(sites: Sites, tolerance: Tolerance) -> dict[str, float]:
+    """How much more or less than under the tightest bound an output's relative error counts."""
+    bounds = relative_bounds(sites, tolerance)
+    tightest = min(bounds.values(), default=1.0)
+    return {name: tightest / bound for name, bound in bounds.items()}
+
+
+def relative_bounds(sites: Sites, tolerance: Tolerance) -> dict[str, float]:
+    """The bound on the relative error of each output that has one."""
+    stated = {bound.output: bound.value for bound in tolerance.bounds if bound.metric == "rel_l2"}
+    every = stated.get("*")
+    return {name: bound for name in sites.model.output_names if (bound := stated.get(name, every))}

@@ -1,0 +1,38 @@
+"""The FP32 answers of the model as given, each computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.model.inputs.feed import Feed
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.search.run_counter import RunCounter
+
+__all__ = ["References"]
+
+Outputs = dict[str, NDArray[Any]]
+
+
+class References:
+    """Answers by the number of the feed. Feeds made on the way are run when their answers are first asked for."""
+
+    def __init__(self, sites: Sites, emulator: Emulator, counter: RunCounter) -> None:
+        self._fp32 = Assignment(sites, {})
+        self._emulator = emulator
+        self._counter = counter
+        self._known: dict[int, Outputs] = {}
+
+    def of(self, feeds: Sequence[Feed]) -> list[Outputs]:
+        new = {feed.id: feed for feed in feeds if feed.id not in self._known}
+        session = self._emulator.session(self._fp32) if new else None
+        for key, feed in new.items():
+            carried = carry_feeds(feed)
+            assert session is not None
+            self._known[key] = session.run({name: carried[name] for name in session.input_names})
+            self._counter.add(1)
+        return [self._known[feed.id] for feed in feeds]
