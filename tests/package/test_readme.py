@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -12,6 +13,7 @@ import pytest
 
 import halfwise
 from halfwise.cli.main import VERBS
+from halfwise.model.model import load
 from tests.support.paths import ROOT
 from tools import reference
 
@@ -67,6 +69,23 @@ def test_the_readme_is_short_and_leads_from_five_symptoms_to_commands() -> None:
     commands = [row.rstrip(" |").rpartition("| ")[2] for row in table.splitlines()]
     assert len(commands) == 5
     assert all(re.match(r"`halfwise [a-z]+ ", command) for command in commands)
+
+
+def test_the_readme_shows_what_fix_finds(shared_models: Path) -> None:
+    """The data of the screen that it shows, whatever their words; errors may differ as processors do."""
+    (shown,) = re.findall(r"```\n\$ halfwise fix yolox_nano\.onnx .*?\n(.*?)```", README, re.S)
+    assert 9 <= len(shown.splitlines()) <= 12
+    folder = shared_models / "yolox_nano"
+    result = halfwise.fix(folder / "model.onnx", str(folder))
+    assert result.met
+    counts = (len(result.fp32_nodes), len(load(folder / "model.onnx").graph))
+    assert re.search(rf"\b{counts[0]} of (?:its )?{counts[1]} nodes", shown)
+    errors = [float(number) for number in re.findall(r"\b0\.\d+", shown)]
+    for outputs in (result.fp16, result.fixed):
+        error = outputs["output"].rel_l2
+        assert any(math.isclose(error, each, rel_tol=0.05) for each in errors), error
+    listed = re.findall(r"^(\w+_\d+)  ", shown, re.M)
+    assert listed and set(listed) <= set(result.fp32_nodes)
 
 
 def test_the_chinese_readme_keeps_step() -> None:
