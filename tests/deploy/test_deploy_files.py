@@ -37,6 +37,7 @@ from halfwise.report.terminal import Terminal
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
 from tests.models.encoder_attention import encoder_attention
+from tests.support.messages import kinds, only
 
 needs_rtx = pytest.mark.skipif(not rtx.available(), reason="TensorRT-RTX is not installed")
 
@@ -131,7 +132,7 @@ def test_weak_command_names_the_parsers_layers_and_their_types(tmp_path: Path) -
     assert precisions == dict.fromkeys(result.fp32_nodes, "fp32")
     assert parse_layer_output_types(said["--layerOutputTypes"] or "", span) == dict.fromkeys(precisions, ("fp32",))
     assert {"--fp16", "--noTF32", "--precisionConstraints", "--exportLayerInfo"} <= set(said)
-    assert any("the ONNX parser of TensorRT-RTX" in note for note in result.notes)
+    assert NoteKind.PARSER_TOLD in kinds(result.notes)
     assert result.to_json()["audit"] is None  # a weakly typed engine shows only itself what it runs
 
 
@@ -166,7 +167,7 @@ def test_without_the_parser_names_are_predicted_and_that_is_said(
     monkeypatch.setattr(rtx, "available", lambda: False)
     result = fixed(tmp_path, big_square(), "trt-9.3+weak")
     assert any(f"--layerPrecisions={result.fp32_nodes[0]}:fp32" in word for word in command_of(result))
-    assert any(note.startswith("layer names are predicted: TensorRT-RTX") for note in result.notes)
+    assert NoteKind.PARSER_MISSING in kinds(result.notes)
 
 
 @needs_rtx
@@ -195,7 +196,7 @@ def test_rtx_target(tmp_path: Path) -> None:
     result = fixed(tmp_path, big_square(), "rtx-1.7")
     assert command_of(result)[0] == "tensorrt_rtx"
     assert result.delivery.audit_command == "halfwise audit m.fp16.onnx --plan m.plan.json"
-    assert not any("nearest compiler" in note for note in result.notes)
+    assert NoteKind.NEAREST_COMPILER not in kinds(result.notes)
     assert result.delivery.build == ("python", str(result.delivery.script))  # the tool's options are not verified
 
 
@@ -232,10 +233,11 @@ def test_what_a_version_cannot_say_is_a_note_with_the_way_out(tmp_path: Path) ->
     result = fixed(tmp_path, model, "trt-8.5")
     assert result.met
     assert result.delivery.command is result.delivery.script is None
-    (command,) = [note for note in result.notes if note.startswith("no trtexec command")]
-    assert "splits its layer lists at every comma" in command
-    assert "build the typed ONNX model with TensorRT 9.1 or later" in command
-    assert any(note.startswith("no build script: target trt-8.5: TensorRT before 8.6") for note in result.notes)
+    error = only(result.notes, NoteKind.NO_COMMAND).values["error"]
+    assert "splits its layer lists at every comma" in error
+    assert "build the typed ONNX model with TensorRT 9.1 or later" in error
+    error = only(result.notes, NoteKind.NO_SCRIPT).values["error"]
+    assert error.startswith("target trt-8.5: TensorRT before 8.6")
 
 
 @needs_rtx
@@ -245,9 +247,9 @@ def test_a_name_that_breaks_the_lines_of_a_log_is_not_taken_for_folded(tmp_path:
     result = fixed(tmp_path, model, "trt-8.6")
     assert result.delivery.command is None
     assert result.delivery.script is not None
-    (note,) = [note for note in result.notes if note.startswith("no trtexec command")]
-    assert "'two\\nlines' breaks the lines of the log" in note
-    assert not any("makes no layer" in each for each in result.notes)
+    note = only(result.notes, NoteKind.NO_COMMAND)
+    assert "'two\\nlines' breaks the lines of the log" in note.values["error"]
+    assert NoteKind.FOLDED not in kinds(result.notes)
     assert '"two\\nlines": "fp32"' in result.delivery.script.read_text(encoding="utf-8")
 
 
@@ -261,7 +263,7 @@ def test_open_shapes_come_from_the_inputs(tmp_path: Path) -> None:
     shapes = [parse_shapes(said[f"--{kind}Shapes"] or "")["x"] for kind in ("min", "opt", "max")]
     assert shapes == [(2, WIDTH), (5, WIDTH), (9, WIDTH)]
     limits = f"x goes from 2x{WIDTH} to 9x{WIDTH}, tuned for 5x{WIDTH}"
-    assert any(limits in note for note in result.notes)
+    assert only(result.notes, NoteKind.SHAPE_LIMITS).values["limits"] == limits
     assert result.delivery.command is not None
     assert limits in result.delivery.command.read_text(encoding="utf-8")
     assert result.delivery.compiled is not None
@@ -324,7 +326,7 @@ def test_the_audit_of_the_compiled_model_goes_into_the_result(tmp_path: Path) ->
     assert document["audit"]["engine"]["kernels"] >= 1
     assert set(document["audit"]["engine"]) >= {"kernels", "bytes_moved", "casts", "reformats"}
     assert document["audit"]["coverage"]["unknown"] == 0
-    assert any("nearest compiler that runs without a GPU" in note for note in result.notes)
+    assert NoteKind.NEAREST_COMPILER in kinds(result.notes)
 
 
 @needs_rtx
@@ -340,8 +342,8 @@ def test_a_lone_product_gets_company_and_stays_fp32(tmp_path: Path) -> None:
     added = [node for node in result.plan.nodes if node.why == "compiler"]
     assert added
     assert all(node.because == (Note.of(NoteKind.KEEPS_PRODUCT, "product"),) for node in added)
-    said = "took 'product' back to FP16, alone between casts; joining 'shrink' leaves 0 of 1 violations"
-    assert any(said in note for note in result.notes)
+    joined = only(result.notes, NoteKind.PRODUCTS_JOINED).values
+    assert (joined["products"], joined["nodes"], joined["before"], joined["after"]) == (["product"], ["shrink"], 1, 0)
     again = fix(tmp_path / "m.onnx", samples(1.0), target="trt-10.9", plan=result.plan)
     assert again.to_json()["violations"] == []
 
@@ -350,7 +352,7 @@ def test_a_lone_product_gets_company_and_stays_fp32(tmp_path: Path) -> None:
 def test_what_is_forced_joins_no_lone_product(tmp_path: Path) -> None:
     result = fixed(tmp_path, lone_product(), "trt-10.9", scale=1.0, force=["name:shrink"])
     assert "shrink" not in result.fp32_nodes and not [node for node in result.plan.nodes if node.why == "compiler"]
-    assert any("'shrink' would have to join it, and you forced that into FP16" in note for note in result.notes)
+    assert only(result.notes, NoteKind.PRODUCT_FORCED).values["nodes"] == ["shrink"]
 
 
 @needs_rtx
@@ -372,7 +374,8 @@ def test_lone_products_of_a_real_model_are_mended(shared_models: Path) -> None:
     )
     assert compiled.audit is not None
     assert compiled.audit.violations == ()
-    assert any("leaves 0 of 4 violations" in note for note in compiled.notes)
+    joined = only(compiled.notes, NoteKind.PRODUCTS_JOINED).values
+    assert (joined["before"], joined["after"]) == (4, 0)
     assert {node.op for node in compiled.added} <= {"Clip", "Sigmoid"}
 
 
@@ -384,7 +387,8 @@ def test_a_given_plan_is_not_changed_and_what_breaks_it_is_told(tmp_path: Path) 
     (violation,) = result.to_json()["violations"]
     assert (violation["node"], violation["wanted"], violation["got"]) == ("product", "fp32", "fp16")
     assert result.fp32_nodes == ("product",)
-    assert any(note.startswith("not kept: 'product' was to be fp32, got fp16") for note in result.notes)
+    broken = only(result.notes, NoteKind.NOT_KEPT)
+    assert (broken.subject, broken.values["wanted"], broken.values["got"]) == ("product", "fp32", "fp16")
 
 
 @needs_rtx
@@ -402,7 +406,7 @@ def test_a_wrong_attention_kernel_is_kept_out_where_the_version_is_known_for_it(
     assert document["audit"]["engine"]["fused_attention"] == []
     assert document["audit"]["island"]["nodes"] == ["softmax", "av"]
     assert "TRT-MHA-V2-1000" in [advisory["id"] for advisory in document["advisories"]]
-    assert any("TRT-MHA-V2-1000" in note for note in result.notes)
+    assert only(result.notes, NoteKind.KNOWN_DEFECTS).values["ids"] == ["TRT-MHA-V2-1000"]
 
 
 def test_without_the_compiler_the_result_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,8 +415,7 @@ def test_without_the_compiler_the_result_says_so(tmp_path: Path, monkeypatch: py
     assert result.met
     assert result.delivery.command is not None
     assert result.to_json()["audit"] is None
-    (note,) = [note for note in result.notes if note.startswith("nothing was compiled")]
-    assert "pip install 'halfwise[rtx]'" in note
+    assert only(result.notes, NoteKind.NOT_COMPILED).values == {"install": "pip install 'halfwise[rtx]'"}
 
 
 def refused() -> onnx.ModelProto:
@@ -430,9 +433,9 @@ def test_a_model_that_another_compiler_refuses_is_a_note_with_its_reason(tmp_pat
     assert result.delivery.command is not None
     assert result.good
     assert result.to_json()["refusal"] is None
-    (note,) = [note for note in result.notes if "not proven on a compiler" in note]
-    assert "refuses the typed model" in note
-    assert "Det" in note
+    error = only(result.notes, NoteKind.NOT_PROVEN).values["error"]
+    assert "refuses the typed model" in error
+    assert "Det" in error
 
 
 @needs_rtx
@@ -456,8 +459,7 @@ def test_a_model_that_the_targets_own_compiler_refuses_is_a_no(
 @needs_rtx
 def test_a_time_limit_is_the_users(tmp_path: Path) -> None:
     result = fixed(tmp_path, big_square(), "rtx-1.7", time_limit_s=0.01)
-    (note,) = [note for note in result.notes if "not proven on a compiler" in note]
-    assert "did not finish within 0.01 s" in note
+    assert "did not finish within 0.01 s" in only(result.notes, NoteKind.NOT_PROVEN).values["error"]
     assert result.good  # nothing was refused
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Target
 from halfwise.deploy.trtexec import InputShape, LayerPrecision, Unexpressible, trtexec_command
 from halfwise.deploy.trtexec_grammar import (
@@ -21,6 +22,7 @@ from halfwise.deploy.trtexec_grammar import (
     parse_layer_precisions,
     precision_of,
 )
+from tests.support.messages import kinds, only
 from tests.support.trtexec_cases import request
 
 
@@ -268,49 +270,49 @@ def test_shape_names_that_cannot_be_written_are_refused():
     assert "input 'a,b': trtexec takes no name with a comma or a single quote in its shape options" in str(caught.value)
 
 
-def notes(target: str, *layers: str | LayerPrecision, **options: object) -> str:
-    return "\n".join(trtexec_command(request(target, *layers, **options)).notes)
+def notes(target: str, *layers: str | LayerPrecision, **options: object) -> tuple[Note, ...]:
+    return trtexec_command(request(target, *layers, **options)).notes
 
 
 def test_predicted_names_are_called_predicted():
     ten = notes("trt-10.3+weak", "node_linear", "node_linear_1")
-    assert "These layer names are predicted from the ONNX nodes, and trtexec ignores a name that no layer has" in ten
-    assert "'Set layer ... to precision' lines" in ten
-    assert "The layer named 'node_linear_1' may be a second layer of node 'node_linear'" in ten
-    assert "the Registering layer lines of the verbose log hold the real ones" in notes("trt-8.4", "a")
-    assert "predicted" not in notes("trt-10.3+weak", "a", known_layers=frozenset("a"))
+    assert "Python build script" in only(ten, NoteKind.NAMES_PREDICTED).values["check"]
+    assert only(ten, NoteKind.NAME_SHADOWED) == Note.of(NoteKind.NAME_SHADOWED, "node_linear_1", other="node_linear")
+    assert "Registering layer" in only(notes("trt-8.4", "a"), NoteKind.NAMES_PREDICTED).values["check"]
+    assert NoteKind.NAMES_PREDICTED not in kinds(notes("trt-10.3+weak", "a", known_layers=frozenset("a")))
 
 
 def test_a_name_that_is_also_a_pattern_says_what_else_it_reaches():
     name = "(Unnamed Layer* 2) [Shuffle]"
-    layers = frozenset([name, "(Unnamed Layer* 1) [X] 2) [Shuffle]", "other"])
-    text = notes("trt-10.3+weak", name, known_layers=layers)
-    assert f"also reads the name '{name}' as a pattern; it reaches (Unnamed Layer* 1) [X] 2) [Shuffle] too." in text
-    assert "pattern" not in notes("trt-8.6", name, known_layers=layers)
+    also = "(Unnamed Layer* 1) [X] 2) [Shuffle]"
+    layers = frozenset([name, also, "other"])
+    told = only(notes("trt-10.3+weak", name, known_layers=layers), NoteKind.NAME_IS_PATTERN)
+    assert (told.subject, told.values) == (name, {"layers": [also]})
+    assert NoteKind.NAME_IS_PATTERN not in kinds(notes("trt-8.6", name, known_layers=layers))
 
 
 @pytest.mark.parametrize(
-    ("target", "layers", "text"),
+    ("target", "layers", "kind"),
     [
-        ("trt-8.5", ["a"], "Before TensorRT 8.6 layers carry no metadata"),
-        ("trt-10.3+weak", ["a"], "use the typed ONNX model with --stronglyTyped; mark the tensors around it"),
-        ("trt-8.6", ["a"], "export norms as LayerNormalization (opset 17)"),
-        ("trt-10.3@l4", [], "may use TF32 (10 bits of mantissa)"),
-        ("rtx-1.7", [], "The options of the tensorrt_rtx executable are not verified here"),
-        ("rtx-1.7@h100", [], "TensorRT-RTX does not run on h100"),
+        ("trt-8.5", ["a"], NoteKind.NO_LAYER_METADATA),
+        ("trt-10.3+weak", ["a"], NoteKind.STRONG_TYPING_HELPS),
+        ("trt-8.6", ["a"], NoteKind.WEAK_TYPING_LIMITS),
+        ("trt-10.3@l4", [], NoteKind.TF32),
+        ("rtx-1.7", [], NoteKind.TOOL_UNVERIFIED),
+        ("rtx-1.7@h100", [], NoteKind.RTX_WITHOUT_GPU),
     ],
 )
-def test_notes(target, layers, text):
-    assert text in notes(target, *layers)
+def test_notes(target, layers, kind):
+    assert kind in kinds(notes(target, *layers))
 
 
 def test_notes_that_do_not_apply_are_not_given():
-    assert "TF32" not in notes("trt-10.3@t4")
-    assert "TF32" not in notes("trt-10.3", tf32=False)
-    assert "--stronglyTyped" not in notes("trt-8.6", "a")
+    assert NoteKind.TF32 not in kinds(notes("trt-10.3@t4"))
+    assert NoteKind.TF32 not in kinds(notes("trt-10.3", tf32=False))
+    assert NoteKind.STRONG_TYPING_HELPS not in kinds(notes("trt-8.6", "a"))
     io = (IoFormat("fp32"),)
-    assert "from 10.15 on trtexec stops" in notes("trt-10.3", inputs=io)
-    assert "10.15" not in notes("trt-10.3+weak", "a", inputs=io)
+    assert NoteKind.IO_TYPES_FIXED in kinds(notes("trt-10.3", inputs=io))
+    assert NoteKind.IO_TYPES_FIXED not in kinds(notes("trt-10.3+weak", "a", inputs=io))
 
 
 def test_rtx_command():

@@ -229,6 +229,7 @@ def test_the_layers_of_a_built_engine_judge_the_plan_it_was_built_from(
     assert set(result.by_profile) == {"strict", "tensorrt", ENGINE}
     note = only(result.notes, NoteKind.ENGINE_JUDGES)
     assert (note.values["compiler"], note.values["held"]) == ("TensorRT as engine.layers.json lists it", 2)
+    assert NoteKind.NEAREST_COMPILER not in kinds(result.notes)
 
 
 def test_layers_of_another_engine_are_refused(tmp_path: Path) -> None:

@@ -157,10 +157,9 @@ def test_a_layout_is_for_what_has_channels() -> None:
     proto, _ = clock()
     layouts = layouts_of(load(proto), TRT, Format.FP16, ["hwc8"])
     assert (layouts["image"], layouts["time"], layouts["y"]) == (("hwc8",), ("chw",), ("hwc8",))
-    assert layouts.notes[0] == (
-        "'image' as hwc8: its 3 channels are padded to 8, and its buffer is 2.67 times as large; "
-        "the caller allocates and fills it so"
-    )
+    padded = layouts.notes[0]
+    assert (padded.kind, padded.subject) == (NoteKind.CHANNELS_PADDED, "image")
+    assert (padded.values["layout"], padded.values["channels"], padded.values["padded"]) == ("hwc8", 3, 8)
     some = layouts_of(load(proto), TRT, Format.FP16, ["image=chw+chw32"])
     assert (some["image"], some["y"]) == (("chw", "chw32"), ("chw",))
     assert not layouts_of(load(proto), TRT, Format.FP16, [])
@@ -209,7 +208,7 @@ def test_the_script_and_the_plan_have_them(tmp_path: Path, target: str, held: st
     again = fix(given, feeds, out=tmp_path / "again", plan=plan)
     for result in (first, again):
         script = result.delivery.script
-        assert script is not None and not any("script leaves" in note for note in result.notes)
+        assert script is not None and NoteKind.NO_SCRIPT not in [note.kind for note in result.notes]
         text = script.read_text()
         settings = json.loads(text[text.index('{\n  "target"') : text.index('\n""")')])
         said = {name: each for name, each in settings["border"].items() if each["layouts"] != ["chw"]}

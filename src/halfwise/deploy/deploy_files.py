@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled, Decision
+from halfwise.core.english import say_all
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
@@ -69,7 +70,7 @@ class Delivery:
     audit_command: str = ""
     compiled: Compiled | None = None
     advisories: tuple[Advisory, ...] = ()
-    notes: tuple[Note | str, ...] = ()
+    notes: tuple[Note, ...] = ()
     others: Mapping[str, Path] = field(default_factory=dict)  # further files, each under a word for it
     refusal: str = ""  # why the target's own compiler takes no such model; another's refusal is a note
 
@@ -106,7 +107,7 @@ def advisories_for(target: Target, model: Model) -> tuple[Advisory, ...]:
 def deliver(handover: Handover) -> Delivery:
     """Write the command and the script beside the typed model; with nothing written there, say what is known only."""
     target, compiled, advisories, layouts = handover.target, handover.compiled, handover.advisories, handover.layouts
-    notes: list[Note | str] = [
+    notes: list[Note] = [
         *(compiled.notes if compiled else ()),
         *_verdict(target, compiled),
         *_defects(target, advisories),
@@ -136,34 +137,37 @@ def _compiles_itself(target: Target) -> bool:
     return target.runtime.builder is not None and target.runtime.builder.offline
 
 
-def _verdict(target: Target, compiled: Compiled | None) -> Iterator[str]:
-    """What the audit says, in sentences."""
+def _verdict(target: Target, compiled: Compiled | None) -> Iterator[Note]:
+    """What the audit says."""
     if compiled is None or compiled.audit is None:
         return
     audit, cost = compiled.audit, compiled.audit.cost
     wanted, broken = len(compiled.decision.formats), len(audit.violations)
-    yield (
-        f"compiled with {compiled.compiler}: {wanted - broken} of the {wanted} nodes kept out of "
-        f"{compiled.decision.sites.fmt.value.upper()} stay out"
-        + (f" ({len(audit.unproven)} of them cannot be told)" if audit.unproven else "")
-        + f"; {cost.kernels} kernels, {cost.bytes_moved / 1e6:.2f} MB between them, {cost.casts} casts, "
-        f"{cost.reformats} reformats"
+    yield Note.of(
+        NoteKind.COMPILED,
+        compiler=compiled.compiler,
+        kept=wanted - broken,
+        wanted=wanted,
+        format=compiled.decision.sites.fmt.value.upper(),
+        kernels=cost.kernels,
+        megabytes=cost.bytes_moved / 1e6,
+        casts=cost.casts,
+        reformats=cost.reformats,
     )
-    for violation in audit.violations[:_SHOWN]:
-        yield f"not kept: {violation.node!r} was to be {violation.wanted}, got {violation.got}: {violation.why}"
+    if audit.unproven:
+        yield Note.of(NoteKind.PRECISION_UNKNOWN, count=len(audit.unproven))
+    for each in audit.violations[:_SHOWN]:
+        yield Note.of(NoteKind.NOT_KEPT, each.node, wanted=each.wanted, got=each.got, why=each.why)
     if broken > _SHOWN:
-        yield f"not kept: {broken - _SHOWN} more nodes (violations in --json)"
+        yield Note.of(NoteKind.MORE_NOT_KEPT, count=broken - _SHOWN)
     if compiled.builds and not _compiles_itself(target):
-        yield (
-            f"{compiled.compiler} is the nearest compiler that runs without a GPU; {target.title} has its own, so "
-            "audit its engine, too"
-        )
+        yield Note.of(NoteKind.NEAREST_COMPILER, compiler=compiled.compiler, target=target.title)
 
 
-def _defects(target: Target, advisories: Sequence[Advisory]) -> Iterator[str]:
+def _defects(target: Target, advisories: Sequence[Advisory]) -> Iterator[Note]:
     sure = [a.entry.id for a in advisories if a.applies is Fit.YES and a.entry.kind in ("defect", "report")]
     if sure:
-        yield f"known precision defects of {target.title} that this model can meet: {', '.join(sure)} (halfwise advise)"
+        yield Note.of(NoteKind.KNOWN_DEFECTS, target=target.title, ids=sure)
 
 
 @dataclass
@@ -174,7 +178,7 @@ class _Writing:
     typed: Path
     plan: Path
     repaired: bool
-    notes: list[Note | str]
+    notes: list[Note]
     notify: Callable[[str], None]
     time_limit_s: float
     layouts: Layouts | None = None
@@ -197,10 +201,7 @@ class _Writing:
         if source != self.typed.name:
             words += ["--model", relative]  # what is folded away, or inside a region that names only its two ends
         if weak:
-            self.notes.append(
-                "nothing was compiled for this target: TensorRT-RTX takes typed models only, and under weak typing the "
-                "builder decides; audit the layers that your build exports"
-            )
+            self.notes.append(Note.of(NoteKind.WEAK_NOT_COMPILED))
         audit = shlex.join(words)
         command = self._command(relative, kept, layers, audit)
         script = self._script(relative, kept)
@@ -227,7 +228,7 @@ class _Writing:
         try:
             return profiles_from_samples((*self.samples.search, *self.samples.validation))
         except InputError as error:
-            self.notes.append(f"the shapes of the inputs are left to you: {error}")
+            self.notes.append(Note.of(NoteKind.SHAPES_OPEN, error=str(error)))
             return {}
 
     def _values(self) -> tuple[InputShape, ...]:
@@ -260,7 +261,7 @@ class _Writing:
         path = self.folder / f"{self.stem}.fp32.onnx"
         self.notify(f"writing {path}")
         written = write_typed(Assignment(self.decision.sites, {}), path)
-        self.notes.append(f"{path.name} is the model in FP32 with the node names that the plan uses; build from it")
+        self.notes.append(Note.of(NoteKind.FP32_MODEL_WRITTEN, path.name))
         return written.path
 
     def _kept(self) -> tuple[tuple[Site, Format], ...]:
@@ -277,25 +278,18 @@ class _Writing:
     def _resolve(self, model: Path) -> LayerMap | None:
         """The layers that NVIDIA's parser makes of each node, where TensorRT-RTX is there to ask."""
         from halfwise.compiler import rtx
-        from halfwise.compiler.build import BuildError
 
         if not rtx.available():
-            self.notes.append(f"layer names are predicted: TensorRT-RTX, whose parser tells them, needs {rtx.INSTALL}")
+            self.notes.append(Note.of(NoteKind.PARSER_MISSING, install=rtx.INSTALL))
             return None
         self.notify("asking TensorRT-RTX's parser for layer names")
         try:
             built = rtx.build(model, profiles=self.profiles, time_limit_s=self.time_limit_s)
             layers, version = LayerMap.from_log(built.log_lines()), built.version
-        except BuildError as error:
-            self.notes.append(f"layer names are predicted from the nodes, because {error}")
-            return None
         except HalfwiseError as error:
-            self.notes.append(f"layer names are predicted from the nodes: {error}")
+            self.notes.append(Note.of(NoteKind.PARSER_FAILED, error=str(error)))
             return None
-        self.notes.append(
-            f"layer names are those that the ONNX parser of TensorRT-RTX {version} gives; {self.target.title} has "
-            "another release of that parser, which may number the further layers of a node otherwise"
-        )
+        self.notes.append(Note.of(NoteKind.PARSER_TOLD, version=version, target=self.target.title))
         return layers
 
     def _with_layers(self, kept: Sequence[tuple[Site, Format]], layers: LayerMap) -> tuple[tuple[Site, Format], ...]:
@@ -303,8 +297,7 @@ class _Writing:
         lost = [site.name for site, _ in kept if not layers.layers_of(site.name) and not _breaks(site.name)]
         found = tuple(each for each in kept if each[0].name not in lost)
         if lost:
-            shown = ", ".join(map(repr, lost[:3])) + (" ..." if len(lost) > 3 else "")
-            self.notes.append(f"the parser makes no layer of {shown} (folded), so no precision is asked for there")
+            self.notes.append(Note.of(NoteKind.FOLDED, nodes=lost))
         return found
 
     def _layers(self, kept: Sequence[tuple[Site, Format]], layers: LayerMap | None) -> tuple[LayerPrecision, ...]:
@@ -320,10 +313,7 @@ class _Writing:
                 found.setdefault(name, LayerPrecision(name, fmt, (fmt.value,) if plain else ()))
         silent = sorted({site.op for site, _ in kept if site.op in _RECURRENT})
         if silent:
-            self.notes.append(
-                f"{' and '.join(silent)} become loops of many layers, integers among them: the command sets their "
-                "precision without output types; the build script sets both, layer by layer"
-            )
+            self.notes.append(Note.of(NoteKind.LOOPS, operators=silent))
         return tuple(found.values())
 
     # -- files --------------------------------------------------------------------------------------------------------
@@ -349,10 +339,10 @@ class _Writing:
                 )
             )
         except InputError as error:
-            self.notes.append(f"no trtexec command: {error}")
+            self.notes.append(Note.of(NoteKind.NO_COMMAND, error=str(error)))
             return None
         self.notes += command.notes
-        told = [f"Builds the engine for {self.target.title} as halfwise planned it.", *command.notes]
+        told = [f"Builds the engine for {self.target.title} as halfwise planned it.", *say_all(command.notes)]
         told.append(f"Afterwards, to see what precision really ran: {audit}")
         lines = ["#!/bin/sh", *(f"# {_one_line(line)}" for line in told)]
         lines += ["set -e", 'cd "$(dirname "$0")"', command.shell, ""]
@@ -401,7 +391,7 @@ class _Writing:
                 )
             )
         except InputError as error:
-            self.notes.append(f"no build script: {error}")
+            self.notes.append(Note.of(NoteKind.NO_SCRIPT, error=str(error)))
             return None
         return self._write(f"{self.stem}.build.py", text)
 

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.nearest import nearest
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Target
 from halfwise.deploy.trtexec_grammar import LAYOUTS
 from halfwise.model.model import Model
@@ -32,7 +33,7 @@ class Layouts:
     """The layouts asked for, by the name of the input or output; what is not named is plain `chw`."""
 
     of: Mapping[str, tuple[str, ...]]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     def __getitem__(self, name: str) -> tuple[str, ...]:
         return self.of.get(name, ("chw",))
@@ -97,7 +98,7 @@ def _why_not(value: ir.Value, layouts: Sequence[str], io: Format) -> str | None:
     return None
 
 
-def _paddings(found: Mapping[str, Sequence[str]], border: Mapping[str, ir.Value]) -> Iterator[str]:
+def _paddings(found: Mapping[str, Sequence[str]], border: Mapping[str, ir.Value]) -> Iterator[Note]:
     """What the user has to fill: padded channels are part of the buffer that is handed over."""
     for name, layouts in found.items():
         shape = border[name].shape
@@ -108,7 +109,5 @@ def _paddings(found: Mapping[str, Sequence[str]], border: Mapping[str, ir.Value]
             if group == 1 or not isinstance(channels, int) or channels % group == 0:
                 continue
             padded = math.ceil(channels / group) * group
-            yield (
-                f"{name!r} as {layout}: its {channels} channels are padded to {padded}, and its buffer is "
-                f"{padded / channels:.3g} times as large; the caller allocates and fills it so"
-            )
+            times = padded / channels
+            yield Note.of(NoteKind.CHANNELS_PADDED, name, layout=layout, channels=channels, padded=padded, times=times)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Builder, Span, Target, Typing
 from halfwise.deploy.layer_names import shadowed_names
 from halfwise.deploy.trtexec_grammar import (
@@ -87,7 +88,7 @@ class Command:
 
     argv: tuple[str, ...]
     shell: str
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 def trtexec_command(request: TrtexecRequest) -> Command:
@@ -106,16 +107,11 @@ def trtexec_command(request: TrtexecRequest) -> Command:
     if not request.tf32:
         options.append("--noTF32")
     elif target.gpu is None or target.gpu.capability >= (8, 0):
-        notes.append(
-            "What stays in FP32 may use TF32 (10 bits of mantissa) from compute capability 8.0 on: see --noTF32."
-        )
+        notes.append(Note.of(NoteKind.TF32))
     options += _io_options(request, target.span)
     options += _shape_options(request)
     if request.shapes:
-        notes.append(
-            f"{_limits(request.shapes)}. For others edit --minShapes, --optShapes and --maxShapes (in the build "
-            "script: shapes), or plan with inputs that span what you need."
-        )
+        notes.append(Note.of(NoteKind.SHAPE_LIMITS, limits=_limits(request.shapes)))
     options += [
         "--profilingVerbosity=detailed",
         f"--exportLayerInfo={request.layer_info}",
@@ -135,18 +131,17 @@ def _unverified_command(request: TrtexecRequest, builder: Builder) -> Command:
             f"{request.target.title} is strongly typed and takes no layer precisions: give it the typed ONNX model"
         )
     argv = (builder.executable, f"--onnx={request.onnx}", f"--saveEngine={request.engine}")
-    said = f"{_limits(request.shapes)}; the build script sets that, this command does not."
+    shapes = request.shapes
     notes = (
         *request.target.cautions,
-        *((said,) if request.shapes else ()),
-        f"The options of the {builder.executable} executable are not verified here; "
-        "the Python build script is the surer way.",
+        *((Note.of(NoteKind.SCRIPT_SHAPE_LIMITS, limits=_limits(shapes)),) if shapes else ()),
+        Note.of(NoteKind.TOOL_UNVERIFIED, builder.executable),
     )
     _check_words(argv, request.target)
     return Command(argv, shlex.join(argv), notes)
 
 
-def _strong_options(request: TrtexecRequest) -> tuple[list[str], list[str]]:
+def _strong_options(request: TrtexecRequest) -> tuple[list[str], list[Note]]:
     target = request.target
     if request.layers:
         weak = " or name a weakly typed target (+weak)" if Typing.WEAK in target.typings else ""
@@ -155,15 +150,12 @@ def _strong_options(request: TrtexecRequest) -> tuple[list[str], list[str]]:
         )
     notes = []
     if any(io.type for io in request.inputs + request.outputs) and target.within("8.4", "10"):
-        notes.append(
-            "Under strong typing the types in --inputIOFormats and --outputIOFormats must be those of the model; "
-            "from 10.15 on trtexec stops where they are not."
-        )
+        notes.append(Note.of(NoteKind.IO_TYPES_FIXED))
     options = ["--stronglyTyped"] if target.within("9.1", "10") else []
     return options, notes
 
 
-def _weak_options(request: TrtexecRequest, span: Span) -> tuple[list[str], list[str]]:
+def _weak_options(request: TrtexecRequest, span: Span) -> tuple[list[str], list[Note]]:
     target = request.target
     options = ["--fp16"]
     if any(layer.precision is Format.BF16 or "bf16" in layer.outputs for layer in request.layers):
@@ -206,34 +198,35 @@ def _why_not(layer: LayerPrecision, request: TrtexecRequest, span: Span) -> str 
     return None
 
 
-def _weak_notes(layers: Sequence[LayerPrecision], request: TrtexecRequest, span: Span) -> list[str]:
+def _weak_notes(layers: Sequence[LayerPrecision], request: TrtexecRequest, span: Span) -> list[Note]:
     notes = []
     names = [layer.name for layer in layers]
     if request.known_layers is None:
-        seen = " 'Set layer ... to precision' lines in the log show which were found;" if has_patterns(span) else ""
-        script = " the Python build script finds them exactly." if request.target.within("8.6", "10") else ""
-        notes.append(
-            "These layer names are predicted from the ONNX nodes, and trtexec ignores a name that no layer has:"
-            f"{seen}{script or ' the Registering layer lines of the verbose log hold the real ones.'}"
-        )
+        notes.append(Note.of(NoteKind.NAMES_PREDICTED, check=_how_to_check(request, span)))
         for node, other in shadowed_names(names, request.nodes):
-            notes.append(f"The layer named {node!r} may be a second layer of node {other!r} instead of node {node!r}.")
+            notes.append(Note.of(NoteKind.NAME_SHADOWED, node, other=other))
     elif has_patterns(span):
         wide = [name for name in names if "*" in name]
         others = request.known_layers.difference(names)
         for name in wide:
             also = sorted(layer for layer in others if matching_keys(layer, {name: None}, span))
             if also:
-                notes.append(f"trtexec also reads the name {name!r} as a pattern; it reaches {', '.join(also)} too.")
+                notes.append(Note.of(NoteKind.NAME_IS_PATTERN, name, layers=also))
     if not request.target.within("8.6"):
-        notes.append("Before TensorRT 8.6 layers carry no metadata: the layer info names layers, not ONNX nodes.")
-    notes.append(
-        "Where the audit shows one of these layers in FP16 all the same (a compiled region took it in): "
-        + ("use the typed ONNX model with --stronglyTyped; " if Typing.STRONG in request.target.typings else "")
-        + "mark the tensors around it as network outputs, which splits the region; "
-        "or export norms as LayerNormalization (opset 17), which TensorRT 8.6 and later compute in FP32."
-    )
+        notes.append(Note.of(NoteKind.NO_LAYER_METADATA))
+    notes.append(Note.of(NoteKind.WEAK_TYPING_LIMITS))
+    if Typing.STRONG in request.target.typings:
+        notes.append(Note.of(NoteKind.STRONG_TYPING_HELPS))
     return notes
+
+
+def _how_to_check(request: TrtexecRequest, span: Span) -> str:
+    """Where the real names of layers are seen."""
+    if request.target.within("8.6", "10"):
+        return "The Python build script finds the layers exactly."
+    if has_patterns(span):
+        return "'Set layer ... to precision' lines in the log show which were found."
+    return "The Registering layer lines of the verbose log hold the real ones."
 
 
 def _without_repeats(layers: Sequence[LayerPrecision]) -> tuple[LayerPrecision, ...]:
@@ -281,8 +274,7 @@ def _shape_options(request: TrtexecRequest) -> list[str]:
 
 
 def _limits(shapes: Sequence[InputShape]) -> str:
-    ranges = "; ".join(map(str, shapes))
-    return f"The engine takes inputs of open shape only as the samples have them: {ranges}"
+    return "; ".join(map(str, shapes))
 
 
 def _check(argv: Sequence[str], request: TrtexecRequest, span: Span) -> None:

@@ -25,7 +25,7 @@ def show_advisories(
     what = f" and {source}" if source else ""
     terminal.line(f"{target}{what}: {len(sure)} advisories apply, {len(unsure)} may apply", "bold")
     for caution in target.cautions:
-        terminal.line(f"note: {caution}")
+        terminal.line(f"note: {say(caution)}")
     for advisory in sure:
         _show(terminal, advisory)
     if island is not None:

@@ -15,7 +15,7 @@ from halfwise.compiler.audit_findings import audit_findings
 from halfwise.compiler.buildlog import read_log
 from halfwise.compiler.layers import layers_from_log, looks_like_json, read_layers
 from halfwise.compiler.layers_model import nodes_of_model
-from halfwise.core.english import documented
+from halfwise.core.english import documented, say
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Finding, Where
 from halfwise.core.metrics import OutputMetric
@@ -226,7 +226,7 @@ def _violations(plan: Plan, model: Model, result: FixResult | None, engine: Path
         compiled = result.delivery.compiled if result is not None else None
         if compiled is None or compiled.audit is None:
             why = compiled.notes[0] if compiled is not None and compiled.notes else "no engine was given to audit"
-            return None, check("skip", f"not audited: {why}")
+            return None, check("skip", f"not audited: {say(why)}")
         audited, source = compiled.audit, compiled.compiler
     if audited.violations:
         told = [f"{v.node}: wanted {v.wanted}, got {v.got}; {v.why}" for v in audited.violations]

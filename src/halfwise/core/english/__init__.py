@@ -7,6 +7,7 @@ from string import Formatter
 from typing import Any
 
 from halfwise.core.english.compiler import COMPILER
+from halfwise.core.english.deploying import DEPLOYING
 from halfwise.core.english.inputs import INPUTS
 from halfwise.core.english.reasons import REASONS
 from halfwise.core.english.verdicts import VERDICTS
@@ -15,7 +16,7 @@ from halfwise.core.wording import counted, listed, number, percent, together
 
 __all__ = ["TEMPLATES", "documented", "say", "say_all"]
 
-TEMPLATES: Mapping[NoteKind, str] = {**INPUTS, **COMPILER, **VERDICTS, **REASONS}
+TEMPLATES: Mapping[NoteKind, str] = {**INPUTS, **DEPLOYING, **COMPILER, **VERDICTS, **REASONS}
 
 
 def _names(names: Iterable[str]) -> str:

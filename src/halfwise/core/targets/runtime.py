@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from halfwise.core.notes import Note
 from halfwise.core.targets.gpus import Gpu
 from halfwise.core.targets.version import Span, Version
 
@@ -31,7 +32,7 @@ class Builder:
     offline: bool = False  # it needs no GPU, so a decision is compiled with the target's own compiler
 
 
-def _no_cautions(typing: Typing, span: Span | None, gpu: Gpu | None) -> Iterable[str]:
+def _no_cautions(typing: Typing, span: Span | None, gpu: Gpu | None) -> Iterable[Note]:
     return ()
 
 
@@ -58,7 +59,7 @@ class Runtime:
     reads_since: Mapping[str, str] = field(default_factory=dict)
     fuses_norms: bool = False  # it has one kernel for a norm of small operators, which is kept whole
     builder: Builder | None = None
-    cautions: Callable[[Typing, Span | None, Gpu | None], Iterable[str]] = _no_cautions
+    cautions: Callable[[Typing, Span | None, Gpu | None], Iterable[Note]] = _no_cautions
 
     @property
     def releases_text(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets.flags import TRTEXEC_FLAGS
 from halfwise.core.targets.gpus import Gpu
 from halfwise.core.targets.runtime import Builder, Runtime, Typing
@@ -14,18 +15,18 @@ __all__ = ["ONNX", "ORT_CUDA", "RTX", "RUNTIMES", "STRICT_PROFILE", "TENSORRT"]
 STRICT_PROFILE = "strict"  # the profile that rounds every stored tensor and fuses nothing
 
 
-def _tensorrt_cautions(typing: Typing, span: Span | None, gpu: Gpu | None) -> Iterator[str]:
+def _tensorrt_cautions(typing: Typing, span: Span | None, gpu: Gpu | None) -> Iterator[Note]:
     if typing is Typing.STRONG and span is not None and span.within(Version.parse("9.1").span):
-        yield "Before TensorRT 9.2 not every ONNX importer kept the types of the model under strong typing."
+        yield Note.of(NoteKind.IMPORTERS_RETYPE)
 
 
-def _rtx_cautions(typing: Typing, span: Span | None, gpu: Gpu | None) -> Iterator[str]:
+def _rtx_cautions(typing: Typing, span: Span | None, gpu: Gpu | None) -> Iterator[Note]:
     if gpu is None:
         return
     if gpu.sm == 75:
-        yield "TensorRT-RTX builds for compute capability 7.5 only when asked to (SM75)."
+        yield Note.of(NoteKind.RTX_SM75)
     elif gpu.sm not in (80, 86, 89) and gpu.sm < 120:
-        yield f"TensorRT-RTX does not run on {gpu.describe()}; it needs 7.5, 8.0, 8.6, 8.9 or >= 12.0."
+        yield Note.of(NoteKind.RTX_WITHOUT_GPU, gpu=gpu.describe())
 
 
 # Any strongly typed runtime: promises nothing but the ONNX types.

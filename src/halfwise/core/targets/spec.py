@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from halfwise.core.errors import InputError
+from halfwise.core.notes import Note
 from halfwise.core.targets.flags import has_flag
 from halfwise.core.targets.gpus import LEAST_CAPABILITY, Gpu
 from halfwise.core.targets.runtime import Runtime, Typing
@@ -125,8 +126,8 @@ class Target:
         return {op: first for op, first in since.items() if low < Version.parse(first).span.low}
 
     @property
-    def cautions(self) -> tuple[str, ...]:
-        """What a user of this very combination should know before building, one sentence each."""
+    def cautions(self) -> tuple[Note, ...]:
+        """What a user of this very combination should know before building."""
         return tuple(self.runtime.cautions(self.typing, self.span, self.gpu))
 
 
