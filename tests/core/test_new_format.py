@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -17,6 +19,8 @@ from onnx import TensorProto
 from halfwise.core.counting import count
 from halfwise.core.errors import InputError
 from halfwise.core.formats import FORMATS, Format, format_named, round_to
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.emulation.emulate import Emulator, carry_feeds
 from halfwise.emulation.profiles import TENSORRT_FP16_SUMS
 from halfwise.emulation.profiles.steps import Steps
@@ -25,9 +29,11 @@ from halfwise.model.model import Model, load
 from halfwise.model.ops import slot_rule
 from halfwise.model.weights import convert_array
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.plan import PlannedNode, read_plan
 from halfwise.precision.rewrite import Names
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
+from halfwise.verbs.fix.fix import fix
 from tests.models.build import model, node, value, weight
 from tests.support.scalar_formats import round_array
 
@@ -128,6 +134,16 @@ def test_a_stored_tensor_is_emulated() -> None:
     np.testing.assert_array_equal(again, got)
 
 
+def test_a_plan_may_name_it_and_a_target_that_does_not_take_it_refuses(tmp_path: Path) -> None:
+    samples = [{"x": np.ones((8, 4), np.float32)}]
+    plan = fix(turned(), samples).plan
+    plan = replace(plan, nodes=(PlannedNode("turn", "Transpose", FP8, Reason.WANTED, ()),))
+    (tmp_path / "plan.json").write_text(plan.text())
+    assert read_plan(tmp_path / "plan.json").nodes[0].format is FP8
+    with pytest.raises(InputError, match="'turn' in FP8-E4M3: ONNX is not known to take FP8-E4M3"):
+        fix(turned(), samples, plan=plan)
+
+
 def test_a_copy_is_the_format_itself() -> None:
     assert pickle.loads(pickle.dumps(FP8)) is copy.deepcopy(FP8) is FP8
     assert [format_named(name) for name in ("fp8-e4m3", "fp4", ["fp16"])] == [FP8, None, None]
@@ -135,7 +151,9 @@ def test_a_copy_is_the_format_itself() -> None:
 
 def test_a_format_that_a_kernel_does_not_know_is_an_error_and_no_bf16() -> None:
     loaded = turned()
-    assert slot_rule("MatMul", "", 13, FP8).why == "the schema of MatMul (opset 13) has no FP8-E4M3 form"
+    assert slot_rule("MatMul", "", 13, FP8).why == Note.of(
+        NoteKind.NO_NARROW_FORM, "MatMul", version=13, format="FP8-E4M3"
+    )
     steps = Steps(loaded.node_by_name["product"], FP8, Names.of(loaded), 21, "y")
     with pytest.raises(InputError, match="fp8-e4m3"):
         TENSORRT_FP16_SUMS.kernels["MatMul"](onnx.NodeProto(), steps)

@@ -340,8 +340,8 @@ class Job:
         formats = {model.node_by_name[node.name]: node.format for node in plan.nodes}
         bf16 = Sites(model, Format.BF16)
         for node, fmt in formats.items():
-            if fmt is Format.BF16 and (why := self.target.why_not(fmt) or why_not_bf16(sites, bf16, node)):
-                raise InputError(f"the plan wants node {node.name!r} in BF16: {say(why)}")
+            if why := self.target.why_not(fmt) or (why_not_bf16(sites, bf16, node) if fmt is Format.BF16 else None):
+                raise InputError(f"the plan wants node {node.name!r} in {fmt.value.upper()}: {say(why)}")
         return Decided(model, sites, formats, (), self.samples)
 
     def _settled(self, formats: dict[ir.Node, Format]) -> Settled:
