@@ -75,16 +75,16 @@ def test_repairs_leave_no_node_in_fp32(zoo: ZooModel, rule: str) -> None:
     assert not plain.plan.repairs
     assert repaired.met
     assert repaired.fp32_nodes == ()
-    assert {entry["rule"] for entry in repaired.plan.repairs} == {rule}
-    assert sum(entry["saved_fp32_nodes"] for entry in repaired.plan.repairs) >= len(plain.plan.nodes)
-    assert all(entry["algebra"] for entry in repaired.plan.repairs)
+    assert {entry.rule for entry in repaired.plan.repairs} == {rule}
+    assert sum(entry.saved_fp32_nodes for entry in repaired.plan.repairs) >= len(plain.plan.nodes)
+    assert all(entry.algebra for entry in repaired.plan.repairs)
 
 
 def test_a_head_that_needs_several_rules() -> None:
     result = fixed(norm_log_head())
     assert result.met
     assert len(result.fp32_nodes) <= 2
-    assert len({entry["rule"] for entry in result.plan.repairs}) >= 2
+    assert len({entry.rule for entry in result.plan.repairs}) >= 2
 
 
 @pytest.mark.parametrize("name", ["healthy_mlp", "global_average_pool_large"])
@@ -125,17 +125,17 @@ def test_a_lossy_rule_excuses_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     with_rule(monkeypatch, lossy, NormOperator(bound=1e-8))
     assert not fixed(shape).plan.repairs
     with_rule(monkeypatch, lossy, NormOperator())
-    assert "HW402" in {entry["rule"] for entry in fixed(shape).plan.repairs}
+    assert "HW402" in {entry.rule for entry in fixed(shape).plan.repairs}
 
 
 def test_no_rule_hides_behind_another(monkeypatch: pytest.MonkeyPatch) -> None:
     head = norm_log_head()
     with_rule(monkeypatch, *rules_named(["norm-operator", "epsilons", "stable-log", "reductions"]))
-    assert {"HW404", "HW407", "HW405"} == {entry["rule"] for entry in fixed(head).plan.repairs}
+    assert {"HW404", "HW407", "HW405"} == {entry.rule for entry in fixed(head).plan.repairs}
     tight = copy(STABLE_LOGS)
     tight.bound = 1e-9
     with_rule(monkeypatch, tight, EPSILONS, REDUCTIONS)
-    assert "HW407" not in {entry["rule"] for entry in fixed(head).plan.repairs}
+    assert "HW407" not in {entry.rule for entry in fixed(head).plan.repairs}
 
 
 def test_a_rule_that_buys_nothing_is_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_a_plan_with_a_repair_that_no_longer_fits(tmp_path: Path) -> None:
     first = fixed(zoo, out=tmp_path)
     assert first.plan_path is not None
     text = first.plan_path.read_text(encoding="utf-8")
-    anchor = first.plan.repairs[0]["nodes"][0]
+    anchor = first.plan.repairs[0].nodes[0]
     first.plan_path.write_text(text.replace(f'"{anchor}"', '"/elsewhere"'), encoding="utf-8")
     with pytest.raises(InputError, match=r"the plan's repair HW402 no longer fits at node .*; run fix without --plan"):
         fixed(zoo, plan=read_plan(first.plan_path))

@@ -45,11 +45,11 @@ def test_explain_where_nothing_was_repaired(halfwise_cli: CommandLine, tmp_path:
 def test_each_repair_names_the_nodes_that_it_saved() -> None:
     zoo = encoder(layers=2)
     plain, repaired = (fix(zoo.model, zoo.inputs[:4], repairs=(word,)) for word in ("none", "all"))
-    saved = [name for entry in repaired.plan.repairs for name in entry["saved"]]
+    saved = [name for entry in repaired.plan.repairs for name in entry.saved]
     assert {node.name for node in plain.plan.nodes} <= set(saved)
     assert len(set(saved)) == len(saved)
     for entry in repaired.plan.repairs:
-        assert set(entry["saved"]) <= set(entry["nodes"])
+        assert set(entry.saved) <= set(entry.nodes)
 
 
 def test_clip_weights_is_measured_beside_the_exact_rescaling() -> None:
@@ -97,7 +97,7 @@ def test_a_norm_for_a_target_without_the_operator_stays_at_the_opset_it_has(tmp_
     zoo = SHAPES["layer_norm_overflow"]()
     result = fix(zoo.model, zoo.inputs[:4], target="trt-8.5", out=tmp_path)
     assert result.met
-    assert [entry["rule"] for entry in result.plan.repairs] == ["HW402"]
+    assert [entry.rule for entry in result.plan.repairs] == ["HW402"]
     assert result.typed is not None
     written = onnx.load(result.typed.path)
     assert written.opset_import[0].version == zoo.model.opset_import[0].version

@@ -14,11 +14,13 @@ import onnx
 from numpy.typing import NDArray
 
 from halfwise.core.counting import count
+from halfwise.core.document import read
 from halfwise.core.tolerance import Bound, Tolerance
 from halfwise.emulation.emulate import Emulator, carry_feeds
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.plan_document import RepairRecord
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges, Repair, Rule, repaired
 from halfwise.search.judge import Judge, Question
@@ -94,7 +96,8 @@ def effect(
     """Find with the ranges of the first feeds, read the repairs back from JSON, apply them, measure on all feeds."""
     model = proto if isinstance(proto, Model) else load(proto)
     found = rule.find(model, ranges_of(model, feeds[:searched]))
-    again = [Repair(**{**json.loads(json.dumps(one.to_json())), "nodes": one.nodes}) for one in found]
+    written = [json.loads(json.dumps(one.document().to_json())) for one in found]
+    again = [Repair.planned(read(entry, RepairRecord, "it")) for entry in written]
     after, done = repaired(model, [(rule, one) for one in again])
     assert done == tuple(again)
     judges = [_judge(each, feeds, tolerance) for each in (model, after)]

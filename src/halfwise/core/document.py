@@ -21,7 +21,6 @@ from halfwise.core.errors import InputError
 
 __all__ = [
     "LEFT_OUT",
-    "NUMBER_WORDS",
     "Answer",
     "Count",
     "Document",
@@ -34,6 +33,8 @@ __all__ = [
     "read",
 ]
 
+_WORDS = ("inf", "-inf", "nan")
+
 if TYPE_CHECKING:
     Number = float
 else:
@@ -41,12 +42,21 @@ else:
     class Number(float):
         """A number; JSON has no infinity, so that these are words."""
 
+        @classmethod
+        def read(cls, value: object) -> Number:
+            if value in _WORDS or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+                return cls(value)
+            raise ValueError(f"Expected a number or one of {', '.join(_WORDS)}, got {value!r}")
+
+        @classmethod
+        def schema(cls) -> dict[str, Any]:
+            return {"anyOf": [{"type": "number"}, {"enum": list(_WORDS)}]}
+
 
 Count = Annotated[int, Meta(ge=0)]
 Answer = Literal["met", "not-met"]
 Share = Annotated[float, Meta(ge=0, le=1)]
 
-NUMBER_WORDS = ("inf", "-inf", "nan")
 _PLACE = re.compile(r"(?P<what>.*) - at `\$\.?(?P<where>.*)`")
 
 
@@ -108,7 +118,7 @@ def read(data: Any, kind: type[E], source: str) -> E:
     Keys that the record does not name are another version's, and are passed over.
     """
     try:
-        return msgspec.convert(data, kind, dec_hook=_read_number)
+        return msgspec.convert(data, kind, dec_hook=_read_own)
     except msgspec.ValidationError as error:
         told = str(error)
         if found := _PLACE.fullmatch(told):
@@ -116,7 +126,6 @@ def read(data: Any, kind: type[E], source: str) -> E:
         raise InputError(f"{source}: {told}") from None
 
 
-def _read_number(kind: type, value: Any) -> Any:
-    if value in NUMBER_WORDS or (isinstance(value, (int, float)) and not isinstance(value, bool)):
-        return kind(value)
-    raise ValueError(f"Expected a number or one of {', '.join(NUMBER_WORDS)}, got {value!r}")
+def _read_own(kind: Any, value: object) -> object:
+    """Types of our own, such as Number, have a `read` and a `schema`."""
+    return kind.read(value)

@@ -6,23 +6,23 @@ from typing import Any
 
 import msgspec
 
-from halfwise.core.document import NUMBER_WORDS, Document, Number
+from halfwise.core.document import Document
 
 __all__ = ["schema_of"]
-
-_NUMBER = "#/$defs/Number"
 
 
 def schema_of(kind: type[Document]) -> dict[str, Any]:
     """By draft 2020-12. Its title is the docstring of the class; what it is made of stands in `$defs`."""
-    _, parts = msgspec.json.schema_components([kind], schema_hook=_number, ref_template="#/$defs/{name}")
+    own: dict[str, Any] = {}
+
+    def refer(part: Any) -> dict[str, Any]:
+        own[part.__name__] = {"description": part.__doc__, **part.schema()}
+        return {"$ref": f"#/$defs/{part.__name__}"}
+
+    _, parts = msgspec.json.schema_components([kind], schema_hook=refer, ref_template="#/$defs/{name}")
     parts = {name: _tidied(part) for name, part in parts.items()}
     body: dict[str, Any] = parts.pop(kind.__name__)
-    if _NUMBER in repr((body, parts)):
-        parts["Number"] = {
-            "description": Number.__doc__,
-            "anyOf": [{"type": "number"}, {"enum": list(NUMBER_WORDS)}],
-        }
+    parts |= own
     name, version = str(kind.__struct_config__.tag).removeprefix("halfwise.").split("/")
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -30,10 +30,6 @@ def schema_of(kind: type[Document]) -> dict[str, Any]:
         "title": body.pop("description"),
     }
     return head | body | ({"$defs": parts} if parts else {})
-
-
-def _number(kind: type) -> dict[str, Any]:
-    return {"$ref": _NUMBER}
 
 
 def _tidied(part: Any) -> Any:

@@ -6,21 +6,22 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from msgspec import structs
+
+from halfwise.core.document import LEFT_OUT, Documented, read
 from halfwise.core.english import say, say_all
 from halfwise.core.errors import InputError
-from halfwise.core.formats import FORMATS, Format, format_named
+from halfwise.core.formats import FORMATS, Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
-from halfwise.core.targets import DEFAULT_TARGET, STRICT_PROFILE
 from halfwise.core.tolerance import Tolerance
 from halfwise.model.model import Model
+from halfwise.precision.plan_document import ModelRecord, PlanDocument, PlannedRecord, RepairRecord, StatedNode
 
 __all__ = ["Plan", "PlannedNode", "read_plan"]
 
-SCHEMA = "halfwise.plan/1"
-
+_SCHEMA = "halfwise.plan/1"
 _ASKED = Note.of(NoteKind.IN_PLAN)
 
 
@@ -53,19 +54,12 @@ class PlannedNode:
         """Why, in words."""
         return "; ".join(say_all(self.because))
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "op": self.op,
-            "format": self.format.value,
-            "why": self.why.value,
-            "reason": self.reason,
-            "numbers": dict(self.numbers),
-        }
+    def document(self) -> PlannedRecord:
+        return PlannedRecord(self.name, self.op, self.format.value, self.why, self.reason, self.numbers)
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Documented):
     """A decision, ready to be applied again to the same model. An empty `sha256` means any model with these nodes."""
 
     model: str
@@ -77,30 +71,29 @@ class Plan:
     io_types: Format
     inputs: str
     nodes: tuple[PlannedNode, ...]
-    repairs: tuple[Mapping[str, Any], ...] = ()
+    repairs: tuple[RepairRecord, ...] = ()
     data_sha256: str = ""  # of the external data, where the model has some
     graph_sha256: str = ""  # of the graph without its weights; not stated by older plans and by those made by hand
     io_formats: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # layouts of inputs and outputs, not plain
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
-            "model": {
-                "path": self.model,
-                "sha256": self.sha256,
-                "nodes": self.node_count,
-                **({"data_sha256": self.data_sha256} if self.data_sha256 else {}),
-                **({"graph_sha256": self.graph_sha256} if self.graph_sha256 else {}),
-            },
-            "target": self.target,
-            "profile": self.profile,
-            "tolerance": self.tolerance.to_json(),
-            "io_types": self.io_types.value,
-            **({"io_formats": {name: list(each) for name, each in self.io_formats.items()}} if self.io_formats else {}),
-            "inputs": self.inputs,
-            "fp32_nodes": [node.to_json() for node in self.nodes],
-            "repairs": [dict(repair) for repair in self.repairs],
-        }
+    def document(self) -> PlanDocument:
+        return PlanDocument(
+            model=ModelRecord(
+                path=self.model,
+                sha256=self.sha256,
+                nodes=self.node_count,
+                data_sha256=self.data_sha256 or LEFT_OUT,
+                graph_sha256=self.graph_sha256 or LEFT_OUT,
+            ),
+            target=self.target,
+            profile=self.profile,
+            tolerance=self.tolerance.to_json(),
+            io_types=self.io_types.value,
+            io_formats=self.io_formats or LEFT_OUT,
+            inputs=self.inputs,
+            fp32_nodes=tuple(StatedNode(**structs.asdict(node.document())) for node in self.nodes),
+            repairs=self.repairs,
+        )
 
     def text(self) -> str:
         """JSON that people read; what no letter stands for, as in a file's name of bytes, is an escape."""
@@ -154,82 +147,47 @@ def read_plan(path: str | Path) -> Plan:
         raise InputError(f"{path}: the plan cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a plan: it is not valid JSON ({error})") from None
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise InputError(f"{path} is not a plan (no schema {SCHEMA!r} in it)")
+    if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
+        raise InputError(f"{path} is not a plan (no schema {_SCHEMA!r} in it)")
+    planned = read(document, PlanDocument, f"{path} is not a plan")
     try:
-        return _read(document)
+        return _plan(planned)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise InputError(f"{path} is not a plan: {error}") from None
 
 
-def _read(document: Mapping[str, Any]) -> Plan:
-    model = _object(document, "model")
-    entries = document.get("fp32_nodes")
-    if not isinstance(entries, list):
-        raise InputError("not a plan: it has no list 'fp32_nodes'")
-    nodes = tuple(_planned(entry, index) for index, entry in enumerate(entries))
+def _plan(stated: PlanDocument) -> Plan:
+    nodes = tuple(_planned(entry) for entry in stated.fp32_nodes)
     names = [node.name for node in nodes]
     if len(set(names)) < len(names):
         twice = next(name for index, name in enumerate(names) if name in names[:index])
         raise InputError(f"not a plan: fp32_nodes names {twice!r} twice")
-    tolerance = document.get("tolerance")
     return Plan(
-        model=str(model.get("path", "")),
-        sha256=str(model.get("sha256", "")),
-        node_count=int(model.get("nodes", 0)),
-        target=str(document.get("target", DEFAULT_TARGET)),
-        profile=str(document.get("profile", STRICT_PROFILE)),
-        tolerance=Tolerance.default() if tolerance is None else Tolerance.from_json(tolerance),
-        io_types=_format(document.get("io_types", "fp32"), "io_types"),
-        inputs=str(document.get("inputs", "")),
+        model=stated.model.path,
+        sha256=stated.model.sha256,
+        node_count=stated.model.nodes,
+        target=stated.target,
+        profile=stated.profile,
+        tolerance=Tolerance.from_json(stated.tolerance) if stated.tolerance else Tolerance.default(),
+        io_types=FORMATS[stated.io_types],
+        inputs=stated.inputs,
         nodes=nodes,
-        repairs=tuple(document.get("repairs", ())),
-        data_sha256=str(model.get("data_sha256", "")),
-        graph_sha256=str(model.get("graph_sha256", "")),
-        io_formats={name: _layouts(name, value) for name, value in _object(document, "io_formats").items()},
+        repairs=stated.repairs,
+        data_sha256=stated.model.data_sha256 or "",
+        graph_sha256=stated.model.graph_sha256 or "",
+        io_formats=stated.io_formats or {},
     )
 
 
-def _planned(entry: Any, index: int) -> PlannedNode:
-    if isinstance(entry, str):  # written by hand: just the name
-        entry = {"name": entry}
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-        raise InputError(f"not a plan: fp32_nodes[{index}] is neither a node's name nor an object with a 'name'")
-    return PlannedNode(
-        name=entry["name"],
-        op=str(entry.get("op", "")),
-        format=_format(entry.get("format", "fp32"), f"node {entry['name']!r}"),
-        why=_reason(entry.get("why", "wanted")),
-        because=(Note.of(NoteKind.AS_STATED, text=str(entry["reason"])) if "reason" in entry else _ASKED,),
-        numbers={str(k): float(v) for k, v in _object(entry, "numbers").items()},
-    )
+def _planned(entry: str | StatedNode) -> PlannedNode:
+    stated = StatedNode(entry) if isinstance(entry, str) else entry
+    told = _ASKED if stated.reason is LEFT_OUT else Note.of(NoteKind.AS_STATED, text=stated.reason)
+    return PlannedNode(stated.name, stated.op, FORMATS[stated.format], _reason(stated.why), (told,), stated.numbers)
 
 
-def _reason(value: Any) -> Reason:
+def _reason(value: str) -> Reason:
     """What a person wrote there by hand is that person's decision."""
     try:
         return Reason(value)
     except ValueError:
         return Reason.WANTED
-
-
-def _layouts(name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value or not all(isinstance(each, str) for each in value):
-        raise InputError(f'not a plan: io_formats[{name!r}] is no list of layouts such as ["hwc8"]')
-    return tuple(value)
-
-
-def _object(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = document.get(key, {})
-    if not isinstance(value, dict):
-        raise InputError(f"not a plan: {key!r} is not an object")
-    return value
-
-
-def _format(value: Any, where: str) -> Format:
-    fmt = format_named(value)
-    if fmt is None:
-        raise InputError(f"not a plan: {where}: {value!r} is not a format; there are {', '.join(FORMATS)}")
-    return fmt

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import onnx_ir as ir
 
 from halfwise.model.model import Model
+from halfwise.precision.plan_document import RepairRecord
 
 __all__ = ["Ranges", "Repair", "Rule"]
 
@@ -32,13 +33,13 @@ class Repair:
     algebra: str
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "rule": self.rule,
-            "nodes": list(self.nodes),
-            "algebra": self.algebra,
-            "parameters": dict(self.parameters),
-        }
+    @classmethod
+    def planned(cls, entry: RepairRecord) -> Repair:
+        """As a plan holds it."""
+        return cls(entry.rule, entry.nodes, entry.algebra, entry.parameters)
+
+    def document(self, saved: tuple[str, ...] = ()) -> RepairRecord:
+        return RepairRecord(self.rule, self.nodes, self.algebra, self.parameters, len(saved), saved)
 
 
 class Rule(Protocol):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from halfwise.core.errors import InputError
 from halfwise.core.targets import Target
+from halfwise.precision.plan_document import RepairRecord
 from halfwise.repair.attention_scale import AttentionScale
 from halfwise.repair.clip_weights import CLIP_WEIGHTS
 from halfwise.repair.epsilons import EPSILONS
@@ -56,15 +56,15 @@ def rules_for(target: Target, rules: Iterable[Rule]) -> tuple[Rule, ...]:
     return tuple(replace(r, unread=unread, fused=fused) if isinstance(r, NormOperator) else r for r in rules)
 
 
-def check_repairs(repairs: Sequence[Mapping[str, Any]], target: Target) -> None:
+def check_repairs(repairs: Sequence[RepairRecord], target: Target) -> None:
     """Refuse a plan's repairs that this version does not know, or whose result the target does not read."""
     known, unread = {rule.id for rule in RULES}, target.unread_operators
     for entry in repairs:
-        if entry.get("rule") not in known:
-            raise InputError(f"the plan holds the repair {str(entry.get('rule'))!r}, which this version does not know")
-        written = entry.get("parameters", {}).get("way")
+        if entry.rule not in known:
+            raise InputError(f"the plan holds the repair {entry.rule!r}, which this version does not know")
+        written = entry.parameters.get("way")
         if written in unread:
             raise InputError(
-                f"the plan's repair {entry['rule']} writes a {written}, which {target.title} does not read "
+                f"the plan's repair {entry.rule} writes a {written}, which {target.title} does not read "
                 f"(from {unread[written]} on); run fix without --plan"
             )

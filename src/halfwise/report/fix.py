@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from halfwise.core.english import say_all
 from halfwise.core.formats import Format
 from halfwise.precision.plan import PlannedNode
+from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.repairs import explain_repairs, places
 from halfwise.report.terminal import Terminal, number, share
 from halfwise.report.verdict import error_table, show_notes
@@ -71,14 +71,11 @@ def _with(result: FixResult, kept: Sequence[PlannedNode]) -> str:
     return f"after {repaired}: no node needs FP32" if repairs else "as it is: no node needs FP32"
 
 
-def _show_repairs(terminal: Terminal, repairs: Sequence[Mapping[str, Any]]) -> None:
+def _show_repairs(terminal: Terminal, repairs: Sequence[RepairRecord]) -> None:
     if not repairs:
         return
     terminal.line()
-    rows = [
-        [places(repair.get("nodes", ())), str(repair.get("rule", "")), str(repair.get("algebra", ""))]
-        for repair in terminal.some(repairs, _SHOWN)
-    ]
+    rows = [[places(repair.nodes), repair.rule, repair.algebra] for repair in terminal.some(repairs, _SHOWN)]
     terminal.table(["repaired", "rule", "how"], rows, fold=2)
     terminal.more(len(repairs), _SHOWN)
 

@@ -69,9 +69,9 @@ def fix_markdown(result: FixResult) -> str:
     if result.plan.repairs:
         repairs = [
             (
-                prose(str(repair.get("rule", ""))),
-                ", ".join(code(str(node)) for node in list(repair.get("nodes", ()))[:3]),
-                prose(str(repair.get("algebra", ""))),
+                prose(repair.rule),
+                ", ".join(code(node) for node in repair.nodes[:3]),
+                prose(repair.algebra),
             )
             for repair in result.plan.repairs
         ]

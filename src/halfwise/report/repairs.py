@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.terminal import Terminal
 
 __all__ = ["explain_repairs", "places"]
@@ -12,7 +12,7 @@ __all__ = ["explain_repairs", "places"]
 _NAMED = 2  # nodes that are told by name
 
 
-def explain_repairs(terminal: Terminal, repairs: Sequence[Mapping[str, Any]]) -> None:
+def explain_repairs(terminal: Terminal, repairs: Sequence[RepairRecord]) -> None:
     """All of them; with --explain there is nothing to be short about."""
     terminal.line()
     if not repairs:
@@ -20,16 +20,16 @@ def explain_repairs(terminal: Terminal, repairs: Sequence[Mapping[str, Any]]) ->
         return
     terminal.line(f"repairs ({len(repairs):,}):", "bold")
     for repair in repairs:
-        where, algebra = places(repair.get("nodes", ())), repair.get("algebra", "")
-        terminal.line(f"{repair.get('rule', '')} {where}: {algebra}; {_bought(repair)}", indent=2)
+        where, algebra = places(repair.nodes), repair.algebra
+        terminal.line(f"{repair.rule} {where}: {algebra}; {_bought(repair)}", indent=2)
 
 
 def places(nodes: Sequence[str]) -> str:
     return ", ".join(nodes) if len(nodes) < 3 else f"{nodes[0]} to {nodes[-1]} ({len(nodes)} nodes)"
 
 
-def _bought(repair: Mapping[str, Any]) -> str:
-    saved, names = int(repair.get("saved_fp32_nodes", 0)), [str(name) for name in repair.get("saved", ())]
+def _bought(repair: RepairRecord) -> str:
+    saved, names = repair.saved_fp32_nodes, repair.saved
     if not saved:
         return "what it bought shows at other repairs: without it they would not do"
     shown = ", ".join(names[:_NAMED]) + (" ..." if len(names) > _NAMED else "")

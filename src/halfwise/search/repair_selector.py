@@ -16,6 +16,7 @@ from halfwise.model.inputs.feed import Feed
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
+from halfwise.precision.plan_document import RepairRecord
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges, Repair, Rule, repaired
 from halfwise.search.context import EvaluationContext
@@ -44,8 +45,8 @@ class AppliedRepair:
     repair: Repair
     saved: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        return {**self.repair.to_json(), "saved_fp32_nodes": len(self.saved), "saved": list(self.saved)}
+    def document(self) -> RepairRecord:
+        return self.repair.document(self.saved)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +122,7 @@ class RepairSelector:
         kept: RepairSet = tuple((rule, repair) for rule, repair in repairs if repair in done)
         sites = Sites(model, choices=self.choices)
         judge = self.context.judge(sites, self.feeds)
-        label = digest(*(feed.id for feed in self.feeds), *(str(repair.to_json()) for _, repair in kept))
+        label = digest(*(feed.id for feed in self.feeds), *(str(repair) for _, repair in kept))
         search = Search(
             sites,
             judge,

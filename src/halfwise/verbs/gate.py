@@ -182,7 +182,7 @@ def _applies(plan: Plan, model: Model) -> Check:
         return Check("nodes", "fail", message, tuple(details), rule="HW902")
 
     known = {rule.id for rule in REPAIRS}
-    unknown = next((str(entry.get("rule")) for entry in plan.repairs if entry.get("rule") not in known), None)
+    unknown = next((entry.rule for entry in plan.repairs if entry.rule not in known), None)
     if unknown is not None:
         raise InputError(f"the plan holds the repair {unknown!r}, which this version does not know")
     try:

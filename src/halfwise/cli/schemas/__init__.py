@@ -16,6 +16,7 @@ _HOMES = {
     "advise": "halfwise.deploy.advisories.document:AdviseDocument",
     "audit": "halfwise.compiler.audit_document:AuditDocument",
     "log": "halfwise.compiler.buildlog.report:LogDocument",
+    "plan": "halfwise.precision.plan_document:PlanDocument",
     "scan": "halfwise.verbs.scan.document:ScanDocument",
     "trace": "halfwise.verbs.trace:TraceDocument",
     "verify": "halfwise.verbs.verify:VerifyDocument",

@@ -68,7 +68,7 @@ def along(
     found = result.diagnosis
     if found is None or not found.shares:
         return None
-    healed = {str(name) for repair in result.plan.repairs for name in repair.get("nodes", ())}
+    healed = {name for repair in result.plan.repairs for name in repair.nodes}
     keys = [state.key for state in STATES]
     states = {site.name: "repaired" if site.name in healed else state_of(site, planned) for site in found.sites.all}
     rows: list[list[Any]] = []

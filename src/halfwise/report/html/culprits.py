@@ -97,14 +97,14 @@ def _healed(result: FixResult) -> list[_Case]:
     given = {site.name: site.node for site in found.sites.all}
     cases = []
     for repair in result.plan.repairs:
-        names = [str(name) for name in repair.get("nodes", ()) if str(name) in given]
+        names = [name for name in repair.nodes if name in given]
         told = [n for n in names if n in found.breaking]
         told = told or [n for n in names if found.shares.get(n, 0.0) >= _CARRIES]
         if not told and names:
             told = [max(names, key=lambda n: found.shares.get(n, 0.0))]
         for name in told:
             planned = _seen(given[name], found.ranges, Reason.OVERFLOW if name in found.breaking else Reason.ROUNDING)
-            cases.append(_Case(planned, given[name], str(repair.get("rule", "")), str(repair.get("algebra", ""))))
+            cases.append(_Case(planned, given[name], repair.rule, repair.algebra))
     return sorted(cases, key=_origin_first)
 
 

@@ -53,4 +53,4 @@ class Places:
 
 
 def _changed(result: FixResult) -> frozenset[str]:
-    return frozenset(str(name) for repair in result.plan.repairs for name in repair.get("nodes", ()))
+    return frozenset(name for repair in result.plan.repairs for name in repair.nodes)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.html.names import Names
 
 __all__ = ["RepairCard", "algebra_lines", "repair_cards"]
@@ -28,18 +28,18 @@ class RepairCard:
     places: tuple[tuple[int, ...], ...]
 
 
-def repair_cards(repairs: Sequence[Mapping[str, Any]], names: Names) -> list[RepairCard]:
+def repair_cards(repairs: Sequence[RepairRecord], names: Names) -> list[RepairCard]:
     from halfwise.repair import RULES
 
     titles = {rule.id: rule.name.replace("-", " ") for rule in RULES}
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[RepairRecord]] = {}
     for repair in repairs:
-        groups.setdefault((str(repair.get("rule", "")), str(repair.get("algebra", ""))), []).append(repair)
+        groups.setdefault((repair.rule, repair.algebra), []).append(repair)
     cards = []
     for (rule, algebra), made in groups.items():
         was, becomes, where = algebra_lines(algebra)
-        places = tuple(tuple(names(str(name)) for name in repair.get("nodes", ())) for repair in made)
-        saved = sum(_count(repair.get("saved_fp32_nodes")) for repair in made)
+        places = tuple(tuple(names(name) for name in repair.nodes) for repair in made)
+        saved = sum(repair.saved_fp32_nodes for repair in made)
         cards.append(RepairCard(rule, titles.get(rule, ""), was, becomes, where, saved, places))
     return cards
 
@@ -57,7 +57,3 @@ def _written(formula: str) -> str:
     formula = re.sub(r"\^(-?\d+|[kn]|\(-?[kn0-9]+\))", lambda m: m[1].strip("()").translate(_RAISED), formula)
     formula = formula.replace("sqrt(", "√(").replace(" * ", " · ")
     return re.sub(r"(?<=[\s(])-(?=[\s\w(])", "−", formula)
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0

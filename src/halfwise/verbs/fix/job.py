@@ -184,7 +184,7 @@ class Job:
             io_formats={name: each for name, each in layouts.of.items() if each != ("chw",)},
             inputs=self.samples.origin,
             nodes=nodes,
-            repairs=self.given.repairs if self.given is not None else tuple(b.to_json() for b in decided.repairs),
+            repairs=self.given.repairs if self.given is not None else tuple(b.document() for b in decided.repairs),
         )
         typed, plan_path = self._write(decision, final)
         casts = typed.casts if typed is not None else casts_of(decision)

@@ -110,7 +110,7 @@ class FixResult:
                 "fixed": {name: metrics.to_json() for name, metrics in self.fixed.items()},
             },
             "fp32_nodes": list(self.fp32_nodes),
-            "repairs": [dict(repair) for repair in self.plan.repairs],
+            "repairs": [repair.to_json() for repair in self.plan.repairs],
             "cost": self.cost.to_json(),
             "artifacts": {
                 "onnx": str(self.typed.path) if self.typed else None,
@@ -125,7 +125,7 @@ class FixResult:
                 "search": len(self.samples.search),
                 "validation": len(self.samples.validation),
             },
-            "nodes": [node.to_json() for node in (*self.plan.nodes, *self.pinned)],
+            "nodes": [node.document().to_json() for node in (*self.plan.nodes, *self.pinned)],
             **documented(self.notes),
             "policies": [compared.to_json() for compared in self.policies],
             **self.delivery.to_json(),

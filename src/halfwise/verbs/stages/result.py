@@ -73,7 +73,7 @@ class Stage:
             "alone": self.alone.to_json(),
             "chained": self.chained.to_json(),
             "carried": self.carried.to_json(),
-            "culprits": [node.to_json() for node in self.culprits],
+            "culprits": [node.document().to_json() for node in self.culprits],
             "mended_load": self.mended if self.mended is None or math.isfinite(self.mended) else str(self.mended),
             "onnx": str(self.onnx) if self.onnx else None,
         }

@@ -1,0 +1,100 @@
+"""A plan as a file holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta, field
+
+from halfwise.core.document import LEFT_OUT, Count, Document, Left, Record, about
+from halfwise.core.finding import RuleId
+from halfwise.core.formats import FORMATS, format_named
+from halfwise.core.reasons import Reason
+from halfwise.core.targets import DEFAULT_TARGET, STRICT_PROFILE
+from halfwise.core.tolerance import Bounds
+
+__all__ = ["FormatName", "ModelRecord", "PlanDocument", "PlannedRecord", "RepairRecord", "StatedNode"]
+
+if TYPE_CHECKING:
+    FormatName = str
+else:
+
+    class FormatName(str):
+        """A floating-point format."""
+
+        @classmethod
+        def read(cls, value: object) -> FormatName:
+            if format_named(value) is None:
+                raise ValueError(f"{value!r} is not a format; there are {', '.join(FORMATS)}")
+            return cls(value)
+
+        @classmethod
+        def schema(cls) -> dict[str, Any]:
+            return {"enum": list(FORMATS)}
+
+
+_WHY = "Why the node stays out of FP16; `reason` says it in words."
+Numbers = Mapping[str, float]
+
+
+class PlannedRecord(Record, frozen=True):
+    """A node that does not run in FP16."""
+
+    name: str
+    op: str
+    format: FormatName
+    why: Annotated[Reason, about(_WHY)]
+    reason: str
+    numbers: Numbers
+
+
+class StatedNode(Record, frozen=True):
+    """The same in a plan, where a person may have written it: all but the name may be missing."""
+
+    name: str
+    op: str = ""
+    format: FormatName = "fp32"
+    why: Annotated[str, Meta(description=_WHY, extra_json_schema={"enum": [reason.value for reason in Reason]})] = (
+        Reason.WANTED.value
+    )
+    reason: str | Left = LEFT_OUT
+    numbers: Numbers = field(default_factory=dict)
+
+
+class RepairRecord(Record, frozen=True):
+    """An exact rewrite at one place, and the nodes that it saves from FP32."""
+
+    rule: RuleId
+    nodes: tuple[str, ...]
+    algebra: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    saved_fp32_nodes: Count = 0
+    saved: tuple[str, ...] = ()
+
+
+class ModelRecord(Record, frozen=True):
+    """The model that a plan was made for; without a sha256 it is for any that has these nodes."""
+
+    path: str = ""
+    sha256: str = ""
+    nodes: Count = 0
+    data_sha256: Annotated[str | Left, about("Of the external data, where the model has some.")] = LEFT_OUT
+    graph_sha256: Annotated[str | Left, about("Of the graph without its weights.")] = LEFT_OUT
+
+
+class PlanDocument(Document, frozen=True, tag="halfwise.plan/1", kw_only=True):
+    """A plan: which nodes stay out of FP16 and why. Written by hand it needs `schema` and `fp32_nodes` only."""
+
+    model: ModelRecord = ModelRecord()
+    target: str = str(DEFAULT_TARGET)
+    profile: str = STRICT_PROFILE
+    tolerance: Bounds | Left = LEFT_OUT
+    io_types: FormatName = "fp32"
+    io_formats: Annotated[
+        Mapping[str, Annotated[tuple[str, ...], Meta(min_length=1)]] | Left,
+        about("Memory layouts of inputs and outputs; what is not named is plain `chw`."),
+    ] = LEFT_OUT
+    inputs: str = ""
+    fp32_nodes: tuple[str | StatedNode, ...]
+    repairs: tuple[RepairRecord, ...] = ()
