@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import onnx
 
@@ -16,6 +16,7 @@ from halfwise.compiler.buildlog import read_log
 from halfwise.compiler.layers import layers_from_log, looks_like_json, read_layers
 from halfwise.compiler.layers_model import nodes_of_model
 from halfwise.core.english import documented, say
+from halfwise.core.document import Documented
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Finding, Where
 from halfwise.core.metrics import OutputMetric
@@ -28,12 +29,11 @@ from halfwise.repair import RULES as REPAIRS
 from halfwise.repair import reapplied
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.gate_document import Change, CheckRecord, GatedModel, GateDocument, Question, Status
 from halfwise.verbs.scan import scan
 
 __all__ = ["Change", "Check", "Gate", "gate", "read_baseline"]
 
-Change = Literal["none", "weights", "graph", "any"]
-Status = Literal["pass", "fail", "skip"]
 FindingKey = tuple[str, str, str, str]  # rule, severity, kind and name of its place
 
 SCAN = "halfwise.scan/1"
@@ -43,18 +43,18 @@ SCAN = "halfwise.scan/1"
 class Check:
     """One question and its answer; `rule` is the finding that a failure makes."""
 
-    id: str
+    id: Question
     status: Status
     message: str
     details: tuple[str, ...] = ()
     rule: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        return {"id": self.id, "status": self.status, "message": self.message, "details": list(self.details)}
+    def document(self) -> CheckRecord:
+        return CheckRecord(self.id, self.status, self.message, self.details)
 
 
 @dataclass(frozen=True)
-class Gate:
+class Gate(Documented):
     """The answer. `change` is what became of the model since the plan: nothing, other weights, another graph; "any"
     where the plan was made for no model in particular."""
 
@@ -82,25 +82,19 @@ class Gate:
             *self.findings,
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def document(self) -> GateDocument:
         result = self.result
-        return {
-            "schema": "halfwise.gate/1",
-            "status": "holds" if self.holds else "broken",
-            "plan": self.plan,
-            "model": {
-                "path": str(self.model.path or ""),
-                "sha256": self.model.sha256,
-                "nodes": self.model.stored_nodes,
-                "change": self.change,
-            },
-            "checks": [check.to_json() for check in self.checks],
-            "tolerance": result.plan.tolerance.to_json() if result else None,
-            "error": {name: metrics.to_json() for name, metrics in result.fixed.items()} if result else {},
-            "violations": self.audit.to_json()["violations"] if self.audit is not None else [],
-            "findings": [each.to_json() for each in self.findings],
+        return GateDocument(
+            status="holds" if self.holds else "broken",
+            plan=self.plan,
+            model=GatedModel(str(self.model.path or ""), self.model.sha256, self.model.stored_nodes, self.change),
+            checks=[check.document() for check in self.checks],
+            tolerance=result.plan.tolerance.to_json() if result else None,
+            error=result.fixed if result else {},
+            violations=self.audit.violations if self.audit is not None else (),
+            findings=self.findings,
             **documented(self.notes),
-        }
+        )
 
 
 def gate(

@@ -15,9 +15,13 @@ __all__ = ["NAMES", "schema"]
 _HOMES = {
     "advise": "halfwise.deploy.advisories.document:AdviseDocument",
     "audit": "halfwise.compiler.audit_document:AuditDocument",
+    "bisect": "halfwise.verbs.bisect.document:BisectDocument",
+    "compare": "halfwise.verbs.compare.document:CompareDocument",
+    "gate": "halfwise.verbs.gate_document:GateDocument",
     "log": "halfwise.compiler.buildlog.report:LogDocument",
     "plan": "halfwise.precision.plan_document:PlanDocument",
     "scan": "halfwise.verbs.scan.document:ScanDocument",
+    "stages": "halfwise.verbs.stages.document:StagesDocument",
     "trace": "halfwise.verbs.trace:TraceDocument",
     "verify": "halfwise.verbs.verify:VerifyDocument",
 }

@@ -13,10 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 from halfwise.verbs.bisect.belief import Belief
 
-__all__ = ["Answer", "Found", "find_culprits"]
+__all__ = ["Answer", "Ending", "Found", "find_culprits"]
+
+Ending = Literal["none", "control", "found", "budget"]
 
 SUSPECTED_SUM = 10  # culprits from which it is asked whether they break anything by themselves
 PROBED = 3  # of them, the least suspicious
@@ -40,7 +43,7 @@ class Found:
     `ending`: "none" (nothing is wrong), "control" (wrong in FP32, too), "found", "budget" (builds ran out).
     """
 
-    ending: str
+    ending: Ending
     culprits: tuple[int, ...] = ()
     unbuildable: tuple[int, ...] = ()  # what cannot be judged: every build with the node narrow failed
     unproven: tuple[int, ...] = ()  # not looked at before the builds ran out
@@ -91,7 +94,7 @@ class _Search:
             self._settle(node)
         return self.found("found")
 
-    def found(self, ending: str) -> Found:
+    def found(self, ending: Ending) -> Found:
         return Found(
             ending,
             tuple(sorted(self._culprits)),

@@ -2,60 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from halfwise.backends.backend import BackendRecord
+from halfwise.core.document import Documented
 from halfwise.core.english import documented
-from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics
+from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
 from halfwise.core.tolerance import Tolerance
-from halfwise.verbs.bisect.culprits import Answer
+from halfwise.model.inputs.all_samples import UsedInputs
+from halfwise.verbs.bisect.culprits import Answer, Ending
+from halfwise.verbs.bisect.document import (
+    Artifacts,
+    BisectDocument,
+    BuildsRecord,
+    Culprit,
+    ErrorsRecord,
+    NamedBackend,
+    Step,
+)
 
-__all__ = ["BisectResult", "Culprit", "Step", "metrics_of"]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One build: how many nodes were FP16 in it, of how many that were looked at, and what it said."""
-
-    what: str  # "all FP16", "all FP32" or "group"
-    fp16: int
-    of: int
-    answer: Answer
-    load: float | None = None  # worst error over allowed error
-    why: str = ""  # of a failed build
-    resumed: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        load = self.load if self.load is None or math.isfinite(self.load) else str(self.load)
-        return {"what": self.what, "fp16": self.fp16, "of": self.of, "answer": self.answer.value, "load": load,
-                "why": self.why, "resumed": self.resumed}  # fmt: skip
+__all__ = ["BisectResult", "Culprit", "Step"]
 
 
 @dataclass(frozen=True)
-class Culprit:
-    """A node that has to be FP32. `rank` is its place in the emulator's order of suspicion, from 1."""
-
-    name: str
-    op: str
-    rank: int
-    region: int  # culprits that feed each other share one
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "op": self.op, "rank": self.rank, "region": self.region}
-
-
-@dataclass(frozen=True)
-class BisectResult:
+class BisectResult(Documented):
     """`ending`: "none" (all is well), "control" (wrong in FP32, too), "found", or "budget" (builds ran out)."""
 
     model: str
     backend: str
-    ending: str
+    ending: Ending
     culprits: tuple[Culprit, ...]
     unbuildable: tuple[str, ...]
     unproven: tuple[str, ...]
@@ -89,34 +67,23 @@ class BisectResult:
         count = {answer.value: sum(step.answer is answer for step in self.steps) for answer in Answer}
         return {"total": len(self.steps), **count, "resumed": sum(step.resumed for step in self.steps)}
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": "halfwise.bisect/1",
-            "status": self.ending,
-            "model": self.model,
-            "backend": self.record.to_json() if self.record is not None else {"backend": self.backend},
-            "tolerance": self.tolerance.to_json() if self.tolerance is not None else None,
-            "inputs": {"origin": self.inputs, "samples": self.samples},
-            "nodes": self.nodes,
-            "culprits": [culprit.to_json() for culprit in self.culprits],
-            "regions": [list(region) for region in self.regions],
-            "sum": self.sum,
-            "unbuildable": list(self.unbuildable),
-            "unproven": list(self.unproven),
-            "kept": list(self.kept),
-            "builds": self.builds(),
-            "steps": [step.to_json() for step in self.steps],
-            "error": {
-                "baseline": {name: metrics.to_json() for name, metrics in self.baseline.items()},
-                "emulated": {name: metrics.to_json() for name, metrics in self.emulated.items()},
-                "fixed": {name: metrics.to_json() for name, metrics in self.fixed.items()},
-            },
-            "artifacts": {"onnx": str(self.onnx) if self.onnx else None, "plan": str(self.plan) if self.plan else None},
+    def document(self) -> BisectDocument:
+        return BisectDocument(
+            status=self.ending,
+            model=self.model,
+            backend=self.record or NamedBackend(self.backend),
+            tolerance=self.tolerance.to_json() if self.tolerance is not None else None,
+            inputs=UsedInputs(self.inputs, self.samples),
+            nodes=self.nodes,
+            culprits=self.culprits,
+            regions=self.regions,
+            sum=self.sum,
+            unbuildable=self.unbuildable,
+            unproven=self.unproven,
+            kept=self.kept,
+            builds=BuildsRecord(**self.builds()),
+            steps=self.steps,
+            error=ErrorsRecord(self.baseline, self.emulated, self.fixed),
+            artifacts=Artifacts(str(self.onnx) if self.onnx else None, str(self.plan) if self.plan else None),
             **documented(self.notes),
-        }
-
-
-def metrics_of(document: Mapping[str, Any]) -> Metrics:
-    """Metrics from their own JSON."""
-    numbers = {name: float(document[name]) for name in (*ERRORS, *LIKENESSES)}
-    return Metrics(**numbers, nonfinite=int(document["nonfinite"]), note=str(document.get("note", "")))
+        )

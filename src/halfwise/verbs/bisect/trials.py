@@ -11,6 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.backends.backend import Backend, BackendFailure, BackendRecord
+from halfwise.core.document import read
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics, compare, is_float, worst
@@ -23,7 +24,7 @@ from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Question
 from halfwise.verbs.bisect.check import Checker
 from halfwise.verbs.bisect.culprits import Answer
-from halfwise.verbs.bisect.result import Step, metrics_of
+from halfwise.verbs.bisect.result import Step
 
 __all__ = ["Trials"]
 
@@ -69,7 +70,9 @@ class Trials:
             known = self._run(narrow, key, known["starts"])
         answer = Answer(known["state"])
         if known.get("outputs"):
-            self.measured[narrow] = {name: metrics_of(each) for name, each in known["outputs"].items()}
+            self.measured[narrow] = {
+                name: read(each, Metrics, "the journal") for name, each in known["outputs"].items()
+            }
         load = None if known.get("load") is None else float(known["load"])
         self.steps.append(
             Step(self._what(narrow), len(narrow), len(self.nodes), answer, load, known.get("why", ""), resumed)

@@ -9,13 +9,14 @@ from typing import Any
 
 from halfwise.core.errors import InputError
 from halfwise.verbs.compare import audits, fixes, plans, scans, traces
+from halfwise.verbs.compare.document import Kind
 from halfwise.verbs.compare.result import Change, Comparison, Section
 
 __all__ = ["Change", "Comparison", "Section", "compare"]
 
 Document = Mapping[str, Any]
 
-_KINDS: Mapping[str, Callable[[Document, Document], list[Section]]] = {
+_KINDS: Mapping[Kind, Callable[[Document, Document], list[Section]]] = {
     "fix": fixes.sections,
     "scan": scans.sections,
     "trace": traces.sections,
@@ -55,10 +56,10 @@ def _read(source: str | Path | Document, label: str) -> tuple[Document, str]:
     return document, str(source)
 
 
-def _kind(document: Document, label: str) -> str:
+def _kind(document: Document, label: str) -> Kind:
     schema = str(document.get("schema", ""))
-    kind = schema.removeprefix("halfwise.").removesuffix("/1")
-    if kind in _KINDS and schema == f"halfwise.{kind}/1":
+    kind = next((kind for kind in _KINDS if schema == f"halfwise.{kind}/1"), None)
+    if kind is not None:
         return kind
     said = f"is a document of schema {schema!r}" if schema else "is no document of halfwise"
     raise InputError(f"{label} {said}; compare takes two of {', '.join(_KINDS)}")

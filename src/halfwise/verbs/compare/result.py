@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+
+from halfwise.core.document import Documented
+from halfwise.verbs.compare.document import ChangeRecord, CompareDocument, Direction, Kind, SectionRecord, Value
 
 __all__ = ["Change", "Comparison", "Direction", "Section", "Value"]
-
-Direction = Literal["better", "worse", "changed"]
-Value = float | int | str | None
 
 _ORDER = {"worse": 0, "changed": 1, "better": 2}
 
@@ -33,15 +32,8 @@ class Change:
         small, large = sorted((abs(self.before), abs(self.after)))
         return math.log(large / small) if small > 0 and math.isfinite(large) else math.inf
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "what": self.what,
-            "before": _json_value(self.before),
-            "after": _json_value(self.after),
-            "direction": self.direction,
-            "note": self.note,
-        }
+    def document(self) -> ChangeRecord:
+        return ChangeRecord(self.name, self.what, self.before, self.after, self.direction, self.note)
 
 
 @dataclass(frozen=True)
@@ -58,10 +50,10 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Documented):
     """Two documents of one kind; `a` is before, `b` after. Sections without a change are left out."""
 
-    kind: str
+    kind: Kind
     a: str
     b: str
     sections: tuple[Section, ...]
@@ -69,20 +61,12 @@ class Comparison:
     def count(self, direction: Direction) -> int:
         return sum(change.direction == direction for section in self.sections for change in section.changes)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": "halfwise.compare/1",
-            "kind": self.kind,
-            "a": self.a,
-            "b": self.b,
-            "better": self.count("better"),
-            "worse": self.count("worse"),
-            "sections": [
-                {"id": s.id, "title": s.title, "changes": [change.to_json() for change in s.changes]}
-                for s in self.sections
-            ],
-        }
-
-
-def _json_value(value: Value) -> Value:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    def document(self) -> CompareDocument:
+        return CompareDocument(
+            kind=self.kind,
+            a=self.a,
+            b=self.b,
+            better=self.count("better"),
+            worse=self.count("worse"),
+            sections=[SectionRecord(s.id, s.title, [c.document() for c in s.changes]) for s in self.sections],
+        )

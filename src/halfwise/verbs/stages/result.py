@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final
 
+from halfwise.core.document import Documented
 from halfwise.core.english import documented
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
 from halfwise.core.tolerance import Tolerance, Verdict
+from halfwise.model.inputs.all_samples import UsedInputs
 from halfwise.precision.plan import Plan, PlannedNode
+from halfwise.verbs.stages.document import FindingOfStage, RunRecord, StageRecord, StagesDocument, UptoRecord
 
 __all__ = ["GOOD", "INHERITS", "IN_COMPANY", "SPREADS", "WRONG", "Run", "Stage", "StagesResult", "Upto"]
 
-GOOD = "good"
-WRONG = "wrong by itself"
-IN_COMPANY = "only in company"
-SPREADS = "spreads"
-INHERITS = "inherits"
+GOOD: Final = "good"
+WRONG: Final = "wrong by itself"
+IN_COMPANY: Final = "only in company"
+SPREADS: Final = "spreads"
+INHERITS: Final = "inherits"
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,8 @@ class Run:
     def load(self) -> float:
         return self.verdict.ratio
 
-    def to_json(self) -> dict[str, Any]:
-        load = self.load if math.isfinite(self.load) else str(self.load)
-        return {"load": load, "outputs": {name: metrics.to_json() for name, metrics in self.outputs.items()}}
+    def document(self) -> RunRecord:
+        return RunRecord(self.load, self.outputs)
 
 
 @dataclass(frozen=True)
@@ -57,26 +58,26 @@ class Stage:
     alone: Run
     chained: Run
     carried: Run
-    finding: str
+    finding: FindingOfStage
     culprits: tuple[PlannedNode, ...] = ()  # the nodes that have to be FP32 for the stage to be right by itself
     mended: float | None = None  # the load of the stage alone, with the culprits in FP32
     onnx: Path | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "nodes": self.nodes,
-            "compute_nodes": self.compute_nodes,
-            "inputs": list(self.inputs),
-            "outputs": list(self.outputs),
-            "finding": self.finding,
-            "alone": self.alone.to_json(),
-            "chained": self.chained.to_json(),
-            "carried": self.carried.to_json(),
-            "culprits": [node.document().to_json() for node in self.culprits],
-            "mended_load": self.mended if self.mended is None or math.isfinite(self.mended) else str(self.mended),
-            "onnx": str(self.onnx) if self.onnx else None,
-        }
+    def document(self) -> StageRecord:
+        return StageRecord(
+            name=self.name,
+            nodes=self.nodes,
+            compute_nodes=self.compute_nodes,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            finding=self.finding,
+            alone=self.alone.document(),
+            chained=self.chained.document(),
+            carried=self.carried.document(),
+            culprits=[node.document() for node in self.culprits],
+            mended_load=self.mended,
+            onnx=str(self.onnx) if self.onnx else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -88,18 +89,19 @@ class Upto:
     whole: Run
     path: Path | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "stage": self.stage,
-            "fp32_nodes": [node.name for node in self.plan.nodes],
-            "met": self.whole.verdict.met,
-            **self.whole.to_json(),
-            "plan": str(self.path) if self.path else None,
-        }
+    def document(self) -> UptoRecord:
+        return UptoRecord(
+            stage=self.stage,
+            fp32_nodes=[node.name for node in self.plan.nodes],
+            met=self.whole.verdict.met,
+            load=self.whole.load,
+            outputs=self.whole.outputs,
+            plan=str(self.path) if self.path else None,
+        )
 
 
 @dataclass(frozen=True)
-class StagesResult:
+class StagesResult(Documented):
     """Every stage in the order in which they run; `whole` is the whole model in FP16, against the tolerance."""
 
     stages: tuple[Stage, ...]
@@ -128,16 +130,15 @@ class StagesResult:
     def stage(self, name: str) -> Stage:
         return next(stage for stage in self.stages if stage.name == name)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": "halfwise.stages/1",
-            "status": "met" if self.met else "not-met",
-            "model": self.model,
-            "profile": self.profile,
-            "tolerance": self.tolerance.to_json(),
-            "inputs": {"origin": self.inputs, "samples": self.samples},
-            "stages": [stage.to_json() for stage in self.stages],
-            "outputs": {name: metrics.to_json() for name, metrics in self.whole.outputs.items()},
-            "upto": self.upto.to_json() if self.upto else None,
+    def document(self) -> StagesDocument:
+        return StagesDocument(
+            status="met" if self.met else "not-met",
+            model=self.model,
+            profile=self.profile,
+            tolerance=self.tolerance.to_json(),
+            inputs=UsedInputs(self.inputs, self.samples),
+            stages=[stage.document() for stage in self.stages],
+            outputs=self.whole.outputs,
+            upto=self.upto.document() if self.upto else None,
             **documented(self.notes),
-        }
+        )

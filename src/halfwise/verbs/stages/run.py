@@ -24,6 +24,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.verbs.stages.culprits import find_culprits
 from halfwise.verbs.stages.cut import Piece, cut_at_scopes, cut_at_tensors, needed_by
+from halfwise.verbs.stages.document import FindingOfStage
 from halfwise.verbs.stages.emit import StageFolder
 from halfwise.verbs.stages.parts import Part, parts_of
 from halfwise.verbs.stages.result import (
@@ -197,7 +198,7 @@ class _Line:
     def _keeps(self, name: str, metrics: Metrics) -> bool:
         return _for(self.tolerance, (name,)).verdict({name: metrics}, self.floats).met
 
-    def _finding(self, part: Part, alone: Run, chained: Run, carried: Run) -> str:
+    def _finding(self, part: Part, alone: Run, chained: Run, carried: Run) -> FindingOfStage:
         if not alone.verdict.met:
             return WRONG
         if chained.verdict.met:
