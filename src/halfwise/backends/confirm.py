@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from halfwise.backends import Backend, BackendFailure, BackendOptions, BackendRecord, backend_named
+from halfwise.core.document import Answer, Number, Record
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Finding, Severity, Where
-from halfwise.core.metrics import Metrics, OutputMetric, compare, is_float, worst
+from halfwise.core.metrics import Metrics, OutputMetric, Outputs, compare, is_float, worst
 from halfwise.core.rules import finding
 from halfwise.core.tolerance import Tolerance, Verdict
 from halfwise.emulation.emulate import Emulator, carry_feeds
@@ -27,7 +28,7 @@ from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 
-__all__ = ["Confirmation", "OutputGap", "allowed_ratio", "confirm", "probe"]
+__all__ = ["Confirmation", "ConfirmationRecord", "OutputGap", "allowed_ratio", "confirm", "probe"]
 
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
@@ -51,9 +52,29 @@ class OutputGap:
         low, high = max(self.predicted, FLOOR), max(self.measured, FLOOR)
         return math.inf if math.isinf(high) and not math.isinf(low) else 1.0 if low == high else high / low
 
-    def to_json(self) -> dict[str, Any]:
-        values = {"predicted": self.predicted, "measured": self.measured, "ratio": self.ratio}
-        return {name: value if math.isfinite(value) else str(value) for name, value in values.items()}
+    def document(self) -> GapRecord:
+        return GapRecord(self.predicted, self.measured, self.ratio)
+
+
+class GapRecord(Record, frozen=True):
+    """The error of one output, as predicted and as measured."""
+
+    predicted: Number
+    measured: Number
+    ratio: Number
+
+
+class ConfirmationRecord(Record, frozen=True):
+    """What a real backend made of the fixed model."""
+
+    status: Answer
+    backend: BackendRecord
+    profile: str
+    allowed_ratio: Number
+    outputs: Outputs
+    prediction: Mapping[str, GapRecord]
+    findings: Sequence[Finding]
+    notes: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -74,17 +95,17 @@ class Confirmation:
     def met(self) -> bool:
         return self.verdict.met
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "status": "met" if self.met else "not-met",
-            "backend": self.record.to_json(),
-            "profile": self.profile,
-            "allowed_ratio": self.allowed,
-            "outputs": {name: metrics.to_json() for name, metrics in self.outputs.items()},
-            "prediction": {name: gap.to_json() for name, gap in self.gaps.items()},
-            "findings": [each.to_json() for each in self.findings],
-            "notes": list(self.notes),
-        }
+    def document(self) -> ConfirmationRecord:
+        return ConfirmationRecord(
+            status="met" if self.met else "not-met",
+            backend=self.record,
+            profile=self.profile,
+            allowed_ratio=self.allowed,
+            outputs=self.outputs,
+            prediction={name: gap.document() for name, gap in self.gaps.items()},
+            findings=self.findings,
+            notes=self.notes,
+        )
 
 
 def confirm(
@@ -265,7 +286,7 @@ def _findings(
     found = []
     for name, gap in gaps.items():
         where = Where("output", name)
-        numbers = {**gap.to_json(), "allowed_ratio": allowed}
+        numbers = {**gap.document().to_json(), "allowed_ratio": allowed}
         if outputs[name].nonfinite and not math.isinf(gap.predicted):
             told = f"output {name!r} holds {outputs[name].nonfinite:,} values that are not finite on {record.title}; "
             found.append(finding("HW503", where, f"{told}none was predicted; likely {reasons[name]}", numbers))

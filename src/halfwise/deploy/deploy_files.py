@@ -7,11 +7,14 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from halfwise.compiler.attention.fp32_regions import IslandRecord
+from halfwise.compiler.audit_document import CoverageRecord, EngineRecord, Violation
 from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled, Decision
+from halfwise.core.document import Count, Record
 from halfwise.core.english import say_all
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
@@ -32,14 +35,29 @@ from halfwise.precision.sites import Site, native_format
 from halfwise.precision.typed_onnx import write_typed
 
 if TYPE_CHECKING:
+    from halfwise.compiler.audit import Audit
     from halfwise.compiler.build import InputProfile
     from halfwise.model.inputs.samples import Samples
 
-__all__ = ["Delivery", "Handover", "advisories_for", "deliver"]
+__all__ = ["CompiledRecord", "Delivery", "Handover", "advisories_for", "deliver"]
 
 _SHOWN = 5  # violations told in words; the document lists all
 # Their layers are loops with counters of integers: an output type of FP32 on all of them would be an error.
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+
+
+class CompiledRecord(Record, frozen=True):
+    """What the compiler made of the model."""
+
+    compiler: str
+    builds: Count
+    seconds: float
+    added: Sequence[str]
+    island: IslandRecord | None
+    engine: EngineRecord
+    coverage: CoverageRecord
+    unproven: Sequence[Violation]
+    notes: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -74,27 +92,26 @@ class Delivery:
     others: Mapping[str, Path] = field(default_factory=dict)  # further files, each under a word for it
     refusal: str = ""  # why the target's own compiler takes no such model; another's refusal is a note
 
-    def to_json(self) -> dict[str, Any]:
-        """What `fix --json` says of it, beside the artifacts."""
-        audit = self.compiled.audit if self.compiled else None
-        summary = None
-        if self.compiled and audit:
-            document = audit.to_json()
-            summary = {
-                "compiler": self.compiled.compiler,
-                "builds": self.compiled.builds,
-                "seconds": round(self.compiled.seconds, 3),
-                "added": [node.name for node in self.compiled.added],
-                "island": self.compiled.island.document().to_json() if self.compiled.island else None,
-                **{key: document[key] for key in ("engine", "coverage", "unproven", "notes")},
-            }
-        return {
-            "audit": summary,
-            "audit_command": self.audit_command or None,
-            "refusal": self.refusal or None,
-            "violations": audit.to_json()["violations"] if audit else [],
-            "advisories": [advisory.document().to_json() for advisory in self.advisories],
-        }
+    @property
+    def audit(self) -> Audit | None:
+        """What the compiler made of the model, where one was asked and took it."""
+        return self.compiled.audit if self.compiled else None
+
+    def audited(self) -> CompiledRecord | None:
+        """The same for a document."""
+        if self.compiled is None or self.audit is None:
+            return None
+        return CompiledRecord(
+            compiler=self.compiled.compiler,
+            builds=self.compiled.builds,
+            seconds=round(self.compiled.seconds, 3),
+            added=[node.name for node in self.compiled.added],
+            island=self.compiled.island.document() if self.compiled.island else None,
+            engine=self.audit.engine(),
+            coverage=self.audit.document().coverage,
+            unproven=self.audit.unproven,
+            notes=self.audit.notes,
+        )
 
 
 def advisories_for(target: Target, model: Model) -> tuple[Advisory, ...]:

@@ -76,9 +76,9 @@ def fix_markdown(result: FixResult) -> str:
             for repair in result.plan.repairs
         ]
         lines += _table(("repair", "nodes", "how"), repairs)
-    violations = result.delivery.to_json()["violations"]
+    violations = result.delivery.audit.violations if result.delivery.audit else ()
     if violations:
-        rows_of = [(code(v["node"]), v["wanted"], prose(f"{v['got']}; {v['why']}")) for v in violations]
+        rows_of = [(code(v.node), v.wanted, prose(f"{v.got}; {v.why}")) for v in violations]
         lines += _table(("the compiler breaks the plan at", "wanted", "got"), rows_of)
     lines += [
         f"{result.cost.casts:,} casts, {result.cost.fp32_flops_share:.2%} of the arithmetic in FP32; took "

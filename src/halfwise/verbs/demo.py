@@ -13,15 +13,18 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from halfwise.core.document import Document, Documented, Record
 from halfwise.core.whole_files import WholeFiles
 from halfwise.model.inputs.save import save_samples
 from halfwise.model.model import load
+from halfwise.verbs.fix.document import FixDocument
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.scan import ScanResult, scan
+from halfwise.verbs.scan.document import ScanDocument
 from halfwise.verbs.verify import EmulatedRunner
 
-__all__ = ["DemoResult", "demo", "demo_inputs", "demo_model"]
+__all__ = ["DemoDocument", "DemoResult", "demo", "demo_inputs", "demo_model"]
 
 Array = NDArray[np.float32]
 
@@ -31,8 +34,7 @@ SAMPLES = 6
 SHOWN = 6  # values of one answer
 
 
-@dataclass(frozen=True)
-class Answers:
+class Answers(Record, frozen=True):
     """The first values of one answer of the model, in each of three ways to run it."""
 
     fp32: tuple[float, ...]
@@ -40,11 +42,20 @@ class Answers:
     fixed: tuple[float, ...]
 
     def to_json(self) -> dict[str, Any]:
-        return {name: [round(value, 6) for value in values] for name, values in vars(self).items()}
+        return {name: [round(value, 6) for value in values] for name, values in super().to_json().items()}
+
+
+class DemoDocument(Document, frozen=True, tag="halfwise.demo/1"):
+    """What `halfwise demo --json` prints: a scan, a fix and one answer before and after."""
+
+    folder: str
+    scan: ScanDocument
+    fix: FixDocument
+    answers: Answers
 
 
 @dataclass(frozen=True)
-class DemoResult:
+class DemoResult(Documented):
     """Everything the demo made and found, in `folder`."""
 
     folder: Path
@@ -58,14 +69,8 @@ class DemoResult:
     def met(self) -> bool:
         return self.fix.met
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": "halfwise.demo/1",
-            "folder": str(self.folder),
-            "scan": self.scan.to_json(),
-            "fix": self.fix.to_json(),
-            "answers": self.answers.to_json(),
-        }
+    def document(self) -> DemoDocument:
+        return DemoDocument(str(self.folder), self.scan.document(), self.fix.document(), self.answers)
 
 
 def demo(out: str | Path | None = None, *, notify: Callable[[str], None] = lambda text: None) -> DemoResult:

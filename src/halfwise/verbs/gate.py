@@ -15,8 +15,8 @@ from halfwise.compiler.audit_findings import audit_findings
 from halfwise.compiler.buildlog import read_log
 from halfwise.compiler.layers import layers_from_log, looks_like_json, read_layers
 from halfwise.compiler.layers_model import nodes_of_model
-from halfwise.core.english import documented, say
 from halfwise.core.document import Documented
+from halfwise.core.english import documented, say
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Finding, Where
 from halfwise.core.metrics import OutputMetric

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import onnx_ir as ir
 
@@ -16,6 +15,7 @@ from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import TypedDialect
 from halfwise.search.cost import flops
 from halfwise.search.tensor_statistics import TensorStatistics
+from halfwise.verbs.fix.document import CostRecord
 
 __all__ = ["Cost", "casts_of", "cost_of"]
 
@@ -30,14 +30,14 @@ class Cost:
     casts: int
     fp32_flops_share: float
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "model_runs": round(self.model_runs, 2),
-            "seconds": round(self.seconds, 3),
-            "peak_rss_mb": round(self.peak_rss_mb, 1),
-            "casts": self.casts,
-            "fp32_flops_share": round(self.fp32_flops_share, 6),
-        }
+    def document(self) -> CostRecord:
+        return CostRecord(
+            model_runs=round(self.model_runs, 2),
+            seconds=round(self.seconds, 3),
+            peak_rss_mb=round(self.peak_rss_mb, 1),
+            casts=self.casts,
+            fp32_flops_share=round(self.fp32_flops_share, 6),
+        )
 
 
 def cost_of(

@@ -22,6 +22,7 @@ from halfwise.model.patterns.view import View
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import native_format
 from halfwise.search.judge import Judge
+from halfwise.verbs.fix.document import InputRecord
 
 __all__ = ["InputEffect", "input_effects", "input_findings", "measured_effects", "refuse_ids"]
 
@@ -52,18 +53,17 @@ class InputEffect:
     over: int  # values beyond the range
     load: float | None = None  # what this alone does to the outputs, over the allowed error; None: not measured
 
-    def to_json(self) -> dict[str, Any]:
-        load = self.load if self.load is None or math.isfinite(self.load) else str(self.load)
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "max_abs": self.max_abs,
-            "step": self.step,
-            "max_change": self.change,
-            "relative_change": self.relative,
-            "overflow": self.over,
-            "load": load,
-        }
+    def document(self) -> InputRecord:
+        return InputRecord(
+            name=self.name,
+            kind=self.kind,
+            max_abs=self.max_abs,
+            step=self.step,
+            max_change=self.change,
+            relative_change=self.relative,
+            overflow=self.over,
+            load=self.load,
+        )
 
 
 def input_effects(model: Model, feeds: Sequence[Feed]) -> tuple[InputEffect, ...]:
@@ -100,7 +100,7 @@ def input_findings(effects: Sequence[InputEffect]) -> Iterator[Finding]:
         told = _finding(effect)
         if told is not None:
             rule, message = told
-            yield finding(rule, Where("input", effect.name), message, effect.to_json())
+            yield finding(rule, Where("input", effect.name), message, effect.document().to_json())
 
 
 def refuse_ids(effects: Sequence[InputEffect]) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from halfwise.core.counting import Counts
 from halfwise.model.model import Model
 from halfwise.precision.lists import POLICIES, Policy
 from halfwise.precision.selectors import Selection, kept_by
+from halfwise.verbs.fix.document import PolicyRecord
 
 __all__ = ["Compared", "compare_policies"]
 
@@ -22,13 +22,8 @@ class Compared:
     nodes: int
     shared: int
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "policy": self.policy.name,
-            "source": self.policy.source,
-            "fp32_nodes": self.nodes,
-            "shared": self.shared,
-        }
+    def document(self) -> PolicyRecord:
+        return PolicyRecord(self.policy.name, self.policy.source, self.nodes, self.shared)
 
 
 def compare_policies(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from halfwise.backends.confirm import Confirmation
 from halfwise.core.counting import Counts
+from halfwise.core.document import LEFT_OUT, Documented
 from halfwise.core.english import documented
 from halfwise.core.finding import Finding
 from halfwise.core.formats import Format
@@ -26,6 +25,14 @@ from halfwise.precision.typed_onnx import TypedModel
 from halfwise.search.diagnosis import Diagnosis
 from halfwise.search.search import Point
 from halfwise.verbs.fix.cost import Cost
+from halfwise.verbs.fix.document import (
+    ErrorRecord,
+    FixDocument,
+    FixedModel,
+    InputsRecord,
+    IoRecord,
+    PointRecord,
+)
 from halfwise.verbs.fix.model_inputs import InputEffect
 from halfwise.verbs.fix.policies import Compared, compare_policies
 
@@ -33,7 +40,7 @@ __all__ = ["Cost", "FixResult"]
 
 
 @dataclass(frozen=True)
-class FixResult:
+class FixResult(Documented):
     """Everything that `fix` found and wrote. Errors are measured on inputs that the search did not use."""
 
     model: Model
@@ -92,66 +99,46 @@ class FixResult:
         names = [node.name for node in (*self.plan.nodes, *self.pinned) if node.format is Format.FP32]
         return tuple(sorted(names, key=lambda name: order.get(name, 0)))
 
-    def to_json(self) -> dict[str, Any]:
-        document = {
-            "schema": "halfwise.fix/1",
-            "status": "met" if self.good else "not-met",
-            "model": {
-                "path": str(self.model.path) if self.model.path else "",
-                "sha256": self.model.sha256,
-                "nodes": self.model.stored_nodes,
-                "compute_nodes": self.sites.compute_nodes,
-            },
-            "target": self.plan.target,
-            "profile": self.plan.profile,
-            "tolerance": self.plan.tolerance.to_json(),
-            "error": {
-                "fp16": {name: metrics.to_json() for name, metrics in self.fp16.items()},
-                "fixed": {name: metrics.to_json() for name, metrics in self.fixed.items()},
-            },
-            "fp32_nodes": list(self.fp32_nodes),
-            "repairs": [repair.to_json() for repair in self.plan.repairs],
-            "cost": self.cost.to_json(),
-            "artifacts": {
+    def document(self) -> FixDocument:
+        audit, files = self.delivery.audit, self.delivery
+        return FixDocument(
+            status="met" if self.good else "not-met",
+            model=FixedModel(
+                path=str(self.model.path) if self.model.path else "",
+                sha256=self.model.sha256,
+                nodes=self.model.stored_nodes,
+                compute_nodes=self.sites.compute_nodes,
+            ),
+            target=self.plan.target,
+            profile=self.plan.profile,
+            tolerance=self.plan.tolerance.to_json(),
+            error=ErrorRecord(self.fp16, self.fixed),
+            fp32_nodes=self.fp32_nodes,
+            repairs=self.plan.repairs,
+            cost=self.cost.document(),
+            artifacts={
                 "onnx": str(self.typed.path) if self.typed else None,
                 "plan": str(self.plan_path) if self.plan_path else None,
                 "report": str(self.report) if self.report else None,
-                "trtexec": str(self.delivery.command) if self.delivery.command else None,
-                "script": str(self.delivery.script) if self.delivery.script else None,
-                **{what: str(path) for what, path in self.delivery.others.items()},
+                "trtexec": str(files.command) if files.command else None,
+                "script": str(files.script) if files.script else None,
+                **{what: str(path) for what, path in files.others.items()},
             },
-            "inputs": {
-                "origin": self.samples.origin,
-                "search": len(self.samples.search),
-                "validation": len(self.samples.validation),
-            },
-            "nodes": [node.document().to_json() for node in (*self.plan.nodes, *self.pinned)],
+            inputs=InputsRecord(self.samples.origin, len(self.samples.search), len(self.samples.validation)),
+            nodes=[node.document() for node in (*self.plan.nodes, *self.pinned)],
             **documented(self.notes),
-            "policies": [compared.to_json() for compared in self.policies],
-            **self.delivery.to_json(),
-        }
-        if self.border:
-            document["io"] = {
-                "inputs": [effect.to_json() for effect in self.border],
-                "findings": [found.to_json() for found in self.border_findings],
-            }
-        if self.by_profile:
-            document["profiles"] = {name: _json_number(load) for name, load in self.by_profile.items()}
-        if self.curve:
-            document["curve"] = [_point_json(point) for point in self.curve]
-        if self.confirmation is not None:
-            document["confirmation"] = self.confirmation.to_json()
-        return document
+            policies=[compared.document() for compared in self.policies],
+            audit=files.audited(),
+            audit_command=files.audit_command or None,
+            refusal=files.refusal or None,
+            violations=audit.violations if audit else (),
+            advisories=[advisory.document() for advisory in files.advisories],
+            io=IoRecord([each.document() for each in self.border], self.border_findings) if self.border else LEFT_OUT,
+            profiles=self.by_profile or LEFT_OUT,
+            curve=[_point(point) for point in self.curve] or LEFT_OUT,
+            confirmation=LEFT_OUT if self.confirmation is None else self.confirmation.document(),
+        )
 
 
-def _point_json(point: Point) -> dict[str, Any]:
-    return {
-        "fp32_nodes": point.nodes,
-        "cost": round(point.cost, 3),
-        "predicted": _json_number(point.predicted),
-        "load": _json_number(point.measured),
-    }
-
-
-def _json_number(value: float | None) -> float | str | None:
-    return value if value is None or math.isfinite(value) else str(value)
+def _point(point: Point) -> PointRecord:
+    return PointRecord(point.nodes, round(point.cost, 3), point.predicted, point.measured)

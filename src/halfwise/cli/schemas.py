@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from importlib import import_module
-from importlib.resources import files
 from typing import Any
 
 from halfwise.core.errors import InputError
-from halfwise.core.notes import NoteKind
 
 __all__ = ["NAMES", "schema"]
 
@@ -17,6 +14,8 @@ _HOMES = {
     "audit": "halfwise.compiler.audit_document:AuditDocument",
     "bisect": "halfwise.verbs.bisect.document:BisectDocument",
     "compare": "halfwise.verbs.compare.document:CompareDocument",
+    "demo": "halfwise.verbs.demo:DemoDocument",
+    "fix": "halfwise.verbs.fix.document:FixDocument",
     "gate": "halfwise.verbs.gate_document:GateDocument",
     "log": "halfwise.compiler.buildlog.report:LogDocument",
     "plan": "halfwise.precision.plan_document:PlanDocument",
@@ -25,21 +24,14 @@ _HOMES = {
     "trace": "halfwise.verbs.trace:TraceDocument",
     "verify": "halfwise.verbs.verify:VerifyDocument",
 }
-NAMES = tuple("advise audit bisect compare demo fix gate log plan scan stages trace verify".split())
+NAMES = tuple(_HOMES)
 
 
 def schema(name: str) -> dict[str, Any]:
     """The schema of `halfwise.<name>/1`, by JSON Schema's draft of 2020-12."""
     if name not in NAMES:
         raise InputError(f"there is no schema {name!r}; there are {', '.join(NAMES)}")
-    if name in _HOMES:
-        from halfwise.core.json_schema import schema_of
+    from halfwise.core.json_schema import schema_of
 
-        module, _, kind = _HOMES[name].partition(":")
-        return schema_of(getattr(import_module(module), kind))
-    document = json.loads(files(__name__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
-    assert isinstance(document, dict)
-    parts = document.get("$defs", {})
-    if "message" in parts:
-        parts["message"]["properties"]["kind"]["enum"] = [kind.value for kind in NoteKind]
-    return document
+    module, _, kind = _HOMES[name].partition(":")
+    return schema_of(getattr(import_module(module), kind))

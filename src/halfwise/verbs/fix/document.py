@@ -1,0 +1,146 @@
+"""The document of the main job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from msgspec import Meta
+
+from halfwise.backends.confirm import ConfirmationRecord
+from halfwise.compiler.audit_document import Violation
+from halfwise.core.advisory import AdvisoryRecord
+from halfwise.core.document import LEFT_OUT, Answer, Count, Document, Left, Number, Record, Share, about
+from halfwise.core.finding import Finding
+from halfwise.core.metrics import Outputs
+from halfwise.core.notes import Messages
+from halfwise.core.tolerance import Bounds
+from halfwise.deploy.deploy_files import CompiledRecord
+from halfwise.precision.plan_document import PlannedRecord, RepairRecord
+
+__all__ = [
+    "CostRecord",
+    "ErrorRecord",
+    "FixDocument",
+    "FixedModel",
+    "InputRecord",
+    "InputsRecord",
+    "IoRecord",
+    "PointRecord",
+    "PolicyRecord",
+]
+
+
+Files = Annotated[
+    Mapping[str, str | None],
+    Meta(
+        description="What was written; a target may have further files.",
+        extra_json_schema={"required": ["onnx", "plan", "report", "trtexec", "script"]},
+    ),
+]
+
+
+class FixedModel(Record, frozen=True):
+    """The model as it was given."""
+
+    path: str
+    sha256: str
+    nodes: Count
+    compute_nodes: Count
+
+
+class ErrorRecord(Record, frozen=True):
+    """Plain FP16 and the answer, on inputs that the search did not use."""
+
+    fp16: Outputs
+    fixed: Outputs
+
+
+class CostRecord(Record, frozen=True):
+    """What the search took, and what the answer leaves in FP32."""
+
+    model_runs: float
+    seconds: float
+    peak_rss_mb: float
+    casts: Count
+    fp32_flops_share: Share
+
+
+class InputsRecord(Record, frozen=True):
+    """How many inputs the search used, and how many judged."""
+
+    origin: str
+    search: Count
+    validation: Count
+
+
+class PolicyRecord(Record, frozen=True):
+    """A list of another tool: what it keeps in FP32, and how much of that is kept here, too."""
+
+    policy: str
+    source: str
+    fp32_nodes: Count
+    shared: Count
+
+
+class InputRecord(Record, frozen=True):
+    """One float input, were it handed over in FP16."""
+
+    name: str
+    kind: str
+    max_abs: Number
+    step: Number
+    max_change: Number
+    relative_change: Number
+    overflow: Count
+    load: Number | None
+
+
+class IoRecord(Record, frozen=True):
+    """Inputs in FP16."""
+
+    inputs: Sequence[InputRecord]
+    findings: Sequence[Finding]
+
+
+class PointRecord(Record, frozen=True):
+    """One point of the trade-off between FP32 nodes and error."""
+
+    fp32_nodes: Count
+    cost: float
+    predicted: Number
+    load: Number | None
+
+
+class FixDocument(Document, frozen=True, tag="halfwise.fix/1", kw_only=True):
+    """What `halfwise fix --json` prints: errors before and after, the FP32 nodes and what was written."""
+
+    status: Answer
+    model: FixedModel
+    target: str
+    profile: str
+    tolerance: Bounds
+    error: ErrorRecord
+    fp32_nodes: Annotated[Sequence[str], about("Exact names of all nodes that stay in FP32, pinned ones among them.")]
+    repairs: Sequence[RepairRecord]
+    cost: CostRecord
+    artifacts: Files
+    inputs: InputsRecord
+    nodes: Annotated[Sequence[PlannedRecord], about("Every node that stays out of FP16, with its reason and numbers.")]
+    notes: Sequence[str]
+    messages: Messages = ()
+    policies: Annotated[Sequence[PolicyRecord], about("What lists of other tools would have kept in FP32.")]
+    audit: CompiledRecord | None
+    audit_command: str | None
+    refusal: Annotated[str | None, about("Why the target's own compiler takes no such model.")]
+    violations: Sequence[Violation]
+    advisories: Sequence[AdvisoryRecord]
+    io: Annotated[IoRecord | Left, about("What inputs in FP16 do, where they are.")] = LEFT_OUT
+    profiles: Annotated[
+        Mapping[str, Number] | Left,
+        about("Error over allowed error as each profile that the target may meet sees it; the worst counts."),
+    ] = LEFT_OUT
+    curve: Sequence[PointRecord] | Left = LEFT_OUT
+    confirmation: Annotated[
+        ConfirmationRecord | Left, about("What a real backend made of it, where one was asked.")
+    ] = LEFT_OUT
