@@ -69,7 +69,7 @@ def main() -> None:
 
     repaired = halfwise.fix(path, inputs(), profile="strict")
     for repair in repaired.plan.repairs:
-        print(f"repaired: {repair['algebra']}")
+        print(f"repaired: {repair.algebra}")
     print(f"  relative error {repaired.fixed['scores'].rel_l2:.1g}, FP32 nodes: {len(repaired.fp32_nodes)}")
 
 
