@@ -30,10 +30,12 @@ from halfwise.backends.runtime_session import rtx_refuses, run_model
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.document import read
 from halfwise.core.errors import InputError, MissingBackend
+from halfwise.core.notes import Note, NoteKind
 from halfwise.emulation import cuda_driver
 from halfwise.emulation.cuda_driver import Gpu
 from tests.models.backend_models import H200, L4, typed_model
 from tests.models.build import model, node, value, weight
+from tests.support.messages import kinds
 
 RUNTIME = "halfwise.backends.runtime_session:serve"
 FEEDS = [{"x": np.array([[1.0, -2.0, 3.0, 0.5]], np.float32)}, {"x": np.array([[0.0, 1.0, 1.0, 4.0]], np.float32)}]
@@ -74,7 +76,7 @@ def test_the_cpu_runs_in_this_process_and_says_what_it_is(typed: Path, binding: 
     assert (record.backend, record.library, record.version) == ("ort-cpu", "ONNX Runtime", onnxruntime.__version__)
     assert (record.device, record.tf32, record.optimization, record.io_binding) == ("CPU", None, "basic", binding)
     assert record.providers == ("CPUExecutionProvider",)
-    assert "computes FP16 in FP32" in backend.cautions[0]
+    assert kinds(backend.cautions) == [NoteKind.CPU_COMPUTES_WIDE]
 
 
 def test_a_record_survives_its_json(typed: Path) -> None:
@@ -249,15 +251,14 @@ def test_arithmetic_left_to_the_cpu_is_named_and_shapes_are_not(gpu: Any, typed:
     record = run_model("ort-cuda", typed, FEEDS, BackendOptions()).record
     assert record.on_cpu == ("n_m",)
     assert record.nodes == {"CUDAExecutionProvider": 3, "CPUExecutionProvider": 2}
-    assert record.notes == (
-        "1 floating-point node ran on the CPU, because CUDAExecutionProvider has no kernel for them as typed: n_m",
-    )
+    provider = "CUDAExecutionProvider"
+    assert list(record.remarks) == [Note.of(NoteKind.RAN_ON_CPU, count=1, provider=provider, nodes=["n_m"])]
 
 
 def test_a_runtime_that_does_not_tell_is_said_to_be_one(gpu: Any, typed: Path) -> None:
     gpu(FakeRuntime(tells=False))
     record = run_model("ort-cuda", typed, FEEDS, BackendOptions()).record
-    assert record.notes == ("this ONNX Runtime does not tell which nodes the provider took",)
+    assert kinds(record.remarks) == [NoteKind.PLACEMENT_UNKNOWN]
 
 
 def test_a_runtime_without_the_provider_says_what_to_install(typed: Path) -> None:

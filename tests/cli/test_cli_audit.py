@@ -111,7 +111,7 @@ def test_a_kept_plan_is_exit_code_0(tmp_path: Path) -> None:
 def test_attention_and_notes_are_told() -> None:
     output = run(DATA / "layers" / "inspector_10.16.json")
     assert "fused attention: _gemm_mha_v2; its scores and softmax are not visible" in output
-    assert "note: 1 Myelin regions are listed as one layer each" in run(DATA / "layers" / "inspector_8.6.json")
+    assert "note: 1 Myelin region listed as one layer each" in run(DATA / "layers" / "inspector_8.6.json")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from halfwise.compiler.buildlog import read_lines, read_log
 from halfwise.compiler.layers import EngineLayers, layers_from_log, read_layers
 from halfwise.compiler.layers_fields import region_ends
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
 from tests.support.audit_cases import DATA, REGION_LOG, fp32, nodes, of_log, verdict
 
 NORM = ("/norm/ReduceMean", "/norm/Sub", "/norm/Pow", "/norm/ReduceMean_1", "/norm/Sqrt", "/norm/Div")
@@ -78,7 +79,7 @@ def test_the_logs_own_list_of_a_region_decides_where_there_is_one() -> None:
         "/s/Softmax": "region-only",
         "/gone": "folded",
     }
-    assert result.notes[0].startswith("1 Myelin regions are listed as one layer each")
+    assert result.notes[0] == Note.of(NoteKind.REGIONS_OPAQUE, count=1)
 
 
 def region_json(*regions: str, fmt: str = "Row major linear FP16 format") -> EngineLayers:

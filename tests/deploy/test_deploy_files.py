@@ -415,7 +415,7 @@ def test_without_the_compiler_the_result_says_so(tmp_path: Path, monkeypatch: py
     assert result.met
     assert result.delivery.command is not None
     assert result.to_json()["audit"] is None
-    assert only(result.notes, NoteKind.NOT_COMPILED).values == {"install": "pip install 'halfwise[rtx]'"}
+    assert only(result.notes, NoteKind.NOT_COMPILED).values == {"install": rtx.INSTALL}
 
 
 def refused() -> onnx.ModelProto:

@@ -17,6 +17,7 @@ import pytest
 from benchmarks.scan_speed import sparse_checkpoint
 from halfwise.core.counting import count
 from halfwise.core.errors import InputError, MissingBackend
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.checkpoints import Checkpoint, is_checkpoint, read_checkpoint
 from halfwise.model.checkpoints.state import find_state
 from halfwise.model.elements import Elements, Stretch, count_all
@@ -24,6 +25,10 @@ from halfwise.verbs.scan import scan
 
 TYPES = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "BF16": ml_dtypes.bfloat16, "I64": np.int64}
 BAD = np.array([1.0, 1e-6, 1e-9, 0.0, -2.0], np.float32)
+
+
+def chosen(key: str) -> Note:
+    return Note.of(NoteKind.STATE_CHOSEN, key)
 
 
 def written(path: Path, tensors: dict[str, tuple[str, Any]], **changes: Any) -> Path:
@@ -313,7 +318,7 @@ def test_what_torch_saved(tmp_path: Path, torch: Any, legacy: bool, nested: bool
     assert found["every_other"] == [0.0, 2.0, 4.0]
     assert {t.name: t.aliases for t in checkpoint.tensors}["weight"] == ("tied", "turned")
     assert checkpoint.other_names == ("ids",)
-    assert checkpoint.notes == (("the tensors under 'model'",) if nested else ())
+    assert checkpoint.notes == ((chosen("model"),) if nested else ())
     in_file = checkpoint.tensors[0].elements._file is not None
     assert in_file is not legacy
     totals = scan(tmp_path / "x.pth").totals
@@ -403,23 +408,27 @@ class Tensor:
 T = Tensor()
 
 
+def among(key: str, other: str) -> Note:
+    return Note.of(NoteKind.STATE_CHOSEN_AMONG, key, others=[other])
+
+
 @pytest.mark.parametrize(
     ("document", "names", "notes"),
     [
         (T, ["tensor"], ()),
         ({"a.weight": T, "b": T}, ["a.weight", "b"], ()),
         ({"a": T, "optimizer": {"x": T}}, ["a"], ()),
-        ({"state_dict": {"a": T}, "epoch": 1}, ["a"], ("the tensors under 'state_dict'",)),
-        ({"model": {"state_dict": {"a": T}}}, ["a"], ("the tensors under 'model'", "the tensors under 'state_dict'")),
-        ({"ema": {"a": T, "b": T}, "model": {"a": T}}, ["a"], ("the tensors under 'model'; beside it: 'ema'",)),
-        ({"one": {"a": T}, "two": {"a": T, "b": T}}, ["a", "b"], ("the tensors under 'two'; beside it: 'one'",)),
+        ({"state_dict": {"a": T}, "epoch": 1}, ["a"], (chosen("state_dict"),)),
+        ({"model": {"state_dict": {"a": T}}}, ["a"], (chosen("model"), chosen("state_dict"))),
+        ({"ema": {"a": T, "b": T}, "model": {"a": T}}, ["a"], (among("model", "ema"),)),
+        ({"one": {"a": T}, "two": {"a": T, "b": T}}, ["a", "b"], (among("two", "one"),)),
         ([T, {"a": T}], ["0", "1.a"], ()),
         ({"optimizer": {"x": T}}, [], ()),
         ({"epoch": 1}, [], ()),
         (7, [], ()),
     ],
 )  # fmt: skip
-def test_the_network_is_found(document: Any, names: list[str], notes: tuple[str, ...]) -> None:
+def test_the_network_is_found(document: Any, names: list[str], notes: tuple[Note, ...]) -> None:
     state = find_state(document, lambda value: isinstance(value, Tensor))
     assert list(state.tensors) == names
     assert state.notes == notes

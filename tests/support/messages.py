@@ -9,11 +9,11 @@ from halfwise.core.notes import Note, NoteKind
 __all__ = ["kinds", "only"]
 
 
-def kinds(notes: Iterable[Note | str]) -> list[NoteKind]:
-    return [note.kind for note in notes if isinstance(note, Note)]
+def kinds(notes: Iterable[Note]) -> list[NoteKind]:
+    return [note.kind for note in notes]
 
 
-def only(notes: Iterable[Note | str], kind: NoteKind) -> Note:
+def only(notes: Iterable[Note], kind: NoteKind) -> Note:
     """The one note of this kind."""
-    (found,) = [note for note in notes if isinstance(note, Note) and note.kind is kind]
+    (found,) = [note for note in notes if note.kind is kind]
     return found

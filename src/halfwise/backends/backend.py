@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.document import Count, Record
 from halfwise.core.errors import HalfwiseError
+from halfwise.core.notes import Note, NoteKind
 
 __all__ = [
     "OPTIMIZATIONS",
@@ -57,13 +58,24 @@ class BackendRecord(Record, frozen=True):
     provider_options: Mapping[str, str] = field(default_factory=dict)
     nodes: Mapping[str, Count] = field(default_factory=dict)  # by provider, after its graph was optimised
     on_cpu: tuple[str, ...] = ()  # floating-point nodes that the device did not take
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what the library itself warned of
 
     @property
     def title(self) -> str:
         """Library and device in a few words."""
         where = f" on {self.device}" if self.device else ""
         return f"{self.backend} ({self.library} {self.version}{where})"
+
+    @property
+    def remarks(self) -> Iterator[Note]:
+        """What a user should know of this run."""
+        if self.on_cpu:
+            nodes, provider = list(self.on_cpu), self.providers[0] if self.providers else self.library
+            yield Note.of(NoteKind.RAN_ON_CPU, count=len(nodes), provider=provider, nodes=nodes)
+        if self.providers and self.compute_capability and not self.nodes:
+            yield Note.of(NoteKind.PLACEMENT_UNKNOWN)
+        for text in self.notes:
+            yield Note.of(NoteKind.LIBRARY_WARNS, library=self.library, text=text)
 
 
 @dataclass(frozen=True)
@@ -86,7 +98,7 @@ class Backend(Protocol):
     def name(self) -> str: ...
 
     @property
-    def cautions(self) -> tuple[str, ...]:
-        """What its answers do not prove, a line each."""
+    def cautions(self) -> tuple[Note, ...]:
+        """What its answers do not prove."""
 
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun: ...

@@ -17,9 +17,11 @@ from onnx import TensorProto, helper
 
 from halfwise.backends import Backend, BackendFailure, BackendOptions, BackendRecord, backend_named
 from halfwise.core.document import Answer, Number, Record
+from halfwise.core.english import documented
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Finding, Severity, Where
 from halfwise.core.metrics import Metrics, OutputMetric, Outputs, compare, is_float, worst
+from halfwise.core.notes import Messages, Note
 from halfwise.core.rules import finding
 from halfwise.core.tolerance import Tolerance, Verdict
 from halfwise.emulation.emulate import Emulator, carry_feeds
@@ -75,6 +77,7 @@ class ConfirmationRecord(Record, frozen=True):
     prediction: Mapping[str, GapRecord]
     findings: Sequence[Finding]
     notes: Sequence[str]
+    messages: Messages = ()
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Confirmation:
     gaps: Mapping[str, OutputGap]
     findings: tuple[Finding, ...]
     record: BackendRecord
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[Note, ...] = field(default=())
 
     @property
     def met(self) -> bool:
@@ -104,7 +107,7 @@ class Confirmation:
             outputs=self.outputs,
             prediction={name: gap.document() for name, gap in self.gaps.items()},
             findings=self.findings,
-            notes=self.notes,
+            **documented(self.notes),
         )
 
 
@@ -162,7 +165,7 @@ def confirm(
         {name: g for name, g in gaps.items() if _beyond(g, allowed)}, allowed, done.record, options, again
     )
     findings = tuple(_findings(gaps, together, allowed, reasons, done.record, profile, verdict))
-    notes = (*runner.cautions, *done.record.notes)
+    notes = (*runner.cautions, *done.record.remarks)
     return Confirmation(runner.name, profile, allowed, verdict, together, gaps, findings, done.record, notes)
 
 

@@ -13,13 +13,9 @@ from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRun
 from halfwise.compiler import rtx, tensorrt
 from halfwise.compiler.build import BuildError, BuildRequest, profiles_from_samples
 from halfwise.core.errors import MissingBackend
+from halfwise.core.notes import Note, NoteKind
 
 __all__ = ["EngineBackend"]
-
-_CAUTIONS = (
-    "written against TensorRT's documented API and never run with the real library on a GPU by its authors: "
-    "tell us what it does",
-)
 
 
 @dataclass(frozen=True)
@@ -30,8 +26,8 @@ class EngineBackend:
     options: BackendOptions
 
     @property
-    def cautions(self) -> tuple[str, ...]:
-        return _CAUTIONS
+    def cautions(self) -> tuple[Note, ...]:
+        return (Note.of(NoteKind.ENGINE_UNTRIED, self.name),)
 
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun:
         from halfwise.backends.child import run_in_child

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from halfwise.backends.backend import Backend, BackendRecord
 from halfwise.core.errors import InputError
+from halfwise.core.notes import Note
 from halfwise.model.model import Model, load
 
 __all__ = ["BackendRunner"]
@@ -36,5 +37,5 @@ class BackendRunner:
         return self._outputs[index]
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        return (*self.backend.cautions, *(self.record.notes if self.record is not None else ()))
+    def notes(self) -> tuple[Note, ...]:
+        return (*self.backend.cautions, *(self.record.remarks if self.record is not None else ()))

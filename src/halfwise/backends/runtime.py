@@ -7,18 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from halfwise.backends.backend import BackendOptions, BackendRun, Feed
+from halfwise.core.notes import Note, NoteKind
 
 __all__ = ["RuntimeBackend"]
 
 _CAUTIONS = {
-    "ort-cpu": (
-        "ONNX Runtime's CPU provider computes FP16 in FP32 and drops roundings between nodes: what is good there may "
-        "overflow or lose digits on a GPU; take ort-cuda on a machine with an NVIDIA GPU, or verify without a backend",
-    ),
-    "ort-tensorrt": (
-        "whether TensorRT keeps the model's own types is up to the provider: up to TensorRT 10 it may not build "
-        "strongly typed; the backend tensorrt does",
-    ),
+    "ort-cpu": (Note.of(NoteKind.CPU_COMPUTES_WIDE),),
+    "ort-tensorrt": (Note.of(NoteKind.PROVIDER_MAY_RETYPE),),
 }
 
 
@@ -30,7 +25,7 @@ class RuntimeBackend:
     options: BackendOptions
 
     @property
-    def cautions(self) -> tuple[str, ...]:
+    def cautions(self) -> tuple[Note, ...]:
         return _CAUTIONS.get(self.name, ())
 
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun:

@@ -275,15 +275,6 @@ def _record(
     on_cpu: tuple[str, ...],
     options: BackendOptions,
 ) -> BackendRecord:
-    notes = []
-    if on_cpu:
-        shown = ", ".join(on_cpu[:_SHOWN]) + (" ..." if len(on_cpu) > _SHOWN else "")
-        notes.append(
-            f"{len(on_cpu)} floating-point node{'s' if len(on_cpu) > 1 else ''} ran on the CPU, because {provider} has "
-            f"no kernel for them as typed: {shown}"
-        )
-    if gpu is not None and not nodes:
-        notes.append("this ONNX Runtime does not tell which nodes the provider took")
     return BackendRecord(
         backend=backend,
         library="ONNX Runtime",
@@ -299,7 +290,6 @@ def _record(
         provider_options={str(key): str(value) for key, value in given.items()},
         nodes=nodes,
         on_cpu=on_cpu,
-        notes=tuple(notes),
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from halfwise.backends.backend import BackendRecord, BackendRun, Feed
 from halfwise.core.errors import InputError
+from halfwise.core.notes import Note, NoteKind
 
 __all__ = ["SavedBackend"]
 
@@ -25,8 +26,8 @@ class SavedBackend:
         return f"saved:{self.path}"
 
     @property
-    def cautions(self) -> tuple[str, ...]:
-        return (f"{self.path} is taken at its word: which model, inputs and device it comes from is not known",)
+    def cautions(self) -> tuple[Note, ...]:
+        return (Note.of(NoteKind.OUTPUTS_UNCHECKED, str(self.path)),)
 
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun:
         files = [self.path] if self.path.is_file() else sorted(self.path.glob("*.npz"), key=_natural)

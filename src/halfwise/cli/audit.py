@@ -16,6 +16,7 @@ from msgspec import structs
 from halfwise.cli.options import Full, Sarif
 from halfwise.cli.reporting import answer, write_sarif
 from halfwise.core.errors import InputError
+from halfwise.core.notes import Note
 
 if TYPE_CHECKING:
     from halfwise.compiler.audit import Audit, NodeInfo
@@ -98,7 +99,7 @@ class _Engine:
     nodes: tuple[NodeInfo, ...] | None
     model: Path | None
     compiled_here: bool = False
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     def audit(self, wanted: Mapping[str, Format]) -> Audit:
         from halfwise.compiler.audit import audit
@@ -133,7 +134,7 @@ def _read(source: Path, model: Path | None, inputs: Sequence[Path], time_limit_s
         return _Engine(str(source), read_layers(source), None, nodes, model)
     if source.suffix == ".onnx" or (b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))):
         nodes = nodes or nodes_of_model(source)
-        notes: list[str] = []
+        notes: list[Note] = []
         log = compile_for_log(source, inputs, time_limit_s, notes.append)
         layers = layers_from_log(log, str(source))
         return _Engine(str(source), layers, log, nodes, model or source, True, tuple(notes))

@@ -14,7 +14,9 @@ from halfwise.compiler.layers_cost import EngineCost, cost_of, is_reformat
 from halfwise.compiler.layers_evidence import UNKNOWN, Coverage, Evidence, NodeAudit, NodeInfo, nodes_from_log
 from halfwise.compiler.layers_fields import EngineLayers, Layer
 from halfwise.core.document import Documented
+from halfwise.core.english import documented
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note
 
 if TYPE_CHECKING:
     from halfwise.compiler.buildlog.report import LogReport
@@ -36,7 +38,7 @@ class Audit(Documented):
     nodes: tuple[NodeAudit, ...]
     violations: tuple[Violation, ...]
     unproven: tuple[Violation, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     kernels_with_casts: tuple[str, ...] = ()  # types change inside these, by their names
     reformat_layers: tuple[str, ...] = ()
     layers: tuple[Layer, ...] = ()  # as they were listed; no part of the document
@@ -74,7 +76,7 @@ class Audit(Documented):
             nodes=[NodeRecord(n.node, n.op, n.compute, n.precision, n.coverage, n.kernels, n.note) for n in self.nodes],
             violations=self.violations,
             unproven=self.unproven,
-            notes=self.notes,
+            **documented(self.notes),
         )
 
 
@@ -99,7 +101,7 @@ def audit(
         nodes=nodes,
         violations=violations,
         unproven=unproven,
-        notes=evidence.notes(),
+        notes=tuple(evidence.notes()),
         kernels_with_casts=tuple(layer.name for layer in layers.layers if cast_count(layer.name)),
         reformat_layers=tuple(layer.name for layer in layers.layers if is_reformat(layer)),
         layers=layers.layers,

@@ -10,6 +10,7 @@ from halfwise.compiler.layers_cost import EngineCost
 from halfwise.compiler.layers_evidence import Coverage
 from halfwise.core.advisory import AdvisoryRecord
 from halfwise.core.document import LEFT_OUT, Count, Document, Left, Record
+from halfwise.core.notes import Messages
 
 __all__ = ["AuditDocument", "CoverageRecord", "EngineRecord", "NodeRecord", "Violation"]
 
@@ -64,5 +65,6 @@ class AuditDocument(Document, frozen=True, tag="halfwise.audit/1"):
     violations: Sequence[Violation]
     unproven: Sequence[Violation]
     notes: Sequence[str]
+    messages: Messages = ()
     target: str | Left | None = LEFT_OUT
     advisories: Sequence[AdvisoryRecord] | Left = LEFT_OUT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -30,6 +30,7 @@ from halfwise.compiler.layers_fields import (
     is_cut,
     region_ends,
 )
+from halfwise.core.notes import Note, NoteKind
 
 if TYPE_CHECKING:
     from halfwise.compiler.buildlog.report import LogReport
@@ -170,22 +171,17 @@ class Evidence:
             for layer in finding.numbers["layers"]
         }
 
-    def notes(self) -> tuple[str, ...]:
-        notes = []
+    def notes(self) -> Iterator[Note]:
         if self._regions:
-            notes.append(
-                f"{len(self._regions)} Myelin regions are listed as one layer each: only the types at their borders "
-                "are visible"
-            )
+            yield Note.of(NoteKind.REGIONS_OPAQUE, count=len(self._regions))
         if self._engine.schema == "names-only":
-            notes.append("the engine lists names only: build with --profilingVerbosity=detailed to see types")
+            yield Note.of(NoteKind.NAMES_ONLY)
         if self.foreign_types:
-            notes.append("the model given has no FP16, but the engine has: it was built from another, give that one")
+            yield Note.of(NoteKind.OTHER_MODEL)
         if self._types == {"fp32"}:
-            notes.append("no kernel reads or writes anything but FP32: nothing of this engine is shown to run in FP16")
+            yield Note.of(NoteKind.NOTHING_IN_FP16)
         if self._log and self._log.structure.engines > 1:
-            notes.append(f"the log lists {self._log.structure.engines} engines; the last one is audited")
-        return tuple(notes)
+            yield Note.of(NoteKind.LAST_ENGINE, engines=self._log.structure.engines)
 
     def declared(self, node: str) -> str | None:
         """The type that the model states, where the build was bound to it."""

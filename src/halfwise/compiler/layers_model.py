@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from halfwise.compiler.audit import NodeInfo
+from halfwise.core.notes import Note, NoteKind
 
 if TYPE_CHECKING:
     from halfwise.compiler.buildlog.report import LogReport
@@ -40,7 +41,7 @@ def compile_for_log(
     path: Path | str,
     inputs: Sequence[Path] = (),
     time_limit_s: float = 600.0,
-    notify: Callable[[str], None] = lambda text: None,
+    notify: Callable[[Note], None] = lambda text: None,
 ) -> LogReport:
     """Compile an ONNX file with TensorRT-RTX on this machine and read the compiler's log.
 
@@ -64,9 +65,11 @@ def compile_for_log(
         samples = load_samples(model.inputs, inputs or None)
         profiles = profiles_from_samples((*samples.search, *samples.validation))
     if profiles and opened:
-        where = "those given with --inputs" if inputs else "made-up ones: give --inputs for yours"
-        ranges = "; ".join(f"{name} {_spelled(profiles[name].min, profiles[name].max)}" for name in opened)
-        notify(f"compiled for the shapes of inputs, {where}: {ranges}")
+        ranges = [f"{name} {_spelled(profiles[name].min, profiles[name].max)}" for name in opened]
+        if inputs:
+            notify(Note.of(NoteKind.COMPILED_FOR_INPUTS, ranges=ranges))
+        else:
+            notify(Note.of(NoteKind.COMPILED_FOR_SYNTHETIC, ranges=ranges))
     built = rtx.build(path, profiles=profiles, time_limit_s=time_limit_s)
     log = read_log(built.log_path)
     return log if log.trt_version else replace(log, trt_version=built.version)

@@ -108,6 +108,28 @@ class NoteKind(Enum):
     WEAK_TYPING_LIMITS = "weak-typing-limits"
     STRONG_TYPING_HELPS = "strong-typing-helps"
     CHANNELS_PADDED = "channels-padded"
+    # Backends
+    ENGINE_UNTRIED = "engine-untried"
+    CPU_COMPUTES_WIDE = "cpu-computes-wide"
+    PROVIDER_MAY_RETYPE = "provider-may-retype"
+    OUTPUTS_UNCHECKED = "outputs-unchecked"
+    RAN_ON_CPU = "ran-on-cpu"
+    PLACEMENT_UNKNOWN = "placement-unknown"
+    LIBRARY_WARNS = "library-warns"
+    # Engines that are audited
+    REGIONS_OPAQUE = "regions-opaque"
+    NAMES_ONLY = "names-only"
+    OTHER_MODEL = "other-model"
+    NOTHING_IN_FP16 = "nothing-in-fp16"
+    LAST_ENGINE = "last-engine"
+    COMPILED_FOR_INPUTS = "compiled-for-inputs"
+    COMPILED_FOR_SYNTHETIC = "compiled-for-synthetic"
+    # Checkpoints and modules
+    STATE_CHOSEN = "state-chosen"
+    STATE_CHOSEN_AMONG = "state-chosen-among"
+    FP16_EMULATED = "fp16-emulated"
+    MODULE_IS_FORGIVING = "module-is-forgiving"
+    HALF_FAILS = "half-fails"
     # Why a node stays out of FP16: what happens there
     WRITES_BEYOND = "writes-beyond"
     READS_BEYOND = "reads-beyond"

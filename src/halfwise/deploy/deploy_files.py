@@ -15,10 +15,10 @@ from halfwise.compiler.attention.fp32_regions import IslandRecord
 from halfwise.compiler.audit_document import CoverageRecord, EngineRecord, Violation
 from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled, Decision
 from halfwise.core.document import Count, Record
-from halfwise.core.english import say_all
+from halfwise.core.english import documented, say_all
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
-from halfwise.core.notes import Note, NoteKind
+from halfwise.core.notes import Messages, Note, NoteKind
 from halfwise.core.targets import Fit, Target, Typing
 from halfwise.core.whole_files import WholeFiles
 from halfwise.deploy.advisories import Advisory, facts_of_nodes, match
@@ -58,6 +58,7 @@ class CompiledRecord(Record, frozen=True):
     coverage: CoverageRecord
     unproven: Sequence[Violation]
     notes: Sequence[str]
+    messages: Messages = ()
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Delivery:
             engine=self.audit.engine(),
             coverage=self.audit.document().coverage,
             unproven=self.audit.unproven,
-            notes=self.audit.notes,
+            **documented(self.audit.notes),
         )
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from halfwise.core.english import say
 from halfwise.report.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def show_audit(terminal: Terminal, result: Audit, wanted: int | None) -> None:
     for (precision, coverage), number in counts.most_common():
         terminal.line(f"  {number:6} {precision:8} {coverage}")
     for note in result.notes:
-        terminal.line(f"note: {note}")
+        terminal.line(f"note: {say(note)}")
     _show_violations(terminal, "violation", result.violations, "red")
     _show_violations(terminal, "unproven", result.unproven, "yellow")
     if wanted is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from halfwise.backends.confirm import Confirmation
+from halfwise.core.english import say
 from halfwise.report.terminal import Terminal, number
 
 __all__ = ["show_confirmation"]
@@ -26,4 +27,4 @@ def show_confirmation(terminal: Terminal, result: Confirmation) -> None:
         style = {"error": "bold red", "warning": "yellow"}.get(each.severity, "")
         terminal.line(f"{each.rule} {each.severity}: {each.message}; {each.remedy}", style)
     for note in result.notes:
-        terminal.line(f"note: {note}", "yellow")
+        terminal.line(f"note: {say(note)}", "yellow")

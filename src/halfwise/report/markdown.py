@@ -142,7 +142,7 @@ def _cell(metrics: Metrics, name: str) -> str:
     return f"{metrics.nonfinite:,}" if name == "nonfinite" else f"{getattr(metrics, name):.3g}"
 
 
-def _notes(notes: Iterable[Note | str]) -> list[str]:
+def _notes(notes: Iterable[Note]) -> list[str]:
     told = [f"- {prose(say(note))}" for note in notes]
     return ["", "Notes:", "", *told] if told else []
 

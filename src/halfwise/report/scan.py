@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
+from halfwise.core.english import say_all
 from halfwise.core.finding import Finding
 from halfwise.core.wording import counted, number, percent
 from halfwise.report.terminal import SEVERITY_STYLES, Terminal
@@ -59,7 +60,7 @@ def _headlines(result: ScanResult) -> list[str]:
     parts = [weights, *([f"{facts.files} files"] if facts.files > 1 else [])]
     parts += [f"{counted(facts.shared, 'name')} shared, counted once"] if facts.shared else []
     parts += [f"{counted(facts.other, 'tensor')} of other types left out"] if facts.other else []
-    return [f"{facts.path}: {', '.join(parts)}", *facts.notes]
+    return [f"{facts.path}: {', '.join(parts)}", *say_all(facts.notes)]
 
 
 def _show_weights(terminal: Terminal, affected: Sequence[InitializerCounts], named: set[str], rounding: bool) -> None:

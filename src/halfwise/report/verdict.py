@@ -51,7 +51,7 @@ def _cell(metrics: Metrics, name: str) -> str:
     return f"{value:,}" if name == "nonfinite" else number(value)
 
 
-def show_notes(terminal: Terminal, notes: Sequence[Note | str]) -> None:
+def show_notes(terminal: Terminal, notes: Sequence[Note]) -> None:
     """What the user must know of the result; made-up inputs are said first and loudly."""
     for note in notes:
         if is_synthetic(note):
@@ -61,6 +61,6 @@ def show_notes(terminal: Terminal, notes: Sequence[Note | str]) -> None:
             terminal.line(f"note: {say(note)}", "yellow")
 
 
-def is_synthetic(note: Note | str) -> bool:
+def is_synthetic(note: Note) -> bool:
     """Whether the note says that the inputs were generated."""
-    return isinstance(note, Note) and note.kind is NoteKind.SYNTHETIC
+    return note.kind is NoteKind.SYNTHETIC

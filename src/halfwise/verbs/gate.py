@@ -16,7 +16,7 @@ from halfwise.compiler.buildlog import read_log
 from halfwise.compiler.layers import layers_from_log, looks_like_json, read_layers
 from halfwise.compiler.layers_model import nodes_of_model
 from halfwise.core.document import Documented
-from halfwise.core.english import documented, say
+from halfwise.core.english import documented, say_all
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Finding, Where
 from halfwise.core.metrics import OutputMetric
@@ -65,7 +65,7 @@ class Gate(Documented):
     result: FixResult | None  # the plan applied to this model, where it could be
     audit: Audit | None
     findings: tuple[Finding, ...]  # that the baseline does not have
-    notes: tuple[Note | str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -219,8 +219,8 @@ def _violations(plan: Plan, model: Model, result: FixResult | None, engine: Path
     else:
         compiled = result.delivery.compiled if result is not None else None
         if compiled is None or compiled.audit is None:
-            why = compiled.notes[0] if compiled is not None and compiled.notes else "no engine was given to audit"
-            return None, check("skip", f"not audited: {say(why)}")
+            told = say_all(compiled.notes if compiled is not None else ())
+            return None, check("skip", f"not audited: {told[0] if told else 'no engine was given to audit'}")
         audited, source = compiled.audit, compiled.compiler
     if audited.violations:
         told = [f"{v.node}: wanted {v.wanted}, got {v.got}; {v.why}" for v in audited.violations]

@@ -72,7 +72,7 @@ class Trace(Documented):
     nodes: tuple[NodeTrace, ...]
     samples: int
     inputs: str  # where the samples come from
-    notes: tuple[Note | str, ...] = ()
+    notes: tuple[Note, ...] = ()
     findings: tuple[Finding, ...] = ()  # float inputs that FP16 would not carry well
 
     def document(self) -> TraceDocument:

@@ -108,7 +108,7 @@ class Verification(Documented):
     floats: frozenset[str]  # the outputs that hold real numbers
     samples: int
     inputs: str
-    notes: tuple[Note | str, ...] = ()
+    notes: tuple[Note, ...] = ()
     record: BackendRecord | None = None  # what ran B, where that was a real backend
 
     @property
@@ -183,7 +183,7 @@ def verify(
         raise InputError("the outputs of the first hold no finite value for any input: check the inputs")
     together = {name: worst([metrics[name] for metrics in each]) for name in each[0]}
     verdict = stated.verdict(together, floats, max(users) if users else None)
-    notes: tuple[Note | str, ...] = samples.notes
+    notes: tuple[Note, ...] = samples.notes
     record = None
     if isinstance(second, BackendRunner):
         notes, record = (*notes, *second.notes), second.record

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from string import Formatter
 from typing import Any
 
+from halfwise.core.english.backends import BACKENDS
 from halfwise.core.english.compiler import COMPILER
 from halfwise.core.english.deploying import DEPLOYING
 from halfwise.core.english.inputs import INPUTS
@@ -16,7 +17,7 @@ from halfwise.core.wording import counted, listed, number, percent, together
 
 __all__ = ["TEMPLATES", "documented", "say", "say_all"]
 
-TEMPLATES: Mapping[NoteKind, str] = {**INPUTS, **DEPLOYING, **COMPILER, **VERDICTS, **REASONS}
+TEMPLATES: Mapping[NoteKind, str] = {**INPUTS, **BACKENDS, **DEPLOYING, **COMPILER, **VERDICTS, **REASONS}
 
 
 def _names(names: Iterable[str]) -> str:
@@ -50,16 +51,16 @@ class _Words(Formatter):
         return str(super().format_field(value, format_spec))
 
 
-def say(note: Note | str) -> str:
+def say(note: Note) -> str:
     """The note in English."""
-    return note if isinstance(note, str) else _Words().format(TEMPLATES[note.kind], subject=note.subject, **note.values)
+    return _Words().format(TEMPLATES[note.kind], subject=note.subject, **note.values)
 
 
-def say_all(notes: Iterable[Note | str]) -> list[str]:
+def say_all(notes: Iterable[Note]) -> list[str]:
     return [say(note) for note in notes]
 
 
-def documented(notes: Iterable[Note | str]) -> dict[str, Any]:
+def documented(notes: Iterable[Note]) -> dict[str, Any]:
     """The keys of a document that hold notes: `notes` in words, `messages` as data."""
     notes = tuple(notes)
-    return {"notes": say_all(notes), "messages": [note.to_json() for note in notes if isinstance(note, Note)]}
+    return {"notes": say_all(notes), "messages": [note.to_json() for note in notes]}

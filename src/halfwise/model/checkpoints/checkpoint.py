@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from halfwise.core.notes import Note
 from halfwise.model.elements import Elements
 
 __all__ = ["Checkpoint", "StoredTensor"]
@@ -35,7 +36,7 @@ class Checkpoint:
     files: tuple[Path, ...]
     tensors: tuple[StoredTensor, ...]
     other_names: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @classmethod
     def joined(cls, path: Path, parts: Iterable[Checkpoint]) -> Checkpoint:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from halfwise.core.notes import Note, NoteKind
+
 __all__ = ["State", "find_state"]
 
 # What training scripts call it, the most telling first.
@@ -19,7 +21,7 @@ class State:
     """Tensors by name, in the order of the file; the notes say what was chosen among several."""
 
     tensors: Mapping[str, Any]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def find_state(document: Any, is_tensor: Callable[[Any], bool]) -> State:
@@ -44,8 +46,9 @@ def find_state(document: Any, is_tensor: Callable[[Any], bool]) -> State:
     value = next(value for key, value in document.items() if str(key) == chosen)
     inner = find_state(value, is_tensor) if isinstance(value, Mapping) else State(parts[chosen])
     others = [key for key in parts if key != chosen]
-    beside = f"; beside it: {', '.join(map(repr, others))}" if others else ""
-    return State(inner.tensors, (f"the tensors under {chosen!r}{beside}", *inner.notes))
+    among = Note.of(NoteKind.STATE_CHOSEN_AMONG, chosen, others=others)
+    note = among if others else Note.of(NoteKind.STATE_CHOSEN, chosen)
+    return State(inner.tensors, (note, *inner.notes))
 
 
 def _tensors(value: Any, name: str, is_tensor: Callable[[Any], bool], depth: int) -> Iterator[tuple[str, Any]]:

@@ -67,6 +67,7 @@ def gather(
         "kept": kept,
         "errors": error_rows(result, names),
         "confirmation": result.confirmation,
+        "confirmation_notes": say_all(result.confirmation.notes) if result.confirmation is not None else [],
         "gaps": gap_rows(result.confirmation, names),
         "curve": curve(result),
         "histogram": histogram,

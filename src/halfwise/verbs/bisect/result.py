@@ -51,7 +51,7 @@ class BisectResult(Documented):
     record: BackendRecord | None = None
     onnx: Path | None = None
     plan: Path | None = None
-    notes: tuple[Note | str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @property
     def good(self) -> bool:

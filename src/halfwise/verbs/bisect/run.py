@@ -355,10 +355,10 @@ class _Bisection:
 
     def _notes(
         self, found: Found, trials: Trials, emulated: Mapping[str, Metrics], question: Question | None
-    ) -> tuple[Note | str, ...]:
-        notes: list[Note | str] = [*self.samples.notes, *(self.backend.cautions if self.backend is not None else ())]
+    ) -> tuple[Note, ...]:
+        notes: list[Note] = [*self.samples.notes, *(self.backend.cautions if self.backend is not None else ())]
         if trials.record is not None:
-            notes += trials.record.notes
+            notes += trials.record.remarks
         judged = question if self.checker is None and self.metric is None else None
         wrong = found.ending in ("found", "budget")
         if wrong and emulated and judged is not None and judged.tolerance.verdict(emulated, self._floats).met:

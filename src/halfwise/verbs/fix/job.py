@@ -131,7 +131,7 @@ class Job:
         also = tuple(Emulator(profile, self.device) for profile in profiles[:-1])
         self.context = EvaluationContext(emulator, self.stepper, self.question, self.io_types, known, counter, also)
         self.journal = self._open_journal()
-        self.notes: list[Note | str] = [*self.samples.notes, *self.target.cautions]
+        self.notes: list[Note] = [*self.samples.notes, *self.target.cautions]
         if len(profiles) > 1:
             names = [f"{p.name}{' (inferred)' if p.inferred else ''}" for p in profiles]
             source = "of the profiles" if self.margin is None else "by --margin"
@@ -340,8 +340,9 @@ class Job:
         formats = {model.node_by_name[node.name]: node.format for node in plan.nodes}
         bf16 = Sites(model, Format.BF16)
         for node, fmt in formats.items():
-            if why := self.target.why_not(fmt) or (why_not_bf16(sites, bf16, node) if fmt is Format.BF16 else None):
-                raise InputError(f"the plan wants node {node.name!r} in {fmt.value.upper()}: {say(why)}")
+            pinned = why_not_bf16(sites, bf16, node) if fmt is Format.BF16 else None
+            if why := self.target.why_not(fmt) or (say(pinned) if pinned is not None else ""):
+                raise InputError(f"the plan wants node {node.name!r} in {fmt.value.upper()}: {why}")
         return Decided(model, sites, formats, (), self.samples)
 
     def _settled(self, formats: dict[ir.Node, Format]) -> Settled:

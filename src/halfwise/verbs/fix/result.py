@@ -54,7 +54,7 @@ class FixResult(Documented):
     pinned: tuple[PlannedNode, ...]
     cost: Cost
     samples: Samples
-    notes: tuple[Note | str, ...]
+    notes: tuple[Note, ...]
     curve: tuple[Point, ...]
     typed: TypedModel | None
     plan_path: Path | None

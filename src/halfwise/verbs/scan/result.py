@@ -9,6 +9,7 @@ from typing import Any
 from halfwise.core.counting import Counts
 from halfwise.core.document import LEFT_OUT, Documented
 from halfwise.core.finding import Finding, Severity
+from halfwise.core.notes import Note
 from halfwise.model.patterns import Pattern
 from halfwise.verbs.scan.document import InitializerRecord, ScanDocument, TotalsRecord, WeightsRecord
 from halfwise.verbs.scan.rounding import Rounding
@@ -38,7 +39,7 @@ class CheckpointFacts:
     files: int
     other: int  # tensors that hold no floating-point numbers
     shared: int  # names of tensors that another name has, too
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 @dataclass(frozen=True)

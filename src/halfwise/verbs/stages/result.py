@@ -111,7 +111,7 @@ class StagesResult(Documented):
     profile: str
     samples: int
     inputs: str  # where the samples come from
-    notes: tuple[Note | str, ...] = ()
+    notes: tuple[Note, ...] = ()
     upto: Upto | None = None
     model: str = ""
 

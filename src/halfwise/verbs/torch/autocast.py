@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.metrics import compare, is_float, worst
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import EVERY_OUTPUT, Tolerance, Verdict
 from halfwise.verbs.torch.inputs import Call, calls_of
 from halfwise.verbs.torch.leaves import mapped, tensors_in
@@ -125,10 +126,7 @@ class _Check:
         half = judged(how, lambda call, see: self._half(call, see), "half")
         notes = list(self._notes())
         if half.failure and not autocast.failure:
-            notes.append(
-                f".half() alone does not run ({half.failure}): the module makes tensors in FP32 by itself; for the "
-                "numbers these were put into FP16, too"
-            )
+            notes.append(Note.of(NoteKind.HALF_FAILS, failure=half.failure))
             half = judged("emulated", lambda call, see: self._half(call, see, everything=True), "half")
         self.notify("what autocast keeps in FP32")
         judged("emulated", lambda call, see: self._emulated(call, recorder=recorder, stack=stack))
@@ -165,16 +163,10 @@ class _Check:
             tuple(notes),
         )
 
-    def _notes(self) -> Iterator[str]:
+    def _notes(self) -> Iterator[Note]:
         if self.emulated:
-            yield (
-                "FP16 is emulated: every operator computes in FP32 and rounds, and autocast casts as on a GPU "
-                "(a CPU's own autocast leaves softmax, norms, exp, log, pow and sums in FP16)"
-            )
-        yield (
-            "a module in FP16 is kinder than an FP16 engine: softmax, norms and attention are one operator here, with "
-            "FP32 inside; halfwise.torch.stages judges what is exported"
-        )
+            yield Note.of(NoteKind.FP16_EMULATED)
+        yield Note.of(NoteKind.MODULE_IS_FORGIVING)
 
     # -- the ways of running ----------------------------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from halfwise.core.english import documented, say_all
 from halfwise.core.metrics import Metrics
+from halfwise.core.notes import Note
 from halfwise.core.tolerance import Tolerance, Verdict
 
 __all__ = ["AutocastCheck", "Kept", "RunErrors", "Submodule"]
@@ -106,7 +108,7 @@ class AutocastCheck:
     half: RunErrors
     submodules: tuple[Submodule, ...]  # in the order in which they finished; of several samples the worst
     kept: tuple[Kept, ...]  # what matters most first
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @property
     def met(self) -> bool:
@@ -165,12 +167,12 @@ class AutocastCheck:
             "submodules": [each.to_json() for each in self.submodules],
             "kept_in_fp32": [each.to_json() for each in self.kept],
             "causes": [each.name for each in self.causes],
-            "notes": list(self.notes),
+            **documented(self.notes),
         }
 
     def __str__(self) -> str:
         lines = [f"{self.answer}.", f"  autocast: {self.autocast.words}", f"  FP16:     {self.half.words}"]
-        lines += [f"note: {note}" for note in self.notes]
+        lines += [f"note: {each}" for each in say_all(self.notes)]
         lines += _table(
             ["kept in FP32 by autocast", "kind", "calls", "reads up to", "gives up to", "error without"],
             [
