@@ -26,7 +26,7 @@ from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.profiles import ENGINE, STRICT, TENSORRT, EngineKernel, Profile, engine_profile
 from halfwise.emulation.profiles.fusions import fused_nodes
 from halfwise.model.model import load
-from halfwise.model.ops import MOVES
+from halfwise.model.moving import MOVES
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from tests.models.build import model, node, value, weight

@@ -13,7 +13,8 @@ from onnx import TensorProto
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.model import load
-from halfwise.model.ops import CLOSED, MOVES, PARAMETER_SLOTS, slot_rule, takes_any_format
+from halfwise.model.moving import MOVES
+from halfwise.model.ops import CLOSED, PARAMETER_SLOTS, slot_rule, takes_any_format
 from halfwise.precision.sites import Site, Sites
 from tests.models.build import f32, graph, model, node, value, weight
 

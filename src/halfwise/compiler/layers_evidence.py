@@ -77,7 +77,8 @@ class NodeAudit:
 
 def nodes_from_log(log: LogReport) -> tuple[NodeInfo, ...]:
     """The model's nodes as the parser announced them in a verbose log."""
-    from halfwise.model.ops import CONTROL_FLOW, MOVES
+    from halfwise.model.moving import MOVES
+    from halfwise.model.ops import CONTROL_FLOW
 
     movers = MOVES | CONTROL_FLOW | {"Constant", "Range", "NonZero"}
     registered = set(log.structure.registered.values())  # a call of a local function is announced, but has no layers

@@ -19,7 +19,8 @@ __all__ = ["compile_for_log", "nodes_of_model"]
 def nodes_of_model(path: Path | str) -> tuple[NodeInfo, ...]:
     """The nodes of an ONNX file in execution order, as TensorRT's parser names them."""
     from halfwise.model.model import load
-    from halfwise.model.ops import CONTROL_FLOW, MOVES
+    from halfwise.model.moving import only_moves
+    from halfwise.model.ops import CONTROL_FLOW
     from halfwise.precision.sites import native_format
 
     nodes = []
@@ -30,7 +31,7 @@ def nodes_of_model(path: Path | str) -> tuple[NodeInfo, ...]:
                 name=node.name or "",
                 op=node.op_type,
                 outputs=tuple(out.name or "" for out in node.outputs),
-                compute=bool(formats) and node.op_type not in MOVES | CONTROL_FLOW,
+                compute=bool(formats) and not only_moves(node) and node.op_type not in CONTROL_FLOW,
                 declared=formats[0].value if formats else None,
             )
         )

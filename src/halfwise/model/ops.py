@@ -1,4 +1,4 @@
-"""What is known of operators: which slots may hold FP16, which only move values."""
+"""What is known of operators: which slots may hold FP16, and whose results need no rounding."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import onnx.defs
 
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.moving import FROM_FIRST, Move, movers
 from halfwise.model.operator_slots import SHAPE_READERS
 
 __all__ = [
     "CLOSED",
     "CONTROL_FLOW",
     "DTYPE_ATTRIBUTES",
-    "MOVES",
     "WIDENED_ATTRIBUTES",
     "SlotRule",
     "slot_rule",
@@ -29,23 +29,13 @@ def _words(text: str) -> list[str]:
     return text.split()
 
 
-# Operators that hand values on without computing new ones: data movement and selection by position.
-MOVES = frozenset(
-    _words(
-        """Identity Reshape Transpose Squeeze Unsqueeze Flatten Slice Split Concat Gather GatherElements GatherND
-        Expand Tile Pad DepthToSpace SpaceToDepth ReverseSequence ScatterElements ScatterND Scatter Cast CastLike
-        ConstantOfShape Constant Trilu Compress CenterCropPad Where OneHot EyeLike Dropout TensorScatter Unique"""
-    )
-)
-
 # Operators whose result is a value of a format whenever their inputs are: nothing is left to round. Operators that
 # may bring in a value of their own (Pad, Clip and Dropout with attributes, ConstantOfShape) are not among them.
-CLOSED = frozenset(
-    _words(
-        """Identity Reshape Transpose Squeeze Unsqueeze Flatten Slice Split Concat Gather GatherElements GatherND
-        Expand Tile DepthToSpace SpaceToDepth ReverseSequence Trilu Compress CenterCropPad Where OneHot Unique
-        TensorScatter Relu Neg Abs Max Min MaxPool GlobalMaxPool ReduceMax ReduceMin TopK Sign Floor Ceil Round
-        Hardmax"""
+CLOSED = (
+    FROM_FIRST
+    | movers(Move.ZEROS | Move.JOIN)
+    | frozenset(
+        "Relu Neg Abs Max Min MaxPool GlobalMaxPool ReduceMax ReduceMin TopK Sign Floor Ceil Round Hardmax".split()
     )
 )
 

@@ -10,8 +10,9 @@ import onnx_ir as ir
 from halfwise.core.formats import Format, format_of_type
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.model import Model
+from halfwise.model.moving import only_moves
 from halfwise.model.operator_slots import SHAPE_READERS, shape_slots
-from halfwise.model.ops import CONTROL_FLOW, MOVES, SlotRule, slot_rule, takes_any_format
+from halfwise.model.ops import CONTROL_FLOW, SlotRule, slot_rule, takes_any_format
 from halfwise.precision.choices import NO_CHOICES, Choices
 
 __all__ = ["Site", "Sites", "native_format"]
@@ -115,7 +116,7 @@ class Sites:
             index=index,
             inputs=inputs,
             outputs=outputs,
-            moves=_moves(node),
+            moves=only_moves(node),
             nested=node.graph is not self.model.graph,
             pinned=why,
         )
@@ -156,13 +157,6 @@ def _slots(node: ir.Node, rule: SlotRule) -> tuple[tuple[bool, ...], tuple[bool,
         allowed, letter = rule.output(slot)
         outputs.append(allowed and (rule.free or letter in bound) and native_format(value) is Format.FP32)
     return tuple(inputs), tuple(outputs)
-
-
-def _moves(node: ir.Node) -> bool:
-    if node.domain or node.op_type not in MOVES:
-        return False
-    reduction = node.attributes.get("reduction")  # a scatter that adds computes
-    return reduction is None or reduction.type is not ir.AttributeType.STRING or reduction.as_string() == "none"
 
 
 def _shape_arithmetic(model: Model) -> set[ir.Node]:

@@ -29,6 +29,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.model.model import Model
+from halfwise.model.moving import Move, movers
 from halfwise.model.patterns.attention import find_attentions
 from halfwise.model.patterns.pattern import Pattern
 from halfwise.model.patterns.roots import guarded
@@ -43,7 +44,7 @@ __all__ = ["AttentionScale"]
 _FITS = 2.0**14  # scores and sums up to here leave room for inputs not seen
 _SEEN = 2.0**-10  # sums of exponentials from here on keep their digits
 _QUERY_ALONE = 4  # up to this power of two the queries take all of it
-_RESHAPES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Identity")
+_MOVED = movers(Move.SHAPE | Move.ORDER)
 _ANY_AXIS = 13  # the opset from which Softmax does not flatten
 
 
@@ -134,7 +135,7 @@ def _way_to_scale(view: View, pattern: Pattern) -> tuple[ir.Node, tuple[ir.Node,
         node, slot = uses[0]
         if node.domain or node.graph is not product.graph:
             return None
-        if node.op_type in _RESHAPES and slot == 0:
+        if node.op_type in _MOVED and slot == 0:
             between.append(node)
             value = node.outputs[0]
             continue

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from halfwise.core.errors import InputError
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Session
 from halfwise.model.model import Model
-from halfwise.model.ops import CONTROL_FLOW, MOVES
+from halfwise.model.moving import only_moves
+from halfwise.model.ops import CONTROL_FLOW
 from halfwise.model.patterns.view import View, attribute
 from halfwise.repair.graph_edit import GraphEdit, node_named, view_of, whole
 from halfwise.repair.place import value_named
@@ -57,7 +58,7 @@ class FoldConstants:
         found = []
         for value in _borders(steady):
             region = _region(value, steady)
-            if any(node.op_type not in MOVES and _is_float(node.outputs[0]) for node in region):
+            if any(not only_moves(node) and _is_float(node.outputs[0]) for node in region):
                 says = f"{value.name} depends on constants alone: computed once in FP32"
                 names = tuple(node.name or "" for node in region)
                 found.append(Repair(self.id, names, says, {"kind": "fold", "value": value.name}))

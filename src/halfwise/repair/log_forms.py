@@ -12,6 +12,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from halfwise.model.moving import FROM_FIRST
 from halfwise.model.patterns.view import View, attribute
 from halfwise.repair.graph_edit import GraphEdit, whole
 from halfwise.repair.rule import Ranges
@@ -21,9 +22,9 @@ __all__ = ["LogForm", "is_resolved", "log_form", "never_negative", "write_log"]
 _POSITIVE = frozenset(
     "Softmax Sigmoid HardSigmoid Exp Relu Abs Softplus Sqrt ReduceL1 ReduceL2 ReduceSumSquare".split()
 )
-_MOVES = frozenset(
-    """Identity Reshape Transpose Squeeze Unsqueeze Flatten Slice Split Gather Expand Tile Dropout ReduceSum ReduceMean
-    ReduceMax ReduceMin MaxPool AveragePool GlobalAveragePool GlobalMaxPool CumSum""".split()
+_KEEPS_SIGN = FROM_FIRST | frozenset(
+    """Dropout ReduceSum ReduceMean ReduceMax ReduceMin MaxPool AveragePool GlobalAveragePool GlobalMaxPool
+    CumSum""".split()
 )
 _BOTH = frozenset({"Add", "Mul", "Div", "MatMul", "Concat", "Sum", "Max", "Min"})
 _DEPTH = 8
@@ -121,7 +122,7 @@ def never_negative(view: View, value: ir.Value | None, depth: int = _DEPTH) -> b
         low = attribute(node, "min", None)
         low = view.scalar(node.inputs[1]) if low is None and len(node.inputs) > 1 else low
         return (low is not None and low >= 0) or never_negative(view, node.inputs[0], depth - 1)
-    if node.op_type in _MOVES:
+    if node.op_type in _KEEPS_SIGN:
         return never_negative(view, node.inputs[0], depth - 1)
     return node.op_type in _BOTH and all(never_negative(view, each, depth - 1) for each in node.inputs)
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.model.moving import FROM_FIRST, Move, behind, movers
 from halfwise.model.patterns.view import View, attribute
 from halfwise.repair.rule import Ranges
 
@@ -20,12 +21,9 @@ LARGE = 1e4  # from here on a number stands for infinity
 _BIAS = 1e3  # up to here it is a bias
 _ALIKE = 0.01  # how far two stand-ins that meet may differ
 _LEAST_FACTOR = 1 / 16  # a mask that is multiplied with less is no mask of zeros and ones
-_MOVES = frozenset({
-    "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile", "Transpose", "Slice", "Gather",
-    "GatherElements", "GatherND", "Trilu", "Dropout",
-})  # fmt: skip
+_MOVED = FROM_FIRST | movers(Move.ZEROS) | {"Dropout"}
 _JOINS = frozenset({"Where", "Concat", "ScatterND", "ScatterElements", "Pad", "Max"})
-_READERS = _MOVES | _JOINS | {"Add", "Sub", "Mul", "Div", "Cast"}
+_READERS = _MOVED | _JOINS | {"Add", "Sub", "Mul", "Div", "Cast"}
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,7 @@ class _Flow:
         if op == "Softmax":
             self.reached.update(first.sources)
             return first.low < 0.0 >= first.high
-        if op in _MOVES or (op == "Cast" and node.outputs[0].dtype == ir.DataType.FLOAT):
+        if op in _MOVED or (op == "Cast" and node.outputs[0].dtype == ir.DataType.FLOAT):
             return set(reads) == {0} and self._carry(node, first)
         if op in _JOINS:
             return self._joined(node, reads)
@@ -238,8 +236,7 @@ class _Flow:
 
     def _zeros_and_ones(self, value: ir.Value | None) -> float | None:
         """1 for a tensor of zeros and ones, -1 for one of zeros and minus ones."""
-        while (move := self.view.maker(value, *_MOVES)) is not None:
-            value = move.inputs[0]
+        value = behind(value, _MOVED)
         if value is None:
             return None
         difference = self.view.maker(value, "Sub")

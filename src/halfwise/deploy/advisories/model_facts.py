@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from halfwise.core.errors import InputError
+from halfwise.model.moving import FROM_FIRST
 
 if TYPE_CHECKING:
     import onnx
@@ -19,11 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ModelFacts", "facts_of_engine", "facts_of_file", "facts_of_layers", "facts_of_model", "facts_of_nodes"]
 
 # Between the operators of a path, these may stand: they move, scale or mask data without making it something else.
-_PASSING_OPS = (
-    "Add Cast Clip Concat Div Dropout Expand Flatten Gather Identity Max Min Mul Neg Pad Reshape "
-    "Slice Split Squeeze Sub Tile Transpose Unsqueeze Where"
-)
-_PASSING = frozenset(_PASSING_OPS.split())
+_PASSING = FROM_FIRST | frozenset("Add Cast Clip Concat Div Dropout Max Min Mul Neg Pad Sub Where".split())
 _SNIFFED = 4096
 
 

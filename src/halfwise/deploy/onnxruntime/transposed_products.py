@@ -19,7 +19,7 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.deploy.onnxruntime.settling import About, Settled
-from halfwise.model.ops import MOVES
+from halfwise.model.moving import only_moves
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 
@@ -70,7 +70,7 @@ def _is_left_in_fp16(assignment: Assignment, transpose: ir.Node) -> bool:
     source = value.producer() if value is not None else None
     if value is None or assignment.read(transpose, 0) is not Format.FP16:
         return False
-    return source is None or source.op_type in MOVES or assignment.stored(value) is not Format.FP16
+    return source is None or only_moves(source) or assignment.stored(value) is not Format.FP16
 
 
 def _apart(assignment: Assignment) -> Iterator[tuple[ir.Node, ir.Node]]:

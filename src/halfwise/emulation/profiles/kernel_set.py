@@ -19,7 +19,7 @@ from halfwise.emulation.profiles.tensorrt import (
     bias_after_product,
     norm_in_narrow_steps,
 )
-from halfwise.model.ops import MOVES
+from halfwise.model.moving import only_moves
 from halfwise.precision.sites import Sites
 
 __all__ = ["EngineKernel", "KernelSet"]
@@ -173,7 +173,7 @@ def _with_movers(nodes: Iterable[ir.Node], order: Mapping[ir.Node, int]) -> Memb
 def _moves_among(node: ir.Node, members: set[ir.Node]) -> bool:
     """Whether a node only moves values, and only to nodes of the kernel."""
     readers = {user for value in node.outputs for user, _ in value.uses()}
-    return node.op_type in MOVES and bool(readers) and readers <= members
+    return only_moves(node) and bool(readers) and readers <= members
 
 
 # -- a node by itself -------------------------------------------------------------------------------------------------

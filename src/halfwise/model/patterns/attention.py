@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from halfwise.model.moving import Move, movers
 from halfwise.model.patterns.pattern import Pattern
 from halfwise.model.patterns.view import View, attribute
 
 __all__ = ["find_attentions"]
 
 _PRODUCTS = ("MatMul", "Einsum")
+_ON_THE_WAY = movers(Move.SHAPE | Move.ORDER | Move.CAST)
 _STEPS_BACK = 8  # scale, mask, cap, reshape, ...: exporters write at most so many nodes before the softmax
 _STEPS_ON = 5
 
@@ -61,15 +63,13 @@ def find_attentions(view: View) -> Iterator[Pattern]:
 
 def _scores(view: View, value: ir.Value | None, steps: int) -> _Scores | None:
     """Back from the softmax to the product of two computed tensors; what is added on the way is a mask."""
-    node = view.maker(
-        value, *_PRODUCTS, "Mul", "Div", "Add", "Sub", "Where", "Reshape", "Cast", "Max", "Clip", "Transpose", "Tanh"
-    )
+    node = view.maker(value, *_PRODUCTS, *_ON_THE_WAY, "Mul", "Div", "Add", "Sub", "Where", "Max", "Clip", "Tanh")
     if node is None or steps == 0:
         return None
     if node.op_type in _PRODUCTS:
         computed = len(node.inputs) == 2 and all(view.weight(v) is None for v in node.inputs)
         return _Scores(node, (), 1.0, ()) if computed else None
-    if node.op_type in ("Reshape", "Cast", "Clip", "Transpose", "Tanh"):
+    if node.op_type in _ON_THE_WAY | {"Clip", "Tanh"}:
         inner = _scores(view, node.inputs[0], steps - 1)
         return _Scores(inner.product, (*inner.nodes, node), inner.scale, inner.masks) if inner is not None else None
     if node.op_type in ("Mul", "Div"):
@@ -97,7 +97,7 @@ def _weighted(view: View, value: ir.Value, steps: int) -> tuple[ir.Node, int, tu
         if node.op_type in _PRODUCTS and len(node.inputs) == 2 and view.weight(node.inputs[1 - slot]) is None:
             return node, slot, ()
         # Reshapes, casts, and zeroing what was masked throughout (Where, or a product with the mask).
-        passes = node.op_type in ("Reshape", "Cast", "Dropout", "Transpose") and slot == 0
+        passes = node.op_type in _ON_THE_WAY | {"Dropout"} and slot == 0
         if steps > 0 and (passes or node.op_type == "Mul" or (node.op_type == "Where" and slot > 0)):
             found = _weighted(view, node.outputs[0], steps - 1)
             if found is not None:

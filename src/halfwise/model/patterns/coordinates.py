@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.model.moving import FROM_FIRST, Move, behind, movers
 from halfwise.model.patterns.pattern import Pattern
 from halfwise.model.patterns.view import View, is_float
 
@@ -15,7 +16,7 @@ __all__ = ["find_large_coordinates", "find_sincos"]
 # From here on FP16 holds no odd numbers.
 _EXACT = 2048.0
 _LARGEST = 65504.0
-_ON_THE_WAY = frozenset({"Cast", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Slice", "Gather", "Transpose", "Concat"})
+_ON_THE_WAY = FROM_FIRST | movers(Move.CAST)
 _STEPS = 6
 _LARGEST_GRID = 1 << 22
 
@@ -82,13 +83,7 @@ def find_sincos(view: View) -> Iterator[Pattern]:
 
 def _phase(view: View, value: ir.Value) -> ir.Value:
     """Back through selections: exporters take every second column for the sine, the others for the cosine."""
-    current = view.origin(value) or value
-    for _ in range(_STEPS):
-        node = view.maker(current, *_ON_THE_WAY)
-        if node is None or node.op_type == "Concat" or node.inputs[0] is None:
-            break
-        current = view.origin(node.inputs[0]) or node.inputs[0]
-    return current
+    return behind(value, _ON_THE_WAY, _STEPS) or value
 
 
 def _frequencies(view: View, phase: ir.Value) -> tuple[tuple[ir.Node, ...], ir.Value, float]:
@@ -97,7 +92,7 @@ def _frequencies(view: View, phase: ir.Value) -> tuple[tuple[ir.Node, ...], ir.V
     current, factor = phase, 1.0
     for _ in range(2 * _STEPS):
         node = view.maker(current, "Mul", "Div", "MatMul", *_ON_THE_WAY)
-        if node is None or node.op_type == "Concat":
+        if node is None:
             break
         source = node.inputs[0]
         if node.op_type in ("Mul", "Div", "MatMul"):
@@ -120,18 +115,9 @@ def _frequencies(view: View, phase: ir.Value) -> tuple[tuple[ir.Node, ...], ir.V
 
 def _scaled_by(view: View, value: ir.Value) -> float | None:
     """A number over 2048 that a value was multiplied with a few steps ago."""
-    for _ in range(_STEPS):
-        node = view.maker(value, "Mul", *_ON_THE_WAY)
-        if node is None or node.inputs[0] is None:
-            return None
-        if node.op_type == "Mul":
-            for constant in node.inputs:
-                largest = _largest(view, constant)
-                if largest is not None and largest > _EXACT:
-                    return largest
-            return None
-        value = node.inputs[0]
-    return None
+    product = view.maker(behind(value, _ON_THE_WAY | {"Concat"}, _STEPS), "Mul")
+    sizes = (_largest(view, constant) for constant in product.inputs) if product is not None else ()
+    return next((size for size in sizes if size is not None and size > _EXACT), None)
 
 
 def _remainder(view: View, node: ir.Node) -> tuple[ir.Node, ...] | None:
@@ -154,14 +140,12 @@ def _inverts_mask(view: View, value: ir.Value) -> bool:
 
 def _largest(view: View, value: ir.Value | None) -> float | None:
     """The largest magnitude of a grid: a constant or a Range of constants; None for all else."""
-    weight = view.weight(value)
-    if weight is not None:
-        return _of_grid(weight)
-    node = view.maker(value, "Range", *_ON_THE_WAY)
+    source = behind(value, _ON_THE_WAY)
+    if source is not None and source.is_initializer():
+        return _of_grid(source)
+    node = view.maker(source, "Range")
     if node is None:
         return None
-    if node.op_type != "Range":
-        return _largest(view, node.inputs[0]) if node.op_type != "Concat" else None
     start, limit = view.scalar(node.inputs[0]), view.scalar(node.inputs[1])
     return max(abs(start), abs(limit)) if start is not None and limit is not None else None
 

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.model.moving import Move, movers
+
 __all__ = ["Makers", "counted"]
 
 Numbers = Sequence[float | None]  # None where a dimension is open
@@ -23,7 +25,7 @@ class Makers(Protocol):
 
 
 _STEPS = 6
-_HANDED_ON = ("Cast", "Squeeze", "Unsqueeze", "Reshape", "Identity")
+_HANDED_ON = movers(Move.SHAPE | Move.CAST)
 
 
 def counted(view: Makers, value: ir.Value | None) -> float | None:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from halfwise.model.moving import FROM_FIRST, Move, behind, movers
 from halfwise.model.patterns.pattern import Pattern
 from halfwise.model.patterns.view import View, attribute, is_float
 
 __all__ = ["find_id_casts", "find_selections"]
 
 _INDEX_SLOT = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterElements": 1, "ScatterND": 1, "OneHot": 0}
-_ON_THE_WAY = frozenset({"Reshape", "Unsqueeze", "Squeeze", "Expand", "Slice", "Transpose", "Identity", "Cast"})
+_ON_THE_WAY = FROM_FIRST | movers(Move.CAST)
 _WIDE = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.UINT32, ir.DataType.UINT64)
 _STEPS = 5
 
@@ -46,15 +47,9 @@ def find_id_casts(view: View) -> Iterator[Pattern]:
 
 def _indexed(view: View, value: ir.Value, steps: int) -> int | None:
     """How many entries the table has that a value indexes: 0 where that is not known; None where it indexes none."""
-    for node, slot in view.uses(value):
-        if node.domain:
-            continue
-        if _INDEX_SLOT.get(node.op_type) == slot:
+    for node, slot in view.uses(value, _ON_THE_WAY, steps):
+        if not node.domain and _INDEX_SLOT.get(node.op_type) == slot:
             return _entries(view, node)
-        if steps and slot == 0 and node.op_type in _ON_THE_WAY:
-            found = _indexed(view, node.outputs[0], steps - 1)
-            if found is not None:
-                return found
     return None
 
 
@@ -71,11 +66,5 @@ def _entries(view: View, node: ir.Node) -> int:
 
 def _from_outside(value: ir.Value) -> bool:
     """Whether an integer is an input of the model, perhaps reshaped: shape arithmetic is none."""
-    for _ in range(_STEPS):
-        node = value.producer()
-        if node is None:
-            return value.is_graph_input()
-        if node.domain or node.op_type not in _ON_THE_WAY | {"Gather"} or node.inputs[0] is None:
-            return False
-        value = node.inputs[0]
-    return False
+    source = behind(value, _ON_THE_WAY, _STEPS)
+    return source is not None and source.is_graph_input()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.model.model import Model
+from halfwise.model.moving import Move, behind, beyond, movers
 from halfwise.model.patterns.counts import counted
 from halfwise.model.patterns.pattern import Pattern
 
@@ -24,7 +25,7 @@ _TWO = ("Add", "Sub", "Mul", "Div", "Pow", "MatMul", "CumSum", "Gather", "Gather
 _THREE = ("Range", "Where", "OneHot", "ScatterElements", "ScatterND")
 _LEAST_INPUTS = dict.fromkeys(_TWO, 2) | dict.fromkeys(_THREE, 3) | {"NonMaxSuppression": 2}
 _SMALL = 4096  # a constant of more elements is a weight: its values tell no pattern
-_RESHAPES = frozenset({"Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand"})
+_RESHAPED = movers(Move.SHAPE | Move.REPEAT | Move.CAST)
 _ALIKE_DEPTH = 3
 
 
@@ -62,12 +63,7 @@ class View:
 
     def origin(self, value: ir.Value | None) -> ir.Value | None:
         """The value behind Identity, Dropout at inference, and Casts to the type it has already."""
-        while value is not None:
-            node = value.producer()
-            if node is None or value.index() or not _is_transparent(node):
-                return value
-            value = node.inputs[0]
-        return None
+        return behind(value)
 
     def maker(self, value: ir.Value | None, *ops: str) -> ir.Node | None:
         """The node that computes a value, if it is one of `ops`."""
@@ -77,15 +73,9 @@ class View:
             return None
         return node if _is_whole(node) else None
 
-    def uses(self, value: ir.Value) -> list[Use]:
-        """Who reads a value, also through what changes nothing."""
-        found: list[Use] = []
-        for node, slot in value.uses():
-            if _is_transparent(node) and slot == 0:
-                found.extend(self.uses(node.outputs[0]))
-            elif _is_whole(node):
-                found.append((node, slot))
-        return found
+    def uses(self, value: ir.Value, passed: Collection[str] = (), steps: int = 0) -> list[Use]:
+        """Who reads a value, also through what changes nothing and through so many operators of `passed`."""
+        return [(node, slot) for node, slot in beyond(value, passed, steps) if _is_whole(node)]
 
     def only_use(self, value: ir.Value) -> Use | None:
         """The one reader of a value that is no output of the graph."""
@@ -119,12 +109,8 @@ class View:
 
     def weight(self, value: ir.Value | None) -> ir.Value | None:
         """The initializer that a value is, also behind a change of shape or type."""
-        while value is not None and not value.is_initializer():
-            node = value.producer()
-            if node is None or node.domain or node.op_type not in _RESHAPES or not node.inputs:
-                return None
-            value = node.inputs[0]
-        return value
+        found = behind(value, _RESHAPED)
+        return found if found is not None and found.is_initializer() else None
 
     def constant(self, value: ir.Value | None) -> NDArray[Any] | None:
         """A small constant's elements."""
@@ -221,13 +207,3 @@ def _all_known(dims: Iterable[object]) -> bool:
 def _is_whole(node: ir.Node) -> bool:
     """Whether a node has the operands that its operator asks for."""
     return len(node.inputs) >= _LEAST_INPUTS.get(node.op_type, 1) and len(node.outputs) > 0
-
-
-def _is_transparent(node: ir.Node) -> bool:
-    if node.domain or not node.inputs or node.inputs[0] is None:
-        return False
-    if node.op_type == "Identity":
-        return True
-    if node.op_type == "Dropout":
-        return len(node.inputs) < 3 or node.inputs[2] is None
-    return node.op_type == "Cast" and node.inputs[0].dtype is not None and node.inputs[0].dtype == node.outputs[0].dtype

@@ -12,6 +12,7 @@ from halfwise.core.counting import Counts
 from halfwise.core.formats import Format, spacing
 from halfwise.core.notes import NoteKind
 from halfwise.core.reasons import Reason
+from halfwise.model.moving import FROM_FIRST, Move, movers
 from halfwise.precision.plan import PlannedNode
 from halfwise.report.html.axis import Bar, bar
 from halfwise.report.html.names import short
@@ -42,9 +43,10 @@ _DOES = {
     "Sub": "subtracts {}",
 }
 # What hands an infinity on.
-_PASSES = frozenset(
-    "Abs Add Cast Concat Expand Flatten Gather Identity Mul Neg Pow ReduceMax ReduceMean ReduceSum ReduceL2 Reshape "
-    "Slice Split Sqrt Squeeze Sub Sum Transpose Unsqueeze".split()
+_PASSES = (
+    FROM_FIRST
+    | movers(Move.CAST)
+    | frozenset("Abs Add Concat Mul Neg Pow ReduceMax ReduceMean ReduceSum ReduceL2 Sqrt Sub Sum".split())
 )
 _EXPONENTIALS = frozenset({"Exp", "Softmax", "LogSoftmax"})
 _ROUNDING = {Reason.ROUNDING, Reason.MARGIN, Reason.UNPROVEN, Reason.EXHAUSTED}

@@ -17,6 +17,7 @@ from halfwise.core.formats import Format, round_to
 from halfwise.core.rules import finding
 from halfwise.core.wording import number, percent
 from halfwise.model.model import Model
+from halfwise.model.moving import FROM_FIRST, Move, behind, movers
 from halfwise.model.patterns.selections import find_id_casts
 from halfwise.model.patterns.view import View
 from halfwise.precision.assignment import Assignment
@@ -35,9 +36,7 @@ _COARSE = 2.0**-9  # of the spread of an input: rounding by more is worth a find
 _BYTE = 255.0
 _DARK = 32.0  # raw pixels reach more
 _STEPS = 8
-_ON_THE_WAY = frozenset(
-    {"Reshape", "Unsqueeze", "Squeeze", "Expand", "Slice", "Transpose", "Identity", "Cast", "Round", "Floor"}
-)
+_ON_THE_WAY = FROM_FIRST | movers(Move.CAST) | {"Round", "Floor"}
 
 
 @dataclass(frozen=True)
@@ -181,12 +180,5 @@ def _indexing(model: Model) -> set[str]:
 
 
 def _outermost(value: ir.Value | None) -> str | None:
-    for _ in range(_STEPS):
-        if value is None or value.producer() is None:
-            return value.name if value is not None and value.is_graph_input() else None
-        node = value.producer()
-        assert node is not None
-        if node.domain or node.op_type not in _ON_THE_WAY:
-            return None
-        value = node.inputs[0]
-    return None
+    source = behind(value, _ON_THE_WAY, _STEPS)
+    return source.name if source is not None and source.is_graph_input() else None

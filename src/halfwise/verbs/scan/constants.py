@@ -12,6 +12,7 @@ from halfwise.core.finding import Finding, Where
 from halfwise.core.formats import Format
 from halfwise.core.rules import finding
 from halfwise.core.wording import counted, number
+from halfwise.model.moving import FROM_FIRST, Move, movers
 from halfwise.model.patterns.roots import clip_bounds
 from halfwise.model.patterns.view import View, attribute
 from halfwise.precision.sites import Sites
@@ -22,9 +23,7 @@ __all__ = ["constant_findings"]
 
 _FP16 = Format.FP16
 _STEPS = 6
-_THROUGH = frozenset(
-    ("Sqrt", "Expand", "Reshape", "Unsqueeze", "Squeeze", "Cast", "Identity", "Transpose", "ReduceSum", "Mul")
-)
+_THROUGH = FROM_FIRST | movers(Move.CAST) | {"Sqrt", "ReduceSum", "Mul"}
 _LISTED = 16
 
 

@@ -7,16 +7,12 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from halfwise.model.moving import MOVES
 from halfwise.model.patterns.view import View
 from halfwise.precision.sites import Sites
 
 __all__ = ["Mask", "follow_masks"]
 
-_MOVES = frozenset({
-    "Identity", "Cast", "CastLike", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile", "Transpose",
-    "Slice", "Split", "Concat", "Gather", "GatherElements", "GatherND", "Trilu", "Pad", "ScatterND", "ScatterElements",
-    "Dropout",
-})  # fmt: skip
 _SINKS = frozenset({
     "Softmax", "LogSoftmax", "ReduceMax", "ReduceMin", "TopK", "ArgMax", "ArgMin", "Max", "Min", "MaxPool", "Attention",
     "ReduceLogSumExp",
@@ -81,7 +77,7 @@ def _passed(view: View, node: ir.Node, loads: list[dict[int, int]], masks: list[
         return _multiplied(view, node, loads, masks)
     if op == "Neg":
         return _flipped(together)
-    return loads[0] if op in _MOVES and op != "Concat" else together if op == "Concat" else {}
+    return loads[0] if op in MOVES and op != "Concat" else together if op == "Concat" else {}
 
 
 def _multiplied(view: View, node: ir.Node, loads: list[dict[int, int]], masks: list[Mask]) -> dict[int, int]:

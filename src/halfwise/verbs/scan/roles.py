@@ -7,6 +7,7 @@ from enum import Enum
 
 import onnx_ir as ir
 
+from halfwise.model.moving import Move, movers
 from halfwise.model.patterns.view import View, attribute
 from halfwise.precision.sites import Sites
 
@@ -16,9 +17,7 @@ _DEPTH = 4
 _RECURRENT = ("LSTM", "GRU", "RNN")
 _NORMS = ("LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization")
 _COMPARISONS = frozenset(["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Sign"])
-_MOVES = frozenset(
-    ["Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Transpose", "Tile", "Slice"]
-)
+_MOVED = movers(Move.SHAPE | Move.ORDER | Move.REPEAT | Move.CUT | Move.CAST)
 
 
 class Role(Enum):
@@ -49,9 +48,9 @@ def readings(view: View, sites: Sites, value: ir.Value, depth: int = _DEPTH) -> 
         site = sites.of.get(node)
         if site is None or slot >= len(site.inputs) or not site.inputs[slot]:
             continue
-        if slot == 0 and node.op_type in _MOVES and depth:
-            behind = readings(view, sites, node.outputs[0], depth - 1)
-            found.extend(Reading(r.node, r.role, _moved(node, r.channels)) for r in behind)
+        if slot == 0 and node.op_type in _MOVED and not node.domain and depth:
+            after = [each for output in node.outputs for each in readings(view, sites, output, depth - 1)]
+            found.extend(Reading(r.node, r.role, _moved(node, r.channels)) for r in after)
         else:
             found.append(_reading(view, node, slot))
     return found

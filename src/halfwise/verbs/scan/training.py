@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from halfwise.core.finding import Finding
 from halfwise.model.model import Model
+from halfwise.model.moving import Move, movers
 from halfwise.model.patterns import Pattern
 from halfwise.model.patterns.view import View
 
@@ -16,7 +17,7 @@ __all__ = ["training_advice"]
 _NAMED = 3
 _STEPS = 3  # nodes between a layer and the norm behind it
 _LINEAR = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-_PASSED = frozenset({"Add", "Reshape", "Transpose", "Identity", "Cast", "Flatten", "Squeeze", "Unsqueeze"})
+_PASSED = movers(Move.SHAPE | Move.ORDER | Move.CAST) | {"Add"}
 _NORM_OPERATORS = frozenset({
     "BatchNormalization", "LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization",
 })  # fmt: skip
