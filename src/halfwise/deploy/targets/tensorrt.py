@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from halfwise.compiler.compiled import compile_and_mend
 from halfwise.core.targets import Target, Typing
-from halfwise.deploy.deploy_files import Delivery, Handover, deliver
+from halfwise.deploy.deploy_files import Delivery, Handover
+from halfwise.deploy.engine_files import deliver
 from halfwise.deploy.targets.kind import Compile, TargetKind
 
 __all__ = ["TensorRT"]
