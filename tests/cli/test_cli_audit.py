@@ -118,10 +118,13 @@ def test_attention_and_notes_are_told() -> None:
     ("document", "message"),
     [
         ("{", "the plan is not valid JSON"),
-        ({"nodes": []}, "this plan has no list fp32_nodes"),
-        ({"fp32_nodes": [3]}, "neither a name nor an object with a name"),
-        ({"fp32_nodes": [{"name": "a", "format": "fp8"}]}, "node 'a' has the format 'fp8'"),
-        ([], "this plan has no list fp32_nodes"),
+        ({"nodes": []}, "missing required field `fp32_nodes`"),
+        ({"fp32_nodes": [3]}, r"fp32_nodes\[0\]: Expected `str \| object`, got `int`"),
+        (
+            {"fp32_nodes": [{"name": "a", "format": "fp8"}]},
+            r"fp32_nodes\[0\].format: 'fp8' is not a format; there are fp16, bf16, fp32",
+        ),
+        ([], "Expected `object`, got `array`"),
     ],
 )
 def test_plans_that_are_none(tmp_path: Path, document: object, message: str) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from msgspec import structs
 
 from halfwise.cli.options import Full, Sarif
 from halfwise.cli.reporting import answer, write_sarif
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from halfwise.core.formats import Format
     from halfwise.core.targets import Target
     from halfwise.deploy.advisories import Advisory
+    from halfwise.precision.plan_document import KeptNodes
     from halfwise.report.terminal import Terminal
 
 __all__ = ["command"]
@@ -70,11 +70,11 @@ def command(
 
     check_writable(sarif)
     stated = Target.parse(target) if target is not None else None
-    document = _document(plan) if plan is not None else {}
-    wanted = _wanted(document, plan) if plan is not None else {}
+    kept = _kept(plan) if plan is not None else None
+    wanted = kept.formats if kept is not None else {}
     engine = _read(source, model, inputs or (), time_limit)
     result = engine.audit(wanted)
-    known = _known(engine, stated, document)
+    known = _known(engine, stated, kept)
     from halfwise.compiler.audit_findings import audit_findings
 
     write_sarif(sarif, audit_findings(result), engine.model or source)
@@ -116,6 +116,8 @@ class _Known:
     advisories: tuple[Advisory, ...] = ()
 
     def beside(self, audit: AuditDocument) -> AuditDocument:
+        from msgspec import structs
+
         return structs.replace(
             audit,
             target=str(self.target) if self.target else None,
@@ -142,14 +144,14 @@ def _read(source: Path, model: Path | None, inputs: Sequence[Path], time_limit_s
     return _Engine(str(source), layers_from_log(log, str(source)), log, nodes, model)
 
 
-def _known(engine: _Engine, stated: Target | None, plan: Mapping[str, Any]) -> _Known:
+def _known(engine: _Engine, stated: Target | None, plan: KeptNodes | None) -> _Known:
     """The user's target, else the one that the build states; a build made here stands for the plan's target."""
     from halfwise.core.targets import Target
     from halfwise.deploy.advisories import advisories_of_engine, target_of_log
 
     planned: Target | None = None
     with suppress(InputError):
-        planned = Target.parse(str(plan.get("target") or ""))
+        planned = Target.parse((plan and plan.target) or "")
     built = target_of_log(engine.log) if engine.log is not None else None
     order = (stated, planned, built) if engine.compiled_here else (stated, built, planned)
     target = next((each for each in order if each is not None and each.span is not None), None)
@@ -170,33 +172,18 @@ def _head(source: Path) -> bytes:
         raise InputError(f"{source} cannot be read: {error.strerror}") from error
 
 
-def _document(plan: Path) -> dict[str, Any]:
+def _kept(plan: Path) -> KeptNodes:
+    """The nodes that the plan keeps out of FP16."""
+    from halfwise.core.document import read
+    from halfwise.precision.plan_document import KeptNodes
+
     try:
         document: Any = json.loads(plan.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{plan}: the plan cannot be read: {error.strerror}") from error
     except ValueError:
         raise InputError(f"{plan}: the plan is not valid JSON") from None
-    return document if isinstance(document, dict) else {}
-
-
-def _wanted(document: Mapping[str, Any], plan: Path) -> dict[str, Format]:
-    """The nodes that the plan keeps out of FP16, and their formats."""
-    from halfwise.core.formats import FORMATS, format_named
-
-    entries = document.get("fp32_nodes")
-    if not isinstance(entries, list):
-        raise InputError(f"{plan}: this plan has no list fp32_nodes; give the plan that `halfwise fix` wrote")
-    wanted: dict[str, Format] = {}
-    for entry in entries:
-        name, fmt = (entry.get("name"), entry.get("format", "fp32")) if isinstance(entry, dict) else (entry, "fp32")
-        if not isinstance(name, str):
-            raise InputError(f"{plan}: an entry of fp32_nodes is neither a name nor an object with a name")
-        known = format_named(fmt)
-        if known is None:
-            raise InputError(f"{plan}: node {name!r} has the format {fmt!r}; there are {', '.join(FORMATS)}")
-        wanted[name] = known
-    return wanted
+    return read(document, KeptNodes, f"{plan} is not a plan that `halfwise fix` wrote")
 
 
 def _known_words(known: _Known, source: Path, model: Path | None) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from halfwise.core.errors import InputError
 
-__all__ = ["NAMES", "schema"]
+if TYPE_CHECKING:
+    from halfwise.core.document import Document
+
+__all__ = ["NAMES", "document_type", "schema"]
 
 _HOMES = {
     "advise": "halfwise.deploy.advisories.document:AdviseDocument",
@@ -27,11 +30,17 @@ _HOMES = {
 NAMES = tuple(_HOMES)
 
 
-def schema(name: str) -> dict[str, Any]:
-    """The schema of `halfwise.<name>/1`, by JSON Schema's draft of 2020-12."""
+def document_type(name: str) -> type[Document]:
+    """The type of `halfwise.<name>/1`."""
     if name not in NAMES:
         raise InputError(f"there is no schema {name!r}; there are {', '.join(NAMES)}")
+    module, _, kind = _HOMES[name].partition(":")
+    found: type[Document] = getattr(import_module(module), kind)
+    return found
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The schema of `halfwise.<name>/1`, by JSON Schema's draft of 2020-12."""
     from halfwise.core.json_schema import schema_of
 
-    module, _, kind = _HOMES[name].partition(":")
-    return schema_of(getattr(import_module(module), kind))
+    return schema_of(document_type(name))

@@ -9,12 +9,12 @@ from msgspec import Meta, field
 
 from halfwise.core.document import LEFT_OUT, Count, Document, Left, Record, about
 from halfwise.core.finding import RuleId
-from halfwise.core.formats import FORMATS, format_named
+from halfwise.core.formats import FORMATS, Format, format_named
 from halfwise.core.reasons import Reason
 from halfwise.core.targets import DEFAULT_TARGET, STRICT_PROFILE
 from halfwise.core.tolerance import Bounds
 
-__all__ = ["FormatName", "ModelRecord", "PlanDocument", "PlannedRecord", "RepairRecord", "StatedNode"]
+__all__ = ["FormatName", "KeptNodes", "ModelRecord", "PlanDocument", "PlannedRecord", "RepairRecord", "StatedNode"]
 
 if TYPE_CHECKING:
     FormatName = str
@@ -60,6 +60,18 @@ class StatedNode(Record, frozen=True):
     )
     reason: str | Left = LEFT_OUT
     numbers: Numbers = field(default_factory=dict)
+
+
+class KeptNodes(Record, frozen=True):
+    """What an audit asks of a plan, or of a result of `fix`: the nodes that were to stay out of FP16."""
+
+    fp32_nodes: tuple[str | StatedNode, ...]
+    target: str | None = None
+
+    @property
+    def formats(self) -> dict[str, Format]:
+        stated = [StatedNode(node) if isinstance(node, str) else node for node in self.fp32_nodes]
+        return {node.name: FORMATS[node.format] for node in stated}
 
 
 class RepairRecord(Record, frozen=True):

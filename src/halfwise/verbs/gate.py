@@ -15,7 +15,7 @@ from halfwise.compiler.audit_findings import audit_findings
 from halfwise.compiler.buildlog import read_log
 from halfwise.compiler.layers import layers_from_log, looks_like_json, read_layers
 from halfwise.compiler.layers_model import nodes_of_model
-from halfwise.core.document import Documented
+from halfwise.core.document import Documented, read
 from halfwise.core.english import documented, say_all
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Finding, Where
@@ -31,6 +31,7 @@ from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.gate_document import Change, CheckRecord, GatedModel, GateDocument, Question, Status
 from halfwise.verbs.scan import scan
+from halfwise.verbs.scan.document import ScanDocument
 
 __all__ = ["Change", "Check", "Gate", "gate", "read_baseline"]
 
@@ -281,18 +282,8 @@ def read_baseline(path: str | Path) -> frozenset[FindingKey]:
         raise InputError(f"{path} is no baseline: it is not valid JSON") from None
     if not isinstance(document, dict) or document.get("schema") != SCAN:
         raise InputError(f"{path} is no baseline: it is not a document of `halfwise scan MODEL --json`")
-    try:
-        return frozenset(
-            (
-                str(each["rule"]),
-                str(each["severity"]),
-                str(each["where"]["kind"]),
-                str(each["where"]["name"]),
-            )
-            for each in document["findings"]
-        )
-    except (KeyError, TypeError):
-        raise InputError(f"{path} is no baseline: its findings are not as `halfwise scan --json` writes them") from None
+    known = read(document, ScanDocument, f"{path} is no baseline").findings
+    return frozenset((each.rule, each.severity, each.where.kind, each.where.name) for each in known)
 
 
 def _count(count: int, noun: str) -> str:

@@ -4,24 +4,40 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from halfwise.compiler.audit_document import AuditDocument
+from halfwise.core.document import Record, read
 from halfwise.core.errors import InputError
+from halfwise.precision.plan_document import PlanDocument
 from halfwise.verbs.compare import audits, fixes, plans, scans, traces
 from halfwise.verbs.compare.document import Kind
 from halfwise.verbs.compare.result import Change, Comparison, Section
+from halfwise.verbs.fix.document import FixDocument
+from halfwise.verbs.scan.document import ScanDocument
+from halfwise.verbs.trace import TraceDocument
 
 __all__ = ["Change", "Comparison", "Section", "compare"]
 
 Document = Mapping[str, Any]
 
-_KINDS: Mapping[Kind, Callable[[Document, Document], list[Section]]] = {
-    "fix": fixes.sections,
-    "scan": scans.sections,
-    "trace": traces.sections,
-    "audit": audits.sections,
-    "plan": plans.sections,
+
+@dataclass(frozen=True)
+class _Comparing:
+    """A kind of document: its type, and what is compared of two of them."""
+
+    type: type[Record]
+    sections: Callable[[Document, Document], list[Section]]
+
+
+_KINDS: Mapping[Kind, _Comparing] = {
+    "fix": _Comparing(FixDocument, fixes.sections),
+    "scan": _Comparing(ScanDocument, scans.sections),
+    "trace": _Comparing(TraceDocument, traces.sections),
+    "audit": _Comparing(AuditDocument, audits.sections),
+    "plan": _Comparing(PlanDocument, plans.sections),
 }
 
 
@@ -32,13 +48,9 @@ def compare(a: str | Path | Document, b: str | Path | Document) -> Comparison:
     kinds = _kind(before, first), _kind(after, second)
     if kinds[0] != kinds[1]:
         raise InputError(f"{first} is a {kinds[0]} and {second} is a {kinds[1]}: only two of one kind can be compared")
-    try:
-        found = _KINDS[kinds[0]](before, after)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"{first} or {second} is not as its schema says ({type(error).__name__}: {error}); "
-            f"`halfwise schema {kinds[0]}` prints that"
-        ) from None
+    for document, label in ((before, first), (after, second)):
+        _check(document, kinds[0], label)
+    found = _KINDS[kinds[0]].sections(before, after)
     return Comparison(kinds[0], first, second, tuple(section for section in found if section.changes))
 
 
@@ -54,6 +66,12 @@ def _read(source: str | Path | Document, label: str) -> tuple[Document, str]:
     if not isinstance(document, dict):
         raise InputError(f"{source} is no document of halfwise; compare takes what --json printed, or a plan")
     return document, str(source)
+
+
+def _check(document: Document, kind: Kind, label: str) -> None:
+    """Refuse what is not as its schema says. Messages may be another version's, and are not compared."""
+    stated = {key: value for key, value in document.items() if key != "messages"}
+    read(stated, _KINDS[kind].type, f"{label} is not as `halfwise schema {kind}` says")
 
 
 def _kind(document: Document, label: str) -> Kind:
