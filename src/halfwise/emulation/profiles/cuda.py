@@ -1,4 +1,4 @@
-"""The kernels of ONNX Runtime's CUDA provider that round on the way, as its results on a GPU show; see numerics.md."""
+"""The kernels of ONNX Runtime's CUDA provider that round on the way, as measured: docs/numerics-profiles.md."""
 
 from __future__ import annotations
 
