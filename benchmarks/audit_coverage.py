@@ -18,11 +18,12 @@ from halfwise.compiler import rtx
 from halfwise.compiler.audit import audit
 from halfwise.compiler.build import BuildError, profiles_from_samples
 from halfwise.compiler.buildlog import read_log
-from halfwise.compiler.compiled import Decision
+from halfwise.compiler.compiled import node_infos
 from halfwise.compiler.layers import layers_from_log
 from halfwise.core.formats import Format
 from halfwise.model.inputs.samples import load_samples
 from halfwise.model.model import load
+from halfwise.precision.decision import Decision
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import write_typed
 from halfwise.verbs.fix.fix import fix
@@ -71,7 +72,7 @@ def _row(path: Path, inputs: list[Path] | None, scratch: Path) -> str:
         return f"{start} {error.failure}: {reason.replace('|', '/')} |||||||"
     began = time.perf_counter()
     log = read_log(built.log_path)
-    result = audit(layers_from_log(log), log, decision.infos())
+    result = audit(layers_from_log(log), log, node_infos(decision))
     seconds = time.perf_counter() - began
     counts = result.coverage()
     total = max(sum(counts.values()), 1)

@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = fix(zoo.model, zoo.inputs[:2], plan=plan)
         seen = Sensitivity()
         measure_sensitivity(Stepper(Emulator(STRICT)), result.sites, result.samples.search[0], seen)
-        result = replace(result, diagnosis=diagnose(result.sites, noise_pieces(result.sites, seen), {}))
+        found = diagnose(result.sites, noise_pieces(result.sites, seen), {})
+        result = replace(result, measured=replace(result.measured, diagnosis=found))
         with tempfile.TemporaryDirectory() as folder:
             times = []
             for _ in range(options.repeats):
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 times.append(time.perf_counter() - started)
             size = path.stat().st_size / 1e6
         seconds = f"{statistics.median(times):.2f}"
-        rows.append((f"{len(result.sites.all):,}", f"{len(result.ranges):,}", seconds, f"{size:.2f}"))
+        rows.append((f"{len(result.sites.all):,}", f"{len(result.measured.ranges):,}", seconds, f"{size:.2f}"))
     print(f"{machine()}\n")
     print(markdown(HEAD, rows))
     return 0

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from halfwise.core.tolerance import Tolerance
     from halfwise.model.model import Model, load
     from halfwise.precision.plan import Plan, read_plan
+    from halfwise.report.fix_report import fix
     from halfwise.verbs.bisect.result import BisectResult
     from halfwise.verbs.bisect.run import bisect
     from halfwise.verbs.compare import Comparison, compare
     from halfwise.verbs.demo import DemoResult, demo
-    from halfwise.verbs.fix.fix import fix
     from halfwise.verbs.fix.result import FixResult
     from halfwise.verbs.gate import Gate, gate
     from halfwise.verbs.scan import ScanResult, scan
@@ -80,7 +80,7 @@ _HOMES = {
     "bisect": ".verbs.bisect.run",
     "compare": ".verbs.compare",
     "demo": ".verbs.demo",
-    "fix": ".verbs.fix.fix",
+    "fix": ".report.fix_report",
     "gate": ".verbs.gate",
     "load": ".model.model",
     "read_plan": ".precision.plan",

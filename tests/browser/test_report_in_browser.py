@@ -130,7 +130,7 @@ def test_tensors_are_searched_filtered_and_sorted(overflow: Tab) -> None:
     until(lambda: rows.count() > 0)
     assert "O overflow" in rows.first.inner_text()  # the worst first
     box.locator("input").fill("entropy")
-    matching = sum("entropy" in name for name in overflow_result().ranges)
+    matching = sum("entropy" in name for name in overflow_result().measured.ranges)
     until(lambda: rows.count() == matching)
     assert all("entropy" in text or "Reduce" in text for text in rows.all_inner_texts())
     box.locator("input").fill("no such tensor")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from halfwise.compiler import rtx
 from halfwise.compiler.audit import Audit, NodeInfo, audit
-from halfwise.compiler.compiled import Compiler, Decision
+from halfwise.compiler.compiled import Compiler
 from halfwise.compiler.engine_profile import kernels_of, profile_of, sums_note
 from halfwise.compiler.kernel_names import fused_attention, steps, sums_narrow
 from halfwise.compiler.layers import read_layers
@@ -28,6 +28,7 @@ from halfwise.emulation.profiles.fusions import fused_nodes
 from halfwise.model.model import load
 from halfwise.model.moving import MOVES
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.decision import Decision
 from halfwise.precision.sites import Sites
 from tests.models.build import model, node, value, weight
 from tests.models.random_nets import feeds, random_net

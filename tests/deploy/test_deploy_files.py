@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from halfwise.compiler import rtx
 from halfwise.compiler.audit import Violation
 from halfwise.compiler.build import BuildError
-from halfwise.compiler.compiled import Compiler, Decision, compile_and_mend
+from halfwise.compiler.compiled import Compiler, compile_and_adjust
 from halfwise.compiler.isolated_matmuls import companions, find_isolated_matmuls
 from halfwise.compiler.layers_model import compile_for_log
 from halfwise.core.errors import InputError
@@ -31,6 +31,7 @@ from halfwise.deploy.trtexec_grammar import (
 )
 from halfwise.model.inputs.samples import load_samples
 from halfwise.model.model import load
+from halfwise.precision.decision import Decision
 from halfwise.precision.sites import Sites
 from halfwise.report.fix import show_fix
 from halfwise.report.terminal import Terminal
@@ -363,7 +364,7 @@ def test_lone_products_of_a_real_model_are_mended(shared_models: Path) -> None:
     model = load(path)
     sites, node = Sites(model), model.node_by_name
     lone = [node[name] for name in ("Conv_113", "Conv_103", "Conv_108", "Conv_20")]
-    compiled = compile_and_mend(
+    compiled = compile_and_adjust(
         Decision(sites, dict.fromkeys(lone, Format.FP32), Format.FP32),
         samples=load_samples(model.inputs, None).search,
         sizes={value: 1 for each in model.nodes for value in each.outputs},

@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Target
-from halfwise.deploy.onnxruntime.norm_kernels import refusal_note, settle_norms
-from halfwise.deploy.onnxruntime.settling import About, Settled
+from halfwise.deploy.onnxruntime.adjustable import Adjustable
+from halfwise.deploy.onnxruntime.norm_kernels import adjust_norms, refusal_note
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.profiles import ORT_CUDA, ORT_CUDA_UNFUSED
 from halfwise.emulation.profiles.fusions import fused_nodes
 from halfwise.emulation.profiles.norm_fusions import Outcome, norms_of, outcome
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.decision import Adjustment, Decision
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
 from halfwise.repair import rules_for, rules_named
@@ -222,9 +223,9 @@ def settled(loaded: Model, wide: frozenset[str], *, fused: bool = True, holds: b
     """The names of what is in FP32 afterwards; it loads."""
     sites = Sites(loaded)
     formats = {loaded.node_by_name[name]: Format.FP32 for name in wide}
-    about = About(sites, Format.FP16, frozenset(), lambda _: holds)
-    found = settle_norms(about, Settled(formats), fused=fused)
-    names = {each.name or "" for each in found.formats}
+    about = Adjustable(sites, Format.FP16, frozenset(), lambda _: holds)
+    found = adjust_norms(about, Adjustment(Decision(sites, formats, Format.FP16)), fused=fused)
+    names = {each.name or "" for each in found.decision.formats}
     assert {each.name for each in found.added} == names - wide
     assert all(each.why == "compiler" for each in found.added)
     assert outcome(norms_of(loaded)[0], assigned(loaded, frozenset(names))) is not Outcome.REFUSED

@@ -9,17 +9,16 @@ import numpy as np
 import onnx
 import pytest
 
-from halfwise.compiler.compiled import Decision
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.reasons import Reason
 from halfwise.core.targets import RUNTIMES, Runtime, Target
 from halfwise.deploy.deploy_files import Delivery, Handover
-from halfwise.deploy.onnxruntime.settling import Settled
 from halfwise.deploy.targets import KINDS, TargetKind, register
 from halfwise.emulation.profiles import PROFILES, STRICT, Profile
 from halfwise.emulation.profiles.steps import Steps
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.decision import Adjustment, Decision
 from halfwise.precision.plan import PlannedNode
 from halfwise.verbs.fix.fix import fix
 from tests.models.build import model, node, value, weight
@@ -40,11 +39,11 @@ class Toy(TargetKind):
         *,
         stated: Collection[str] = (),
         given: bool = False,
-    ) -> Settled:
+    ) -> Adjustment:
         """The toy loads a model only where its last product is in FP32."""
         last = decision.sites.model.node_by_name["last"]
         added = PlannedNode("last", "MatMul", Format.FP32, Reason.COMPILER, ())
-        return Settled({**decision.formats, last: Format.FP32}, (added,))
+        return Adjustment(decision.with_fp32([last]), (added,))
 
     def deploy(self, handover: Handover) -> Delivery:
         if handover.typed is None:

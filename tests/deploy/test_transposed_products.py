@@ -13,10 +13,11 @@ import pytest
 
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
-from halfwise.deploy.onnxruntime.settling import About, Settled
-from halfwise.deploy.onnxruntime.transposed_products import cpu_crash_note, crash_note, settle_transposes
+from halfwise.deploy.onnxruntime.adjustable import Adjustable
+from halfwise.deploy.onnxruntime.transposed_products import adjust_transposes, cpu_crash_note, crash_note
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.decision import Adjustment, Decision
 from halfwise.precision.plan import read_plan
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
@@ -49,13 +50,13 @@ def product(order: tuple[int, ...], *, left: bool = True, wide: str = "") -> onn
     )
 
 
-def typed(proto: onnx.ModelProto, *wide: str) -> tuple[Settled, onnx.ModelProto, str | None]:
+def typed(proto: onnx.ModelProto, *wide: str) -> tuple[Adjustment, onnx.ModelProto, str | None]:
     """With these nodes in FP32 at first, and what that is settled to."""
     sites = Sites(load(proto))
     start = {site.node: Format.FP32 for site in sites.free if site.node.op_type in wide}
-    about = About(sites, Format.FP32, frozenset(), lambda _: True)
-    found = settle_transposes(about, Settled(start))
-    assignment = about.assignment(found.formats)
+    about = Adjustable(sites, Format.FP32, frozenset(), lambda _: True)
+    found = adjust_transposes(about, Adjustment(Decision(about.sites, start, Format.FP32)))
+    assignment = about.assignment(found.decision.formats)
     return found, typed_proto(assignment), crash_note(assignment)
 
 
@@ -85,7 +86,7 @@ def test_only_what_needs_it_is_added_and_says_why() -> None:
 
 def test_the_other_way_round_the_transpose_narrows() -> None:
     found, _, note = typed(product((1, 0, 2)), "Transpose")
-    assert not found.formats and not found.added and note is None
+    assert not found.decision.formats and not found.added and note is None
 
 
 def test_a_transpose_of_two_products_is_added_once() -> None:
@@ -101,20 +102,21 @@ def test_products_in_both_formats_leave_it_in_fp32_and_that_is_said() -> None:
     proto.graph.node.append(node("MatMul", "turned w", "second"))
     proto.graph.output.append(value("second", shape=(4, 4, 4)))
     loaded = load(proto)
-    about = About(Sites(loaded), Format.FP32, frozenset(), lambda _: True)
-    found = settle_transposes(about, Settled({loaded.node_by_name["n_product"]: Format.FP32}))
-    assert {each.name for each in found.formats} == {"n_product", "n_turned"}
+    about = Adjustable(Sites(loaded), Format.FP32, frozenset(), lambda _: True)
+    start = {loaded.node_by_name["n_product"]: Format.FP32}
+    found = adjust_transposes(about, Adjustment(Decision(about.sites, start, Format.FP32)))
+    assert {each.name for each in found.decision.formats} == {"n_product", "n_turned"}
     assert [each.name for each in found.added] == ["n_turned"]
-    assert crash_note(about.assignment(found.formats)) == Note.of(
+    assert crash_note(about.assignment(found.decision.formats)) == Note.of(
         NoteKind.ORT_MAY_CRASH, "n_turned", product="n_second"
     )
 
 
 def test_a_transpose_is_not_narrowed_beyond_the_tolerance() -> None:
     loaded = load(product((1, 0, 2)))
-    about = About(Sites(loaded), Format.FP32, frozenset(), lambda _: False)
+    about = Adjustable(Sites(loaded), Format.FP32, frozenset(), lambda _: False)
     start = {loaded.node_by_name["n_turned"]: Format.FP32}
-    assert settle_transposes(about, Settled(start)).formats == start
+    assert adjust_transposes(about, Adjustment(Decision(about.sites, start, Format.FP32))).decision.formats == start
 
 
 def test_a_model_that_may_crash_is_named() -> None:

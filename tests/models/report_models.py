@@ -97,7 +97,8 @@ def large_result() -> FixResult:
     result = fix(zoo.model, zoo.inputs[:2], plan=plan_of({name: operators[name] for name in zoo.known_good}))
     seen = Sensitivity()
     measure_sensitivity(Stepper(Emulator(STRICT)), result.sites, result.samples.search[0], seen)
-    return replace(result, diagnosis=diagnose(result.sites, noise_pieces(result.sites, seen), {}))
+    found = diagnose(result.sites, noise_pieces(result.sites, seen), {})
+    return replace(result, measured=replace(result.measured, diagnosis=found))
 
 
 def plan_of(nodes: dict[str, str]) -> Plan:

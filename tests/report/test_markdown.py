@@ -22,6 +22,7 @@ from halfwise.deploy.deploy_files import Delivery
 from halfwise.report.markdown import code, fix_markdown, gate_markdown, prose
 from halfwise.report.text import safe
 from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.parts import FixFiles
 from halfwise.verbs.gate import gate
 from tests.models.report_models import HOSTILE, healthy_result, hostile_model, hostile_result, overflow_result
 from tests.models.zoo import SHAPES
@@ -119,7 +120,7 @@ def test_nothing_to_keep_is_short() -> None:
 
 
 def test_who_spoils_a_kept_tolerance_stands_at_the_top() -> None:
-    refused = fix_markdown(replace(healthy_result(), delivery=Delivery(refusal="no kernel")))
+    refused = fix_markdown(replace(healthy_result(), files=FixFiles(delivery=Delivery(refusal="no kernel"))))
     assert refused.startswith("## ❌ halfwise fix: the model only as emulated keeps the tolerance in FP16")
     assert "refuses the model: no kernel" in refused
     told = (finding("HW504", Where("model", "x"), "it broke", {}),)

@@ -54,6 +54,7 @@ from halfwise.report.html.write import render
 from halfwise.report.text import safe
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.output_shares import MOST, shares_by_output
+from halfwise.verbs.fix.parts import FixFiles
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.scan import scan
 from halfwise.verbs.trace import trace
@@ -169,7 +170,7 @@ def test_a_model_that_misses_the_tolerance_says_so() -> None:
 
 
 def test_a_model_that_its_target_refuses_is_no_success() -> None:
-    result = replace(healthy_result(), delivery=Delivery(refusal="no <kernel> for 'Mod'"))
+    result = replace(healthy_result(), files=FixFiles(delivery=Delivery(refusal="no <kernel> for 'Mod'")))
     page = shown(result)
     status = next(a["class"] for t, a in page.tags if a.get("id") == "verdict")
     assert "missed" in status and "Cannot be built" in page.text and "Tolerance kept" not in page.text
@@ -238,7 +239,9 @@ def test_alike_culprits_are_told_once() -> None:
     squares = [c for c in found if c.op == "Pow"]
     assert len(squares) == 1 and squares[0].rule == "HW402" and squares[0].count > 1
     highest = max(
-        result.diagnosis.ranges[f"{name}_output_0"].max_abs for name in result.diagnosis.breaking if "Pow" in name
+        result.measured.diagnosis.ranges[f"{name}_output_0"].max_abs
+        for name in result.measured.diagnosis.breaking
+        if "Pow" in name
     )
     assert f"{highest:,.0f}" in squares[0].story.cause
 
@@ -248,13 +251,13 @@ def test_the_error_along_the_model_is_the_search_s() -> None:
     page = shown(result)
     data = page.data
     drawn = {data["names"][row[1]]: row for row in data["shares"]}
-    assert {name for name, row in drawn.items() if row[5]} == {safe(n) for n in result.diagnosis.breaking}
+    assert {name for name, row in drawn.items() if row[5]} == {safe(n) for n in result.measured.diagnosis.breaking}
     for name, share in result.shares.items():
         if share > 1e-6:
             assert drawn[name][3] == digits(share)
     for name, row in drawn.items():
         assert data["states"][row[4]][1] == ("fp32" if name in result.fp32_nodes else "fp16")
-    assert f"{len(result.diagnosis.breaking)} nodes break outright in plain FP16" in page.text
+    assert f"{len(result.measured.diagnosis.breaking)} nodes break outright in plain FP16" in page.text
 
 
 def test_the_error_along_the_model_output_by_output() -> None:
@@ -263,10 +266,10 @@ def test_the_error_along_the_model_output_by_output() -> None:
     assert 1 < len(found) <= min(MOST, len(result.fixed)) and set(found) <= set(result.fixed)
     order = [result.fp16[name].nonfinite for name in found]
     assert order == sorted(order, reverse=True)
-    makers = {site.name: site.node for site in result.diagnosis.sites.all}
+    makers = {site.name: site.node for site in result.measured.diagnosis.sites.all}
     for output, shares in found.items():
         assert sum(shares.values()) == pytest.approx(1)
-        reach = _upstream(result.diagnosis.sites.model, output)
+        reach = _upstream(result.measured.diagnosis.sites.model, output)
         assert {name for name in shares if shares[name] > 1e-12} <= {n for n in makers if makers[n] in reach}
     page = shown(result, by_output=found)
     strips = [a for t, a in page.tags if a.get("data-strip") == "shares"]
@@ -312,8 +315,8 @@ def test_tensors_of_the_page_are_those_that_were_seen() -> None:
     result = overflow_result()
     data = shown(result).data
     by_name = {data["names"][row[0]]: row for row in data["tensors"]}
-    assert set(by_name) == {safe(name) for name in result.ranges}
-    for name, counts in result.ranges.items():
+    assert set(by_name) == {safe(name) for name in result.measured.ranges}
+    for name, counts in result.measured.ranges.items():
         row = by_name[safe(name)]
         assert row[3:7] == [digits(x) for x in (counts.min, counts.max, counts.min_abs, counts.max_abs)]
         assert (row[7] > 0) == (counts.overflow > 0)
@@ -513,7 +516,8 @@ def test_the_curve_has_every_measured_point_and_the_plan() -> None:
     assert by_cost[0].label == f"{by_cost[0].nodes:,}"
     assert all(p.y < drawn.allowed for p in drawn.points if not p.clear)
     assert all(p.y >= drawn.allowed for p in drawn.points if p.clear)
-    assert curve(healthy_result()) is None and curve(replace(result, curve=())) is None  # shown where it was asked for
+    without_curve = replace(result, measured=replace(result.measured, curve=()))
+    assert curve(healthy_result()) is None and curve(without_curve) is None  # shown where it was asked for
 
 
 @given(st.lists(st.floats(width=32), min_size=1, max_size=200))
@@ -575,7 +579,7 @@ def test_the_way_of_an_infinity_is_told_up_to_the_wrong_answer() -> None:
     zoo = encoder(layers=2)
     result = fix(zoo.model, zoo.inputs, tolerance=[f"*:rel_l2<={zoo.tolerance}"], repairs=("none",))
     planned = next(node for node in result.plan.nodes if node.op == "Pow")
-    story = tell(planned, result.sites.model.node_by_name[planned.name], result.ranges)
+    story = tell(planned, result.sites.model.node_by_name[planned.name], result.measured.ranges)
     assert re.fullmatch(
         r"It squares values of up to [\d.]+; its result reaches [\d,]+, beyond FP16’s 65,504, and becomes infinite\.",
         story.cause,
@@ -590,7 +594,7 @@ def test_rounding_is_told_by_the_distance_of_neighbouring_numbers() -> None:
     zoo = SHAPES["large_coordinates"]()
     result = fix(zoo.model, zoo.inputs, tolerance=[f"*:rel_l2<={zoo.tolerance}"], repairs=("none",))
     planned = next(node for node in result.plan.nodes if node.why == "rounding")
-    story = tell(planned, result.sites.model.node_by_name[planned.name], result.ranges)
+    story = tell(planned, result.sites.model.node_by_name[planned.name], result.measured.ranges)
     top = max(planned.numbers["max_abs"], planned.numbers["input_max_abs"])
     assert f"lie {numbers.number(float(np.spacing(np.float16(top))))} apart" in story.cause
 
@@ -607,7 +611,7 @@ def test_the_reason_of_a_plan_by_hand_is_kept() -> None:
     zoo = encoder(layers=1)
     name = zoo.model.graph.node[0].name
     result = fix(zoo.model, zoo.inputs[:2], plan=plan_of({name: zoo.model.graph.node[0].op_type}))
-    story = tell(result.plan.nodes[0], result.sites.model.node_by_name[name], result.ranges)
+    story = tell(result.plan.nodes[0], result.sites.model.node_by_name[name], result.measured.ranges)
     assert story.cause == "asked for in the plan" and story.load is None
 
 

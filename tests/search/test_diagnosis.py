@@ -27,7 +27,7 @@ def test_the_parts_make_a_whole_and_the_large_ones_are_what_is_kept(boxes: FixRe
 
 
 def test_a_break_is_laid_to_the_node_that_makes_the_infinity() -> None:
-    found = overflow_result().diagnosis
+    found = overflow_result().measured.diagnosis
     assert found is not None and {"/log_sum_exp/Exp", "/area/ReduceSum"} <= found.breaking
     assert "/log_sum_exp/Log" not in found.breaking
 
@@ -35,12 +35,12 @@ def test_a_break_is_laid_to_the_node_that_makes_the_infinity() -> None:
 def test_of_a_repaired_model_the_one_as_given_is_diagnosed() -> None:
     zoo = norm_log_head()
     result = fix(zoo.model, zoo.inputs[:4])
-    assert result.diagnosis is not None and result.plan.repairs
-    assert {site.name for site in result.diagnosis.sites.all} >= set(result.shares)
-    assert "/log_sum_exp/Exp" in result.diagnosis.breaking
+    assert result.measured.diagnosis is not None and result.plan.repairs
+    assert {site.name for site in result.measured.diagnosis.sites.all} >= set(result.shares)
+    assert "/log_sum_exp/Exp" in result.measured.diagnosis.breaking
     assert "/log_sum_exp/Exp" not in {site.name for site in result.sites.all}
-    assert result.diagnosis.ranges["/area/ReduceSum_output_0"].max_abs > 65_504
+    assert result.measured.diagnosis.ranges["/area/ReduceSum_output_0"].max_abs > 65_504
 
 
 def test_where_nothing_was_searched_there_is_none() -> None:
-    assert healthy_result().diagnosis is None and healthy_result().shares == {}
+    assert healthy_result().measured.diagnosis is None and healthy_result().shares == {}

@@ -14,10 +14,11 @@ import pytest
 from halfwise import InputError, fix
 from halfwise.compiler import rtx
 from halfwise.compiler.audit import audit
-from halfwise.compiler.compiled import Compiled, Decision
+from halfwise.compiler.compiled import Compiled, node_infos
 from halfwise.compiler.layers import read_layers
 from halfwise.core.notes import Note, NoteKind
 from halfwise.emulation.profiles import ENGINE
+from halfwise.precision.decision import Adjustment, Decision
 from halfwise.precision.plan import read_plan
 from tests.models.build import model, node, value, weight
 from tests.support.messages import kinds, only
@@ -64,16 +65,18 @@ def compiles_to(
     """A compiler whose norm has these kernels in FP16, and takes it back to FP16 unless it `obeys`."""
     seen: list[Decision] = []
 
-    def compile_and_mend(decision: Decision, **others: Any) -> Compiled:
+    def compile_and_adjust(decision: Decision, **others: Any) -> Compiled:
         seen.append(decision)
         kept = {each.name for each in decision.formats}
         types = "Float" if "n_l" in kept and obeys else "Half"
         layers = [layer(name, "n_l", types) for name in (["__myl_MeanSubMulMean_0"] if types == "Float" else norm)]
         layers.append(layer("n_y_myl0_9", "n_y", "Half", tactic))
         engine = read_layers(json.dumps({"Layers": layers, "Bindings": []}))
-        return Compiled(decision, audit(engine, None, decision.infos(), decision.wanted), "TensorRT-RTX 9.9")
+        return Compiled(
+            Adjustment(decision), audit(engine, None, node_infos(decision), decision.wanted), "TensorRT-RTX 9.9"
+        )
 
-    monkeypatch.setattr("halfwise.verbs.fix.job.compile_and_mend", compile_and_mend)
+    monkeypatch.setattr("halfwise.deploy.targets.tensorrt.compile_and_adjust", compile_and_adjust)
     return seen
 
 
@@ -157,12 +160,14 @@ def test_a_tactic_that_accumulates_in_fp16_counts(
 
 
 def test_a_list_that_ties_no_kernel_to_a_node_leaves_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compile_and_mend(decision: Decision, **others: Any) -> Compiled:
+    def compile_and_adjust(decision: Decision, **others: Any) -> Compiled:
         region = layer("{ForeignNode[n_l...n_y]}", "n_l", "Half") | {"LayerType": "Myelin", "Metadata": ""}
         engine = read_layers(json.dumps({"Layers": [region], "Bindings": []}))
-        return Compiled(decision, audit(engine, None, decision.infos(), decision.wanted), "TensorRT 8.6")
+        return Compiled(
+            Adjustment(decision), audit(engine, None, node_infos(decision), decision.wanted), "TensorRT 8.6"
+        )
 
-    monkeypatch.setattr("halfwise.verbs.fix.job.compile_and_mend", compile_and_mend)
+    monkeypatch.setattr("halfwise.deploy.targets.tensorrt.compile_and_adjust", compile_and_adjust)
     result = fixed(long_norm(), inputs())
     assert set(result.by_profile) == {"strict", "tensorrt"}
     assert NoteKind.NO_KERNEL_TIED in kinds(result.notes)

@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+import halfwise
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
@@ -415,3 +416,11 @@ def test_inputs_that_get_an_empty_answer(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the FP32 model's own outputs are empty for every input"):
         fix(model, [{"x": np.zeros(0, np.float32)}], out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_report_is_written_from_python_too(tmp_path: Path) -> None:
+    zoo = SHAPES["healthy_mlp"]()
+    result = halfwise.fix(zoo.model, zoo.inputs[:2], out=tmp_path)
+    assert result.report == tmp_path / "model.report.html" and result.report.is_file()
+    assert result.to_json()["artifacts"]["report"] == str(result.report)
+    assert halfwise.fix(zoo.model, zoo.inputs[:2]).report is None

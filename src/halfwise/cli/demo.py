@@ -10,7 +10,7 @@ import typer
 
 from halfwise.cli.options import Json
 from halfwise.cli.progress import progress
-from halfwise.cli.reporting import answer, with_report
+from halfwise.cli.reporting import answer, command_line
 
 __all__ = ["command"]
 
@@ -25,12 +25,13 @@ def command(
     as_json: Json = False,
 ) -> None:
     """See it work, in seconds: a model that goes silently wrong in FP16, what was wrong with it, and the fix."""
+    from halfwise.report.fix_report import with_report
     from halfwise.verbs.demo import demo
 
     with progress("demo") as shown:
         result = demo(out, notify=shown.step)
         shown.step("writing the report")
-        result = replace(result, fix=with_report(result.fix, result.scan))
+        result = replace(result, fix=with_report(result.fix, result.scan, command_line()))
 
     from halfwise.report.demo import show_demo
 

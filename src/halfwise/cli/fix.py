@@ -9,7 +9,7 @@ import typer
 
 from halfwise.cli.options import Full, Inputs, Interrupted, Json, MetricSpec, ModelPath, Tolerances, paths, user_metric
 from halfwise.cli.progress import progress
-from halfwise.cli.reporting import answer, with_report
+from halfwise.cli.reporting import answer, command_line
 from halfwise.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ def command(
 
     check_writable(markdown)
     from halfwise.precision.plan import read_plan
+    from halfwise.report.fix_report import with_report
     from halfwise.verbs.fix.fix import JOURNAL, fix
 
     try:
@@ -184,7 +185,7 @@ def command(
             else "interrupted before anything was measured; nothing was written"
         ) from None
 
-    result = with_report(result)
+    result = with_report(result, command=command_line())
     if markdown is not None:
         from halfwise.report.markdown import fix_markdown
 

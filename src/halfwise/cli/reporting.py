@@ -6,7 +6,6 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,8 @@ import typer
 if TYPE_CHECKING:
     from halfwise.core.finding import Finding
     from halfwise.report.terminal import Terminal
-    from halfwise.verbs.fix.result import FixResult
-    from halfwise.verbs.scan import ScanResult
 
-__all__ = ["answer", "with_report", "write_sarif"]
+__all__ = ["answer", "command_line", "write_sarif"]
 
 
 def answer(
@@ -51,18 +48,6 @@ def write_sarif(path: Path | None, findings: Sequence[Finding], artifact: Path) 
     write(path, sarif_text(findings, artifact))
 
 
-def with_report(result: FixResult, scanned: ScanResult | None = None) -> FixResult:
-    """The result, knowing its report; as it is where nothing was written."""
-    if result.typed is None:
-        return result
-    from halfwise.report.html import write_report
-    from halfwise.verbs.fix.output_shares import shares_by_output
-    from halfwise.verbs.scan import scan
-
-    stem = result.typed.path.name.removesuffix(".fp16.onnx")
-    path = result.typed.path.with_name(f"{stem}.report.html")
-    command = " ".join(["halfwise", *map(shlex.quote, sys.argv[1:])])
-    written = write_report(
-        result, path, scan=scanned or scan(result.model), command=command, by_output=shares_by_output(result)
-    )
-    return replace(result, report=written)
+def command_line() -> str:
+    """What was typed, for the report."""
+    return " ".join(["halfwise", *map(shlex.quote, sys.argv[1:])])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,15 +19,15 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.decision import Adjustment, Decision
 from halfwise.precision.plan import PlannedNode
-from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import write_typed
 
 if TYPE_CHECKING:
     from halfwise.compiler.audit import Audit
     from halfwise.compiler.build import InputProfile
 
-__all__ = ["TIME_LIMIT_S", "Compiled", "Compiler", "Decision", "as_listed", "compile_and_mend"]
+__all__ = ["TIME_LIMIT_S", "Compiled", "Compiler", "as_listed", "compile_and_adjust", "node_infos"]
 
 Wishes = Mapping[str, Format]
 
@@ -35,55 +35,49 @@ TIME_LIMIT_S = 300.0  # for one build; the largest models of the project's own b
 
 
 @dataclass(frozen=True)
-class Decision:
-    """The formats of the nodes that do not narrow, and how they make an assignment."""
-
-    sites: Sites
-    formats: Mapping[ir.Node, Format]
-    io_types: Format
-
-    @property
-    def assignment(self) -> Assignment:
-        return Assignment.excepting(self.sites, self.formats, self.io_types)
-
-    @property
-    def wanted(self) -> dict[str, Format]:
-        return {node.name or "": fmt for node, fmt in self.formats.items()}
-
-    def with_fp32(self, nodes: Iterable[ir.Node]) -> Decision:
-        return replace(self, formats={**self.formats, **dict.fromkeys(nodes, Format.FP32)})
-
-    def infos(self) -> tuple[NodeInfo, ...]:
-        """The model's nodes as an audit takes them, with the types that the typed model states."""
-        assignment = self.assignment
-        return tuple(
-            NodeInfo(
-                name=site.name,
-                op=site.op,
-                outputs=tuple(value.name or "" for value in site.node.outputs),
-                compute=site.compute,
-                declared=next((f.value for v in site.node.outputs if (f := assignment.stored(v)) is not None), None),
-            )
-            for site in self.sites.all
-        )
-
-
-@dataclass(frozen=True)
 class Compiled:
-    """What the compiler made of a decision. `added`: nodes that joined it, with the reason for the plan.
+    """What the compiler made of a decision, and how that changed it.
 
     `refusal`: why it takes no such model, in NVIDIA's words; empty where it took it, or did not get to say.
     """
 
-    decision: Decision
+    adjustment: Adjustment
     audit: Audit | None
     compiler: str = ""
     builds: int = 0
     seconds: float = 0.0
-    added: tuple[PlannedNode, ...] = ()
     island: Island | None = None
-    notes: tuple[Note, ...] = ()
     refusal: str = ""
+
+    @property
+    def decision(self) -> Decision:
+        return self.adjustment.decision
+
+    @property
+    def added(self) -> tuple[PlannedNode, ...]:
+        return self.adjustment.added
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return self.adjustment.notes
+
+    def noting(self, *notes: Note) -> Compiled:
+        return replace(self, adjustment=self.adjustment.noting(*notes))
+
+
+def node_infos(decision: Decision) -> tuple[NodeInfo, ...]:
+    """The model's nodes as an audit takes them, with the types that the typed model states."""
+    assignment = decision.assignment
+    return tuple(
+        NodeInfo(
+            name=site.name,
+            op=site.op,
+            outputs=tuple(value.name or "" for value in site.node.outputs),
+            compute=site.compute,
+            declared=next((f.value for v in site.node.outputs if (f := assignment.stored(v)) is not None), None),
+        )
+        for site in decision.sites.all
+    )
 
 
 def as_listed(decision: Decision, layers: Path) -> Compiled:
@@ -91,13 +85,13 @@ def as_listed(decision: Decision, layers: Path) -> Compiled:
     from halfwise.compiler.audit import audit
     from halfwise.compiler.layers import read_layers
 
-    found = audit(read_layers(layers), None, decision.infos(), decision.wanted, str(layers))
+    found = audit(read_layers(layers), None, node_infos(decision), decision.wanted, str(layers))
     if not any(node.kernels for node in found.nodes):
         raise InputError(
             f"{layers}: no layer names a node of this model; is it the list of another engine, or without "
             "--profilingVerbosity=detailed?"
         )
-    return Compiled(decision, found, f"TensorRT as {layers.name} lists it")
+    return Compiled(Adjustment(decision), found, f"TensorRT as {layers.name} lists it")
 
 
 @dataclass
@@ -114,7 +108,7 @@ class Compiler:
     def __call__(self, decision: Decision) -> Audit:
         """Raises InputError (a BuildError with NVIDIA's reason) or MissingBackend."""
         typed = write_typed(decision.assignment, self.folder / "typed.onnx")
-        return self.compile(typed.path, decision.infos(), decision.wanted)
+        return self.compile(typed.path, node_infos(decision), decision.wanted)
 
     def compile(self, path: Path, infos: Sequence[NodeInfo] | None = None, wanted: Wishes | None = None) -> Audit:
         """The same for a typed model that stands in a file."""
@@ -135,7 +129,7 @@ class Compiler:
             self.seconds += time.perf_counter() - started
 
 
-def compile_and_mend(
+def compile_and_adjust(
     decision: Decision,
     *,
     samples: Sequence[Mapping[str, Any]],
@@ -157,22 +151,22 @@ def compile_and_mend(
     from halfwise.compiler.build import BuildError, profiles_from_samples
 
     if not rtx.available():
-        return Compiled(decision, None, notes=(Note.of(NoteKind.NOT_COMPILED, install=rtx.INSTALL),))
+        return Compiled(Adjustment(decision).noting(Note.of(NoteKind.NOT_COMPILED, install=rtx.INSTALL)), None)
     notify("compiling with TensorRT-RTX")
     # Beside the artefacts, where there is room for a model, if that folder is there already.
     with TemporaryDirectory(prefix=".halfwise-", dir=folder if folder and folder.is_dir() else None) as scratch:
         try:
             compiler = Compiler(Path(scratch), profiles_from_samples(samples), time_limit_s)
-            result = _mended(decision, compiler, sizes, suspects, holds, notify, forced)
+            result = _adjusted(decision, compiler, sizes, suspects, holds, notify, forced)
         except HalfwiseError as error:
             said = _told(error, Path(scratch))
             note = Note.of(NoteKind.NOT_PROVEN, error=said)
             refused = isinstance(error, BuildError) and error.failure == "refused"
-            return Compiled(decision, None, notes=(note,), refusal=said if refused else "")
+            return Compiled(Adjustment(decision).noting(note), None, refusal=said if refused else "")
     return replace(result, compiler=compiler.version, builds=compiler.builds, seconds=compiler.seconds)
 
 
-def _mended(
+def _adjusted(
     decision: Decision,
     compiler: Compiler,
     sizes: Mapping[ir.Value, int],
@@ -181,7 +175,7 @@ def _mended(
     notify: Callable[[str], None],
     forced: Collection[str],
 ) -> Compiled:
-    result = Compiled(decision, compiler(decision))
+    result = Compiled(Adjustment(decision), compiler(decision))
     if holds is None:
         return result
     try:
@@ -189,7 +183,7 @@ def _mended(
         return _keep_kernel_out(result, compiler, suspects, holds, notify, forced)
     except HalfwiseError as error:
         note = Note.of(NoteKind.NOT_CORRECTED, error=_told(error, compiler.folder))
-        return replace(result, notes=(*result.notes, note))
+        return result.noting(note)
 
 
 def _told(error: HalfwiseError, scratch: Path) -> str:
@@ -219,7 +213,7 @@ def _join_isolated_matmuls(
             continue
         joined.update((node, product.name or "") for node in path)
     if not joined:
-        return replace(result, notes=(*result.notes, *notes))
+        return result.noting(*notes)
     notify(f"{len(joined)} more nodes in FP32, so that the compiler keeps lone products there")
     wider = decision.with_fp32(joined)
     after = compiler(wider)
@@ -230,7 +224,7 @@ def _join_isolated_matmuls(
             notes.append(Note.of(NoteKind.JOINING_MISSES, nodes=names))
         else:
             notes.append(Note.of(NoteKind.JOINING_IN_VAIN, nodes=names))
-        return replace(result, notes=(*result.notes, *notes))
+        return result.noting(*notes)
     added = tuple(
         PlannedNode(
             node.name or "",
@@ -251,7 +245,7 @@ def _join_isolated_matmuls(
             after=len(after.violations),
         )
     )
-    return replace(result, decision=wider, audit=after, added=added, notes=(*result.notes, *notes))
+    return replace(result, adjustment=result.adjustment.to(wider, added, *notes), audit=after)
 
 
 def _keep_kernel_out(
@@ -276,24 +270,17 @@ def _keep_kernel_out(
     island = find_island(fused_groups(model, audit), suspects, audit, compile_with)
     if island is None:
         note = Note.of(NoteKind.ATTENTION_UNKNOWN, kernels=list(audit.attention_kernels))
-        return replace(result, notes=(*result.notes, note))
-    notes = (*result.notes, *island.notes())
+        return result.noting(note)
+    result = result.noting(*island.notes())
     if not island.nodes:
-        return replace(result, notes=notes)
+        return result
     free = [by_name[name] for name in island.nodes if decision.sites.of[by_name[name]].free]
     nodes = [node for node in free if node not in decision.formats]
     if own := [node.name for node in nodes if node.name in forced]:
-        return replace(result, notes=(*notes, Note.of(NoteKind.REGION_FORCED, nodes=own)))
+        return result.noting(Note.of(NoteKind.REGION_FORCED, nodes=own))
     wider = decision.with_fp32(nodes)
     if not holds(wider.assignment):
-        return replace(result, notes=(*notes, Note.of(NoteKind.REGION_MISSES)))
+        return result.noting(Note.of(NoteKind.REGION_MISSES))
     because = (Note.of(NoteKind.KEEPS_KERNEL_OUT, island.kernel),)
     added = tuple(PlannedNode(n.name or "", n.op_type, Format.FP32, Reason.COMPILER, because) for n in nodes)
-    return replace(
-        result,
-        decision=wider,
-        audit=island.audit,
-        added=(*result.added, *added),
-        island=island,
-        notes=notes,
-    )
+    return replace(result, adjustment=result.adjustment.to(wider, added), audit=island.audit, island=island)

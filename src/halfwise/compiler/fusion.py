@@ -8,10 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled, Compiler, Decision
+from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled, Compiler
 from halfwise.compiler.kernel_names import cast_count, steps
 from halfwise.core.errors import HalfwiseError
 from halfwise.core.notes import Note, NoteKind
+from halfwise.precision.decision import Decision
 from halfwise.precision.sites import Sites
 
 if TYPE_CHECKING:
@@ -45,12 +46,8 @@ def with_fusion(
         except HalfwiseError as error:
             said = str(error).replace(str(Path(scratch) / "typed.onnx"), "it")
             notes = (Note.of(NoteKind.FUSION_UNKNOWN, error=said),)
-    return replace(
-        compiled,
-        builds=compiled.builds + compiler.builds,
-        seconds=compiled.seconds + compiler.seconds,
-        notes=(*compiled.notes, *notes),
-    )
+    builds, seconds = compiled.builds + compiler.builds, compiled.seconds + compiler.seconds
+    return replace(compiled.noting(*notes), builds=builds, seconds=seconds)
 
 
 def fusion_notes(before: Audit, after: Audit, given: frozenset[str]) -> Iterator[Note]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from halfwise.compiler.attention.fp32_regions import IslandRecord
 from halfwise.compiler.audit_document import CoverageRecord, EngineRecord, Violation
-from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled, Decision
+from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled
 from halfwise.core.document import Count, Record
 from halfwise.core.english import documented
 from halfwise.core.notes import Messages, Note
@@ -17,6 +17,7 @@ from halfwise.core.targets import Target
 from halfwise.deploy.advisories import Advisory, facts_of_nodes, match
 from halfwise.deploy.layouts import Layouts
 from halfwise.model.model import Model
+from halfwise.precision.decision import Decision
 
 if TYPE_CHECKING:
     from halfwise.compiler.audit import Audit

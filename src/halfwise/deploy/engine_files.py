@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from halfwise.compiler.compiled import Compiled, Decision
+from halfwise.compiler.compiled import Compiled
 from halfwise.core.english import say_all
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
@@ -28,6 +28,7 @@ from halfwise.deploy.trtexec_grammar import IoFormat
 from halfwise.model.ops import CONTROL_FLOW
 from halfwise.model.shape_inputs import holds_shape
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.decision import Decision
 from halfwise.precision.sites import Site, native_format
 from halfwise.precision.typed_onnx import write_typed
 

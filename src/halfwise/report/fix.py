@@ -26,12 +26,12 @@ def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), 
     """`inputs` are the paths given on the command line, for the command to go on with."""
     _show_verdict(terminal, result)
     show_notes(terminal, result.notes)
-    error_table(terminal, {"FP16": result.fp16, "fixed": result.fixed}, result.floats, ("rel_l2", "max_abs"))
+    error_table(terminal, {"FP16": result.fp16, "fixed": result.fixed}, result.measured.floats, ("rel_l2", "max_abs"))
     if explain:
         explain_repairs(terminal, result.plan.repairs)
     else:
         _show_repairs(terminal, result.plan.repairs)
-    _show_nodes(terminal, result.plan.nodes, result.pinned)
+    _show_nodes(terminal, result.plan.nodes, result.decision.pinned)
     if terminal.full:
         _show_policies(terminal, result)
     if result.curve:

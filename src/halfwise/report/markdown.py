@@ -61,7 +61,7 @@ def fix_markdown(result: FixResult) -> str:
         f"- fixed: {prose(result.verdict.words)}",
         *_beyond_emulation(result),
         "",
-        *_errors({"plain FP16": result.fp16, "fixed": result.fixed}, result.floats),
+        *_errors({"plain FP16": result.fp16, "fixed": result.fixed}, result.measured.floats),
     ]
     if kept:
         rows = [(code(node.name), prose(node.op), node.format.value.upper(), prose(node.reason)) for node in kept]
@@ -113,7 +113,7 @@ def gate_markdown(result: Gate) -> str:
             lines += [f"### {check.id}", "", *(f"- {prose(safe(d, 4 * _NAME))}" for d in check.details[:_SHOWN])]
             lines += [*_left_out(len(check.details)), ""]
     if result.result is not None:
-        lines += _errors({"": result.result.fixed}, result.result.floats)
+        lines += _errors({"": result.result.fixed}, result.result.measured.floats)
     return "\n".join([*lines, *_notes(result.notes)]).rstrip("\n") + "\n"
 
 

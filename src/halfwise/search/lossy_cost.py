@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.inputs.feed import Feed
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges, Repair, Rule, repaired
 from halfwise.repair.rescale import RESCALE
-from halfwise.search.judge import Judge
+from halfwise.search.context import EvaluationContext
 from halfwise.search.repair_selector import departure
 
 __all__ = ["lossy_costs"]
 
 
 def lossy_costs(
-    rules: Sequence[Rule], model: Model, ranges: Ranges, judge_of: Callable[[Sites], Judge], io: Format
+    rules: Sequence[Rule], model: Model, ranges: Ranges, context: EvaluationContext, feeds: Sequence[Feed]
 ) -> Iterator[Note]:
-    """What to say of each lossy rule, measured on the judge's inputs; nothing is decided by it."""
+    """What to say of each lossy rule, measured on these inputs; nothing is decided by it."""
     lossy = [rule for rule in rules if rule.lossy]
     if not lossy:
         return
@@ -29,8 +29,8 @@ def lossy_costs(
     def errors(rule: Rule, found: Sequence[Repair]) -> tuple[float, float]:
         """In FP32, and with every node in FP16."""
         sites = Sites(repaired(model, [(rule, repair) for repair in found])[0])
-        judge = judge_of(sites)
-        runs = judge.measure(Assignment(sites, {})), judge.measure(Assignment.all_narrow(sites, io=io))
+        judge = context.judge(sites, feeds)
+        runs = judge.measure(Assignment(sites, {})), judge.measure(Assignment.all_narrow(sites, io=context.io))
         fp32, fp16 = (departure(measured.outputs, floats) for measured in runs)
         return fp32, fp16
 

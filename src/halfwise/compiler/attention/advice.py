@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import onnx
 
 from halfwise.compiler.attention.fp32_regions import Island, find_island, fused_groups, groups_of
-from halfwise.compiler.compiled import TIME_LIMIT_S, Compiler, Decision
+from halfwise.compiler.compiled import TIME_LIMIT_S, Compiler
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.model.model import Model, load
+from halfwise.precision.decision import Decision
 from halfwise.precision.sites import Sites
 from halfwise.precision.widen import is_typed, widened
 

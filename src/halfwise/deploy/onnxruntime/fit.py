@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 
-from halfwise.compiler.compiled import Decision
-from halfwise.deploy.onnxruntime.norm_kernels import refusal_note, settle_norms
-from halfwise.deploy.onnxruntime.settling import About, Settled
-from halfwise.deploy.onnxruntime.transposed_products import cpu_crash_note, crash_note, settle_transposes
+from halfwise.deploy.onnxruntime.adjustable import Adjustable
+from halfwise.deploy.onnxruntime.norm_kernels import adjust_norms, refusal_note
+from halfwise.deploy.onnxruntime.transposed_products import adjust_transposes, cpu_crash_note, crash_note
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.decision import Adjustment, Decision
 
-__all__ = ["settle_for"]
+__all__ = ["adjust_for"]
 
 
-def settle_for(
+def adjust_for(
     decision: Decision,
-    aim: Callable[[Assignment], float],
+    ratio: Callable[[Assignment], float],
     *,
     stated: Collection[str] = (),
     given: bool = False,
     fused: bool,
     on_cpu: bool,
-) -> Settled:
+) -> Adjustment:
     """What suits ONNX Runtime; of a decision that is `given`, only what there is to say.
 
-    `aim` measures: what is changed may not come out worse than before, or than what is allowed. Nodes that are
+    `ratio` measures: what is changed may not come out worse than before, or than what is allowed. Nodes that are
     `stated` by the user stay as they are. `fused`: its norms run in one kernel each; `on_cpu`: it may be the CPU's.
     """
-    found = Settled(dict(decision.formats))
+    found = Adjustment(decision)
     if not given:
 
         def holds(other: Assignment) -> bool:
-            return aim(other) <= max(1.0, aim(decision.assignment))
+            return ratio(other) <= max(1.0, ratio(decision.assignment))
 
-        about = About(decision.sites, decision.io_types, frozenset(stated), holds)
-        found = settle_norms(about, found, fused=fused)
-        found = settle_transposes(about, found)
-    assignment = Assignment.excepting(decision.sites, found.formats, decision.io_types)
+        may = Adjustable(decision.sites, decision.io_types, frozenset(stated), holds)
+        found = adjust_norms(may, found, fused=fused)
+        found = adjust_transposes(may, found)
+    assignment = found.decision.assignment
     crash = crash_note(assignment) or (cpu_crash_note(assignment) if on_cpu else None)
-    notes = (refusal_note(assignment), crash)
-    return replace(found, notes=(*found.notes, *(note for note in notes if note)))
+    return found.noting(*(note for note in (refusal_note(assignment), crash) if note))

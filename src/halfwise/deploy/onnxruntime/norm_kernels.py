@@ -9,20 +9,21 @@ import onnx_ir as ir
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
-from halfwise.deploy.onnxruntime.settling import About, Formats, Settled
+from halfwise.deploy.onnxruntime.adjustable import Adjustable, Formats
 from halfwise.emulation.profiles.norm_fusions import Norm, Outcome, norms_of, outcome
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.decision import Adjustment
 from halfwise.precision.plan import PlannedNode
 
-__all__ = ["refusal_note", "settle_norms"]
+__all__ = ["adjust_norms", "refusal_note"]
 
 
-def settle_norms(about: About, found: Settled, *, fused: bool) -> Settled:
+def adjust_norms(may: Adjustable, found: Adjustment, *, fused: bool) -> Adjustment:
     """Change as few nodes as it takes for every norm to load and, where norms are `fused`, to run in one kernel.
 
     What would not hold is not done, unless the model could not be loaded without it.
     """
-    return _loadable(about, _in_one_kernel(about, found) if fused else found)
+    return _loadable(may, _in_one_kernel(may, found) if fused else found)
 
 
 def refusal_note(assignment: Assignment) -> Note | None:
@@ -33,77 +34,79 @@ def refusal_note(assignment: Assignment) -> Note | None:
     return Note.of(NoteKind.ORT_REFUSES_NORM, refused[0].last.name)
 
 
-def _in_one_kernel(about: About, start: Settled) -> Settled:
+def _in_one_kernel(may: Adjustable, start: Adjustment) -> Adjustment:
     """Norms that FP32 nodes, or an epsilon too small for FP16, take apart: each of their parts in one format."""
-    pieces = [norm for norm in norms_of(about.sites.model) if all(_two(node, start.formats) for node in norm.nodes)]
+    pieces = [
+        norm for norm in norms_of(may.sites.model) if all(_two(node, start.decision.formats) for node in norm.nodes)
+    ]
     for narrowing in (True, False):
-        formats, norms = dict(start.formats), []
+        formats, norms = start.decision.formats, []
         for norm in pieces:
-            if _outcome(about, norm, formats) is Outcome.FUSED:
+            if _outcome(may, norm, formats) is Outcome.FUSED:
                 continue
-            for changed in _whole_parts(about, norm, formats, narrowing=narrowing):
-                if _outcome(about, norm, changed) is Outcome.FUSED:
+            for changed in _whole_parts(may, norm, formats, narrowing=narrowing):
+                if _outcome(may, norm, changed) is Outcome.FUSED:
                     formats = changed
                     norms.append(norm)
                     break
         if not norms:
             return start
-        if about.holds(about.assignment(formats)):
-            added = tuple(_added(start.formats, formats, norms, _whole))
+        if may.holds(may.assignment(formats)):
+            added = tuple(_added(start.decision.formats, formats, norms, _whole))
             note = Note.of(NoteKind.NORMS_WHOLE, norms=len(norms), nodes=len(added))
-            return Settled(formats, (*start.added, *added), (*start.notes, note))
+            return start.to(start.decision.with_formats(formats), added, note)
     return start
 
 
-def _whole_parts(about: About, norm: Norm, formats: Formats, *, narrowing: bool) -> Iterator[Formats]:
+def _whole_parts(may: Adjustable, norm: Norm, formats: Formats, *, narrowing: bool) -> Iterator[Formats]:
     """Every part of the norm in one format, from the fewest changes on."""
-    begun = [part for part in norm.parts if any(about.is_wide(node, formats) for node in part)]
+    begun = [part for part in norm.parts if any(may.is_wide(node, formats) for node in part)]
     for more in ((), (norm.body,), (norm.tail,), (norm.body, norm.tail)):
-        wide = about.widened((node for part in (*begun, *more) for node in part), formats)
+        wide = may.widened((node for part in (*begun, *more) for node in part), formats)
         if wide is None:
             continue
         yield wide
         if narrowing and norm.tail in begun and norm.tail not in more:
-            narrow = about.narrowed(norm.tail, wide)
+            narrow = may.narrowed(norm.tail, wide)
             if narrow is not None:
                 yield narrow
 
 
-def _loadable(about: About, start: Settled) -> Settled:
+def _loadable(may: Adjustable, start: Adjustment) -> Adjustment:
     """Norms that are refused as they are, brought to what loads: at best one kernel, else their single nodes."""
-    formats, norms = dict(start.formats), []
+    formats, norms = start.decision.formats, []
     for _ in range(2):  # what frees one norm may stand in front of another
-        for norm in norms_of(about.sites.model):
-            if _outcome(about, norm, formats) is not Outcome.REFUSED:
+        for norm in norms_of(may.sites.model):
+            if _outcome(may, norm, formats) is not Outcome.REFUSED:
                 continue
-            tries = _ways_out(about, norm, formats)
-            able = [changed for changed in tries if _outcome(about, norm, changed) is not Outcome.REFUSED]
-            chosen = next((each for each in able if about.holds(about.assignment(each))), able[0] if able else None)
+            tries = _ways_out(may, norm, formats)
+            able = [changed for changed in tries if _outcome(may, norm, changed) is not Outcome.REFUSED]
+            chosen = next((each for each in able if may.holds(may.assignment(each))), able[0] if able else None)
             if chosen is not None:
                 formats = chosen
                 norms.append(norm)
     if not norms:
         return start
-    added = tuple(_added(start.formats, formats, norms, _loads))
+    added = tuple(_added(start.decision.formats, formats, norms, _loads))
     note = Note.of(NoteKind.NORMS_LOADABLE, norms=len(norms))
-    return Settled(formats, (*start.added, *added), (*start.notes, note))
+    return start.to(start.decision.with_formats(formats), added, note)
 
 
-def _ways_out(about: About, norm: Norm, formats: Formats) -> Iterator[Formats]:
+def _ways_out(may: Adjustable, norm: Norm, formats: Formats) -> Iterator[Formats]:
     """From the best on: scale and bias join the rest, or what enters joins them; a part in two formats is not fused."""
     maker, single = norm.data.producer(), [(node,) for node in norm.nodes]
     tries = (
-        about.widened(norm.tail, formats),
-        about.narrowed(norm.tail, formats),
-        about.widened((maker,), formats) if maker is not None else None,
-        *(about.widened(nodes, formats) for nodes in single),
-        *(about.narrowed(nodes, formats) for nodes in single),
+        may.widened(norm.tail, formats),
+        may.narrowed(norm.tail, formats),
+        may.widened((maker,), formats) if maker is not None else None,
+        *(may.widened(nodes, formats) for nodes in single),
+        *(may.narrowed(nodes, formats) for nodes in single),
     )
     return (each for each in tries if each is not None)
 
 
-def _outcome(about: About, norm: Norm, formats: Formats) -> Outcome:
-    return outcome(norm, about.assignment(formats))
+def _outcome(may: Adjustable, norm: Norm, formats: Formats) -> Outcome:
+    return outcome(norm, may.assignment(formats))
 
 
 def _two(node: ir.Node, formats: Formats) -> bool:

@@ -18,33 +18,35 @@ import onnx_ir as ir
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
-from halfwise.deploy.onnxruntime.settling import About, Settled
+from halfwise.deploy.onnxruntime.adjustable import Adjustable, Formats
 from halfwise.model.moving import only_moves
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.decision import Adjustment
 from halfwise.precision.plan import PlannedNode
 
-__all__ = ["cpu_crash_note", "crash_note", "settle_transposes"]
+__all__ = ["adjust_transposes", "cpu_crash_note", "crash_note"]
 
 
-def settle_transposes(about: About, found: Settled) -> Settled:
+def adjust_transposes(may: Adjustable, start: Adjustment) -> Adjustment:
     """Every Transpose of the kind in the format of its product, where the user lets it and the tolerance holds.
 
     Of one that products in both formats read, FP32 decides: that loses nothing, and what is left apart is said.
     """
-    formats, added = dict(found.formats), list(found.added)
+    formats: Formats = start.decision.formats
+    added: list[PlannedNode] = []
     products: dict[ir.Node, list[ir.Node]] = {}
-    for transpose, product in _apart(about.assignment(formats)):
+    for transpose, product in _apart(may.assignment(formats)):
         products.setdefault(transpose, []).append(product)
     for transpose, readers in products.items():
-        wide = [product for product in readers if about.is_wide(product, formats)]
-        changed = about.widened((transpose,), formats) if wide else about.narrowed((transpose,), formats)
-        if changed is None or not (wide or about.holds(about.assignment(changed))):
+        wide = [product for product in readers if may.is_wide(product, formats)]
+        changed = may.widened((transpose,), formats) if wide else may.narrowed((transpose,), formats)
+        if changed is None or not (wide or may.holds(may.assignment(changed))):
             continue
         formats = changed
         if wide:
             because = Note.of(NoteKind.KEEPS_TRANSPOSE_LOADABLE, wide[0].name)
             added.append(PlannedNode(transpose.name or "", "Transpose", Format.FP32, Reason.COMPILER, (because,)))
-    return Settled(formats, tuple(added), found.notes)
+    return start.to(start.decision.with_formats(formats), added)
 
 
 def crash_note(assignment: Assignment) -> Note | None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from halfwise.compiler.compiled import Compiled, Decision
+from halfwise.compiler.compiled import Compiled
 from halfwise.core.targets import Runtime, Target
 from halfwise.deploy.deploy_files import Delivery, Handover
-from halfwise.deploy.onnxruntime.settling import Settled
 from halfwise.emulation.profiles import Profile
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.decision import Adjustment, Decision
 
 __all__ = ["Compile", "TargetKind"]
 
-Compile = Callable[..., Compiled]  # with the arguments of `compile_and_mend`
+Compile = Callable[..., Compiled]  # with the arguments of `compile_and_adjust`
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class TargetKind:
         *,
         stated: Collection[str] = (),
         given: bool = False,
-    ) -> Settled:
+    ) -> Adjustment:
         """What suits the target; of a decision that is `given`, only what there is to say.
 
         `ratio` measures: what is changed may not come out worse than before, or than what is allowed. Nodes that are
         `stated` by the user stay as they are.
         """
-        return Settled(dict(decision.formats))
+        return Adjustment(decision)
 
     def compiler(self, target: Target) -> Compile | None:
         """What compiles a decision as the target does, or nearly so; None where nothing can without a GPU."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from halfwise.compiler.compiled import Decision
 from halfwise.core.targets import Target
-from halfwise.deploy.onnxruntime.fit import settle_for
-from halfwise.deploy.onnxruntime.settling import Settled
+from halfwise.deploy.onnxruntime.fit import adjust_for
 from halfwise.deploy.targets.kind import TargetKind
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.decision import Adjustment, Decision
 
 __all__ = ["OnnxRuntime"]
 
@@ -29,6 +28,6 @@ class OnnxRuntime(TargetKind):
         *,
         stated: Collection[str] = (),
         given: bool = False,
-    ) -> Settled:
+    ) -> Adjustment:
         fused = self.runtime.fuses_norms
-        return settle_for(decision, ratio, stated=stated, given=given, fused=fused, on_cpu=self.on_cpu)
+        return adjust_for(decision, ratio, stated=stated, given=given, fused=fused, on_cpu=self.on_cpu)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfwise.compiler.compiled import compile_and_mend
+from halfwise.compiler.compiled import compile_and_adjust
 from halfwise.core.targets import Target, Typing
 from halfwise.deploy.deploy_files import Delivery, Handover
 from halfwise.deploy.engine_files import deliver
@@ -14,7 +14,7 @@ __all__ = ["TensorRT"]
 class TensorRT(TargetKind):
     def compiler(self, target: Target) -> Compile | None:
         """TensorRT-RTX, which needs no GPU; it is strongly typed only."""
-        return compile_and_mend if target.typing is Typing.STRONG else None
+        return compile_and_adjust if target.typing is Typing.STRONG else None
 
     def deploy(self, handover: Handover) -> Delivery:
         return deliver(handover)

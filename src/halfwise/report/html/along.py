@@ -65,7 +65,7 @@ def along(
     by_output: Mapping[str, Mapping[str, float]],
 ) -> Along | None:
     """None where the shares are not known."""
-    found = result.diagnosis
+    found = result.measured.diagnosis
     if found is None or not found.shares:
         return None
     healed = {name for repair in result.plan.repairs for name in repair.nodes}

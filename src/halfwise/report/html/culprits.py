@@ -91,7 +91,7 @@ def culprits(result: FixResult, names: Names, places: Places) -> list[Culprit]:
 
 def _healed(result: FixResult) -> list[_Case]:
     """Of each repair the nodes that broke; else those that carried much of the error; else the one with the most."""
-    found = result.diagnosis
+    found = result.measured.diagnosis
     if found is None:
         return []
     given = {site.name: site.node for site in found.sites.all}
@@ -125,8 +125,12 @@ def _seen(node: ir.Node, ranges: Mapping[str, Counts], why: Reason) -> PlannedNo
 
 def _culprit(group: Sequence[_Case], result: FixResult, names: Names, places: Places) -> Culprit:
     worst, planned = group[0], group[0].planned
-    ranges = result.diagnosis.ranges if worst.rule and result.diagnosis is not None else result.ranges
-    story = tell(planned, worst.node, ranges or result.ranges)
+    ranges = (
+        result.measured.diagnosis.ranges
+        if worst.rule and result.measured.diagnosis is not None
+        else result.measured.ranges
+    )
+    story = tell(planned, worst.node, ranges or result.measured.ranges)
     return Culprit(
         name=names(planned.name),
         op=planned.op,

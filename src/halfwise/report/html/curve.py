@@ -85,7 +85,11 @@ def _cost_of_plan(result: FixResult) -> tuple[int, float]:
     kept = {node.name for node in result.plan.nodes if node.format is not Format.FP16}
     graph = result.sites.model.graph
     values = (*graph.inputs, *(value for site in result.sites.all for value in site.node.outputs))
-    sizes = {value: result.ranges[name].count for value in values if (name := value.name or "") in result.ranges}
+    sizes = {
+        value: result.measured.ranges[name].count
+        for value in values
+        if (name := value.name or "") in result.measured.ranges
+    }
     costs = node_costs(result.sites, sizes)
     return len(kept), sum(costs[site.node] for site in result.sites.all if site.name in kept)
 

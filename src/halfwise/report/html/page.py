@@ -127,7 +127,7 @@ def _advisory(advisory: Advisory) -> dict[str, Any]:
 
 def _pinned(result: FixResult) -> list[tuple[str, int]]:
     """Why nodes cannot narrow, and how many for each reason."""
-    reasons = Counter(node.because for node in result.pinned).most_common()
+    reasons = Counter(node.because for node in result.decision.pinned).most_common()
     return [(", ".join(say_all(because)), count) for because, count in reasons]
 
 

@@ -29,7 +29,7 @@ def tensor_rows(result: FixResult, names: Names, trace: Trace | None) -> list[Ro
     makers = {value.name: site.name for site in result.sites.all for value in site.node.outputs if value.name}
     traced = {tensor.name: tensor for tensor in trace.tensors} if trace is not None else {}
     rows: list[Row] = []
-    for name, counts in result.ranges.items():
+    for name, counts in result.measured.ranges.items():
         low, high, shares = counts.min, counts.max, _shares(counts)
         if (seen := traced.get(name)) is not None:  # over more inputs than one
             low, high = min(low, seen.min), max(high, seen.max)
@@ -61,7 +61,7 @@ def node_rows(result: FixResult, names: Names) -> list[Row]:
     """What is kept out of FP16 and what cannot be in it: node, operator, format, why, reason."""
     return [
         [names(node.name), names(node.op), node.format.value.upper(), names(node.why), names(node.reason)]
-        for node in (*result.plan.nodes, *result.pinned)
+        for node in (*result.plan.nodes, *result.decision.pinned)
     ]
 
 

@@ -186,7 +186,7 @@ def _value(metrics: Metrics, metric: str) -> str:
 
 def _bound_on(result: FixResult, name: str, before: Metrics) -> tuple[str, str]:
     """The metric to show of an output and what is allowed of it: of its bounds the one that plain FP16 loads most."""
-    floating = name in result.floats
+    floating = name in result.measured.floats
     bounds = [b for b in result.plan.tolerance.bounds if b.output == name]
     named = {b.metric for b in bounds}
     bounds += [
@@ -207,6 +207,6 @@ def _loads(result: FixResult, name: str, before: Metrics, after: Metrics) -> tup
     bounds = tuple(
         b for b in result.plan.tolerance.bounds if b.output in (name, EVERY_OUTPUT) and b.metric != USER_METRIC
     )
-    floats = {name} & result.floats
+    floats = {name} & result.measured.floats
     alone = Tolerance(bounds)
     return alone.ratio({name: before}, floats), alone.ratio({name: after}, floats)

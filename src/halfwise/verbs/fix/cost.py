@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
-
-import onnx_ir as ir
 
 from halfwise.core.formats import Format
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.decision import Decision
 from halfwise.precision.rewrite import rewrite
-from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import TypedDialect
 from halfwise.search.cost import flops
 from halfwise.search.tensor_statistics import TensorStatistics
@@ -40,15 +37,8 @@ class Cost:
         )
 
 
-def cost_of(
-    runs: float,
-    seconds: float,
-    casts: int,
-    sites: Sites,
-    statistics: TensorStatistics,
-    formats: Mapping[ir.Node, Format],
-) -> Cost:
-    return Cost(runs, seconds, _peak_mb(), casts, _share(sites, statistics, formats))
+def cost_of(runs: float, seconds: float, casts: int, decision: Decision, statistics: TensorStatistics) -> Cost:
+    return Cost(runs, seconds, _peak_mb(), casts, _share(decision, statistics))
 
 
 def casts_of(decision: Assignment) -> int:
@@ -56,7 +46,8 @@ def casts_of(decision: Assignment) -> int:
     return rewrite(decision, TypedDialect()).casts
 
 
-def _share(sites: Sites, statistics: TensorStatistics, formats: Mapping[ir.Node, Format]) -> float:
+def _share(decision: Decision, statistics: TensorStatistics) -> float:
+    sites, formats = decision.sites, decision.formats
     work = {site.node: flops(site, statistics.sizes) for site in sites.all}
     total = sum(work.values())
     wide = sum(w for node, w in work.items() if formats.get(node) is Format.FP32 or not sites.of[node].free)

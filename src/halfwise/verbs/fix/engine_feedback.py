@@ -1,48 +1,39 @@
-"""Judges a decision by the kernels that it was compiled to, and has it searched once more where only they miss."""
+"""What the kernels of a compiled engine say of a decision: they judge, too, and may ask for a second search."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-import onnx_ir as ir
-
-from halfwise.compiler.compiled import Compiled
 from halfwise.compiler.engine_profile import engine_view, kernel_words
-from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
-from halfwise.deploy.advisories import Advisory
+from halfwise.emulation.profiles import Profile
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 from halfwise.search.context import EvaluationContext
 from halfwise.search.held_out import Decided
-from halfwise.search.places import Uncomparable
-from halfwise.search.search import Kept
-from halfwise.search.tensor_statistics import TensorStatistics
+from halfwise.verbs.fix.candidate import Candidate
 
-__all__ = ["Found", "Judged", "judged_by_own_kernels", "spared"]
+__all__ = ["Feedback", "feedback_on", "second_feedback", "spared"]
 
 MOST_TRIALS = 24  # nodes put back alone after a second search
 
 
-@dataclass(frozen=True)
-class Found:
-    """A decision on the way to the result: what was decided, what the compiler made of it, and what to say of both."""
+@dataclass(frozen=True, eq=False)
+class Feedback:
+    """The candidate that stands, the context that judges it, and the one that judges the model in plain FP16.
 
-    decided: Decided
-    statistics: TensorStatistics
-    advisories: tuple[Advisory, ...]
-    compiled: Compiled | None
-    formats: Mapping[ir.Node, Format]
-    kept: tuple[Kept, ...]
-    added: tuple[PlannedNode, ...] = ()
+    `in_sight`: the context for a second search, with the first engine's kernels; None where none is needed.
+    """
+
+    candidate: Candidate
+    context: EvaluationContext
+    plain: EvaluationContext
+    engine: Profile | None = None
     notes: tuple[Note, ...] = ()
-    proven: frozenset[str] = frozenset()  # nodes without which it was measured to miss, each alone
     own: Mapping[str, Note] = field(default_factory=dict)  # nodes kept for what their own kernels do, and the reason
-
-    def noting(self, *notes: Note) -> Found:
-        return replace(self, notes=(*self.notes, *notes))
+    in_sight: EvaluationContext | None = None
 
     def explained(self, nodes: tuple[PlannedNode, ...]) -> tuple[PlannedNode, ...]:
         """The nodes of the plan, where it is the engine's kernels that keep some."""
@@ -52,56 +43,43 @@ class Found:
         )
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What stands in the end, the context that judges it, and the one that judges the model in plain FP16."""
-
-    found: Found
-    context: EvaluationContext
-    plain: EvaluationContext
-
-
-def judged_by_own_kernels(
-    first: Found,
-    table: EvaluationContext,
-    profile: str,
-    again: Callable[[EvaluationContext], Found] | None,
-    notify: Callable[[str], None],
-) -> Judged:
+def feedback_on(first: Candidate, table: EvaluationContext, profile: str, *, searched: bool) -> Feedback:
     """The engine's own kernels judge besides what `table` holds, if it was compiled; else all stays as it was.
 
-    Where they alone miss the tolerance, `again` searches with what they do in sight, and is compiled as well. Other
-    decisions make other kernels, so that is done once. None: there is nothing to search.
+    Where they alone miss the tolerance of what was `searched`, a second search is asked for.
     """
     engine, notes = engine_view(profile, first.compiled)
     if engine is None:
-        return Judged(first.noting(*notes), table, table)
+        return Feedback(first, table, table, notes=notes)
     context = table.under(engine)
-    plain = table if first.formats else context  # with no node in FP32 it is the engine of plain FP16
-    if again is None or _holds(first, context) or not _holds(first, table):
-        return Judged(first.noting(*notes), context, plain)
-    notify("searching once more: by its own kernels the engine misses the tolerance")
-    in_sight = context.under(replace(engine, reverted=frozenset()))
-    try:
-        second = again(in_sight)
-    except Uncomparable:
-        second = first
-    other, told = engine_view(profile, second.compiled)
-    later = None if other is None else in_sight.under(other)
-    if later is None or second is first or not _holds(second, later):
-        context = in_sight.under(engine)  # which knows what was run meanwhile
-        return Judged(first.noting(*notes, Note.of(NoteKind.SEARCHED_TWICE_IN_VAIN)), context, plain)
-    second = replace(second, own=_reasons(first, second))
-    return Judged(second.noting(*told, Note.of(NoteKind.SEARCHED_TWICE)), later, plain)
+    plain = table if first.decision.formats else context  # with no node in FP32 it is the engine of plain FP16
+    found = Feedback(first, context, plain, engine, notes)
+    if not searched or first.holds(context) or not first.holds(table):
+        return found
+    return replace(found, in_sight=context.under(replace(engine, reverted=frozenset())))
 
 
-def _reasons(first: Found, second: Found) -> dict[str, Note]:
+def second_feedback(first: Feedback, second: Candidate | None, profile: str) -> Feedback:
+    """The second candidate where it was found and keeps the tolerance by the kernels of its own engine.
+
+    Other decisions make other kernels, so that a search with the first ones in sight is made once.
+    """
+    assert first.in_sight is not None
+    engine, notes = engine_view(profile, second.compiled) if second is not None else (None, ())
+    context = first.in_sight.under(engine) if engine is not None else None
+    if second is None or context is None or not second.holds(context):
+        return replace(first, notes=(*first.notes, Note.of(NoteKind.SEARCHED_TWICE_IN_VAIN)), in_sight=None)
+    notes = (*notes, Note.of(NoteKind.SEARCHED_TWICE))
+    return Feedback(second, context, first.plain, engine, notes, _reasons(first.candidate, second))
+
+
+def _reasons(first: Candidate, second: Candidate) -> dict[str, Note]:
     """Of the nodes that only the second decision keeps, and that the first one's engine holds, the kernels there."""
-    before = {node.name for node in first.formats}
+    before = {node.name for node in first.decision.formats}
     words = kernel_words(first.compiled)
     return {
         node.name: Note.of(NoteKind.OWN_KERNELS_MISS, kernels=words[node.name])
-        for node in second.formats
+        for node in second.decision.formats
         if node.name in words and node.name in second.proven - before
     }
 
@@ -127,9 +105,3 @@ def spared(
             proven.add(node.name or "")
     kept = tuple(each for each in decided.kept if each.node in formats)
     return replace(decided, formats=formats, kept=kept), frozenset(proven)
-
-
-def _holds(found: Found, context: EvaluationContext) -> bool:
-    sites = found.decided.sites
-    judge = context.judge(sites, found.decided.samples.validation)
-    return judge.measure(Assignment.excepting(sites, dict(found.formats), context.io)).met

@@ -26,9 +26,10 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.selectors import choices_of
 from halfwise.repair import rules_for, rules_named
-from halfwise.verbs.fix.job import Job
+from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.result import Cost, FixResult
 from halfwise.verbs.fix.results_folder import JOURNAL
+from halfwise.verbs.fix.run import run
 
 __all__ = ["JOURNAL", "Cost", "FixResult", "fix"]
 
@@ -96,7 +97,7 @@ def fix(
             f"profile {TENSORRT.name!r}"
         )
     loaded = model if isinstance(model, Model) else load(model)
-    job = Job(
+    request = FixRequest(
         loaded,
         inputs,
         Path(out) if out is not None else None,
@@ -118,7 +119,7 @@ def fix(
         device,
         notify,
     )
-    result = job.run()
+    result = run(request)
     if confirm is None or result.typed is None:
         return result
     confirmation = confirm_fix(

@@ -25,8 +25,8 @@ def shares_by_output(result: FixResult) -> Mapping[str, Mapping[str, float]]:
 
     Empty where there is one output only, or nothing was wrong. Fewer outputs where that would take long.
     """
-    found = result.diagnosis
-    names = [name for name in result.fp16 if name in result.floats]
+    found = result.measured.diagnosis
+    names = [name for name in result.fp16 if name in result.measured.floats]
     if found is None or not found.shares or len(result.fixed) < 2:
         return {}
     names.sort(key=lambda name: (-result.fp16[name].nonfinite, -result.fp16[name].rel_l2, name))

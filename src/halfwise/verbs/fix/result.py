@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from halfwise.backends.confirm import Confirmation
-from halfwise.core.counting import Counts
-from halfwise.core.document import LEFT_OUT, Documented
+from halfwise.core.document import LEFT_OUT, Documented, Left
 from halfwise.core.english import documented
-from halfwise.core.finding import Finding
 from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
@@ -19,10 +17,9 @@ from halfwise.core.tolerance import Verdict
 from halfwise.deploy.deploy_files import Delivery
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
-from halfwise.precision.plan import Plan, PlannedNode
+from halfwise.precision.plan import Plan
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import TypedModel
-from halfwise.search.diagnosis import Diagnosis
 from halfwise.search.search import Point
 from halfwise.verbs.fix.cost import Cost
 from halfwise.verbs.fix.document import (
@@ -33,44 +30,91 @@ from halfwise.verbs.fix.document import (
     IoRecord,
     PointRecord,
 )
-from halfwise.verbs.fix.model_inputs import InputEffect
+from halfwise.verbs.fix.measurement import FixMeasurement
+from halfwise.verbs.fix.parts import FixDecision, FixFiles
 from halfwise.verbs.fix.policies import Compared, compare_policies
 
 __all__ = ["Cost", "FixResult"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FixResult(Documented):
-    """Everything that `fix` found and wrote. Errors are measured on inputs that the search did not use."""
+    """What `fix` decided, what it measured on inputs that the search did not use, and what it wrote."""
 
-    model: Model
-    plan: Plan
-    sites: Sites
-    fp16: Mapping[str, Metrics]
-    fixed: Mapping[str, Metrics]
-    floats: frozenset[str]  # the outputs that hold real numbers
-    fp16_verdict: Verdict
-    verdict: Verdict
-    pinned: tuple[PlannedNode, ...]
+    decision: FixDecision
+    measured: FixMeasurement
+    files: FixFiles
     cost: Cost
-    samples: Samples
     notes: tuple[Note, ...]
-    curve: tuple[Point, ...]
-    typed: TypedModel | None
-    plan_path: Path | None
-    delivery: Delivery = field(default_factory=Delivery)
-    report: Path | None = None
-    border: tuple[InputEffect, ...] = ()  # what inputs in FP16 do, where they are
-    border_findings: tuple[Finding, ...] = ()
-    ranges: Mapping[str, Counts] = field(default_factory=dict)  # of every FP32 tensor, over one search input
-    diagnosis: Diagnosis | None = None  # None where all of it may be in FP16, and where a plan was given
-    by_profile: Mapping[str, float] = field(default_factory=dict)  # the load under each that the target may meet
     confirmation: Confirmation | None = None  # what a real backend made of it, where one was asked
+
+    @property
+    def model(self) -> Model:
+        """The model as given."""
+        return self.decision.model
+
+    @property
+    def plan(self) -> Plan:
+        return self.decision.plan
+
+    @property
+    def sites(self) -> Sites:
+        """The nodes of the repaired model."""
+        return self.decision.sites
+
+    @property
+    def samples(self) -> Samples:
+        return self.decision.samples
+
+    @property
+    def fp16(self) -> Mapping[str, Metrics]:
+        """The error of plain FP16, by output."""
+        return self.measured.fp16
+
+    @property
+    def fixed(self) -> Mapping[str, Metrics]:
+        """The error of the fixed model, by output."""
+        return self.measured.fixed
+
+    @property
+    def fp16_verdict(self) -> Verdict:
+        return self.measured.fp16_verdict
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.measured.verdict
+
+    @property
+    def by_profile(self) -> Mapping[str, float]:
+        """Error over allowed error under each profile that the target may meet."""
+        return self.measured.by_profile
+
+    @property
+    def curve(self) -> tuple[Point, ...]:
+        """Error against FP32 cost, where it was asked for."""
+        return self.measured.curve
+
+    @property
+    def typed(self) -> TypedModel | None:
+        """The model that was written."""
+        return self.files.typed
+
+    @property
+    def plan_path(self) -> Path | None:
+        return self.files.plan_path
+
+    @property
+    def report(self) -> Path | None:
+        return self.files.report
+
+    @property
+    def delivery(self) -> Delivery:
+        return self.files.delivery
 
     @property
     def shares(self) -> Mapping[str, float]:
         """Each node's part of plain FP16's squared error, of the model as given; empty where it was not looked at."""
-        return self.diagnosis.shares if self.diagnosis is not None else {}
+        return self.measured.diagnosis.shares if self.measured.diagnosis is not None else {}
 
     @property
     def met(self) -> bool:
@@ -84,7 +128,7 @@ class FixResult(Documented):
     @cached_property
     def policies(self) -> tuple[Compared, ...]:
         """What other tools' lists would have kept in FP32 of the model as it was given."""
-        return compare_policies(self.model, self.fp32_nodes, self.ranges)
+        return compare_policies(self.model, self.fp32_nodes, self.measured.ranges)
 
     @property
     def good(self) -> bool:
@@ -96,7 +140,7 @@ class FixResult(Documented):
     def fp32_nodes(self) -> tuple[str, ...]:
         """Every node that stays out of FP16, in execution order: those the plan keeps and those that cannot narrow."""
         order = {site.name: site.index for site in self.sites.all}
-        names = [node.name for node in (*self.plan.nodes, *self.pinned) if node.format is Format.FP32]
+        names = [node.name for node in (*self.plan.nodes, *self.decision.pinned) if node.format is Format.FP32]
         return tuple(sorted(names, key=lambda name: order.get(name, 0)))
 
     def document(self) -> FixDocument:
@@ -125,7 +169,7 @@ class FixResult(Documented):
                 **{what: str(path) for what, path in files.others.items()},
             },
             inputs=InputsRecord(self.samples.origin, len(self.samples.search), len(self.samples.validation)),
-            nodes=[node.document() for node in (*self.plan.nodes, *self.pinned)],
+            nodes=[node.document() for node in (*self.plan.nodes, *self.decision.pinned)],
             **documented(self.notes),
             policies=[compared.document() for compared in self.policies],
             audit=files.audited(),
@@ -133,11 +177,19 @@ class FixResult(Documented):
             refusal=files.refusal or None,
             violations=audit.violations if audit else (),
             advisories=[advisory.document() for advisory in files.advisories],
-            io=IoRecord([each.document() for each in self.border], self.border_findings) if self.border else LEFT_OUT,
+            io=IoRecord([each.document() for each in self.measured.inputs], self.measured.input_findings)
+            if self.measured.inputs
+            else LEFT_OUT,
             profiles=self.by_profile or LEFT_OUT,
             curve=[_point(point) for point in self.curve] or LEFT_OUT,
             confirmation=LEFT_OUT if self.confirmation is None else self.confirmation.document(),
         )
+
+
+def _io(measured: FixMeasurement) -> IoRecord | Left:
+    if not measured.inputs:
+        return LEFT_OUT
+    return IoRecord([effect.document() for effect in measured.inputs], measured.input_findings)
 
 
 def _point(point: Point) -> PointRecord:

@@ -1,34 +1,23 @@
-"""A decision that is changed for the sake of what runs it: what may be changed, and what was."""
+"""What may be changed of a decision for the sake of what runs it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from halfwise.core.formats import Format
-from halfwise.core.notes import Note
 from halfwise.precision.assignment import Assignment
-from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
 
-__all__ = ["About", "Formats", "Settled"]
+__all__ = ["Adjustable", "Formats"]
 
-Formats = dict[ir.Node, Format]
-
-
-@dataclass(frozen=True)
-class Settled:
-    """The formats of the nodes that do not narrow, what was added to them, and what there is to say."""
-
-    formats: Formats
-    added: tuple[PlannedNode, ...] = ()
-    notes: tuple[Note, ...] = ()
+Formats = Mapping[ir.Node, Format]
 
 
 @dataclass(frozen=True)
-class About:
+class Adjustable:
     """What formats are decided about, which nodes the user stated, and whether a decision holds."""
 
     sites: Sites

@@ -1,0 +1,98 @@
+"""Fifth step: the verdict on held-out inputs, of plain FP16 and of the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from halfwise.core.finding import Finding
+from halfwise.core.notes import Note, NoteKind
+from halfwise.emulation.emulate import carry_feeds
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.decision import Decision
+from halfwise.search.judge import Judge, Measured
+from halfwise.search.lossy_cost import lossy_costs
+from halfwise.search.repair_selector import ranges_of
+from halfwise.search.tensor_statistics import tensor_statistics
+from halfwise.search.user_overrides import missed_because_forced
+from halfwise.verbs.fix.engine_feedback import Feedback
+from halfwise.verbs.fix.measurement import FixMeasurement
+from halfwise.verbs.fix.model_inputs import InputEffect, input_findings, measured_effects
+from halfwise.verbs.fix.prepare import Prepared
+
+__all__ = ["Judgement", "judge"]
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """What was measured of the decision that stands, and what there is to say of it."""
+
+    measured: FixMeasurement
+    notes: tuple[Note, ...]
+
+
+def judge(prepared: Prepared, found: Feedback) -> Judgement:
+    request, candidate = prepared.request, found.candidate
+    decided, decision = candidate.decided, candidate.decision
+    lossy = tuple(_lossy_costs(prepared, found))
+    validation = found.context.judge(decided.sites, decided.samples.validation)
+    request.notify("verifying on held-out inputs")
+    narrow = Assignment.all_narrow(prepared.sites, io=request.io_types)
+    fp16 = found.plain.judge(prepared.sites, decided.samples.validation).measure(narrow)
+    fixed = validation.measure(decision.assignment)
+    by_profile = validation.by_profile(decision.assignment) if prepared.profiles[1:] else {}
+    effects = measured_effects(prepared.inputs, validation)
+    findings = tuple(input_findings(effects))
+    forced = None if fixed.met else _missed_because_forced(prepared, decision, validation)
+    measured = _measurement(prepared, found, fp16, fixed, by_profile, effects, findings)
+    notes = (*candidate.adjustment.notes, *found.notes, *lossy, *map(_told, findings), *([forced] if forced else []))
+    return Judgement(measured, notes)
+
+
+def _measurement(
+    prepared: Prepared,
+    found: Feedback,
+    fp16: Measured,
+    fixed: Measured,
+    by_profile: dict[str, Measured],
+    effects: tuple[InputEffect, ...],
+    findings: tuple[Finding, ...],
+) -> FixMeasurement:
+    tolerance, decided = prepared.context.question.tolerance, found.candidate.decided
+    return FixMeasurement(
+        fp16=fp16.outputs,
+        fixed=fixed.outputs,
+        floats=prepared.floats,
+        fp16_verdict=tolerance.verdict(fp16.outputs, prepared.floats, fp16.user_metric),
+        verdict=tolerance.verdict(fixed.outputs, prepared.floats, fixed.user_metric),
+        by_profile={name: seen.ratio for name, seen in by_profile.items()},
+        inputs=effects,
+        input_findings=findings,
+        ranges=found.candidate.statistics.ranges(),
+        curve=decided.curve,
+        diagnosis=decided.diagnosis,
+    )
+
+
+def _missed_because_forced(prepared: Prepared, decision: Decision, validation: Judge) -> Note | None:
+    def holds(other: Assignment) -> bool:
+        return validation.measure(other).met
+
+    choices = prepared.request.choices
+    return missed_because_forced(choices, decision.sites, decision.formats, decision.io_types, holds)
+
+
+def _lossy_costs(prepared: Prepared, found: Feedback) -> Iterator[Note]:
+    """What lossy repairs cost in error, where any was named."""
+    request, samples = prepared.request, found.candidate.decided.samples
+    if not any(rule.lossy for rule in request.rules):
+        return iter(())
+    request.notify("measuring what lossy repairs cost")
+    stepper = found.context.stepper
+    statistics = [tensor_statistics(stepper, prepared.sites, carry_feeds(feed)) for feed in samples.search]
+    return lossy_costs(request.rules, request.model, ranges_of(statistics), found.context, samples.validation)
+
+
+def _told(found: Finding) -> Note:
+    values = {"rule": found.rule, "message": found.message, "remedy": found.remedy}
+    return Note.of(NoteKind.INPUT_FINDING, found.where.name, **values)

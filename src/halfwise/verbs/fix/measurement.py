@@ -1,0 +1,33 @@
+"""What was measured of the answer of the main job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from halfwise.core.counting import Counts
+from halfwise.core.finding import Finding
+from halfwise.core.metrics import Metrics
+from halfwise.core.tolerance import Verdict
+from halfwise.search.diagnosis import Diagnosis
+from halfwise.search.search import Point
+from halfwise.verbs.fix.model_inputs import InputEffect
+
+__all__ = ["FixMeasurement"]
+
+
+@dataclass(frozen=True, eq=False)
+class FixMeasurement:
+    """Errors of plain FP16 and of the decision, on inputs that the search did not use."""
+
+    fp16: Mapping[str, Metrics]
+    fixed: Mapping[str, Metrics]
+    floats: frozenset[str]  # the outputs that hold real numbers
+    fp16_verdict: Verdict
+    verdict: Verdict
+    by_profile: Mapping[str, float] = field(default_factory=dict)  # the ratio under each that the target may meet
+    inputs: tuple[InputEffect, ...] = ()  # what inputs in FP16 do, where they are
+    input_findings: tuple[Finding, ...] = ()
+    ranges: Mapping[str, Counts] = field(default_factory=dict)  # of every FP32 tensor, over one search input
+    curve: tuple[Point, ...] = ()
+    diagnosis: Diagnosis | None = None  # None where all of it may be in FP16, and where a plan was given

@@ -1,0 +1,36 @@
+"""What the main job decided, and what it wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from halfwise.deploy.deploy_files import Delivery
+from halfwise.model.inputs.samples import Samples
+from halfwise.model.model import Model
+from halfwise.precision.plan import Plan, PlannedNode
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import TypedModel
+
+__all__ = ["FixDecision", "FixFiles"]
+
+
+@dataclass(frozen=True, eq=False)
+class FixDecision:
+    """The model as given, the plan for it, and the nodes that no plan can narrow; `sites` are of the repaired model."""
+
+    model: Model
+    plan: Plan
+    sites: Sites
+    pinned: tuple[PlannedNode, ...]
+    samples: Samples
+
+
+@dataclass(frozen=True, eq=False)
+class FixFiles:
+    """Paths are None where nothing was written."""
+
+    typed: TypedModel | None = None
+    plan_path: Path | None = None
+    delivery: Delivery = field(default_factory=Delivery)
+    report: Path | None = None

@@ -1,0 +1,172 @@
+"""First step: the samples are read and split, the FP32 model is run, and the question is put."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from halfwise._version import __version__
+from halfwise.core.answers import check_answers
+from halfwise.core.errors import InputError
+from halfwise.core.evaluation import float_outputs
+from halfwise.core.formats import Format
+from halfwise.core.metric_identity import metric_identity
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.tolerance import Tolerance
+from halfwise.deploy.layouts import Layouts, layouts_of, takes_layouts
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.profiles import Profile, worst_case_profiles
+from halfwise.emulation.stepper import Stepper
+from halfwise.model.inputs.samples import Samples, load_samples
+from halfwise.model.inputs.split import split
+from halfwise.model.model import check_outputs
+from halfwise.precision.sites import Sites
+from halfwise.search.context import EvaluationContext
+from halfwise.search.journal import Journal, digest
+from halfwise.search.judge import Question
+from halfwise.search.references import References
+from halfwise.search.run_counter import RunCounter
+from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, refuse_ids
+from halfwise.verbs.fix.request import FixRequest
+from halfwise.verbs.fix.results_folder import JOURNAL, check_folder, feeds_identity
+
+__all__ = ["Prepared", "prepare"]
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What every later step starts from."""
+
+    request: FixRequest
+    sites: Sites  # of the model as given
+    samples: Samples
+    context: EvaluationContext
+    journal: Journal
+    profiles: tuple[Profile, ...]  # those that judge; the worst counts
+    layouts: Layouts
+    inputs: tuple[InputEffect, ...]  # what FP16 does to the values of the inputs, where they are handed over so
+    floats: frozenset[str]  # the outputs that hold real numbers
+    notes: tuple[Note, ...]
+
+
+def prepare(request: FixRequest) -> Prepared:
+    _check(request)
+    layouts = _layouts(request)
+    samples = load_samples(request.model.inputs, request.inputs)
+    effects = _effects(request, samples)
+    profiles = tuple(worst_case_profiles(request.profile))
+    # Node by node no kernel is fused: `strict` where a target has a profile.
+    emulator = Emulator(profiles[-1], request.device)
+    sites, counter = Sites(request.model), RunCounter()
+    references = References(sites, emulator, counter)
+    request.notify("the FP32 model")
+    answers = references.of(samples.all)
+    check_answers(answers)
+    question = _question(request, answers[0], profiles, len(samples.all))
+    also = tuple(Emulator(profile, request.device) for profile in profiles[:-1])
+    context = EvaluationContext(emulator, Stepper(emulator), question, request.io_types, references, counter, also)
+    chosen = split(samples, answers)
+    if request.judge_on_all:
+        chosen = replace(chosen, validation=samples.all)
+    return Prepared(
+        request,
+        sites,
+        chosen,
+        context,
+        _journal(request, question, chosen),
+        profiles,
+        layouts,
+        effects,
+        float_outputs(answers[0]),
+        (*chosen.notes, *request.target.cautions, *_cautions(request, sites, profiles, question.margin)),
+    )
+
+
+def _check(request: FixRequest) -> None:
+    """Refuse before any work what could not be done after it."""
+    if request.out is not None:
+        check_folder(request.out)
+    if request.plan is not None:
+        request.plan.check(request.model)
+    if request.allow_bf16 and (why := request.target.why_not(Format.BF16)):
+        raise InputError(f"--allow bf16: {why}")
+    check_outputs(request.model)
+
+
+def _layouts(request: FixRequest) -> Layouts:
+    """Those that were asked for; else the plan's, where the target takes any."""
+    stated, said = list(request.io_formats), "--io-formats"
+    if not stated:
+        said = "io_formats"
+        if request.plan is not None and takes_layouts(request.target):
+            stated = [f"{name}={'+'.join(layouts)}" for name, layouts in request.plan.io_formats.items()]
+    return layouts_of(request.model, request.target, request.io_types, stated, said)
+
+
+def _effects(request: FixRequest, samples: Samples) -> tuple[InputEffect, ...]:
+    if request.io_types is not Format.FP16:
+        return ()
+    effects = input_effects(request.model, samples.all)
+    refuse_ids(effects)
+    return effects
+
+
+def _question(
+    request: FixRequest, answer: Mapping[str, NDArray[Any]], profiles: Sequence[Profile], inputs: int
+) -> Question:
+    margin = request.margin
+    if margin is None:
+        margin = max(profile.spread_of(request.model.nodes) for profile in profiles)
+    return Question(_tolerance(request, answer), request.metric, inputs, margin)
+
+
+def _tolerance(request: FixRequest, answer: Mapping[str, NDArray[Any]]) -> Tolerance:
+    if request.plan is not None and not request.tolerance:
+        stated = request.plan.tolerance
+    elif isinstance(request.tolerance, Tolerance):
+        stated = request.tolerance
+    else:
+        user = request.metric is not None
+        stated = Tolerance.parse(request.tolerance, answer, float_outputs(answer), user_metric=user)
+    stated.check_outputs(answer)
+    if stated.uses_user_metric and request.metric is None:
+        raise InputError("the plan's tolerance bounds a function of yours: name it with --metric")
+    return stated
+
+
+def _journal(request: FixRequest, question: Question, samples: Samples) -> Journal:
+    if request.out is None or request.plan is not None:
+        return Journal()
+    identity = digest(
+        __version__,
+        request.model.sha256,
+        request.model.data_sha256,
+        request.profile,
+        question.margin,
+        request.io_types,
+        question.tolerance.to_json(),
+        metric_identity(request.metric),
+        request.allow_bf16,
+        [rule.id for rule in request.rules],
+        *([sorted(request.choices.kept), sorted(request.choices.forced)] if request.choices else ()),
+        feeds_identity(samples.all),
+        *([request.device] if request.device != "cpu" else []),
+    )
+    journal = Journal(request.out / JOURNAL, identity)
+    if journal.resumed:
+        request.notify(f"going on where an interrupted search stopped ({journal.resumed} measurements kept)")
+    return journal
+
+
+def _cautions(request: FixRequest, sites: Sites, profiles: Sequence[Profile], margin: float) -> Iterator[Note]:
+    if len(profiles) > 1:
+        names = [f"{p.name}{' (inferred)' if p.inferred else ''}" for p in profiles]
+        source = "of the profiles" if request.margin is None else "by --margin"
+        yield Note.of(NoteKind.WORST_OF_PROFILES, profiles=names, margin=margin, source=source)
+        if loose := next((node for node in request.model.nodes if any(p.loose(node) for p in profiles)), None):
+            yield Note.of(NoteKind.LOOSELY_MODELLED, loose.name, op=loose.op_type)
+    if sites.random is not None:
+        yield Note.of(NoteKind.RANDOM_NODE, sites.random)

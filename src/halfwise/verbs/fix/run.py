@@ -1,0 +1,66 @@
+"""The main job: prepare -> search -> fit to the target -> compile -> judge -> write, frozen data in and out."""
+
+from __future__ import annotations
+
+import time
+
+from halfwise.deploy.deploy_files import advisories_for
+from halfwise.emulation.emulate import carry_feeds
+from halfwise.precision.decision import Adjustment
+from halfwise.search.context import EvaluationContext
+from halfwise.search.journal import Journal
+from halfwise.search.places import Uncomparable
+from halfwise.search.tensor_statistics import tensor_statistics
+from halfwise.verbs.fix.candidate import Candidate
+from halfwise.verbs.fix.compile import compile_decision
+from halfwise.verbs.fix.cost import cost_of
+from halfwise.verbs.fix.engine_feedback import feedback_on, second_feedback, spared
+from halfwise.verbs.fix.fit import fit
+from halfwise.verbs.fix.judge import judge
+from halfwise.verbs.fix.prepare import Prepared, prepare
+from halfwise.verbs.fix.request import FixRequest
+from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.fix.search import search
+from halfwise.verbs.fix.write import write
+
+__all__ = ["run"]
+
+
+def run(request: FixRequest) -> FixResult:
+    started = time.perf_counter()
+    prepared = prepare(request)
+    first = _candidate(prepared, prepared.context, prepared.journal)
+    found = feedback_on(first, prepared.context, request.profile, searched=request.plan is None)
+    if found.in_sight is not None:
+        request.notify("searching once more: by its own kernels the engine misses the tolerance")
+        found = second_feedback(found, _second(prepared, found.in_sight), request.profile)
+    judged = judge(prepared, found)
+    written = write(prepared, found)
+    prepared.journal.discard()
+    runs, seconds = prepared.context.counter.passes(len(prepared.samples.search)), time.perf_counter() - started
+    notes = tuple(dict.fromkeys((*prepared.notes, *judged.notes, *written.notes)))
+    cost = cost_of(runs, seconds, written.casts, found.candidate.decision, found.candidate.statistics)
+    return FixResult(written.decision, judged.measured, written.files, cost, notes)
+
+
+def _candidate(prepared: Prepared, context: EvaluationContext, journal: Journal, *, second: bool = False) -> Candidate:
+    """A decision, fitted to the target, and what the compiler makes of it."""
+    decided = search(prepared, context, journal)
+    decided, proven = spared(decided, context, prepared.request.notify) if second else (decided, frozenset())
+    fitted = fit(prepared, context, decided)
+    statistics = tensor_statistics(context.stepper, decided.sites, carry_feeds(decided.samples.search[0]))
+    advisories = advisories_for(prepared.request.target, decided.model)
+    compiled = compile_decision(prepared, context, decided, fitted.decision, statistics, advisories)
+    kept = tuple(each for each in decided.kept if each.node in fitted.decision.formats)
+    added = (*fitted.added, *(compiled.added if compiled is not None else ()))
+    decision = fitted.decision if compiled is None else compiled.decision
+    adjustment = Adjustment(decision, added, (*decided.notes, *fitted.notes))
+    return Candidate(decided, statistics, advisories, adjustment, compiled, kept, proven)
+
+
+def _second(prepared: Prepared, in_sight: EvaluationContext) -> Candidate | None:
+    """Searched with the first engine's kernels in sight; None where no such answer is worth having."""
+    try:
+        return _candidate(prepared, in_sight, Journal(), second=True)
+    except Uncomparable:
+        return None

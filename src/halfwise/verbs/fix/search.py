@@ -1,0 +1,59 @@
+"""Second step: which nodes stay in FP32 and which repairs are made, searched for or taken from a plan."""
+
+from __future__ import annotations
+
+from halfwise.core.english import say
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.precision.plan import Plan
+from halfwise.precision.sites import Sites
+from halfwise.repair import check_repairs, reapplied
+from halfwise.search.context import EvaluationContext
+from halfwise.search.held_out import Decided, HeldOutSearch, why_not_bf16
+from halfwise.search.journal import Journal
+from halfwise.search.places import Uncomparable
+from halfwise.search.user_overrides import decided_with
+from halfwise.verbs.fix.prepare import Prepared
+
+__all__ = ["search"]
+
+
+def search(prepared: Prepared, context: EvaluationContext, journal: Journal) -> Decided:
+    """Raises Uncomparable where no set of FP32 nodes worth having answers the question."""
+    request = prepared.request
+    if request.plan is not None:
+        return _applied(prepared, request.plan)
+    job = HeldOutSearch(
+        request.model,
+        context,
+        prepared.samples,
+        request.rules,
+        request.choices,
+        journal,
+        request.allow_bf16,
+        request.wants_curve,
+        request.notify,
+    )
+    try:
+        return decided_with(request.choices, job.run())
+    except Uncomparable:
+        journal.withdraw()
+        raise
+
+
+def _applied(prepared: Prepared, plan: Plan) -> Decided:
+    """The plan's own decision, where the model and the target still allow it."""
+    target = prepared.request.target
+    check_repairs(plan.repairs, target)
+    model = reapplied(prepared.request.model, plan.repairs)
+    sites = Sites(model)
+    missing = next((node.name for node in plan.nodes if node.name not in model.node_by_name), None)
+    if missing is not None:
+        raise InputError(f"the plan names node {missing!r}, which the model does not have after the plan's repairs")
+    formats = {model.node_by_name[node.name]: node.format for node in plan.nodes}
+    bf16 = Sites(model, Format.BF16)
+    for node, fmt in formats.items():
+        pinned = why_not_bf16(sites, bf16, node) if fmt is Format.BF16 else None
+        if why := target.why_not(fmt) or (say(pinned) if pinned is not None else ""):
+            raise InputError(f"the plan wants node {node.name!r} in {fmt.value.upper()}: {why}")
+    return Decided(model, sites, formats, (), prepared.samples)

@@ -1,0 +1,102 @@
+"""Last step: the plan is made, and the model, the plan and what the target needs are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
+from halfwise.deploy.deploy_files import Handover
+from halfwise.deploy.targets import kind_of
+from halfwise.model.fingerprint import graph_sha256
+from halfwise.precision.plan import Plan, PlannedNode
+from halfwise.precision.sites import Site
+from halfwise.search.reasons import explain
+from halfwise.search.user_overrides import wanted_nodes
+from halfwise.verbs.fix.cost import casts_of
+from halfwise.verbs.fix.engine_feedback import Feedback
+from halfwise.verbs.fix.parts import FixDecision, FixFiles
+from halfwise.verbs.fix.prepare import Prepared
+from halfwise.verbs.fix.results_folder import write_results
+
+__all__ = ["Written", "write"]
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """The decision with its plan, the files that say it, and the casts in them."""
+
+    decision: FixDecision
+    files: FixFiles
+    casts: int
+    notes: tuple[Note, ...]
+
+
+def write(prepared: Prepared, found: Feedback) -> Written:
+    """Without a folder nothing is written, and the same is known."""
+    request, candidate = prepared.request, found.candidate
+    plan = _plan(prepared, found)
+    assignment, typed, plan_path = candidate.decision.assignment, None, None
+    if request.out is not None:
+        typed, plan_path = write_results(request.out, request.model.path, assignment, plan, request.notify)
+    handover = Handover(
+        request.target,
+        candidate.decision,
+        candidate.decided.samples,
+        typed.path if typed is not None else None,
+        plan_path,
+        repaired=bool(plan.repairs),
+        compiled=candidate.compiled,
+        advisories=candidate.advisories,
+        layouts=prepared.layouts,
+        notify=request.notify,
+        time_limit_s=request.time_limit_s,
+    )
+    delivery = kind_of(request.target).deploy(handover)
+    clamped = typed.clamped if typed is not None else ()
+    notes = [Note.of(NoteKind.CLAMPED_WEIGHTS, count=len(clamped), names=clamped)] if clamped else []
+    sites = candidate.decided.sites
+    pinned = tuple(_pinned(site) for site in sites.pinned)
+    return Written(
+        FixDecision(request.model, plan, sites, pinned, candidate.decided.samples),
+        FixFiles(typed, plan_path, delivery),
+        typed.casts if typed is not None else casts_of(assignment),
+        (*notes, *delivery.notes),
+    )
+
+
+def _plan(prepared: Prepared, found: Feedback) -> Plan:
+    request, decided = prepared.request, found.candidate.decided
+    given = request.plan
+    return Plan(
+        model=request.model.path.name if request.model.path else "",
+        sha256=request.model.sha256,
+        data_sha256=request.model.data_sha256,
+        graph_sha256=graph_sha256(request.model),
+        node_count=request.model.stored_nodes,
+        target=str(request.target),
+        profile=request.profile,
+        tolerance=prepared.context.question.tolerance,
+        io_types=request.io_types,
+        io_formats={name: each for name, each in prepared.layouts.of.items() if each != ("chw",)},
+        inputs=decided.samples.origin,
+        nodes=found.explained((*_nodes(prepared, found), *found.candidate.adjustment.added)),
+        repairs=given.repairs if given is not None else tuple(repair.document() for repair in decided.repairs),
+    )
+
+
+def _nodes(prepared: Prepared, found: Feedback) -> tuple[PlannedNode, ...]:
+    """The plan's own nodes where one was given; else those that the search kept and that the user asked for."""
+    request, candidate = prepared.request, found.candidate
+    if request.plan is not None:
+        return request.plan.nodes
+    sites, statistics, formats = candidate.decided.sites, candidate.statistics, candidate.decision.formats
+    kept = [explain(each, sites, statistics, formats[each.node]) for each in candidate.kept]
+    order = {site.name: site.index for site in sites.all}
+    return tuple(sorted((*kept, *wanted_nodes(request.choices, sites, statistics)), key=lambda node: order[node.name]))
+
+
+def _pinned(site: Site) -> PlannedNode:
+    because = (site.pinned,) if site.pinned is not None else ()
+    return PlannedNode(site.name, site.op, Format.FP32, Reason.PINNED, because)
