@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from string import Formatter
-from typing import Any
+from typing import Any, TypedDict
 
 from halfwise.core.english.backends import BACKENDS
 from halfwise.core.english.compiler import COMPILER
@@ -60,7 +60,14 @@ def say_all(notes: Iterable[Note]) -> list[str]:
     return [say(note) for note in notes]
 
 
-def documented(notes: Iterable[Note]) -> dict[str, Any]:
-    """The keys of a document that hold notes: `notes` in words, `messages` as data."""
+class Told(TypedDict):
+    """The keys of a document that hold notes."""
+
+    notes: list[str]
+    messages: tuple[Note, ...]
+
+
+def documented(notes: Iterable[Note]) -> Told:
+    """`notes` in words, `messages` as data."""
     notes = tuple(notes)
-    return {"notes": say_all(notes), "messages": [note.to_json() for note in notes]}
+    return {"notes": say_all(notes), "messages": notes}

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from halfwise.core.document import Documented
 from halfwise.core.errors import InputError
+from halfwise.verbs.torch.document import BindingProblem, BindingsDocument
 from halfwise.verbs.torch.memory import Memory, memory_of
 from halfwise.verbs.torch.slots import Slot, slots_of
 
@@ -21,24 +23,7 @@ _RANGES = {"int32": (-(2**31), 2**31 - 1), "int8": (-128, 127), "uint8": (0, 255
 
 
 @dataclass(frozen=True)
-class BindingProblem:
-    """One mistake. An error gives wrong answers or a crash; a warning may."""
-
-    name: str
-    rule: str
-    severity: str
-    message: str
-    mend: str
-
-    def __str__(self) -> str:
-        return f"{self.severity}: {self.name}: {self.message}; {self.mend}"
-
-    def to_json(self) -> dict[str, str]:
-        return dict(vars(self))
-
-
-@dataclass(frozen=True)
-class BindingsCheck:
+class BindingsCheck(Documented):
     """All that is wrong with the bindings, errors first. Printed, it is a line for each."""
 
     problems: tuple[BindingProblem, ...]
@@ -56,13 +41,8 @@ class BindingsCheck:
             return f"{self.checked} binding{'' if one else 's'}: nothing is wrong with {'it' if one else 'them'}"
         return "\n".join(str(problem) for problem in self.problems)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": "halfwise.bindings/1",
-            "status": "ok" if self.ok else "wrong",
-            "checked": self.checked,
-            "problems": [problem.to_json() for problem in self.problems],
-        }
+    def document(self) -> BindingsDocument:
+        return BindingsDocument("ok" if self.ok else "wrong", self.checked, self.problems)
 
     def still_alive(self) -> tuple[BindingProblem, ...]:
         """To ask right before the engine runs: the tensors that were freed, or moved, since they were checked."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from halfwise.core.document import Documented
 from halfwise.core.english import documented, say_all
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
 from halfwise.core.tolerance import Tolerance, Verdict
+from halfwise.verbs.torch.document import AutocastDocument, FirstOut, KeptRecord, RunRecord, SubmoduleRecord
 
 __all__ = ["AutocastCheck", "Kept", "RunErrors", "Submodule"]
 
@@ -39,14 +40,8 @@ class RunErrors:
     def words(self) -> str:
         return f"fails: {self.failure}" if self.failure else self.verdict.words
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "how": self.how,
-            "met": self.met,
-            "load": _json(self.load),
-            "outputs": {name: metrics.to_json() for name, metrics in self.outputs.items()},
-            "failure": self.failure,
-        }
+    def document(self) -> RunRecord:
+        return RunRecord(self.how, self.met, self.load, self.outputs, self.failure)
 
 
 @dataclass(frozen=True)
@@ -60,15 +55,8 @@ class Submodule:
     autocast: float | None  # error over allowed error; None where it did not run
     half: float | None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "type": self.type,
-            "max_abs": _json(self.max_abs),
-            "overflowing": self.overflowing,
-            "autocast_load": None if self.autocast is None else _json(self.autocast),
-            "half_load": None if self.half is None else _json(self.half),
-        }
+    def document(self) -> SubmoduleRecord:
+        return SubmoduleRecord(self.name, self.type, self.max_abs, self.overflowing, self.autocast, self.half)
 
 
 @dataclass(frozen=True)
@@ -84,20 +72,20 @@ class Kept:
     largest_result: float
     without: float | None  # None where the module does not bear that
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "family": self.family,
-            "calls": self.calls,
-            "modules": list(self.modules),
-            "largest_input": _json(self.largest_input),
-            "largest_result": _json(self.largest_result),
-            "without_load": None if self.without is None else _json(self.without),
-        }
+    def document(self) -> KeptRecord:
+        return KeptRecord(
+            name=self.name,
+            family=self.family,
+            calls=self.calls,
+            modules=self.modules,
+            largest_input=self.largest_input,
+            largest_result=self.largest_result,
+            without_load=self.without,
+        )
 
 
 @dataclass(frozen=True)
-class AutocastCheck:
+class AutocastCheck(Documented):
     """FP32 against autocast and against a module all in FP16. Printed, it is the answer and the tables."""
 
     module: str
@@ -151,24 +139,23 @@ class AutocastCheck:
             "is to blame, all of it together is"
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def document(self) -> AutocastDocument:
         first = [each.name if each is not None else None for each in (self.first_autocast, self.first_half)]
-        return {
-            "schema": "halfwise.autocast/1",
-            "status": "met" if self.met else "not-met",
-            "module": self.module,
-            "answer": self.answer,
-            "tolerance": self.tolerance.to_json(),
-            "samples": self.samples,
-            "device": self.device,
-            "autocast": self.autocast.to_json(),
-            "half": self.half.to_json(),
-            "first_out_of_tolerance": {"autocast": first[0], "half": first[1]},
-            "submodules": [each.to_json() for each in self.submodules],
-            "kept_in_fp32": [each.to_json() for each in self.kept],
-            "causes": [each.name for each in self.causes],
+        return AutocastDocument(
+            status="met" if self.met else "not-met",
+            module=self.module,
+            answer=self.answer,
+            tolerance=self.tolerance.to_json(),
+            samples=self.samples,
+            device=self.device,
+            autocast=self.autocast.document(),
+            half=self.half.document(),
+            first_out_of_tolerance=FirstOut(*first),
+            submodules=[each.document() for each in self.submodules],
+            kept_in_fp32=[each.document() for each in self.kept],
+            causes=[each.name for each in self.causes],
             **documented(self.notes),
-        }
+        )
 
     def __str__(self) -> str:
         lines = [f"{self.answer}.", f"  autocast: {self.autocast.words}", f"  FP16:     {self.half.words}"]
@@ -235,7 +222,3 @@ def _size(value: float) -> str:
 
 def _load(value: float | None) -> str:
     return "-" if value is None else _number(value)
-
-
-def _json(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)
