@@ -71,6 +71,7 @@ def test_keys_of_another_version_are_passed_over() -> None:
         ({"best": {"title": "a"}}, "best", "", "size"),
         ({"parts": [{"title": 1, "size": 1}]}, "parts[0].title", "int", "str"),
         ({"parts": [{"title": "a", "size": "big"}]}, "parts[0].size", "'big'", "inf, -inf, nan"),
+        ({"by_name": {"a": 1, "b.c": "x", "d": 2}}, "by_name['b.c']", "'x'", "number"),
         ({"parts": [{"title": "a", "size": True}]}, "parts[0].size", "True", "number"),
     ],
 )

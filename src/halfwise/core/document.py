@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -57,7 +58,8 @@ Count = Annotated[int, Meta(ge=0)]
 Answer = Literal["met", "not-met"]
 Share = Annotated[float, Meta(ge=0, le=1)]
 
-_PLACE = re.compile(r"(?P<what>.*) - at `\$\.?(?P<where>.*)`")
+_PLACE = re.compile(r"(?P<what>.*) - at `\$(?P<where>.*)`")
+_STEP = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>\d+)\]|(?P<any>\[\.\.\.\])")
 
 
 def about(text: str) -> Meta:
@@ -120,10 +122,35 @@ def read(data: Any, kind: type[E], source: str) -> E:
     try:
         return msgspec.convert(data, kind, dec_hook=_read_own)
     except msgspec.ValidationError as error:
-        told = str(error)
-        if found := _PLACE.fullmatch(told):
-            told = f"{found['where']}: {found['what']}"
+        found = _PLACE.fullmatch(str(error))
+        told = f"{_named(found['where'], data, kind)}: {found['what']}" if found else str(error)
         raise InputError(f"{source}: {told}") from None
+
+
+def _named(place: str, data: Any, kind: type[Record]) -> str:
+    """The place with the first key of each mapping on the way that is refused by itself: msgspec names none."""
+    data = deepcopy(data)
+    at, named = data, ""
+    for step in _STEP.finditer(place):
+        key: Any = step["key"] or int(step["index"] or 0)
+        if step["any"]:
+            entries = dict(at)
+            for key in entries:
+                at.clear()
+                at[key] = entries[key]
+                if _refused(data, kind):
+                    break
+        named += step[0] if not step["any"] else f"[{key!r}]"
+        at = at[key]
+    return named.removeprefix(".")
+
+
+def _refused(data: Any, kind: type[Record]) -> bool:
+    try:
+        msgspec.convert(data, kind, dec_hook=_read_own)
+    except msgspec.ValidationError:
+        return True
+    return False
 
 
 def _read_own(kind: Any, value: object) -> object:
