@@ -44,7 +44,7 @@ _PLAIN, _NARROWS, _WIDENS, _HOLDS = range(4)
 
 def state_of(site: Site, planned: Mapping[str, PlannedNode], repaired: frozenset[str] = frozenset()) -> str:
     if site.name in planned and planned[site.name].format is not Format.FP16:
-        return "bf16" if planned[site.name].format is Format.BF16 else "fp32"
+        return planned[site.name].format.value
     if site.free:
         return "repaired" if site.name in repaired else "fp16"
     return "pinned" if site.has_fp32 else "other"
