@@ -17,7 +17,7 @@ from halfwise.core.errors import InputError, MissingBackend
 from tests.support.command_line import CommandLine, Ended
 from tests.support.paths import ROOT
 
-HEAVY = {"onnx", "onnx_ir", "onnxruntime", "numpy", "ml_dtypes", "rich", "jinja2", "tensorrt_rtx_bindings", "torch"}
+HEAVY = set("onnx onnx_ir onnxruntime numpy ml_dtypes msgspec rich jinja2 tensorrt_rtx_bindings torch".split())
 
 
 @pytest.fixture

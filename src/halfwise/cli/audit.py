@@ -15,7 +15,6 @@ import typer
 from halfwise.cli.options import Full, Sarif
 from halfwise.cli.reporting import answer, write_sarif
 from halfwise.core.errors import InputError
-from halfwise.core.notes import Note
 
 if TYPE_CHECKING:
     from halfwise.compiler.audit import Audit, NodeInfo
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from halfwise.compiler.buildlog import LogReport
     from halfwise.compiler.layers import EngineLayers
     from halfwise.core.formats import Format
+    from halfwise.core.notes import Note
     from halfwise.core.targets import Target
     from halfwise.deploy.advisories import Advisory
     from halfwise.precision.plan_document import KeptNodes
