@@ -26,7 +26,7 @@ from halfwise.model.input_spec import InputSpec
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.synthetic import synthesize, vary
 
-__all__ = ["Feed", "Samples", "load_samples"]
+__all__ = ["Feed", "Samples", "content_of", "load_samples"]
 
 Arrays = Mapping[str, NDArray[Any]]
 Source = str | os.PathLike[str] | Mapping[str, Any]
@@ -110,7 +110,7 @@ def _synthetic(
 def _derived(only: Arrays, notes: Sequence[Note], rng: np.random.Generator) -> Samples:
     """One sample cannot be split, so that the held-out ones must come from it."""
     variants = (vary(only, rng=rng), vary(only, rng=rng))
-    if _digest(variants[0]) == _digest(only):
+    if content_of(variants[0]) == content_of(only):
         feed = Feed(0, only)
         return Samples((feed,), (feed,), "derived", (*notes, Note.of(NoteKind.ONE_CONSTANT_SAMPLE)))
     return Samples(*_numbered((only,), variants), "derived", (*notes, Note.of(NoteKind.ONE_SAMPLE)))
@@ -336,11 +336,12 @@ def _picked(entries: Iterable[_Entry], most: int) -> tuple[list[_Entry], int]:
 
 def _distinct(feeds: Sequence[Arrays]) -> tuple[list[Arrays], int]:
     """The feeds without repeats: one that the search saw may not be held out."""
-    distinct = list({_digest(feed): feed for feed in reversed(feeds)}.values())[::-1]
+    distinct = list({content_of(feed): feed for feed in reversed(feeds)}.values())[::-1]
     return distinct, len(feeds) - len(distinct)
 
 
-def _digest(feed: Arrays) -> bytes:
+def content_of(feed: Arrays) -> bytes:
+    """A digest of a sample: the same for the same arrays, wherever they come from."""
     digest = hashlib.sha256()
     for name, array in feed.items():
         digest.update(f"{name} {array.dtype} {array.shape} ".encode())

@@ -1,4 +1,4 @@
-"""Splits the samples between search and validation by what the FP32 model answers to them."""
+"""Splits the samples between search and validation by what the FP32 model answers to them, in whatever order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.model.inputs.samples import Samples
+from halfwise.model.inputs.samples import Samples, content_of
 
 __all__ = ["split"]
 
@@ -17,14 +17,17 @@ Array = NDArray[Any]
 
 
 def split(samples: Samples, references: Sequence[Mapping[str, Array]]) -> Samples:
-    """Give the search the samples whose FP32 outputs are smallest (the hardest, relatively) and largest."""
+    """Give the search the samples whose FP32 outputs are smallest (the hardest, relatively) and largest.
+
+    Which ones those are does not depend on the order in which they are given: of equals the content decides.
+    """
     feeds = (*samples.search, *samples.validation)
-    if samples.origin != "given" or len(feeds) < 3:
+    if samples.origin != "given" or len(feeds) < 2:
         return samples
     norms = np.array([[_norm(output) for output in reference.values()] for reference in references])
     typical = np.median(norms, axis=0)
     relative = norms / np.where(typical > 0, typical, 1.0)
-    order = sorted(range(len(feeds)), key=lambda i: (float(relative[i].min()), i))
+    order = sorted(range(len(feeds)), key=lambda i: (float(relative[i].min()), content_of(feeds[i])))
     wanted = len(samples.search)
     chosen = {order[0], order[-1]} if wanted > 1 else {order[0]}
     for index in order[2::2]:
@@ -45,4 +48,4 @@ def _norm(array: Array) -> float:
         return 1.0
     flat = array.reshape(-1).astype(np.float64)
     flat = flat[np.isfinite(flat)]
-    return float(np.sqrt(flat @ flat))
+    return float(np.sqrt(np.sum(flat * flat)))  # a dot product's last bits depend on how many threads there are
