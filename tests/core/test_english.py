@@ -54,6 +54,36 @@ def notes_made() -> Iterator[tuple[str, NoteKind, set[str]]]:
                 yield f"{path.name}:{call.lineno}", NoteKind[kind.attr], keys | ({"subject"} if subject else set())
 
 
+# What is said to people: a report shows it whole.
+SENTENCES = {"cause", "measured", "message", "note", "reason", "remedy", "told", "why"}
+TAKING_APART = {"count", "endswith", "find", "index", "partition", "removeprefix", "removesuffix", "replace",
+                "rpartition", "rsplit", "split", "startswith"}  # fmt: skip
+
+
+def test_nothing_takes_a_sentence_apart_or_searches_it() -> None:
+    assert list(taken_apart()) == []
+
+
+def taken_apart() -> Iterator[str]:
+    for room in ("search", "compiler/attention", "deploy", "verbs", "report", "cli"):
+        for path in (PACKAGE / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    found = node.func.attr in TAKING_APART and bool(node.args) and is_sentence(node.func.value)
+                elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+                    found = isinstance(node.left, (ast.Constant, ast.JoinedStr)) and is_sentence(node.comparators[0])
+                else:
+                    continue
+                if found:
+                    yield f"{path.relative_to(PACKAGE)}:{node.lineno}"
+
+
+def is_sentence(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func) in ("say", "english.say")
+    return getattr(node, "attr", getattr(node, "id", "")) in SENTENCES
+
+
 def test_a_note_in_a_document() -> None:
     note = Note.of(NoteKind.SAMPLES_NOT_FINITE, "x", bad=1, samples=float("inf"))
     assert note.to_json() == {

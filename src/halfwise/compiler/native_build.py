@@ -21,6 +21,7 @@ from halfwise.compiler.capabilities import Capabilities
 from halfwise.compiler.handover import REGISTERED, Report, request_from
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.errors import MissingBackend
+from halfwise.core.wording import listed
 
 __all__ = ["build", "build_with", "clean_message", "import_first"]
 
@@ -259,8 +260,7 @@ def _refusals(parser: Any, can: Capabilities) -> tuple[Refusal, ...]:
 def _refused(refusals: tuple[Refusal, ...]) -> _CannotBuild:
     if not refusals:
         return _CannotBuild("its parser failed and gave no reason")
-    more = f" (and {len(refusals) - 3} more)" if len(refusals) > 3 else ""
-    return _CannotBuild("; ".join(map(str, refusals[:3])) + more, refusals)
+    return _CannotBuild(listed(refusals, quote=str, between="; "), refusals)
 
 
 def clean_message(text: str) -> str:

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics
+from halfwise.core.wording import listed
 
 __all__ = ["EVERY_OUTPUT", "USER_METRIC", "Bound", "Bounds", "Tolerance", "Verdict"]
 
@@ -183,7 +184,7 @@ class Tolerance:
         for bound in self.bounds:
             if bound.output != EVERY_OUTPUT and bound.output not in outputs:
                 raise InputError(
-                    f"tolerance {bound.key}: the model has no such output; its outputs are {_listed(outputs)}"
+                    f"tolerance {bound.key}: the model has no such output; its outputs are {listed(outputs, 20)}"
                 )
 
     @property
@@ -281,8 +282,3 @@ def _defaults_left(bounds: Sequence[Bound], outputs: Collection[str], floats: Co
             yield from (
                 Bound(output, default.metric, default.op, default.value) for output in kind if output not in named
             )
-
-
-def _listed(names: Collection[str]) -> str:
-    shown = [repr(name) for name in list(names)[:20]]
-    return ", ".join(shown) + (f" and {len(names) - 20} more" if len(names) > 20 else "")

@@ -13,6 +13,7 @@ from halfwise.core.formats import Format
 from halfwise.core.nearest import nearest
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Target
+from halfwise.core.wording import counted
 from halfwise.deploy.trtexec_grammar import LAYOUTS
 from halfwise.model.model import Model
 from halfwise.precision.sites import native_format
@@ -90,7 +91,7 @@ def _why_not(value: ir.Value, layouts: Sequence[str], io: Format) -> str | None:
     for layout in layouts:
         least = _LEAST_RANK + (layout in _DEEP)
         if layout != "chw" and rank is not None and rank < least:
-            return f"{value.name!r} has {rank} dimension{'s' if rank != 1 else ''}, and {layout} wants {least} or more"
+            return f"{value.name!r} has {counted(rank, 'dimension')}, and {layout} wants {least} or more"
         if layout in _NARROW and held is Format.FP32:
             return (
                 f"{layout} is a layout of 16-bit values, and {value.name!r} is handed over in FP32: add --io-types fp16"

@@ -16,6 +16,7 @@ from halfwise.core.formats import FORMATS, Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.core.tolerance import Tolerance
+from halfwise.core.wording import listed
 from halfwise.model.model import Model
 from halfwise.precision.plan_document import ModelRecord, PlanDocument, PlannedRecord, RepairRecord, StatedNode
 
@@ -116,10 +117,9 @@ class Plan(Documented):
                 raise InputError(f"the plan names a node {missing[0]!r}, and the model has none of that name")
             return
         if missing:
-            shown = ", ".join(repr(name) for name in missing[:3]) + (" ..." if len(missing) > 3 else "")
             raise InputError(
                 f"the plan is for another model: {len(missing)} of its {len(self.nodes)} nodes are not in this one "
-                f"({shown}); run fix without --plan"
+                f"({listed(missing)}); run fix without --plan"
             )
         if self.node_count != model.stored_nodes:
             raise InputError(

@@ -23,6 +23,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.wording import listed
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import GraphEdit, whole
@@ -231,6 +232,5 @@ def _algebra(constants: _Edits, fronts: _Edits, epsilons: _Edits, after: _Edits)
         span = f"2^{powers[0]}" if len(powers) == 1 else f"2^{powers[0]}..2^{powers[-1]} by channel"
         parts.append(f"{edit['node']}: input {edit['slot']} * {span}")
     parts += [f"{edit['node']}: epsilon * 4^{edit['power']}" for edit in epsilons]
-    more = f" and {len(parts) - 4} more" if len(parts) > 4 else ""
     tail = ", scaled back right behind" if after else ", which cancel"
-    return f"f(2^k x) = 2^k f(x): {'; '.join(parts[:4])}{more}{tail}"
+    return f"f(2^k x) = 2^k f(x): {listed(parts, 4, str, '; ')}{tail}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from halfwise.core.wording import counted, listed
 from halfwise.report.terminal import Terminal, number
 from halfwise.report.verdict import error_table, show_notes
 from halfwise.verbs.bisect.culprits import Answer
@@ -32,7 +33,7 @@ def show_bisect(terminal: Terminal, result: BisectResult) -> None:
 
 
 def _headline(terminal: Terminal, result: BisectResult, where: str) -> None:
-    builds = f"{len(result.steps)} build{'s' if len(result.steps) != 1 else ''}"
+    builds = counted(len(result.steps), "build")
     subject = "the planned model" if result.kept else "the model with every node that can be FP16 in FP16"
     if result.ending == "none":
         terminal.line(f"Nothing to find: {subject} is good on {where} ({builds}).", "bold green")
@@ -52,7 +53,7 @@ def _headline(terminal: Terminal, result: BisectResult, where: str) -> None:
     if not count:
         terminal.line(f"No node was proven to be a culprit on {where} after {builds}.", "bold yellow")
         return
-    regions = f"{len(result.regions):,} region{'s' if len(result.regions) != 1 else ''}"
+    regions = counted(len(result.regions), "region")
     nodes = "1 node has" if count == 1 else f"{count:,} nodes in {regions} have"
     terminal.line(f"{nodes} to be FP32 on {where} ({result.nodes:,} nodes, {builds}).", "bold green")
     if result.sum:
@@ -74,8 +75,7 @@ def _culprits(terminal: Terminal, result: BisectResult) -> None:
 
 def _names(terminal: Terminal, what: str, names: tuple[str, ...]) -> None:
     if names:
-        listed = terminal.some(names, _NAMED)
-        shown = ", ".join(listed) + (f" and {len(names) - len(listed):,} more" if len(names) > len(listed) else "")
+        shown = listed(names, len(terminal.some(names, _NAMED)), str)
         terminal.line(f"{len(names):,} {what}: {shown}", "yellow")
 
 
@@ -84,7 +84,7 @@ def _steps(terminal: Terminal, result: BisectResult) -> None:
     terminal.line()
     earlier = f"; {counts['resumed']} of them in an earlier run" if counts["resumed"] else ""
     said = ", ".join(f"{counts[answer.value]} {answer.value}" for answer in Answer)
-    terminal.line(f"{counts['total']} build{'s' if counts['total'] != 1 else ''}: {said}{earlier}")
+    terminal.line(f"{counted(counts['total'], 'build')}: {said}{earlier}")
     first = terminal.some(result.steps, _STEPS)
     for step in first:
         terminal.line(_words(step), indent=2)

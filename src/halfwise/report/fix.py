@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from halfwise.core.english import say_all
 from halfwise.core.formats import Format
+from halfwise.core.wording import counted
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.repairs import explain_repairs, places
@@ -45,7 +46,7 @@ def _show_verdict(terminal: Terminal, result: FixResult) -> None:
     name = result.model.path.name if result.model.path else "the model"
     kept = [node for node in result.plan.nodes if node.format is not Format.FP16]
     held_out = len(result.samples.validation)
-    where = f"on {held_out} held-out input{'s' if held_out != 1 else ''}"
+    where = f"on {counted(held_out, 'held-out input')}"
     if not result.met:
         terminal.line(
             f"{name} does not keep the tolerance, even with {_nodes(len(kept))} in FP32, {where}:", "bold red"
@@ -63,7 +64,7 @@ def _show_verdict(terminal: Terminal, result: FixResult) -> None:
 
 def _with(result: FixResult, kept: Sequence[PlannedNode]) -> str:
     repairs = len(result.plan.repairs)
-    repaired = f"{repairs:,} repair{'s' if repairs != 1 else ''}"
+    repaired = counted(repairs, "repair")
     if kept:
         formats = " and ".join(sorted({node.format.value.upper() for node in kept}, reverse=True))
         words = f"with {len(kept):,} of its {len(result.sites.all):,} nodes in {formats}"
@@ -167,4 +168,4 @@ def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]
 
 
 def _nodes(count: int) -> str:
-    return f"{count:,} node{'s' if count != 1 else ''}"
+    return counted(count, "node")

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from halfwise.core.finding import Finding
+from halfwise.core.wording import counted
 from halfwise.report.terminal import SEVERITY_STYLES, Terminal
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def show_log(terminal: Terminal, report: LogReport) -> None:
     precision = report.precision or "precision not stated"
     terminal.line(f"{report.source}: {version}, {precision}{constraints}{typing}", "bold")
     if not report.findings:
-        lines = f"{report.lines:,} line{'s' if report.lines != 1 else ''}"
+        lines = counted(report.lines, "line")
         terminal.line(f"a TensorRT log of {lines} with nothing about precision in it{_quiet(report)}")
     ordered = sorted(report.findings, key=lambda f: (_SEVERITIES.index(f.severity), f.rule))
     for rule, group in groupby(ordered, key=lambda finding: finding.rule):

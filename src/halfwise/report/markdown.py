@@ -9,6 +9,7 @@ from halfwise.core.english import say
 from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
+from halfwise.core.wording import and_more, counted
 from halfwise.report.text import safe
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.gate import Gate
@@ -54,7 +55,7 @@ def fix_markdown(result: FixResult) -> str:
         f"## {mark} halfwise fix: {name} {words} the tolerance in FP16",
         "",
         f"With {len(kept):,} of {len(result.sites.all):,} nodes out of FP16 and "
-        f"{_count(result.plan.repairs, 'repair')}, on {inputs:,} {made_up} input{'s' if inputs != 1 else ''}, "
+        f"{counted(len(result.plan.repairs), 'repair')}, on {counted(inputs, f'{made_up} input')}, "
         f"for {prose(result.plan.target)}.",
         "",
         f"- plain FP16: {prose(result.fp16_verdict.words)}",
@@ -156,9 +157,5 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _count(things: Collection[object], noun: str) -> str:
-    return f"{len(things):,} {noun}{'s' if len(things) != 1 else ''}"
-
-
 def _left_out(total: int) -> list[str]:
-    return [f"... and {total - _SHOWN:,} more"] if total > _SHOWN else []
+    return [f"...{and_more(total, _SHOWN)}"] if total > _SHOWN else []

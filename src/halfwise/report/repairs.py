@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from halfwise.core.wording import counted, listed
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.terminal import Terminal
 
@@ -32,5 +33,5 @@ def _bought(repair: RepairRecord) -> str:
     saved, names = repair.saved_fp32_nodes, repair.saved
     if not saved:
         return "what it bought shows at other repairs: without it they would not do"
-    shown = ", ".join(names[:_NAMED]) + (" ..." if len(names) > _NAMED else "")
-    return f"saves {saved} FP32 node{'s' if saved != 1 else ''}" + (f" ({shown})" if shown else "")
+    shown = listed(names, _NAMED, str)
+    return f"saves {counted(saved, 'FP32 node')}" + (f" ({shown})" if shown else "")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
+from halfwise.core.wording import counted, listed
 from halfwise.report.terminal import Terminal, number
 from halfwise.report.verdict import error_table, show_notes
 from halfwise.verbs.stages.result import IN_COMPANY, SPREADS, WRONG, Run, Stage, StagesResult
@@ -17,7 +17,7 @@ _CULPRITS = 8
 
 def show_stages(terminal: Terminal, result: StagesResult, name: str) -> None:
     count = len(result.stages)
-    inputs = f"{result.samples:,} input{'s' if result.samples != 1 else ''}"
+    inputs = counted(result.samples, "input")
     verb, style = ("keeps", "bold green") if result.met else ("does not keep", "bold red")
     terminal.line(f"{Path(name).name} in FP16 {verb} the tolerance, as a chain of {count} stages, on {inputs}:", style)
     terminal.line(result.whole.verdict.words, indent=2)
@@ -61,7 +61,7 @@ def _show_stage(terminal: Terminal, stage: Stage) -> None:
         terminal.line(f"{stage.name} only fails in company: {stage.chained.verdict.words}", "bold")
         terminal.line(
             "it would in FP32, too: small errors of what it is given are made large here, so keep in FP32 what makes "
-            f"{_some(stage.inputs)}",
+            f"{listed(stage.inputs)}",
             indent=2,
         )
 
@@ -70,7 +70,7 @@ def _show_culprits(terminal: Terminal, stage: Stage) -> None:
     if not stage.culprits:
         return
     mended = "" if stage.mended is None else f" (error {number(stage.mended)} of the allowed one)"
-    nodes = f"{len(stage.culprits)} node{'s' if len(stage.culprits) != 1 else ''}"
+    nodes = counted(len(stage.culprits), "node")
     if stage.mended is not None and stage.mended <= 1:
         terminal.line(f"with {nodes} in FP32 it is right by itself{mended}:", indent=2)
     else:
@@ -90,7 +90,7 @@ def _show_written(terminal: Terminal, result: StagesResult, name: str) -> None:
     if result.upto is not None:
         count = len(result.upto.plan.nodes)
         words = "keeps" if result.upto.whole.verdict.met else "does not keep"
-        nodes = f"{count:,} node{'s' if count != 1 else ''}"
+        nodes = counted(count, "node")
         terminal.line(
             f"everything after {result.upto.stage} in FP32 ({nodes}): the model {words} the tolerance; "
             f"{result.upto.whole.verdict.words}"
@@ -109,8 +109,3 @@ def _show_command(terminal: Terminal, plan: Path, name: str) -> None:
 
 def _load(run: Run) -> str:
     return number(run.load)
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:3])
-    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

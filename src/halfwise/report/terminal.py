@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from halfwise.core.errors import InputError
+from halfwise.core.wording import and_more
 from halfwise.report.text import brief, safe, width_of
 
 __all__ = ["SEVERITY_STYLES", "Terminal", "number", "share", "write_out"]
@@ -111,7 +112,7 @@ class Terminal:
     def more(self, total: int, most: int, what: str = "", indent: int = 0) -> None:
         """That there is more of it, and how to see it."""
         if not self._full and total > most:
-            self.line(f"... and {total - most:,} more{f' {what}' if what else ''} (--full shows all)", indent=indent)
+            self.line(f"...{and_more(total, most, what)} (--full shows all)", indent=indent)
 
     def flush(self) -> None:
         write_out("".join(self._parts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from halfwise.core.wording import counted
 from halfwise.report.terminal import Terminal
 from halfwise.report.verdict import error_table, show_notes
 from halfwise.verbs.verify import Verification
@@ -11,7 +12,7 @@ __all__ = ["show_verification"]
 
 def show_verification(terminal: Terminal, result: Verification, reference: str, other: str) -> None:
     verb, style = ("agrees", "bold green") if result.met else ("does not agree", "bold red")
-    inputs = f"{result.samples:,} input{'s' if result.samples != 1 else ''}"
+    inputs = counted(result.samples, "input")
     terminal.line(f"{other} {verb} with {reference} within the tolerance, on {inputs}:", style)
     terminal.line(result.verdict.words, indent=2)
     show_notes(terminal, result.notes)

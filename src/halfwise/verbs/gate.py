@@ -22,6 +22,7 @@ from halfwise.core.finding import Finding, Where
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.notes import Note
 from halfwise.core.rules import finding
+from halfwise.core.wording import counted
 from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.model import Model, load
 from halfwise.precision.plan import Plan, read_plan
@@ -195,16 +196,15 @@ def _applies(plan: Plan, model: Model) -> Check:
     ]
     if changed:
         return fail(f"{len(changed):,} of the plan's {len(plan.nodes):,} nodes are other operators now", changed)
-    nodes_told = f"{len(plan.nodes):,} of {_count(len(plan.nodes), 'node')} of the plan are in the model"
-    repairs_told = f"{len(plan.repairs):,} of {_count(len(plan.repairs), 'repair')} of the plan fit"
+    nodes_told = f"{len(plan.nodes):,} of {counted(len(plan.nodes), 'node')} of the plan are in the model"
+    repairs_told = f"{len(plan.repairs):,} of {counted(len(plan.repairs), 'repair')} of the plan fit"
     there = [told for told, each in ((nodes_told, plan.nodes), (repairs_told, plan.repairs)) if each]
     return Check("nodes", "pass", "; ".join(there) or "the plan asks for nothing: all of the model is FP16")
 
 
 def _tolerance(result: FixResult) -> Check:
-    inputs = _count(len(result.samples.validation), "input")
-    made_up = " made-up" if result.samples.origin == "synthetic" else ""
-    told = f"{result.verdict.words}, on {inputs.replace(' ', f'{made_up} ', 1)}"
+    made_up = "synthetic " if result.samples.origin == "synthetic" else ""
+    told = f"{result.verdict.words}, on {counted(len(result.samples.validation), f'{made_up}input')}"
     return Check("tolerance", "pass" if result.met else "fail", told, rule="HW903")
 
 
@@ -225,11 +225,11 @@ def _violations(plan: Plan, model: Model, result: FixResult | None, engine: Path
         audited, source = compiled.audit, compiled.compiler
     if audited.violations:
         told = [f"{v.node}: wanted {v.wanted}, got {v.got}; {v.why}" for v in audited.violations]
-        return audited, check("fail", f"{source} breaks the plan at {_count(len(told), 'node')}", told)
+        return audited, check("fail", f"{source} breaks the plan at {counted(len(told), 'node')}", told)
     if engine is not None and not audited.kept:
         told = [f"{v.node}: wanted {v.wanted}; {v.why}" for v in audited.unproven]
-        return audited, check("fail", f"{source} does not show {_count(len(told), 'node')} of the plan", told)
-    untold = f"; {_count(len(audited.unproven), 'node')} cannot be told" if audited.unproven else ""
+        return audited, check("fail", f"{source} does not show {counted(len(told), 'node')} of the plan", told)
+    untold = f"; {counted(len(audited.unproven), 'node')} cannot be told" if audited.unproven else ""
     return audited, check("pass", f"{source} keeps the plan{untold}")
 
 
@@ -264,7 +264,7 @@ def _findings(
         return new, Check("findings", "pass", f"none that {baseline} does not have{also}{rest}")
     told = [f"{each.severity} {each.rule} {each.where.name}: {each.message}" for each in bad]
     return new, Check(
-        "findings", "fail", f"{_count(len(bad), 'finding')} that {baseline} does not have{rest}", tuple(told)
+        "findings", "fail", f"{counted(len(bad), 'finding')} that {baseline} does not have{rest}", tuple(told)
     )
 
 
@@ -284,7 +284,3 @@ def read_baseline(path: str | Path) -> frozenset[FindingKey]:
         raise InputError(f"{path} is no baseline: it is not a document of `halfwise scan MODEL --json`")
     known = read(document, ScanDocument, f"{path} is no baseline").findings
     return frozenset((each.rule, each.severity, each.where.kind, each.where.name) for each in known)
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' if count != 1 else ''}"

@@ -10,6 +10,7 @@ from halfwise.core.advisory import AdvisoryRecord
 from halfwise.core.targets import Fit, Gpu, Target, VersionRange
 from halfwise.core.targets.gpus import KNOWN_GPUS
 from halfwise.core.targets.version import best_fit
+from halfwise.core.wording import listed
 from halfwise.deploy.advisories.entries import Entry, load_entries
 from halfwise.deploy.advisories.model_facts import ModelFacts
 
@@ -138,9 +139,8 @@ def _by_condition(entry: Entry) -> tuple[Fit, str]:
     return (Fit.MAYBE, f"only with {entry.only_with}") if entry.only_with else (Fit.YES, "")
 
 
-def _few(what: str, names: Sequence[str], shown: int = 3) -> str:
-    rest = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return f"{what} {', '.join(names[:shown])}{rest}"
+def _few(what: str, names: Sequence[str]) -> str:
+    return f"{what} {listed(names, quote=str)}"
 
 
 def gpu_fit(pattern: str, gpu: Gpu) -> Fit:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from halfwise.core.formats import Format
-from halfwise.report.html.numbers import number, plural
+from halfwise.core.wording import counted
+from halfwise.report.html.numbers import number
 from halfwise.search.cost import node_costs
 from halfwise.verbs.fix.result import FixResult
 
@@ -96,7 +97,7 @@ def _cost_of_plan(result: FixResult) -> tuple[int, float]:
 
 def _point(nodes: int, cost: float, load: float, x: float, y: float) -> CurvePoint:
     error = "not finite" if math.isinf(load) else f"{number(load)} × the allowed error"
-    text = f"{plural(nodes, 'node')} out of FP16, cost {number(cost)}: {error}"
+    text = f"{counted(nodes, 'node')} out of FP16, cost {number(cost)}: {error}"
     return CurvePoint(x, y, nodes, cost, load, text, load <= 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["amount", "byte_size", "factor", "number", "percent", "plural", "seconds"]
+__all__ = ["amount", "byte_size", "factor", "number", "percent", "seconds"]
 
 _UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
@@ -30,10 +30,6 @@ def number(value: float, digits: int = 3) -> str:
 
 def amount(value: int) -> str:
     return f"{value:,}"
-
-
-def plural(count: int, noun: str, more: str = "") -> str:
-    return f"{count:,} {noun if count == 1 else more or noun + 's'}"
 
 
 def percent(value: float) -> str:

@@ -9,9 +9,10 @@ from halfwise.backends.confirm import Confirmation
 from halfwise.core.formats import Format
 from halfwise.core.metrics import LIKENESSES, Metrics
 from halfwise.core.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance, Verdict
+from halfwise.core.wording import counted
 from halfwise.report.html.meter import Meter, meter
 from halfwise.report.html.names import Names
-from halfwise.report.html.numbers import factor, number, percent, plural
+from halfwise.report.html.numbers import factor, number, percent
 from halfwise.verbs.fix.result import FixResult
 
 __all__ = ["ErrorRow", "GapRow", "VerdictWords", "bound_text", "error_rows", "gap_rows", "verdict_words"]
@@ -65,17 +66,17 @@ def verdict_words(result: FixResult) -> VerdictWords:
     kept = [node for node in result.plan.nodes if node.format is not Format.FP16]
     total = len(result.sites.all)
     formats = " and ".join(sorted({node.format.value.upper() for node in kept}, reverse=True)) or "FP32"
-    repairs = plural(len(result.plan.repairs), "exact repair") if result.plan.repairs else ""
+    repairs = counted(len(result.plan.repairs), "exact repair") if result.plan.repairs else ""
     if result.met and kept:
         with_repairs = f" after {repairs}" if repairs else ""
-        share = f"{len(kept):,} of its {plural(total, 'node')}"
+        share = f"{len(kept):,} of its {counted(total, 'node')}"
         headline = f"{name} stays accurate in FP16 with {share} in {formats}{with_repairs}."
     elif result.met and repairs:
         headline = f"{name} stays accurate in FP16 after {repairs}: no node needs FP32."
     elif result.met:
         headline = f"{name} is accurate in FP16 as it is: no node needs FP32."
     else:
-        headline = f"{name} misses the tolerance, even with {plural(len(kept), 'node')} in {formats}."
+        headline = f"{name} misses the tolerance, even with {counted(len(kept), 'node')} in {formats}."
     status, spoiled, but = _spoiled(result, name)
     headline = spoiled or headline
     loads = (("plain FP16", result.fp16_verdict.ratio), ("fixed", result.verdict.ratio))
@@ -115,7 +116,7 @@ def verdict_text(verdict: Verdict) -> str:
     if not verdict.metric:
         return "the tolerance speaks of no output of this model"
     if verdict.metric == "nonfinite":
-        return f"{plural(int(verdict.value), 'value')} of {verdict.worst_output!r} inf or NaN"
+        return f"{counted(int(verdict.value), 'value')} of {verdict.worst_output!r} inf or NaN"
     what = METRIC_WORDS.get(verdict.metric, verdict.metric)
     where = "" if verdict.metric == USER_METRIC else f" of {verdict.worst_output!r}"
     sign = "at least" if verdict.metric in LIKENESSES else "at most"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from halfwise.core.finding import Finding
+from halfwise.core.wording import listed
 from halfwise.model.model import Model
 from halfwise.model.moving import Move, movers
 from halfwise.model.patterns import Pattern
@@ -135,6 +136,4 @@ def _unique(names: Iterable[str]) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    names = _unique(names)
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return listed(_unique(names), _NAMED, str)

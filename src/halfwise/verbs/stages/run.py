@@ -15,6 +15,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.metrics import Metrics, compare, is_float, worst
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance
+from halfwise.core.wording import listed
 from halfwise.emulation.emulate import Emulator, carry_feeds
 from halfwise.emulation.ort import Session
 from halfwise.emulation.profiles import Profile, profile_named
@@ -258,5 +259,4 @@ def _stage_named(name: str, pieces: Sequence[Piece]) -> int:
     for candidate in (name, wanted):
         if candidate in names:
             return names.index(candidate)
-    shown = ", ".join(repr(each) for each in names[:20]) + (" ..." if len(names) > 20 else "")
-    raise InputError(f"--upto {name}: there is no such stage; there are {shown}")
+    raise InputError(f"--upto {name}: there is no such stage; there are {listed(names, 20)}")

@@ -309,7 +309,7 @@ def _order(slot: Slot, memory: Memory) -> Iterator[BindingProblem]:
         yield _error(
             name,
             "contiguity",
-            f"{what.split(':')[0]}, and the engine writes its output densely",
+            f"{what}; the engine writes its output densely",
             "hand over a contiguous tensor, and copy from it afterwards",
         )
         return
