@@ -182,8 +182,8 @@ def test_a_model_is_compiled_and_audited(model: Path, tmp_path: Path) -> None:
     for inputs in ((), ("--inputs", samples)):
         output = run(model, "--plan", plan(tmp_path, {"fp32_nodes": ["e"]}), *inputs, exit_code=1)
         assert "1 kernels" in output
-        assert ("made-up ones: give --inputs for yours: x " in output) is not bool(inputs)
-        assert ("those given with --inputs: x 3x2" in output) is bool(inputs)
+        assert ("Compiled for the shapes of generated inputs: x " in output) is not bool(inputs)
+        assert ("the inputs given: x 3x2" in output) is bool(inputs)
         assert "nothing names the version" not in output
         assert "violation e: wanted fp32, got fp16; all that its kernels read and write is fp16 [" in output
 

@@ -93,7 +93,7 @@ def test_a_tolerance_that_nothing_meets_is_exit_code_1(
         "fix", model, "--inputs", inputs, "--out", tmp_path / "out", "--tol", "*:max_abs<=1e-30", "--io-types", "fp16"
     )
     assert ended.code == 1
-    assert "does not keep the tolerance, even with" in ended.out
+    assert "misses the tolerance with" in ended.out
     assert "allowed <= 1e-30" in ended.out
 
 

@@ -116,12 +116,12 @@ def test_fix_tells_verdict_errors_nodes_and_reasons() -> None:
 def test_nothing_to_keep_is_short() -> None:
     text = fix_markdown(healthy_result())
     assert "kept out of FP16 |" not in text
-    assert "made-up input" in text
+    assert "synthetic input" in text
 
 
 def test_who_spoils_a_kept_tolerance_stands_at_the_top() -> None:
     refused = fix_markdown(replace(healthy_result(), files=FixFiles(delivery=Delivery(refusal="no kernel"))))
-    assert refused.startswith("## ❌ halfwise fix: the model only as emulated keeps the tolerance in FP16")
+    assert refused.startswith("## ❌ halfwise fix: the model only in emulation keeps the tolerance in FP16")
     assert "refuses the model: no kernel" in refused
     told = (finding("HW504", Where("model", "x"), "it broke", {}),)
     nowhere = Verdict(False, math.inf, "", "", math.inf, 0.0)

@@ -317,7 +317,7 @@ def test_one_plan_and_one_model(words: list[str], halfwise_cli: CommandLine) -> 
 
 def test_made_up_inputs_are_said(folder: Path, halfwise_cli: CommandLine) -> None:
     ended = halfwise_cli("gate", folder / "model.onnx", "--plan", folder / "plan.json")
-    assert "made-up inputs" in ended.out
+    assert "synthetic inputs" in ended.out
     assert "SYNTHETIC INPUTS" in ended.out
 
 

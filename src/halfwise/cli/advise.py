@@ -19,18 +19,20 @@ __all__ = ["command"]
 
 
 def command(
-    target: Annotated[str, typer.Option("--target", metavar="T", help="What will run it, e.g. trt-10.0.1@t4.")],
+    target: Annotated[
+        str, typer.Option("--target", metavar="T", help="Version and GPU that will run the model, e.g. trt-10.0.1@t4.")
+    ],
     source: Annotated[
         Path | None,
         typer.Argument(metavar="[MODEL|ENGINE-LAYERS]", help="ONNX model, inspector JSON, layer dump or build log."),
     ] = None,
     time_limit: Annotated[
-        float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="For each build with TensorRT-RTX.")
+        float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="Time limit of each TensorRT-RTX build.")
     ] = 300.0,
-    full: Annotated[bool, typer.Option("--full", help="Also tell in full what may apply.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Also show work-arounds and sources of what may apply.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.advise/1).")] = False,
 ) -> None:
-    """The known precision defects of that version which this model can meet, the most certain first."""
+    """List the known precision defects of a version that this model can meet, the most certain first."""
     from halfwise.core.targets import Target
     from halfwise.deploy.advisories import AdviseDocument, facts_of_file, match
 

@@ -39,10 +39,10 @@ def command(
         ),
     ],
     plan: Annotated[
-        Path | None, typer.Option("--plan", metavar="PLAN", help="Plan (JSON): its fp32_nodes must have run in FP32.")
+        Path | None, typer.Option("--plan", metavar="PLAN", help="Plan (JSON) whose fp32_nodes must have run in FP32.")
     ] = None,
     model: Annotated[
-        Path | None, typer.Option("--model", metavar="MODEL", help="ONNX model that was built: gives all its nodes.")
+        Path | None, typer.Option("--model", metavar="MODEL", help="ONNX model that the engine was built from.")
     ] = None,
     inputs: Annotated[
         list[Path] | None,
@@ -53,18 +53,18 @@ def command(
         typer.Option(
             "--target",
             metavar="T",
-            help="Whose known defects to mention, e.g. trt-10.0.1@t4.",
+            help="Version whose known defects to list, e.g. trt-10.0.1@t4.",
             show_default="what the log states, else the plan",
         ),
     ] = None,
     time_limit: Annotated[
-        float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="For compiling a model.")
+        float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="Time limit for compiling a model.")
     ] = 600.0,
     sarif: Sarif = None,
     full: Full = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.audit/1).")] = False,
 ) -> None:
-    """What precision really ran, per ONNX node; exit code 1 where the plan was not kept, or cannot be shown to be."""
+    """Show the precision that each ONNX node ran in. Exit code 1: the plan was not kept, or that cannot be shown."""
     from halfwise.core.targets import Target
     from halfwise.report.files import check_writable
 

@@ -20,19 +20,20 @@ BackendName = Annotated[
     typer.Option(
         "--backend",
         metavar="B",
-        help="What runs it for real: ort-cpu, ort-cuda, ort-tensorrt, ort-rtx, tensorrt, rtx, or saved:PATH.",
+        help="Backend that runs the model: ort-cpu, ort-cuda, ort-tensorrt, ort-rtx, tensorrt, rtx, or saved:PATH.",
         show_default=False,
     ),
 ]
-Device = Annotated[int, typer.Option("--gpu", metavar="N", min=0, help="Which GPU, where there are several.")]
-Tf32 = Annotated[bool, typer.Option("--tf32", help="Let the backend round FP32 products to TF32. Off unless asked.")]
+Device = Annotated[int, typer.Option("--gpu", metavar="N", min=0, help="Number of the GPU.")]
+Tf32 = Annotated[bool, typer.Option("--tf32", help="Allow TF32 for FP32 products.")]
 Optimize = Annotated[
     str,
     typer.Option("--optimize", metavar="LEVEL", help=f"ONNX Runtime's graph optimisation: {', '.join(_LEVELS)}."),
 ]
-IoBinding = Annotated[bool, typer.Option("--io-binding", help="Hold inputs and outputs on the device (ONNX Runtime).")]
+IoBinding = Annotated[bool, typer.Option("--io-binding", help="Keep inputs and outputs on the device (ONNX Runtime).")]
 TimeLimit = Annotated[
-    float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="For building and running one model.")
+    float,
+    typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="Time limit for building and running one model."),
 ]
 
 

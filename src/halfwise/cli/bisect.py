@@ -26,16 +26,16 @@ def command(
         typer.Option(
             "--check",
             metavar="CMD",
-            help="Your own judge: 'CMD MODEL [OUTPUTS]' gets the typed model and, with --backend, the folder of what "
-            "it answered (0.npz, 1.npz, ...; the FP32 answers are in $HALFWISE_REFERENCE). Exit code 0: good, 1: bad, "
-            "125: cannot tell. Without --backend, CMD runs the model itself.",
+            help="Your own check: 'CMD MODEL [OUTPUTS]' gets the typed model and, with --backend, the folder of its "
+            "outputs (0.npz, 1.npz, ...; $HALFWISE_REFERENCE holds the FP32 outputs). Exit code 0: good, 1: bad, "
+            "125: cannot tell. Without --backend, CMD runs the model.",
             show_default=False,
         ),
     ] = None,
     plan: Annotated[
         Path | None,
         typer.Option(
-            "--plan", metavar="PLAN", help="Start from this plan: what else must be FP32?", show_default=False
+            "--plan", metavar="PLAN", help="Start from this plan and find what else must be FP32.", show_default=False
         ),
     ] = None,
     out: Annotated[
@@ -43,13 +43,13 @@ def command(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Where the typed model, its plan and what is needed to go on after an interruption are kept.",
+            help="Folder for the typed model, its plan and the journal that an interrupted search resumes from.",
             show_default="MODEL.bisect",
         ),
     ] = None,
     builds: Annotated[
         int | None,
-        typer.Option("--builds", metavar="N", min=3, help="Stop after so many builds, with what is proven by then."),
+        typer.Option("--builds", metavar="N", min=3, help="Stop after this many builds and report what is proven."),
     ] = None,
     device: Device = 0,
     tf32: Tf32 = False,
@@ -59,10 +59,10 @@ def command(
     full: Full = False,
     as_json: Json = False,
 ) -> None:
-    """Find every node that the backend needs in FP32, by building typed models. Exit code 1: there are some.
+    """Find every node that a backend needs in FP32, by building typed models. Exit code 1: some were found.
 
-    The all-FP16 model is tried first, then the all-FP32 one; after that the emulator's ranking leads. A build that
-    fails is no answer, and is worked around. An interrupted search goes on when the same command is given again.
+    The all-FP16 model is tried first, then the all-FP32 one, then nodes in the order of the emulator's ranking. A
+    failed build is worked around. The same command resumes an interrupted search.
     """
     from halfwise.precision.plan import read_plan
     from halfwise.verbs.bisect.run import JOURNAL, bisect

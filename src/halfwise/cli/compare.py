@@ -16,13 +16,15 @@ __all__ = ["command"]
 def command(
     a: Annotated[
         Path,
-        typer.Argument(metavar="A.json", help="Before: what fix, scan, trace or audit printed with --json, or a plan."),
+        typer.Argument(
+            metavar="A.json", help="Before: a document that fix, scan, trace or audit printed with --json, or a plan."
+        ),
     ],
-    b: Annotated[Path, typer.Argument(metavar="B.json", help="After: another one of the same kind.")],
+    b: Annotated[Path, typer.Argument(metavar="B.json", help="After: another document of the same kind.")],
     full: Full = False,
     as_json: Json = False,
 ) -> None:
-    """Two results, side by side: two models, versions, targets or plans. What got better, what got worse?"""
+    """Compare two results: two models, versions, targets or plans. Shows what became better and what worse."""
     from halfwise.report.compare import show_comparison
     from halfwise.verbs.compare import compare
 

@@ -19,12 +19,12 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="DIR", help="Where the model, its inputs and the result go.", show_default="a new folder"
+            "--out", metavar="DIR", help="Folder for the model, its inputs and the result.", show_default="a new folder"
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """See it work, in seconds: a model that goes silently wrong in FP16, what was wrong with it, and the fix."""
+    """Fix a small model that goes silently wrong in FP16, in seconds."""
     from halfwise.report.fix_report import with_report
     from halfwise.verbs.demo import demo
 

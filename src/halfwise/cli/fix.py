@@ -23,7 +23,7 @@ __all__ = ["command"]
 def command(
     model: ModelPath,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where the typed model and the plan go.", show_default=False)
+        Path, typer.Option("--out", metavar="DIR", help="Folder for the typed model and the plan.", show_default=False)
     ],
     inputs: Inputs = None,
     tol: Tolerances = None,
@@ -31,7 +31,10 @@ def command(
     target: Annotated[
         str | None,
         typer.Option(
-            "--target", metavar="T", help="What will run it, e.g. trt-10.9@t4, rtx-1.7, ort-cuda.", show_default="onnx"
+            "--target",
+            metavar="T",
+            help="Runtime that will run the model, e.g. trt-10.9@t4, rtx-1.7, ort-cuda.",
+            show_default="onnx",
         ),
     ] = None,
     profile: Annotated[
@@ -39,7 +42,7 @@ def command(
         typer.Option(
             "--profile",
             metavar="P",
-            help="Whose roundings to emulate: strict, ort-cuda, tensorrt or tensorrt-fp16-accumulate; each together "
+            help="Rounding profile to emulate: strict, ort-cuda, tensorrt or tensorrt-fp16-accumulate; each together "
             "with strict.",
             show_default="the target's, else strict",
         ),
@@ -49,7 +52,7 @@ def command(
         typer.Option(
             "--margin",
             metavar="X",
-            help="By how much a real error may exceed the emulated one: the search aims lower by it.",
+            help="Safety margin: share by which a real error may exceed the emulated one.",
             show_default="what the profile states",
         ),
     ] = None,
@@ -68,15 +71,14 @@ def command(
     ] = None,
     allow: Annotated[
         str | None,
-        typer.Option("--allow", metavar="bf16", help="BF16 for nodes that only lack range.", show_default=False),
+        typer.Option("--allow", metavar="bf16", help="Allow BF16 for nodes that only lack range.", show_default=False),
     ] = None,
     repairs: Annotated[
         list[str] | None,
         typer.Option(
             "--repairs",
             metavar="none|all|RULE,...",
-            help="Exact rewrites that may be made instead of keeping nodes in FP32 (clip-weights, which is not exact, "
-            "only where it is named).",
+            help="Exact rewrites to try before keeping nodes in FP32. clip-weights is not exact and must be named.",
             show_default="all",
         ),
     ] = None,
@@ -85,7 +87,7 @@ def command(
         typer.Option(
             "--keep",
             metavar="SELECTOR",
-            help="Must stay in FP32; repeatable: op:Softmax, 'scope:/head/*', name:NODE, pattern:layernorm, "
+            help="Nodes that must stay in FP32; repeatable: op:Softmax, 'scope:/head/*', name:NODE, pattern:layernorm, "
             "pattern:attention, policy:torch-autocast.",
             show_default=False,
         ),
@@ -93,40 +95,43 @@ def command(
     force: Annotated[
         list[str] | None,
         typer.Option(
-            "--force", metavar="SELECTOR", help="Must not stay in FP32; the same selectors.", show_default=False
+            "--force",
+            metavar="SELECTOR",
+            help="Nodes that must not stay in FP32; the same selectors.",
+            show_default=False,
         ),
     ] = None,
     plan: Annotated[
         Path | None,
-        typer.Option("--plan", metavar="PLAN", help="Apply and verify this plan; no search.", show_default=False),
+        typer.Option("--plan", metavar="PLAN", help="Apply and verify this plan without a search.", show_default=False),
     ] = None,
     layers: Annotated[
         Path | None,
         typer.Option(
             "--engine",
             metavar="LAYERS.json",
-            help="With --plan: the layers of the engine that was built from it; its kernels judge, too.",
+            help="With --plan: layer list of the engine built from it. The verdict then covers its kernels, too.",
             show_default=False,
         ),
     ] = None,
-    curve: Annotated[bool, typer.Option("--curve", help="Also show error against FP32 cost.")] = False,
+    curve: Annotated[bool, typer.Option("--curve", help="Also show the error against the FP32 cost.")] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show each repair's algebra: where, what, and what it bought.")
+        bool, typer.Option("--explain", help="Show each repair: its nodes, its algebra and the FP32 nodes it saves.")
     ] = False,
     time_limit: Annotated[
-        float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="For each build with TensorRT-RTX.")
+        float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="Time limit of each TensorRT-RTX build.")
     ] = 300.0,
     confirm: Annotated[
         str | None,
         typer.Option(
             "--confirm",
             metavar="BACKEND",
-            help="Run the result on this backend, too (as in bisect), and compare with what was predicted.",
+            help="Also run the result on this backend (as in bisect) and compare it with the prediction.",
             show_default=False,
         ),
     ] = None,
     device: Annotated[
-        str, typer.Option("--device", metavar="cpu|cuda", help="Where whole models are emulated.")
+        str, typer.Option("--device", metavar="cpu|cuda", help="Device that emulates whole models.")
     ] = "cpu",
     markdown: Annotated[
         Path | None,
@@ -136,10 +141,9 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Find the fewest FP32 nodes that keep the tolerance; write the typed model and its plan. Exit code 1: not kept,
-    or refused by the target's own compiler.
+    or refused by the target's compiler.
 
-    The verdict is measured on inputs that the search did not use. An interrupted search goes on when the same command
-    is given again.
+    The verdict is measured on inputs that the search did not use. The same command resumes an interrupted search.
     """
     types = _io_types(io_types)
     if allow not in (None, "bf16"):

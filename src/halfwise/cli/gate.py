@@ -18,7 +18,7 @@ __all__ = ["command"]
 def command(
     words: Annotated[
         list[Path],
-        typer.Argument(metavar="[PLAN] MODEL", help="ONNX model, trained again or not; a plan may stand before it."),
+        typer.Argument(metavar="[PLAN] MODEL", help="ONNX model, retrained or not; a plan may come before it."),
     ],
     plan: Annotated[
         Path | None,
@@ -31,7 +31,7 @@ def command(
         typer.Option(
             "--baseline",
             metavar="FINDINGS.json",
-            help="A committed `halfwise scan MODEL --json`: findings that it does not have close the gate.",
+            help="Committed output of `halfwise scan MODEL --json`: new findings fail the gate.",
             show_default=False,
         ),
     ] = None,
@@ -40,8 +40,8 @@ def command(
         typer.Option(
             "--engine",
             metavar="LAYERS.json|BUILD.log",
-            help="What was built with the plan, to be audited. Without it, targets of strongly typed TensorRT are "
-            "compiled with TensorRT-RTX, where that is installed.",
+            help="Engine layers or build log to audit. Without it, strongly typed TensorRT targets are compiled with "
+            "TensorRT-RTX, if installed.",
             show_default=False,
         ),
     ] = None,
@@ -56,9 +56,9 @@ def command(
     full: Full = False,
     as_json: Json = False,
 ) -> None:
-    """Does a committed plan still hold for this model? Exit code 1: it does not.
+    """Check whether a committed plan still holds for this model. Exit code 1: it does not.
 
-    New weights for the same graph are fine, as long as the plan keeps its tolerance: it is applied and measured again.
+    New weights for the same graph are fine: the plan is applied and its tolerance measured again.
     """
     *before, model = words
     if len(before) + (plan is not None) != 1:

@@ -21,13 +21,13 @@ def command(
     log: Annotated[Path, typer.Argument(metavar="BUILD.log", help="Log of trtexec, Polygraphy, the Python API, ...")],
     model: Annotated[
         Path | None,
-        typer.Option("--model", metavar="MODEL", help="ONNX model that was built: maps weights to initializers."),
+        typer.Option("--model", metavar="MODEL", help="ONNX model that was built; maps weights to initializers."),
     ] = None,
     sarif: Sarif = None,
     full: Full = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.log/1).")] = False,
 ) -> None:
-    """The build log's precision messages as findings: weights, LayerNorm, constraints, types, removed flags."""
+    """List the precision messages of a build log as findings: weights, LayerNorm, constraints, types, removed flags."""
     from halfwise.compiler.buildlog import model_names, read_log, with_origins
     from halfwise.report.files import check_writable
 

@@ -33,7 +33,7 @@ Inputs = Annotated[
         "--inputs",
         metavar="PATH",
         help="Real inputs: .npz (keys are input names), .npy, Polygraphy's .json, or a folder of these; repeatable. "
-        "Without any, inputs are made up and the results say so.",
+        "Without inputs, random ones are generated and every result is flagged as synthetic.",
         show_default=False,
     ),
 ]
@@ -42,7 +42,7 @@ Tolerances = Annotated[
     typer.Option(
         "--tol",
         metavar="'OUTPUT:METRIC<=VALUE'",
-        help="What is accepted; repeatable, '*' is every output. METRIC: rel_l2, max_abs, rms (<=), cosine, psnr, "
+        help="Accepted error; repeatable, '*' is every output. METRIC: rel_l2, max_abs, rms (<=), cosine, psnr, "
         "topk, exact (>=), metric (<=, with --metric). Default: '*:rel_l2<=0.01' and '*:exact>=0.999'.",
         show_default=False,
     ),
@@ -52,8 +52,8 @@ MetricSpec = Annotated[
     typer.Option(
         "--metric",
         metavar="PKG.MOD:FN",
-        help="Your own error: fn(reference, other) gets two dicts of arrays by output name and returns a number, 0 "
-        "being perfect. Bound it with --tol 'metric<=VALUE'.",
+        help="Your own metric: fn(reference, other) gets two dicts of arrays by output name and returns a number; 0 is "
+        "perfect. Bound it with --tol 'metric<=VALUE'.",
         show_default=False,
     ),
 ]

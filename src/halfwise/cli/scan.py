@@ -23,13 +23,13 @@ def command(
     ],
     rounding: Annotated[
         bool,
-        typer.Option("--rounding", help="Measure what rounding changes in every weight, not only in doubtful ones."),
+        typer.Option("--rounding", help="Measure the effect of rounding on every weight, not only on doubtful ones."),
     ] = False,
     sarif: Sarif = None,
     full: Full = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.scan/1).")] = False,
 ) -> None:
-    """What can go wrong in FP16, seen without running: weights, constants, patterns, types."""
+    """Find what can go wrong in FP16 without running the model: weights, constants, patterns, types."""
     from halfwise.report.files import check_writable
     from halfwise.verbs.scan import scan
 

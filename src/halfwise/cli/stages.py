@@ -23,7 +23,7 @@ def command(
         typer.Option(
             "--cut",
             metavar="T1,T2,...",
-            help="Cut at these tensors instead of at modules; repeatable, for names with a comma in them, too.",
+            help="Cut at these tensors instead of at modules; repeatable, also for names with commas.",
             show_default=False,
         ),
     ] = None,
@@ -32,7 +32,7 @@ def command(
         typer.Option(
             "--depth",
             metavar="N",
-            help="How deep to cut: 1 (the default) is the first level of modules.",
+            help="Depth of the cut: 1 (the default) is the first level of modules.",
             show_default=False,
         ),
     ] = None,
@@ -56,15 +56,15 @@ def command(
     ] = None,
     tol: Tolerances = None,
     profile: Annotated[
-        str, typer.Option("--profile", metavar="P", help="Whose roundings to emulate: strict or ort-cuda.")
+        str, typer.Option("--profile", metavar="P", help="Rounding profile to emulate: strict or ort-cuda.")
     ] = "strict",
     full: Full = False,
     as_json: Json = False,
 ) -> None:
-    """Run every module of a model in FP16, alone on FP32 inputs and chained on the FP16 results of those before it.
+    """Find which modules fail in FP16 alone, and which only in combination with the modules before them.
 
-    Names the stage that is wrong by itself, with the nodes to blame in it, and the one that only fails in company.
-    Exit code 1: the whole model in FP16 does not keep the tolerance.
+    Each module runs in FP16 on FP32 inputs, and on the FP16 outputs of the modules before it. Names the nodes that
+    cause an error. Exit code 1: the whole model in FP16 misses the tolerance.
     """
     if cut and depth is not None:
         raise InputError("--cut names the places to cut at, --depth says how deep the modules are: give one of them")

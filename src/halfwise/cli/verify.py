@@ -24,7 +24,7 @@ def command(
     tol: Tolerances = None,
     metric: MetricSpec = None,
     profile: Annotated[
-        str, typer.Option("--profile", metavar="P", help="Whose roundings to emulate: strict or ort-cuda.")
+        str, typer.Option("--profile", metavar="P", help="Rounding profile to emulate: strict or ort-cuda.")
     ] = "strict",
     backend: BackendName = None,
     device: Device = 0,
@@ -35,9 +35,9 @@ def command(
     full: Full = False,
     as_json: Json = False,
 ) -> None:
-    """Compare B with A output by output; FP16 in a typed model is emulated honestly. Exit code 1: not within it.
+    """Compare B with A output by output; FP16 in a typed model is emulated. Exit code 1: the tolerance is missed.
 
-    With --backend, B runs there for real, and A gives the reference, emulated on this machine's CPU.
+    With --backend, B runs on that backend. A is the reference, emulated on the CPU.
     """
     from halfwise.verbs.verify import verify
 

@@ -48,9 +48,8 @@ def _show_verdict(terminal: Terminal, result: FixResult) -> None:
     held_out = len(result.samples.validation)
     where = f"on {counted(held_out, 'held-out input')}"
     if not result.met:
-        terminal.line(
-            f"{name} does not keep the tolerance, even with {_nodes(len(kept))} in FP32, {where}:", "bold red"
-        )
+        what = f"with {_nodes(len(kept))} in FP32" if kept else "in plain FP16"
+        terminal.line(f"{name} misses the tolerance {what}, {where}:", "bold red")
     else:
         terminal.line(f"{name} keeps the tolerance in FP16 {_with(result, kept)}, {where}:", "bold green")
     if result.refusal:
@@ -116,7 +115,7 @@ def _why(node: PlannedNode, width: int) -> str:
 def _show_profiles(terminal: Terminal, result: FixResult) -> None:
     if result.by_profile:
         seen = ", ".join(f"{name} {number(load)}" for name, load in result.by_profile.items())
-        terminal.line(f"error over what is allowed, by profile: {seen}")
+        terminal.line(f"error over allowed error, by profile: {seen}")
 
 
 def _show_curve(terminal: Terminal, result: FixResult) -> None:

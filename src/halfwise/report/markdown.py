@@ -46,11 +46,11 @@ def fix_markdown(result: FixResult) -> str:
     """The verdict, the errors before and after, what stays in FP32 and why, and what it costs."""
     name = code(result.model.path.name) if result.model.path else "the model"
     kept = [node for node in result.plan.nodes if node.format is not Format.FP16]
-    mark, words = "✅" if result.good else "❌", "keeps" if result.met else "does not keep"
+    mark, words = "✅" if result.good else "❌", "keeps" if result.met else "misses"
     if result.met and not result.good:
-        words = "only as emulated keeps"
+        words = "only in emulation keeps"
     inputs = len(result.samples.validation)
-    made_up = "made-up" if result.samples.origin == "synthetic" else "held-out"
+    made_up = "synthetic" if result.samples.origin == "synthetic" else "held-out"
     lines = [
         f"## {mark} halfwise fix: {name} {words} the tolerance in FP16",
         "",

@@ -17,7 +17,7 @@ def explain_repairs(terminal: Terminal, repairs: Sequence[RepairRecord]) -> None
     """All of them; with --explain there is nothing to be short about."""
     terminal.line()
     if not repairs:
-        terminal.line("repairs: none; no rule would have saved an FP32 node here")
+        terminal.line("repairs: none; no rule saves an FP32 node here")
         return
     terminal.line(f"repairs ({len(repairs):,}):", "bold")
     for repair in repairs:
@@ -32,6 +32,6 @@ def places(nodes: Sequence[str]) -> str:
 def _bought(repair: RepairRecord) -> str:
     saved, names = repair.saved_fp32_nodes, repair.saved
     if not saved:
-        return "what it bought shows at other repairs: without it they would not do"
+        return "saves no FP32 node by itself, but other repairs need it"
     shown = listed(names, _NAMED, str)
     return f"saves {counted(saved, 'FP32 node')}" + (f" ({shown})" if shown else "")

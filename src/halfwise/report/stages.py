@@ -18,7 +18,7 @@ _CULPRITS = 8
 def show_stages(terminal: Terminal, result: StagesResult, name: str) -> None:
     count = len(result.stages)
     inputs = counted(result.samples, "input")
-    verb, style = ("keeps", "bold green") if result.met else ("does not keep", "bold red")
+    verb, style = ("keeps", "bold green") if result.met else ("misses", "bold red")
     terminal.line(f"{Path(name).name} in FP16 {verb} the tolerance, as a chain of {count} stages, on {inputs}:", style)
     terminal.line(result.whole.verdict.words, indent=2)
     show_notes(terminal, result.notes)
@@ -35,10 +35,8 @@ def show_stages(terminal: Terminal, result: StagesResult, name: str) -> None:
         for stage in result.stages
     ]
     terminal.table(["stage", "nodes", "alone", "chained", "carried", "finding"], rows, right=(1, 2, 3, 4))
-    terminal.line(
-        "error over allowed error: alone in FP16 on FP32 inputs; chained, on what the FP16 stages before gave;"
-    )
-    terminal.line("carried, in FP32 on that, so what came in and nothing else")
+    terminal.line("Error over allowed error. alone: FP16 on FP32 inputs; chained: FP16 on the outputs of FP16 stages;")
+    terminal.line("carried: FP32 on the outputs of FP16 stages, so the error that came in.")
     for stage in result.stages:
         _show_stage(terminal, stage)
     error_table(terminal, {"": result.whole.outputs}, result.floats, ("rel_l2", "max_abs"))
@@ -48,19 +46,17 @@ def show_stages(terminal: Terminal, result: StagesResult, name: str) -> None:
 def _show_stage(terminal: Terminal, stage: Stage) -> None:
     if stage.finding == WRONG:
         terminal.line()
-        terminal.line(f"{stage.name} is wrong by itself: {stage.alone.verdict.words}", "bold")
+        terminal.line(f"{stage.name} fails alone: {stage.alone.verdict.words}", "bold")
         _show_culprits(terminal, stage)
     elif stage.finding == IN_COMPANY:
         terminal.line()
-        terminal.line(f"{stage.name} only fails in company: {stage.chained.verdict.words}", "bold")
-        terminal.line(
-            "alone it keeps the tolerance, and so does everything that it is given: the errors add up here", indent=2
-        )
+        terminal.line(f"{stage.name} fails only in combination: {stage.chained.verdict.words}", "bold")
+        terminal.line("alone it meets the tolerance, and so do its inputs: the errors add up here", indent=2)
     elif stage.finding == SPREADS:
         terminal.line()
-        terminal.line(f"{stage.name} only fails in company: {stage.chained.verdict.words}", "bold")
+        terminal.line(f"{stage.name} fails only in combination: {stage.chained.verdict.words}", "bold")
         terminal.line(
-            "it would in FP32, too: small errors of what it is given are made large here, so keep in FP32 what makes "
+            "it would in FP32, too, because it amplifies small errors of its inputs: keep in FP32 what makes "
             f"{listed(stage.inputs)}",
             indent=2,
         )
@@ -72,9 +68,9 @@ def _show_culprits(terminal: Terminal, stage: Stage) -> None:
     mended = "" if stage.mended is None else f" (error {number(stage.mended)} of the allowed one)"
     nodes = counted(len(stage.culprits), "node")
     if stage.mended is not None and stage.mended <= 1:
-        terminal.line(f"with {nodes} in FP32 it is right by itself{mended}:", indent=2)
+        terminal.line(f"with {nodes} in FP32 it meets the tolerance alone{mended}:", indent=2)
     else:
-        terminal.line(f"{nodes} in FP32 help, and do not make it right{mended}:", indent=2)
+        terminal.line(f"{nodes} in FP32 help, but it still misses the tolerance{mended}:", indent=2)
     rows = [[node.name, node.op, node.reason] for node in terminal.some(stage.culprits, _CULPRITS)]
     terminal.table(["node", "operator", "why"], rows, fold=2)
     terminal.more(len(stage.culprits), _CULPRITS)
@@ -89,7 +85,7 @@ def _show_written(terminal: Terminal, result: StagesResult, name: str) -> None:
         terminal.line(f"wrote {len(written)} stages to {written[0].parent}, each with its FP32 inputs beside it")
     if result.upto is not None:
         count = len(result.upto.plan.nodes)
-        words = "keeps" if result.upto.whole.verdict.met else "does not keep"
+        words = "keeps" if result.upto.whole.verdict.met else "misses"
         nodes = counted(count, "node")
         terminal.line(
             f"everything after {result.upto.stage} in FP32 ({nodes}): the model {words} the tolerance; "

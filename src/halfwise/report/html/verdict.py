@@ -76,7 +76,8 @@ def verdict_words(result: FixResult) -> VerdictWords:
     elif result.met:
         headline = f"{name} is accurate in FP16 as it is: no node needs FP32."
     else:
-        headline = f"{name} misses the tolerance, even with {counted(len(kept), 'node')} in {formats}."
+        what = f"even with {counted(len(kept), 'node')} in {formats}" if kept else "in plain FP16"
+        headline = f"{name} misses the tolerance {what}."
     status, spoiled, but = _spoiled(result, name)
     headline = spoiled or headline
     loads = (("plain FP16", result.fp16_verdict.ratio), ("fixed", result.verdict.ratio))
