@@ -94,5 +94,5 @@ def _lossy_costs(prepared: Prepared, found: Feedback) -> Iterator[Note]:
 
 
 def _told(found: Finding) -> Note:
-    values = {"rule": found.rule, "message": found.message, "remedy": found.remedy}
-    return Note.of(NoteKind.INPUT_FINDING, found.where.name, **values)
+    where, message, remedy = found.where.name, found.message, found.remedy
+    return Note.of(NoteKind.INPUT_FINDING, where, rule=found.rule, message=message, remedy=remedy)
