@@ -19,8 +19,9 @@ from halfwise.backends import Backend, BackendFailure, BackendOptions, BackendRe
 from halfwise.core.document import Answer, Number, Record
 from halfwise.core.english import documented
 from halfwise.core.errors import InputError
+from halfwise.core.evaluation import SampleError, evaluate, missing_output, sample_error
 from halfwise.core.finding import Finding, Severity, Where
-from halfwise.core.metrics import Metrics, OutputMetric, Outputs, compare, is_float, worst
+from halfwise.core.metrics import Metrics, OutputMetric, Outputs
 from halfwise.core.notes import Messages, Note
 from halfwise.core.rules import finding
 from halfwise.core.tolerance import Tolerance, Verdict
@@ -139,14 +140,9 @@ def confirm(
     references = _emulated(Assignment(Sites(model), {}), feeds, "strict")
     chosen = decision if decision is not None else Assignment(Sites(load(typed)), {})
     predicted = _errors(references, _emulated(chosen, feeds, profile))
-    measured = _errors(references, done.outputs)
-    floats = {name for name, array in references[0].items() if is_float(array.dtype)}
-    together = {name: worst([each[name] for each in measured]) for name in references[0]}
-    user = None
-    if metric is not None and tolerance.uses_user_metric:
-        pairs = zip(references, done.outputs, strict=True)
-        user = max(float(metric(reference, {name: got[name] for name in reference})) for reference, got in pairs)
-    verdict = tolerance.verdict(together, floats, user)
+    _check_outputs(references, done.outputs)
+    found = evaluate(references, done.outputs, tolerance, metric)
+    measured, floats, together, verdict = found.samples, found.floats, found.outputs, found.verdict
     allowed = allowed_ratio(profile, len(feeds), model.nodes)
     gaps = {name: OutputGap(_rms(predicted, name), _rms(measured, name)) for name in references[0] if name in floats}
 
@@ -208,20 +204,20 @@ def _emulated(assignment: Assignment, feeds: Sequence[Feed], profile: str) -> li
     return [session.run({name: feed[name] for name in session.input_names}) for feed in map(carry_feeds, given)]
 
 
-def _errors(references: Sequence[Feed], outputs: Sequence[Feed]) -> list[dict[str, Metrics]]:
-    for got in outputs:
-        missing = next((name for name in references[0] if name not in got), None)
-        if missing is not None:
-            raise InputError(f"the backend gives no output {missing!r}, which the model has")
-    return [
-        {name: compare(array, got[name]) for name, array in reference.items()}
-        for reference, got in zip(references, outputs, strict=True)
-    ]
+def _check_outputs(references: Sequence[Feed], outputs: Sequence[Feed]) -> None:
+    missing = missing_output(references[0], outputs)
+    if missing is not None:
+        raise InputError(f"the backend gives no output {missing!r}, which the model has")
 
 
-def _rms(errors: Sequence[Mapping[str, Metrics]], name: str) -> float:
+def _errors(references: Sequence[Feed], outputs: Sequence[Feed]) -> list[SampleError]:
+    _check_outputs(references, outputs)
+    return [sample_error(reference, got) for reference, got in zip(references, outputs, strict=True)]
+
+
+def _rms(errors: Sequence[SampleError], name: str) -> float:
     """Over samples; a single one scatters by a third on small outputs."""
-    return math.sqrt(sum(each[name].rel_l2 ** 2 for each in errors) / len(errors))
+    return math.sqrt(sum(each.outputs[name].rel_l2 ** 2 for each in errors) / len(errors))
 
 
 # -- explaining -------------------------------------------------------------------------------------------------------

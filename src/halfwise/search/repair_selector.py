@@ -11,7 +11,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.counting import Counts
-from halfwise.core.metrics import Metrics, compare
+from halfwise.core.evaluation import sample_error
+from halfwise.core.metrics import Metrics
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
@@ -248,7 +249,7 @@ class RepairSelector:
             after = References(sites, self.context.emulator, self.context.counter).of(self.feeds)
             bound = max(rule.bound for rule, _ in step)
             pairs = zip(before, after, strict=True)
-            if max(departure(_compared(a, b), self.floats) for a, b in pairs) > bound:
+            if max(departure(sample_error(a, b).outputs, self.floats) for a, b in pairs) > bound:
                 return False
             before = after
         return True
@@ -286,10 +287,6 @@ def _steps(repairs: RepairSet) -> list[RepairSet]:
         else:
             found.append((entry,))
     return found
-
-
-def _compared(reference: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Metrics]:
-    return {name: compare(array, other[name]) for name, array in reference.items()}
 
 
 def departure(outputs: Mapping[str, Metrics], floats: Collection[str]) -> float:

@@ -17,7 +17,8 @@ from halfwise.backends.runner import BackendRunner
 from halfwise.core.document import LEFT_OUT, Answer, Document, Documented, Left
 from halfwise.core.english import documented
 from halfwise.core.errors import InputError
-from halfwise.core.metrics import Metrics, OutputMetric, Outputs, compare, is_float, worst
+from halfwise.core.evaluation import Evaluation, SampleError, float_outputs, missing_output, sample_error
+from halfwise.core.metrics import Metrics, OutputMetric, Outputs
 from halfwise.core.notes import Messages, Note
 from halfwise.core.tolerance import Bounds, Tolerance, Verdict
 from halfwise.emulation.emulate import Emulator, carry_feeds
@@ -152,42 +153,39 @@ def verify(
     if isinstance(second, BackendRunner):
         second.prepare(samples.feeds)
     stated = tolerance if isinstance(tolerance, Tolerance) else None
-    each: list[dict[str, Metrics]] = []
-    users: list[float] = []
-    floats: set[str] = set()
+    each: list[SampleError] = []
+    floats: frozenset[str] = frozenset()
     values = finite = 0
     for index, feed in enumerate(samples.feeds):
         wanted, got = (runner.run(index, feed) for runner in runners)
-        floats = {name for name, array in wanted.items() if is_float(array.dtype)}
+        floats = float_outputs(wanted)
         if stated is None:
             assert not isinstance(tolerance, Tolerance)
             stated = Tolerance.parse(tolerance, wanted, floats, user_metric=metric is not None)
         values += sum(array.size for array in wanted.values())
         finite += sum(int(np.isfinite(array).sum()) if name in floats else array.size for name, array in wanted.items())
-        missing = [name for name in wanted if name not in got]
-        if missing:
+        missing = missing_output(wanted, [got])
+        if missing is not None:
             raise InputError(
-                f"the second has no output {missing[0]!r}, which the first has; "
+                f"the second has no output {missing!r}, which the first has; "
                 + (f"its outputs are {', '.join(got)}" if got else "it has none")
             )
-        each.append({name: compare(array, got[name]) for name, array in wanted.items()})
-        if stated.uses_user_metric:
-            if metric is None:
-                raise InputError("the tolerance bounds a function of yours: name it with --metric")
-            users.append(float(metric(wanted, {name: got[name] for name in wanted})))
+        if stated.uses_user_metric and metric is None:
+            raise InputError("the tolerance bounds a function of yours: name it with --metric")
+        each.append(sample_error(wanted, got, metric if stated.uses_user_metric else None))
         notify(index + 1, len(samples.feeds))
     assert stated is not None
     if not values:
         raise InputError("the outputs of the first are empty for every input: nothing can be compared; give others")
     if not finite:
         raise InputError("the outputs of the first hold no finite value for any input: check the inputs")
-    together = {name: worst([metrics[name] for metrics in each]) for name in each[0]}
-    verdict = stated.verdict(together, floats, max(users) if users else None)
+    found = Evaluation(stated, floats, tuple(each))
     notes: tuple[Note, ...] = samples.notes
     record = None
     if isinstance(second, BackendRunner):
         notes, record = (*notes, *second.notes), second.record
-    return Verification(stated, verdict, together, frozenset(floats), len(samples.feeds), samples.origin, notes, record)
+    count, origin = len(samples.feeds), samples.origin
+    return Verification(stated, found.verdict, found.outputs, floats, count, origin, notes, record)
 
 
 def _natural(path: Path) -> list[int | str]:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from halfwise.backends.backend import Backend, BackendFailure, BackendRecord
 from halfwise.core.document import read
 from halfwise.core.errors import InputError
+from halfwise.core.evaluation import evaluate, missing_output
 from halfwise.core.formats import Format
-from halfwise.core.metrics import Metrics, compare, is_float, worst
+from halfwise.core.metrics import Metrics
 from halfwise.core.whole_files import WholeFiles
 from halfwise.model.inputs.save import save_samples
 from halfwise.precision.assignment import Assignment
@@ -123,22 +124,14 @@ class Trials:
         """The verdict by the tolerance, and the numbers behind it."""
         if not outputs or self.question is None:
             return {}
-        each = []
-        users = []
-        for reference, got in zip(self.references, outputs, strict=True):
-            missing = next((name for name in reference if name not in got), None)
-            if missing is not None:
-                raise InputError(f"the backend gives no output {missing!r}, which the model has")
-            each.append({name: compare(array, got[name]) for name, array in reference.items()})
-            if self.question.metric is not None and self.question.tolerance.uses_user_metric:
-                users.append(float(self.question.metric(dict(reference), dict(got))))
-        together = {name: worst([metrics[name] for metrics in each]) for name in each[0]}
-        floats = {name for name, array in self.references[0].items() if is_float(array.dtype)}
-        verdict = self.question.tolerance.verdict(together, floats, max(users) if users else None)
+        missing = missing_output(self.references[0], outputs)
+        if missing is not None:
+            raise InputError(f"the backend gives no output {missing!r}, which the model has")
+        found = evaluate(self.references, outputs, self.question.tolerance, self.question.metric)
         return {
-            "state": "good" if verdict.met else "bad",
-            "load": str(verdict.ratio),
-            "outputs": {name: metrics.to_json() for name, metrics in together.items()},
+            "state": "good" if found.verdict.met else "bad",
+            "load": str(found.verdict.ratio),
+            "outputs": {name: metrics.to_json() for name, metrics in found.outputs.items()},
         }
 
     def _check(self, model: Path, outputs: Sequence[Mapping[str, Array]]) -> Answer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from halfwise.core.answers import check_answers
 from halfwise.core.errors import InputError
-from halfwise.core.metrics import Metrics, compare, is_float, worst
+from halfwise.core.evaluation import Evaluation, SampleError, float_outputs, sample_error
+from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance
 from halfwise.core.wording import listed
@@ -146,8 +147,8 @@ class _Line:
         for feed, answers in zip(self.samples.feeds, self.answers, strict=True):
             fed = carry_feeds(feed)
             got = session.run({name: fed[name] for name in session.input_names}, names)
-            each.append({name: compare(answers[name], got[name]) for name in names})
-        return {name: worst([metrics[name] for metrics in each]) for name in names}
+            each.append(sample_error(answers, got, names=names))
+        return Evaluation(self.whole_tolerance, frozenset(self.floats), tuple(each)).outputs
 
     def _stage(self, index: int, part: Part) -> Stage:
         emulator = Emulator(self.profile)
@@ -162,15 +163,15 @@ class _Line:
             same = all(exact[name] is narrow[name] for name in part.inputs)  # only the model's own inputs come in
             handed_on = given if same else _run(fp16, narrow)
             passed = wanted if same else _run(fp32, narrow)
-            self.floats.update(name for name, array in wanted.items() if is_float(array.dtype))
-            alone.append({name: compare(wanted[name], given[name]) for name in wanted})
-            chained.append({name: compare(wanted[name], handed_on[name]) for name in wanted})
-            carried.append({name: compare(wanted[name], passed[name]) for name in wanted})
+            self.floats.update(float_outputs(wanted))
+            alone.append(sample_error(wanted, given, names=part.outputs))
+            chained.append(sample_error(wanted, handed_on, names=part.outputs))
+            carried.append(sample_error(wanted, passed, names=part.outputs))
             answers.update({name: wanted[name] for name in wanted if name in self.model.output_names})
             exact.update(wanted)
             narrow.update(handed_on)
         bounds = _for(self.tolerance, part.outputs)
-        runs = [self._together(part, each, bounds) for each in (alone, chained, carried)]
+        runs = [self._together(each, bounds) for each in (alone, chained, carried)]
         stage = Stage(
             name=part.name,
             nodes=len(part.model.nodes),
@@ -192,9 +193,9 @@ class _Line:
         culprits, mended = find_culprits(sites, emulator, bounds, feeds, self.notify)
         return replace(stage, culprits=culprits, mended=mended)
 
-    def _together(self, part: Part, each: Sequence[Mapping[str, Metrics]], bounds: Tolerance) -> Run:
-        outputs = {name: worst([metrics[name] for metrics in each]) for name in part.outputs}
-        return Run(outputs, bounds.verdict(outputs, self.floats))
+    def _together(self, each: Sequence[SampleError], bounds: Tolerance) -> Run:
+        found = Evaluation(bounds, frozenset(self.floats), tuple(each))
+        return Run(found.outputs, found.verdict)
 
     def _keeps(self, name: str, metrics: Metrics) -> bool:
         return _for(self.tolerance, (name,)).verdict({name: metrics}, self.floats).met

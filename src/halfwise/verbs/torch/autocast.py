@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
+from halfwise.core.evaluation import Evaluation, float_outputs, sample_error
 from halfwise.core.formats import Format
-from halfwise.core.metrics import compare, is_float, worst
+from halfwise.core.metrics import compare
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import EVERY_OUTPUT, Tolerance, Verdict
 from halfwise.verbs.torch.inputs import Call, calls_of
@@ -97,7 +98,7 @@ class _Check:
             values: dict[str, Array] = {}
             answers.append(self._exact(call, values))
             inner.append(values)
-        floats = {name for name, array in answers[0].items() if is_float(array.dtype)}
+        floats = float_outputs(answers[0])
         real = [answer[name] for answer in answers for name in floats if answer[name].size]
         if real and not any(np.isfinite(array).any() for array in real):
             raise InputError("in FP32 the module gives no finite value for any input: check the inputs")
@@ -109,13 +110,13 @@ class _Check:
             try:
                 for call, wanted, values in zip(self.calls, answers, inner, strict=True):
                     got = answer(call, self._comparer(values, within, column) if column else None)
-                    each.append({name: compare(array, got[name]) for name, array in wanted.items()})
+                    each.append(sample_error(wanted, got))
             except InputError:
                 raise
             except Exception as error:  # whatever a module does not bear in FP16
                 return RunErrors(how, {}, Verdict(False, math.inf, "", "", 0.0, 0.0), _line(error))
-            together = {name: worst([metrics[name] for metrics in each]) for name in answers[0]}
-            return RunErrors(how, together, tolerance.verdict(together, floats))
+            found = Evaluation(tolerance, floats, tuple(each))
+            return RunErrors(how, found.outputs, found.verdict)
 
         stack: list[str] = []
         recorder = Recorder(lambda: stack[-1] if stack else "(root)")
@@ -261,7 +262,7 @@ class _Check:
 
     # -- what is asked ----------------------------------------------------------------------------------------------
 
-    def _tolerance(self, answer: Mapping[str, Array], floats: set[str]) -> Tolerance:
+    def _tolerance(self, answer: Mapping[str, Array], floats: frozenset[str]) -> Tolerance:
         if isinstance(self.stated, Tolerance):
             return self.stated
         return Tolerance.parse((self.stated,) if isinstance(self.stated, str) else self.stated, answer, floats)
