@@ -42,3 +42,33 @@ def test_the_environment_is_read_and_never_changed() -> None:
 
 def _is_environment(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "environ"
+
+
+# Classes that count, cache or read on: what they gather changes while they work. Each declares it in `__init__`.
+GATHERERS = {
+    "BackendRunner", "Belief", "Collector", "Compiler", "Counter", "Emulator", "GraphEdit", "Journal", "Names",
+    "Receiver", "RunCounter", "Steps", "Stepper", "Tape", "Terminal", "Trials", "Atoms", "_Error", "_Gru", "_Lstm",
+    "_Scanner", "_Scratch", "_Search", "_Seen", "_Shown", "_Sums",
+}  # fmt: skip
+
+
+def test_no_attribute_is_set_outside_init() -> None:
+    """An object is what it was made; those that gather change no attribute that they were not made with."""
+    for where, node in places(ast.ClassDef):
+        assert isinstance(node, ast.ClassDef)
+        methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+        made = {name for each in methods if each.name == "__init__" for name in _own_attributes(each)}
+        made |= {ast.unparse(each.target) for each in node.body if isinstance(each, ast.AnnAssign)}
+        later = {name for each in methods if each.name != "__init__" for name in _own_attributes(each)}
+        assert later <= (made if node.name in GATHERERS else set()), f"{where} {node.name}: {sorted(later)}"
+
+
+def _own_attributes(method: ast.FunctionDef) -> set[str]:
+    """What a method sets on `self`; methods of classes inside it speak of another one."""
+    inner = {each for found in ast.walk(method) if isinstance(found, ast.ClassDef) for each in ast.walk(found)}
+    return {
+        each.attr
+        for each in ast.walk(method)
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and each not in inner
+        if isinstance(each.value, ast.Name) and each.value.id == "self"
+    }

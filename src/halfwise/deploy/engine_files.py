@@ -58,7 +58,7 @@ def deliver(handover: Handover) -> Delivery:
     writing = _Writing(
         target,
         handover.decision,
-        handover.samples,
+        _profiles(handover.samples, notes),
         handover.typed,
         handover.plan,
         handover.repaired,
@@ -69,6 +69,17 @@ def deliver(handover: Handover) -> Delivery:
     )
     delivered = writing.run(compiled, advisories)
     return replace(delivered, refusal=refusal, build=()) if refusal else delivered
+
+
+def _profiles(samples: Samples, notes: list[Note]) -> Mapping[str, InputProfile]:
+    """The shapes of the inputs; none, and a note, where the samples leave them open."""
+    from halfwise.compiler.build import profiles_from_samples
+
+    try:
+        return profiles_from_samples(samples.all)
+    except InputError as error:
+        notes.append(Note.of(NoteKind.SHAPES_OPEN, error=str(error)))
+        return {}
 
 
 def _compiles_itself(target: Target) -> bool:
@@ -109,11 +120,11 @@ def _defects(target: Target, advisories: Sequence[Advisory]) -> Iterator[Note]:
         yield Note.of(NoteKind.KNOWN_DEFECTS, target=target.title, ids=sure)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Writing:
     target: Target
     decision: Decision
-    samples: Samples
+    profiles: Mapping[str, InputProfile]  # of the inputs, from the samples
     typed: Path
     plan: Path
     repaired: bool
@@ -122,10 +133,15 @@ class _Writing:
     time_limit_s: float
     layouts: Layouts | None = None
 
+    @property
+    def folder(self) -> Path:
+        return self.typed.parent
+
+    @property
+    def stem(self) -> str:
+        return self.plan.name.removesuffix(".plan.json")
+
     def run(self, compiled: Compiled | None, advisories: tuple[Advisory, ...]) -> Delivery:
-        self.folder = self.typed.parent
-        self.stem = self.plan.name.removesuffix(".plan.json")
-        self.profiles = self._profiles()
         weak = self.target.typing is Typing.WEAK
         named = self._name_nodes() if weak else None
         model = named or (self.decision.sites.model.path if weak else None) or self.typed
@@ -160,15 +176,6 @@ class _Writing:
         if script is not None and (command is None or _compiles_itself(self.target)):
             return ("python", str(script))
         return ("sh", str(command)) if command is not None else ()
-
-    def _profiles(self) -> Mapping[str, InputProfile]:
-        from halfwise.compiler.build import profiles_from_samples
-
-        try:
-            return profiles_from_samples((*self.samples.search, *self.samples.validation))
-        except InputError as error:
-            self.notes.append(Note.of(NoteKind.SHAPES_OPEN, error=str(error)))
-            return {}
 
     def _values(self) -> tuple[InputShape, ...]:
         """The small integer inputs, with the values that the samples have: some may hold a shape."""
@@ -280,7 +287,7 @@ class _Writing:
         except InputError as error:
             self.notes.append(Note.of(NoteKind.NO_COMMAND, error=str(error)))
             return None
-        self.notes += command.notes
+        self.notes.extend(command.notes)
         told = [f"Builds the engine for {self.target.title} as halfwise planned it.", *say_all(command.notes)]
         told.append(f"Afterwards, to see what precision really ran: {audit}")
         lines = ["#!/bin/sh", *(f"# {_one_line(line)}" for line in told)]

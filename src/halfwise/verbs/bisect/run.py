@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from halfwise._version import __version__
 from halfwise.backends import Backend, BackendOptions, backend_named
 from halfwise.core.answers import check_answers
 from halfwise.core.errors import HalfwiseError, InputError
+from halfwise.core.evaluation import float_outputs
 from halfwise.core.formats import Format
 from halfwise.core.metric_identity import metric_identity
-from halfwise.core.metrics import Metrics, OutputMetric, is_float
+from halfwise.core.metrics import Metrics, OutputMetric
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.core.targets import DEFAULT_TARGET, Target
@@ -28,7 +30,7 @@ from halfwise.core.whole_files import WholeFiles
 from halfwise.emulation.emulate import Emulator, carry_feeds
 from halfwise.emulation.profiles import PROFILES, STRICT
 from halfwise.emulation.stepper import Stepper
-from halfwise.model.inputs.all_samples import all_samples
+from halfwise.model.inputs.all_samples import AllSamples, all_samples
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan, PlannedNode
@@ -79,27 +81,30 @@ def bisect(
     checker = Checker(check) if check is not None else None
     if checker is not None:
         checker.words()
-    return _Bisection(
-        model if isinstance(model, Model) else load(model),
-        runner,
-        inputs,
-        Path(out) if out is not None else None,
-        (tolerance,) if isinstance(tolerance, str) else tolerance,
-        metric,
-        checker,
-        plan,
-        builds,
-        options,
-        notify,
-    ).run()
+    with tempfile.TemporaryDirectory(prefix="halfwise-bisect-") as scratch:
+        return _Bisection(
+            model if isinstance(model, Model) else load(model),
+            runner,
+            inputs,
+            Path(out) if out is not None else None,
+            Path(scratch if out is None else out),
+            (tolerance,) if isinstance(tolerance, str) else tolerance,
+            metric,
+            checker,
+            plan,
+            builds,
+            options,
+            notify,
+        ).run()
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class _Bisection:
     given: Model
     backend: Backend | None
     inputs: Any
     out: Path | None
+    folder: Path  # `out`, or one that goes away
     stated: Sequence[str] | Tolerance
     metric: OutputMetric | None
     checker: Checker | None
@@ -107,34 +112,18 @@ class _Bisection:
     builds: int | None
     options: BackendOptions
     notify: Callable[[str], None]
-    kept: tuple[str, ...] = field(init=False, default=())
 
     def run(self) -> BisectResult:
-        import tempfile
-
-        self.model = self._repaired()
-        self.sites = Sites(self.model)
-        self.samples = all_samples(self.given.inputs, self.inputs)
-        self.feeds = [carry_feeds(feed) for feed in self.samples.feeds]
-        self.nodes = self._nodes()
         if not self.nodes:
             raise InputError("no node of the model may be FP16, or the plan keeps all of them in FP32")
-        with tempfile.TemporaryDirectory(prefix="halfwise-bisect-") as scratch:
-            folder = self.out or Path(scratch)
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise InputError(f"{folder} cannot be written to: {error.strerror}") from error
-            return self._search(folder)
-
-    def _search(self, folder: Path) -> BisectResult:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.folder} cannot be written to: {error.strerror}") from error
         self.notify("the FP32 model")
-        references = self._references()
-        self._floats = frozenset(name for name, array in references[0].items() if is_float(array.dtype))
-        question = self._question(references)
+        folder, references, question = self.folder, self.references, self.question
         if question is not None:
             check_answers(references)
-        self.journal = Journal(folder / JOURNAL, self._identity(question))
         if self.journal.resumed:
             self.notify(f"going on where an interrupted search stopped ({self.journal.resumed} entries kept)")
         trials = Trials(
@@ -161,16 +150,39 @@ class _Bisection:
 
     # -- preparing --------------------------------------------------------------------------------------------------
 
-    def _repaired(self) -> Model:
+    @cached_property
+    def samples(self) -> AllSamples:
+        return all_samples(self.given.inputs, self.inputs)
+
+    @cached_property
+    def feeds(self) -> list[dict[str, Any]]:
+        return [carry_feeds(feed) for feed in self.samples.feeds]
+
+    @cached_property
+    def sites(self) -> Sites:
+        return Sites(self.model)
+
+    @cached_property
+    def journal(self) -> Journal:
+        return Journal(self.folder / JOURNAL, self._identity(self.question))
+
+    @cached_property
+    def model(self) -> Model:
+        """With the repairs of the plan."""
         if self.plan is None:
             return self.given
         self.plan.check(self.given)
         check_repairs(self.plan.repairs, Target.parse(self.plan.target))
         return reapplied(self.given, self.plan.repairs)
 
-    def _nodes(self) -> tuple[ir.Node, ...]:
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What the plan keeps out of FP16."""
+        return tuple(node.name for node in self.plan.nodes) if self.plan is not None else ()
+
+    @cached_property
+    def nodes(self) -> tuple[ir.Node, ...]:
         """What may be FP16: every free node but those that the plan keeps."""
-        self.kept = tuple(node.name for node in self.plan.nodes) if self.plan is not None else ()
         missing = next((name for name in self.kept if name not in self.model.node_by_name), None)
         if missing is not None:
             raise InputError(f"the plan names node {missing!r}, which the model does not have after the plan's repairs")
@@ -181,23 +193,30 @@ class _Bisection:
         nodes = self.plan.nodes if self.plan is not None else ()
         return {self.model.node_by_name[n.name]: n.format for n in nodes if n.format is not Format.FP32}
 
-    def _references(self) -> list[dict[str, Array]]:
+    @cached_property
+    def references(self) -> list[dict[str, Array]]:
         """The FP32 answers of the model as given, on this machine's CPU, without TF32."""
         sites = Sites(self.given)
         session = self._emulator.session(Assignment(sites, {}))
         return [session.run({name: feed[name] for name in session.input_names}) for feed in self.feeds]
 
-    def _question(self, references: Sequence[Mapping[str, Array]]) -> Question | None:
+    @cached_property
+    def floats(self) -> frozenset[str]:
+        return float_outputs(self.references[0])
+
+    @cached_property
+    def question(self) -> Question | None:
+        """None where a command of the user's judges what no backend ran."""
         if self.checker is not None and not self.stated:
             return None if self.backend is None else Question(Tolerance.default())
-        floats = {name for name, array in references[0].items() if is_float(array.dtype)}
+        answer = self.references[0]
         if isinstance(self.stated, Tolerance):
             tolerance = self.stated
         elif not self.stated and self.plan is not None:
             tolerance = self.plan.tolerance
         else:
-            tolerance = Tolerance.parse(self.stated, references[0], floats, user_metric=self.metric is not None)
-        tolerance.check_outputs(references[0])
+            tolerance = Tolerance.parse(self.stated, answer, self.floats, user_metric=self.metric is not None)
+        tolerance.check_outputs(answer)
         if tolerance.uses_user_metric and self.metric is None:
             raise InputError("the plan's tolerance bounds a function of yours: name it with --metric")
         return Question(tolerance, self.metric)
@@ -290,7 +309,7 @@ class _Bisection:
             baseline=trials.measured.get(everything, {}),
             fixed=trials.measured.get(narrow, {}) if wide else {},
             emulated=emulated,
-            floats=self._floats,
+            floats=self.floats,
             record=trials.record,
             onnx=onnx_path,
             plan=plan_path,
@@ -361,7 +380,7 @@ class _Bisection:
             notes += trials.record.remarks
         judged = question if self.checker is None and self.metric is None else None
         wrong = found.ending in ("found", "budget")
-        if wrong and emulated and judged is not None and judged.tolerance.verdict(emulated, self._floats).met:
+        if wrong and emulated and judged is not None and judged.tolerance.verdict(emulated, self.floats).met:
             notes.append(Note.of(NoteKind.EMULATOR_AGREES, profile=self._emulator.profile.name))
         return tuple(notes)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def stages(
     return replace(result, upto=Upto(pieces[last].name, planned, whole, path))
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class _Line:
     """All samples going through the stages, one stage at a time: in FP32 and in FP16, side by side."""
 
@@ -116,11 +117,23 @@ class _Line:
     broken: set[str] = field(default_factory=set)  # tensors whose chained error breaks the tolerance
     chained: dict[str, Metrics] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.exact = [dict(carry_feeds(feed)) for feed in self.samples.feeds]
-        self.narrow = [dict(feed) for feed in self.exact]
-        self.answers: list[dict[str, Array]] = [{} for _ in self.exact]
-        self.last_use = _last_use(self.pieces)
+    @cached_property
+    def exact(self) -> list[Feed]:
+        """The live tensors of each sample in FP32."""
+        return [dict(carry_feeds(feed)) for feed in self.samples.feeds]
+
+    @cached_property
+    def narrow(self) -> list[Feed]:
+        """The same behind stages in FP16."""
+        return [dict(feed) for feed in self.exact]
+
+    @cached_property
+    def answers(self) -> list[Feed]:
+        return [{} for _ in self.samples.feeds]
+
+    @cached_property
+    def last_use(self) -> dict[str, int]:
+        return _last_use(self.pieces)
 
     @property
     def whole_tolerance(self) -> Tolerance:
@@ -185,7 +198,7 @@ class _Line:
             onnx=self.folder.write_stage(index, part, self.exact) if self.folder is not None else None,
         )
         self.chained.update(stage.chained.outputs)
-        self.broken |= {name for name, metrics in stage.chained.outputs.items() if not self._keeps(name, metrics)}
+        self.broken.update(n for n, metrics in stage.chained.outputs.items() if not self._keeps(n, metrics))
         if stage.finding != WRONG:
             return stage
         self.notify(f"the nodes to blame in {part.name}")
