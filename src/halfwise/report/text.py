@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from rich.cells import cell_len, get_character_cell_size
-
 __all__ = ["brief", "safe", "width_of"]
 
 # Control, format (with what turns the writing direction), surrogate, private, unassigned, line and paragraph ends.
@@ -39,6 +37,10 @@ def brief(text: str) -> str:
 
 def width_of(text: str) -> int:
     """How many columns of a terminal a text takes, by the table that lays out the screen."""
+    if text.isascii() and text.isprintable():
+        return len(text)
+    from rich.cells import cell_len  # an error in plain letters does not load it
+
     return cell_len(text)
 
 
@@ -49,7 +51,7 @@ def _escaped(character: str) -> str:
 def _cut(text: str, width: int) -> str:
     taken = 0
     for index, character in enumerate(text):
-        taken += get_character_cell_size(character)
+        taken += width_of(character)
         if taken > width:
             return text[:index]
     return text
