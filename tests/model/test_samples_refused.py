@@ -62,7 +62,7 @@ def test_messages_name_the_file(tmp_path: Path) -> None:
 def test_nothing_given() -> None:
     for sources in ([], iter(())):
         assert refused([X], sources) == (
-            "no input samples were given; give files with --inputs, or none at all for synthetic ones"
+            "no input samples were given; give files with --inputs, or leave it out for synthetic ones"
         )
 
 
@@ -193,7 +193,7 @@ def test_a_file_that_may_not_be_opened(tmp_path: Path, monkeypatch: pytest.Monke
             "{path}: input 'x': is damaged, or not what its name says: 'array'",
         ),
         ('{"x": {"polygraphy_class": "LazyArray"}}', "{path}: input 'x' is not an array in Polygraphy's encoding"),
-        ("[]", "no input samples were given; give files with --inputs, or none at all for synthetic ones"),
+        ("[]", "no input samples were given; give files with --inputs, or leave it out for synthetic ones"),
     ],
 )
 def test_json_that_is_not_polygraphys(tmp_path: Path, content: str, message: str) -> None:

@@ -126,7 +126,7 @@ def test_the_page_tells_the_story_of_an_overflow() -> None:
         "It sums values of up to 2.82; its result reaches 160,030, beyond FP16’s 65,504, and becomes infinite."
         in page.text
     )
-    assert "put back into FP16 alone, the outputs are no longer finite" in page.text
+    assert "reverted to FP16 by itself, the outputs are no longer finite" in page.text
     assert "halfwise fix model.onnx" in page.text
     assert overflow_result().model.sha256 in page.text
     assert "2024-05-06 07:08 UTC" in page.text

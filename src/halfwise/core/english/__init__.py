@@ -39,7 +39,11 @@ _SPECIAL: Mapping[str, Callable[[Any], str]] = {
 
 
 class _Words(Formatter):
-    """Adds to Python's format specifications: `many NOUN`, `list` (of quoted names), `number` and `percent`."""
+    """Adds to Python's format specifications what sentences need.
+
+    `many NOUN` or `many NOUN/NOUNS` count; `list` gives the first few names in quotes, `names` the same without;
+    `plain` gives all of a list; `change` is a pair, before and after; `number` and `percent` round for people.
+    """
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if isinstance(value, Note):

@@ -88,7 +88,7 @@ def load_samples(
 
     entries, given = _picked(_entries(sources, specs), 2 * most)
     if not entries:
-        raise InputError("no input samples were given; give files with --inputs, or none at all for synthetic ones")
+        raise InputError("no input samples were given; give files with --inputs, or leave it out for synthetic ones")
     feeds = [_checked(entry.read(), specs, entry.label) for entry in entries]
     notes = [Note.of(NoteKind.SAMPLES_THINNED, used=len(feeds), given=given)] if given > len(feeds) else []
     feeds, repeats = _distinct(feeds)

@@ -141,7 +141,7 @@ def _culprit(group: Sequence[_Case], result: FixResult, names: Names, places: Pl
         story=story,
         share=result.shares.get(planned.name, 0.0),
         index=places.index(planned.name),
-        meter=meter((("put back alone", story.load),)) if story.load is not None else None,
+        meter=meter((("reverted by itself", story.load),)) if story.load is not None else None,
         alike=tuple(
             Alike(
                 names(case.planned.name),

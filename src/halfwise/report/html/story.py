@@ -122,7 +122,7 @@ def _cause(planned: PlannedNode, high: float, low: float, read_high: float, read
         return "On the way through it, FP16 makes a value infinite or zero where the model cannot bear that."
     top = max(high, read_high)
     if not top:
-        return "Rounding its values to FP16 is carried to the outputs."
+        return "Rounding its values to FP16 changes the outputs."
     if planned.op in _EXPONENTIALS and read_high and (moved := math.expm1(spacing(Format.FP16, read_high) / 2)) >= 0.01:
         return (
             f"It takes exponentials of values of up to {number(read_high)}, where neighbouring FP16 numbers lie "
@@ -131,7 +131,7 @@ def _cause(planned: PlannedNode, high: float, low: float, read_high: float, read
     step = spacing(Format.FP16, top)
     return (
         f"Its values reach {number(top)}, where neighbouring FP16 numbers lie {number(step)} apart: each value moves "
-        f"by up to {number(step / 2)}, and the outputs feel it."
+        f"by up to {number(step / 2)}, which changes the outputs."
     )
 
 
@@ -167,8 +167,8 @@ def _measured(planned: PlannedNode, load: float | None) -> str:
     if load is None:
         return planned.measured
     if math.isinf(load):
-        return "Measured: put back into FP16 alone, the outputs are no longer finite."
+        return "Measured: reverted to FP16 by itself, the outputs are no longer finite."
     if load > 1:
-        return f"Measured: put back into FP16 alone, the error is {factor(load)} what is allowed."
-    words = "too near to trust" if load >= _NEAR else "but others would go with it"
-    return f"Measured: put back into FP16 alone, the error is {percent(load)} of what is allowed, {words}."
+        return f"Measured: reverted to FP16 by itself, the error is {factor(load)} the allowed one."
+    words = "too near for unseen inputs" if load >= _NEAR else "but other nodes would follow it"
+    return f"Measured: reverted to FP16 by itself, the error is {percent(load)} of the allowed one, {words}."

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from halfwise.core.finding import Finding, Where
 from halfwise.core.rules import finding
-from halfwise.core.wording import counted
+from halfwise.core.wording import counted, listed
 from halfwise.model.model import Model
 from halfwise.model.patterns import Pattern
 
@@ -49,8 +49,8 @@ def _foreign(model: Model) -> Iterator[Finding]:
     nodes = [node for node in model.nodes if node.domain]
     if nodes:
         ops = Counter(f"{node.domain}:{node.op_type}" for node in nodes)
-        listed = ", ".join(op for op, _ in ops.most_common(4)) + (", ..." if len(ops) > 4 else "")
-        message = f"of other domains, and so kept in FP32: {counted(len(nodes), 'node')} ({listed})"
+        shown = listed((op for op, _ in ops.most_common()), 4, str)
+        message = f"of other domains, and so kept in FP32: {counted(len(nodes), 'node')} ({shown})"
         yield finding("HW303", Where("node", nodes[0].name or ""), message, {"count": len(nodes), "ops": dict(ops)})
 
 

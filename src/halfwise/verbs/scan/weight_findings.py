@@ -15,7 +15,7 @@ from halfwise.core.counting import Counts
 from halfwise.core.finding import Finding, Where
 from halfwise.core.formats import Format
 from halfwise.core.rules import finding
-from halfwise.core.wording import counted, number, percent
+from halfwise.core.wording import counted, listed, number, percent
 from halfwise.model.elements import Elements
 from halfwise.model.patterns.view import View
 from halfwise.precision.sites import Sites
@@ -191,9 +191,9 @@ def _quiet(where: Where, counts: Counts, change: Rounding, axis: int | None, siz
         return
     lost = int((by_channel[coarse] > _LOST).sum())
     loudest = float(np.sqrt(change.energy[coarse].max() / (size / change.energy.size)))
-    listed = ", ".join(str(channel) for channel in coarse[:4]) + (", ..." if coarse.size > 4 else "")
+    shown = listed(coarse, 4, str)
     message = (
-        f"{coarse.size} of its {by_channel.size} output channels ({listed}) hold values of about {number(loudest)}: "
+        f"{coarse.size} of its {by_channel.size} output channels ({shown}) hold values of about {number(loudest)}: "
         f"rounding to FP16 changes them by up to {percent(float(by_channel[coarse].max()))}"
         + (f", {counted(lost, 'channel')} by more than half" if lost else "")
     )
