@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from halfwise.compiler import rtx
 from halfwise.compiler.attention.advice import keep_kernel_out
-from halfwise.compiler.attention.fp32_regions import Group, find_island, groups_of
+from halfwise.compiler.attention.fp32_regions import Group, find_fp32_region, groups_of
 from halfwise.compiler.audit import Audit
 from halfwise.compiler.layers_cost import EngineCost
 from halfwise.compiler.layers_evidence import NodeAudit
@@ -71,11 +71,11 @@ def test_each_attention_takes_the_first_island_that_frees_it() -> None:
         freed = [g for g, needed in ((one, {"softmax1"}), (two, {"softmax2", "av2"})) if needed <= names]
         return engine(tuple(g for g in (one, two) if g not in freed), tuple(freed))
 
-    island = find_island((one, two), ["_gemm_mha_v2"], engine((one, two)), compile_with)
-    assert island is not None
-    assert island.nodes == ("softmax1", "softmax2", "av2")
-    assert island.remaining == ()
-    assert [(t.tried, t.freed) for t in island.trials] == [(2, 1), (1, 0), (1, 1)]
+    region = find_fp32_region((one, two), ["_gemm_mha_v2"], engine((one, two)), compile_with)
+    assert region is not None
+    assert region.nodes == ("softmax1", "softmax2", "av2")
+    assert region.remaining == ()
+    assert [(t.tried, t.freed) for t in region.trials] == [(2, 1), (1, 0), (1, 1)]
     assert wide[-1] == {"softmax1", "softmax2", "av2"}  # the proof holds all of it at once
 
 
@@ -87,11 +87,11 @@ def test_where_nothing_helps_the_proof_is_of_what_did() -> None:
         wide.append(names)
         return engine((two,), (one,)) if "softmax1" in names else engine((one, two))
 
-    island = find_island((one, two), ["_mha"], engine((one, two)), compile_with)
-    assert island is not None
-    assert (island.nodes, island.remaining) == (("softmax1",), ("softmax2",))
+    region = find_fp32_region((one, two), ["_mha"], engine((one, two)), compile_with)
+    assert region is not None
+    assert (region.nodes, region.remaining) == (("softmax1",), ("softmax2",))
     assert wide[-1] == {"softmax1"}
-    found = only(island.notes(), NoteKind.REGION_FOUND)
+    found = only(region.notes(), NoteKind.REGION_FOUND)
     assert (found.subject, found.values["region"], found.values["freed"], found.values["attentions"]) == (
         "_gemm_mha_v2",
         "the softmax",
@@ -102,10 +102,10 @@ def test_where_nothing_helps_the_proof_is_of_what_did() -> None:
 
 def test_no_island_at_all_is_said() -> None:
     one = group("1")
-    island = find_island((one,), ["_mha"], engine((one,)), lambda names: engine((one,)))
-    assert island is not None
-    assert island.nodes == ()
-    assert list(island.notes()) == [Note.of(NoteKind.REGION_NOT_FOUND, "_gemm_mha_v2", attentions=1)]
+    region = find_fp32_region((one,), ["_mha"], engine((one,)), lambda names: engine((one,)))
+    assert region is not None
+    assert region.nodes == ()
+    assert list(region.notes()) == [Note.of(NoteKind.REGION_NOT_FOUND, "_gemm_mha_v2", attentions=1)]
 
 
 def test_another_kernel_is_no_suspect() -> None:
@@ -114,8 +114,8 @@ def test_another_kernel_is_no_suspect() -> None:
     def compile_with(names: frozenset[str]) -> Audit:
         raise AssertionError("nothing to compile")
 
-    assert find_island((one,), ["_gemv_mha_v1"], engine((one,)), compile_with) is None
-    assert find_island((), ["_mha"], replace(engine((one,)), nodes=()), compile_with) is None
+    assert find_fp32_region((one,), ["_gemv_mha_v1"], engine((one,)), compile_with) is None
+    assert find_fp32_region((), ["_mha"], replace(engine((one,)), nodes=()), compile_with) is None
 
 
 def test_groups_name_the_parts_of_attention(tmp_path: Path) -> None:
@@ -150,16 +150,16 @@ def test_widened_nodes_are_fp32_and_nothing_narrows_between_them(tmp_path: Path)
 @needs_rtx
 @pytest.mark.parametrize("mask", [False, True])
 def test_rtx_drops_the_fused_kernel_before_and_after(tmp_path: Path, mask: bool) -> None:
-    island = keep_kernel_out(saved(tmp_path, encoder_attention(mask)), ["_gemm_mha_v2"])
-    assert island is not None
-    assert island.kernel == "_gemm_mha_v2"
-    assert island.remaining == ()
-    assert "softmax" in island.nodes
-    assert len(island.nodes) < 4  # less than the whole attention
-    assert island.trials[0].title == "the softmax"
-    assert island.trials[0].freed == 0  # a cast on each side of it is swallowed
-    assert island.audit.attention_kernels == ()
-    assert island.audit.cost.kernels > island.before.kernels
+    region = keep_kernel_out(saved(tmp_path, encoder_attention(mask)), ["_gemm_mha_v2"])
+    assert region is not None
+    assert region.kernel == "_gemm_mha_v2"
+    assert region.remaining == ()
+    assert "softmax" in region.nodes
+    assert len(region.nodes) < 4  # less than the whole attention
+    assert region.trials[0].title == "the softmax"
+    assert region.trials[0].freed == 0  # a cast on each side of it is swallowed
+    assert region.audit.attention_kernels == ()
+    assert region.audit.cost.kernels > region.before.kernels
 
 
 @needs_rtx

@@ -35,6 +35,7 @@ from halfwise.core.tolerance import Verdict
 from halfwise.deploy.deploy_files import Delivery
 from halfwise.model.model import Model, load
 from halfwise.precision.plan import PlannedNode
+from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.html import numbers, write_report
 from halfwise.report.html.axis import HIGH, LOW, ZONES, bar, place
 from halfwise.report.html.bars import columns
@@ -306,8 +307,8 @@ def test_algebra_is_written_as_by_hand(algebra: str, lines: tuple[str, str, str]
 
 
 def test_repairs_of_one_kind_share_a_card() -> None:
-    made = [{"rule": "HW402", "nodes": [f"/n{i}/Pow"], "algebra": "a = b", "saved_fp32_nodes": 2} for i in range(3)]
-    (card,) = repair_cards([*made], Names())
+    made = [RepairRecord("HW402", (f"/n{i}/Pow",), "a = b", saved_fp32_nodes=2) for i in range(3)]
+    (card,) = repair_cards(made, Names())
     assert (card.name, card.was, card.becomes, card.saved, len(card.places)) == ("norm operator", "a", "b", 6, 3)
 
 

@@ -12,7 +12,7 @@ from halfwise.cli.reporting import answer
 from halfwise.core.errors import HalfwiseError
 
 if TYPE_CHECKING:
-    from halfwise.compiler.attention.fp32_regions import Island
+    from halfwise.compiler.attention.fp32_regions import Fp32Region
     from halfwise.deploy.advisories import Advisory
 
 __all__ = ["command"]
@@ -39,28 +39,28 @@ def command(
     parsed = Target.parse(target)
     facts = facts_of_file(source) if source is not None else None
     advisories = match(parsed, facts)
-    island, note = None, ""
+    region, note = None, ""
     if source is not None and facts is not None and facts.nodes is not None:
-        island, note = _island(source, advisories, time_limit)
+        region, note = _region(source, advisories, time_limit)
     about = str(source) if source is not None else ""
     document = AdviseDocument(
         target=str(parsed),
         source=about or None,
         advisories=[advisory.document() for advisory in advisories],
-        island=island.document() if island is not None else None,
+        island=region.document() if region is not None else None,
     )
     from halfwise.report.advise import show_advisories
 
     answer(
         document.to_json,
-        lambda screen: show_advisories(screen, parsed, about, advisories, island, note),
+        lambda screen: show_advisories(screen, parsed, about, advisories, region, note),
         as_json=as_json,
         full=full,
     )
 
 
-def _island(source: Path, advisories: Sequence[Advisory], time_limit_s: float) -> tuple[Island | None, str]:
-    """Where a fused attention kernel is the suspect: the FP32 island that keeps it out, or why none is shown."""
+def _region(source: Path, advisories: Sequence[Advisory], time_limit_s: float) -> tuple[Fp32Region | None, str]:
+    """Where a fused attention kernel is the suspect: the FP32 region that keeps it out, or why none is shown."""
     from halfwise.deploy.advisories.suspect_kernels import suspect_kernels
 
     suspects = suspect_kernels(advisories, ("defect", "report"))

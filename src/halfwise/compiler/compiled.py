@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from halfwise.compiler.attention.fp32_regions import Island, find_island, fused_groups
+from halfwise.compiler.attention.fp32_regions import Fp32Region, find_fp32_region, fused_groups
 from halfwise.compiler.isolated_matmuls import companions, find_isolated_matmuls
 from halfwise.compiler.layers_evidence import NodeInfo
 from halfwise.core.errors import HalfwiseError, InputError
@@ -46,7 +46,7 @@ class Compiled:
     compiler: str = ""
     builds: int = 0
     seconds: float = 0.0
-    island: Island | None = None
+    region: Fp32Region | None = None
     refusal: str = ""
 
     @property
@@ -267,20 +267,20 @@ def _keep_kernel_out(
     def compile_with(names: frozenset[str]) -> Audit:
         return compiler(decision.with_fp32(by_name[name] for name in names if decision.sites.of[by_name[name]].free))
 
-    island = find_island(fused_groups(model, audit), suspects, audit, compile_with)
-    if island is None:
+    region = find_fp32_region(fused_groups(model, audit), suspects, audit, compile_with)
+    if region is None:
         note = Note.of(NoteKind.ATTENTION_UNKNOWN, kernels=list(audit.attention_kernels))
         return result.noting(note)
-    result = result.noting(*island.notes())
-    if not island.nodes:
+    result = result.noting(*region.notes())
+    if not region.nodes:
         return result
-    free = [by_name[name] for name in island.nodes if decision.sites.of[by_name[name]].free]
+    free = [by_name[name] for name in region.nodes if decision.sites.of[by_name[name]].free]
     nodes = [node for node in free if node not in decision.formats]
     if own := [node.name for node in nodes if node.name in forced]:
         return result.noting(Note.of(NoteKind.REGION_FORCED, nodes=own))
     wider = decision.with_fp32(nodes)
     if not holds(wider.assignment):
         return result.noting(Note.of(NoteKind.REGION_MISSES))
-    because = (Note.of(NoteKind.KEEPS_KERNEL_OUT, island.kernel),)
+    because = (Note.of(NoteKind.KEEPS_KERNEL_OUT, region.kernel),)
     added = tuple(PlannedNode(n.name or "", n.op_type, Format.FP32, Reason.COMPILER, because) for n in nodes)
-    return replace(result, adjustment=result.adjustment.to(wider, added), audit=island.audit, island=island)
+    return replace(result, adjustment=result.adjustment.to(wider, added), audit=region.audit, region=region)

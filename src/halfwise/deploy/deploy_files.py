@@ -87,7 +87,7 @@ class Delivery:
             builds=self.compiled.builds,
             seconds=round(self.compiled.seconds, 3),
             added=[node.name for node in self.compiled.added],
-            island=self.compiled.island.document() if self.compiled.island else None,
+            island=self.compiled.region.document() if self.compiled.region else None,
             engine=self.audit.engine(),
             coverage=self.audit.document().coverage,
             unproven=self.audit.unproven,

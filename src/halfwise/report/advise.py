@@ -9,7 +9,7 @@ from halfwise.core.english import say
 from halfwise.report.terminal import Terminal
 
 if TYPE_CHECKING:
-    from halfwise.compiler.attention.fp32_regions import Island
+    from halfwise.compiler.attention.fp32_regions import Fp32Region
     from halfwise.core.targets import Target
     from halfwise.deploy.advisories import Advisory
 
@@ -17,9 +17,14 @@ __all__ = ["show_advisories"]
 
 
 def show_advisories(
-    terminal: Terminal, target: Target, source: str, advisories: Sequence[Advisory], island: Island | None, note: str
+    terminal: Terminal,
+    target: Target,
+    source: str,
+    advisories: Sequence[Advisory],
+    region: Fp32Region | None,
+    note: str,
 ) -> None:
-    """`source` is what was looked at, or empty; `note` says why no island is shown."""
+    """`source` is what was looked at, or empty; `note` says why no region is shown."""
     sure = [advisory for advisory in advisories if not advisory.open_questions]
     unsure = [advisory for advisory in advisories if advisory.open_questions]
     what = f" and {source}" if source else ""
@@ -28,11 +33,11 @@ def show_advisories(
         terminal.line(f"note: {say(caution)}")
     for advisory in sure:
         _show(terminal, advisory)
-    if island is not None:
+    if region is not None:
         terminal.line()
-        for each in island.notes():
+        for each in region.notes():
             terminal.line(say(each))
-        for node in island.nodes:
+        for node in region.nodes:
             terminal.line(node, indent=2)
     elif note:
         terminal.line()

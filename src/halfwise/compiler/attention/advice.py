@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from halfwise.compiler.attention.fp32_regions import Island, find_island, fused_groups, groups_of
+from halfwise.compiler.attention.fp32_regions import Fp32Region, find_fp32_region, fused_groups, groups_of
 from halfwise.compiler.compiled import TIME_LIMIT_S, Compiler
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
@@ -26,8 +26,10 @@ _MOST_BYTES = (2 << 30) - (64 << 20)  # what one protobuf takes, and room for th
 __all__ = ["keep_kernel_out"]
 
 
-def keep_kernel_out(source: str | Path, suspects: Sequence[str], time_limit_s: float = TIME_LIMIT_S) -> Island | None:
-    """The smallest FP32 island that drops the kernels whose names hold one of `suspects`; None where there is none.
+def keep_kernel_out(
+    source: str | Path, suspects: Sequence[str], time_limit_s: float = TIME_LIMIT_S
+) -> Fp32Region | None:
+    """The smallest FP32 region that drops the kernels whose names hold one of `suspects`; None where there is none.
 
     An FP32 model is compiled as FP16 throughout, a typed one as it is. Raises MissingBackend without TensorRT-RTX, and
     InputError with NVIDIA's reason where it refuses the model.
@@ -52,7 +54,7 @@ def keep_kernel_out(source: str | Path, suspects: Sequence[str], time_limit_s: f
             return compiler(narrow.with_fp32(node for node in nodes if narrow.sites.of[node].free))
 
         before = compile_with(frozenset())
-        return find_island(fused_groups(model, before), suspects, before, compile_with)
+        return find_fp32_region(fused_groups(model, before), suspects, before, compile_with)
 
 
 def _save(model: Model, names: frozenset[str], folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Finds the smallest FP32 island in attention that keeps a fused kernel out, proven by compiling before and after."""
+"""Finds the smallest FP32 region in attention that keeps a fused kernel out, proven by compiling before and after."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from halfwise.model.model import Model
 if TYPE_CHECKING:
     from halfwise.compiler.audit import Audit
 
-__all__ = ["Group", "Island", "IslandRecord", "Trial", "find_island", "fused_groups", "groups_of"]
+__all__ = ["Fp32Region", "Group", "IslandRecord", "Trial", "find_fp32_region", "fused_groups", "groups_of"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Group:
         return (self.product, *self.scores, self.softmax, *self.weights, self.last)
 
     def candidates(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Islands from the cheapest on: no matrix product in FP32, then one, then both.
+        """Regions from the cheapest on: no matrix product in FP32, then one, then both.
 
         A product alone is not among them: where it stands between casts, the compiler takes it back to FP16.
         """
@@ -51,7 +51,7 @@ class Group:
 
 
 class Trial(Record, frozen=True):
-    """One island that was compiled: how many attentions it was tried on, and how many it freed of the kernel."""
+    """One region that was compiled: how many attentions it was tried on, and how many it freed of the kernel."""
 
     title: str = field(name="island")
     tried: Count
@@ -72,14 +72,14 @@ class IslandRecord(Record, frozen=True):
 
 
 @dataclass(frozen=True)
-class Island:
+class Fp32Region:
     """The proof. `nodes` in FP32 keep `kernel` out of every attention but the `remaining` ones."""
 
     kernel: str
     title: str
     nodes: tuple[str, ...]
     attentions: int
-    remaining: tuple[str, ...]  # the softmax of each attention that no island freed
+    remaining: tuple[str, ...]  # the softmax of each attention that no region freed
     trials: tuple[Trial, ...]
     before: EngineCost
     audit: Audit
@@ -139,13 +139,13 @@ def fused_groups(model: Model, audit: Audit) -> tuple[Group, ...]:
     return tuple(group for group in groups_of(model) if fused.intersection(group.nodes))
 
 
-def find_island(
+def find_fp32_region(
     groups: Sequence[Group], suspects: Sequence[str], before: Audit, compile_with: Callable[[frozenset[str]], Audit]
-) -> Island | None:
-    """Try islands on all `groups` at once, from the cheapest on; each attention takes the first that frees it.
+) -> Fp32Region | None:
+    """Try regions on all `groups` at once, from the cheapest on; each attention takes the first that frees it.
 
     `suspects` are parts of kernel names; `compile_with` compiles with these nodes in FP32, too, and audits the engine.
-    The last engine compiled is the proof: it holds every island found. None where no attention is in such a kernel.
+    The last engine compiled is the proof: it holds every region found. None where no attention is in such a kernel.
     """
     kernels = [kernel for kernel in before.attention_kernels if any(part in kernel for part in suspects)]
     waiting = [group for group in groups if _is_fused(group, before, kernels)]
@@ -171,7 +171,7 @@ def find_island(
             break
     if kept and trials[-1].freed != trials[-1].tried:  # the last engine held islands that freed nothing
         proof = compile_with(frozenset(kept))
-    return Island(
+    return Fp32Region(
         kernel=", ".join(kernels),
         title="; ".join(titles),
         nodes=tuple(name for group in groups for name in group.nodes if name in kept),
