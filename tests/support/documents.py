@@ -9,7 +9,7 @@ import jsonschema
 from halfwise.cli.schemas import document_type, schema
 from halfwise.core.document import read
 
-__all__ = ["check", "strict"]
+__all__ = ["check", "shared", "strict"]
 
 
 def strict(part: Any) -> Any:
@@ -28,13 +28,13 @@ def check(document: dict[str, Any], name: str) -> None:
     assert document["schema"] == f"halfwise.{name}/1"
     faults = jsonschema.Draft202012Validator(strict(schema(name))).iter_errors(document)
     assert [f"{fault.json_path}: {fault.message[:300]}" for fault in faults] == []
-    assert _shared(read(document, document_type(name), name).to_json(), document) == document
+    assert shared(read(document, document_type(name), name).to_json(), document) == document
 
 
-def _shared(written: Any, document: Any) -> Any:
-    """Of what a record writes, the keys that the document has: it may leave out what has its usual value."""
+def shared(written: Any, document: Any) -> Any:
+    """Of what a record writes, in its order, the keys that the document has: it may leave out what is usual."""
     if isinstance(written, dict) and isinstance(document, dict):
-        return {key: _shared(written[key], each) for key, each in document.items() if key in written}
+        return {key: shared(each, document[key]) for key, each in written.items() if key in document}
     if isinstance(written, list) and isinstance(document, list):
-        return [_shared(*pair) for pair in zip(written, document, strict=True)]
+        return [shared(*pair) for pair in zip(written, document, strict=True)]
     return written
