@@ -143,7 +143,7 @@ def test_a_plan_for_another_model_is_refused_with_the_difference() -> None:
     plan_for("", 0, known).check(model)
     cases = {
         "1 of its 2 nodes are not in this one ('/gone')": plan_for("ab" * 32, model.stored_nodes, known, "/gone"),
-        "4 of its 4 nodes are not in this one ('a', 'b', 'c' ...)": plan_for("ab" * 32, 9, *"abcd"),
+        "4 of its 4 nodes are not in this one ('a', 'b', 'c' and 1 more)": plan_for("ab" * 32, 9, *"abcd"),
         f"that one has 99 nodes, this one {model.stored_nodes}": plan_for("ab" * 32, 99, known),
         f"begins with abababababab, this one's with {model.sha256[:12]} (the same nodes, other weights": plan_for(
             "ab" * 32, model.stored_nodes, known

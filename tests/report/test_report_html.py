@@ -32,6 +32,7 @@ from halfwise.core.formats import Format
 from halfwise.core.reasons import Reason
 from halfwise.core.rules import finding
 from halfwise.core.tolerance import Verdict
+from halfwise.core.wording import counted
 from halfwise.deploy.deploy_files import Delivery
 from halfwise.model.model import Model, load
 from halfwise.precision.plan import PlannedNode
@@ -165,9 +166,7 @@ def test_a_model_that_misses_the_tolerance_says_so() -> None:
     result = fix(zoo.model, zoo.inputs, plan=plan_of({}), tolerance=["*:rel_l2<=0.0001"])
     page = shown(result)
     assert not result.met
-    assert (
-        "The model misses the tolerance, even with 0 nodes in FP32." in page.text and "Tolerance not kept" in page.text
-    )
+    assert "The model misses the tolerance in plain FP16." in page.text and "Tolerance not kept" in page.text
 
 
 def test_a_model_that_its_target_refuses_is_no_success() -> None:
@@ -472,7 +471,7 @@ def test_a_share_is_never_rounded_to_none_or_all(value: float, text: str) -> Non
 def test_units() -> None:
     assert numbers.byte_size(999) == "999 bytes" and numbers.byte_size(1_234_567) == "1.23 MB"
     assert numbers.seconds(0.0591) == "59 ms" and numbers.seconds(4.44) == "4.4 s" and numbers.seconds(600) == "10 min"
-    assert numbers.plural(1, "node") == "1 node" and numbers.plural(1200, "node") == "1,200 nodes"
+    assert counted(1, "node") == "1 node" and counted(1200, "node") == "1,200 nodes"
     assert numbers.factor(8.24) == "8.2 times" and numbers.factor(985.3) == "985 times"
 
 
@@ -587,7 +586,7 @@ def test_the_way_of_an_infinity_is_told_up_to_the_wrong_answer() -> None:
     )
     assert "passes through ReduceMean, Add, Sqrt; " in story.then
     assert story.then.endswith("divides by it and gives 0: no NaN anywhere, just a wrong answer.")
-    assert story.load is not None and story.load > 1 and "times what is allowed" in story.measured
+    assert story.load is not None and story.load > 1 and "times the allowed one" in story.measured
     assert [r.title for r in story.ranges] == ["reads", "writes"]
 
 
