@@ -95,6 +95,12 @@ def test_a_note_in_a_document() -> None:
     assert len({note, Note.of(NoteKind.SAMPLES_NOT_FINITE, "x", bad=1, samples=float("inf"))}) == 1
 
 
+def test_what_limits_trust_is_a_warning() -> None:
+    kinds = (NoteKind.SYNTHETIC, NoteKind.NOT_COMPILED, NoteKind.NOT_KEPT, NoteKind.CPU_COMPUTES_WIDE)
+    assert {Note.of(kind).severity for kind in kinds} == {"warning"}
+    assert Note.of(NoteKind.COMPILED).severity == "info"
+
+
 def test_older_names_of_reasons_still_read() -> None:
     assert Reason("not measured alone") is Reason.UNPROVEN
     assert Reason("all that could help is kept") is Reason.EXHAUSTED
