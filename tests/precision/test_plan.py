@@ -77,9 +77,17 @@ def test_a_plan_by_hand_needs_names_only(tmp_path: Path) -> None:
 
 
 def test_reasons_of_older_plans_still_read(tmp_path: Path) -> None:
-    nodes = [{"name": f"n{index}", "why": why} for index, why in enumerate((*Reason, "not measured alone", "my own"))]
+    nodes = [{"name": f"n{index}", "why": why} for index, why in enumerate((*Reason, "not measured alone"))]
     plan = read_plan(write(tmp_path, {"schema": "halfwise.plan/1", "fp32_nodes": nodes}))
-    assert [node.why for node in plan.nodes] == [*Reason, Reason.UNPROVEN, Reason.WANTED]
+    assert [node.why for node in plan.nodes] == [*Reason, Reason.UNPROVEN]
+
+
+def test_a_reason_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, {"schema": "halfwise.plan/1", "fp32_nodes": [{"name": "a", "why": "my own"}]})
+    with pytest.raises(InputError) as caught:
+        read_plan(path)
+    for told in (str(path), "'a'", "'my own'", *Reason):
+        assert told in str(caught.value)
 
 
 @pytest.mark.parametrize(

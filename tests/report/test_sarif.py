@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
+from halfwise.compiler.buildlog import catalogue
 from halfwise.core.finding import Finding, Where
 from halfwise.core.rules import RULES, finding
 from halfwise.report import sarif
@@ -219,7 +220,11 @@ def test_logs(source: Path, halfwise_cli: CommandLine, tmp_path: Path) -> None:
     run = checked((tmp_path / "log.sarif").read_text(encoding="utf-8"))
     assert len(run["results"]) == len(ended.document["findings"])
     for rule in run["tool"]["driver"]["rules"]:
-        assert "{" not in rule["shortDescription"]["text"]
+        assert rule["shortDescription"]["text"].lower() == catalogue.RULES[rule["id"]].description.lower()
+
+
+def test_a_rule_of_logs_is_described_without_what_a_log_fills_in() -> None:
+    assert [rule.id for rule in catalogue.RULES.values() if "{" in rule.description] == []
 
 
 def test_audits(halfwise_cli: CommandLine, tmp_path: Path) -> None:

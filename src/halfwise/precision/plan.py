@@ -182,12 +182,12 @@ def _plan(stated: PlanDocument) -> Plan:
 def _planned(entry: str | StatedNode) -> PlannedNode:
     stated = StatedNode(entry) if isinstance(entry, str) else entry
     told = _ASKED if stated.reason is LEFT_OUT else Note.of(NoteKind.AS_STATED, text=stated.reason)
-    return PlannedNode(stated.name, stated.op, FORMATS[stated.format], _reason(stated.why), (told,), stated.numbers)
+    return PlannedNode(stated.name, stated.op, FORMATS[stated.format], _reason(stated), (told,), stated.numbers)
 
 
-def _reason(value: str) -> Reason:
-    """What a person wrote there by hand is that person's decision."""
+def _reason(stated: StatedNode) -> Reason:
     try:
-        return Reason(value)
+        return Reason(stated.why)
     except ValueError:
-        return Reason.WANTED
+        allowed = ", ".join(Reason)
+        raise InputError(f"fp32_nodes: node {stated.name!r}: why: {stated.why!r} is not one of {allowed}") from None

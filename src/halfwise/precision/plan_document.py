@@ -80,6 +80,8 @@ class RepairRecord(Record, frozen=True):
     rule: RuleId
     nodes: tuple[str, ...]
     algebra: str = ""
+    was: Annotated[str | Left, about("The left side of the algebra, where it is an equation.")] = LEFT_OUT
+    becomes: Annotated[str | Left, about("Its right side.")] = LEFT_OUT
     parameters: Mapping[str, Any] = field(default_factory=dict)
     saved_fp32_nodes: Count = 0
     saved: tuple[str, ...] = ()

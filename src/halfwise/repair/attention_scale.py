@@ -103,18 +103,18 @@ class AttentionScale:
                 "rest": number * 2.0 ** (shift if scale.op_type == "Mul" else -shift),
                 "wiring": wiring(nodes),
             }
-            algebra = f"(q @ k) * {factor:.6g} = ((q / 2^{shift}) @ k) * {factor * 2.0**shift:.6g}"
-            yield Repair(self.id, tuple(node.name or "" for node in nodes), algebra, parameters)
+            sides = f"(q @ k) * {factor:.6g}", f"((q / 2^{shift}) @ k) * {factor * 2.0**shift:.6g}"
+            yield Repair.equation(self.id, tuple(node.name or "" for node in nodes), sides, parameters)
 
     def _softmaxes(self, view: View, ranges: Ranges) -> Iterator[Repair]:
         for pattern in find_softmaxes(view):
             told = _unstable(view, pattern, ranges)
             if told is not None:
                 nodes = [view.model.node_by_name[name] for name in pattern.nodes]
-                algebra = "exp(x) / sum(exp(x)) = softmax(x)"
+                sides = "exp(x) / sum(exp(x))", "softmax(x)"
                 if told["way"] == "shifted":
-                    algebra = "exp(x) / (sum(exp(x)) + e) = exp(x - m) / (sum(exp(x - m)) + e exp(-m)), m = max x"
-                yield Repair(self.id, pattern.nodes, algebra, {**told, "wiring": wiring(nodes)})
+                    sides = "exp(x) / (sum(exp(x)) + e)", "exp(x - m) / (sum(exp(x - m)) + e exp(-m)), m = max x"
+                yield Repair.equation(self.id, pattern.nodes, sides, {**told, "wiring": wiring(nodes)})
 
 
 # -- the scale --------------------------------------------------------------------------------------------------------

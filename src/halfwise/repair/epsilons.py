@@ -63,17 +63,17 @@ class Epsilons:
             if guarded is not None and is_resolved(node, ranges):
                 nodes = [*guarded.form.nodes, guarded.guard, node]
                 names = tuple(each.name or "" for each in nodes)
-                found.append(Repair(self.id, names, guarded.says, {"kind": "log"}))
+                found.append(Repair.equation(self.id, names, guarded.equation, {"kind": "log"}))
         for pattern in find_l2norms(view):
             norm = _norm(view, pattern)
             if norm is not None and _needed(model, norm, pattern, ranges):
                 told = {"kind": "norm", "output": pattern.details["output"]}
-                found.append(Repair(self.id, pattern.nodes, norm.says, told))
+                found.append(Repair.equation(self.id, pattern.nodes, norm.equation, told))
         taken = {name for repair in found for name in repair.nodes}
         taken |= {name for pattern in find_norms(view) for name in pattern.nodes}
         for division in guarded_divisions(view, taken):
             names = tuple(each.name or "" for each in division.nodes)
-            found.append(Repair(self.id, names, division.says, {"kind": "division"}))
+            found.append(Repair.equation(self.id, names, division.equation, {"kind": "division"}))
         return tuple(found)
 
     def apply(self, model: ir.Model, repair: Repair) -> bool:
@@ -119,11 +119,11 @@ class _GuardedLog:
     high: float | None  # an upper bound that came with the guard
 
     @property
-    def says(self) -> str:
+    def equation(self) -> tuple[str, str]:
         if self.guard.op_type == "Add":
             a, b = "a = log(x)", f"b = log({self.epsilon:g})"
-            return f"log(x + {self.epsilon:g}) = max(a, b) + softplus(min(a, b) - max(a, b)), {a}, {b}"
-        return f"log(max(x, {self.epsilon:g})) = max(log(x), log({self.epsilon:g}))"
+            return f"log(x + {self.epsilon:g})", f"max(a, b) + softplus(min(a, b) - max(a, b)), {a}, {b}"
+        return f"log(max(x, {self.epsilon:g}))", f"max(log(x), log({self.epsilon:g}))"
 
 
 def _guarded_log(view: View, node: ir.Node) -> _GuardedLog | None:
@@ -172,9 +172,9 @@ class _Norm:
     on_square: bool
 
     @property
-    def says(self) -> str:
+    def equation(self) -> tuple[str, str]:
         guard = f"{self.epsilon:g} / c^2" if self.on_square else f"{self.epsilon:g} / c"
-        return f"x / |x| = u / |u|, u = x / c, c = max|x|, guarded by {guard}"
+        return "x / |x|", f"u / |u|, u = x / c, c = max|x|, guarded by {guard}"
 
 
 def _norm(view: View, pattern: Pattern) -> _Norm | None:

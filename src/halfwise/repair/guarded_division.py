@@ -45,15 +45,16 @@ class GuardedDivision:
         return min(max(2.0 ** math.floor(math.log2(self.epsilon) / 2), _SMALLEST), _NORMAL)
 
     @property
-    def says(self) -> str:
+    def equation(self) -> tuple[str, str]:
         e, t = f"{self.epsilon:g}", f"2^{round(math.log2(self.floor))}"
         if self.by == "Max":
             inner, scaled = f"max(x, {e})", f"max(x / c, {self.epsilon / self.floor:.3g})"
         else:
             inner, scaled = f"(x + {e})", f"(x / c + {e} / c)"
         if self.root:
-            return f"a / sqrt{inner} = (a / sqrt(c)) / sqrt{scaled}, c = max(x, {t})".replace("sqrtmax", "sqrt max")
-        return f"a / {inner} = (a / c) / {scaled}, c = max(x, {t})"
+            root = "sqrt " if self.by == "Max" else "sqrt"
+            return f"a / {root}{inner}", f"(a / sqrt(c)) / {root}{scaled}, c = max(x, {t})"
+        return f"a / {inner}", f"(a / c) / {scaled}, c = max(x, {t})"
 
 
 def guarded_divisions(view: View, but: Collection[str]) -> Iterator[GuardedDivision]:

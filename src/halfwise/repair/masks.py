@@ -100,10 +100,11 @@ class Masks:
             "spacing": spacing if rounds else None,
             "wiring": wiring(nodes),
         }
-        algebra = f"softmax(s + m) with m = {-number:.3g} or 0 = softmax(s + m) with m = {-unit:g} or 0"
+        was, becomes = f"with m = {-number:.3g} or 0", f"with m = {-unit:g} or 0"
+        sides = f"softmax(s + m) {was}", f"softmax(s + m) {becomes}"
         if meetings:
-            algebra = f"s + m with m = {-number:.3g} or 0 = Where(m < T, m, s + m) with m = {-unit:g} or 0 in a softmax"
-        return Repair(self.id, tuple(node.name or "" for node in nodes), algebra, parameters)
+            sides = f"s + m {was}", f"Where(m < T, m, s + m) {becomes} in a softmax"
+        return Repair.equation(self.id, tuple(node.name or "" for node in nodes), sides, parameters)
 
 
 def _exchange(model: ir.Model, node: ir.Node, slot: int, unit: float) -> None:

@@ -41,13 +41,15 @@ __all__ = ["NormOperator"]
 
 _SINCE = {"LayerNormalization": 17, "InstanceNormalization": 6, "RMSNormalization": 23, "GroupNormalization": 21}
 _OLDEST = 8  # before it, operands had to be broadcast by an attribute
+_CENTRED = "(x - mean) / sqrt(mean((x - mean)^2) + e) * g + b"
+_SCALED = "c / sqrt(mean(c^2) + e)"
 _ALGEBRA = {
-    "LayerNormalization": "(x - mean) / sqrt(mean((x - mean)^2) + e) * g + b = LayerNormalization(x, g, b)",
-    "InstanceNormalization": "(x - mean) / sqrt(mean((x - mean)^2) + e) * g + b = InstanceNormalization(x, g, b)",
-    "GroupNormalization": "(x - mean) / sqrt(mean((x - mean)^2) + e) * g + b = GroupNormalization(x, g, b)",
-    "RMSNormalization": "x / sqrt(mean(x^2) + e) * g = RMSNormalization(x, g)",
-    "shifted": "c / sqrt(mean(c^2) + e) = c' / sqrt(mean(c'^2) + e / 4^k) with c' = c / 2^k",
-    "by rows": "c / sqrt(mean(c^2) + e) = c' / sqrt(mean(c'^2) + e / s^2) with c' = c / s, s = max(max |c|, sqrt(e))",
+    "LayerNormalization": (_CENTRED, "LayerNormalization(x, g, b)"),
+    "InstanceNormalization": (_CENTRED, "InstanceNormalization(x, g, b)"),
+    "GroupNormalization": (_CENTRED, "GroupNormalization(x, g, b)"),
+    "RMSNormalization": ("x / sqrt(mean(x^2) + e) * g", "RMSNormalization(x, g)"),
+    "shifted": (_SCALED, "c' / sqrt(mean(c'^2) + e / 4^k) with c' = c / 2^k"),
+    "by rows": (_SCALED, "c' / sqrt(mean(c'^2) + e / s^2) with c' = c / s, s = max(max |c|, sqrt(e))"),
 }
 
 
@@ -107,7 +109,7 @@ class NormOperator:
                 return None
             shift = shift_for(place.square, place.epsilon, ranges)
             way = {"way": "by rows" if shift is None else "shifted", "shift": shift}
-        return Repair(self.id, place.pattern.nodes, _ALGEBRA[way["way"]], {**place.parameters(), **way})
+        return Repair.equation(self.id, place.pattern.nodes, _ALGEBRA[way["way"]], {**place.parameters(), **way})
 
     def _available(self, op: str, model: Model) -> bool:
         since = _SINCE[op]

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import onnx_ir as ir
 
+from halfwise.core.document import LEFT_OUT
 from halfwise.model.model import Model
 from halfwise.precision.plan_document import RepairRecord
 
@@ -26,20 +27,40 @@ class Ranges:
 @dataclass(frozen=True)
 class Repair:
     """One rewrite at one place. `nodes` are the original nodes it replaces or changes, `parameters` are plain JSON:
-    with the two, the rule can do it again. `algebra` says in one line what it does."""
+    with the two, the rule can do it again. `algebra` says in one line what it does; where that is an equation,
+    `was` and `becomes` are its sides."""
 
     rule: str
     nodes: tuple[str, ...]
     algebra: str
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    was: str = ""
+    becomes: str = ""
+
+    @classmethod
+    def equation(
+        cls, rule: str, nodes: tuple[str, ...], sides: tuple[str, str], parameters: Mapping[str, Any] | None = None
+    ) -> Repair:
+        """One whose algebra is an equation of what was there and what takes its place."""
+        was, becomes = sides
+        return cls(rule, nodes, f"{was} = {becomes}", parameters or {}, was, becomes)
 
     @classmethod
     def planned(cls, entry: RepairRecord) -> Repair:
         """As a plan holds it."""
-        return cls(entry.rule, entry.nodes, entry.algebra, entry.parameters)
+        return cls(entry.rule, entry.nodes, entry.algebra, entry.parameters, entry.was or "", entry.becomes or "")
 
     def document(self, saved: tuple[str, ...] = ()) -> RepairRecord:
-        return RepairRecord(self.rule, self.nodes, self.algebra, self.parameters, len(saved), saved)
+        return RepairRecord(
+            self.rule,
+            self.nodes,
+            self.algebra,
+            self.was or LEFT_OUT,
+            self.becomes or LEFT_OUT,
+            self.parameters,
+            len(saved),
+            saved,
+        )
 
 
 class Rule(Protocol):

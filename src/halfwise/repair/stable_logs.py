@@ -33,14 +33,14 @@ __all__ = ["STABLE_LOGS", "StableLogs"]
 
 _FIRST_OPSET = 8  # Max and Min broadcast from here on
 _ALIKE = 1e-3  # how near two bounds must be, relative to the smaller, to be one
-_SAYS = {
-    "softmax": "log(softmax(z)) = LogSoftmax(z)",
-    "sigmoid": "log(sigmoid(z)) = -softplus(-z)",
-    "one-minus-sigmoid": "log(1 - sigmoid(z)) = -softplus(z)",
-    "softplus": "log(1 + exp(z)) = softplus(z)",
-    "exp": "log(exp(z)) = z",
-    "square": "log(z^2) = 2 log|z|",
-    "logsumexp": "log(sum(exp(z))) = ReduceLogSumExp(z)",
+_ALGEBRA = {
+    "softmax": ("log(softmax(z))", "LogSoftmax(z)"),
+    "sigmoid": ("log(sigmoid(z))", "-softplus(-z)"),
+    "one-minus-sigmoid": ("log(1 - sigmoid(z))", "-softplus(z)"),
+    "softplus": ("log(1 + exp(z))", "softplus(z)"),
+    "exp": ("log(exp(z))", "z"),
+    "square": ("log(z^2)", "2 log|z|"),
+    "logsumexp": ("log(sum(exp(z)))", "ReduceLogSumExp(z)"),
 }
 
 
@@ -63,9 +63,9 @@ class StableLogs:
             if not is_resolved(node, ranges):
                 continue
             if logit is not None:
-                found.append(_repair(logit.nodes, "logit(sigmoid(z)) = z, and its clips become clips of z"))
+                found.append(_repair(logit.nodes, ("logit(sigmoid(z))", "z, and its clips become clips of z")))
             elif form is not None:
-                found.append(_repair((*form.nodes, node), _SAYS[form.kind]))
+                found.append(_repair((*form.nodes, node), _ALGEBRA[form.kind]))
         return tuple(found)
 
     def apply(self, model: ir.Model, repair: Repair) -> bool:
@@ -90,8 +90,8 @@ class StableLogs:
 STABLE_LOGS = StableLogs()
 
 
-def _repair(nodes: Sequence[ir.Node], says: str) -> Repair:
-    return Repair("HW407", tuple(node.name or "" for node in nodes), says)
+def _repair(nodes: Sequence[ir.Node], sides: tuple[str, str]) -> Repair:
+    return Repair.equation("HW407", tuple(node.name or "" for node in nodes), sides)
 
 
 def _log(view: View, node: ir.Node) -> LogForm | None:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from halfwise._version import __version__
-from halfwise.core.finding import Finding
+from halfwise.core.finding import Finding, Severity
 from halfwise.core.rules import RULES
 from halfwise.report.text import safe
 
@@ -52,25 +52,26 @@ def sarif_text(findings: Sequence[Finding], artifact: Path) -> str:
 
 
 def _rule(finding: Finding) -> dict[str, Any]:
-    known = RULES.get(finding.rule)
-    title = known.title if known is not None else _title_of_log(finding)
+    title, severity = _known(finding)
+    title = f"{title[:1].upper()}{title[1:]}"
     return {
         "id": finding.rule,
         "name": "".join(word.capitalize() for word in re.findall(r"\w+", title))[:255],
-        "shortDescription": {"text": _message(f"{title[:1].upper()}{title[1:]}")},
-        "fullDescription": {"text": _message(f"{title[:1].upper()}{title[1:]}. What to do: {finding.remedy}.")},
-        "help": {"text": _message(f"{title[:1].upper()}{title[1:]}.\n\nWhat to do: {finding.remedy}.")},
-        "defaultConfiguration": {"level": _LEVELS[known.severity if known is not None else finding.severity]},
+        "shortDescription": {"text": _message(title)},
+        "fullDescription": {"text": _message(f"{title}. What to do: {finding.remedy}.")},
+        "help": {"text": _message(f"{title}.\n\nWhat to do: {finding.remedy}.")},
+        "defaultConfiguration": {"level": _LEVELS[severity]},
     }
 
 
-def _title_of_log(finding: Finding) -> str:
-    """The catalogue's sentence without what a log fills in."""
-    from halfwise.compiler.buildlog.catalogue import MESSAGES, WEIGHT_ISSUES
+def _known(finding: Finding) -> tuple[str, Severity]:
+    """What the rule is called, and how severe it is; those of build logs state a severity in each finding."""
+    from halfwise.compiler.buildlog import catalogue
 
-    rules = [*WEIGHT_ISSUES.values(), *(message.rule for message in MESSAGES)]
-    sentence = next((rule.message for rule in rules if rule.id == finding.rule), finding.message)
-    return " ".join(re.sub(r"\(?\{\w+\}\)?", "", sentence).split()).strip(" ;:,")
+    if rule := RULES.get(finding.rule):
+        return rule.title, rule.severity
+    told = catalogue.RULES.get(finding.rule)
+    return told.description if told else finding.message, finding.severity
 
 
 def _results(findings: Sequence[Finding], rules: Sequence[str], artifact: Path) -> list[dict[str, Any]]:

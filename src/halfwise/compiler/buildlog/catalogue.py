@@ -6,12 +6,13 @@ A message is found by a literal part first (a search over raw bytes), then read 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from halfwise.core.finding import Severity
 
-__all__ = ["LAYERNORM_ADVICE", "LAYERNORM_DETECTED", "MESSAGES", "WEIGHT_ISSUES", "Message", "Remedy", "Rule"]
+__all__ = ["LAYERNORM_ADVICE", "LAYERNORM_DETECTED", "MESSAGES", "RULES", "WEIGHT_ISSUES", "Message", "Remedy", "Rule"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,12 @@ class Rule:
     dependent: bool = False  # on the graph being built: counts only for the backend strategy that was chosen
     unconstrained: Severity | None = None  # its severity in a build that set no precision constraints
     strong: bool = False  # said of strongly typed networks only
+    title: str = ""  # the message without what a log fills in
+
+    @property
+    def description(self) -> str:
+        """The rule in one line, whatever the log."""
+        return self.title or self.message
 
 
 @dataclass(frozen=True)
@@ -68,39 +75,42 @@ _KEEP_FP32 = Remedy(
     "keep the nodes in FP32 in a typed ONNX model (`halfwise fix MODEL --target ...` writes it)",
 )
 
+_COUNT_THEM = "such values seldom break a model; `halfwise scan MODEL` counts them. If the model is inaccurate, "
+
 # By the words that name the issue, in the old form (8.4, 8.5) and in the new one (from 8.6).
 WEIGHT_ISSUES: dict[str, Rule] = {
     "subnormal": Rule(
         "HW701",
         "warning",
-        "{weights} weights hold values that are subnormal in FP16 and lose bits",
-        Remedy(
-            "seldom enough to break a model; `halfwise scan MODEL` counts them. If it matters: " + _KEEP_FP32.weak,
-            "seldom enough to break a model; `halfwise scan MODEL` counts them. If it matters: " + _KEEP_FP32.strong,
-        ),
+        "{weights:many weight holds/weights hold} values that are subnormal in FP16 and lose bits",
+        Remedy(_COUNT_THEM + _KEEP_FP32.weak, _COUNT_THEM + _KEEP_FP32.strong),
+        title="weights with values that are subnormal in FP16",
     ),
     "underflow": Rule(
         "HW702",
         "warning",
-        "{weights} weights hold values below the smallest FP16 value; TensorRT raised them to it",
+        "{weights:many weight holds/weights hold} values below the smallest FP16 value; TensorRT raised them to it",
         _KEEP_FP32,
+        title="weights with values below the smallest FP16 value",
     ),
     "overflow": Rule(
         "HW703",
         "error",
-        "{weights} weights hold values beyond FP16's range; TensorRT clamped them to 65504",
+        "{weights:many weight holds/weights hold} values beyond FP16's range; TensorRT clamped them to 65504",
         _KEEP_FP32,
+        title="weights with values beyond FP16's range",
     ),
 }
 
 LAYERNORM_DETECTED = Rule(
     "HW711",
     "warning",
-    "{count} layers of LayerNorm patterns run in FP16",
+    "{count:many layer of a LayerNorm pattern runs/layers of LayerNorm patterns run} in FP16",
     Remedy(
         "export with opset 17 or later so that they become LayerNormalization nodes, or " + _KEEP_FP32.weak,
         "export with opset 17 or later so that they become LayerNormalization nodes, or " + _KEEP_FP32.strong,
     ),
+    title="layers of LayerNorm patterns run in FP16",
 )
 LAYERNORM_ADVICE = Rule(
     "HW712",
@@ -112,6 +122,7 @@ LAYERNORM_ADVICE = Rule(
         "check with `halfwise trace MODEL` whether the squares overflow; then export with opset 17 or later, or "
         + _KEEP_FP32.strong,
     ),
+    title="LayerNorm in FP16 may overflow",
 )
 
 _CONSTRAINTS = Remedy(
@@ -164,8 +175,9 @@ MESSAGES: tuple[Message, ...] = (
         "REFORMAT_FREE",
         b"No implementation obeys reformatting-free rules",
         r"No implementation obeys reformatting-free rules, at least (?P<n>\d+) reformatting nodes are needed",
-        Rule("HW724", "info", "{n} reformatting layers are needed", _always("costs time, not accuracy"),
-             dependent=True),
+        Rule("HW724", "info", "{n} reformatting layers are needed",
+             _always("nothing to do for accuracy; reformatting costs time"), dependent=True,
+             title="reformatting layers are needed"),
     ),
     Message(
         "NOIMPL_ERR",
@@ -182,13 +194,15 @@ MESSAGES: tuple[Message, ...] = (
         r"Skipping tactic (?P<tactic>0x[0-9a-f]+|\d+) due to (?:exception|insufficient memory|oom error)"
         r"\s*(?P<reason>.*)",
         Rule("HW726", "info", "tactic {tactic} was skipped: {reason}",
-             _always("a fast kernel may be missing; check memory and the driver"), where="tactic", dependent=True),
+             _always("a fast kernel may be missing; check memory and the driver"), where="tactic", dependent=True,
+             title="a tactic was skipped"),
     ),
     Message(
         "TYPE_DIFF_INFER",
         b"element type (",
         r"Input (?P<a>\d+)'s element type \((?P<ta>\w+)\) differs from input (?P<b>\d+)'s element type \((?P<tb>\w+)\)",
-        Rule("HW727", "error", "inputs {a} and {b} of a layer differ in type: {ta} and {tb}", _CHANGE_TYPES),
+        Rule("HW727", "error", "inputs {a} and {b} of a layer differ in type: {ta} and {tb}", _CHANGE_TYPES,
+             title="inputs of a layer differ in type"),
     ),
     Message(
         "SHAPE_INT32",
@@ -203,7 +217,7 @@ MESSAGES: tuple[Message, ...] = (
         r"IElementWiseLayer with inputs (?P<ia>.+?) and (?P<tensor>.+?): first input has type (?P<ta>\w+) "
         r"but second input has type (?P<tb>\w+)",
         Rule("HW729", "warning", "an elementwise layer reads {ta} ({ia}) and {tb} ({tensor})", _CHANGE_TYPES,
-             where="tensor"),
+             where="tensor", title="an elementwise layer reads two types"),
     ),
     # trtexec's own
     Message(
@@ -217,8 +231,9 @@ MESSAGES: tuple[Message, ...] = (
         "SKIPPED_LAYER",
         b"Skipped setting precision for layer ",
         r"Skipped setting precision for layer (?P<layer>.+?) because (?P<why>.+?)\.?$",
-        Rule("HW732", "info", "its precision was not set because {why}",
-             _always("nothing to do unless this layer computes floating-point values"), where="layer"),
+        Rule("HW732", "info", "the precision of the layer was not set because {why}",
+             _always("nothing to do unless the layer computes floating-point values"), where="layer",
+             title="the precision of a layer was not set"),
     ),
     Message(
         "NO_EFFECT",
@@ -239,7 +254,7 @@ MESSAGES: tuple[Message, ...] = (
         b"mode is not allowed if graph is strongly typed",
         r"setting (?P<mode>\w+) mode is not allowed if graph is strongly typed",
         Rule("HW735", "warning", "--{mode} was ignored: the network is strongly typed", _STRONG_ONLY,
-             strong=True),
+             strong=True, title="a flag was ignored: the network is strongly typed"),
     ),
     Message(
         "TF32_HINT",
@@ -252,7 +267,8 @@ MESSAGES: tuple[Message, ...] = (
         "UNKNOWN_OPTION",
         b"Unknown option: ",
         r"Unknown option: (?P<option>\S+)",
-        Rule("HW737", "error", "trtexec does not know {option} and stopped", _REMOVED, where="option"),
+        Rule("HW737", "error", "trtexec does not know {option} and stopped", _REMOVED, where="option",
+             title="trtexec does not know an option and stopped"),
     ),
     # Strong typing
     Message(
@@ -261,20 +277,21 @@ MESSAGES: tuple[Message, ...] = (
         r"(?:Error \(|^)(?P<layer>(?:(?!Error \().)+?): ElementWiseOperation (?P<op>\w+) must have same input types\. "
         r"But they are of types (?P<a>\w+) and (?P<b>\w+)",
         Rule("HW741", "error", "{op} reads {a} and {b}, which strong typing does not allow", _CHANGE_TYPES,
-             where="layer", strong=True),
+             where="layer", strong=True, title="an operator reads two types, which strong typing does not allow"),
     ),
     Message(
         "FLAG_AND_STRONG",
         b"Parameter check failed, condition: !config.getFlag(BuilderFlag::k",
         r"Parameter check failed, condition: !config\.getFlag\(BuilderFlag::k(?P<flag>\w+)\)",
         Rule("HW742", "error", "the builder flag {flag} cannot be combined with strong typing", _STRONG_ONLY,
-             strong=True),
+             strong=True, title="a builder flag cannot be combined with strong typing"),
     ),
     Message(
         "SET_TYPE_STRONG",
         b"cannot be called for a strongly typed network",
         r"(?P<method>\w+(?:::\w+)*) cannot be called for a strongly typed network",
-        Rule("HW743", "error", "{method} was called on a strongly typed network", _STRONG_ONLY, strong=True),
+        Rule("HW743", "error", "{method} was called on a strongly typed network", _STRONG_ONLY, strong=True,
+             title="a method was called that strongly typed networks refuse"),
     ),
     Message(
         "IO_TYPE",
@@ -282,8 +299,8 @@ MESSAGES: tuple[Message, ...] = (
         r"(?:(?:Input|Output) tensor \"?(?P<tensor>.+?)\"?: )?Requested (?P<side>input|output) type (?P<a>.+?) via "
         r"--\w+IOFormats does not match the inferred type (?P<b>.+?) for a strongly typed network",
         Rule("HW744", "error", "the {side} type {a} asked for is not the type {b} of the ONNX model",
-             _always("drop the type from --inputIOFormats/--outputIOFormats, or change it in the ONNX model"),
-             where="tensor", strong=True),
+             _always("drop the type from --inputIOFormats/--outputIOFormats, or change the type in the ONNX model"),
+             where="tensor", strong=True, title="the type asked for is not the type of the ONNX model"),
     ),
     Message(
         "RTX_STRONG",
@@ -293,3 +310,13 @@ MESSAGES: tuple[Message, ...] = (
              _always("nothing to do"), strong=True),
     ),
 )  # fmt: skip
+
+RULES: Mapping[str, Rule] = {
+    rule.id: rule
+    for rule in (
+        *WEIGHT_ISSUES.values(),
+        LAYERNORM_DETECTED,
+        LAYERNORM_ADVICE,
+        *(message.rule for message in MESSAGES),
+    )
+}

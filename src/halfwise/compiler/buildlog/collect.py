@@ -20,13 +20,13 @@ from halfwise.compiler.buildlog.prefixes import LogLine, decode_version, version
 from halfwise.compiler.buildlog.report import LogReport, LogStructure, NodeType, ReformatLayer
 from halfwise.compiler.buildlog.weights import split_names
 from halfwise.compiler.layers_fields import dtype_of, nodes_of_metadata
+from halfwise.core.english import fill
 from halfwise.core.finding import Finding, Where
 from halfwise.core.targets.flags import TRTEXEC_FLAGS, flag_history
 
 __all__ = ["Collector"]
 
 # How a message begins that counts one thing only.
-_ONE = {"1 weights hold": "1 weight holds", "1 layers of LayerNorm patterns run": "1 layer of a LayerNorm pattern runs"}
 _WEAK_FLAGS = frozenset(
     f"--{name}" for name in ("fp16", "bf16", "best", "precisionConstraints", "layerPrecisions", "layerOutputTypes")
 )
@@ -364,8 +364,5 @@ def _finding(
     rule: Rule, where: Where, numbers: dict[str, Any], version: tuple[int, ...], strong: bool | None
 ) -> Finding:
     words = {**numbers, where.kind: where.name}
-    message = rule.message.format(**words)
-    for many, one in _ONE.items():
-        if message.startswith(many):
-            message = message.replace(many, one, 1)
+    message = fill(rule.message, **words)
     return Finding(rule.id, rule.severity, where, numbers, message, rule.remedy.text(version, strong))

@@ -15,7 +15,7 @@ from halfwise.core.english.verdicts import VERDICTS
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.wording import counted, listed, number, percent, together
 
-__all__ = ["TEMPLATES", "documented", "say", "say_all"]
+__all__ = ["TEMPLATES", "documented", "fill", "say", "say_all"]
 
 TEMPLATES: Mapping[NoteKind, str] = {**INPUTS, **BACKENDS, **DEPLOYING, **COMPILER, **VERDICTS, **REASONS}
 
@@ -55,9 +55,14 @@ class _Words(Formatter):
         return str(super().format_field(value, format_spec))
 
 
+def fill(template: str, **values: Any) -> str:
+    """The template with its values, counted and listed as its fields ask."""
+    return _Words().format(template, **values)
+
+
 def say(note: Note) -> str:
     """The note in English."""
-    return _Words().format(TEMPLATES[note.kind], subject=note.subject, **note.values)
+    return fill(TEMPLATES[note.kind], subject=note.subject, **note.values)
 
 
 def say_all(notes: Iterable[Note]) -> list[str]:

@@ -9,21 +9,20 @@ from dataclasses import dataclass
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.html.names import Names
 
-__all__ = ["RepairCard", "algebra_lines", "repair_cards"]
+__all__ = ["RepairCard", "repair_cards", "written"]
 
 _RAISED = str.maketrans("0123456789-+kn", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ᵏⁿ")
-_PLAIN = re.compile(r"[A-Za-z0-9_ .,:;()|*/+\-=^<>]*")
 
 
 @dataclass(frozen=True)
 class RepairCard:
-    """One rewrite wherever it was made. `becomes` is empty where the algebra is no equation."""
+    """One rewrite wherever it was made. `algebra` is for where the two sides are not known."""
 
     rule: str
     name: str
+    algebra: str
     was: str
     becomes: str
-    where: str  # the algebra's part that names nodes
     saved: int
     places: tuple[tuple[int, ...], ...]
 
@@ -37,23 +36,15 @@ def repair_cards(repairs: Sequence[RepairRecord], names: Names) -> list[RepairCa
         groups.setdefault((repair.rule, repair.algebra), []).append(repair)
     cards = []
     for (rule, algebra), made in groups.items():
-        was, becomes, where = algebra_lines(algebra)
+        was, becomes = written(made[0].was or ""), written(made[0].becomes or "")
         places = tuple(tuple(names(name) for name in repair.nodes) for repair in made)
         saved = sum(repair.saved_fp32_nodes for repair in made)
-        cards.append(RepairCard(rule, titles.get(rule, ""), was, becomes, where, saved, places))
+        cards.append(RepairCard(rule, titles.get(rule, ""), algebra, was, becomes, saved, places))
     return cards
 
 
-def algebra_lines(algebra: str) -> tuple[str, str, str]:
-    """What stood there, what stands there now, and which nodes that is said of. Names of nodes are left as they are."""
-    formula, _, where = algebra.partition(": ")
-    if not _PLAIN.fullmatch(formula):
-        return algebra, "", ""
-    was, equals, becomes = formula.partition(" = ")
-    return _written(was), _written(becomes) if equals else "", where
-
-
-def _written(formula: str) -> str:
+def written(formula: str) -> str:
+    """With the signs that a person writes: raised powers, a root, a minus."""
     formula = re.sub(r"\^(-?\d+|[kn]|\(-?[kn0-9]+\))", lambda m: m[1].strip("()").translate(_RAISED), formula)
     formula = formula.replace("sqrt(", "√(").replace(" * ", " · ")
     return re.sub(r"(?<=[\s(])-(?=[\s\w(])", "−", formula)

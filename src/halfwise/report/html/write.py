@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from halfwise.core.whole_files import WholeFiles
-from halfwise.core.wording import counted
+from halfwise.core.wording import and_more, counted
 from halfwise.report.html import numbers
 from halfwise.report.html.embed import as_json, content_hash
 from halfwise.report.html.names import SHOWN, short
@@ -88,6 +88,7 @@ def _environment() -> Environment:
         environment.filters[name] = getattr(numbers, name)
     environment.filters["short"] = short
     environment.filters["plural"] = counted
+    environment.filters["and_more"] = and_more
     return environment
 
 
