@@ -62,7 +62,7 @@ def test_candidates_go_from_cheap_to_dear() -> None:
     assert listed[-1] == {"qk", "scale", "softmax", "av"}
 
 
-def test_each_attention_takes_the_first_island_that_frees_it() -> None:
+def test_each_attention_takes_the_first_region_that_frees_it() -> None:
     one, two = group("1", "scale"), group("2", "scale")
     wide: list[frozenset[str]] = []
 
@@ -100,7 +100,7 @@ def test_where_nothing_helps_the_proof_is_of_what_did() -> None:
     )
 
 
-def test_no_island_at_all_is_said() -> None:
+def test_no_region_at_all_is_said() -> None:
     one = group("1")
     region = find_fp32_region((one,), ["_mha"], engine((one,)), lambda names: engine((one,)))
     assert region is not None
@@ -185,7 +185,7 @@ def test_a_model_without_attention_is_not_compiled(tmp_path: Path, monkeypatch: 
 
 
 @needs_rtx
-def test_advise_names_the_island(tmp_path: Path) -> None:
+def test_advise_names_the_region(tmp_path: Path) -> None:
     from halfwise.cli.main import app
 
     path = saved(tmp_path, encoder_attention())

@@ -58,7 +58,7 @@ def _node(op: str, inputs: str, output: str, name: str, **attributes: object) ->
 
 
 @needs_rtx
-def test_rtx_compiles_a_model_and_keeps_an_fp32_island(tmp_path: Path) -> None:
+def test_rtx_compiles_a_model_and_keeps_an_fp32_region(tmp_path: Path) -> None:
     steps = [
         _node("Mul", "x x", "xx", "square"),
         _node("Cast", "xx", "wide", "to32", to=TensorProto.FLOAT),
@@ -102,7 +102,7 @@ def test_rtx_takes_a_lone_fp32_product_back_to_fp16(tmp_path: Path, follower: st
 
 @needs_rtx
 def test_rtx_hides_an_fp32_softmax_in_fused_attention(tmp_path: Path) -> None:
-    """A Cast, Softmax, Cast island does not keep the fused kernel away; inside it nothing shows an FP32 value."""
+    """A Cast, Softmax, Cast region does not keep the fused kernel away; inside it nothing shows an FP32 value."""
     steps = []
     for name, perm in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
         steps += [

@@ -43,7 +43,7 @@ def test_what_no_warning_names_is_unproven_and_still_a_violation() -> None:
     assert verdict(result, "/in/Conv") == ("fp32", "exact")
 
 
-def test_a_region_with_float_borders_can_neither_be_proven_nor_blamed() -> None:
+def test_a_region_with_float_borders_can_neither_be_proven_nor_counted() -> None:
     lines = REGION_LOG.read_text(encoding="utf-8").replace("(Half[", "(Float[").replace("Detected layernorm", "x")
     result = of_log(read_lines(lines.split("\n")), "/norm/Sub")
     assert result.violations == ()

@@ -62,7 +62,7 @@ def weight(name: str, value: float, spread: float = 0.0) -> onnx.TensorProto:
     return numpy_helper.from_array(values.astype(np.float32), name)
 
 
-def lone_product() -> onnx.ModelProto:
+def isolated_product() -> onnx.ModelProto:
     """Weights beyond FP16's range, so that this one product must stay in FP32; all around it is healthy."""
     nodes = [
         helper.make_node("Mul", ["x", "small"], ["s"], "shrink"),
@@ -332,7 +332,7 @@ def test_the_audit_of_the_compiled_model_goes_into_the_result(tmp_path: Path) ->
 
 @needs_rtx
 def test_a_lone_product_gets_company_and_stays_fp32(tmp_path: Path) -> None:
-    result = fixed(tmp_path, lone_product(), "trt-10.9", scale=1.0)
+    result = fixed(tmp_path, isolated_product(), "trt-10.9", scale=1.0)
     compiled = result.delivery.compiled
     assert compiled is not None
     assert compiled.audit is not None
@@ -351,21 +351,21 @@ def test_a_lone_product_gets_company_and_stays_fp32(tmp_path: Path) -> None:
 
 @needs_rtx
 def test_what_is_forced_joins_no_lone_product(tmp_path: Path) -> None:
-    result = fixed(tmp_path, lone_product(), "trt-10.9", scale=1.0, force=["name:shrink"])
+    result = fixed(tmp_path, isolated_product(), "trt-10.9", scale=1.0, force=["name:shrink"])
     assert "shrink" not in result.fp32_nodes and not [node for node in result.plan.nodes if node.why == "compiler"]
     assert only(result.notes, NoteKind.PRODUCT_FORCED).values["nodes"] == ["shrink"]
 
 
 @needs_rtx
-def test_lone_products_of_a_real_model_are_mended(shared_models: Path) -> None:
+def test_isolated_products_of_a_real_model_are_kept(shared_models: Path) -> None:
     path = shared_models / "nanotrack_v3_head" / "model.onnx"
     if not path.exists():
         pytest.skip("the shared model nanotrack_v3_head is not here")
     model = load(path)
     sites, node = Sites(model), model.node_by_name
-    lone = [node[name] for name in ("Conv_113", "Conv_103", "Conv_108", "Conv_20")]
+    isolated = [node[name] for name in ("Conv_113", "Conv_103", "Conv_108", "Conv_20")]
     compiled = compile_and_adjust(
-        Decision(sites, dict.fromkeys(lone, Format.FP32), Format.FP32),
+        Decision(sites, dict.fromkeys(isolated, Format.FP32), Format.FP32),
         samples=load_samples(model.inputs, None).search,
         sizes={value: 1 for each in model.nodes for value in each.outputs},
         suspects=(),
@@ -382,7 +382,7 @@ def test_lone_products_of_a_real_model_are_mended(shared_models: Path) -> None:
 
 @needs_rtx
 def test_a_given_plan_is_not_changed_and_what_breaks_it_is_told(tmp_path: Path) -> None:
-    first = fixed(tmp_path, lone_product(), "onnx", scale=1.0)
+    first = fixed(tmp_path, isolated_product(), "onnx", scale=1.0)
     assert first.fp32_nodes == ("product",)
     result = fix(tmp_path / "m.onnx", samples(1.0), target="trt-10.9", plan=first.plan)
     (violation,) = result.to_json()["violations"]
@@ -473,11 +473,11 @@ def test_a_build_that_takes_too_long_ends_in_one_line(tmp_path: Path) -> None:
     assert compiler.builds == 1
 
 
-# -- lone products, decided without a compiler -------------------------------------------------------------------------
+# -- isolated products, decided without a compiler -------------------------------------------------------------------
 
 
 def test_the_cheapest_neighbour_joins_with_what_lies_between() -> None:
-    model = load(lone_product())
+    model = load(isolated_product())
     sites = Sites(model)
     node = model.node_by_name
     formats = {node["product"]: Format.FP32}
@@ -489,7 +489,7 @@ def test_the_cheapest_neighbour_joins_with_what_lies_between() -> None:
 
 
 def test_an_fp32_node_behind_a_narrow_move_is_no_company() -> None:
-    model = load(lone_product())
+    model = load(isolated_product())
     sites, node = Sites(model), model.node_by_name
     formats = {node["product"]: Format.FP32, node["bend"]: Format.FP32}
     (product,) = find_isolated_matmuls([Violation("product", "fp32", "fp16", (), "")], sites, formats)
@@ -498,7 +498,7 @@ def test_an_fp32_node_behind_a_narrow_move_is_no_company() -> None:
 
 
 def test_a_product_in_company_or_of_another_kind_is_left_alone() -> None:
-    model = load(lone_product())
+    model = load(isolated_product())
     sites, node = Sites(model), model.node_by_name
     broken = Violation("product", "fp32", "fp16", (), "")
     company = dict.fromkeys((node["product"], node["turn"], node["bend"]), Format.FP32)

@@ -150,7 +150,7 @@ def test_an_epsilon_that_fp16_does_not_hold_leaves_a_norm_in_pieces(
     for wide, wanted in ((frozenset[str](), narrow), (BODY, Outcome.FUSED)):
         assert outcome(norm, assigned(loaded, wide)) is wanted
         assert seen(assigned(loaded, wide), tmp_path) is wanted
-    assert settled(loaded, frozenset()) == (BODY if narrow is Outcome.PIECES else set())
+    assert adjusted(loaded, frozenset()) == (BODY if narrow is Outcome.PIECES else set())
 
 
 def test_a_square_by_mul_and_a_scale_that_is_no_vector_are_not_fused() -> None:
@@ -219,7 +219,7 @@ def test_a_product_with_an_inverse_is_a_quotient() -> None:
 # -- decisions -------------------------------------------------------------------------------------------------------
 
 
-def settled(loaded: Model, wide: frozenset[str], *, fused: bool = True, holds: bool = True) -> set[str]:
+def adjusted(loaded: Model, wide: frozenset[str], *, fused: bool = True, holds: bool = True) -> set[str]:
     """The names of what is in FP32 afterwards; it loads."""
     sites = Sites(loaded)
     formats = {loaded.node_by_name[name]: Format.FP32 for name in wide}
@@ -233,29 +233,29 @@ def settled(loaded: Model, wide: frozenset[str], *, fused: bool = True, holds: b
 
 
 def test_a_norm_with_fp32_statistics_stays_one_kernel() -> None:
-    assert settled(load(layer_norm()), frozenset({"square", "mean2"})) == BODY
-    assert settled(load(layer_norm(18, inverse=True)), frozenset({"square", "mean2"})) == {*BODY, "inverse"}
-    assert settled(load(layer_norm()), frozenset({"mean1", "mean2"})) == {"mean1", "sub", *BODY}
-    assert settled(load(layer_norm()), frozenset()) == set()
+    assert adjusted(load(layer_norm()), frozenset({"square", "mean2"})) == BODY
+    assert adjusted(load(layer_norm(18, inverse=True)), frozenset({"square", "mean2"})) == {*BODY, "inverse"}
+    assert adjusted(load(layer_norm()), frozenset({"mean1", "mean2"})) == {"mean1", "sub", *BODY}
+    assert adjusted(load(layer_norm()), frozenset()) == set()
     rms = frozenset({"square", "mean2", "guard", "root"})
-    assert settled(load(rms_norm(inverse=True)), rms) == {*rms, "inverse", "normal"}
+    assert adjusted(load(rms_norm(inverse=True)), rms) == {*rms, "inverse", "normal"}
 
 
 def test_without_fusion_or_where_it_does_not_hold_nothing_is_changed() -> None:
     wide = frozenset({"square", "mean2"})
-    assert settled(load(layer_norm()), wide, fused=False) == wide
-    assert settled(load(layer_norm()), wide, holds=False) == wide
+    assert adjusted(load(layer_norm()), wide, fused=False) == wide
+    assert adjusted(load(layer_norm()), wide, holds=False) == wide
 
 
 def test_a_norm_wholly_in_fp32_gives_its_scale_back() -> None:
-    assert settled(load(layer_norm()), frozenset(LAYER_NORM)) == {"mean1", "sub", *BODY}
+    assert adjusted(load(layer_norm()), frozenset(LAYER_NORM)) == {"mean1", "sub", *BODY}
 
 
 def test_a_norm_that_would_not_load_is_changed_whatever_the_target() -> None:
     whole = frozenset(LAYER_NORM)
-    assert settled(load(layer_norm()), whole, fused=False) == whole - {"scaled", "shifted"}
-    assert settled(load(layer_norm()), whole, fused=False, holds=False) == whole - {"scaled", "shifted"}
-    assert settled(load(layer_norm()), frozenset({"stream"}), fused=False) == {"stream", "scaled", "shifted"}
+    assert adjusted(load(layer_norm()), whole, fused=False) == whole - {"scaled", "shifted"}
+    assert adjusted(load(layer_norm()), whole, fused=False, holds=False) == whole - {"scaled", "shifted"}
+    assert adjusted(load(layer_norm()), frozenset({"stream"}), fused=False) == {"stream", "scaled", "shifted"}
 
 
 def norm_of_an_input() -> tuple[onnx.ModelProto, list[dict[str, NDArray[np.float32]]]]:
@@ -299,7 +299,7 @@ def test_a_norm_of_an_fp32_input_is_scaled_in_fp32_so_that_it_loads(tmp_path: Pa
 @given(st.sets(st.sampled_from(("stream", *LAYER_NORM, "end"))), st.booleans(), st.booleans())
 def test_whatever_was_decided_the_model_loads(wide: set[str], fused: bool, skip: bool) -> None:
     loaded = load(layer_norm(skip=skip))
-    names = settled(loaded, frozenset(wide), fused=fused)
+    names = adjusted(loaded, frozenset(wide), fused=fused)
     options = ort.SessionOptions()
     options.log_severity_level = 4
     typed = typed_proto(assigned(loaded, frozenset(names)))

@@ -51,7 +51,7 @@ def product(order: tuple[int, ...], *, left: bool = True, wide: str = "") -> onn
 
 
 def typed(proto: onnx.ModelProto, *wide: str) -> tuple[Adjustment, onnx.ModelProto, str | None]:
-    """With these nodes in FP32 at first, and what that is settled to."""
+    """With these nodes in FP32 at first, and what that is adjusted to."""
     sites = Sites(load(proto))
     start = {site.node: Format.FP32 for site in sites.free if site.node.op_type in wide}
     about = Adjustable(sites, Format.FP32, frozenset(), lambda _: True)

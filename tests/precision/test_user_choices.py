@@ -1,4 +1,4 @@
-"""What the user decides is obeyed, shown as theirs, and refused where it cannot be; other tools' lists are data."""
+"""What the user decides is applied, shown as theirs, and refused where it cannot be; other tools' lists are data."""
 
 from __future__ import annotations
 

@@ -512,7 +512,7 @@ def test_the_curve_has_every_measured_point_and_the_plan() -> None:
     drawn = curve(result)
     assert drawn is not None
     assert {p.nodes for p in drawn.points} == {p.nodes for p in result.curve if p.measured is not None}
-    assert drawn.chosen.nodes == len(result.plan.nodes) and drawn.chosen.load == result.verdict.ratio
+    assert drawn.chosen.nodes == len(result.plan.nodes) and drawn.chosen.ratio == result.verdict.ratio
     assert {(p.nodes, p.cost) for p in drawn.points} == {(p.nodes, p.cost) for p in result.curve}
     by_cost = sorted(drawn.points, key=lambda p: p.cost)
     assert [p.x for p in by_cost] == sorted(p.x for p in drawn.points) and by_cost[-1].cost > by_cost[-1].nodes
@@ -590,7 +590,7 @@ def test_the_way_of_an_infinity_is_told_up_to_the_wrong_answer() -> None:
     )
     assert "passes through ReduceMean, Add, Sqrt; " in story.then
     assert story.then.endswith("divides by it and gives 0: no NaN anywhere, just a wrong answer.")
-    assert story.load is not None and story.load > 1 and "times the allowed one" in story.measured
+    assert story.ratio is not None and story.ratio > 1 and "times the allowed one" in story.measured
     assert [r.title for r in story.ranges] == ["reads", "writes"]
 
 
@@ -616,7 +616,7 @@ def test_the_reason_of_a_plan_by_hand_is_kept() -> None:
     name = zoo.model.graph.node[0].name
     result = fix(zoo.model, zoo.inputs[:2], plan=plan_of({name: zoo.model.graph.node[0].op_type}))
     story = tell(result.plan.nodes[0], result.sites.model.node_by_name[name], result.measured.ranges)
-    assert story.cause == "asked for in the plan" and story.load is None
+    assert story.cause == "asked for in the plan" and story.ratio is None
 
 
 def test_the_verdict_speaks_of_the_bound_that_decided() -> None:

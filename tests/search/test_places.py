@@ -88,7 +88,7 @@ def test_a_function_judges_outputs_of_different_shapes(near: tuple[onnx.ModelPro
     assert result.plan.nodes == ()
 
 
-def test_a_shape_that_only_an_overflow_changes_is_mended(far: tuple[onnx.ModelProto, Feeds]) -> None:
+def test_a_shape_that_only_an_overflow_changes_is_repaired(far: tuple[onnx.ModelProto, Feeds]) -> None:
     result = fix(*far, repairs="none")
     assert result.fp16_verdict.words.startswith("'kept' cannot be compared place by place: shape ")
     assert result.verdict.met

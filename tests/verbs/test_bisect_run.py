@@ -333,7 +333,7 @@ def test_the_users_program_judges(judge: Callable[[str], str], backend: str | No
     result = bisect(chain(8), backend, INPUTS, check=judge("1"))
     assert named(result) == ("n_t7",)
     assert result.tolerance is None
-    assert {step.load for step in result.steps} == {None}
+    assert {step.ratio for step in result.steps} == {None}
 
 
 def test_the_users_program_may_not_know(judge: Callable[[str], str]) -> None:

@@ -1,4 +1,4 @@
-"""The demo: its model fails silently and is mended, as an API and as a verb."""
+"""The demo: its model fails silently and is repaired, as an API and as a verb."""
 
 from __future__ import annotations
 

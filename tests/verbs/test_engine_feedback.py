@@ -109,7 +109,7 @@ def test_a_norm_that_the_engine_takes_narrow_is_kept_after_a_second_search(monke
     assert all(load <= 1 for load in result.by_profile.values())
 
 
-def test_what_a_second_search_kept_for_nothing_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_second_search_kept_for_nothing_is_reverted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three products behind the norm: only the norm is needed, and only it says that its kernels would miss."""
     compiles_to(NARROW, monkeypatch)
     proto = long_norm()

@@ -1,4 +1,4 @@
-"""Stage by stage: where a model is cut, what each stage does alone and in company, and who is to blame."""
+"""Stage by stage: where a model is cut, what each stage does alone and chained, and its culprits."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_the_parts_convert_well_the_whole_does_not_and_the_softmax_is_named() ->
     assert {node.name.rpartition("/")[0] for node in result.stage("filter_predictor").culprits} == {
         "/filter_predictor/self_attn"
     }
-    mended = result.stage("filter_predictor").mended
-    assert mended is not None and mended < 0.5
+    corrected = result.stage("filter_predictor").corrected
+    assert corrected is not None and corrected < 0.5
 
 
 def test_without_the_spread_every_part_and_the_whole_are_good() -> None:
@@ -87,7 +87,7 @@ def test_culprits_in_fp32_are_enough_for_the_whole_model() -> None:
     for feed in samples():
         wanted, got = exact.run(feed)["filter"], emulated.run(feed)["filter"]
         assert np.linalg.norm(got - wanted) <= 0.01 * np.linalg.norm(wanted)
-    assert result.whole.load > 1
+    assert result.whole.ratio > 1
 
 
 # -- what is promised of the chain -------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_a_stage_that_spreads_small_errors_would_do_so_in_fp32() -> None:
     x = (100 + np.random.default_rng(0).integers(-9, 10, 64) / 16).astype(np.float32)
     first, second = stages(proto, [{"x": x}]).stages
     assert (first.finding, second.finding) == ("good", "spreads")
-    assert second.alone.load == 0 and second.carried.load > 1
+    assert second.alone.ratio == 0 and second.propagated.ratio > 1
 
 
 def shared_module() -> onnx.ModelProto:

@@ -97,7 +97,7 @@ FUNCTIONS = {
     "batch_norm": lambda x: F.batch_norm(
         x, torch.zeros(4, device=x.device), torch.ones(4, device=x.device), training=False
     ),
-    "island": lambda x: torch.autocast("cuda", enabled=False)(lambda y: torch.exp(y))(x),
+    "fp32": lambda x: torch.autocast("cuda", enabled=False)(lambda y: torch.exp(y))(x),
     "float": lambda x: (x.float() * 2).sqrt(),
 }
 
@@ -244,7 +244,7 @@ def test_a_module_that_makes_fp32_tensors_is_narrowed_whole() -> None:
 
 
 def test_the_modules_own_islands_are_heeded() -> None:
-    class Island(nn.Module):
+    class InFp32(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.fc = nn.Linear(4, 4)
@@ -253,8 +253,8 @@ def test_the_modules_own_islands_are_heeded() -> None:
             with torch.autocast("cuda", enabled=False):
                 return self.fc(x.float() * 1e5)
 
-    check = check_autocast(Island(), torch.randn(2, 4))
-    assert check.autocast.load == 0 and not check.half.met
+    check = check_autocast(InFp32(), torch.randn(2, 4))
+    assert check.autocast.ratio == 0 and not check.half.met
 
 
 # -- what modules are like ---------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def test_attention_is_judged_with_its_softmax_in_fp32_and_without() -> None:
     check = check_autocast(attention, ((x, x, x), {"need_weights": False}))
     kept = {each.name: each for each in check.kept}
     assert kept["scaled_dot_product_attention"].family == "softmax"
-    assert kept["scaled_dot_product_attention"].without != check.autocast.load
+    assert kept["scaled_dot_product_attention"].without != check.autocast.ratio
     weighted = check_autocast(attention, (x, x, x))
     assert "softmax" in {each.name for each in weighted.kept}
 

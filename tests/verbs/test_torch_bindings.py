@@ -1,4 +1,4 @@
-"""What is handed to an engine: every mistake is found, said in one line, and comes with its mend."""
+"""What is handed to an engine: every mistake is found, said in one line, and comes with its remedy."""
 
 from __future__ import annotations
 
@@ -156,14 +156,14 @@ def test_types_and_what_narrowing_does() -> None:
 def test_shapes() -> None:
     engine = image_engine()
 
-    def mend(shape: tuple[int, ...]) -> str:
+    def remedy(shape: tuple[int, ...]) -> str:
         problems = check_bindings({"x": OnGpu(aligned(*shape))}, engine).problems
-        return next(problem.mend for problem in problems if problem.rule == "shape")
+        return next(problem.remedy for problem in problems if problem.rule == "shape")
 
-    assert mend((3, 4, 4)) == "a batch dimension is missing: x = x[None]"
-    assert mend((1, 4, 4, 3)) == "the same sizes in another order: x = x.permute(0, 3, 1, 2).contiguous()"
-    assert mend((1, 48)).startswith("as many elements, in other dimensions: x = x.reshape(1, 3, 4, 4)")
-    assert "read beyond its end" in mend((1, 3, 2, 2))
+    assert remedy((3, 4, 4)) == "a batch dimension is missing: x = x[None]"
+    assert remedy((1, 4, 4, 3)) == "the same sizes in another order: x = x.permute(0, 3, 1, 2).contiguous()"
+    assert remedy((1, 48)).startswith("as many elements, in other dimensions: x = x.reshape(1, 3, 4, 4)")
+    assert "read beyond its end" in remedy((1, 3, 2, 2))
 
 
 def test_open_dimensions_and_profiles() -> None:

@@ -47,7 +47,7 @@ def command(
         target=str(parsed),
         source=about or None,
         advisories=[advisory.document() for advisory in advisories],
-        island=region.document() if region is not None else None,
+        region=region.document() if region is not None else None,
     )
     from halfwise.report.advise import show_advisories
 

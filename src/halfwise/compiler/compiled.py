@@ -1,4 +1,4 @@
-"""Compiles a decision with TensorRT-RTX, audits it node by node, and mends what the compiler would undo."""
+"""Compiles a decision with TensorRT-RTX, audits it node by node, and corrects what the compiler would undo."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def _join_isolated_matmuls(
         joined.update((node, product.name or "") for node in path)
     if not joined:
         return result.noting(*notes)
-    notify(f"{len(joined)} more nodes in FP32, so that the compiler keeps lone products there")
+    notify(f"{len(joined)} more nodes in FP32, so that the compiler keeps isolated matmuls in FP32")
     wider = decision.with_fp32(joined)
     after = compiler(wider)
     fewer = len(after.violations) < len(audit.violations)
@@ -262,7 +262,7 @@ def _keep_kernel_out(
         return result
     model = decision.sites.model
     by_name = model.node_by_name
-    notify("looking for the FP32 island that keeps the fused attention kernel out")
+    notify("looking for the FP32 region that prevents the fused attention kernel")
 
     def compile_with(names: frozenset[str]) -> Audit:
         return compiler(decision.with_fp32(by_name[name] for name in names if decision.sites.of[by_name[name]].free))

@@ -1,6 +1,6 @@
-"""Finds what keeps a lone FP32 product in FP32: TensorRT-RTX takes one that stands alone back to FP16.
+"""Finds what keeps an isolated FP32 product in FP32: TensorRT-RTX reverts one that stands alone to FP16.
 
-Seen with 1.7: Cast to FP32, MatMul or Conv with a constant weight, Cast to FP16, and nothing else in the island, is
+Seen with 1.7: Cast to FP32, MatMul or Conv with a constant weight, Cast to FP16, and nothing else in FP32, is
 compiled to an FP16 kernel, weights too. One more FP32 node of arithmetic beside the product keeps it in FP32.
 """
 
@@ -39,7 +39,7 @@ def find_isolated_matmuls(
 def companions(
     product: ir.Node, sites: Sites, formats: Mapping[ir.Node, Format], sizes: Mapping[ir.Value, int]
 ) -> tuple[ir.Node, ...]:
-    """The cheapest nodes to join a lone product: one of arithmetic, and what moves data on the way to it.
+    """The cheapest nodes to join an isolated product: one of arithmetic, and what moves data on the way to it.
 
     Empty where nothing beside the product can join it. Of equal ones, the one that reads the product's result.
     """

@@ -6,7 +6,7 @@ __all__ = ["HalfwiseError", "InputError", "MissingBackend"]
 
 
 class HalfwiseError(Exception):
-    """Base of every error a user can cause or mend; its text is one line: what, where, what to do."""
+    """Base of every error a user can cause or correct; its text is one line: what, where, what to do."""
 
     exit_code = 2
 

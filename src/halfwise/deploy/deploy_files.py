@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from halfwise.compiler.attention.fp32_regions import IslandRecord
+import msgspec
+
+from halfwise.compiler.attention.fp32_regions import RegionRecord
 from halfwise.compiler.audit_document import CoverageRecord, EngineRecord, Violation
 from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled
 from halfwise.core.document import Count, Record
@@ -33,7 +35,7 @@ class CompiledRecord(Record, frozen=True):
     builds: Count
     seconds: float
     added: Sequence[str]
-    island: IslandRecord | None
+    region: RegionRecord | None = msgspec.field(name="island")
     engine: EngineRecord
     coverage: CoverageRecord
     unproven: Sequence[Violation]
@@ -87,7 +89,7 @@ class Delivery:
             builds=self.compiled.builds,
             seconds=round(self.compiled.seconds, 3),
             added=[node.name for node in self.compiled.added],
-            island=self.compiled.region.document() if self.compiled.region else None,
+            region=self.compiled.region.document() if self.compiled.region else None,
             engine=self.audit.engine(),
             coverage=self.audit.document().coverage,
             unproven=self.audit.unproven,

@@ -68,7 +68,7 @@ def io_types(span: Span) -> frozenset[str]:
 
 
 def has_patterns(span: Span) -> bool:
-    """Whether a `*` inside a name makes it a pattern (from 9.1; before, only the lone key `*` means something)."""
+    """Whether a `*` inside a name makes it a pattern (from 9.1; before, only the bare key `*` means something)."""
     return span.low >= _V9_1
 
 

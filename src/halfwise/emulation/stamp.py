@@ -23,7 +23,7 @@ RUNTIME_IR_VERSION = 10
 
 @contextmanager
 def stamped(proto: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
-    """The model with the newest versions this runtime takes, where that changes no operator; put back afterwards."""
+    """The model with the newest versions this runtime takes, where that changes no operator; restored afterwards."""
     ir_version = proto.ir_version
     entry = next((e for e in proto.opset_import if e.domain in ("", "ai.onnx")), None)
     opset = entry.version if entry is not None else 0

@@ -19,7 +19,7 @@ from halfwise.model.inference import has_schema
 from halfwise.model.input_spec import InputSpec
 from halfwise.model.normal_form import normalise
 from halfwise.model.proto_file import check_proto, read_proto
-from halfwise.model.protobuf_fixups import mend, needs_mending
+from halfwise.model.protobuf_fixups import fix_up, needs_fixups
 
 __all__ = ["Model", "check_outputs", "load"]
 
@@ -127,9 +127,9 @@ def _load(source: str | Path | onnx.ModelProto, label: str) -> Model:
         check_external_data(proto, path)
         files = external_files(proto, path)
     stored_nodes = len(proto.graph.node)
-    if needs_mending(proto):
+    if needs_fixups(proto):
         proto = _copy(proto) if path is None else proto
-        mend(proto)
+        fix_up(proto)
     model = onnx_ir.from_proto(proto)
     assert isinstance(model, onnx_ir.Model)
     if path is not None:

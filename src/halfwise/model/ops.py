@@ -55,7 +55,7 @@ _CONTAINERS = _words(
     ConcatFromSequence Optional OptionalGetElement OptionalHasElement"""
 )
 _TABLES = _words("EyeLike HannWindow HammingWindow BlackmanWindow MelWeightMatrix")
-ISLANDS = {
+NEVER_CONVERTED = {
     "BitCast": Note.of(NoteKind.READS_BITS),
     "MeanVarianceNormalization": Note.of(NoteKind.FP32_DEFINITION),
     **dict.fromkeys(_TABLES, Note.of(NoteKind.TABLE)),
@@ -127,8 +127,8 @@ def slot_rule(op: str, domain: str, version: int, fmt: Format) -> SlotRule:
         return SlotRule(why=Note.of(NoteKind.FOREIGN_DOMAIN, domain))
     if op in CONTROL_FLOW:
         return SlotRule(why=Note.of(NoteKind.CONTROL_FLOW))
-    if op in ISLANDS:
-        return SlotRule(why=ISLANDS[op])
+    if op in NEVER_CONVERTED:
+        return SlotRule(why=NEVER_CONVERTED[op])
     try:
         schema = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:

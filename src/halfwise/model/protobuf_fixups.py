@@ -1,4 +1,4 @@
-"""Mends in the protobuf what no later room knows: sparse tensors, and bodies that hand out an outer tensor as it is."""
+"""Rewrites what no later room knows: sparse tensors, and bodies that hand out an outer tensor as it is."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from onnx import numpy_helper
 from halfwise.core.errors import InputError
 from halfwise.model.proto_file import every_graph
 
-__all__ = ["mend", "needs_mending"]
+__all__ = ["fix_up", "needs_fixups"]
 
 _MOST_BYTES = 1 << 30
 
 
-def needs_mending(proto: onnx.ModelProto) -> bool:
+def needs_fixups(proto: onnx.ModelProto) -> bool:
     sparse = any(
         graph.sparse_initializer or any(a.HasField("sparse_tensor") for node in graph.node for a in node.attribute)
         for graph in every_graph(proto)
@@ -24,7 +24,7 @@ def needs_mending(proto: onnx.ModelProto) -> bool:
     return sparse or any(_handed_through(proto.graph, frozenset()))
 
 
-def mend(proto: onnx.ModelProto) -> None:
+def fix_up(proto: onnx.ModelProto) -> None:
     """Rewrite the model in place."""
     for graph in every_graph(proto):
         _make_dense(graph)

@@ -127,7 +127,7 @@ def _large(policy: Policy, site: Site, ranges: Mapping[str, Counts] | None) -> b
 
 
 def choices_of(model: Model, keep: Sequence[str], force: Sequence[str]) -> Choices:
-    """Every node that the user decides about; what cannot be obeyed is an error before anything runs."""
+    """Every node that the user decides about; what cannot be applied is an error before anything runs."""
     if not keep and not force:
         return Choices()
     selection = Selection(model)

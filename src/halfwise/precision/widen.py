@@ -24,7 +24,7 @@ def is_typed(model: Model) -> bool:
 def widened(model: Model, names: Collection[str]) -> onnx.ModelProto:
     """The model with these nodes of its main graph in FP32, but for casts; between two of them nothing narrows."""
     proto = typed_proto(Assignment(Sites(model), {}))
-    island = {name for name in names if name in model.node_by_name and model.node_by_name[name].op_type != "Cast"}
+    wide_nodes = {name for name in names if name in model.node_by_name and model.node_by_name[name].op_type != "Cast"}
     types = {v.name: v.dtype for n in model.nodes for v in (*n.inputs, *n.outputs) if v is not None and _narrow(v)}
     fresh = Names.of(model)
     wide: dict[str, str] = {}
@@ -34,7 +34,7 @@ def widened(model: Model, names: Collection[str]) -> onnx.ModelProto:
         return onnx.helper.make_node("Cast", [source], [target], fresh.node(f"{target}_cast"), to=to)
 
     for node in proto.graph.node:
-        if node.name not in island:
+        if node.name not in wide_nodes:
             nodes.append(node)
             continue
         for slot, name in enumerate(node.input):

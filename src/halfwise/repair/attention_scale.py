@@ -167,7 +167,7 @@ def _divide_first(model: ir.Model, product: ir.Node, scale: ir.Node, slot: int, 
 
 
 def _unstable(view: View, pattern: Pattern, ranges: Ranges) -> dict[str, Any] | None:
-    """What is to be written; None where there is nothing to mend, or where something is not sure."""
+    """What is to be written; None where there is nothing to repair, or where something is not sure."""
     details, nodes = pattern.details, [view.model.node_by_name[name] for name in pattern.nodes]
     reduction = next(node for node in nodes if node.op_type == "ReduceSum")
     exponential = next(node for node in nodes if node.op_type == "Exp")

@@ -29,7 +29,7 @@ _AUDIBLE = 2.0**-14  # an output below is lost in FP16, however its weights are 
 
 @dataclass
 class Choice:
-    """`power` of each class of unknowns; `after`: powers of single rows, taken back right behind the node."""
+    """`power` of each class of unknowns; `after`: powers of single rows, undone right behind the node."""
 
     labels: Ints
     power: Ints

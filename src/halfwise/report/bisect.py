@@ -94,6 +94,6 @@ def _steps(terminal: Terminal, result: BisectResult) -> None:
 
 
 def _words(step: Step) -> str:
-    load = f", {number(step.load)} of what is allowed" if step.load is not None else ""
+    error = f", {number(step.ratio)} of the allowed error" if step.ratio is not None else ""
     what = f"{step.fp16:,} of {step.of:,} nodes in FP16" if step.what == "group" else step.what
-    return f"{what}: {step.answer.value}{load}" + (f" ({step.why})" if step.why else "")
+    return f"{what}: {step.answer.value}{error}" + (f" ({step.why})" if step.why else "")

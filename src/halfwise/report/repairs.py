@@ -1,4 +1,4 @@
-"""Every repair in one line: where it is, the algebra of what it does, and what it bought."""
+"""Every repair in one line: where it is, the algebra of what it does, and what it saves."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def explain_repairs(terminal: Terminal, repairs: Sequence[RepairRecord]) -> None
     terminal.line(f"repairs ({len(repairs):,}):", "bold")
     for repair in repairs:
         where, algebra = places(repair.nodes), repair.algebra
-        terminal.line(f"{repair.rule} {where}: {algebra}; {_bought(repair)}", indent=2)
+        terminal.line(f"{repair.rule} {where}: {algebra}; {_saved(repair)}", indent=2)
 
 
 def places(nodes: Sequence[str]) -> str:
     return ", ".join(nodes) if len(nodes) < 3 else f"{nodes[0]} to {nodes[-1]} ({len(nodes)} nodes)"
 
 
-def _bought(repair: RepairRecord) -> str:
+def _saved(repair: RepairRecord) -> str:
     saved, names = repair.saved_fp32_nodes, repair.saved
     if not saved:
         return "saves no FP32 node by itself, but other repairs need it"

@@ -27,16 +27,16 @@ def show_stages(terminal: Terminal, result: StagesResult, name: str) -> None:
         [
             stage.name,
             str(stage.compute_nodes),
-            _load(stage.alone),
-            _load(stage.chained),
-            _load(stage.carried),
+            _ratio(stage.alone),
+            _ratio(stage.chained),
+            _ratio(stage.propagated),
             stage.finding,
         ]
         for stage in result.stages
     ]
-    terminal.table(["stage", "nodes", "alone", "chained", "carried", "finding"], rows, right=(1, 2, 3, 4))
+    terminal.table(["stage", "nodes", "alone", "chained", "propagated", "finding"], rows, right=(1, 2, 3, 4))
     terminal.line("Error over allowed error. alone: FP16 on FP32 inputs; chained: FP16 on the outputs of FP16 stages;")
-    terminal.line("carried: FP32 on the outputs of FP16 stages, so the error that came in.")
+    terminal.line("propagated: FP32 on the outputs of FP16 stages, so the error that came in.")
     for stage in result.stages:
         _show_stage(terminal, stage)
     error_table(terminal, {"": result.whole.outputs}, result.floats, ("rel_l2", "max_abs"))
@@ -65,12 +65,12 @@ def _show_stage(terminal: Terminal, stage: Stage) -> None:
 def _show_culprits(terminal: Terminal, stage: Stage) -> None:
     if not stage.culprits:
         return
-    mended = "" if stage.mended is None else f" (error {number(stage.mended)} of the allowed one)"
+    error = "" if stage.corrected is None else f" (error {number(stage.corrected)} of the allowed one)"
     nodes = counted(len(stage.culprits), "node")
-    if stage.mended is not None and stage.mended <= 1:
-        terminal.line(f"with {nodes} in FP32 it meets the tolerance alone{mended}:", indent=2)
+    if stage.corrected is not None and stage.corrected <= 1:
+        terminal.line(f"with {nodes} in FP32 it meets the tolerance alone{error}:", indent=2)
     else:
-        terminal.line(f"{nodes} in FP32 help, but it still misses the tolerance{mended}:", indent=2)
+        terminal.line(f"{nodes} in FP32 help, but it still misses the tolerance{error}:", indent=2)
     rows = [[node.name, node.op, node.reason] for node in terminal.some(stage.culprits, _CULPRITS)]
     terminal.table(["node", "operator", "why"], rows, fold=2)
     terminal.more(len(stage.culprits), _CULPRITS)
@@ -103,5 +103,5 @@ def _show_command(terminal: Terminal, plan: Path, name: str) -> None:
     )
 
 
-def _load(run: Run) -> str:
-    return number(run.load)
+def _ratio(run: Run) -> str:
+    return number(run.ratio)

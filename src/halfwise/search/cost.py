@@ -18,7 +18,7 @@ WEIGHT_OF_WORK = 0.25  # per doubling of a node's share of the arithmetic
 def node_costs(sites: Sites, sizes: Mapping[ir.Value, int]) -> dict[ir.Node, float]:
     """One per compute node, and a little more for each doubling of its work over the average.
 
-    A short FP32 island of pointwise steps stays one kernel and is nearly free; an FP32 matrix product is not.
+    A short FP32 stretch of pointwise steps stays one kernel and is nearly free; an FP32 matrix product is not.
     """
     work = {site.node: flops(site, sizes) for site in sites.all}
     average = sum(work.values()) / max(len(work), 1)

@@ -14,12 +14,12 @@ __all__ = ["Kept", "Pruning", "kept_node"]
 
 MANY = 64  # FP32 nodes from which proving each one's need alone costs more than it is worth
 PROOF_RUNS = (64.0, 8.0)  # model runs that may be spent on putting nodes back one at a time: of few nodes, of many
-BATCH = 48  # nodes put back side by side in one walk
+BATCH = 48  # nodes reverted side by side in one walk
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Why a node stays in FP32. `without` is the ratio measured with the node alone put back; None if not measured."""
+    """Why a node stays in FP32. `without` is the ratio measured with the node alone reverted; None if not measured."""
 
     node: ir.Node
     why: Reason
@@ -40,7 +40,7 @@ class Pruning:
         """Drop what is not needed until putting back any one node breaks the tolerance, or its reason stands."""
         counter = self.sets.counter
         budget = counter.samples + PROOF_RUNS[len(keep) > MANY] * len(self.sets.judge.feeds)
-        ratios: dict[ir.Node, float] = {}  # the worst ratio seen with each node alone put back
+        ratios: dict[ir.Node, float] = {}  # the worst ratio seen with each node alone reverted
         seen: dict[ir.Node, int] = {}  # on how many samples, the worst first
         refused: set[ir.Node] = set()
         while True:
@@ -50,8 +50,8 @@ class Pruning:
                 break
             turn = min(seen.get(n, 0) for n in todo)
             batch = sorted((n for n in todo if seen.get(n, 0) == turn), key=self._least_likely_needed)[:BATCH]
-            self.notify(f"putting back each of {len(batch)} of {len(keep)} FP32 nodes (input {turn + 1})")
-            for node, ratio in self.sets.put_back(keep, batch, order[turn]).items():
+            self.notify(f"reverting {len(batch)} of {len(keep)} FP32 nodes, each by itself (input {turn + 1})")
+            for node, ratio in self.sets.revert_alone(keep, batch, order[turn]).items():
                 ratios[node] = max(ratio, ratios.get(node, 0.0))
                 seen[node] = turn + 1
             if any(seen.get(n, 0) == turn for n in todo):

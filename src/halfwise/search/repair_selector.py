@@ -41,7 +41,7 @@ RepairSet = tuple[tuple[Rule, Repair], ...]
 
 @dataclass(frozen=True)
 class AppliedRepair:
-    """A repair that was applied, and what it bought: the nodes there that were in FP32 without any repair."""
+    """A repair that was applied, and what it saved: the nodes there that were in FP32 without any repair."""
 
     repair: Repair
     saved: tuple[str, ...]
@@ -92,7 +92,7 @@ class RepairSelector:
         return frozenset(v.name or "" for v in outputs if v.dtype and v.dtype.is_floating_point())
 
     def best(self, rules: Sequence[Rule]) -> Selection:
-        """The cheapest answer, and what its repairs bought; no repair is in it that does not pay."""
+        """The cheapest answer, and what its repairs saved; no repair is in it that does not pay."""
         plain = self.attempt(())
         assert plain is not None
         current, seen = plain, dict[str, Counts]()  # of the model as given, over the first sample

@@ -29,7 +29,7 @@ Notify = Callable[[str], None]
 
 TRIES = 8  # of a set of nodes before falling back to all that the ladder names
 RELAXATIONS = 5  # smaller sets to try where the first that met left room
-WORTH_RELAXING = 8  # nodes; fewer are put back one by one at once
+WORTH_RELAXING = 8  # nodes; fewer are reverted one by one at once
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Measures sets of FP32 nodes, each once: whole, on one sample, or with single nodes put back."""
+"""Measures sets of FP32 nodes, each once: whole, on one sample, or with single nodes reverted to FP16."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Judge, Measured
-from halfwise.search.putback import put_back
+from halfwise.search.revert import revert_alone
 from halfwise.search.run_counter import RunCounter
 
 __all__ = ["Sets", "worst_first"]
@@ -63,8 +63,8 @@ class Sets:
         self.journal.put(key, {"load": str(ratio), "runs": self.counter.samples - before})
         return ratio
 
-    def put_back(self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int) -> dict[ir.Node, float]:
-        """The ratio on one sample with each node alone put back."""
+    def revert_alone(self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int) -> dict[ir.Node, float]:
+        """The ratio on one sample with each node alone reverted."""
         names = sorted(n.name or "" for n in keep)
         key = self.key("put-back", index, *names, "-", *(n.name for n in nodes))
         known = self.journal.get(key)
@@ -73,7 +73,7 @@ class Sets:
             return {node: float(ratio) for node, ratio in zip(nodes, known["loads"], strict=True)}
         main = self.sites.model.graph
         before, reference = self.stepper.executed, self.judge.references[index]
-        ratios = put_back(
+        ratios = revert_alone(
             self.stepper,
             self.assignment(keep),
             [n for n in nodes if n.graph is main],

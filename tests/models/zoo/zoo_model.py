@@ -16,7 +16,7 @@ class ZooModel:
     """A model of known behaviour in FP16.
 
     `tolerance` is the largest rel_l2 error allowed on any float output; `fails` says that rounding every float
-    tensor to FP16 breaks it on every one of `inputs`; keeping the nodes in `known_good` in FP32 mends it.
+    tensor to FP16 breaks it on every one of `inputs`; keeping the nodes in `known_good` in FP32 repairs it.
     """
 
     name: str

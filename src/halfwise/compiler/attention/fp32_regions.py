@@ -16,7 +16,7 @@ from halfwise.model.model import Model
 if TYPE_CHECKING:
     from halfwise.compiler.audit import Audit
 
-__all__ = ["Fp32Region", "Group", "IslandRecord", "Trial", "find_fp32_region", "fused_groups", "groups_of"]
+__all__ = ["Fp32Region", "Group", "RegionRecord", "Trial", "find_fp32_region", "fused_groups", "groups_of"]
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ class Trial(Record, frozen=True):
     freed: Count
 
 
-class IslandRecord(Record, frozen=True):
+class RegionRecord(Record, frozen=True):
     """The FP32 nodes that keep a kernel out of attention, with the engine's cost before and after."""
 
     kernel: str
-    island: str
+    region: str = field(name="island")
     nodes: Sequence[str]
     attentions: Count
     remaining: Sequence[str]
@@ -104,10 +104,10 @@ class Fp32Region:
         if swallowed := [trial.title for trial in self.trials if not trial.freed]:
             yield Note.of(NoteKind.REGION_TRIED, self.kernel, regions=swallowed)
 
-    def document(self) -> IslandRecord:
-        return IslandRecord(
+    def document(self) -> RegionRecord:
+        return RegionRecord(
             kernel=self.kernel,
-            island=self.title,
+            region=self.title,
             nodes=self.nodes,
             attentions=self.attentions,
             remaining=self.remaining,
@@ -169,7 +169,7 @@ def find_fp32_region(
             proof = audit
         if not waiting:
             break
-    if kept and trials[-1].freed != trials[-1].tried:  # the last engine held islands that freed nothing
+    if kept and trials[-1].freed != trials[-1].tried:  # the last engine held regions that freed nothing
         proof = compile_with(frozenset(kept))
     return Fp32Region(
         kernel=", ".join(kernels),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from halfwise.compiler.attention.fp32_regions import IslandRecord
+from msgspec import field
+
+from halfwise.compiler.attention.fp32_regions import RegionRecord
 from halfwise.core.advisory import AdvisoryRecord
 from halfwise.core.document import Document
 
@@ -17,4 +19,4 @@ class AdviseDocument(Document, frozen=True, tag="halfwise.advise/1"):
     target: str
     source: str | None
     advisories: Sequence[AdvisoryRecord]
-    island: IslandRecord | None
+    region: RegionRecord | None = field(name="island")

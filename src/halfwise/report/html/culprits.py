@@ -90,7 +90,7 @@ def culprits(result: FixResult, names: Names, places: Places) -> list[Culprit]:
 
 
 def _healed(result: FixResult) -> list[_Case]:
-    """Of each repair the nodes that broke; else those that carried much of the error; else the one with the most."""
+    """Of each repair the nodes that broke; else those that made much of the error; else the one with the most."""
     found = result.measured.diagnosis
     if found is None:
         return []
@@ -141,7 +141,7 @@ def _culprit(group: Sequence[_Case], result: FixResult, names: Names, places: Pl
         story=story,
         share=result.shares.get(planned.name, 0.0),
         index=places.index(planned.name),
-        meter=meter((("reverted by itself", story.load),)) if story.load is not None else None,
+        meter=meter((("reverted by itself", story.ratio),)) if story.ratio is not None else None,
         alike=tuple(
             Alike(
                 names(case.planned.name),

@@ -21,7 +21,7 @@ class CurvePoint:
     y: float
     nodes: int
     cost: float
-    load: float
+    ratio: float
     text: str
     clear: bool
     label: str = ""  # the number of nodes, where there is room for it
@@ -50,24 +50,24 @@ def curve(result: FixResult) -> Curve | None:
     if len(measured) < 2:
         return None
     chosen = (*_cost_of_plan(result), result.verdict.ratio)
-    loads = [load for *_, load in (*measured, chosen) if math.isfinite(load) and load > 0]
-    low = min(math.floor(math.log10(min(loads, default=0.1))), -1)
-    high = max(math.ceil(math.log10(max(loads, default=10.0))), 1)
+    ratios = [ratio for *_, ratio in (*measured, chosen) if math.isfinite(ratio) and ratio > 0]
+    low = min(math.floor(math.log10(min(ratios, default=0.1))), -1)
+    high = max(math.ceil(math.log10(max(ratios, default=10.0))), 1)
     most = max(cost for _, cost, _ in (*measured, chosen))
-    endless = any(math.isinf(load) for *_, load in measured)
+    endless = any(math.isinf(ratio) for *_, ratio in measured)
     top = _BAND if endless else 0.0
 
     def x(cost: float) -> float:  # the first nodes matter most
         return math.sqrt(cost / most) if most else 0.0
 
-    def y(load: float) -> float:
-        if math.isinf(load):
+    def y(ratio: float) -> float:
+        if math.isinf(ratio):
             return _BAND / 2
-        share = (high - math.log10(load)) / (high - low) if load > 0 else 1.0
+        share = (high - math.log10(ratio)) / (high - low) if ratio > 0 else 1.0
         return top + min(max(share, 0.0), 1.0) * (1.0 - top)
 
     points = tuple(_labelled([_point(*each, x(each[1]), y(each[2])) for each in sorted(set(measured), key=_by_cost)]))
-    finite = [p for p in points if math.isfinite(p.load)]
+    finite = [p for p in points if math.isfinite(p.ratio)]
     return Curve(
         points=points,
         chosen=_point(*chosen, x(chosen[1]), y(chosen[2])),
@@ -95,10 +95,10 @@ def _cost_of_plan(result: FixResult) -> tuple[int, float]:
     return len(kept), sum(costs[site.node] for site in result.sites.all if site.name in kept)
 
 
-def _point(nodes: int, cost: float, load: float, x: float, y: float) -> CurvePoint:
-    error = "not finite" if math.isinf(load) else f"{number(load)} × the allowed error"
+def _point(nodes: int, cost: float, ratio: float, x: float, y: float) -> CurvePoint:
+    error = "not finite" if math.isinf(ratio) else f"{number(ratio)} × the allowed error"
     text = f"{counted(nodes, 'node')} out of FP16, cost {number(cost)}: {error}"
-    return CurvePoint(x, y, nodes, cost, load, text, load <= 1)
+    return CurvePoint(x, y, nodes, cost, ratio, text, ratio <= 1)
 
 
 def _by_cost(measured: tuple[int, float, float]) -> tuple[float, float]:

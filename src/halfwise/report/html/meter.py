@@ -19,7 +19,7 @@ class Mark:
     """A value of error over allowed error; `clear` says that it is within."""
 
     title: str
-    load: float
+    ratio: float
     place: float
     clear: bool
     text: str
@@ -35,23 +35,23 @@ class Meter:
     infinite: float | None
 
 
-def meter(loads: Sequence[tuple[str, float]]) -> Meter:
-    finite = [load for _, load in loads if math.isfinite(load) and load > 0]
+def meter(ratios: Sequence[tuple[str, float]]) -> Meter:
+    finite = [ratio for _, ratio in ratios if math.isfinite(ratio) and ratio > 0]
     low = max(min((math.floor(math.log10(x) - 0.2) for x in finite), default=-1), _LEAST)
     high = min(max((math.ceil(math.log10(x) + 0.1) for x in finite), default=1), _MOST)
     low, high = min(low, -1), max(high, 1)
-    endless = any(math.isinf(load) for _, load in loads)
+    endless = any(math.isinf(ratio) for _, ratio in ratios)
     width = 1.0 - _ROOM_FOR_INFINITY if endless else 1.0
 
-    def place(load: float) -> float:
-        if math.isinf(load):
+    def place(ratio: float) -> float:
+        if math.isinf(ratio):
             return 1.0 - _ROOM_FOR_INFINITY / 2
-        if load <= 0:
+        if ratio <= 0:
             return 0.0
-        return min(max((math.log10(load) - low) / (high - low), 0.0), 1.0) * width
+        return min(max((math.log10(ratio) - low) / (high - low), 0.0), 1.0) * width
 
     return Meter(
-        marks=tuple(Mark(title, load, place(load), load <= 1, _text(load)) for title, load in loads),
+        marks=tuple(Mark(title, ratio, place(ratio), ratio <= 1, _text(ratio)) for title, ratio in ratios),
         ticks=tuple((place(10.0**e), _tick(e)) for e in range(low, high + 1)),
         allowed=place(1.0),
         infinite=width if endless else None,
@@ -62,5 +62,5 @@ def _tick(exponent: int) -> str:
     return "allowed" if exponent == 0 else f"{number(10.0**exponent)}×"
 
 
-def _text(load: float) -> str:
-    return "not finite" if math.isinf(load) else f"{number(load)} × allowed"
+def _text(ratio: float) -> str:
+    return "not finite" if math.isinf(ratio) else f"{number(ratio)} × allowed"

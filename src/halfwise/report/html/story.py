@@ -70,7 +70,7 @@ class Story:
     then: str
     measured: str
     ranges: tuple[Range, ...]
-    load: float | None  # the error with this node alone put back, over the allowed one
+    ratio: float | None  # the error with this node alone reverted, over the allowed one
 
 
 def tell(planned: PlannedNode, node: ir.Node | None, seen: Mapping[str, Counts]) -> Story:
@@ -91,10 +91,10 @@ def tell(planned: PlannedNode, node: ir.Node | None, seen: Mapping[str, Counts])
         cause = _cause(planned, high, low, read_high, read_low)
         if high > _LIMIT and node is not None:
             then = _consequence(node)
-    load = planned.numbers.get("error_without")
-    if load is None and any(note.kind is NoteKind.NOT_FINITE_ALONE for note in planned.because):
-        load = math.inf
-    return Story(cause, then, _measured(planned, load), ranges, load)
+    ratio = planned.numbers.get("error_without")
+    if ratio is None and any(note.kind is NoteKind.NOT_FINITE_ALONE for note in planned.because):
+        ratio = math.inf
+    return Story(cause, then, _measured(planned, ratio), ranges, ratio)
 
 
 def _over(values: object, seen: Mapping[str, Counts]) -> tuple[float, float] | None:
@@ -163,12 +163,12 @@ def _through(passed: list[str]) -> str:
     return f"The infinity passes through {', '.join(passed)}; " if passed else "Next, "
 
 
-def _measured(planned: PlannedNode, load: float | None) -> str:
-    if load is None:
+def _measured(planned: PlannedNode, ratio: float | None) -> str:
+    if ratio is None:
         return planned.measured
-    if math.isinf(load):
+    if math.isinf(ratio):
         return "Measured: reverted to FP16 by itself, the outputs are no longer finite."
-    if load > 1:
-        return f"Measured: reverted to FP16 by itself, the error is {factor(load)} the allowed one."
-    words = "too near for unseen inputs" if load >= _NEAR else "but other nodes would follow it"
-    return f"Measured: reverted to FP16 by itself, the error is {percent(load)} of the allowed one, {words}."
+    if ratio > 1:
+        return f"Measured: reverted to FP16 by itself, the error is {factor(ratio)} the allowed one."
+    words = "too near for unseen inputs" if ratio >= _NEAR else "but other nodes would follow it"
+    return f"Measured: reverted to FP16 by itself, the error is {percent(ratio)} of the allowed one, {words}."

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+from msgspec import field
+
 from halfwise.backends.backend import BackendRecord
 from halfwise.core.document import Count, Document, Number, Record, about
 from halfwise.core.metrics import Outputs
@@ -30,7 +32,7 @@ class Step(Record, frozen=True):
     fp16: Count
     of: Count
     answer: Answer
-    load: Annotated[Number | None, about("Worst error over allowed error.")] = None
+    ratio: Annotated[Number | None, about("Worst error over allowed error.")] = field(default=None, name="load")
     why: Annotated[str, about("Of a failed build.")] = ""
     resumed: bool = False
 

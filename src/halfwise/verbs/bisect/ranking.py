@@ -1,4 +1,4 @@
-"""The emulator's opinion of who is to blame: nodes ordered by what their roundings do to the outputs."""
+"""The emulator's order of suspicion: nodes sorted by what their roundings do to the outputs."""
 
 from __future__ import annotations
 

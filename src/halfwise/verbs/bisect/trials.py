@@ -74,9 +74,9 @@ class Trials:
             self.measured[narrow] = {
                 name: read(each, Metrics, "the journal") for name, each in known["outputs"].items()
             }
-        load = None if known.get("load") is None else float(known["load"])
+        ratio = None if known.get("load") is None else float(known["load"])
         self.steps.append(
-            Step(self._what(narrow), len(narrow), len(self.nodes), answer, load, known.get("why", ""), resumed)
+            Step(self._what(narrow), len(narrow), len(self.nodes), answer, ratio, known.get("why", ""), resumed)
         )
         return answer
 

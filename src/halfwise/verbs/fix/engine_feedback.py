@@ -17,7 +17,7 @@ from halfwise.verbs.fix.candidate import Candidate
 
 __all__ = ["Feedback", "feedback_on", "second_feedback", "spared"]
 
-MOST_TRIALS = 24  # nodes put back alone after a second search
+MOST_TRIALS = 24  # nodes reverted by themselves after a second search
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,14 +90,14 @@ def spared(
     """The decision without what not even the engine's kernels need, and the names of nodes that they were seen to need.
 
     The search puts nodes back as `strict` computes them, and measures whole sets by all profiles: what it has not seen
-    to be needed is put back once more, alone, and all profiles judge.
+    to be needed is reverted once more, by itself, and all profiles judge.
     """
     judge = context.judge(decided.sites, decided.samples.search)
     formats = dict(decided.formats)
     proven = {each.node.name or "" for each in decided.kept if each.without is not None and each.without > 1.0}
     doubtful = [each.node for each in decided.kept if each.without is None or each.without <= 1.0]
     for count, node in enumerate(doubtful[:MOST_TRIALS], 1):
-        notify(f"putting back node {count} of {min(len(doubtful), MOST_TRIALS)} by the engine's own kernels")
+        notify(f"reverting node {count} of {min(len(doubtful), MOST_TRIALS)}, judged with the engine's kernels")
         fewer = {each: fmt for each, fmt in formats.items() if each is not node}
         if judge.measure(Assignment.excepting(decided.sites, fewer, context.io)).unseen_bound <= 1.0:
             formats = fewer

@@ -50,7 +50,7 @@ class InputEffect:
     change: float  # the largest by rounding, of a single value within FP16's range
     relative: float  # rms of the changes over the spread of the values
     over: int  # values beyond the range
-    load: float | None = None  # what this alone does to the outputs, over the allowed error; None: not measured
+    ratio: float | None = None  # what this alone does to the outputs, over the allowed error; None: not measured
 
     def document(self) -> InputRecord:
         return InputRecord(
@@ -61,7 +61,7 @@ class InputEffect:
             max_change=self.change,
             relative_change=self.relative,
             overflow=self.over,
-            load=self.load,
+            load=self.ratio,
         )
 
 
@@ -82,14 +82,14 @@ def measured_effects(effects: Sequence[InputEffect], judge: Judge) -> tuple[Inpu
     session = judge.emulator.session(Assignment(judge.sites, {}))
     found = []
     for effect in effects:
-        loads = []
+        ratios = []
         for feed, reference in zip(judge.feeds, judge.references, strict=True):
             rounded = {name: feed[name] for name in session.input_names}
             if effect.name in rounded:
                 rounded[effect.name] = round_to(rounded[effect.name], _HALF)
             judge.counter.add(1)
-            loads.append(judge.ratio_of(reference, session.run(rounded)))
-        found.append(replace(effect, load=max(loads, default=0.0)))
+            ratios.append(judge.ratio_of(reference, session.run(rounded)))
+        found.append(replace(effect, ratio=max(ratios, default=0.0)))
     return tuple(found)
 
 
@@ -143,7 +143,7 @@ def _step(top: float) -> float:
 
 def _finding(effect: InputEffect) -> tuple[str, str] | None:
     top, step = number(effect.max_abs), number(effect.step)
-    alone = "" if effect.load is None else f"; alone it brings {_of(effect.load)} the allowed error"
+    alone = "" if effect.ratio is None else f"; alone it brings {_of(effect.ratio)} the allowed error"
     if effect.kind == "ids":
         if effect.max_abs <= _EXACT:
             return None

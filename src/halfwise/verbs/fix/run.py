@@ -32,7 +32,7 @@ def run(request: FixRequest) -> FixResult:
     first = _candidate(prepared, prepared.context, prepared.journal)
     found = feedback_on(first, prepared.context, request.profile, searched=request.plan is None)
     if found.in_sight is not None:
-        request.notify("searching once more: by its own kernels the engine misses the tolerance")
+        request.notify("searching again: the engine's kernels miss the tolerance")
         found = second_feedback(found, _second(prepared, found.in_sight), request.profile)
     judged = judge(prepared, found)
     written = write(prepared, found)

@@ -34,7 +34,7 @@ def find_culprits(
     feeds: Sequence[Mapping[str, NDArray[Any]]],
     notify: Callable[[str], None],
 ) -> tuple[tuple[PlannedNode, ...], float]:
-    """The nodes, exponentials first, and the load of the stage with them in FP32."""
+    """The nodes, exponentials first, and the tolerance ratio of the stage with them in FP32."""
     stepper = Stepper(emulator)
     judge = Judge(sites, emulator, Question(tolerance), feeds)
     solution = Search(sites, judge, stepper, notify=notify).run()

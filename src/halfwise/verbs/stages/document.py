@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from msgspec import field
+
 from halfwise.core.document import Answer, Count, Document, Number, Record
 from halfwise.core.metrics import Outputs
 from halfwise.core.notes import Messages
@@ -20,7 +22,7 @@ FindingOfStage = Literal["good", "wrong by itself", "only in company", "spreads"
 class RunRecord(Record, frozen=True):
     """One way of running a stage: its error over the allowed error, and its outputs against FP32."""
 
-    load: Number
+    ratio: Number = field(name="load")
     outputs: Outputs
 
 
@@ -35,9 +37,9 @@ class StageRecord(Record, frozen=True):
     finding: FindingOfStage
     alone: RunRecord
     chained: RunRecord
-    carried: RunRecord
+    propagated: RunRecord = field(name="carried")
     culprits: Sequence[PlannedRecord]
-    mended_load: Number | None
+    corrected: Number | None = field(name="mended_load")
     onnx: str | None
 
 
@@ -47,7 +49,7 @@ class UptoRecord(Record, frozen=True):
     stage: str
     fp32_nodes: Sequence[str]
     met: bool
-    load: Number
+    ratio: Number = field(name="load")
     outputs: Outputs
     plan: str | None
 

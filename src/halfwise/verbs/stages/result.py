@@ -1,4 +1,4 @@
-"""What running a model stage by stage showed: of each stage its error alone and in company, and who is to blame."""
+"""What running a model stage by stage showed: of each stage its error alone and chained, and its culprits."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ INHERITS: Final = "inherits"
 
 @dataclass(frozen=True)
 class Run:
-    """The outputs of one way of running a stage, against FP32. `load`: the error over the allowed error."""
+    """The outputs of one way of running a stage, against FP32. `ratio`: the error over the allowed error."""
 
     outputs: Mapping[str, Metrics]
     verdict: Verdict
 
     @property
-    def load(self) -> float:
+    def ratio(self) -> float:
         return self.verdict.ratio
 
     def document(self) -> RunRecord:
-        return RunRecord(self.load, self.outputs)
+        return RunRecord(self.ratio, self.outputs)
 
 
 @dataclass(frozen=True)
 class Stage:
     """One stage. `alone`: in FP16 on FP32 inputs. `chained`: in FP16 on what the FP16 stages before it gave.
-    `carried`: in FP32 on that, so what came in and nothing else.
+    `propagated`: in FP32 on that, so what came in and nothing else.
 
     `finding`: "wrong by itself" (alone breaks the tolerance); "only in company" (alone and every input keep it, and the
     chained result does not); "spreads" (the same, and the stage would do so in FP32, too: what its inputs lack, it
@@ -57,10 +57,10 @@ class Stage:
     outputs: tuple[str, ...]
     alone: Run
     chained: Run
-    carried: Run
+    propagated: Run
     finding: FindingOfStage
     culprits: tuple[PlannedNode, ...] = ()  # the nodes that have to be FP32 for the stage to be right by itself
-    mended: float | None = None  # the load of the stage alone, with the culprits in FP32
+    corrected: float | None = None  # the tolerance ratio of the stage alone, with the culprits in FP32
     onnx: Path | None = None
 
     def document(self) -> StageRecord:
@@ -73,9 +73,9 @@ class Stage:
             finding=self.finding,
             alone=self.alone.document(),
             chained=self.chained.document(),
-            carried=self.carried.document(),
+            propagated=self.propagated.document(),
             culprits=[node.document() for node in self.culprits],
-            mended_load=self.mended,
+            corrected=self.corrected,
             onnx=str(self.onnx) if self.onnx else None,
         )
 
@@ -94,7 +94,7 @@ class Upto:
             stage=self.stage,
             fp32_nodes=[node.name for node in self.plan.nodes],
             met=self.whole.verdict.met,
-            load=self.whole.load,
+            ratio=self.whole.ratio,
             outputs=self.whole.outputs,
             plan=str(self.path) if self.path else None,
         )

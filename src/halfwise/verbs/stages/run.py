@@ -169,7 +169,7 @@ class _Line:
         fp32 = emulator.session(Assignment(sites, {}))
         formats = {site.node: sites.fmt for site in sites.free if site.name not in part.fixed}
         fp16 = emulator.session(Assignment(sites, formats))
-        alone, chained, carried = [], [], []
+        alone, chained, propagated = [], [], []
         for exact, narrow, answers in zip(self.exact, self.narrow, self.answers, strict=True):
             wanted = _run(fp32, exact)
             given = _run(fp16, exact)
@@ -179,12 +179,12 @@ class _Line:
             self.floats.update(float_outputs(wanted))
             alone.append(sample_error(wanted, given, names=part.outputs))
             chained.append(sample_error(wanted, handed_on, names=part.outputs))
-            carried.append(sample_error(wanted, passed, names=part.outputs))
+            propagated.append(sample_error(wanted, passed, names=part.outputs))
             answers.update({name: wanted[name] for name in wanted if name in self.model.output_names})
             exact.update(wanted)
             narrow.update(handed_on)
         bounds = _for(self.tolerance, part.outputs)
-        runs = [self._together(each, bounds) for each in (alone, chained, carried)]
+        runs = [self._together(each, bounds) for each in (alone, chained, propagated)]
         stage = Stage(
             name=part.name,
             nodes=len(part.model.nodes),
@@ -193,7 +193,7 @@ class _Line:
             outputs=part.outputs,
             alone=runs[0],
             chained=runs[1],
-            carried=runs[2],
+            propagated=runs[2],
             finding=self._finding(part, *runs),
             onnx=self.folder.write_stage(index, part, self.exact) if self.folder is not None else None,
         )
@@ -201,10 +201,10 @@ class _Line:
         self.broken.update(n for n, metrics in stage.chained.outputs.items() if not self._keeps(n, metrics))
         if stage.finding != WRONG:
             return stage
-        self.notify(f"the nodes to blame in {part.name}")
+        self.notify(f"looking for the culprits in {part.name}")
         feeds = [{name: feed[name] for name in part.inputs} for feed in self.exact]
-        culprits, mended = find_culprits(sites, emulator, bounds, feeds, self.notify)
-        return replace(stage, culprits=culprits, mended=mended)
+        culprits, corrected = find_culprits(sites, emulator, bounds, feeds, self.notify)
+        return replace(stage, culprits=culprits, corrected=corrected)
 
     def _together(self, each: Sequence[SampleError], bounds: Tolerance) -> Run:
         found = Evaluation(bounds, frozenset(self.floats), tuple(each))
@@ -213,14 +213,14 @@ class _Line:
     def _keeps(self, name: str, metrics: Metrics) -> bool:
         return _for(self.tolerance, (name,)).verdict({name: metrics}, self.floats).met
 
-    def _finding(self, part: Part, alone: Run, chained: Run, carried: Run) -> FindingOfStage:
+    def _finding(self, part: Part, alone: Run, chained: Run, propagated: Run) -> FindingOfStage:
         if not alone.verdict.met:
             return WRONG
         if chained.verdict.met:
             return GOOD
         if self.broken.intersection(part.inputs):
             return INHERITS
-        return IN_COMPANY if carried.verdict.met else SPREADS
+        return IN_COMPANY if propagated.verdict.met else SPREADS
 
     def _drop_after(self, index: int) -> None:
         """Tensors that no later stage reads."""

@@ -144,7 +144,7 @@ class _Check:
                     tuple(use.modules) if use else (),
                     use.largest_input if use else 0.0,
                     use.largest_result if use else self._largest(name),
-                    None if without.failure else without.load,
+                    None if without.failure else without.ratio,
                 )
             )
         kept.sort(key=lambda each: -(each.without or 0.0))

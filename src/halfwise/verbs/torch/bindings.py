@@ -1,4 +1,4 @@
-"""Looks at the tensors a user is about to hand to an engine: every mistake is one line, with how to mend it."""
+"""Looks at the tensors a user is about to hand to an engine: every mistake is one line, with its remedy."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def _names(given: Mapping[str, Any], slots: Sequence[Slot]) -> Iterator[BindingP
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
-            mend = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, known[:12]))}"
-            yield _error(name, "unknown", "the engine has no tensor of this name", mend)
+            remedy = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, known[:12]))}"
+            yield _error(name, "unknown", "the engine has no tensor of this name", remedy)
     for slot in slots:
         if slot.is_input and slot.name not in given:
             yield _error(slot.name, "missing", "nothing is given for this input", f"hand over {_wanted(slot)}")
@@ -342,8 +342,8 @@ def _place(slot: Slot, memory: Memory, device: str | None) -> Iterator[BindingPr
             )
             return
         where = "is a NumPy array, in host memory" if memory.kind == "array" else "is on the CPU"
-        mend = f"torch.from_numpy({slot.name}).cuda()" if memory.kind == "array" else f"{slot.name}.cuda()"
-        yield _error(slot.name, "device", f"{where}, and the engine reads device memory", f"{slot.name} = {mend}")
+        remedy = f"torch.from_numpy({slot.name}).cuda()" if memory.kind == "array" else f"{slot.name}.cuda()"
+        yield _error(slot.name, "device", f"{where}, and the engine reads device memory", f"{slot.name} = {remedy}")
     elif place and place not in ("host", "cuda") and memory.device != place:
         yield _error(
             slot.name,
@@ -382,9 +382,9 @@ def _dims(shape: Sequence[int | str | None]) -> str:
     return f"({', '.join('?' if dim is None or dim == -1 else str(dim) for dim in shape)})"
 
 
-def _error(name: str, rule: str, message: str, mend: str) -> BindingProblem:
-    return BindingProblem(name, rule, "error", message, mend)
+def _error(name: str, rule: str, message: str, remedy: str) -> BindingProblem:
+    return BindingProblem(name, rule, "error", message, remedy)
 
 
-def _warning(name: str, rule: str, message: str, mend: str) -> BindingProblem:
-    return BindingProblem(name, rule, "warning", message, mend)
+def _warning(name: str, rule: str, message: str, remedy: str) -> BindingProblem:
+    return BindingProblem(name, rule, "warning", message, remedy)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
+from msgspec import field
+
 from halfwise.core.document import Answer, Count, Document, Number, Record, about
 from halfwise.core.metrics import Outputs
 from halfwise.core.notes import Messages
@@ -26,7 +28,7 @@ class RunRecord(Record, frozen=True):
 
     how: Annotated[str, about("real or emulated.")]
     met: bool
-    load: Number
+    ratio: Number = field(name="load")
     outputs: Outputs
     failure: Annotated[str, about("Why it gave no answer.")]
 
@@ -87,10 +89,10 @@ class BindingProblem(Record, frozen=True):
     rule: str
     severity: Literal["error", "warning"]
     message: str
-    mend: str
+    remedy: str = field(name="mend")
 
     def __str__(self) -> str:
-        return f"{self.severity}: {self.name}: {self.message}; {self.mend}"
+        return f"{self.severity}: {self.name}: {self.message}; {self.remedy}"
 
 
 class BindingsDocument(Document, frozen=True, tag="halfwise.bindings/1"):

@@ -12,7 +12,7 @@ __all__ = ["mapped", "tensors_in"]
 
 
 def tensors_in(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every tensor in tuples, lists, dictionaries and dataclasses, in order; a lone one has the name that is given."""
+    """Every tensor in tuples, lists, dictionaries and dataclasses, in order; a single one has the given name."""
     torch = need_torch()
     if isinstance(value, torch.Tensor):
         yield name, value

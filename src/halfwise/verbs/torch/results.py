@@ -32,7 +32,7 @@ class RunErrors:
         return not self.failure and self.verdict.met
 
     @property
-    def load(self) -> float:
+    def ratio(self) -> float:
         """The error over the allowed error."""
         return math.inf if self.failure else self.verdict.ratio
 
@@ -41,7 +41,7 @@ class RunErrors:
         return f"fails: {self.failure}" if self.failure else self.verdict.words
 
     def document(self) -> RunRecord:
-        return RunRecord(self.how, self.met, self.load, self.outputs, self.failure)
+        return RunRecord(self.how, self.met, self.ratio, self.outputs, self.failure)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class AutocastCheck(Documented):
             return f"{self.module} is right under autocast and wrong in FP16, for autocast keeps in FP32: {named}"
         return (
             f"{self.module} is right under autocast and wrong in FP16: no single thing that autocast keeps in FP32 "
-            "is to blame, all of it together is"
+            "is the cause, all of it together is"
         )
 
     def document(self) -> AutocastDocument:

@@ -1,4 +1,4 @@
-"""Puts kept nodes back, one at a time, and measures: only what lies behind a node is run again, beside the rest."""
+"""Reverts kept nodes to FP16, one at a time, and measures: only what lies behind a node runs again, beside the rest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from halfwise.core.formats import Format, round_to
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.precision.assignment import Assignment
 
-__all__ = ["Range", "put_back"]
+__all__ = ["Range", "revert_alone"]
 
 Array = NDArray[Any]
 
@@ -27,16 +27,16 @@ class Range:
     high: float
 
 
-def put_back(
+def revert_alone(
     stepper: Stepper,
     assignment: Assignment,
     nodes: Iterable[ir.Node],
     feed: Mapping[str, Array],
     judge: Callable[[Mapping[str, Array]], float],
 ) -> dict[ir.Node, float]:
-    """The ratio on one sample with each of `nodes` (of the main graph) alone put back into the narrow format.
+    """The ratio on one sample with each of `nodes` (of the main graph) alone reverted to the narrow format.
 
-    All trials share one walk: a trial starts at its node and carries only the tensors in which it differs.
+    All trials share one walk: a trial starts at its node and holds only the tensors in which it differs.
     """
     sites = assignment.sites
     trials = {node: _Trial(node, assignment) for node in nodes}
@@ -65,7 +65,7 @@ def put_back(
 
 
 class _Trial:
-    """One node put back: the live tensors that differ from the run beside it."""
+    """One reverted node: the live tensors that differ from the run beside it."""
 
     def __init__(self, node: ir.Node, base: Assignment) -> None:
         self.node = node

@@ -12,7 +12,7 @@ from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.judge import Judge, Question
-from halfwise.search.putback import put_back
+from halfwise.search.revert import revert_alone
 from tests.models.zoo import SHAPES, detr_head, encoder
 
 STEPPED = [
@@ -69,7 +69,7 @@ def test_putting_back_is_running_the_model_without_the_node() -> None:
     judge = Judge(sites, emulator, Question(Tolerance.default()), zoo.inputs[:1])
     keep = frozenset(model.node_by_name[name] for name in zoo.known_good)
     stepper = Stepper(emulator)
-    loads = put_back(
+    loads = revert_alone(
         stepper,
         Assignment.all_narrow(sites, keep),
         keep,
@@ -89,12 +89,12 @@ def test_putting_back_a_harmless_node_ends_where_the_difference_ends() -> None:
     sites, emulator = Sites(model), Emulator()
     judge = Judge(sites, emulator, Question(Tolerance.default()), zoo.inputs[:1])
     last = next(n for n in reversed(list(model.graph)) if n.op_type == "Transpose")
-    loads = put_back(
+    loads = revert_alone(
         Stepper(emulator),
         Assignment.all_narrow(sites, frozenset({last})),
         [last],
         judge.feeds[0],
         lambda outputs: judge.ratio_of(judge.references[0], outputs),
     )
-    # A lone FP32 Transpose between FP16 nodes changes nothing: rounding commutes with it.
+    # An isolated FP32 Transpose between FP16 nodes changes nothing: rounding commutes with it.
     assert loads[last] == judge.measure(Assignment.all_narrow(sites)).ratio
