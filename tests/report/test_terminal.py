@@ -153,7 +153,8 @@ def test_the_story_of_a_fix_is_one_screen(capsys: pytest.CaptureFixture[str], mo
         assert len(shown_fix(result, capsys)) <= 60
     one = overflow_result()
     nodes = tuple(replace(one.plan.nodes[0], name=f"/n{index}") for index in range(1_500))
-    large = replace(one, plan=replace(one.plan, nodes=nodes), curve=())
+    decision = replace(one.decision, plan=replace(one.plan, nodes=nodes))
+    large = replace(one, decision=decision, measured=replace(one.measured, curve=()))
     lines = shown_fix(large, capsys)
     assert len(lines) <= 50
     more = [line for line in lines if line.startswith("... and ")]
