@@ -352,4 +352,4 @@ def test_text_inputs_are_refused_where_they_cannot_be_made_up(halfwise_cli: Comm
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "t.onnx")
     ended = halfwise_cli("fix", tmp_path / "t.onnx", "--out", tmp_path / "out")
     assert ended.code == 2
-    assert "cannot be made up; give real inputs with --inputs" in ended.told
+    assert "cannot be generated; give real inputs with --inputs" in ended.told

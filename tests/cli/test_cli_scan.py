@@ -52,7 +52,7 @@ def test_one_screen_of_plain_text(tiny: str) -> None:
     assert lines[2].split() == ["weight", "values", "subnormal", "below", "6e-08", "largest"]
     assert lines[3].startswith("stages.")
     assert lines[3].split()[0].endswith(".shrink.weight")
-    assert "error   HW102 stages.0.shrink.weight: its largest value is 3.99e-7: rounding to FP16 changes" in run(tiny)
+    assert "error   HW102 stages.0.shrink.weight: the largest value is 3.99e-7: rounding to FP16 changes" in run(tiny)
     assert "info    HW101 TensorRT will warn about" in run(tiny)
     assert sum(line.startswith("        -> ") for line in lines) == 2
     assert len(lines) < 40
@@ -215,7 +215,7 @@ def test_a_checkpoint_is_one_screen_too(tmp_path: Path) -> None:
     )
     lines = run(path).splitlines()
     assert lines[0] == (f"{path}: 3 float weights with 1,027 values (2 FP32, 1 FP16), 1 tensor of other types left out")
-    assert any(line.startswith("error   HW102 b.weight: its largest value is ") for line in lines)
+    assert any(line.startswith("error   HW102 b.weight: the largest value is ") for line in lines)
     document = json.loads(run(path, "--json", "--rounding"))
     assert [sorted(set(entry) - {"rounding"}) for entry in document["weights"]["initializers"]][2] == sorted(
         ["name", "count", "subnormal", "underflow", "overflow", "nonfinite", "max_abs", "min_abs", "dtype"]

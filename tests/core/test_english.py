@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 
 import halfwise
+from halfwise.compiler.buildlog import catalogue
 from halfwise.core.english import TEMPLATES, say
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
+from halfwise.core.rules import RULES
 from halfwise.core.wording import counted, listed
 from tests.support.paths import DATA
 
@@ -34,6 +37,24 @@ def test_every_kind_is_said_and_has_an_example() -> None:
 def test_what_is_said(kind: NoteKind) -> None:
     values, sentence = SAID[kind]
     assert say(Note.of(kind, **values)) == sentence
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Everything that notes, rules and the catalogue of build logs say."""
+    for kind, template in TEMPLATES.items():
+        yield kind.value, template
+    for rule in RULES.values():
+        yield from ((rule.id, rule.title), (rule.id, rule.remedy))
+    for logged in catalogue.RULES.values():
+        yield from ((logged.id, each) for each in (logged.description, logged.message))
+        yield from ((logged.id, each) for each in (logged.remedy.weak, logged.remedy.strong))
+
+
+@pytest.mark.parametrize(("what", "text"), texts())
+def test_no_sentence_is_longer_than_25_words(what: str, text: str) -> None:
+    whole = re.sub(r"\{[^{}]*\}", "X", text)
+    longest = max(re.split(r"[.;!?](?:\s+|$)", whole), key=lambda sentence: len(sentence.split()))
+    assert len(longest.split()) <= 25, f"{what}: {longest}"
 
 
 def test_every_note_is_made_with_what_its_sentence_needs() -> None:

@@ -146,10 +146,10 @@ def test_a_body_cannot_read_its_sibling() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"raw_data": b"\0" * 7}, "the tensor 'w' does not hold the content that its shape (4) and type ask for"),
+        ({"raw_data": b"\0" * 7}, "the tensor 'w' does not hold the content that its shape (4) and type require"),
         ({"dims": [-4]}, "the tensor 'w' has a negative dimension"),
         ({"dims": [1 << 60, 1 << 60]}, "does not hold the content"),
-        ({"data_type": 99}, "the tensor 'w' has an element type (99) that nobody knows"),
+        ({"data_type": 99}, "the tensor 'w' has an unknown element type (99)"),
         ({"data_type": 0}, "the tensor 'w' has no element type"),
     ],
 )

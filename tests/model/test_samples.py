@@ -359,10 +359,10 @@ def test_synthetic_shapes() -> None:
 
 def test_what_cannot_be_made_up() -> None:
     assert refused([InputSpec("t", TEXT, (1,))], None) == (
-        "input 't' is text, which cannot be made up; give real inputs with --inputs"
+        "input 't' is text, which cannot be generated; give real inputs with --inputs"
     )
     assert refused([InputSpec("c", np.dtype(np.complex64), (1,))], None) == (
-        "input 'c' is complex64, which cannot be made up; give real inputs with --inputs"
+        "input 'c' is complex64, which cannot be generated; give real inputs with --inputs"
     )
     assert refused([InputSpec("r", F32, None)], None) == "input 'r' declares no shape; give real inputs with --inputs"
     assert refused([X], None, dims={"M": 2}) == "there is no dimension 'M' to set; the model's open dimensions are 'N'"

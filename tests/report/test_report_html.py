@@ -125,7 +125,7 @@ def test_the_page_tells_the_story_of_an_overflow() -> None:
     assert "1,600 values of 'log_probability' inf or NaN" in page.text
     assert "/area/ReduceSum" in page.text
     assert (
-        "It sums values of up to 2.82; its result reaches 160,030, beyond FP16’s 65,504, and becomes infinite."
+        "The node sums values up to 2.82; the result reaches 160,030, beyond FP16’s 65,504, and becomes infinite."
         in page.text
     )
     assert "reverted to FP16 by itself, the outputs are no longer finite" in page.text
@@ -175,7 +175,7 @@ def test_a_model_that_its_target_refuses_is_no_success() -> None:
     status = next(a["class"] for t, a in page.tags if a.get("id") == "verdict")
     assert "missed" in status and "Cannot be built" in page.text and "Tolerance kept" not in page.text
     assert f"The model is accurate in FP16 as emulated, but cannot be built for {result.plan.target}." in page.text
-    assert "The target's compiler refuses it: no <kernel> for 'Mod'" in page.text
+    assert "The target's compiler refuses the model: no <kernel> for 'Mod'" in page.text
 
 
 def test_what_a_real_backend_made_of_it_has_its_section() -> None:
@@ -214,8 +214,8 @@ def test_what_a_repair_healed_is_told_with_the_model_as_given() -> None:
     page = shown(repaired_result())
     assert "no node needs FP32" in page.text and "were repaired: they run in FP16 now" in page.text
     assert (
-        "/log_sum_exp/Exp Exp ✓ repaired by HW407 overflow It takes the exponential of values of up to 14; its result "
-        "reaches 1,202,607, beyond FP16’s 65,504, and becomes infinite." in page.text
+        "/log_sum_exp/Exp Exp ✓ repaired by HW407 overflow The node takes the exponential of values up to 14; "
+        "the result reaches 1,202,607, beyond FP16’s 65,504, and becomes infinite." in page.text
     )
     assert "was log(sum(exp(z))) is now ReduceLogSumExp(z)" in page.text
     assert [state[0] for state in page.data["states"] if state[1] == "repaired"] == ["R"]
@@ -585,11 +585,11 @@ def test_the_way_of_an_infinity_is_told_up_to_the_wrong_answer() -> None:
     planned = next(node for node in result.plan.nodes if node.op == "Pow")
     story = tell(planned, result.sites.model.node_by_name[planned.name], result.measured.ranges)
     assert re.fullmatch(
-        r"It squares values of up to [\d.]+; its result reaches [\d,]+, beyond FP16’s 65,504, and becomes infinite\.",
+        r"The node squares values up to [\d.]+; the result reaches [\d,]+, beyond FP16’s 65,504, and .*\.",
         story.cause,
     )
     assert "passes through ReduceMean, Add, Sqrt; " in story.then
-    assert story.then.endswith("divides by it and gives 0: no NaN anywhere, just a wrong answer.")
+    assert story.then.endswith("divides by the infinity and returns 0: a wrong answer without any NaN.")
     assert story.ratio is not None and story.ratio > 1 and "times the allowed one" in story.measured
     assert [r.title for r in story.ranges] == ["reads", "writes"]
 
@@ -600,13 +600,13 @@ def test_rounding_is_told_by_the_distance_of_neighbouring_numbers() -> None:
     planned = next(node for node in result.plan.nodes if node.why == "rounding")
     story = tell(planned, result.sites.model.node_by_name[planned.name], result.measured.ranges)
     top = max(planned.numbers["max_abs"], planned.numbers["input_max_abs"])
-    assert f"lie {numbers.number(float(np.spacing(np.float16(top))))} apart" in story.cause
+    assert f"are {numbers.number(float(np.spacing(np.float16(top))))} apart" in story.cause
 
 
 def test_a_softmax_of_large_logits_is_told_by_its_exponentials() -> None:
     planned = PlannedNode("s", "Softmax", Format.FP32, Reason.ROUNDING, (), {"input_max_abs": 913.0, "max_abs": 1.0})
     assert tell(planned, None, {}).cause == (
-        "It takes exponentials of values of up to 913, where neighbouring FP16 numbers lie 0.5 apart: half of that "
+        "The node takes exponentials of values up to 913, where neighbouring FP16 numbers are 0.5 apart. Half a step "
         "changes an exponential by 28%."
     )
 
@@ -642,7 +642,7 @@ def test_the_next_steps_of_a_target_are_its_own_commands(tmp_path: Path) -> None
     )
     assert result.delivery.command is not None and f"sh '{result.delivery.command}'" in page.text
     assert f"cd {tmp_path}/out && halfwise audit" in page.text
-    assert "Known defects and habits of trt-10.9+weak@t4" in page.text
+    assert "Known defects of trt-10.9+weak@t4" in page.text
     assert "Name the version" not in page.text
     links = [a["href"] for t, a in page.tags if t == "a" and not a["href"].startswith("#")]
     assert links and all(link.startswith("https://") for link in links)

@@ -274,7 +274,7 @@ def test_quantised_and_foreign_operators() -> None:
     model.opset_import.append(helper.make_opsetid("acme", 1))
     result = scan(load(model))
     assert rules(result) == ["HW303", "HW304"]
-    assert of(result, "HW303").message == "of other domains, and so kept in FP32: 1 node (acme:Swish)"
+    assert of(result, "HW303").message == "1 node of other domains, kept in FP32 (acme:Swish)"
     assert of(result, "HW304").numbers == {"count": 2}
 
 

@@ -57,7 +57,7 @@ def run_engine(
         )
     context = engine.create_execution_context()
     if context is None:
-        raise BackendFailure(f"{backend}: no room on {gpu.name} to run the engine")
+        raise BackendFailure(f"{backend}: not enough memory on {gpu.name} to run the engine")
     run = _Run(module, cuda, engine, context)
     outputs = tuple(run.sample(feed, index) for index, feed in enumerate(feeds))
     record = BackendRecord(
@@ -157,7 +157,7 @@ class _Run:
 
         receiver = Receiver()
         if not self._context.set_output_allocator(name, receiver):
-            raise BackendFailure(f"the engine takes no memory for its output {name!r}")
+            raise BackendFailure(f"the engine accepts no memory for its output {name!r}")
         return receiver
 
     def _fetch(self, name: str, receiver: Any) -> Array:

@@ -107,8 +107,8 @@ def run_model(backend: str, model: Path, feeds: Sequence[Feed], options: Backend
     nodes, on_cpu = _assigned(session, provider, model)
     if nodes and not nodes.get(provider):
         raise MissingBackend(
-            f"{backend}: the provider took none of the {sum(nodes.values())} nodes of {model.name}, all of them would "
-            "run on the CPU; it supports none of them as typed"
+            f"{backend}: the provider supports none of the {sum(nodes.values())} nodes of {model.name} as typed; "
+            "all would run on the CPU"
         )
     outputs = tuple(_run(ort, session, feed, options, index, provider) for index, feed in enumerate(feeds))
     given = dict(session.get_provider_options().get(provider, {}))

@@ -29,7 +29,9 @@ def command(
     time_limit: Annotated[
         float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="Time limit of each TensorRT-RTX build.")
     ] = 300.0,
-    full: Annotated[bool, typer.Option("--full", help="Also show work-arounds and sources of what may apply.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also show workarounds and sources of advisories that may apply.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.advise/1).")] = False,
 ) -> None:
     """List the known precision defects of a version that this model can meet, the most certain first."""

@@ -49,7 +49,9 @@ def command(
     ] = None,
     builds: Annotated[
         int | None,
-        typer.Option("--builds", metavar="N", min=3, help="Stop after this many builds and report what is proven."),
+        typer.Option(
+            "--builds", metavar="N", min=3, help="Stop after this many builds and report the proven culprits."
+        ),
     ] = None,
     device: Device = 0,
     tf32: Tf32 = False,

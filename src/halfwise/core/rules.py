@@ -39,22 +39,22 @@ _RULES = (
         "HW102",
         "a whole weight is too small for FP16",
         "error",
-        "multiply the weight by a power of two and divide the activation before or after it by the same, "
-        "or keep the node that reads it in FP32",
+        "multiply the weight and divide the activation by the same power of two, "
+        "or keep the node that reads the weight in FP32",
     ),
     ScanRule(
         "HW103",
         "output channels are too small for FP16",
         "warning",
-        "multiply these channels by a power of two and divide where they are read by the same, "
+        "multiply these channels by a power of two and divide behind them, "
         "or keep the node that reads the weight in FP32",
     ),
     ScanRule(
         "HW104",
         "weights over 65504",
         "error",
-        "divide the weight by a power of two and multiply the activation before or after it by the same, "
-        "or keep the node that reads it in FP32",
+        "divide the weight and multiply the activation by the same power of two, "
+        "or keep the node that reads the weight in FP32",
     ),
     ScanRule(
         "HW105",
@@ -66,45 +66,46 @@ _RULES = (
         "HW106",
         "a divisor that FP16 rounds to zero",
         "error",
-        "divide by it in FP32, or multiply by its reciprocal in two steps that FP16 can hold",
+        "divide in FP32, or multiply by the reciprocal in two steps that FP16 can hold",
     ),
     ScanRule(
         "HW111",
         "an added mask that FP16 cannot hold",
         "warning",
-        "use a mask of about -1e4 that survives being added to the scores, or select with Where",
+        "use a mask of about -1e4, which stays finite when scores are added, or select with Where",
     ),
     ScanRule(
         "HW112",
         "masks that leave FP16 together",
         "warning",
-        "combine the masks by And before they become numbers, or use about -1e4 in each of them",
+        "combine the masks with And before they become numbers, or use about -1e4 in each mask",
     ),
     ScanRule(
         "HW113",
         "a selected stand-in for infinity",
         "info",
-        "nothing to do as long as no more is added to it or multiplied with it",
+        "nothing to do unless the constant is added to other values or multiplied",
     ),
     ScanRule(
         "HW114",
         "an epsilon that vanishes",
         "warning",
-        f"raise the epsilon to 1e-7 or more if the model allows it, rescale what it guards, {_KEEP}",
+        f"raise the epsilon to 1e-7 or more if the model allows it, rescale the guarded values, {_KEEP}",
     ),
     ScanRule(
         "HW115",
         "infinite constants",
         "info",
-        "nothing to do: FP16 has infinities, too; a product with 0 or a difference of two of them is NaN in any format",
+        "nothing to do: FP16 has infinities, too; "
+        "a product with 0 or a difference of two infinities is NaN in any format",
     ),
     ScanRule(
         "HW201",
         "a norm whose squares leave FP16",
         "warning",
-        "export the norm as one operator (LayerNormalization from opset 17, RMSNormalization from 23, "
-        "InstanceNormalization, GroupNormalization), whose statistics TensorRT takes in FP32, "
-        "or keep the squares and their mean in FP32",
+        "export the norm as one operator, whose statistics TensorRT computes in FP32: "
+        "LayerNormalization from opset 17, RMSNormalization from 23, InstanceNormalization or GroupNormalization. "
+        "Or keep the squares and their mean in FP32",
     ),
     ScanRule(
         "HW202",
@@ -121,7 +122,7 @@ _RULES = (
     ),
     ScanRule(
         "HW204",
-        "exponentials without the maximum taken out",
+        "exponentials without the maximum subtracted",
         "warning",
         f"use Softmax, LogSoftmax or ReduceLogSumExp, or subtract the maximum first, {_KEEP}",
     ),
@@ -129,8 +130,8 @@ _RULES = (
         "HW205",
         "an inverse sigmoid that loses its guard",
         "warning",
-        "keep the chain in FP32, clip to what FP16 tells from 1 (0.9995), "
-        "or carry the logit along instead of computing it back from the sigmoid",
+        "keep the chain in FP32, clip to 0.9995, which FP16 distinguishes from 1, "
+        "or pass the logit on instead of computing it from the sigmoid",
     ),
     ScanRule(
         "HW206",
@@ -142,7 +143,7 @@ _RULES = (
         "HW207",
         "a running sum",
         "warning",
-        f"sum over shorter stretches, or subtract the mean first, {_KEEP}",
+        f"sum over shorter ranges, or subtract the mean first, {_KEEP}",
     ),
     ScanRule(
         "HW208",
@@ -161,26 +162,27 @@ _RULES = (
         "HW210",
         "a selection by comparison",
         "info",
-        "judge the model by what is selected, not by positions in the list; keep the scores in FP32 if it matters",
+        "judge the model by the selected items, not by their positions in the list; "
+        "keep the scores in FP32 if the order matters",
     ),
     ScanRule(
         "HW211",
         "ids in floating point",
         "warning",
-        "feed ids as integers, or keep what carries them in FP32",
+        "feed ids as integers, or keep the nodes that pass the ids on in FP32",
     ),
     ScanRule(
         "HW301",
         "partly in 16 bits already",
         "info",
-        "start from the FP32 model if there is one: what is narrow already is left as it is",
+        "start from the FP32 model if there is one: halfwise leaves 16-bit tensors as they are",
     ),
-    ScanRule("HW302", "double precision", "info", "nothing to do: these tensors are left as they are"),
+    ScanRule("HW302", "double precision", "info", "nothing to do: halfwise leaves these tensors as they are"),
     ScanRule(
         "HW303",
         "operators of another domain",
         "info",
-        "nothing to do: they stay in FP32, because what they accept is not known",
+        "nothing to do: these operators stay in FP32, because their types are not known",
     ),
     ScanRule(
         "HW304",
@@ -198,7 +200,7 @@ _RULES = (
         "HW501",
         "a real backend is less exact than predicted",
         "warning",
-        "run `halfwise bisect` on that backend with this plan: it names the nodes that have to be FP32 there",
+        "run `halfwise bisect` on that backend with this plan to find the nodes that must be FP32 there",
     ),
     ScanRule(
         "HW502",
@@ -210,24 +212,25 @@ _RULES = (
         "HW503",
         "a real backend gives values that are not finite",
         "error",
-        "run `halfwise bisect` on that backend with this plan: it names the nodes that have to be FP32 there",
+        "run `halfwise bisect` on that backend with this plan to find the nodes that must be FP32 there",
     ),
     ScanRule(
         "HW504",
         "a real backend cannot run the fixed model",
         "error",
-        "see whether it runs the FP32 model; `halfwise bisect` on that backend names the nodes with which it fails",
+        "check whether the backend runs the FP32 model; "
+        "`halfwise bisect` on that backend names the nodes that make it fail",
     ),
     ScanRule(
         "HW801",
-        "a node did not run in the precision that the plan wants",
+        "a node did not run in the planned precision",
         "error",
         "run `halfwise fix MODEL --target ...` for the compiler that built the engine, build its typed model, and "
         "audit the new engine",
     ),
     ScanRule(
         "HW802",
-        "a node cannot be shown to have run in the precision that the plan wants",
+        "a node cannot be shown to have run in the planned precision",
         "warning",
         "build with --profilingVerbosity=detailed and keep the verbose log, so that the audit can tell",
     ),
@@ -262,13 +265,13 @@ _BORDER = (
         "HW312",
         "an input beyond FP16",
         "error",
-        "scale the values or take an origin off before they are cast, or leave the inputs in FP32",
+        "scale the values or subtract an origin before the cast, or leave the inputs in FP32",
     ),
     ScanRule(
         "HW313",
         "an input that FP16 holds coarsely",
         "warning",
-        "take the origin off (the first timestamp, the corner of the image) and scale before the cast, "
+        "subtract the origin (the first timestamp, the corner of the image) and scale before the cast, "
         "or leave the inputs in FP32",
     ),
     ScanRule("HW314", "raw pixels as an FP16 input", "info", "normalise before the cast: (x / 255 - mean) / std"),

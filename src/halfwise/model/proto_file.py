@@ -124,7 +124,7 @@ def _check_tensor(tensor: onnx.TensorProto, label: str) -> None:
     try:
         data_type = DataType(tensor.data_type)
     except ValueError:
-        raise InputError(f"{where} has an element type ({tensor.data_type}) that nobody knows") from None
+        raise InputError(f"{where} has an unknown element type ({tensor.data_type})") from None
     if data_type is DataType.UNDEFINED:
         raise InputError(f"{where} has no element type")
     if any(dim < 0 for dim in tensor.dims):
@@ -135,7 +135,7 @@ def _check_tensor(tensor: onnx.TensorProto, label: str) -> None:
         return
     if not _has_content(tensor, data_type):
         shape = "x".join(map(str, tensor.dims)) or "scalar"
-        raise InputError(f"{where} does not hold the content that its shape ({shape}) and type ask for")
+        raise InputError(f"{where} does not hold the content that its shape ({shape}) and type require")
 
 
 def _has_content(tensor: onnx.TensorProto, data_type: DataType) -> bool:

@@ -133,7 +133,7 @@ class HeldOutSearch:
         able = [node for node in overflowing if why_not_bf16(sites, bf16, node) is None]
         while able:
             formats = {**dict.fromkeys(best.solution.keep, Format.FP32), **dict.fromkeys(able, Format.BF16)}
-            self.notify(f"BF16 instead of FP32 for {len(able)} nodes")
+            self.notify(f"trying BF16 instead of FP32 for {len(able)} nodes")
             if best.search.judge.measure(Assignment.excepting(sites, formats, self.context.io)).unseen_bound <= 1.0:
                 return dict.fromkeys(able, Format.BF16)
             able = able[: len(able) // 2]

@@ -69,7 +69,7 @@ def _walked(sets: Sets, order: list[int], notify: Callable[[str], None]) -> dict
     measured, before = Sensitivity(), sets.stepper.executed
     weights = _weights(sets.sites, sets.judge.question.tolerance)
     for index in order:
-        notify(f"what each rounding does (sample {index + 1} of {len(sets.judge.feeds)})")
+        notify(f"measuring the effect of each rounding (sample {index + 1} of {len(sets.judge.feeds)})")
         measure_sensitivity(sets.stepper, sets.sites, sets.judge.feeds[index], measured, weights=weights)
     runs = sets.stepped(before)
     pieces = [[sorted(n.name or "" for n in p.needs), p.energy, p.fatal] for p in noise_pieces(sets.sites, measured)]

@@ -98,7 +98,7 @@ class Pruning:
                 room -= grows
         while going:
             smaller = keep - set(going)
-            self.notify(f"{len(smaller)} FP32 nodes (without {len(going)} more)")
+            self.notify(f"trying {len(smaller)} FP32 nodes ({len(going)} fewer)")
             if self.sets.measure(smaller).unseen_bound <= self.target_ratio:
                 return smaller
             going = going[: len(going) // 2]

@@ -222,7 +222,7 @@ class RepairSelector:
             measured = judge.measure(Assignment.all_narrow(sites, keep, self.context.io))
             if measured.unseen_bound > self.target_ratio:
                 continue
-            self.notify(f"{group[0][0].name} buys nothing here")
+            self.notify(f"{group[0][0].name} saves no FP32 node")
             trial = self.attempt(rest)
             if trial is not None and trial.cost <= current.cost:
                 current = trial

@@ -79,7 +79,7 @@ class Search:
 
         `start` is tried first. `noise` is what an earlier search of this model saw.
         """
-        self.notify("the FP32 model and the all-FP16 model")
+        self.notify("running the FP32 model and the all-FP16 model")
         nothing: frozenset[ir.Node] = frozenset()
         fp16 = self.measure(nothing)
         if fp16.unseen_bound <= self.target_ratio:
@@ -112,7 +112,7 @@ class Search:
         found = []
         for count in counts:
             nodes = ladder.nodes(count)
-            self.notify(f"the trade-off at {len(nodes)} FP32 nodes")
+            self.notify(f"measuring the error with {len(nodes)} FP32 nodes")
             ratio = self.measure(nodes).ratio
             cost = ladder.steps[count - 1].cost if count else 0.0
             found.append(Point(len(nodes), cost, math.sqrt(ladder.left(count)), ratio))
@@ -140,7 +140,7 @@ class Search:
             if count > len(ladder.steps):
                 break
             keep = trim(noise.pieces, ladder.nodes(count), noise.cost, max(goal, ladder.left(count)))
-            self.notify(f"{len(keep)} FP32 nodes (try {attempt + 1})")
+            self.notify(f"trying {len(keep)} FP32 nodes (attempt {attempt + 1})")
             measured = self.measure(keep)
             if measured.unseen_bound <= self.target_ratio:
                 return self._relax(keep, ladder, measured, noise), noise
@@ -181,7 +181,7 @@ class Search:
             fewer = trim(noise.pieces, ladder.nodes(count), noise.cost, ladder.left(count))
             if len(fewer) >= len(keep):
                 break
-            self.notify(f"{len(fewer)} FP32 nodes (fewer may do)")
+            self.notify(f"trying {len(fewer)} FP32 nodes")
             found = self.measure(fewer)
             if found.unseen_bound <= self.target_ratio:
                 keep, measured, high = fewer, found, count
@@ -222,7 +222,7 @@ class Search:
         rest += [s.node for s in self.sites.free if s.node not in taken]
         if not rest or ratio(keep | set(rest)) > enough:
             return None
-        self.notify("looking for a culprit that the noise model did not name")
+        self.notify("looking for a culprit that the noise model missed")
         first, last = 0, len(rest)  # rest[:last] is enough, rest[:first] is not
         while last - first > 1:
             middle = (first + last) // 2
@@ -242,7 +242,7 @@ class Search:
         """The prediction did not lead there: find by halving the shortest part of the ladder that is enough."""
         high = len(ladder.steps)
         best = ladder.nodes(high)
-        self.notify(f"{len(best)} FP32 nodes (all that the noise model names)")
+        self.notify(f"trying {len(best)} FP32 nodes (all that the noise model names)")
         if self.measure(best).unseen_bound > self.target_ratio:
             if self.measure(everything).unseen_bound > self.target_ratio:
                 return everything if self.measure(everything).ratio <= self.measure(best).ratio else best
@@ -250,7 +250,7 @@ class Search:
         while high - low > max(1, len(ladder.steps) // 64):
             middle = (low + high) // 2
             nodes = ladder.nodes(middle)
-            self.notify(f"{len(nodes)} FP32 nodes (halving)")
+            self.notify(f"trying {len(nodes)} FP32 nodes (halving)")
             if self.measure(nodes).unseen_bound <= self.target_ratio:
                 high, best = middle, nodes
             else:

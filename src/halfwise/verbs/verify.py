@@ -171,7 +171,7 @@ def verify(
                 + (f"its outputs are {', '.join(got)}" if got else "it has none")
             )
         if stated.uses_user_metric and metric is None:
-            raise InputError("the tolerance bounds a function of yours: name it with --metric")
+            raise InputError("the tolerance bounds your own metric: name its function with --metric")
         each.append(sample_error(wanted, got, metric if stated.uses_user_metric else None))
         notify(index + 1, len(samples.feeds))
     assert stated is not None

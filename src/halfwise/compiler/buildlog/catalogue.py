@@ -75,7 +75,7 @@ _KEEP_FP32 = Remedy(
     "keep the nodes in FP32 in a typed ONNX model (`halfwise fix MODEL --target ...` writes it)",
 )
 
-_COUNT_THEM = "such values seldom break a model; `halfwise scan MODEL` counts them. If the model is inaccurate, "
+_COUNT_THEM = "such values seldom break a model; `halfwise scan MODEL` counts them. If accuracy suffers, "
 
 # By the words that name the issue, in the old form (8.4, 8.5) and in the new one (from 8.6).
 WEIGHT_ISSUES: dict[str, Rule] = {
@@ -107,19 +107,19 @@ LAYERNORM_DETECTED = Rule(
     "warning",
     "{count:many layer of a LayerNorm pattern runs/layers of LayerNorm patterns run} in FP16",
     Remedy(
-        "export with opset 17 or later so that they become LayerNormalization nodes, or " + _KEEP_FP32.weak,
-        "export with opset 17 or later so that they become LayerNormalization nodes, or " + _KEEP_FP32.strong,
+        "export with opset 17 or later, which has LayerNormalization as one node. Or " + _KEEP_FP32.weak,
+        "export with opset 17 or later, which has LayerNormalization as one node. Or " + _KEEP_FP32.strong,
     ),
     title="layers of LayerNorm patterns run in FP16",
 )
 LAYERNORM_ADVICE = Rule(
     "HW712",
     "warning",
-    "TensorRT warns that LayerNorm in FP16 may overflow ({what}); it saw the pattern, not an overflow",
+    "TensorRT warns that LayerNorm in FP16 may overflow ({what}); TensorRT saw the pattern, not an overflow",
     Remedy(
-        "check with `halfwise trace MODEL` whether the squares overflow; then export with opset 17 or later, or "
+        "check with `halfwise trace MODEL` whether the squares overflow; then export with opset 17 or later. Or "
         + _KEEP_FP32.weak,
-        "check with `halfwise trace MODEL` whether the squares overflow; then export with opset 17 or later, or "
+        "check with `halfwise trace MODEL` whether the squares overflow; then export with opset 17 or later. Or "
         + _KEEP_FP32.strong,
     ),
     title="LayerNorm in FP16 may overflow",
@@ -130,9 +130,9 @@ _CONSTRAINTS = Remedy(
     "state the type with Cast nodes in the ONNX model; strong typing does not choose",
 )
 _UNABLE = Remedy(
-    "asking again changes nothing: this build has no kernel of that precision for these layers. Ask the same of the "
-    "layers they are fused with, or keep them apart (mark the tensors between them as outputs), or build the typed "
-    "ONNX model with strong typing from 9.1 on (`halfwise fix MODEL --target trt-10.9`)",
+    "this build has no kernel of that precision for these layers, so asking again changes nothing. Set the same "
+    "precision for the layers fused with them, or mark the tensors between them as outputs. "
+    "From 9.1 on, build the typed ONNX model with strong typing (`halfwise fix MODEL --target trt-10.9`)",
     "change the type in the ONNX model: there is no kernel of that precision for these layers",
 )
 _CHANGE_TYPES = _always("make both inputs one type: insert a Cast in front of the named layer")

@@ -79,9 +79,9 @@ DEPLOYING = {
         "Before TensorRT 8.6, layers carry no metadata: the layer info names layers, not ONNX nodes."
     ),
     NoteKind.WEAK_TYPING_LIMITS: (
-        "A compiled region may still run one of these layers in FP16, which the audit shows. Mark the tensors"
-        " around it as network outputs, which splits the region, or export norms as LayerNormalization (opset"
-        " 17), which TensorRT 8.6 and later compute in FP32."
+        "A compiled region may still run one of these layers in FP16, which the audit shows. Mark the tensors "
+        "around the layer as network outputs, which splits the region. Or export norms as LayerNormalization "
+        "(opset 17), which TensorRT 8.6 and later compute in FP32."
     ),
     NoteKind.STRONG_TYPING_HELPS: "The typed ONNX model with --stronglyTyped avoids this.",
     NoteKind.CHANNELS_PADDED: (

@@ -50,7 +50,7 @@ def _random(
             spec.dtype
         )
     kind = "text" if spec.dtype.kind in "OUS" else str(spec.dtype)
-    raise InputError(f"input {spec.name!r} is {kind}, which cannot be made up; give real inputs with --inputs")
+    raise InputError(f"input {spec.name!r} is {kind}, which cannot be generated; give real inputs with --inputs")
 
 
 def _shapes(specs: Sequence[InputSpec], dims: Mapping[str, int]) -> list[tuple[int, ...]]:

@@ -48,15 +48,15 @@ def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
     if not result.met and model:
         steps.append(
             Step(
-                "See where it goes wrong",
-                "Ranges of every tensor, and what FP16 does to each node alone.",
+                "See where FP16 goes wrong",
+                "Ranges of every tensor, and the error of each node alone in FP16.",
                 shell(["halfwise", "trace", model, *inputs]),
             )
         )
     if model:
         steps.append(
             Step(
-                "Check it on inputs of your own",
+                "Check the model on your own inputs",
                 "Runs both models and compares every output.",
                 shell(["halfwise", "verify", model, typed, *(inputs or ["--inputs", "YOUR-INPUTS"])]),
             )
@@ -73,15 +73,15 @@ def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
     steps.append(
         Step(
             "Keep the plan with your code",
-            "A small file that people can read and edit, and that can be applied again.",
+            "A small file that people can read, edit and apply again.",
             shell(["git", "add", plan]),
         )
     )
     if model:
         steps.append(
             Step(
-                "In CI, ask whether it still holds",
-                "For the model as it is then, trained or exported again.",
+                "In CI, check that the plan still holds",
+                "For the model after retraining or another export.",
                 shell(["halfwise", "gate", model, "--plan", plan, *inputs]),
             )
         )
@@ -98,18 +98,22 @@ def _build(result: FixResult) -> list[Step]:
         steps.append(
             Step(
                 "Build the engine",
-                "The trtexec command with everything it needs.",
+                "The trtexec command with all its options.",
                 shell(["sh", str(delivery.command)]),
             )
         )
     if delivery.script is not None:
         steps.append(
-            Step("Or build it from Python", "The same build as a script.", shell(["python", str(delivery.script)]))
+            Step(
+                "Or build the engine from Python",
+                "The same build as a script.",
+                shell(["python", str(delivery.script)]),
+            )
         )
     if delivery.audit_command:
         steps.append(
             Step(
-                "Then see what really ran",
+                "Then audit the engine",
                 "The precision of every node in the engine.",
                 _in_folder(result.plan_path, delivery.audit_command),
             )

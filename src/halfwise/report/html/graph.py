@@ -32,7 +32,7 @@ STATES = (
     State("fp16", "16", "FP16", "computes in FP16"),
     State("fp32", "32", "kept in FP32", "kept out of FP16 by the plan"),
     State("bf16", "B", "kept in BF16", "kept out of FP16 by the plan, in BF16"),
-    State("repaired", "R", "repaired", "in FP16, made or changed by a repair in place of what went wrong"),
+    State("repaired", "R", "repaired", "in FP16, made or changed by a repair"),
     State("pinned", "P", "cannot be FP16", "has FP32 tensors that may not narrow in any plan"),
     State("other", "i", "no floats", "integers, shapes, text: no precision to choose"),
 )

@@ -106,32 +106,34 @@ def _over(values: object, seen: Mapping[str, Counts]) -> tuple[float, float] | N
 
 def _cause(planned: PlannedNode, high: float, low: float, read_high: float, read_low: float) -> str:
     if read_high > _LIMIT:
-        return f"It reads values of up to {number(read_high)}; beyond {_LIMIT:,.0f} FP16 can only hand it infinity."
+        return f"The node reads values up to {number(read_high)}; beyond {_LIMIT:,.0f}, FP16 holds only infinity."
     if high > _LIMIT:
         does = (
             "squares {}"
             if planned.op == "Pow" and math.isclose(high, read_high**2, rel_tol=1e-3)
             else _DOES.get(planned.op, "works on {}")
         )
-        reading = f"It {does.format(f'values of up to {number(read_high)}')}" if read_high else "It makes values"
-        return f"{reading}; its result reaches {number(high)}, beyond FP16’s {_LIMIT:,.0f}, and becomes infinite."
+        reading = (
+            f"The node {does.format(f'values up to {number(read_high)}')}" if read_high else "The node computes values"
+        )
+        return f"{reading}; the result reaches {number(high)}, beyond FP16’s {_LIMIT:,.0f}, and becomes infinite."
     if planned.why is Reason.OVERFLOW:
         least = min((x for x in (low, read_low) if 0 < x < _LEAST), default=0.0)
         if least:
-            return f"It depends on values as small as {number(least)}; FP16 has none below 6e−8, so they become 0."
-        return "On the way through it, FP16 makes a value infinite or zero where the model cannot bear that."
+            return f"The node depends on values as small as {number(least)}; below 6e−8, FP16 holds only 0."
+        return "Inside the node, a value becomes infinite in FP16, or zero where that is fatal."
     top = max(high, read_high)
     if not top:
-        return "Rounding its values to FP16 changes the outputs."
+        return "Rounding to FP16 changes the outputs."
     if planned.op in _EXPONENTIALS and read_high and (moved := math.expm1(spacing(Format.FP16, read_high) / 2)) >= 0.01:
         return (
-            f"It takes exponentials of values of up to {number(read_high)}, where neighbouring FP16 numbers lie "
-            f"{number(spacing(Format.FP16, read_high))} apart: half of that changes an exponential by {percent(moved)}."
+            f"The node takes exponentials of values up to {number(read_high)}, where neighbouring FP16 numbers are "
+            f"{number(spacing(Format.FP16, read_high))} apart. Half a step changes an exponential by {percent(moved)}."
         )
     step = spacing(Format.FP16, top)
     return (
-        f"Its values reach {number(top)}, where neighbouring FP16 numbers lie {number(step)} apart: each value moves "
-        f"by up to {number(step / 2)}, which changes the outputs."
+        f"The values reach {number(top)}, where neighbouring FP16 numbers are {number(step)} apart. "
+        f"Each value moves by up to {number(step / 2)}, which changes the outputs."
     )
 
 
@@ -141,9 +143,9 @@ def _consequence(node: ir.Node) -> str:
     for step, slot in _way(node):
         name = short(step.name or "", 48)
         if (step.op_type == "Div" and slot == 1) or step.op_type == "Reciprocal":
-            return f"{_through(passed)}{name} divides by it and gives 0: no NaN anywhere, just a wrong answer."
+            return f"{_through(passed)}{name} divides by the infinity and returns 0: a wrong answer without any NaN."
         if step.op_type in ("Softmax", "LogSoftmax"):
-            return f"{_through(passed)}{name} makes NaN of it."
+            return f"{_through(passed)}{name} turns the infinity into NaN."
         if step.op_type not in _PASSES:
             return ""
         passed.append(step.op_type)

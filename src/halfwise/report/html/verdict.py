@@ -102,7 +102,7 @@ def _spoiled(result: FixResult, name: str) -> tuple[str, str, str]:
     accurate = f"{name} is accurate in FP16 as emulated, but"
     if result.refusal:
         headline = f"{accurate} cannot be built for {result.plan.target}."
-        return "Cannot be built", headline, f"The target's compiler refuses it: {result.refusal}"
+        return "Cannot be built", headline, f"The target's compiler refuses the model: {result.refusal}"
     if result.confirmation is not None and not result.confirmation.met:
         found = result.confirmation
         title = found.record.title
@@ -115,7 +115,7 @@ def _spoiled(result: FixResult, name: str) -> tuple[str, str, str]:
 
 def verdict_text(verdict: Verdict) -> str:
     if not verdict.metric:
-        return "the tolerance speaks of no output of this model"
+        return "the tolerance bounds no output of this model"
     if verdict.metric == "nonfinite":
         return f"{counted(int(verdict.value), 'value')} of {verdict.worst_output!r} inf or NaN"
     what = METRIC_WORDS.get(verdict.metric, verdict.metric)

@@ -49,6 +49,4 @@ class Checker:
         if code == _SKIP:
             return Answer.FAILED
         told = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        raise InputError(
-            f"--check: {words[0]!r} {told}; 0 says good, 1 bad, 125 that it cannot tell, and nothing else is known"
-        )
+        raise InputError(f"--check: {words[0]!r} {told}; 0 means good, 1 bad, 125 cannot tell; no other code is known")

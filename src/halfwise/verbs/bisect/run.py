@@ -120,12 +120,12 @@ class _Bisection:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{self.folder} cannot be written to: {error.strerror}") from error
-        self.notify("the FP32 model")
+        self.notify("running the FP32 model")
         folder, references, question = self.folder, self.references, self.question
         if question is not None:
             check_answers(references)
         if self.journal.resumed:
-            self.notify(f"going on where an interrupted search stopped ({self.journal.resumed} entries kept)")
+            self.notify(f"resuming an interrupted search ({self.journal.resumed} entries kept)")
         trials = Trials(
             self.sites, self.nodes, self._planned(), self._io, folder, self.journal, self.backend, self.checker,
             question, self.samples.feeds, references, self.builds, self.options.time_limit_s, self.notify,
@@ -218,7 +218,7 @@ class _Bisection:
             tolerance = Tolerance.parse(self.stated, answer, self.floats, user_metric=self.metric is not None)
         tolerance.check_outputs(answer)
         if tolerance.uses_user_metric and self.metric is None:
-            raise InputError("the plan's tolerance bounds a function of yours: name it with --metric")
+            raise InputError("the plan's tolerance bounds your own metric: name its function with --metric")
         return Question(tolerance, self.metric)
 
     def _identity(self, question: Question | None) -> str:
@@ -256,7 +256,7 @@ class _Bisection:
         by_name = {node.name or "": node for node in self.nodes}
         known = self.journal.get("order")
         if known is None:
-            self.notify("the emulator's ranking")
+            self.notify("ranking the nodes by emulation")
             feed = max(range(len(self.feeds)), key=lambda i: (self._emulated.ratios[i], -i))
             order = ranked(self.sites, Stepper(self._emulator), self.feeds[feed], self.nodes)
             known = [node.name or "" for node in order]
@@ -290,7 +290,7 @@ class _Bisection:
             onnx_path, plan_path = self._write(folder, trials.assignment(narrow), wide, found, question)
         emulated: Mapping[str, Metrics] = {}
         if self.backend is not None and found.ending != "none":
-            self.notify("what the emulator says")
+            self.notify("measuring the errors by emulation")
             emulated = self._emulated.outputs
         return BisectResult(
             model=str(self.given.path or ""),

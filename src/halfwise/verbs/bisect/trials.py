@@ -153,7 +153,7 @@ class Trials:
         elif earlier != title:
             raise InputError(
                 f"the earlier steps in {self.folder} ran on {earlier}, and this is {title}: "
-                "go on there, or give another folder with --out"
+                "resume there, or give another folder with --out"
             )
         self.record = record
 

@@ -79,7 +79,7 @@ def fix(
         confirmer = backend_named(confirm) if isinstance(confirm, str) else confirm
         probe(confirmer)
     if margin is not None and not 0 <= margin < math.inf:
-        raise InputError(f"margin {margin}: give 0 or more; 0.1 aims a tenth lower")
+        raise InputError(f"margin {margin}: give 0 or more; 0.1 is a margin of 10%")
     if target is not None and not isinstance(target, (str, Target)):
         raise InputError(f"target {target!r} is not a text such as 'trt-10.9@t4'")
     stated = target if isinstance(target, Target) or target is None else Target.parse(target)
@@ -90,7 +90,7 @@ def fix(
         raise InputError("--keep and --force are for a search; with --plan, edit the plan's fp32_nodes")
     emulated = profile or (plan.profile if plan is not None else chosen.profile)
     if layers is not None and plan is None:
-        raise InputError("layers are those of an engine that was built from a plan: give that plan, too")
+        raise InputError("layers need the plan that the engine was built from: give plan, too")
     if layers is not None and not profile_named(emulated).by_engine:
         raise InputError(
             f"layers are those of TensorRT, and profile {emulated!r} is not: give a target such as trt-10.9, or "

@@ -62,7 +62,7 @@ def prepare(request: FixRequest) -> Prepared:
     emulator = Emulator(profiles[-1], request.device)
     sites, counter = Sites(request.model), RunCounter()
     references = References(sites, emulator, counter)
-    request.notify("the FP32 model")
+    request.notify("running the FP32 model")
     answers = references.of(samples.all)
     check_answers(answers)
     question = _question(request, answers[0], profiles, len(samples.all))
@@ -133,7 +133,7 @@ def _tolerance(request: FixRequest, answer: Mapping[str, NDArray[Any]]) -> Toler
         stated = Tolerance.parse(request.tolerance, answer, float_outputs(answer), user_metric=user)
     stated.check_outputs(answer)
     if stated.uses_user_metric and request.metric is None:
-        raise InputError("the plan's tolerance bounds a function of yours: name it with --metric")
+        raise InputError("the plan's tolerance bounds your own metric: name its function with --metric")
     return stated
 
 
@@ -157,7 +157,7 @@ def _journal(request: FixRequest, question: Question, samples: Samples) -> Journ
     )
     journal = Journal(request.out / JOURNAL, identity)
     if journal.resumed:
-        request.notify(f"going on where an interrupted search stopped ({journal.resumed} measurements kept)")
+        request.notify(f"resuming an interrupted search ({journal.resumed} measurements kept)")
     return journal
 
 

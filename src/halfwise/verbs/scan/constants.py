@@ -73,13 +73,13 @@ def _mask_findings(masks: Sequence[Mask]) -> Iterator[Finding]:
         where = Where("node", places[0]) if places else Where("tensor", first.source.name or "")
         if rule == "HW112":
             message = (
-                f"the mask {shown} becomes {fp16} in FP16 and is then added to another one or multiplied: "
-                "the result is minus infinity, and a row that is masked throughout becomes NaN"
+                f"the mask {shown} becomes {fp16} in FP16. Added to another mask or multiplied, "
+                "it becomes minus infinity, and a fully masked row becomes NaN"
             )
         elif rule == "HW111":
             message = (
-                f"the mask {shown} becomes {fp16} in FP16, and minus infinity once a score below -16 is added to it: "
-                "a row that is masked throughout becomes NaN"
+                f"the mask {shown} becomes {fp16} in FP16. A score below -16 added to it makes it minus infinity, "
+                "and a fully masked row becomes NaN"
             )
         else:
             message = f"{shown} stands for infinity and becomes {fp16} in FP16, with the same effect"
@@ -110,8 +110,8 @@ def _epsilon_findings(view: View, sites: Sites) -> Iterator[Finding]:
         rounded = float(np.float16(epsilon))
         what = counted(len(nodes), guards)
         message = (
-            f"{number(epsilon)} keeps {what} from 0 and is {number(rounded)} in FP16 (6e-08 under weak typing): "
-            + ("the guard is gone" if rounded == 0.0 else "the guard is another one")
+            f"the epsilon {number(epsilon)} guards {what} and is {number(rounded)} in FP16 (6e-08 under weak typing): "
+            + ("the guard is gone" if rounded == 0.0 else "the guard changes")
         )
         numbers = {"epsilon": epsilon, "fp16": rounded, "count": len(nodes), "nodes": places[:_LISTED]}
         yield finding("HW114", Where("node", places[0]), message, numbers)

@@ -78,7 +78,9 @@ def _lengths(group: Sequence[Pattern]) -> Iterator[Finding]:
 
 def _exponentials(group: Sequence[Pattern]) -> Iterator[Finding]:
     unstable = [p for p in group if not p.details["stable"]]
-    message = f"{KINDS[group[0].kind]} without its maximum taken out: exp(x) overflows FP16 once x exceeds {_EXP_LIMIT}"
+    message = (
+        f"{KINDS[group[0].kind]} without its maximum subtracted: exp(x) overflows FP16 once x exceeds {_EXP_LIMIT}"
+    )
     yield from _one("HW204", unstable, message, limit=_EXP_LIMIT)
 
 
@@ -101,7 +103,7 @@ def _sums(group: Sequence[Pattern]) -> Iterator[Finding]:
     long = [p for p in group if p.details["sums"] and p.details["count"] >= _LONG_SUM]
     if long:
         count = max(p.details["count"] for p in long)
-        message = f"sum over {count:,} elements: overflows FP16 once they exceed {number(_FP16.max / count)} on average"
+        message = f"sum over {count:,} elements: overflows FP16 once their average exceeds {number(_FP16.max / count)}"
         yield from _one("HW206", long, message, elements=count, limit=_FP16.max / count)
 
 
@@ -111,7 +113,7 @@ def _grams(group: Sequence[Pattern]) -> Iterator[Finding]:
         count = max(p.details["count"] for p in long)
         limit = float(np.sqrt(_FP16.max / count))
         subject = f"{KINDS['gram']}, {count:,} elements in each sum"
-        message = f"{subject}: overflows FP16 once they exceed {number(limit)} on average"
+        message = f"{subject}: overflows FP16 once their average exceeds {number(limit)}"
         yield from _one("HW206", long, message, elements=count, limit=limit)
 
 
@@ -148,7 +150,7 @@ def _waves(group: Sequence[Pattern]) -> Iterator[Finding]:
 
 def _selections(group: Sequence[Pattern]) -> Iterator[Finding]:
     ops = ", ".join(sorted({p.details["op"] for p in group}))
-    yield from _one("HW210", group, f"{ops}: rounding ties close scores, so that others may be selected")
+    yield from _one("HW210", group, f"{ops}: rounding makes close scores equal, so other items may be selected")
 
 
 def _ids(group: Sequence[Pattern]) -> Iterator[Finding]:
@@ -156,12 +158,12 @@ def _ids(group: Sequence[Pattern]) -> Iterator[Finding]:
     large = [p for p in to_index if (p.details["table"] or 0) > _EXACT_IDS]
     if large:
         table = max(p.details["table"] for p in large)
-        message = f"ids of a table of {table:,} come in as floats: FP16 holds whole numbers exactly up to 2048 only"
+        message = f"ids of a table of {table:,} come in as floats: FP16 holds whole numbers exactly only up to 2048"
         yield from _one("HW211", large, message, table=table)
     open_ended = [p for p in to_index if p.details["table"] is None]
-    message = "ids come in as floats: FP16 holds whole numbers exactly up to 2048 only"
+    message = "ids come in as floats: FP16 holds whole numbers exactly only up to 2048"
     yield from _one("HW211", open_ended, message, "info")
-    message = "integers from outside are calculated with as floats: FP16 holds them exactly up to 2048 only"
+    message = "integer inputs are computed with as floats: FP16 holds whole numbers exactly only up to 2048"
     yield from _one("HW211", [p for p in group if p.details["direction"] == "from-id"], message, "info")
 
 

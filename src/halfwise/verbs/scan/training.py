@@ -43,13 +43,13 @@ def _weights(named: Mapping[str, list[str]], patterns: Sequence[Pattern], model:
     idle, others = [name for name in tiny if name in before], [name for name in tiny if name not in before]
     if idle:
         yield (
-            f"weight decay: leave out {_listed(idle)}; the norm behind makes their size idle, so that decay only "
+            f"weight decay: leave out {_listed(idle)}; the norm behind cancels their scale, so weight decay only "
             "drives them towards 0"
         )
     if others:
         yield (
-            f"weight decay: lower it, or leave out {_listed(others)}, and bring what they read to about 1 (a norm in "
-            "front): small weights there only make up for large activations"
+            f"weight decay: lower it, or leave out {_listed(others)}, and scale their inputs to about 1 (a norm in "
+            "front): small weights there only compensate for large activations"
         )
     huge = _unique(name for rule in _HUGE for name in named.get(rule, ()))
     if huge:
@@ -61,14 +61,14 @@ def _norms(named: Mapping[str, list[str]], patterns: Sequence[Pattern], model: M
     if not anchors:
         return
     yield (
-        f"norms: train with the framework's own operator in place of {_listed(anchors)}; it takes its statistics in "
+        f"norms: train with the framework's own operator in place of {_listed(anchors)}; it computes its statistics in "
         "FP32 under autocast and exports as one node"
     )
     after = [name for name in anchors if model is not None and name in _after_residuals(model, patterns)]
     if after:
         yield (
-            f"norm placement: {_listed(after)} read a sum of branches, which grows with depth; norm each branch before "
-            "it is added (or scale it down), so that the sum stays below 255, whose square FP16 holds"
+            f"norm placement: {_listed(after)} read a sum of branches, which grows with depth; norm or scale "
+            "down each branch before the sum, so that the sum stays below 255, whose square FP16 holds"
         )
 
 
@@ -76,11 +76,11 @@ _SAY: Mapping[str, Callable[[str], str]] = {
     "HW111": lambda at: f"masks: at {at}, mask with -1e4 in training, too, or with booleans",
     "HW112": lambda at: f"masks: at {at}, join the masks by `and` before they become numbers",
     "HW114": lambda at: f"epsilons: at {at}, train with 1e-6 or more; FP16 has nothing between 0 and 6e-8",
-    "HW203": lambda at: f"lengths: at {at}, divide by the length plus 1e-6, and keep what is normalised near 1",
+    "HW203": lambda at: f"lengths: at {at}, divide by the length plus 1e-6, and keep the normalised values near 1",
     "HW204": lambda at: f"softmax: at {at}, use the framework's softmax or log_softmax, and let the loss take logits",
-    "HW205": lambda at: f"inverse sigmoid: at {at}, carry the logit along; clip to 1e-3 if it must be computed",
+    "HW205": lambda at: f"inverse sigmoid: at {at}, pass the logit on; clip to 1e-3 if it must be computed",
     "HW206": lambda at: f"sums: at {at}, train with means, or with sums divided by their count before",
-    "HW207": lambda at: f"running sums: at {at}, train with a running mean or with shorter stretches",
+    "HW207": lambda at: f"running sums: at {at}, train with a running mean or with shorter ranges",
     "HW208": lambda at: f"coordinates: at {at}, train in units of the image or of the cell, from 0 to 1",
     "HW209": lambda at: f"positions: at {at}, scale positions to about 1 before they meet the frequencies",
     "HW211": lambda at: f"ids: at {at}, pass ids as integers",

@@ -41,7 +41,7 @@ def _narrow(model: Model) -> Iterator[Finding]:
 def _double(model: Model) -> Iterator[Finding]:
     nodes = [node for node in model.nodes if any(out.dtype == ir.DataType.DOUBLE for out in node.outputs)]
     if nodes:
-        message = f"in double precision: {counted(len(nodes), 'node')}, left as found"
+        message = f"{counted(len(nodes), 'node')} in double precision, left unchanged"
         yield finding("HW302", Where("node", nodes[0].name or ""), message, {"count": len(nodes)})
 
 
@@ -50,7 +50,7 @@ def _foreign(model: Model) -> Iterator[Finding]:
     if nodes:
         ops = Counter(f"{node.domain}:{node.op_type}" for node in nodes)
         shown = listed((op for op, _ in ops.most_common()), 4, str)
-        message = f"of other domains, and so kept in FP32: {counted(len(nodes), 'node')} ({shown})"
+        message = f"{counted(len(nodes), 'node')} of other domains, kept in FP32 ({shown})"
         yield finding("HW303", Where("node", nodes[0].name or ""), message, {"count": len(nodes), "ops": dict(ops)})
 
 

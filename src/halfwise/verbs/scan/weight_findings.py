@@ -102,9 +102,9 @@ def summary(converted: Sequence[Counts], total: int, harmful: int) -> Iterator[F
     parts = [f"{counted(subnormal, 'weight')} with subnormal FP16 values"] if subnormal else []
     parts += [f"{counted(underflow, 'weight')} with values below the smallest one"] if underflow else []
     parts += [f"{counted(overflow, 'weight')} with values over 65504"] if overflow else []
-    matters = "no weight is worse for it"
+    matters = "FP16 harms no weight"
     if harmful:
-        matters = f"{harmful} of them {'is' if harmful == 1 else 'are'} worse for it"
+        matters = f"FP16 harms {counted(harmful, 'weight')}"
     numbers = {
         "tensors": total,
         "tensors_subnormal": subnormal,
@@ -115,9 +115,7 @@ def summary(converted: Sequence[Counts], total: int, harmful: int) -> Iterator[F
         "values_overflow": sum(c.overflow for c in converted),
         "tensors_harmful": harmful,
     }
-    message = (
-        f"TensorRT will warn about {', '.join(parts)} (it counts tensors, not values, after fusing some); {matters}"
-    )
+    message = f"TensorRT will warn about {', '.join(parts)} (counting tensors, not values, after fusion); {matters}"
     yield finding("HW101", Where("model", "weights"), message, numbers)
 
 
@@ -129,7 +127,7 @@ def judge(
     if counts.nonfinite:
         nan = sum(int(np.isnan(window).sum()) for window in elements.windows())
         if nan or usage.infinities:
-            message = f"{counts.nonfinite:,} of its {counted(counts.count, 'value')} NaN or infinite"
+            message = f"NaN or infinite: {counts.nonfinite:,} of {counted(counts.count, 'value')}"
             numbers = {"count": counts.count, "nonfinite": counts.nonfinite, "nan": nan}
             return [finding("HW105", where, message, numbers)], None
         return [], None
@@ -156,8 +154,8 @@ def judge(
 def _overflow(where: Where, counts: Counts) -> Finding:
     change = (counts.max_abs - _FP16.max) / counts.max_abs
     message = (
-        f"{counts.overflow:,} of its {counted(counts.count, 'value')} over 65504, up to {number(counts.max_abs)}: "
-        f"clamped to 65504, {percent(change)} less"
+        f"over 65504: {counts.overflow:,} of {counted(counts.count, 'value')}, up to {number(counts.max_abs)}; "
+        f"clamping to 65504 makes the largest {percent(change)} smaller"
     )
     numbers = {"count": counts.count, "overflow": counts.overflow, "max_abs": counts.max_abs, "change": change}
     return finding("HW104", where, message, numbers, "error" if change > _COARSE else "warning")
@@ -175,7 +173,7 @@ def _quiet(where: Where, counts: Counts, change: Rounding, axis: int | None, siz
     }
     if change.relative > _COARSE:
         message = (
-            f"its largest value is {number(counts.max_abs)}: rounding to FP16 changes the weight by "
+            f"the largest value is {number(counts.max_abs)}: rounding to FP16 changes the weight by "
             f"{percent(change.relative)} ({percent(change.relative_weak)} under weak typing, "
             "which raises tiny values to 6e-08)"
         )
@@ -193,8 +191,8 @@ def _quiet(where: Where, counts: Counts, change: Rounding, axis: int | None, siz
     loudest = float(np.sqrt(change.energy[coarse].max() / (size / change.energy.size)))
     shown = listed(coarse, 4, str)
     message = (
-        f"{coarse.size} of its {by_channel.size} output channels ({shown}) hold values of about {number(loudest)}: "
-        f"rounding to FP16 changes them by up to {percent(float(by_channel[coarse].max()))}"
+        f"{coarse.size} of {by_channel.size} output channels ({shown}) hold values of about {number(loudest)}: "
+        f"rounding to FP16 changes these channels by up to {percent(float(by_channel[coarse].max()))}"
         + (f", {counted(lost, 'channel')} by more than half" if lost else "")
     )
     numbers |= {

@@ -74,7 +74,7 @@ def cut_at_tensors(model: Model, names: Sequence[str]) -> tuple[Piece, ...]:
     if rest:
         pieces.append(Piece("to the outputs", rest))
     if len(pieces) < 2:
-        raise InputError("--cut: these tensors leave the model in one piece; name one that more is computed from")
+        raise InputError("--cut: these tensors do not divide the model; name a tensor that later nodes read")
     return _joined(model, pieces)
 
 
@@ -160,7 +160,9 @@ def _producer(name: str, values: Mapping[str, ir.Value], model: Model) -> ir.Nod
         near = difflib.get_close_matches(name, list(values), 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         given = "is an input or a weight" if name in model.value_names else "is no tensor of the model"
-        raise InputError(f"--cut {name}: {given}, and a stage ends at what a node of the main graph computes{hint}")
+        raise InputError(
+            f"--cut {name}: {given}, and a stage ends at a tensor that a node of the main graph computes{hint}"
+        )
     producer = values[name].producer()
     assert producer is not None
     return producer

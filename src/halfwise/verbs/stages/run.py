@@ -92,7 +92,7 @@ def stages(
     )
     if last is None:
         return result
-    notify(f"everything after {pieces[last].name} in FP32")
+    notify(f"running with everything after {pieces[last].name} in FP32")
     keep = later_nodes(sites, pieces[last + 1 :])
     outputs = line.run_whole(Assignment.all_narrow(sites, keep))
     whole = Run(outputs, line.whole_tolerance.verdict(outputs, line.floats))
@@ -252,7 +252,9 @@ def _bounds(model: Model, pieces: Sequence[Piece], tolerance: Sequence[str] | To
     if isinstance(tolerance, Tolerance):
         return tolerance
     if any(text.split("<")[0].split(">")[0].strip() == USER_METRIC for text in tolerance):
-        raise InputError("a function of yours judges a model's outputs, not what stages hand on: use halfwise verify")
+        raise InputError(
+            "your own metric judges a model's outputs, not the tensors between stages: use halfwise verify"
+        )
     values = [v for part in parts_of(Sites(model), pieces) for v in part.model.graph.outputs]
     names = dict.fromkeys([v.name or "" for v in values])
     floats = {v.name or "" for v in values if v.dtype is not None and v.dtype.is_floating_point()}

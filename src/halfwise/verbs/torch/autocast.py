@@ -49,12 +49,12 @@ def check_autocast(
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"check_autocast takes a torch.nn.Module, not a {type(module).__name__}")
     if isinstance(module, torch.jit.ScriptModule):
-        raise InputError("a TorchScript module cannot be looked into: give the torch.nn.Module that it was made from")
+        raise InputError("a TorchScript module cannot be inspected: give the torch.nn.Module that it was made from")
     calls = calls_of(inputs)
     device = _device(module, calls)
     emulated = device.type != "cuda" if emulate is None else emulate
     if not emulated and device.type != "cuda":
-        raise InputError(f"the module lies on {device}, where autocast casts other operators: leave emulate=False out")
+        raise InputError(f"the module is on {device}, where autocast casts other operators: leave emulate=False out")
     return _Check(module, calls, device, emulated, tolerance, notify).run()
 
 
@@ -123,17 +123,17 @@ class _Check:
         how = "emulated" if self.emulated else "real"
         self.notify("autocast")
         autocast = judged(how, lambda call, see: self._autocast(call, see), "autocast")
-        self.notify("all in FP16")
+        self.notify("running the module in FP16")
         half = judged(how, lambda call, see: self._half(call, see), "half")
         notes = list(self._notes())
         if half.failure and not autocast.failure:
             notes.append(Note.of(NoteKind.HALF_FAILS, failure=half.failure))
             half = judged("emulated", lambda call, see: self._half(call, see, everything=True), "half")
-        self.notify("what autocast keeps in FP32")
+        self.notify("finding the operators that autocast keeps in FP32")
         judged("emulated", lambda call, see: self._emulated(call, recorder=recorder, stack=stack))
         kept = []
         for name in (INPUTS, PARAMETERS, *recorder.uses):
-            self.notify(f"autocast with {name} in FP16")
+            self.notify(f"running under autocast with {name} in FP16")
             without = judged("emulated", lambda call, see, name=name: self._emulated(call, without=name))  # type: ignore[misc]
             use = recorder.uses.get(name)
             kept.append(

@@ -128,9 +128,7 @@ class AutocastCheck(Documented):
         if self.half.met:
             return f"{self.module} keeps the tolerance in FP16, with autocast and without it"
         if not self.autocast.met:
-            return (
-                f"{self.module} leaves the tolerance under autocast already: what training kept in FP32 is not enough"
-            )
+            return f"{self.module} misses the tolerance even under autocast: its FP32 operators are not enough"
         if self.causes:
             named = ", ".join(each.name for each in self.causes)
             return f"{self.module} is right under autocast and wrong in FP16, for autocast keeps in FP32: {named}"
