@@ -39,7 +39,7 @@ def test_what_applies_is_shown_in_full_and_first(attention):
     assert lines[2] == "TRT-MHA-V2-1000 (defect, confidence high, fixed in 10.0.1)"
     assert "  do:  Update to 10.0.1, which a user confirmed to be right (10.0.1.6), or go back to 9.3." in lines
     assert "  see: https://github.com/NVIDIA/TensorRT/issues/3777" in lines
-    later = lines.index("may apply (--full has their work-arounds and sources)")
+    later = lines.index("may apply (--full shows workarounds and sources)")
     assert any(line.startswith("  TRT-PROFILE-ACC-107 (") for line in lines[later:])
     assert "    only with several optimisation profiles in one engine" in lines[later:]
 

@@ -67,7 +67,7 @@ def test_a_plan_that_cannot_be_shown_to_be_kept_is_exit_code_1(tmp_path: Path) -
     output = run(DATA / "layers" / "inspector_8.6.json", "--plan", path, exit_code=1)
     assert "unproven norm_sqrt: wanted fp32, nothing shows it; no layer bears its name" in output
     assert "give the model that was built (--model)" in output
-    assert "the plan is not shown to have been kept: 1 of its 1 nodes cannot be told" in output
+    assert "the plan is not shown to have been kept: 1 of its 1 nodes cannot be verified" in output
 
 
 def test_the_plan_states_the_format_of_each_node(tmp_path: Path) -> None:

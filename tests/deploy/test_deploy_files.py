@@ -454,7 +454,7 @@ def test_a_model_that_the_targets_own_compiler_refuses_is_a_no(
     terminal = Terminal()
     show_fix(terminal, result)
     terminal.flush()
-    assert "but it cannot be built for rtx-1.7: TensorRT-RTX" in capsys.readouterr().out
+    assert "but the model cannot be built for rtx-1.7: TensorRT-RTX" in capsys.readouterr().out
 
 
 @needs_rtx

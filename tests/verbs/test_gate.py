@@ -139,7 +139,7 @@ def test_a_new_node_is_another_graph_and_still_measured(folder: Path) -> None:
     assert (found["fingerprint"], found["nodes"], found["tolerance"]) == ("fail", "pass", "pass")
     count = len(onnx.load(folder / "model.onnx").graph.node)
     assert message(result, "fingerprint") == (
-        f"another graph: the plan was made for one of {count} nodes, this has {count + 1}"
+        f"another graph: the plan was made for {count} nodes, this graph has {count + 1}"
     )
 
 

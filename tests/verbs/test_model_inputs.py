@@ -73,9 +73,7 @@ def test_which_inputs_are_found(values: Any, expected: str | None) -> None:
 def test_ids_are_known_by_their_use() -> None:
     assert rule([[1, 5, 2048, 3]], lookup()) is None
     assert rule([[1, 5, 29_001, 3]], lookup()) == "HW311"
-    with pytest.raises(
-        InputError, match="the input 'x' holds ids up to 29001, and FP16 tells whole numbers apart up to"
-    ):
+    with pytest.raises(InputError, match="the input 'x' holds ids up to 29001, where FP16 steps by"):
         refuse_ids([effect([[1, 5, 29_001, 3]], lookup())])
     refuse_ids([effect([[1, 5, 2048, 3]], lookup())])
 

@@ -159,7 +159,7 @@ def test_epsilons_that_vanish(op: str, use: str, epsilon: float, guards: str | N
     else:
         found = of(result, "HW114")
         assert (found.severity, found.where.name, found.numbers["fp16"]) == ("warning", f"/guard/{op}", 0.0)
-        assert f"keeps 1 {guards} from 0 and is 0 in FP16" in found.message
+        assert f"guards 1 {guards} and is 0 in FP16" in found.message
 
 
 def test_the_same_epsilon_everywhere_is_one_finding() -> None:

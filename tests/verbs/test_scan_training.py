@@ -26,9 +26,9 @@ def conv(scale: float, behind: str) -> onnx.ModelProto:
 
 def test_small_weights_in_front_of_a_norm_and_elsewhere() -> None:
     (idle,) = scan(conv(1e-9, "norm")).training
-    assert idle.startswith("weight decay: leave out w; the norm behind makes their size idle")
+    assert idle.startswith("weight decay: leave out w; the norm behind cancels")
     (tiny,) = scan(conv(1e-9, "relu")).training
-    assert tiny.startswith("weight decay: lower it, or leave out w, and bring what they read to about 1")
+    assert tiny.startswith("weight decay: lower it, or leave out w, and scale")
     assert scan(conv(1.0, "norm")).training == ()
 
 
@@ -64,7 +64,7 @@ def test_it_stands_apart_from_the_findings(
 ) -> None:
     cli = CommandLine(monkeypatch, capsys)
     onnx.save(conv(1e-9, "relu"), tmp_path / "m.onnx")
-    findings, _, advice = cli("scan", tmp_path / "m.onnx").out.partition("\nif it can be trained again:\n")
+    findings, _, advice = cli("scan", tmp_path / "m.onnx").out.partition("\nif the model can be trained again:\n")
     assert "HW102" in findings
     assert advice.startswith("  weight decay: lower it")
     assert set(cli("scan", tmp_path / "m.onnx", "--json").document) == {"schema", "weights", "findings"}

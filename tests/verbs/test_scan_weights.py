@@ -180,7 +180,7 @@ def test_tiny_values_beside_large_ones_are_noise() -> None:
     assert (summary.numbers["tensors_subnormal"], summary.numbers["tensors_harmful"]) == (1, 0)
     assert summary.numbers["values_subnormal"] == result.totals.subnormal > 300
     assert "1 weight with subnormal FP16 values" in summary.message
-    assert "counts tensors, not values" in summary.message
+    assert "counting tensors, not values" in summary.message
     assert summary.message.endswith("FP16 harms no weight")
 
 
@@ -289,7 +289,6 @@ def test_weights_over_the_range(value: float, severity: str, change: float) -> N
     assert found.severity == severity
     assert found.numbers["change"] == pytest.approx(change, rel=1e-4)
     assert "over 65504: 1 of 32 values" in found.message
-    assert "clamped to 65504" in found.message
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -150,7 +150,7 @@ def confirm(
         """The gaps when run in another way; None where it does not run so, or cannot be asked to."""
         if not isinstance(backend, str):
             return None
-        notify(f"running it again on {runner.name} to find out why it differs")
+        notify(f"running the model again on {runner.name} to find the cause of the difference")
         try:
             errors = _errors(references, backend_named(backend, other).run(typed, feeds).outputs)
         except BackendFailure:
@@ -293,8 +293,8 @@ def _findings(
             rule = "HW501" if gap.ratio > 1.0 else "HW502"
             message = (
                 f"output {name!r} has an error of {gap.measured:.3g} on {record.title}, {gap.ratio:.3g} times the "
-                f"{gap.predicted:.3g} that profile {profile!r} predicts; it promises at most {allowed:.3g} times "
-                f"more or less. Likely {reasons[name]}"
+                f"{gap.predicted:.3g} that profile {profile!r} predicts; the profile promises at most "
+                f"{allowed:.3g} times more or less. Likely {reasons[name]}"
             )
             severity: Severity | None = (
                 "error" if rule == "HW501" and not verdict.met and verdict.worst_output == name else None

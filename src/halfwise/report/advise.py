@@ -44,7 +44,7 @@ def show_advisories(
         terminal.line(f"note: {note}")
     if unsure:
         terminal.line()
-        terminal.line("may apply" if terminal.full else "may apply (--full has their work-arounds and sources)")
+        terminal.line("may apply" if terminal.full else "may apply (--full shows workarounds and sources)")
     for advisory in unsure:
         if terminal.full:
             _show(terminal, advisory)

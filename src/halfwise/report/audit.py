@@ -49,7 +49,7 @@ def _plan_verdict(result: Audit, wanted: int) -> str:
         return f"the plan was not kept: {broken} of its {wanted} nodes ran otherwise or show no sign of it"
     if result.kept:
         return "no node breaks the plan" + (f"; {open_} of its {wanted} are in no kernel (folded)" if open_ else "")
-    return f"the plan is not shown to have been kept: {open_} of its {wanted} nodes cannot be told"
+    return f"the plan is not shown to have been kept: {open_} of its {wanted} nodes cannot be verified"
 
 
 def _show_violations(terminal: Terminal, title: str, violations: Sequence[Violation], style: str) -> None:

@@ -21,7 +21,7 @@ def show_bisect(terminal: Terminal, result: BisectResult) -> None:
     show_notes(terminal, result.notes)
     _culprits(terminal, result)
     _names(terminal, "cannot be judged, every build with it in FP16 failed; kept in FP32", result.unbuildable)
-    _names(terminal, "not looked at before the builds ran out; kept in FP32", result.unproven)
+    _names(terminal, "not tested before the builds ran out; kept in FP32", result.unproven)
     columns = {"before": result.baseline, "emulated": result.emulated, "after": result.fixed}
     known = {title: outputs for title, outputs in columns.items() if outputs}
     if known:
@@ -58,8 +58,8 @@ def _headline(terminal: Terminal, result: BisectResult, where: str) -> None:
     terminal.line(f"{nodes} to be FP32 on {where} ({result.nodes:,} nodes, {builds}).", "bold green")
     if result.sum:
         terminal.line(
-            "They break nothing by themselves: many small errors add up. This set is enough and none of it can be "
-            "spared, but another set may do as well; `halfwise fix` weighs which is cheapest.",
+            "No node fails by itself: many small errors add up. This set is sufficient, and no node of it can be "
+            "spared, but another set may do as well; `halfwise fix` finds the cheapest.",
             "yellow",
         )
 

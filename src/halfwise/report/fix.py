@@ -53,7 +53,7 @@ def _show_verdict(terminal: Terminal, result: FixResult) -> None:
     else:
         terminal.line(f"{name} keeps the tolerance in FP16 {_with(result, kept)}, {where}:", "bold green")
     if result.refusal:
-        terminal.line(f"but it cannot be built for {result.plan.target}: {result.refusal}", "bold red")
+        terminal.line(f"but the model cannot be built for {result.plan.target}: {result.refusal}", "bold red")
     if kept or result.plan.repairs:
         terminal.line(f"plain FP16: {result.fp16_verdict.words}", indent=2)
         terminal.line(f"fixed:      {result.verdict.words}", indent=2)
@@ -104,7 +104,7 @@ def _show_policies(terminal: Terminal, result: FixResult) -> None:
     if others:
         told = ", ".join(f"{compared.policy.title} {_nodes(compared.nodes)}" for compared in others)
         terminal.line()
-        terminal.line(f"other tools' lists would keep in FP32: {told} (--keep policy:{others[0].policy.name} tries it)")
+        terminal.line(f"other tools' lists would keep in FP32: {told} (apply: --keep policy:{others[0].policy.name})")
 
 
 def _why(node: PlannedNode, width: int) -> str:

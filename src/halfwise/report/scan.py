@@ -43,7 +43,7 @@ def show_scan(terminal: Terminal, result: ScanResult, *, rounding: bool = False)
         _show_findings(terminal, list(group))
     if result.training:
         terminal.line("")
-        terminal.line("if it can be trained again:", "bold")
+        terminal.line("if the model can be trained again:", "bold")
     for sentence in result.training:
         terminal.line(sentence, indent=2)
 

@@ -162,12 +162,12 @@ def _fingerprint(plan: Plan, model: Model) -> tuple[Change, Check]:
     if same_file or plan.graph_sha256 == graph_sha256(model):
         return "weights", check("pass", "the graph that the plan was made for, with other weights")
     if plan.node_count != model.stored_nodes:
-        told = f"another graph: the plan was made for one of {plan.node_count:,} nodes, this has {model.stored_nodes:,}"
+        told = f"another graph: the plan was made for {plan.node_count:,} nodes, this graph has {model.stored_nodes:,}"
         return "graph", check("fail", told)
     if plan.graph_sha256:
-        told = "another graph of as many nodes: names, wiring, attributes or shapes differ"
+        told = "another graph with as many nodes: names, wiring, attributes or shapes differ"
         return "graph", check("fail", told)
-    told = "another file with as many nodes; the plan does not state its graph's fingerprint, so no more can be told"
+    told = "another file with as many nodes; the plan holds no fingerprint of its graph to compare with"
     return "weights", check("pass", told)
 
 
@@ -229,7 +229,7 @@ def _violations(plan: Plan, model: Model, result: FixResult | None, engine: Path
     if engine is not None and not audited.kept:
         told = [f"{v.node}: wanted {v.wanted}; {v.why}" for v in audited.unproven]
         return audited, check("fail", f"{source} does not show {counted(len(told), 'node')} of the plan", told)
-    untold = f"; {counted(len(audited.unproven), 'node')} cannot be told" if audited.unproven else ""
+    untold = f"; {counted(len(audited.unproven), 'node')} cannot be verified" if audited.unproven else ""
     return audited, check("pass", f"{source} keeps the plan{untold}")
 
 

@@ -25,7 +25,9 @@ def sections(a: Document, b: Document) -> list[Section]:
     was, now = (dict.fromkeys(k for each in side.values() for k in _kernels(each)) for side in (old, new))
     kernels = [Change(name, "", None, "there", "changed") for name in now if name not in was]
     kernels += [Change(name, "", "there", None, "changed") for name in was if name not in now]
-    unproven = violations("unproven", "Nodes that cannot be told", a.get("unproven", ()), b.get("unproven", ()), _got)
+    unproven = violations(
+        "unproven", "Nodes that cannot be verified", a.get("unproven", ()), b.get("unproven", ()), _got
+    )
     return [
         broken(a["violations"], b["violations"]),
         unproven,

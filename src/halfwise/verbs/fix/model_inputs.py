@@ -107,9 +107,9 @@ def refuse_ids(effects: Sequence[InputEffect]) -> None:
     for effect in effects:
         if effect.kind == "ids" and effect.max_abs > _EXACT:
             raise InputError(
-                f"--io-types fp16: the input {effect.name!r} holds ids up to {number(effect.max_abs)}, and FP16 tells "
-                f"whole numbers apart up to {_EXACT} only (there in steps of {number(effect.step)}): "
-                "declare it as int32 or int64 in the model, or leave the inputs in FP32"
+                f"--io-types fp16: the input {effect.name!r} holds ids up to {number(effect.max_abs)}, where FP16 "
+                f"steps by {number(effect.step)}; FP16 holds whole numbers exactly only up to {_EXACT}. "
+                "Declare the input as int32 or int64 in the model, or leave the inputs in FP32"
             )
 
 
@@ -143,13 +143,16 @@ def _step(top: float) -> float:
 
 def _finding(effect: InputEffect) -> tuple[str, str] | None:
     top, step = number(effect.max_abs), number(effect.step)
-    alone = "" if effect.ratio is None else f"; alone it brings {_of(effect.ratio)} the allowed error"
+    alone = "" if effect.ratio is None else f"; alone, this input causes {_of(effect.ratio)} the allowed error"
     if effect.kind == "ids":
         if effect.max_abs <= _EXACT:
             return None
-        return "HW311", f"ids up to {top}: FP16 tells whole numbers apart up to {_EXACT} only, there in steps of {step}"
+        return (
+            "HW311",
+            f"ids up to {top}, where FP16 steps by {step}; whole numbers are exact only up to {_EXACT}",
+        )
     if effect.over:
-        return "HW312", f"values up to {top}: as FP16 those beyond 65504 become infinite{alone}"
+        return "HW312", f"values up to {top}: beyond 65504, FP16 values become infinite{alone}"
     if effect.relative > _COARSE or (effect.kind == "whole" and effect.change >= 1.0):
         what = "whole numbers" if effect.kind == "whole" else "values"
         return "HW313", (
@@ -158,7 +161,7 @@ def _finding(effect: InputEffect) -> tuple[str, str] | None:
         )
     if effect.kind == "pixels":
         exact = "exact as they are" if not effect.change else f"held to {number(effect.step / 2)} at {top}"
-        return "HW314", f"raw pixels, 0 to {top}, {exact}; once the mean is taken off in FP16 that error stays{alone}"
+        return "HW314", f"raw pixels, 0 to {top}, {exact}; subtracting the mean in FP16 keeps that error{alone}"
     return None
 
 
