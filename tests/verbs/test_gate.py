@@ -151,7 +151,7 @@ def test_as_many_nodes_wired_otherwise_are_another_graph(folder: Path) -> None:
     assert model.graph.node[0].attribute[0].ints, "the first node has axes"
     result = gate(folder / "plan.json", changed(folder, "axes.onnx", swap), folder / "inputs")
     assert result.change == "graph"
-    assert "another graph of as many nodes" in message(result, "fingerprint")
+    assert "another graph with as many nodes" in message(result, "fingerprint")
 
 
 def test_inputs_that_another_graph_does_not_take_are_no_bad_usage(folder: Path) -> None:
@@ -206,7 +206,7 @@ def test_older_plans_and_plans_by_hand(folder: Path) -> None:
     model = changed(folder, "retrained2.onnx", scaled(1.01))
     result = gate(folder / "old.json", model, folder / "inputs")
     assert (result.holds, result.change) == (True, "weights")
-    assert "does not state its graph's fingerprint" in message(result, "fingerprint")
+    assert "no fingerprint of its graph" in message(result, "fingerprint")
     by_hand = {"schema": "halfwise.plan/1", "fp32_nodes": [node.name for node in plan.nodes]}
     (folder / "hand.json").write_text(json.dumps(by_hand), encoding="utf-8")
     result = gate(folder / "hand.json", model, folder / "inputs")
