@@ -30,8 +30,8 @@ def test_a_helper_layer_may_take_another_nodes_name():
     layers = LayerMap.from_log(COLLISION.splitlines())
     assert layers.layers_of("node_linear") == ("node_linear", "node_linear_1")
     assert layers.layers_of("node_linear_1") == ("node_linear_1_2", "node_linear_1_5")
-    assert layers.node_of("node_linear_1") == "node_linear"
-    assert layers.node_of("ONNXTRT_Broadcast_4") is None
+    assert layers.nodes["node_linear_1"] == "node_linear"
+    assert layers.nodes["ONNXTRT_Broadcast_4"] is None
     assert layers.layers_of("absent") == ()
     assert "gemm1.bias" in layers.all_layers
 
@@ -41,12 +41,6 @@ def test_the_command_for_the_second_linear_names_its_own_layers():
     wanted = layers.layers_of("node_linear_1")
     command = trtexec_command(request("trt-10.16.1+weak", *wanted, known_layers=layers.all_layers))
     assert "--layerPrecisions=node_linear_1_2:fp32,node_linear_1_5:fp32" in command.argv
-
-
-def test_registrations_and_metadata_agree():
-    registered = LayerMap.from_log(COLLISION.splitlines())
-    pairs = [(layer, f"[ONNX Layer: {node}]" if node else "") for layer, node in registered.nodes.items()]
-    assert LayerMap.from_metadata(pairs) == registered
 
 
 def test_a_model_parsed_twice_is_one_map_and_two_models_are_refused():

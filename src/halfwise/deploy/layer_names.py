@@ -71,13 +71,6 @@ class LayerMap:
     def from_log(cls, lines: Iterable[str]) -> LayerMap:
         return cls.from_registrations(read_registrations(lines))
 
-    @classmethod
-    def from_metadata(cls, pairs: Iterable[tuple[str, str]]) -> LayerMap:
-        """From (layer, metadata) pairs of a parsed network, where a layer comes from one node at most."""
-        return cls.from_registrations(
-            (layer, next(iter(nodes_in_metadata(metadata)), None)) for layer, metadata in pairs
-        )
-
     @cached_property
     def _layers(self) -> dict[str, tuple[str, ...]]:
         layers: dict[str, tuple[str, ...]] = {}
@@ -93,9 +86,6 @@ class LayerMap:
     def layers_of(self, node: str) -> tuple[str, ...]:
         """The exact names of the node's layers; empty where the parser made none (folded, or another model)."""
         return self._layers.get(node, ())
-
-    def node_of(self, layer: str) -> str | None:
-        return self.nodes.get(layer)
 
 
 def shadowed_names(nodes: Iterable[str], model: Iterable[str] = ()) -> tuple[tuple[str, str], ...]:

@@ -132,13 +132,6 @@ class Session:
             for name, array in feeds.items()
         }
 
-    def run_values(self, feeds: Mapping[str, ort.OrtValue], outputs: Sequence[str]) -> list[ort.OrtValue]:
-        """The same on the runtime's own values: no copies, any type."""
-        try:
-            return list(self._session.run_with_ort_values(list(outputs), dict(feeds)))
-        except Exception as error:
-            raise InputError(f"ONNX Runtime cannot run the model: {runtime_reason(error)}") from error
-
 
 def _ort_value(array: Array) -> ort.OrtValue:
     """A value that shares the array's memory; the runtime knows NumPy's own types only, others go by their bits."""

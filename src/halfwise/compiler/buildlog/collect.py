@@ -101,7 +101,6 @@ class Collector:
         self._weights: dict[int | None, dict[str, _WeightIssue]] = {}
         self._issue: _WeightIssue | None = None
         self._old_name: str | None = None
-        self._unspecified_weights = False
         self._norms: dict[int | None, _LayerNorm] = {}
         self._registered: dict[str, str] = {}
         self._nodes: dict[str, NodeType] = {}

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from halfwise.backends.confirm import Confirmation
-from halfwise.core.document import LEFT_OUT, Documented, Left
+from halfwise.core.document import LEFT_OUT, Documented
 from halfwise.core.english import documented
 from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics
@@ -184,12 +184,6 @@ class FixResult(Documented):
             curve=[_point(point) for point in self.curve] or LEFT_OUT,
             confirmation=LEFT_OUT if self.confirmation is None else self.confirmation.document(),
         )
-
-
-def _io(measured: FixMeasurement) -> IoRecord | Left:
-    if not measured.inputs:
-        return LEFT_OUT
-    return IoRecord([effect.document() for effect in measured.inputs], measured.input_findings)
 
 
 def _point(point: Point) -> PointRecord:

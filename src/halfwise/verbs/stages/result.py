@@ -123,10 +123,6 @@ class StagesResult(Documented):
     def wrong(self) -> tuple[Stage, ...]:
         return tuple(stage for stage in self.stages if stage.finding == WRONG)
 
-    @property
-    def in_company(self) -> tuple[Stage, ...]:
-        return tuple(stage for stage in self.stages if stage.finding in (IN_COMPANY, SPREADS))
-
     def stage(self, name: str) -> Stage:
         return next(stage for stage in self.stages if stage.name == name)
 
