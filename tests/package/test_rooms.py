@@ -1,8 +1,9 @@
-"""The rooms import downwards and nothing goes round in a circle; lazy and type-only imports count."""
+"""The rooms import downwards and no module goes round in a circle; lazy, type-only and named imports count."""
 
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -11,6 +12,7 @@ import halfwise
 
 ORDER = "core model precision emulation repair search compiler deploy backends verbs report cli".split()
 PACKAGE = Path(halfwise.__file__).parent
+_JOB = re.compile(r"(halfwise\.[\w.]+):\w+")
 OUTSIDE = {"__init__", "__main__", "_version", "torch"}  # the package's own face
 
 
@@ -38,6 +40,8 @@ def _imported(path: Path) -> set[str]:
             assert not node.level, f"{path}: imports are absolute"
             whole = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= {name if name in modules() else str(node.module) for name in whole}
+        elif isinstance(node, ast.Constant) and (named := _JOB.fullmatch(str(node.value))):
+            found.add(named[1])  # what a child process imports by its name
     return {name for name in found if name.split(".")[0] == "halfwise"}
 
 

@@ -195,7 +195,7 @@ def test_what_cannot_be_compared(tmp_path: Path, halfwise_cli: CommandLine) -> N
     assert "text.json is not valid JSON" in told("text.json", "scan.json")
     assert "gone.json cannot be read: No such file" in told("gone.json", "scan.json")
     torn = told("torn.json", "torn.json")
-    assert "torn.json is not as `halfwise schema scan` says: Object missing required field `weights`" in torn
+    assert "torn.json is not as `halfwise schema scan` says: 'weights' is missing" in torn
     with pytest.raises(InputError, match="A is no document of halfwise"):
         compare({}, {})
 

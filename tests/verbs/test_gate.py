@@ -263,7 +263,7 @@ def test_an_engine_that_breaks_the_plan(folder: Path) -> None:
         ('{"schema": "halfwise.plan/1"}', "is no baseline: it is not a document of `halfwise scan MODEL --json`"),
         (
             '{"schema": "halfwise.scan/1", "findings": [3]}',
-            "is no baseline: findings[0]: Expected `object`, got `int`",
+            "is no baseline: findings[0]: must be an object, not a whole number",
         ),
         (None, "the baseline cannot be read"),
     ],

@@ -219,5 +219,5 @@ def test_the_script_and_the_plan_have_them(tmp_path: Path, target: str, held: st
 def test_layouts_of_a_plan_are_lists(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({"schema": "halfwise.plan/1", "fp32_nodes": [], "io_formats": {"x": "hwc8"}}))
-    with pytest.raises(InputError, match=r"io_formats\['x'\]: Expected `array`, got `str`"):
+    with pytest.raises(InputError, match=r"io_formats\['x'\]: must be a list, not a text"):
         read_plan(path)

@@ -1,7 +1,4 @@
-"""The hand-over between a builder and its child process: the request goes in, the report and the log come out.
-
-The log is a file of lines as TensorRT's own tools print them.
-"""
+"""What a builder and its child process hand over: the request, the report, and the log of TensorRT's own lines."""
 
 from __future__ import annotations
 
@@ -10,24 +7,21 @@ import os
 import re
 import shutil
 import tempfile
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from halfwise.compiler.build import BuildError, BuildRequest, BuildResult, Failure, InputProfile, Refusal, lines_of
-from halfwise.core.child.process import log_tail
-from halfwise.core.child.worker import ChildDied, ChildFailed, call
-from halfwise.core.errors import InputError, MissingBackend
+from halfwise.compiler.build import BuildError, BuildRequest, Failure, InputProfile, Refusal
+from halfwise.core.child.worker import ChildDied
+from halfwise.core.errors import InputError
 from halfwise.core.whole_files import WholeFiles
 
 __all__ = [
     "REGISTERED",
     "BuildLog",
     "Report",
-    "build_in_child",
     "check_paths",
     "fail",
     "fresh_log",
@@ -36,7 +30,6 @@ __all__ = [
     "staged",
 ]
 
-BUILD = "halfwise.compiler.native_build:build"
 REGISTERED = re.compile(r"Registering layer: (?P<layer>.+) for ONNX node: (?P<node>.+)$")
 _PREFIX = re.compile(r"^(?:\[[^\]]*\] ){0,3}\[TRT\] |^\[\d[^\]]*\] \[[VIWEF]\] ")
 _LISTS = ("Layers:", "Engine Layer Information:")
@@ -64,42 +57,6 @@ class BuildLog:
 
     kernels: tuple[str, ...]
     node_layers: Mapping[str, tuple[str, ...]]
-
-
-def build_in_child(
-    modules: Sequence[str], request: BuildRequest, *, backend: str, title: str, install: str
-) -> BuildResult:
-    """Have the first of `modules` that is there build in a child process; its end becomes a result or an error."""
-    check_paths(request)
-    log_path = request.log_path or fresh_log()
-    log_path.write_bytes(b"")
-    started = time.monotonic()
-    with WholeFiles() as files:
-        try:
-            report = _reported(modules, staged(request, files), log_path)
-        except ChildDied as died:
-            fail(title, request, log_path, died)
-        except MissingBackend as error:
-            raise MissingBackend(f"{title} is not usable here: {error}; install it with: {install}") from error
-        if report.status != "built":
-            _fail_as_reported(report, title, request, log_path)
-    seconds = time.monotonic() - started
-    log = read_build_log(lines_of(log_path))
-    return BuildResult(
-        backend=backend,
-        version=report.version,
-        seconds=seconds,
-        log_path=log_path,
-        engine_path=request.engine_path,
-        engine_bytes=report.engine_bytes,
-        kernels=log.kernels,
-        node_layers=log.node_layers,
-        layer_info_path=_if_written(request.layer_info_path),
-        constrained=report.constrained,
-        unmatched=report.unmatched,
-        warnings=report.warnings,
-        notes=report.notes,
-    )
 
 
 def request_from(document: Mapping[str, Any]) -> BuildRequest:
@@ -167,33 +124,6 @@ def staged(request: BuildRequest, files: WholeFiles) -> BuildRequest:
     )
 
 
-def _fail_as_reported(report: Report, title: str, request: BuildRequest, log_path: Path) -> NoReturn:
-    kept = f" (whole log: {request.log_path})" if request.log_path else ""
-    verb = "refuses" if report.status == "refused" else "could not build"
-    failure: Failure = "refused" if report.status == "refused" else "failed"
-    raise BuildError(
-        f"{report.title or title} {verb} {request.model_path}: {report.message}{kept}",
-        failure=failure,
-        log_path=log_path,
-        log_tail=log_tail(log_path),
-        refusals=report.refusals,
-    )
-
-
-def _reported(modules: Sequence[str], request: BuildRequest, log_path: Path) -> Report:
-    asked = {"modules": list(modules), "request": asdict(request)}
-    try:
-        answer = call(BUILD, asked, time_limit_s=request.time_limit_s, log_path=log_path)
-    except ChildFailed as failed:
-        return Report("failed", str(failed))
-    data = dict(answer.data)
-    data["refusals"] = tuple(Refusal(**refusal) for refusal in data["refusals"])
-    data["constrained"] = {node: tuple(layers) for node, layers in data["constrained"].items()}
-    for key in ("unmatched", "warnings", "notes"):
-        data[key] = tuple(data[key])
-    return Report(**data)
-
-
 def _profile(fields: Mapping[str, Any]) -> InputProfile:
     values = fields["values"]
     least, usual, most = (tuple(fields[key]) for key in ("min", "opt", "max"))
@@ -201,10 +131,6 @@ def _profile(fields: Mapping[str, Any]) -> InputProfile:
         return InputProfile(least, usual, most)
     low, middle, high = (tuple(row) for row in values)
     return InputProfile(least, usual, most, (low, middle, high))
-
-
-def _if_written(path: Path | None) -> Path | None:
-    return path if path is not None and path.is_file() else None
 
 
 @lru_cache(maxsize=1)

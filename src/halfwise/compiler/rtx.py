@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 
 from halfwise.compiler.build import BuildRequest, BuildResult, Profiles, normalised
-from halfwise.compiler.handover import build_in_child
+from halfwise.compiler.build_in_child import build_in_child
 from halfwise.core.errors import InputError, MissingBackend
 
 __all__ = ["INSTALL", "MODULES", "available", "build", "build_request"]

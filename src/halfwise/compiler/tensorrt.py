@@ -17,7 +17,7 @@ from os import PathLike
 from pathlib import Path
 
 from halfwise.compiler.build import BuildRequest, BuildResult, Profiles, Typing, normalised
-from halfwise.compiler.handover import build_in_child
+from halfwise.compiler.build_in_child import build_in_child
 from halfwise.core.errors import MissingBackend
 
 __all__ = ["INSTALL", "MODULES", "available", "build", "build_request"]

@@ -47,7 +47,7 @@ else:
         def read(cls, value: object) -> Number:
             if value in _WORDS or (isinstance(value, (int, float)) and not isinstance(value, bool)):
                 return cls(value)
-            raise ValueError(f"Expected a number or one of {', '.join(_WORDS)}, got {value!r}")
+            raise ValueError(f"must be a number or one of {', '.join(_WORDS)}, not {value!r}")
 
         @classmethod
         def schema(cls) -> dict[str, Any]:
@@ -123,8 +123,28 @@ def read(data: Any, kind: type[E], source: str) -> E:
         return msgspec.convert(data, kind, dec_hook=_read_own)
     except msgspec.ValidationError as error:
         found = _PLACE.fullmatch(str(error))
-        told = f"{_named(found['where'], data, kind)}: {found['what']}" if found else str(error)
+        what = _plainly(found["what"] if found else str(error))
+        told = f"{_named(found['where'], data, kind)}: {what}" if found else what
         raise InputError(f"{source}: {told}") from None
+
+
+_MISSING = re.compile(r"Object missing required field `(?P<key>.*)`")
+_TYPES = re.compile(r"Expected `(?P<wanted>[^`]*)`(?P<bound>[^,]*)(?:, got `(?P<found>[^`]*)`)?")
+_KINDS = {
+    "object": "an object", "array": "a list", "str": "a text", "int": "a whole number", "float": "a number",
+    "bool": "true or false", "null": "null",
+}  # fmt: skip
+
+
+def _plainly(told: str) -> str:
+    """What msgspec says of a mistake, in the words of the documentation."""
+    if missing := _MISSING.fullmatch(told):
+        return f"{missing['key']!r} is missing"
+    if not (found := _TYPES.fullmatch(told)):
+        return told
+    wanted = " or ".join(_KINDS.get(kind, kind) for kind in found["wanted"].split(" | "))
+    but = f", not {_KINDS.get(found['found'], found['found'])}" if found["found"] else ""
+    return f"must be {wanted}{found['bound'].replace('of length >= 1', 'with at least 1 entry')}{but}"
 
 
 def _named(place: str, data: Any, kind: type[Record]) -> str:

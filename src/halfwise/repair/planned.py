@@ -8,10 +8,13 @@ from halfwise.core.errors import InputError
 from halfwise.model.model import Model
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.repair.apply import repaired
-from halfwise.repair.rule import Repair
+from halfwise.repair.rule import Repair, Rule
 from halfwise.repair.table import RULES
 
 __all__ = ["reapplied"]
+
+# What a rule raises where the parameters of a plan are not its own: plans are edited by hand.
+_UNREADABLE = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def reapplied(model: Model, repairs: Sequence[RepairRecord]) -> Model:
@@ -20,10 +23,30 @@ def reapplied(model: Model, repairs: Sequence[RepairRecord]) -> Model:
         return model
     rules = {rule.id: rule for rule in RULES}
     planned = [(rules[entry.rule], Repair.planned(entry)) for entry in repairs]
-    result, done = repaired(model, planned)
+    result, done = _applied(model, planned)
     if len(done) != len(planned):
         missing = next(repair for _, repair in planned if repair not in done)
         raise InputError(
             f"the plan's repair {missing.rule} no longer fits at node {missing.nodes[0]!r}; run fix without --plan"
         )
     return result
+
+
+def _applied(model: Model, planned: Sequence[tuple[Rule, Repair]]) -> tuple[Model, tuple[Repair, ...]]:
+    """As `repaired`; a rule that cannot work with what a plan holds for it names the repair."""
+    try:
+        return repaired(model, planned)
+    except _UNREADABLE as error:
+        culprit = next((repair for count, (_, repair) in enumerate(planned) if not _works(model, planned[: count + 1])))
+        raise InputError(
+            f"the plan's repair {culprit.rule} at node {culprit.nodes[0]!r} has parameters that do not fit the rule; "
+            "run fix without --plan"
+        ) from error
+
+
+def _works(model: Model, planned: Sequence[tuple[Rule, Repair]]) -> bool:
+    try:
+        repaired(model, planned)
+    except _UNREADABLE:
+        return False
+    return True
