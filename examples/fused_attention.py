@@ -1,5 +1,5 @@
 """A transformer block whose attention TensorRT fuses into `_gemm_mha_v2`, which gave wrong results in 10.0.0: what is
-known of that version, and the FP32 island that keeps the kernel out."""
+known of that version, and the FP32 region that keeps the kernel out."""
 
 from __future__ import annotations
 

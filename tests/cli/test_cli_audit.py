@@ -94,7 +94,7 @@ def test_known_defects_of_the_version_in_the_log_are_mentioned(tmp_path: Path) -
 
 def test_known_defects_of_a_stated_target(tmp_path: Path) -> None:
     source = DATA / "layers" / "inspector_10.16.json"
-    assert "nothing names the version that built this; --target T" in run(source)
+    assert "the version that built this engine is not known; --target T" in run(source)
     assert "known for TensorRT 10.0.0 on t4: TRT-MHA-V2-1000" in run(source, "--target", "trt-10.0.0@t4")
     planned = plan(tmp_path, {"target": "trt-10.0.0", "fp32_nodes": []})
     assert json.loads(run(source, "--plan", planned, "--json"))["target"] == "trt-10.0.0"
@@ -184,7 +184,7 @@ def test_a_model_is_compiled_and_audited(model: Path, tmp_path: Path) -> None:
         assert "1 kernels" in output
         assert ("Compiled for the shapes of generated inputs: x " in output) is not bool(inputs)
         assert ("the inputs given: x 3x2" in output) is bool(inputs)
-        assert "nothing names the version" not in output
+        assert "the version that built this engine" not in output
         assert "violation e: wanted fp32, got fp16; all that its kernels read and write is fp16 [" in output
 
 

@@ -188,7 +188,7 @@ def _refused() -> dict[str, tuple[list[str], str]]:
         "profile": (["{model}", "--out", "{out}", "--profile", "loose"], "there is no profile 'loose'"),
         "target": (["{model}", "--out", "{out}", "--target", "trt-3"], "not known"),
         "plan": (["{model}", "--out", "{out}", "--plan", "{folder}/none.json"], "there is no such plan"),
-        "engine": (["{model}", "--out", "{out}", "--engine", "{model}"], "was built from a plan: give that plan, too"),
+        "engine": (["{model}", "--out", "{out}", "--engine", "{model}"], "layers need the plan"),
         "folder is a file": (["{model}", "--out", "{model}"], "is a file; choose another folder"),
         "below a file": (["{model}", "--out", "{model}/out"], "is a file; choose another folder"),
     }
@@ -263,7 +263,7 @@ def test_ctrl_c_keeps_what_was_measured_and_the_same_command_goes_on(large: tupl
     stdout, stderr = running.communicate(timeout=120)
     assert running.returncode == 130, stderr
     assert stdout == ""
-    assert stderr.startswith("halfwise: interrupted; the same command goes on") and stderr.count("\n") == 1
+    assert stderr.startswith("halfwise: interrupted; run the same command to resume from") and stderr.count("\n") == 1
     assert [file.name for file in out.iterdir()] == [JOURNAL]
     entries = journal.read_text().splitlines()
     assert len(entries) == 1 + 3 and all(json.loads(line) for line in entries)

@@ -75,9 +75,9 @@ def test_where_the_version_is_not_stated_one_note_says_what_holds_from_11_on(tmp
     path = tmp_path / "build.log"
     line = "[W] - 4 weights are affected by this issue: Detected subnormal FP16 values.\n"
     path.write_text(line, encoding="utf-8")
-    assert run(str(path)).count("From 11 on there is one way: a typed ONNX model") == 1
+    assert run(str(path)).count("from 11 on, build a typed ONNX model") == 1
     path.write_text("&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec\n" + line, encoding="utf-8")
-    assert "From 11 on" not in run(str(path))
+    assert "from 11 on" not in run(str(path))
 
 
 def test_json() -> None:

@@ -440,7 +440,7 @@ def test_ctrl_c_says_how_to_go_on(cli: Callable[..., Ended], monkeypatch: pytest
     fake_on_the_command_line(monkeypatch, Fake(hiding("n_t5"), interrupt))
     ended = cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--inputs", "in.npz")
     assert ended.code == 130
-    assert ended.told.endswith(f"the same command goes on from what is kept in chain.bisect/{JOURNAL}")
+    assert ended.told.endswith(f"to resume from chain.bisect/{JOURNAL}")
     fake_on_the_command_line(monkeypatch, Fake(hiding("n_t5")))
     ended = cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--inputs", "in.npz")
     assert ended.code == 1
@@ -450,7 +450,7 @@ def test_ctrl_c_says_how_to_go_on(cli: Callable[..., Ended], monkeypatch: pytest
 def test_a_judge_that_breaks_down_is_no_answer(cli: Callable[..., Ended], judge: Callable[[str], str]) -> None:
     ended = cli("bisect", "chain.onnx", "--check", judge("77"), "--inputs", "in.npz")
     assert ended.code == 2
-    assert "ended with exit code 77; 0 says good, 1 bad, 125 that it cannot tell" in ended.told
+    assert "ended with exit code 77; 0 means good, 1 bad, 125 cannot tell" in ended.told
 
 
 def test_odd_options_are_one_line(cli: Callable[..., Ended]) -> None:

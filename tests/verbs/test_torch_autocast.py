@@ -343,7 +343,7 @@ def test_bad_calls() -> None:
         check_autocast(Silent(), torch.ones(1))
     with pytest.raises(InputError, match="the model has no such output"):
         check_autocast(Net(), torch.randn(8, 16), tolerance=["nothing:rel_l2<=1"])
-    with pytest.raises(InputError, match="the module lies on cpu"):
+    with pytest.raises(InputError, match="the module is on cpu"):
         check_autocast(Net(), torch.randn(8, 16), emulate=False)
 
 

@@ -220,7 +220,7 @@ def test_a_tensor_that_is_freed_or_moved_after_the_check() -> None:
     tensors.clear()
     gc.collect()
     assert [problem.rule for problem in check.still_alive()] == ["freed"]
-    assert "keep a reference to it until the engine has run" in str(check.still_alive()[0])
+    assert "keep a reference to the tensor until the engine has run" in str(check.still_alive()[0])
 
 
 def test_a_slice_is_not_aligned() -> None:

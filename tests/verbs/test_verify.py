@@ -75,7 +75,7 @@ def test_a_metric_of_the_user() -> None:
     missed = outcome(ONES, ONES + 0.5, "metric<=0.4", metric=error)
     assert not missed.met and missed.verdict.metric == "metric" and missed.verdict.value == 0.5
     stated = Tolerance((Bound.of("*", "metric", 0.4),))
-    with pytest.raises(InputError, match="name it with --metric"):
+    with pytest.raises(InputError, match="name its function with --metric"):
         verify(Fixed(y=ONES), Fixed(y=ONES), [{}], tolerance=stated)
 
 

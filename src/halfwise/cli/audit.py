@@ -190,7 +190,7 @@ def _known_words(known: _Known, source: Path, model: Path | None) -> str:
     from halfwise.deploy.advisories import summary
 
     if known.target is None:
-        return "note: nothing names the version that built this; --target T adds the known defects of that version"
+        return "note: the version that built this engine is not known; --target T adds the known defects of a version"
     said = summary(known.target, known.advisories)
     words = ["halfwise", "advise", "--target", str(known.target), str(model or source)]
     return f"{said} ({shlex.join(words)})" if said else ""

@@ -89,7 +89,7 @@ def command(
     except KeyboardInterrupt:
         kept = folder / JOURNAL
         raise Interrupted(
-            f"interrupted; the same command goes on from what is kept in {kept}"
+            f"interrupted; run the same command to resume from {kept}"
             if kept.exists()
             else "interrupted before anything was built; nothing was written"
         ) from None

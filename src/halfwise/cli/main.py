@@ -16,17 +16,17 @@ __all__ = ["VERBS", "app", "main"]
 
 # Each verb lives in halfwise.cli.<module> as a function called `command`; heavy imports happen inside it.
 VERBS = {
-    "demo": "The whole flow on a model that it makes itself.",
-    "scan": "What can go wrong in FP16, seen without running.",
+    "demo": "The whole flow on a generated model.",
+    "scan": "FP16 risks, found without running the model.",
     "trace": "Ranges of all tensors, error of each node.",
     "fix": "The main job: FP32 model in, verified FP16 out.",
-    "stages": "Module by module: alone, and in company.",
+    "stages": "Each module alone, and chained.",
     "verify": "Compare two models, or saved outputs.",
-    "bisect": "Which nodes a real backend needs in FP32.",
-    "audit": "What precision an engine really ran in.",
-    "log": "What a build log says about precision.",
+    "bisect": "The nodes that a real backend needs in FP32.",
+    "audit": "The precision that an engine really ran in.",
+    "log": "The precision messages of a build log.",
     "advise": "Known precision defects of a target.",
-    "gate": "For CI: does a committed plan still hold?",
+    "gate": "For CI: check that a committed plan still holds.",
     "compare": "Two results side by side.",
     "schema": "The JSON Schema of a document.",
 }

@@ -36,8 +36,8 @@ def show_log(terminal: Terminal, report: LogReport) -> None:
         terminal.line(f"-> {findings[0].remedy}", indent=8)
     if any(finding.severity != "info" for finding in ordered) and _unsure(report):
         terminal.line(
-            "note: the log states neither its version nor its typing; what to do is said for TensorRT up to 10.16. "
-            "From 11 on there is one way: a typed ONNX model (`halfwise fix MODEL --target trt-11`)"
+            "note: the log states neither its version nor its typing. The remedies are for TensorRT up to 10.16; "
+            "from 11 on, build a typed ONNX model (`halfwise fix MODEL --target trt-11`)"
         )
 
 

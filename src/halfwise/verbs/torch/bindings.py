@@ -54,14 +54,12 @@ class BindingsCheck(Documented):
                     _error(
                         name,
                         "freed",
-                        "was freed after it was checked, and its memory may hold something else now",
-                        "keep a reference to it until the engine has run",
+                        "was freed after the check; its memory may hold other values now",
+                        "keep a reference to the tensor until the engine has run",
                     )
                 )
             elif (memory := memory_of(tensor)) is not None and memory.address != address:
-                found.append(
-                    _error(name, "moved", "was given other memory after it was checked", "hand its address over again")
-                )
+                found.append(_error(name, "moved", "was moved to other memory after the check", "pass the new address"))
         return tuple(found)
 
 
@@ -168,8 +166,8 @@ def _temporary(name: str) -> BindingProblem:
     return _warning(
         name,
         "lifetime",
-        "is a temporary that nothing but these bindings holds, and they are one, too: its memory is free for others "
-        "before the engine has run",
+        "is a temporary held only by these bindings, which are temporary, too: its memory is freed before "
+        "the engine has run",
         "keep it in a variable until the stream is synchronised",
     )
 

@@ -133,8 +133,8 @@ class AutocastCheck(Documented):
             named = ", ".join(each.name for each in self.causes)
             return f"{self.module} is right under autocast and wrong in FP16, for autocast keeps in FP32: {named}"
         return (
-            f"{self.module} is right under autocast and wrong in FP16: no single thing that autocast keeps in FP32 "
-            "is the cause, all of it together is"
+            f"{self.module} is right under autocast and wrong in FP16: no single FP32 operator of autocast is "
+            "the cause, only all of them together"
         )
 
     def document(self) -> AutocastDocument:
