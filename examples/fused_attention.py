@@ -54,11 +54,11 @@ def main() -> None:
         for advisory in fused:
             print(f"  {advisory.entry.symptom} Fixed in {advisory.entry.fixed_in}.")
     try:
-        island = keep_kernel_out(path, ["_gemm_mha"])
+        region = keep_kernel_out(path, ["_gemm_mha"])
     except MissingBackend as error:
         print(f"not compiled: {error}")
         return
-    print(f"in FP32 it is gone: {', '.join(island.nodes)}" if island is not None else "it is not fused here")
+    print(f"in FP32 it is gone: {', '.join(region.nodes)}" if region is not None else "it is not fused here")
 
 
 if __name__ == "__main__":

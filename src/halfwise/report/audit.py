@@ -47,7 +47,7 @@ def _plan_verdict(result: Audit, wanted: int) -> str:
         return "the plan keeps no node out of FP16, so there is nothing to check"
     if broken:
         return (
-            f"the plan was not kept: {broken} of its {wanted} nodes ran otherwise or do not show the planned precision"
+            f"the plan was not kept: {broken} of {wanted} nodes ran otherwise or do not show the planned precision"
         )
     if result.kept:
         return "no node breaks the plan" + (f"; {open_} of its {wanted} are in no kernel (folded)" if open_ else "")
