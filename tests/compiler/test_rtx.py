@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.compiler import rtx
+from halfwise.compiler import build, rtx
 from halfwise.compiler.build import BuildError, BuildRequest, InputProfile, normalised, profiles_from_samples
 from halfwise.compiler.handover import read_build_log
 from halfwise.core.errors import InputError, MissingBackend
@@ -249,7 +249,7 @@ def test_bindings_without_their_libraries_are_a_missing_backend(
 
 
 def test_without_rtx_the_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rtx, "find_spec", lambda name: None)
+    monkeypatch.setattr(build, "find_spec", lambda name: None)
     with pytest.raises(MissingBackend) as caught:
         rtx.build(tmp_path / "m.onnx")
     assert caught.value.exit_code == 3

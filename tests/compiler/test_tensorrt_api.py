@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from halfwise.compiler import capabilities, tensorrt, trtexec_process
+from halfwise.compiler import build, capabilities, tensorrt, trtexec_process
 from halfwise.compiler.build import BuildError, BuildRequest, InputProfile
 from halfwise.compiler.handover import Report
 from halfwise.compiler.native_build import build_with, clean_message
@@ -258,7 +258,7 @@ def test_the_whole_way_through_a_child_process(script: Any, tmp_path: Path, monk
 
 
 def test_without_tensorrt_the_line_says_what_to_install(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorrt, "find_spec", lambda name: None)
+    monkeypatch.setattr(build, "find_spec", lambda name: None)
     with pytest.raises(MissingBackend, match=r"^TensorRT is not installed: pip install tensorrt \(it also needs"):
         tensorrt.build(script())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from halfwise.backends.backend import BackendRecord, BackendRun, Feed
 from halfwise.core.errors import InputError
+from halfwise.core.file_order import by_number
 from halfwise.core.notes import Note, NoteKind
 
 __all__ = ["SavedBackend"]
@@ -30,7 +30,7 @@ class SavedBackend:
         return (Note.of(NoteKind.OUTPUTS_UNCHECKED, str(self.path)),)
 
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun:
-        files = [self.path] if self.path.is_file() else sorted(self.path.glob("*.npz"), key=_natural)
+        files = [self.path] if self.path.is_file() else sorted(self.path.glob("*.npz"), key=by_number)
         if not files:
             raise InputError(f"{self.path}: no .npz files with saved outputs in it")
         if len(files) != len(feeds):
@@ -46,7 +46,3 @@ class SavedBackend:
             except Exception as error:
                 raise InputError(f"{file} cannot be read as saved outputs: {error}") from None
         return BackendRun(tuple(outputs), BackendRecord(self.name, "saved outputs", ""))
-
-
-def _natural(path: Path) -> list[int | str]:
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]

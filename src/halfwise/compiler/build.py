@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -22,6 +23,7 @@ __all__ = [
     "Profiles",
     "Refusal",
     "Typing",
+    "installed",
     "lines_of",
     "normalised",
     "profiles_from_samples",
@@ -128,6 +130,11 @@ class Builder(Protocol):
     """What every builder is: `rtx.build_request`, `tensorrt.build_request`, `trtexec_process.build_request`."""
 
     def __call__(self, request: BuildRequest) -> BuildResult: ...
+
+
+def installed(modules: Iterable[str]) -> bool:
+    """Whether any of these Python modules is installed; asks without importing one."""
+    return any(find_spec(name) is not None for name in modules)
 
 
 def lines_of(log_path: Path) -> Iterator[str]:

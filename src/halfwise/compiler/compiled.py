@@ -19,7 +19,7 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.precision.assignment import Assignment
-from halfwise.precision.decision import Adjustment, Decision
+from halfwise.precision.decision import Adjusted, Adjustment, Decision
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.typed_onnx import write_typed
 
@@ -35,13 +35,12 @@ TIME_LIMIT_S = 300.0  # for one build; the largest models of the project's own b
 
 
 @dataclass(frozen=True)
-class Compiled:
+class Compiled(Adjusted):
     """What the compiler made of a decision, and how that changed it.
 
     `refusal`: why it takes no such model, in NVIDIA's words; empty where it took it, or did not get to say.
     """
 
-    adjustment: Adjustment
     audit: Audit | None
     compiler: str = ""
     builds: int = 0
@@ -50,19 +49,12 @@ class Compiled:
     refusal: str = ""
 
     @property
-    def decision(self) -> Decision:
-        return self.adjustment.decision
-
-    @property
     def added(self) -> tuple[PlannedNode, ...]:
         return self.adjustment.added
 
     @property
     def notes(self) -> tuple[Note, ...]:
         return self.adjustment.notes
-
-    def noting(self, *notes: Note) -> Compiled:
-        return replace(self, adjustment=self.adjustment.noting(*notes))
 
 
 def node_infos(decision: Decision) -> tuple[NodeInfo, ...]:

@@ -8,11 +8,10 @@ compiler's intent there; nothing is run. The compiler lives in a child process: 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 
-from halfwise.compiler.build import BuildRequest, BuildResult, Profiles, normalised
+from halfwise.compiler.build import BuildRequest, BuildResult, Profiles, installed, normalised
 from halfwise.compiler.build_in_child import build_in_child
 from halfwise.core.errors import InputError, MissingBackend
 
@@ -29,7 +28,7 @@ _TITLE = "TensorRT-RTX"
 
 def available() -> bool:
     """Whether TensorRT-RTX is installed; asks without importing it."""
-    return any(find_spec(name) is not None for name in MODULES)
+    return installed(MODULES)
 
 
 def build(

@@ -12,11 +12,10 @@ to check against, and 8.4 and 8.5 are untried: use `trtexec_process` there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 
-from halfwise.compiler.build import BuildRequest, BuildResult, Profiles, Typing, normalised
+from halfwise.compiler.build import BuildRequest, BuildResult, Profiles, Typing, installed, normalised
 from halfwise.compiler.build_in_child import build_in_child
 from halfwise.core.errors import MissingBackend
 
@@ -28,7 +27,7 @@ INSTALL = "pip install tensorrt (it also needs an NVIDIA GPU and its driver)"
 
 def available() -> bool:
     """Whether TensorRT is installed; asks without importing it, and does not look for a GPU."""
-    return any(find_spec(name) is not None for name in MODULES)
+    return installed(MODULES)
 
 
 def build(

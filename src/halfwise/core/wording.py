@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-__all__ = ["and_more", "counted", "listed", "number", "percent", "together"]
+__all__ = ["and_more", "counted", "listed", "number", "percent", "three_digits", "together"]
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
@@ -35,6 +35,11 @@ def number(value: float) -> str:
         return str(int(value))
     mantissa, e, exponent = f"{value:.3g}".partition("e")
     return f"{mantissa}{e}{int(exponent)}" if e else mantissa
+
+
+def three_digits(value: float) -> str:
+    """A number in a table: three digits, whatever its size."""
+    return f"{value:.3g}"
 
 
 def percent(share: float) -> str:

@@ -17,7 +17,7 @@ from halfwise.emulation.profiles import STRICT, Profile
 from halfwise.emulation.profiles.fused_kernels import FUSED_KERNELS
 from halfwise.emulation.profiles.fusion import Fusion
 from halfwise.emulation.profiles.fusions import fused_nodes
-from halfwise.emulation.profiles.steps import Steps
+from halfwise.emulation.profiles.steps import Steps, cast
 from halfwise.model.ops import CLOSED, WIDENED_ATTRIBUTES
 from halfwise.model.weights import convert_fill, convert_weight, to_tensor_proto, whole_tensor
 from halfwise.precision.assignment import Assignment
@@ -52,7 +52,7 @@ class CarrierDialect:
         if source in self.unstored:
             return [onnx.NodeProto(op_type="Identity", input=[source], output=[target])]
         narrow = names.value(f"{target}__narrow")
-        return [_cast(source, narrow, want.onnx_type), _cast(narrow, target, _FLOAT)]
+        return [cast(source, narrow, want.onnx_type), cast(narrow, target, _FLOAT)]
 
     def finish(
         self, proto: onnx.NodeProto, node: ir.Node, assignment: Assignment, names: Names
@@ -80,7 +80,7 @@ class CarrierDialect:
             if node.op_type == "Cast" and not node.domain:
                 proto.output[slot] = names.value(f"{name}__narrow")
                 _set_int(proto, "to", fmt.onnx_type)
-                nodes.append(_cast(proto.output[slot], name, _FLOAT))
+                nodes.append(cast(proto.output[slot], name, _FLOAT))
                 continue
             proto.output[slot] = names.value(f"{name}__wide")
             wide = proto.output[slot]
@@ -123,7 +123,7 @@ class CarrierDialect:
         if self.lean and weight.fmt is not Format.FP32:
             narrow = Weight(names.value(f"{weight.name}__narrow"), weight.tensor, weight.fmt)
             return SpelledWeight(
-                _declare(narrow, weight.fmt.onnx_type), narrow, (_cast(narrow.name, weight.name, _FLOAT),)
+                _declare(narrow, weight.fmt.onnx_type), narrow, (cast(narrow.name, weight.name, _FLOAT),)
             )
         return SpelledWeight(_declare(weight, _FLOAT), weight)
 
@@ -214,12 +214,6 @@ def _declare(weight: Weight, element_type: int) -> onnx.TensorProto:
     proto.data_location = onnx.TensorProto.EXTERNAL
     proto.external_data.add(key="location", value="given-by-memory")
     return proto
-
-
-def _cast(source: str, target: str, element_type: int) -> onnx.NodeProto:
-    node = onnx.NodeProto(op_type="Cast", input=[source], output=[target])
-    node.attribute.add(name="to", type=onnx.AttributeProto.INT, i=element_type)
-    return node
 
 
 def _set_int(proto: onnx.NodeProto, name: str, value: int) -> None:

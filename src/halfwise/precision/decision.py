@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import onnx_ir as ir
 
@@ -13,7 +14,9 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
 
-__all__ = ["Adjustment", "Decision"]
+__all__ = ["Adjusted", "Adjustment", "Decision"]
+
+T = TypeVar("T", bound="Adjusted")
 
 
 @dataclass(frozen=True)
@@ -53,3 +56,17 @@ class Adjustment:
 
     def noting(self, *notes: Note) -> Adjustment:
         return replace(self, notes=(*self.notes, *notes))
+
+
+@dataclass(frozen=True, eq=False)
+class Adjusted:
+    """What was learned of a decision, with `adjustment`: the decision as the target and the compiler have it."""
+
+    adjustment: Adjustment
+
+    @property
+    def decision(self) -> Decision:
+        return self.adjustment.decision
+
+    def noting(self: T, *notes: Note) -> T:
+        return replace(self, adjustment=self.adjustment.noting(*notes))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from halfwise.core.wording import counted, listed
-from halfwise.report.terminal import Terminal, number
+from halfwise.core.wording import counted, listed, three_digits
+from halfwise.report.terminal import Terminal
 from halfwise.report.verdict import error_table, show_notes
 from halfwise.verbs.bisect.culprits import Answer
 from halfwise.verbs.bisect.result import BisectResult, Step
@@ -94,6 +94,6 @@ def _steps(terminal: Terminal, result: BisectResult) -> None:
 
 
 def _words(step: Step) -> str:
-    error = f", {number(step.ratio)} of the allowed error" if step.ratio is not None else ""
+    error = f", {three_digits(step.ratio)} of the allowed error" if step.ratio is not None else ""
     what = f"{step.fp16:,} of {step.of:,} nodes in FP16" if step.what == "group" else step.what
     return f"{what}: {step.answer.value}{error}" + (f" ({step.why})" if step.why else "")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from halfwise.report.terminal import Terminal, number
+from halfwise.core.wording import three_digits
+from halfwise.report.terminal import Terminal
 from halfwise.report.text import safe
 from halfwise.verbs.compare import Comparison, Section
 from halfwise.verbs.compare.result import Value
@@ -49,4 +50,4 @@ def _shown(value: Value) -> str:
         return "-"
     if isinstance(value, int):
         return f"{value:,}"
-    return number(value) if isinstance(value, float) else safe(value, _VALUE)
+    return three_digits(value) if isinstance(value, float) else safe(value, _VALUE)

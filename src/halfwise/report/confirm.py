@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from halfwise.backends.confirm import Confirmation
 from halfwise.core.english import say
-from halfwise.report.terminal import Terminal, number
+from halfwise.core.wording import three_digits
+from halfwise.report.terminal import Terminal
 
 __all__ = ["show_confirmation"]
 
@@ -19,7 +20,8 @@ def show_confirmation(terminal: Terminal, result: Confirmation) -> None:
         terminal.line(result.verdict.words, indent=2)
     if result.gaps:
         rows = [
-            [name, number(gap.predicted), number(gap.measured), number(gap.ratio)] for name, gap in result.gaps.items()
+            [name, three_digits(gap.predicted), three_digits(gap.measured), three_digits(gap.ratio)]
+            for name, gap in result.gaps.items()
         ]
         terminal.line()
         terminal.table(["output", "rel_l2 predicted", "measured", "ratio"], rows, right=(1, 2, 3))

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from halfwise.core.english import say_all
 from halfwise.core.formats import Format
-from halfwise.core.wording import counted
+from halfwise.core.wording import counted, three_digits
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.repairs import explain_repairs, places
-from halfwise.report.terminal import Terminal, number, share
+from halfwise.report.terminal import Terminal, share
 from halfwise.report.verdict import error_table, show_notes
 from halfwise.verbs.fix.result import FixResult
 
@@ -114,14 +114,14 @@ def _why(node: PlannedNode, width: int) -> str:
 
 def _show_profiles(terminal: Terminal, result: FixResult) -> None:
     if result.by_profile:
-        seen = ", ".join(f"{name} {number(load)}" for name, load in result.by_profile.items())
+        seen = ", ".join(f"{name} {three_digits(load)}" for name, load in result.by_profile.items())
         terminal.line(f"error over allowed error, by profile: {seen}")
 
 
 def _show_curve(terminal: Terminal, result: FixResult) -> None:
     terminal.line()
     rows = [
-        [f"{point.nodes:,}", "" if point.measured is None else number(point.measured), number(point.cost)]
+        [f"{point.nodes:,}", "" if point.measured is None else three_digits(point.measured), three_digits(point.cost)]
         for point in terminal.some(result.curve, _POINTS)
     ]
     terminal.table(["FP32 nodes", "error / allowed", "FP32 cost"], rows, right=(0, 1, 2))

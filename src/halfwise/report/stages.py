@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from halfwise.core.wording import counted, listed
-from halfwise.report.terminal import Terminal, number
+from halfwise.core.wording import counted, listed, three_digits
+from halfwise.report.terminal import Terminal
 from halfwise.report.verdict import error_table, show_notes
 from halfwise.verbs.stages.result import IN_COMPANY, SPREADS, WRONG, Run, Stage, StagesResult
 
@@ -65,7 +65,7 @@ def _show_stage(terminal: Terminal, stage: Stage) -> None:
 def _show_culprits(terminal: Terminal, stage: Stage) -> None:
     if not stage.culprits:
         return
-    error = "" if stage.corrected is None else f" (error {number(stage.corrected)} of the allowed one)"
+    error = "" if stage.corrected is None else f" (error {three_digits(stage.corrected)} of the allowed one)"
     nodes = counted(len(stage.culprits), "node")
     if stage.corrected is not None and stage.corrected <= 1:
         terminal.line(f"with {nodes} in FP32 it meets the tolerance alone{error}:", indent=2)
@@ -104,4 +104,4 @@ def _show_command(terminal: Terminal, plan: Path, name: str) -> None:
 
 
 def _ratio(run: Run) -> str:
-    return number(run.ratio)
+    return three_digits(run.ratio)

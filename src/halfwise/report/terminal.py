@@ -17,7 +17,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.wording import and_more
 from halfwise.report.text import brief, safe, width_of
 
-__all__ = ["SEVERITY_STYLES", "Terminal", "number", "share", "write_out"]
+__all__ = ["SEVERITY_STYLES", "Terminal", "share", "write_out"]
 
 Item = TypeVar("Item")
 
@@ -145,11 +145,6 @@ def write_out(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             raise InputError(f"the answer cannot be written to stdout: {error.strerror}") from error
-
-
-def number(value: float) -> str:
-    """Three digits."""
-    return f"{value:.3g}"
 
 
 def share(value: float) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from halfwise.core.wording import counted
-from halfwise.report.terminal import Terminal, number, share
+from halfwise.core.wording import counted, three_digits
+from halfwise.report.terminal import Terminal, share
 from halfwise.report.verdict import show_notes
 from halfwise.verbs.trace import TensorTrace, Trace
 
@@ -40,8 +40,8 @@ def _show_tensors(terminal: Terminal, result: Trace) -> None:
     rows = [
         [
             tensor.name,
-            number(tensor.min),
-            number(tensor.max),
+            three_digits(tensor.min),
+            three_digits(tensor.max),
             share(tensor.over),
             share(tensor.below_normal),
             share(tensor.below_subnormal),
@@ -59,7 +59,7 @@ def _show_nodes(terminal: Terminal, result: Trace) -> None:
     if not harmed:
         return
     terminal.line()
-    rows = [[node.name, node.op, number(node.local_error)] for node in terminal.some(harmed, _SHOWN)]
+    rows = [[node.name, node.op, three_digits(node.local_error)] for node in terminal.some(harmed, _SHOWN)]
     terminal.table(["node, alone in FP16", "operator", "relative error"], rows, right=(2,))
     terminal.more(len(harmed), _SHOWN)
 

@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from halfwise.core.english import say
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note, NoteKind
-from halfwise.report.terminal import Terminal, number
+from halfwise.core.wording import three_digits
+from halfwise.report.terminal import Terminal
 
 __all__ = ["error_table", "is_synthetic", "show_notes"]
 
@@ -48,7 +49,7 @@ def _table(terminal: Terminal, titles: Sequence[str], rows: Sequence[Sequence[st
 
 def _cell(metrics: Metrics, name: str) -> str:
     value = getattr(metrics, name)
-    return f"{value:,}" if name == "nonfinite" else number(value)
+    return f"{value:,}" if name == "nonfinite" else three_digits(value)
 
 
 def show_notes(terminal: Terminal, notes: Sequence[Note]) -> None:

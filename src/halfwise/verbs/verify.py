@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from halfwise.core.document import LEFT_OUT, Answer, Document, Documented, Left
 from halfwise.core.english import documented
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import Evaluation, SampleError, float_outputs, missing_output, sample_error
+from halfwise.core.file_order import by_number
 from halfwise.core.metrics import Metrics, OutputMetric, Outputs
 from halfwise.core.notes import Messages, Note
 from halfwise.core.tolerance import Bounds, Tolerance, Verdict
@@ -71,7 +71,7 @@ class SavedOutputs:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.files = [path] if path.is_file() else sorted(path.glob("*.npz"), key=_natural)
+        self.files = [path] if path.is_file() else sorted(path.glob("*.npz"), key=by_number)
         if not self.files:
             raise InputError(f"{path}: no .npz files with saved outputs in it")
 
@@ -186,11 +186,6 @@ def verify(
         notes, record = (*notes, *second.notes), second.record
     count, origin = len(samples.feeds), samples.origin
     return Verification(stated, found.verdict, found.outputs, floats, count, origin, notes, record)
-
-
-def _natural(path: Path) -> list[int | str]:
-    """The order in which the inputs of a folder are read, too: "2" before "10"."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
 
 
 def _runner(source: Runnable, profile: str) -> Runner:

@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import os
-import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
+from halfwise.core.file_order import by_number
 from halfwise.core.metrics import is_float, is_number
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.input_spec import InputSpec
@@ -176,7 +176,7 @@ def _files_in(folder: Path) -> list[Path]:
     files = [file for file in files if not file.name.startswith(".")]
     if not files:
         raise InputError(f"{folder}: there is no .npz, .npy or .json file in this folder")
-    return sorted(files, key=lambda file: [int(p) if p.isdecimal() else p for p in re.split(r"(\d+)", file.name)])
+    return sorted(files, key=by_number)
 
 
 @contextmanager

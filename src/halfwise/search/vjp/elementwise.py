@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from halfwise.search.vjp.local import Array, Local, NoRule, Rule
+from halfwise.search.vjp.local import Array, Local, NoRule, Rule, let_through
 
 __all__ = ["ELEMENTWISE", "unbroadcast"]
 
@@ -58,10 +58,6 @@ def _first_only(rule: Rule) -> Rule:
     return lambda local, slot: rule(local, slot) if slot == 0 else None
 
 
-def _clip(x: Array, y: Array, local: Local) -> Array:
-    return np.asarray(x == y, dtype=np.float32)
-
-
 def _leaky(x: Array, y: Array, local: Local) -> Array:
     return np.where(x >= 0, 1, local.number("alpha", 0.01)).astype(np.float32)
 
@@ -78,7 +74,7 @@ def _pow(local: Local, slot: int) -> Array:
 
 
 def _extreme(local: Local, slot: int) -> Array:
-    return np.asarray(local.input(slot) == local.output(), dtype=np.float32)
+    return let_through(local.input(slot), local.output())
 
 
 def _prelu(local: Local, slot: int) -> Array:
@@ -108,7 +104,7 @@ ELEMENTWISE: dict[str, Rule] = {
     "Where": _where,
     "Relu": _unary(lambda x, y, local: (x > 0).astype(np.float32)),
     "LeakyRelu": _unary(_leaky),
-    "Clip": _first_only(_unary(_clip)),
+    "Clip": _first_only(_unary(lambda x, y, local: let_through(x, y))),
     "Sigmoid": _unary(lambda x, y, local: y * (1 - y)),
     "Tanh": _unary(lambda x, y, local: 1 - y * y),
     "Exp": _unary(lambda x, y, local: y),

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Local", "NoRule", "Rule"]
+__all__ = ["Array", "Local", "NoRule", "Rule", "let_through"]
 
 Array = NDArray[Any]
 
@@ -73,6 +73,11 @@ class Local:
 
     def flat(self, gradient: Array) -> Array:
         return np.ascontiguousarray(gradient).reshape(len(gradient), -1)
+
+
+def let_through(x: Array, y: Array) -> Array:
+    """1 where an input is the output itself, 0 where another value or a limit took its place."""
+    return np.asarray(x == y, dtype=np.float32)
 
 
 Rule = Callable[[Local, int], Array | None]

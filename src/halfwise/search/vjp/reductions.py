@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from halfwise.search.vjp.local import Array, Local, Rule
+from halfwise.search.vjp.local import Array, Local, Rule, let_through
 
 __all__ = ["REDUCTIONS"]
 
@@ -45,11 +45,7 @@ def _global_average(local: Local, slot: int) -> Array:
 
 
 def _global_max(local: Local, slot: int) -> Array:
-    return local.gradient() * _chosen(local.input(0), local.output())
-
-
-def _chosen(x: Array, y: Array) -> Array:
-    return np.asarray(x == y, dtype=np.float32)
+    return local.gradient() * let_through(local.input(0), local.output())
 
 
 def _log_sum(x: Array, y: Array, count: int) -> Array:
@@ -104,8 +100,8 @@ def _softmax_view(local: Local, y: Array, gradient: Array) -> tuple[Array, Array
 REDUCTIONS: dict[str, Rule] = {
     "ReduceSum": _reduce(lambda x, y, count: 1.0),
     "ReduceMean": _reduce(lambda x, y, count: 1.0 / count),
-    "ReduceMax": _reduce(lambda x, y, count: _chosen(x, y)),
-    "ReduceMin": _reduce(lambda x, y, count: _chosen(x, y)),
+    "ReduceMax": _reduce(lambda x, y, count: let_through(x, y)),
+    "ReduceMin": _reduce(lambda x, y, count: let_through(x, y)),
     "ReduceProd": _reduce(_product),
     "ReduceL1": _reduce(lambda x, y, count: np.sign(x)),
     "ReduceL2": _reduce(_length),

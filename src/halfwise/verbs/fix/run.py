@@ -55,7 +55,7 @@ def _candidate(prepared: Prepared, context: EvaluationContext, journal: Journal,
     added = (*fitted.added, *(compiled.added if compiled is not None else ()))
     decision = fitted.decision if compiled is None else compiled.decision
     adjustment = Adjustment(decision, added, (*decided.notes, *fitted.notes))
-    return Candidate(decided, statistics, advisories, adjustment, compiled, kept, proven)
+    return Candidate(adjustment, decided, statistics, advisories, compiled, kept, proven)
 
 
 def _second(prepared: Prepared, in_sight: EvaluationContext) -> Candidate | None:

@@ -11,6 +11,7 @@ from halfwise.core.english import documented, say_all
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
 from halfwise.core.tolerance import Tolerance, Verdict
+from halfwise.core.wording import three_digits
 from halfwise.verbs.torch.document import AutocastDocument, FirstOut, KeptRecord, RunRecord, SubmoduleRecord
 
 __all__ = ["AutocastCheck", "Kept", "RunErrors", "Submodule"]
@@ -175,7 +176,7 @@ class AutocastCheck(Documented):
         lines += _table(
             ["submodule", "type", "largest", "beyond FP16", "autocast", "FP16"],
             [
-                [s.name, s.type, _number(s.max_abs), str(s.overflowing or "-"), _load(s.autocast), _load(s.half)]
+                [s.name, s.type, three_digits(s.max_abs), str(s.overflowing or "-"), _load(s.autocast), _load(s.half)]
                 for s in self._telling()
             ],
         )
@@ -210,13 +211,9 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _number(value: float) -> str:
-    return f"{value:.3g}"
-
-
 def _size(value: float) -> str:
-    return _number(value) if value else "-"
+    return three_digits(value) if value else "-"
 
 
 def _load(value: float | None) -> str:
-    return "-" if value is None else _number(value)
+    return "-" if value is None else three_digits(value)
