@@ -103,7 +103,7 @@ def test_the_chain_is_the_whole_model_in_fp16_to_the_last_bit(data: st.DataObjec
     try:
         result = stages(whole, [feeds], cut=cut)
     except InputError as error:
-        assert "in one piece" in str(error)  # or nothing needs these tensors
+        assert "do not divide the model" in str(error)  # or nothing needs these tensors
         return
     wanted = Emulator().session(Assignment(Sites(whole), {})).run(feeds)
     got = Emulator().session(Assignment.all_narrow(Sites(whole))).run(feeds)
@@ -348,7 +348,7 @@ def test_what_cannot_be_cut_is_one_line(halfwise_cli: CommandLine, saved: tuple[
     near = halfwise_cli("stages", path, "--inputs", inputs, "--cut", "/Ad").told
     assert "--cut /Ad: is no tensor of the model" in near and "did you mean '/Add'?" in near
     assert "is an input or a weight" in halfwise_cli("stages", path, "--inputs", inputs, "--cut", "boxes").told
-    assert "in one piece" in halfwise_cli("stages", plain, "--cut", "y").told
+    assert "do not divide the model" in halfwise_cli("stages", plain, "--cut", "y").told
     unknown = halfwise_cli("stages", path, "--inputs", inputs, "--upto", "transfomer")
     assert unknown.code == 2 and "there is no such stage; there are 'box_encoding'" in unknown.told
     assert "begins at 1" in halfwise_cli("stages", path, "--depth", "0").told
