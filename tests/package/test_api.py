@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import halfwise
 from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
 from tests.models.zoo import SHAPES
 
 HEALTHY = SHAPES["healthy_mlp"]()
@@ -21,6 +23,22 @@ HEALTHY = SHAPES["healthy_mlp"]()
         ({"inputs": 5}, "inputs are of type int: give paths, or mappings from names to arrays"),
         ({"repairs": "nope"}, "there is no rule 'nope'"),
         ({"target": 5}, "target 5 is not a text"),
+        ({"io_types": "fp12"}, "io_types 'fp12': there is no such format; there are fp16, bf16, fp32"),
+        ({"io_types": 16}, "io_types 16: there is no such format"),
+        ({"plan": 5}, "plan 5 is neither a plan nor the path of one"),
+        ({"plan": "none.json"}, "none.json: there is no such plan"),
+        ({"margin": "a"}, "margin 'a': give 0 or more"),
+        ({"margin": float("nan")}, "margin nan: give 0 or more"),
+        ({"out": 5}, "out 5 is not a path"),
+        ({"layers": 5}, "layers 5 is not a path"),
+        ({"keep": 5}, "keep 5 is not a text"),
+        ({"force": [5]}, "force 5 is not a text"),
+        ({"io_formats": [5]}, "io_formats 5 is not a text"),
+        ({"repairs": 5}, "repairs 5 is not a text"),
+        ({"device": "tpu"}, "--device tpu: write cpu or cuda"),
+        ({"time_limit_s": -1}, "time_limit_s -1: give a number of seconds above 0"),
+        ({"time_limit_s": float("inf")}, "time_limit_s inf: give"),
+        ({"time_limit_s": "5"}, "time_limit_s '5': give"),
     ],
 )
 def test_what_is_not_an_answer_is_refused_in_one_line(options: dict[str, Any], message: str) -> None:
@@ -32,6 +50,30 @@ def test_what_is_not_an_answer_is_refused_in_one_line(options: dict[str, Any], m
 def test_one_text_is_as_good_as_a_list_of_one() -> None:
     result = halfwise.fix(HEALTHY.model, HEALTHY.inputs[:2], tolerance="rel_l2<=0.5", repairs="none")
     assert result.met and result.plan.tolerance.bounds[0].value == 0.5
+
+
+def test_one_selector_is_as_good_as_a_list_of_one() -> None:
+    op = next(node.op_type for node in HEALTHY.model.graph.node if node.op_type != "Constant")
+    wide = halfwise.fix(HEALTHY.model, HEALTHY.inputs[:2], keep=f"op:{op}")
+    assert (
+        wide.fp32_nodes
+        and wide.fp32_nodes == halfwise.fix(HEALTHY.model, HEALTHY.inputs[:2], keep=[f"op:{op}"]).fp32_nodes
+    )
+    assert not halfwise.fix(HEALTHY.model, HEALTHY.inputs[:2], force=f"op:{op}").fp32_nodes
+    with pytest.raises(InputError, match="hwc8"):  # the whole word, and not its first letter
+        halfwise.fix(HEALTHY.model, HEALTHY.inputs[:2], io_formats="hwc8", target="trt-10.9", io_types="fp16")
+
+
+def test_a_format_is_given_by_its_name() -> None:
+    result = halfwise.fix(HEALTHY.model, HEALTHY.inputs[:2], io_types="fp16")
+    assert result.plan.io_types is Format.FP16
+
+
+def test_a_plan_is_given_by_its_file(tmp_path: Path) -> None:
+    first = halfwise.fix(HEALTHY.model, HEALTHY.inputs[:2], out=tmp_path)
+    for path in (first.plan_path, str(first.plan_path)):
+        again = halfwise.fix(HEALTHY.model, HEALTHY.inputs[:2], plan=path)
+        assert again.plan.nodes == first.plan.nodes and again.plan.target == first.plan.target
 
 
 def test_what_the_package_shows_is_its_interface() -> None:

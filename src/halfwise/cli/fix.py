@@ -13,8 +13,6 @@ from halfwise.cli.reporting import answer, command_line
 from halfwise.core.errors import InputError
 
 if TYPE_CHECKING:
-    from halfwise.core.formats import Format
-    from halfwise.emulation.ort import Device
     from halfwise.report.terminal import Terminal
 
 __all__ = ["command"]
@@ -145,14 +143,13 @@ def command(
 
     The verdict is measured on inputs that the search did not use. The same command resumes an interrupted search.
     """
-    types = _io_types(io_types)
+    if io_types not in (None, "fp32", "fp16"):
+        raise InputError(f"--io-types {io_types}: write fp32 or fp16")
     if allow not in (None, "bf16"):
         raise InputError(f"--allow {allow}: only bf16 can be allowed")
-    emulated_on = _device(device)
     from halfwise.report.files import check_writable, write
 
     check_writable(markdown)
-    from halfwise.precision.plan import read_plan
     from halfwise.report.fix_report import with_report
     from halfwise.verbs.fix.fix import JOURNAL, fix
 
@@ -167,17 +164,17 @@ def command(
                 target=target,
                 profile=profile,
                 margin=margin,
-                io_types=types,
+                io_types=io_types,
                 io_formats=io_formats or (),
                 allow_bf16=allow is not None,
                 repairs=repairs or ("all",),
                 keep=keep or (),
                 force=force or (),
-                plan=read_plan(plan) if plan is not None else None,
+                plan=plan,
                 layers=layers,
                 curve=curve,
                 time_limit_s=time_limit,
-                device=emulated_on,
+                device=device,
                 confirm=confirm,
                 notify=shown.step,
             )
@@ -204,22 +201,3 @@ def command(
             show_confirmation(terminal, result.confirmation)
 
     answer(result.to_json, screen, as_json=as_json, full=full, good=result.good)
-
-
-def _device(text: str) -> Device:
-    if text == "cuda":
-        return "cuda"
-    if text == "cpu":
-        return "cpu"
-    raise InputError(f"--device {text}: write cpu or cuda")
-
-
-def _io_types(text: str | None) -> Format | None:
-    if text is None:
-        return None
-    from halfwise.core.formats import Format
-
-    fmt = {"fp32": Format.FP32, "fp16": Format.FP16}.get(text)
-    if fmt is None:
-        raise InputError(f"--io-types {text}: write fp32 or fp16")
-    return fmt

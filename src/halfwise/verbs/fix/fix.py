@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +18,21 @@ from halfwise.core.formats import Format
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.targets import DEFAULT_TARGET, Target
 from halfwise.core.tolerance import Tolerance
-from halfwise.emulation.ort import Device
 from halfwise.emulation.profiles import TENSORRT, profile_named
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.selectors import choices_of
 from halfwise.repair import rules_for, rules_named
+from halfwise.verbs.fix.arguments import (
+    checked_margin,
+    checked_time_limit,
+    device_named,
+    io_types_of,
+    path_of,
+    plan_of,
+    texts_of,
+)
 from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.result import Cost, FixResult
 from halfwise.verbs.fix.results_folder import JOURNAL
@@ -43,18 +50,18 @@ def fix(
     metric: OutputMetric | None = None,
     target: str | Target | None = None,
     profile: str | None = None,
-    io_types: Format | None = None,
-    io_formats: Sequence[str] = (),
+    io_types: str | Format | None = None,
+    io_formats: str | Sequence[str] = (),
     allow_bf16: bool = False,
     repairs: str | Sequence[str] = ("all",),
-    keep: Sequence[str] = (),
-    force: Sequence[str] = (),
-    plan: Plan | None = None,
+    keep: str | Sequence[str] = (),
+    force: str | Sequence[str] = (),
+    plan: str | Path | Plan | None = None,
     judge_on_all: bool = False,
     curve: bool = False,
     time_limit_s: float = TIME_LIMIT_S,
     margin: float | None = None,
-    device: Device = "cpu",
+    device: str = "cpu",
     confirm: str | Backend | None = None,
     layers: str | Path | None = None,
     notify: Callable[[str], None] = lambda text: None,
@@ -66,6 +73,7 @@ def fix(
     plan are written into that folder, and an interrupted search goes on from there. What is not stated is the plan's
     where there is one; else the target is any ONNX runtime, the profile the target's, and inputs and outputs keep their
     types.
+    `plan` is a plan or its file, `io_types` a format or its name, as in "fp16". One text is as good as a list of one.
     `keep` and `force` state nodes that must stay in FP32 or must not, as in "op:Softmax", "scope:/head/*", "name:NODE",
     "pattern:layernorm" or "policy:torch-autocast".
     `margin` is by how much a real error may exceed the emulated one, by default what the target's profile states.
@@ -73,13 +81,15 @@ def fix(
     written into `out` is run on the backend `confirm`, and compared with what was predicted. `layers` names a list of
     the layers of an engine that was built from `plan`, in any form that `audit` reads: its own kernels then judge, too.
     """
+    plan, folder, engine = plan_of(plan), path_of("out", out), path_of("layers", layers)
+    types, emulated_on = io_types_of(io_types), device_named(device)
+    margin, time_limit_s = checked_margin(margin), checked_time_limit(time_limit_s)
+    keep, force = texts_of("keep", keep), texts_of("force", force)
     if confirm is not None:
-        if out is None:
+        if folder is None:
             raise InputError("the model has to be written to be run on a backend: give a folder (out)")
         confirmer = backend_named(confirm) if isinstance(confirm, str) else confirm
         probe(confirmer)
-    if margin is not None and not 0 <= margin < math.inf:
-        raise InputError(f"margin {margin}: give 0 or more; 0.1 is a margin of 10%")
     if target is not None and not isinstance(target, (str, Target)):
         raise InputError(f"target {target!r} is not a text such as 'trt-10.9@t4'")
     stated = target if isinstance(target, Target) or target is None else Target.parse(target)
@@ -89,9 +99,9 @@ def fix(
     if plan is not None and (keep or force):
         raise InputError("--keep and --force are for a search; with --plan, edit the plan's fp32_nodes")
     emulated = profile or (plan.profile if plan is not None else chosen.profile)
-    if layers is not None and plan is None:
+    if engine is not None and plan is None:
         raise InputError("layers need the plan that the engine was built from: give plan, too")
-    if layers is not None and not profile_named(emulated).by_engine:
+    if engine is not None and not profile_named(emulated).by_engine:
         raise InputError(
             f"layers are those of TensorRT, and profile {emulated!r} is not: give a target such as trt-10.9, or "
             f"profile {TENSORRT.name!r}"
@@ -100,23 +110,23 @@ def fix(
     request = FixRequest(
         loaded,
         inputs,
-        Path(out) if out is not None else None,
+        folder,
         (tolerance,) if isinstance(tolerance, str) else tolerance,
         metric,
         chosen,
         emulated,
-        io_types or (plan.io_types if plan is not None else Format.FP32),
-        io_formats,
+        types or (plan.io_types if plan is not None else Format.FP32),
+        texts_of("io_formats", io_formats),
         allow_bf16,
-        rules_for(chosen, rules_named([repairs] if isinstance(repairs, str) else repairs)),
+        rules_for(chosen, rules_named(texts_of("repairs", repairs))),
         choices_of(loaded, keep, force),
         plan,
         judge_on_all,
         curve,
         time_limit_s,
         margin,
-        Path(layers) if layers is not None else None,
-        device,
+        engine,
+        emulated_on,
         notify,
     )
     result = run(request)

@@ -1,0 +1,77 @@
+"""What a caller of `fix` may write for an argument, read and checked; what is unfit is one clear InputError."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from numbers import Real
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from halfwise.core.errors import InputError
+from halfwise.core.formats import FORMATS, Format, format_named
+from halfwise.emulation.ort import Device
+from halfwise.precision.plan import Plan, read_plan
+
+__all__ = ["checked_margin", "checked_time_limit", "device_named", "io_types_of", "path_of", "plan_of", "texts_of"]
+
+
+def texts_of(name: str, given: Any) -> tuple[str, ...]:
+    """One text, or many."""
+    texts = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
+    for text in texts:
+        if not isinstance(text, str):
+            raise InputError(f"{name} {text!r} is not a text: give one text, or a list of texts")
+    return texts
+
+
+def path_of(name: str, given: Any) -> Path | None:
+    if given is None:
+        return None
+    if not isinstance(given, (str, PathLike)):
+        raise InputError(f"{name} {given!r} is not a path")
+    return Path(given)
+
+
+def io_types_of(given: Any) -> Format | None:
+    """A format, or the name of one."""
+    if given is None or isinstance(given, Format):
+        return given
+    fmt = format_named(given)
+    if fmt is None:
+        raise InputError(f"io_types {given!r}: there is no such format; there are {', '.join(FORMATS)}")
+    return fmt
+
+
+def plan_of(given: Any) -> Plan | None:
+    """A plan, or the file of one."""
+    if given is None or isinstance(given, Plan):
+        return given
+    if not isinstance(given, (str, PathLike)):
+        raise InputError(f"plan {given!r} is neither a plan nor the path of one")
+    return read_plan(Path(given))
+
+
+def device_named(given: Any) -> Device:
+    if given == "cuda":
+        return "cuda"
+    if given == "cpu":
+        return "cpu"
+    raise InputError(f"--device {given}: write cpu or cuda")
+
+
+def checked_margin(given: Any) -> float | None:
+    if given is not None and not 0 <= _number(given) < math.inf:
+        raise InputError(f"margin {given!r}: give 0 or more; 0.1 is a margin of 10%")
+    return None if given is None else _number(given)
+
+
+def checked_time_limit(given: Any) -> float:
+    if not 0 < _number(given) < math.inf:
+        raise InputError(f"time_limit_s {given!r}: give a number of seconds above 0")
+    return _number(given)
+
+
+def _number(given: Any) -> float:
+    return float(given) if isinstance(given, Real) else math.nan
