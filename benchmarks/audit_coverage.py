@@ -85,7 +85,7 @@ def _fix_seconds(path: Path, inputs: object, target: str) -> tuple[float, float]
         began = time.perf_counter()
         result = fix(path, inputs, out=out, target=target)  # type: ignore[arg-type]
         seconds = time.perf_counter() - began
-    return seconds, result.delivery.compiled.seconds if result.delivery.compiled else 0.0
+    return seconds, result.deploy_files.compiled.seconds if result.deploy_files.compiled else 0.0
 
 
 if __name__ == "__main__":

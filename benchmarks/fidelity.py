@@ -26,7 +26,7 @@ from benchmarks.cases import models_folder
 from benchmarks.gpu.suite import SUITE, Subject, subject
 from benchmarks.gpu.versions import VERSIONS, assignment_of_version
 from halfwise.core.metrics import compare, is_float
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import ORT_CUDA, ORT_CUDA_UNFUSED, STRICT
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
@@ -132,7 +132,7 @@ def _predicted(
     session = Emulator(profile_named(profile)).session(assignment)
     errors: Errors = []
     for feed, outputs in zip(inputs, wanted, strict=True):
-        carried = carry_feeds(feed)
+        carried = widen_feeds(feed)
         results = session.run({key: carried[key] for key in session.input_names})
         errors.append({key: error_of(array, results[key]) for key, array in outputs.items()})
     return errors
@@ -160,7 +160,7 @@ def _plan(found: Subject, version: str, plans: Path, *, make: bool) -> Path | No
 def _asked(found: Subject) -> float:
     """The model's own tolerance, or less than half of FP16's error where FP16 is well within it."""
     sites = Sites(load(found.model))
-    feed, errors = carry_feeds(found.inputs[0]), []
+    feed, errors = widen_feeds(found.inputs[0]), []
     exact, narrow = (
         Emulator().session(assignment).run(feed) for assignment in (Assignment(sites, {}), Assignment.all_narrow(sites))
     )

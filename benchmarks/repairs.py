@@ -23,7 +23,7 @@ from benchmarks.cases import REAL, Case, load_case, models_folder
 from benchmarks.contest import OURS, PEERS, TOOLS, Entry, enter, machine, markdown
 from benchmarks.main_job import HEAD, row
 from benchmarks.strict import Errors, judge
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
@@ -187,7 +187,7 @@ def _judged(case: Case, model: Model, scratch: Path) -> Errors:
 
 def _ranges(model: Model, case: Case) -> Ranges:
     stepper, sites = Stepper(Emulator()), Sites(model)
-    return ranges_of([tensor_statistics(stepper, sites, carry_feeds(feed)) for feed in case.given])
+    return ranges_of([tensor_statistics(stepper, sites, widen_feeds(feed)) for feed in case.given])
 
 
 def _ratio(one: Errors, other: Errors) -> float:

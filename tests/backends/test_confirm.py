@@ -16,7 +16,7 @@ from halfwise.backends import BackendFailure, BackendOptions, BackendRecord, Bac
 from halfwise.backends.confirm import Confirmation, OutputGap, allowed_ratio, confirm, probe
 from halfwise.core.errors import InputError, MissingBackend
 from halfwise.core.tolerance import Tolerance
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -68,7 +68,7 @@ class Fake:
         session = Emulator().session(Assignment(Sites(given), {}))
         exact = Emulator().session(Assignment(Sites(self.plain), {})) if self.plain is not None else session
         outputs = []
-        for feed in map(carry_feeds, feeds):
+        for feed in map(widen_feeds, feeds):
             rounded, right = session.run(feed), exact.run(feed)
             outputs.append(
                 {n: self.spoil(right[n] + self.factor(self.options) * (rounded[n] - right[n])) for n in right}

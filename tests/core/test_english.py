@@ -7,17 +7,19 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import halfwise
 from halfwise.compiler.buildlog import catalogue
 from halfwise.core.english import TEMPLATES, say
+from halfwise.core.english.stages import STAGE_FINDINGS
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.core.rules import RULES
 from halfwise.core.wording import counted, listed
+from halfwise.verbs.stages.document import FindingOfStage
 from tests.support.paths import DATA
 
 PACKAGE = Path(halfwise.__file__).parent
@@ -132,3 +134,7 @@ def test_counts_and_lists() -> None:
     assert [counted(n, "node") for n in (0, 1, 1204)] == ["0 nodes", "1 node", "1,204 nodes"]
     assert counted(2, "repeat", "repeats of it") == "2 repeats of it"
     assert [listed("abcd"[:n]) for n in (0, 3, 4)] == ["", "'a', 'b', 'c'", "'a', 'b', 'c' and 1 more"]
+
+
+def test_every_finding_of_a_stage_has_words() -> None:
+    assert set(STAGE_FINDINGS) == set(get_args(FindingOfStage))

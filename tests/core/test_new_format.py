@@ -21,7 +21,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.formats import FORMATS, Format, format_named, round_to
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import TENSORRT_FP16_SUMS
 from halfwise.emulation.profiles.steps import Steps
 from halfwise.model.elements import Elements, count_all
@@ -130,7 +130,7 @@ def test_a_stored_tensor_is_emulated() -> None:
     typed = typed_proto(assignment)
     onnx.checker.check_model(typed, full_check=True)
     read = load(typed)
-    again = Emulator().session(Assignment(Sites(read), {})).run(carry_feeds({"x": x}))["y"]
+    again = Emulator().session(Assignment(Sites(read), {})).run(widen_feeds({"x": x}))["y"]
     np.testing.assert_array_equal(again, got)
 
 

@@ -102,8 +102,8 @@ def fixed(folder: Path, model: onnx.ModelProto, target: str, scale: float = 600.
 
 
 def command_of(result: FixResult) -> list[str]:
-    assert result.delivery.command is not None
-    return shlex.split(result.delivery.command.read_text(encoding="utf-8").strip().splitlines()[-1])
+    assert result.deploy_files.command is not None
+    return shlex.split(result.deploy_files.command.read_text(encoding="utf-8").strip().splitlines()[-1])
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_weak_command_names_the_parsers_layers_and_their_types(tmp_path: Path) -
 @needs_rtx
 def test_nodes_without_a_name_get_one_in_a_model_to_build_from(tmp_path: Path) -> None:
     result = fixed(tmp_path, big_square(names=False), "trt-10.9+weak")
-    given = result.delivery.model
+    given = result.deploy_files.model
     assert given is not None
     assert given.name == "m.fp32.onnx"
     stored = onnx.load(given)
@@ -158,8 +158,8 @@ def test_functions_are_inlined_in_a_model_to_build_from(tmp_path: Path) -> None:
     model.functions.append(helper.make_function("local", "Squared", ["a"], ["b"], body, imports))
     model.opset_import.append(helper.make_opsetid("local", 1))
     result = fixed(tmp_path, model, "trt-10.9+weak")
-    assert result.delivery.model is not None
-    assert "inside" in {node.name for node in onnx.load(result.delivery.model).graph.node}
+    assert result.deploy_files.model is not None
+    assert "inside" in {node.name for node in onnx.load(result.deploy_files.model).graph.node}
 
 
 def test_without_the_parser_names_are_predicted_and_that_is_said(
@@ -188,17 +188,18 @@ def test_strong_command_builds_the_typed_model(tmp_path: Path, target: str, flag
     assert flags <= said
     assert not absent & said
     assert "--onnx=m.fp16.onnx" in command_of(result)
-    assert result.delivery.audit_command == "halfwise audit m.layers.json --plan m.plan.json --model m.fp16.onnx"
-    assert result.delivery.build == ("sh", str(result.delivery.command))
+    assert result.deploy_files.audit_command == "halfwise audit m.layers.json --plan m.plan.json --model m.fp16.onnx"
+    assert result.deploy_files.build == ("sh", str(result.deploy_files.command))
 
 
 @needs_rtx
 def test_rtx_target(tmp_path: Path) -> None:
     result = fixed(tmp_path, big_square(), "rtx-1.7")
     assert command_of(result)[0] == "tensorrt_rtx"
-    assert result.delivery.audit_command == "halfwise audit m.fp16.onnx --plan m.plan.json"
+    assert result.deploy_files.audit_command == "halfwise audit m.fp16.onnx --plan m.plan.json"
     assert NoteKind.NEAREST_COMPILER not in kinds(result.notes)
-    assert result.delivery.build == ("python", str(result.delivery.script))  # the tool's options are not verified
+    files = result.deploy_files
+    assert files.build == ("python", str(files.script))  # the tool's options are not verified
 
 
 @needs_rtx
@@ -207,12 +208,13 @@ def test_where_only_the_script_can_be_written_it_comes_next(tmp_path: Path, caps
     for node in model.graph.node:
         node.name += ",comma"
     result = fixed(tmp_path, model, "trt-10.9+weak")
-    assert (result.delivery.command, result.delivery.build) == (None, ("python", str(result.delivery.script)))
+    files = result.deploy_files
+    assert (files.command, files.build) == (None, ("python", str(files.script)))
     terminal = Terminal()
     show_fix(terminal, result)
     terminal.flush()
     told = capsys.readouterr().out
-    assert f"next    python {result.delivery.script}\n" in told
+    assert f"next    python {result.deploy_files.script}\n" in told
     assert "then    halfwise audit m.layers.json --plan m.plan.json --model" in told
 
 
@@ -233,7 +235,7 @@ def test_what_a_version_cannot_say_is_a_note_with_the_way_out(tmp_path: Path) ->
         node.name += ",comma"
     result = fixed(tmp_path, model, "trt-8.5")
     assert result.met
-    assert result.delivery.command is result.delivery.script is None
+    assert result.deploy_files.command is result.deploy_files.script is None
     error = only(result.notes, NoteKind.NO_COMMAND).values["error"]
     assert "splits its layer lists at every comma" in error
     assert "build the typed ONNX model with TensorRT 9.1 or later" in error
@@ -246,12 +248,12 @@ def test_a_name_that_breaks_the_lines_of_a_log_is_not_taken_for_folded(tmp_path:
     model = big_square()
     model.graph.node[0].name = "two\nlines"
     result = fixed(tmp_path, model, "trt-8.6")
-    assert result.delivery.command is None
-    assert result.delivery.script is not None
+    assert result.deploy_files.command is None
+    assert result.deploy_files.script is not None
     note = only(result.notes, NoteKind.NO_COMMAND)
     assert "'two\\nlines' breaks the lines of the log" in note.values["error"]
     assert NoteKind.FOLDED not in kinds(result.notes)
-    assert '"two\\nlines": "fp32"' in result.delivery.script.read_text(encoding="utf-8")
+    assert '"two\\nlines": "fp32"' in result.deploy_files.script.read_text(encoding="utf-8")
 
 
 @needs_rtx
@@ -265,10 +267,10 @@ def test_open_shapes_come_from_the_inputs(tmp_path: Path) -> None:
     assert shapes == [(2, WIDTH), (5, WIDTH), (9, WIDTH)]
     limits = f"x goes from 2x{WIDTH} to 9x{WIDTH}, tuned for 5x{WIDTH}"
     assert only(result.notes, NoteKind.SHAPE_LIMITS).values["limits"] == limits
-    assert result.delivery.command is not None
-    assert limits in result.delivery.command.read_text(encoding="utf-8")
-    assert result.delivery.compiled is not None
-    assert result.delivery.compiled.audit is not None
+    assert result.deploy_files.command is not None
+    assert limits in result.deploy_files.command.read_text(encoding="utf-8")
+    assert result.deploy_files.compiled is not None
+    assert result.deploy_files.compiled.audit is not None
 
 
 def test_values_of_an_input_that_holds_a_shape_are_told_like_shapes(
@@ -286,8 +288,8 @@ def test_values_of_an_input_that_holds_a_shape_are_told_like_shapes(
     result = fixed(tmp_path, model, "trt-10.9", inputs=inputs)
     assert "--minShapes=sizes:4x16" in command_of(result)
     assert "--maxShapes=sizes:16x64" in command_of(result)
-    assert result.delivery.script is not None
-    assert '"sizes": [' in result.delivery.script.read_text(encoding="utf-8")
+    assert result.deploy_files.script is not None
+    assert '"sizes": [' in result.deploy_files.script.read_text(encoding="utf-8")
 
 
 @needs_rtx
@@ -333,7 +335,7 @@ def test_the_audit_of_the_compiled_model_goes_into_the_result(tmp_path: Path) ->
 @needs_rtx
 def test_a_lone_product_gets_company_and_stays_fp32(tmp_path: Path) -> None:
     result = fixed(tmp_path, isolated_product(), "trt-10.9", scale=1.0)
-    compiled = result.delivery.compiled
+    compiled = result.deploy_files.compiled
     assert compiled is not None
     assert compiled.audit is not None
     assert result.met
@@ -414,7 +416,7 @@ def test_without_the_compiler_the_result_says_so(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(rtx, "available", lambda: False)
     result = fixed(tmp_path, big_square(), "trt-10.9")
     assert result.met
-    assert result.delivery.command is not None
+    assert result.deploy_files.command is not None
     assert result.to_json()["audit"] is None
     assert only(result.notes, NoteKind.NOT_COMPILED).values == {"install": rtx.INSTALL}
 
@@ -431,7 +433,7 @@ def refused() -> onnx.ModelProto:
 @needs_rtx
 def test_a_model_that_another_compiler_refuses_is_a_note_with_its_reason(tmp_path: Path) -> None:
     result = fixed(tmp_path, refused(), "trt-10.9", scale=1.0)
-    assert result.delivery.command is not None
+    assert result.deploy_files.command is not None
     assert result.good
     assert result.to_json()["refusal"] is None
     error = only(result.notes, NoteKind.NOT_PROVEN).values["error"]
@@ -449,7 +451,7 @@ def test_a_model_that_the_targets_own_compiler_refuses_is_a_no(
     document = result.to_json()
     assert document["status"] == "not-met"
     assert document["refusal"].startswith("TensorRT-RTX ")
-    assert result.delivery.build == ()  # building it is no next step
+    assert result.deploy_files.build == ()  # building it is no next step
     assert "refuses the typed model: node 'determinant' (Det)" in document["refusal"]
     terminal = Terminal()
     show_fix(terminal, result)

@@ -252,14 +252,14 @@ def test_tf32_verbosity_and_shapes(tmp_path, monkeypatch):
     assert seen.profile == {"x": ((1, 3), (4, 3), (8, 3))}
 
 
-def test_types_and_layouts_at_the_border(tmp_path, monkeypatch, capsys):
-    border = (("x", IoFormat("fp16", ("hwc8",))), ("y", IoFormat("fp16", ("chw", "chw16"))), ("odd", IoFormat("bf16")))
+def test_types_and_layouts_of_inputs_and_outputs(tmp_path, monkeypatch, capsys):
+    ends = (("x", IoFormat("fp16", ("hwc8",))), ("y", IoFormat("fp16", ("chw", "chw16"))), ("odd", IoFormat("bf16")))
     tensors = [Tensor(name="x"), Tensor(name="left alone")], [Tensor(name="y"), Tensor(BF16, name="odd")]
     module, _ = fake_tensorrt([], inputs=tensors[0], outputs=tensors[1])
-    assert run(tmp_path, weak(border=border), module, monkeypatch) == 0
+    assert run(tmp_path, weak(model_io=ends), module, monkeypatch) == 0
     seen = {tensor.name: (tensor.dtype, tensor.allowed_formats) for side in tensors for tensor in side}
     assert seen == {"x": (F16, 1 << 2), "left alone": (F32, 0), "y": (F16, 1 << 0 | 1 << 3), "odd": (BF16, 1)}
-    strong = ScriptRequest(Target.parse("trt-11.0"), "m.onnx", border=border[:1])
+    strong = ScriptRequest(Target.parse("trt-11.0"), "m.onnx", model_io=ends[:1])
     module, _ = fake_tensorrt([], inputs=[Tensor(F32, name="x")])
     assert run(tmp_path, strong, module, monkeypatch) == 0
     assert (module.Builder(None).create_network(0).get_input(0).dtype) == F32  # the typed model says it
@@ -269,7 +269,7 @@ def test_types_and_layouts_at_the_border(tmp_path, monkeypatch, capsys):
     module, _ = fake_tensorrt([], inputs=[Tensor(name="z")])
     assert run(tmp_path, strong, module, monkeypatch) == 2
     assert 'the model has no input or output "x"' in capsys.readouterr().err
-    assert "set_border" not in build_script(weak())
+    assert "set_model_io" not in build_script(weak())
 
 
 def test_the_values_of_an_input_that_holds_a_shape(tmp_path, monkeypatch, capsys):

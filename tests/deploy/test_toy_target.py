@@ -13,7 +13,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.reasons import Reason
 from halfwise.core.targets import RUNTIMES, Runtime, Target
-from halfwise.deploy.deploy_files import Delivery, Handover
+from halfwise.deploy.deploy_files import DeployFiles, Handover
 from halfwise.deploy.targets import KINDS, TargetKind, register
 from halfwise.emulation.profiles import PROFILES, STRICT, Profile
 from halfwise.emulation.profiles.steps import Steps
@@ -45,12 +45,12 @@ class Toy(TargetKind):
         added = PlannedNode("last", "MatMul", Format.FP32, Reason.COMPILER, ())
         return Adjustment(decision.with_fp32([last]), (added,))
 
-    def deploy(self, handover: Handover) -> Delivery:
+    def deploy(self, handover: Handover) -> DeployFiles:
         if handover.typed is None:
-            return Delivery()
+            return DeployFiles()
         path = handover.typed.with_name("toy.txt")
         path.write_text("\n".join(sorted(node.name or "" for node in handover.decision.formats)))
-        return Delivery(others={"toy": path})
+        return DeployFiles(others={"toy": path})
 
 
 TOY = Toy(

@@ -12,7 +12,7 @@ import pytest
 
 from halfwise.core.errors import HalfwiseError
 from halfwise.core.formats import Format
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import Session
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
@@ -80,7 +80,7 @@ def complaints(case: Case, emulator: Emulator, fmt: Format) -> list[str]:
         found += [f"{label}, {text}" for text in _answer_complaints(case, emulated, fmt, given)]
         if len(sites.all) == 1 and given is not None:
             found += _single_node_complaints(case, sites, emulated, fmt)
-        reloaded = Emulator().session(Assignment(Sites(load(typed), fmt), {})).run(carry_feeds(case.feeds))
+        reloaded = Emulator().session(Assignment(Sites(load(typed), fmt), {})).run(widen_feeds(case.feeds))
         if not all(same_bits(emulated[name], reloaded[name]) for name in emulated):
             found.append(f"{label}: the typed model, read back and emulated, answers otherwise")
         if fmt is Format.FP16:
@@ -108,7 +108,7 @@ def _checker_says(proto: onnx.ModelProto) -> str | None:
 
 def _emulated(emulator: Emulator, assignment: Assignment, feeds: dict[str, Any]) -> dict[str, Any] | None:
     try:
-        return emulator.session(assignment).run(carry_feeds(feeds))
+        return emulator.session(assignment).run(widen_feeds(feeds))
     except HalfwiseError:
         return None
 
@@ -160,7 +160,7 @@ def _single_node_complaints(case: Case, sites: Sites, emulated: dict[str, Any], 
     return [
         f"{name}: not the operator between two roundings"
         for name, value in emulated.items()
-        if not same_bits(value, carry_feeds({name: exact[name]})[name])
+        if not same_bits(value, widen_feeds({name: exact[name]})[name])
     ]
 
 

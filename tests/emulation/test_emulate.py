@@ -15,7 +15,7 @@ from benchmarks.emulation_cost import switchable
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.emulation import emulate as emulation
-from halfwise.emulation.emulate import Emulator, carry_feeds, emulate
+from halfwise.emulation.emulate import Emulator, emulate, widen_feeds
 from halfwise.emulation.ort import Session, check_casts
 from halfwise.emulation.profiles import ORT_CUDA, profile_named
 from halfwise.model.model import load
@@ -55,7 +55,7 @@ def test_the_typed_model_read_back_means_the_same(dag: Dag, feeds: dict[str, Arr
         feeds = {name: round_array(feed, dag.io) for name, feed in feeds.items()}
     given = {name: feed.astype(dag.io.dtype) for name, feed in feeds.items()}
     one = Emulator().session(assignment).run(feeds)
-    other = Emulator().session(Assignment(Sites(load(typed)), {})).run(carry_feeds(given))
+    other = Emulator().session(Assignment(Sites(load(typed)), {})).run(widen_feeds(given))
     assert all(same_bits(one[name], other[name]) for name in one)
 
 
@@ -196,7 +196,7 @@ def test_narrow_inputs_are_fed_as_they_are() -> None:
     proto = model(
         [node("Mul", "x x", "y")], [value("x", TensorProto.FLOAT16, [1])], [value("y", TensorProto.FLOAT16, [1])]
     )
-    feeds = carry_feeds({"x": np.array([300.0], np.float16)})
+    feeds = widen_feeds({"x": np.array([300.0], np.float16)})
     assert feeds["x"].dtype == np.float32
     assert Emulator().session(Assignment(Sites(load(proto)), {})).run(feeds)["y"] == np.inf
 

@@ -14,7 +14,7 @@ from onnx import TensorProto
 
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import (
     ORT_CUDA,
     ORT_CUDA_UNFUSED,
@@ -457,7 +457,7 @@ def test_every_profile_spells_what_onnx_has_as_models_that_run(name: str) -> Non
     for case in float_cases()[5::24]:
         try:
             assignment = Assignment.all_narrow(Sites(load(case.model)))
-            feeds = carry_feeds(case.feeds)
+            feeds = widen_feeds(case.feeds)
             wanted = Emulator().session(assignment).run(feeds)
         except HalfwiseError:
             continue  # refused by strict emulation, too

@@ -14,7 +14,7 @@ from onnx import TensorProto, numpy_helper
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import Session
 from halfwise.model.model import load
 from halfwise.precision import typed_onnx
@@ -161,7 +161,7 @@ def test_the_count_of_casts() -> None:
     for kept in ((), ("n_a",), ("n_y",), ("n_a", "n_y")):
         assignment = narrow(proto, *kept)
         expected = Counter(ops(typed_proto(assignment)))["Cast"]
-        assert typed_onnx.rewrite(assignment, typed_onnx.TypedDialect()).casts == expected
+        assert typed_onnx.rewrite(assignment, typed_onnx.TypedWriter()).casts == expected
 
 
 # -- what is kept ----------------------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ def test_real_models_stay_valid_and_mean_what_their_emulation_means(shared_model
         assert reloaded.output_names == loaded.output_names
         assert [spec.name for spec in reloaded.inputs] == [spec.name for spec in loaded.inputs]
         assert set(loaded.node_by_name) <= set(reloaded.node_by_name)
-        other = Emulator().session(Assignment(Sites(reloaded), {})).run(carry_feeds(feeds))
+        other = Emulator().session(Assignment(Sites(reloaded), {})).run(widen_feeds(feeds))
         for name in one:
             assert same_bits(one[name], other[name]), (path.parent.name, name)
 

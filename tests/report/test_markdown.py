@@ -18,7 +18,7 @@ from halfwise.backends.confirm import Confirmation
 from halfwise.core.finding import Where
 from halfwise.core.rules import finding
 from halfwise.core.tolerance import Verdict
-from halfwise.deploy.deploy_files import Delivery
+from halfwise.deploy.deploy_files import DeployFiles
 from halfwise.report.markdown import code, fix_markdown, gate_markdown, prose
 from halfwise.report.text import safe
 from halfwise.verbs.fix.fix import fix
@@ -120,7 +120,7 @@ def test_nothing_to_keep_is_short() -> None:
 
 
 def test_who_spoils_a_kept_tolerance_stands_at_the_top() -> None:
-    refused = fix_markdown(replace(healthy_result(), files=FixFiles(delivery=Delivery(refusal="no kernel"))))
+    refused = fix_markdown(replace(healthy_result(), files=FixFiles(deploy_files=DeployFiles(refusal="no kernel"))))
     assert refused.startswith("## ❌ halfwise fix: the model only in emulation keeps the tolerance in FP16")
     assert "refuses the model: no kernel" in refused
     told = (finding("HW504", Where("model", "x"), "it broke", {}),)

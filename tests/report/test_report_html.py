@@ -33,7 +33,7 @@ from halfwise.core.reasons import Reason
 from halfwise.core.rules import finding
 from halfwise.core.tolerance import Verdict
 from halfwise.core.wording import counted
-from halfwise.deploy.deploy_files import Delivery
+from halfwise.deploy.deploy_files import DeployFiles
 from halfwise.model.model import Model, load
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.plan_document import RepairRecord
@@ -170,7 +170,7 @@ def test_a_model_that_misses_the_tolerance_says_so() -> None:
 
 
 def test_a_model_that_its_target_refuses_is_no_success() -> None:
-    result = replace(healthy_result(), files=FixFiles(delivery=Delivery(refusal="no <kernel> for 'Mod'")))
+    result = replace(healthy_result(), files=FixFiles(deploy_files=DeployFiles(refusal="no <kernel> for 'Mod'")))
     page = shown(result)
     status = next(a["class"] for t, a in page.tags if a.get("id") == "verdict")
     assert "missed" in status and "Cannot be built" in page.text and "Tolerance kept" not in page.text
@@ -640,7 +640,7 @@ def test_the_next_steps_of_a_target_are_its_own_commands(tmp_path: Path) -> None
     assert (
         f"halfwise verify '{model}' '{tmp_path}/out/my model.fp16.onnx' --inputs 'data one' --inputs two" in page.text
     )
-    assert result.delivery.command is not None and f"sh '{result.delivery.command}'" in page.text
+    assert result.deploy_files.command is not None and f"sh '{result.deploy_files.command}'" in page.text
     assert f"cd {tmp_path}/out && halfwise audit" in page.text
     assert "Known defects of trt-10.9+weak@t4" in page.text
     assert "Name the version" not in page.text

@@ -128,8 +128,8 @@ def test_the_kernels_before_and_after_are_told() -> None:
     assert norms == Note.of(NoteKind.NORMS_FUSED, "LayerNormalization", fused=repaired, norms=repaired, wide=repaired)
     assert only(result.notes, NoteKind.ATTENTION_STAYS_FUSED).values["kernels"] == ["_gemm_mha_v2"]
     assert 0 < fusion.values["after"] <= fusion.values["before"]
-    assert result.delivery.compiled is not None
-    assert result.delivery.compiled.builds == 2  # what the comparison costs is in the account
+    assert result.deploy_files.compiled is not None
+    assert result.deploy_files.compiled.builds == 2  # what the comparison costs is in the account
 
 
 @pytest.mark.skipif(not rtx.available(), reason=f"TensorRT-RTX is not installed: {rtx.INSTALL}")

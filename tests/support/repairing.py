@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from halfwise.core.counting import count
 from halfwise.core.document import read
 from halfwise.core.tolerance import Bound, Tolerance
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
@@ -75,7 +75,7 @@ def ranges_of(model: Model, feeds: Sequence[Feed]) -> Ranges:
     size: dict[str, int] = {}
     stepper, sites = Stepper(Emulator()), Sites(model)
     for feed in feeds:
-        store = Store(stepper.emulator, Assignment(sites, {}), carry_feeds(feed))
+        store = Store(stepper.emulator, Assignment(sites, {}), widen_feeds(feed))
         seen = {value: store.read(value, None) for value in model.graph.inputs if value in store}
         for step in stepper.walk(store):
             seen.update(step.outputs)

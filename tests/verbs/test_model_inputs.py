@@ -205,11 +205,11 @@ def test_the_script_and_the_plan_have_them(tmp_path: Path, target: str, held: st
     assert plan.io_formats == layouts and plan == replace(first.plan, tolerance=plan.tolerance, nodes=plan.nodes)
     again = fix(given, feeds, out=tmp_path / "again", plan=plan)
     for result in (first, again):
-        script = result.delivery.script
+        script = result.deploy_files.script
         assert script is not None and NoteKind.NO_SCRIPT not in [note.kind for note in result.notes]
         text = script.read_text()
         settings = json.loads(text[text.index('{\n  "target"') : text.index('\n""")')])
-        said = {name: each for name, each in settings["border"].items() if each["layouts"] != ["chw"]}
+        said = {name: each for name, each in settings["model_io"].items() if each["layouts"] != ["chw"]}
         assert said == {name: {"type": held, "layouts": ["hwc8"]} for name in layouts}
     assert fix(given, feeds, plan=plan, target="onnx").plan.io_formats == {}  # ONNX Runtime has none
     with pytest.raises(InputError, match=r"^io_formats nope=hwc8: the model has no input or output 'nope'"):

@@ -298,7 +298,7 @@ def test_the_screen_names_stage_and_node(halfwise_cli: CommandLine, saved: tuple
     assert ended.code == 1 and ended.err == ""
     assert lines[0] == "tracker.onnx in FP16 misses the tolerance, as a chain of 6 stages, on 3 inputs:"
     row = next(line for line in lines if line.startswith("filter_predictor "))
-    assert row.endswith("wrong by itself")
+    assert row.endswith("fails alone")
     assert any(line.startswith("filter_predictor fails alone: rel_l2 of 'filter' is ") for line in lines)
     assert any(line.startswith("/filter_predictor/self_attn/Softmax") for line in lines)
 

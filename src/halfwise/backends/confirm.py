@@ -25,7 +25,7 @@ from halfwise.core.metrics import Metrics, OutputMetric, Outputs
 from halfwise.core.notes import Messages, Note
 from halfwise.core.rules import finding
 from halfwise.core.tolerance import Tolerance, Verdict
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import profile_named
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
@@ -201,7 +201,7 @@ def _emulated(assignment: Assignment, feeds: Sequence[Feed], profile: str) -> li
     given = [
         {name: np.asarray(feed[name]).astype(dtype, copy=False) for name, dtype in types.items()} for feed in feeds
     ]
-    return [session.run({name: feed[name] for name in session.input_names}) for feed in map(carry_feeds, given)]
+    return [session.run({name: feed[name] for name in session.input_names}) for feed in map(widen_feeds, given)]
 
 
 def _check_outputs(references: Sequence[Feed], outputs: Sequence[Feed]) -> None:

@@ -1,4 +1,4 @@
-"""`halfwise stages`: a model cut at its modules, each stage alone in FP16 and in company."""
+"""`halfwise stages`: a model cut at its modules, each stage alone in FP16 and chained."""
 
 from __future__ import annotations
 

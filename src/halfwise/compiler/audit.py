@@ -129,9 +129,9 @@ def _compare(
             continue
         region = evidence.region_of(name) if node.coverage == "region-only" else None
         if node.precision == UNKNOWN:
-            # Nothing shows a value that wide: where every border in sight is narrow, the wish counts as broken.
-            borders = evidence.float_types(region) if region is not None else set()
-            narrow = node.attention is not None or (bool(borders) and not borders & {"fp32", fmt.value})
+            # Nothing shows a value that wide: where every boundary type in sight is narrow, the wish counts as broken.
+            boundary = evidence.float_types(region) if region is not None else set()
+            narrow = node.attention is not None or (bool(boundary) and not boundary & {"fp32", fmt.value})
             target = violations if narrow else unproven
             target.append(Violation(name, fmt.value, UNPROVEN, node.kernels, node.note))
         else:

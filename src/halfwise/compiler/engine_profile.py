@@ -44,7 +44,7 @@ def engine_view(profile: str, compiled: Compiled | None) -> tuple[Profile | None
 
 
 def profile_of(audit: Audit, wide: frozenset[str] = frozenset()) -> Profile:
-    """What the engine rounds by its own kernels; nodes that it runs in FP16 against the plan are FP16 there.
+    """What the engine's kernels round; nodes that it runs in FP16 against the plan are FP16 there.
 
     `wide` are the nodes that were FP32 when it was compiled: their kernels say nothing of what they would be in FP16.
     """

@@ -1,4 +1,4 @@
-"""An engine's cost as its compiler sees it: kernels, bytes across their borders, casts, reformats. No clock needed."""
+"""An engine's cost as its compiler sees it: kernels, bytes in and out of them, casts, reformats. No clock needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class EngineCost(Record, frozen=True):
     """Two plans for one model compare by these. Kernels that only synchronise or alias are not counted."""
 
     kernels: Count
-    bytes_moved: Annotated[Count, about("Read and written at the kernels' borders, without weights.")]
+    bytes_moved: Annotated[Count, about("Read and written by the kernels, without weights.")]
     weight_bytes: Annotated[Count, about("Constants that the kernels read, where the list states them.")]
     casts: Annotated[Count, about("Changes of type: steps inside kernels, and layers of their own.")]
     reformats: Annotated[Count, about("Layers that only change a layout or copy.")]
@@ -25,15 +25,15 @@ class EngineCost(Record, frozen=True):
 
 def cost_of(layers: Iterable[Layer]) -> EngineCost:
     working = [layer for layer in layers if not is_bookkeeping(layer.type, layer.name)]
-    borders = [tensor for layer in working for tensor in (*layer.inputs, *layer.outputs)]
+    ends = [tensor for layer in working for tensor in (*layer.inputs, *layer.outputs)]
     constants = [tensor for layer in working for tensor in layer.constants]
     return EngineCost(
         kernels=len(working),
-        bytes_moved=_bytes(borders),
+        bytes_moved=_bytes(ends),
         weight_bytes=_bytes(constants),
         casts=sum(_casts(layer) for layer in working),
         reformats=sum(is_reformat(layer) or is_copy(layer.name) for layer in working),
-        unsized=sum(tensor.bytes is None for tensor in (*borders, *constants)),
+        unsized=sum(tensor.bytes is None for tensor in (*ends, *constants)),
     )
 
 

@@ -54,7 +54,7 @@ _PROFILE = re.compile(r" ?\[profile \d+\]$")
 
 @dataclass(frozen=True)
 class LayerTensor:
-    """A tensor at a layer's border. A dimension of -1 is dynamic; `format` is the text as the engine states it."""
+    """An input or output of a layer. A dimension of -1 is dynamic; `format` is the text as the engine states it."""
 
     name: str
     dtype: str  # "fp32", "fp16", "bf16", "int32", ... or "unknown"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from halfwise.compiler.audit import Audit
     from halfwise.model.inputs.samples import Samples
 
-__all__ = ["CompiledRecord", "Delivery", "Handover", "advisories_for"]
+__all__ = ["CompiledRecord", "DeployFiles", "Handover", "advisories_for"]
 
 
 class CompiledRecord(Record, frozen=True):
@@ -61,7 +61,7 @@ class Handover:
 
 
 @dataclass(frozen=True)
-class Delivery:
+class DeployFiles:
     """What a target gets. Paths are None where nothing was written; `notes` say why, and the way out."""
 
     command: Path | None = None

@@ -19,7 +19,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Fit, Target, Typing
 from halfwise.core.whole_files import WholeFiles
 from halfwise.deploy.advisories import Advisory
-from halfwise.deploy.deploy_files import Delivery, Handover
+from halfwise.deploy.deploy_files import DeployFiles, Handover
 from halfwise.deploy.layer_names import LayerMap
 from halfwise.deploy.layouts import Layouts
 from halfwise.deploy.script import ScriptRequest, build_script
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from halfwise.compiler.build import InputProfile
     from halfwise.model.inputs.samples import Samples
 
-__all__ = ["deliver"]
+__all__ = ["deploy"]
 
 _SHOWN = 5  # violations told in words; the document lists all
 # Their layers are loops with counters of integers: an output type of FP32 on all of them would be an error.
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 
 
-def deliver(handover: Handover) -> Delivery:
+def deploy(handover: Handover) -> DeployFiles:
     """Write the command and the script beside the typed model; with nothing written there, say what is known only."""
     target, compiled, advisories, layouts = handover.target, handover.compiled, handover.advisories, handover.layouts
     notes: list[Note] = [
@@ -53,7 +53,7 @@ def deliver(handover: Handover) -> Delivery:
     ]
     refusal = compiled.refusal if compiled is not None and _compiles_itself(target) else ""
     if handover.typed is None or handover.plan is None:
-        return Delivery(compiled=compiled, advisories=advisories, notes=tuple(notes), refusal=refusal)
+        return DeployFiles(compiled=compiled, advisories=advisories, notes=tuple(notes), refusal=refusal)
     notes += layouts.notes if layouts is not None else ()
     writing = _Writing(
         target,
@@ -67,8 +67,8 @@ def deliver(handover: Handover) -> Delivery:
         handover.time_limit_s,
         layouts,
     )
-    delivered = writing.run(compiled, advisories)
-    return replace(delivered, refusal=refusal, build=()) if refusal else delivered
+    written = writing.run(compiled, advisories)
+    return replace(written, refusal=refusal, build=()) if refusal else written
 
 
 def _profiles(samples: Samples, notes: list[Note]) -> Mapping[str, InputProfile]:
@@ -141,7 +141,7 @@ class _Writing:
     def stem(self) -> str:
         return self.plan.name.removesuffix(".plan.json")
 
-    def run(self, compiled: Compiled | None, advisories: tuple[Advisory, ...]) -> Delivery:
+    def run(self, compiled: Compiled | None, advisories: tuple[Advisory, ...]) -> DeployFiles:
         weak = self.target.typing is Typing.WEAK
         named = self._name_nodes() if weak else None
         model = named or (self.decision.sites.model.path if weak else None) or self.typed
@@ -160,7 +160,7 @@ class _Writing:
         audit = shlex.join(words)
         command = self._command(relative, kept, layers, audit)
         script = self._script(relative, kept)
-        return Delivery(
+        return DeployFiles(
             command=command,
             script=script,
             model=named,
@@ -295,14 +295,14 @@ class _Writing:
         return self._write(f"{self.stem}.trtexec.sh", "\n".join(lines))
 
     def _io_formats(self) -> tuple[tuple[IoFormat, ...], tuple[IoFormat, ...]]:
-        """Under weak typing the types at the border are the command's; a typed model states them itself."""
+        """Under weak typing the types of inputs and outputs are the command's; a typed model states them itself."""
         io, graph = self.decision.io_types, self.decision.sites.model.graph
         if not self.layouts and (self.target.typing is Typing.STRONG or io is Format.FP32):
             return (), ()
         inputs, outputs = (tuple(self._io_format(value) for value in side) for side in (graph.inputs, graph.outputs))
         return inputs, outputs
 
-    def _border(self) -> tuple[tuple[str, IoFormat], ...]:
+    def _stated_io(self) -> tuple[tuple[str, IoFormat], ...]:
         """The float inputs and outputs that the build script has to say something of."""
         graph, weak = self.decision.sites.model.graph, self.target.typing is Typing.WEAK
         found = {v.name or "": self._io_format(v) for v in (*graph.inputs, *graph.outputs) if native_format(v)}
@@ -333,7 +333,7 @@ class _Writing:
                     shapes=self._shapes(),
                     values=self._values(),
                     tf32=False,
-                    border=self._border(),
+                    model_io=self._stated_io(),
                 )
             )
         except InputError as error:

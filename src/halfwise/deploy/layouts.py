@@ -56,22 +56,22 @@ def layouts_of(model: Model, target: Target, io: Format, stated: Sequence[str], 
         return Layouts({})
     if not takes_layouts(target):
         raise InputError(f"{said}: {target.title} takes no memory layouts; name a TensorRT version with --target")
-    border = {value.name or "": value for value in (*model.graph.inputs, *model.graph.outputs)}
+    model_io = {value.name or "": value for value in (*model.graph.inputs, *model.graph.outputs)}
     found: dict[str, tuple[str, ...]] = {}
     for text in stated:
         name, equals, words = text.rpartition("=")
         layouts = tuple(words.split("+"))
         _check_words(f"{said} {text}", layouts)
-        if equals and name not in border:
-            raise InputError(f"{said} {text}: the model has no input or output {name!r}{nearest(name, border)}")
-        chosen = [name] if equals else [n for n, v in border.items() if _why_not(v, layouts, io) is None]
-        if equals and (why := _why_not(border[name], layouts, io)):
+        if equals and name not in model_io:
+            raise InputError(f"{said} {text}: the model has no input or output {name!r}{nearest(name, model_io)}")
+        chosen = [name] if equals else [n for n, v in model_io.items() if _why_not(v, layouts, io) is None]
+        if equals and (why := _why_not(model_io[name], layouts, io)):
             raise InputError(f"{said} {text}: {why}")
         if not chosen:
-            first = next(iter(border.values()))
+            first = next(iter(model_io.values()))
             raise InputError(f"{said} {text}: no input or output can lie so ({_why_not(first, layouts, io)})")
         found.update(dict.fromkeys(chosen, layouts))
-    return Layouts(found, tuple(_paddings(found, border)))
+    return Layouts(found, tuple(_paddings(found, model_io)))
 
 
 def _check_words(stated: str, layouts: Sequence[str]) -> None:
@@ -99,10 +99,10 @@ def _why_not(value: ir.Value, layouts: Sequence[str], io: Format) -> str | None:
     return None
 
 
-def _paddings(found: Mapping[str, Sequence[str]], border: Mapping[str, ir.Value]) -> Iterator[Note]:
+def _paddings(found: Mapping[str, Sequence[str]], model_io: Mapping[str, ir.Value]) -> Iterator[Note]:
     """What the user has to fill: padded channels are part of the buffer that is handed over."""
     for name, layouts in found.items():
-        shape = border[name].shape
+        shape = model_io[name].shape
         for layout in layouts:
             group = _GROUPS.get(layout, 1)
             place = -4 if layout in _DEEP else -3

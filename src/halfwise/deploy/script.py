@@ -20,7 +20,7 @@ class ScriptRequest:
     """What the script is to build. Paths that are not absolute are taken from the folder the script lies in.
 
     `values`: of inputs that may hold a shape, the least, usual and greatest values; TensorRT says whether they do.
-    `border`: inputs and outputs with a type or layouts of their own; a type for weak typing only.
+    `model_io`: inputs and outputs with a type or layouts of their own; a type for weak typing only.
     `nodes`: ONNX node name -> the format to keep it in; for weak typing only, a typed model says it itself.
     """
 
@@ -32,7 +32,7 @@ class ScriptRequest:
     shapes: tuple[InputShape, ...] = ()
     values: tuple[InputShape, ...] = ()
     tf32: bool = True
-    border: tuple[tuple[str, IoFormat], ...] = ()
+    model_io: tuple[tuple[str, IoFormat], ...] = ()
 
 
 def build_script(request: ScriptRequest) -> str:
@@ -63,10 +63,10 @@ def build_script(request: ScriptRequest) -> str:
         "shapes": {shape.name: [shape.minimum, shape.optimum, shape.maximum] for shape in request.shapes},
         "values": {held.name: [held.minimum, held.optimum, held.maximum] for held in request.values},
     }
-    if request.border:
-        settings["border"] = {
+    if request.model_io:
+        settings["model_io"] = {
             name: {"type": each.type if weak and each.type in ("fp32", "fp16") else None, "layouts": each.layouts}
-            for name, each in request.border
+            for name, each in request.model_io
         }
     if weak:
         settings["nodes"] = {name: fmt.value for name, fmt in request.nodes}
@@ -75,7 +75,9 @@ def build_script(request: ScriptRequest) -> str:
         settings["strongly_typed_flag"] = not target.within("11.0")
     # In a raw string: JSON text has no bare triple quote, and ends with a brace, so any name is safe in it.
     text = _HEAD.replace("@SETTINGS@", json.dumps(settings, indent=2)) + _PARSE + (_WEAK if weak else _STRONG)
-    text += (_BORDER if request.border else "") + _BUILD.replace("@BORDER@", _SET_BORDER if request.border else "")
+    if request.model_io:
+        text += _MODEL_IO
+    text += _BUILD.replace("@MODEL_IO@", _SET_MODEL_IO if request.model_io else "")
     # Last, so that no name in the settings can be taken for a mark.
     head, _, tail = text.partition("@MODULES@")
     return head + repr(builder.modules) + tail
@@ -254,17 +256,17 @@ def network_and_config(trt, logger, builder):
 
 """
 
-_SET_BORDER = """\
-    set_border(trt, network)
+_SET_MODEL_IO = """\
+    set_model_io(trt, network)
 """
 
-_BORDER = """\
-def set_border(trt, network):
+_MODEL_IO = """\
+def set_model_io(trt, network):
     inputs = [network.get_input(index) for index in range(network.num_inputs)]
     outputs = [network.get_output(index) for index in range(network.num_outputs)]
     tensors = {tensor.name: tensor for tensor in inputs + outputs}
     types = {"fp32": trt.float32, "fp16": trt.float16}
-    for name, wanted in SETTINGS["border"].items():
+    for name, wanted in SETTINGS["model_io"].items():
         if name not in tensors:
             raise Stop(2, "the model has no input or output {}".format(json.dumps(name)))
         if wanted["type"]:
@@ -304,7 +306,7 @@ def build():
     if not SETTINGS["tf32"]:
         config.clear_flag(trt.BuilderFlag.TF32)
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
-@BORDER@    set_shapes(builder, config, network)
+@MODEL_IO@    set_shapes(builder, config, network)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise Stop(1, "the build failed; TensorRT's messages above say why")

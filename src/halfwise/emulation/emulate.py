@@ -34,7 +34,7 @@ LEAN_BYTES = 1 << 29  # with more weights than this they are kept narrow and wid
 
 
 @dataclass(frozen=True)
-class CarrierDialect:
+class EmulationWriter:
     """Every float tensor is FP32; a narrow one holds only values that its format has."""
 
     profile: Profile = STRICT
@@ -105,7 +105,7 @@ class CarrierDialect:
         return None if result is None else (steps.nodes, result)
 
     def _as_fused(self, fusion: Fusion, steps: Steps) -> tuple[list[onnx.NodeProto], str] | None:
-        """The same of nodes that run as one; None where the kernel rounds at its border only or not all were seen."""
+        """The same of nodes that run as one; None where the kernel rounds at its boundary only or not all were seen."""
         kernel = fusion.kernel or (FUSED_KERNELS.get(fusion.kind) if self.profile.kernels else None)
         if kernel is None or not all(node in self.inside for node in fusion.nodes):
             return None
@@ -119,7 +119,7 @@ class CarrierDialect:
                 return SpelledWeight(whole_tensor(weight.name, weight.tensor))
             return SpelledWeight(_declare(weight, weight.tensor.dtype.value), weight)
         if inline:
-            return SpelledWeight(to_tensor_proto(weight.name, _carry(weight), Format.FP32))
+            return SpelledWeight(to_tensor_proto(weight.name, _widen_weight(weight), Format.FP32))
         if self.lean and weight.fmt is not Format.FP32:
             narrow = Weight(names.value(f"{weight.name}__narrow"), weight.tensor, weight.fmt)
             return SpelledWeight(
@@ -141,12 +141,12 @@ class Emulator:
     def session(self, assignment: Assignment) -> Session:
         lean = assignment.sites.model.weight_bytes > LEAN_BYTES
         written = self.write(assignment, lean=lean)
-        weights = {w.name: _narrow(w) if lean else self.carried(w) for w in written.weights}
+        weights = {w.name: _narrow(w) if lean else self.widened(w) for w in written.weights}
         return Session(written.proto, weights, lean=lean, device=self.device)
 
     def write(self, assignment: Assignment, *, lean: bool = False) -> Rewritten:
         assignment = _as_reverted(assignment, self.profile.reverted)
-        written = rewrite(assignment, CarrierDialect(self.profile, lean))
+        written = rewrite(assignment, EmulationWriter(self.profile, lean))
         written.proto.ir_version = RUNTIME_IR_VERSION
         if self.profile.fusion:
             _drop_unread(written.proto.graph)
@@ -157,12 +157,12 @@ class Emulator:
         wide = fused_nodes(assignment, self.profile.fusion).wide
         return tuple(value not in wide for value in node.outputs)
 
-    def carried(self, weight: Weight) -> Array:
+    def widened(self, weight: Weight) -> Array:
         """A weight rounded to its format and held in FP32."""
         key = (weight.tensor, weight.fmt)  # a tensor is known by its identity
         if key in self._rounded:
             return self._rounded[key]
-        array = _carry(weight)
+        array = _widen_weight(weight)
         if array.nbytes <= self._room:
             self._room -= array.nbytes
             self._rounded[key] = array
@@ -184,18 +184,18 @@ def emulate(assignment: Assignment, profile: Profile = STRICT) -> onnx.ModelProt
         if tensor.name in pending:
             tensor.ClearField("data_location")
             tensor.ClearField("external_data")
-            tensor.raw_data = np.ascontiguousarray(_carry(pending[tensor.name])).tobytes()
+            tensor.raw_data = np.ascontiguousarray(_widen_weight(pending[tensor.name])).tobytes()
     return written.proto
 
 
-def carry_feeds(feeds: Mapping[str, Any]) -> dict[str, Any]:
+def widen_feeds(feeds: Mapping[str, Any]) -> dict[str, Any]:
     """Inputs as an emulation takes them: narrow arrays widened, which is exact; sequences are lists."""
-    return {name: _carry_feed(feed) for name, feed in feeds.items()}
+    return {name: _widen_feed(feed) for name, feed in feeds.items()}
 
 
-def _carry_feed(feed: Any) -> Any:
+def _widen_feed(feed: Any) -> Any:
     if isinstance(feed, list):
-        return [_carry_feed(each) for each in feed]
+        return [_widen_feed(each) for each in feed]
     fmt = format_of_dtype(feed.dtype) if isinstance(feed, np.ndarray) else None
     return feed.astype(np.float32) if fmt is not None and fmt.narrow else feed
 
@@ -204,7 +204,7 @@ def _narrow(weight: Weight) -> Array:
     return np.asarray(weight.tensor.numpy()) if weight.fmt is None else convert_weight(weight.tensor, weight.fmt)
 
 
-def _carry(weight: Weight) -> Array:
+def _widen_weight(weight: Weight) -> Array:
     narrow = _narrow(weight)
     return narrow if weight.fmt is None else np.asarray(narrow, dtype=np.float32)
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.formats import Format, round_to
-from halfwise.emulation.emulate import CarrierDialect, Emulator
+from halfwise.emulation.emulate import EmulationWriter, Emulator
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Session
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import Weight, rewrite_unit
@@ -52,7 +52,7 @@ class Store:
             assert value.const_value is not None
             if fmt is None:
                 return np.asarray(value.const_value.numpy())
-            return self._emulator.carried(Weight(value.name or "", value.const_value, fmt))
+            return self._emulator.widened(Weight(value.name or "", value.const_value, fmt))
         array = self._values[value]
         if fmt is None or fmt is self.assignment.stored(value):
             return array
@@ -159,7 +159,7 @@ class Stepper:
         return self._compiled[key]
 
     def _compile(self, node: ir.Node, assignment: Assignment) -> _Compiled:
-        unit = rewrite_unit(assignment, CarrierDialect(self.emulator.profile), node)
+        unit = rewrite_unit(assignment, EmulationWriter(self.emulator.profile), node)
         model = assignment.sites.model
         graph = onnx.GraphProto(name="node", node=unit.nodes)
         for proto in graph.node:

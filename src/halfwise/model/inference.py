@@ -32,12 +32,12 @@ def infer_types(model: ir.Model) -> None:
     ONNX's inference stops at an operator without a schema, and what is behind it stays unknown: there the output of
     such an operator is taken to have the type of its first float input, and standard operators follow their schemas.
     """
-    border = (*model.graph.inputs, *model.graph.outputs)
-    declared = [value.shape.copy() if value.shape is not None else None for value in border]
+    ends = (*model.graph.inputs, *model.graph.outputs)
+    declared = [value.shape.copy() if value.shape is not None else None for value in ends]
     _infer(model)
     if _fill_gaps(model):
         _infer(model)
-    for value, shape in zip(border, declared, strict=True):
+    for value, shape in zip(ends, declared, strict=True):
         if shape is not None:  # inference gives unknown dimensions names of its own
             value.shape = shape
 

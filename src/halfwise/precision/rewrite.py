@@ -1,4 +1,4 @@
-"""Walks a model once and writes it anew under an assignment; what a narrow tensor becomes is left to a dialect.
+"""Walks a model once and writes it anew under an assignment; what a narrow tensor becomes is left to a writer.
 
 The typed model that is emitted and the FP32 model that emulates it come from this one walk, so they cannot disagree
 on where a tensor narrows.
@@ -23,7 +23,7 @@ _COMMON_IR_VERSION = 10  # that every supported runtime reads; newer ones only a
 _NEW_TYPES = 23  # the first element type that needs a newer file format
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
-__all__ = ["Dialect", "Names", "Rewritten", "RewrittenUnit", "SpelledWeight", "Weight", "rewrite", "rewrite_unit"]
+__all__ = ["Names", "Rewritten", "RewrittenUnit", "SpelledWeight", "Weight", "Writer", "rewrite", "rewrite_unit"]
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Weight:
 
 @dataclass
 class Rewritten:
-    """A model without its weights, the weights of its main graph, and how many conversions stand at its borders."""
+    """A model without its weights, the weights of its main graph, and how many conversions it has."""
 
     proto: onnx.ModelProto
     weights: list[Weight] = field(default_factory=list)
     casts: int = 0
 
 
-class Dialect(Protocol):
+class Writer(Protocol):
     """How tensors in narrow formats are spelled."""
 
     def tensor_type(self, native: int, fmt: Format) -> int:
@@ -109,15 +109,15 @@ def _fresh(taken: set[str | None], wanted: str) -> str:
     return name
 
 
-def rewrite(assignment: Assignment, dialect: Dialect) -> Rewritten:
-    """Write the model of `assignment` in `dialect`."""
-    return _Walk(assignment, dialect, Names.of(assignment.sites.model)).run()
+def rewrite(assignment: Assignment, writer: Writer) -> Rewritten:
+    """Write the model of `assignment` with `writer`."""
+    return _Walk(assignment, writer, Names.of(assignment.sites.model)).run()
 
 
 class _Walk:
-    def __init__(self, assignment: Assignment, dialect: Dialect, names: Names) -> None:
+    def __init__(self, assignment: Assignment, writer: Writer, names: Names) -> None:
         self.assignment = assignment
-        self.dialect = dialect
+        self.writer = writer
         self.model = assignment.sites.model
         self.names = names
         self.result = Rewritten(onnx.ModelProto())
@@ -217,7 +217,7 @@ class _Walk:
             formats.sort(key=lambda fmt: fmt is not outward)
         for index, fmt in enumerate(formats):
             name = value.name if index == 0 else self.names.value(f"{value.name}_{_suffix(fmt)}")
-            spelled = self.dialect.spell_weight(Weight(name, value.const_value, fmt), self.names, main=main)
+            spelled = self.writer.spell_weight(Weight(name, value.const_value, fmt), self.names, main=main)
             out.initializer.append(spelled.tensor)
             out.node.extend(spelled.nodes)
             if spelled.pending is not None:
@@ -234,11 +234,11 @@ class _Walk:
         self.stored_name[value] = value.name
         if fmt is not None:
             native = info.type.tensor_type.elem_type
-            spelled = self.dialect.tensor_type(native, fmt)
+            spelled = self.writer.tensor_type(native, fmt)
             info.type.tensor_type.elem_type = spelled
             if native == onnx.TensorProto.FLOAT == spelled and fmt is not Format.FP32:  # a feed that narrows on entry
                 self.stored_name[value] = self.names.value(f"{value.name}_{_suffix(fmt)}")
-                out.node.extend(self.dialect.convert(value.name, self.stored_name[value], Format.FP32, fmt, self.names))
+                out.node.extend(self.writer.convert(value.name, self.stored_name[value], Format.FP32, fmt, self.names))
         out.input.append(info)
         out.node.extend(self._variants(value))
 
@@ -249,7 +249,7 @@ class _Walk:
             producer = value.producer()
             if producer is None or producer.graph is not graph or have is None or want is None:
                 continue
-            if value not in self.stored_name and not self.dialect.is_alias(have, want):
+            if value not in self.stored_name and not self.writer.is_alias(have, want):
                 self.stored_name[value] = self.names.value(f"{value.name}_{_suffix(have)}")
                 self.variant_name[value, want] = value.name or ""
 
@@ -257,7 +257,7 @@ class _Walk:
         info = ir.serde.serialize_value(value)
         want = self.assignment.outward(value, graph)
         if want is not None:
-            info.type.tensor_type.elem_type = self.dialect.tensor_type(info.type.tensor_type.elem_type, want)
+            info.type.tensor_type.elem_type = self.writer.tensor_type(info.type.tensor_type.elem_type, want)
         if graph is self.model.graph and value.is_graph_input():
             info.name = value.name or ""
         else:
@@ -269,7 +269,7 @@ class _Walk:
         info = ir.serde.serialize_value(value)
         fmt = self.assignment.stored(value)
         if fmt is not None:
-            info.type.tensor_type.elem_type = self.dialect.tensor_type(info.type.tensor_type.elem_type, fmt)
+            info.type.tensor_type.elem_type = self.writer.tensor_type(info.type.tensor_type.elem_type, fmt)
         info.name = self.stored_name[value]
         return info
 
@@ -286,7 +286,7 @@ class _Walk:
         for value in node.outputs:
             name = self.stored_name.setdefault(value, value.name or "")
             proto.output.append(name)
-        return self.dialect.finish(proto, node, self.assignment, self.names)
+        return self.writer.finish(proto, node, self.assignment, self.names)
 
     def _stencil(self, node: ir.Node) -> onnx.NodeProto:
         """A node without its wires and graphs; it is the same under every assignment, so it is kept."""
@@ -329,13 +329,13 @@ class _Walk:
         for fmt in self.wanted.get(value, ()):
             if fmt is have:
                 continue
-            if self.dialect.is_alias(have, fmt):
+            if self.writer.is_alias(have, fmt):
                 self.variant_name[value, fmt] = source
                 continue
             if (value, fmt) not in self.variant_name:
                 self.variant_name[value, fmt] = self.names.value(f"{value.name}_{_suffix(fmt)}")
             self.result.casts += 1
-            yield from self.dialect.convert(source, self.variant_name[value, fmt], have, fmt, self.names)
+            yield from self.writer.convert(source, self.variant_name[value, fmt], have, fmt, self.names)
 
 
 def _graphs_of(node: ir.Node) -> Iterator[ir.Graph]:
@@ -374,6 +374,6 @@ class RewrittenUnit:
     outputs: tuple[tuple[str, ir.Value], ...]
 
 
-def rewrite_unit(assignment: Assignment, dialect: Dialect, node: ir.Node) -> RewrittenUnit:
+def rewrite_unit(assignment: Assignment, writer: Writer, node: ir.Node) -> RewrittenUnit:
     """Write one node of the main graph, its subgraphs included, with every tensor from outside as an input."""
-    return _Walk(assignment, dialect, Names()).unit(node)
+    return _Walk(assignment, writer, Names()).unit(node)

@@ -1,4 +1,4 @@
-"""Writes the typed FP16/FP32 model: casts at precision borders only, weights in the format that reads them."""
+"""Writes the typed FP16/FP32 model: casts where the precision changes only, weights in the format that reads them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TypedModel:
     clamped: tuple[str, ...]
 
 
-class TypedDialect:
+class TypedWriter:
     """Every tensor has the type of the format it is kept in. `clamped` gathers what did not fit its format."""
 
     def __init__(self) -> None:
@@ -100,9 +100,9 @@ class TypedDialect:
 
 def typed_proto(assignment: Assignment) -> onnx.ModelProto:
     """The typed model in memory, weights and all; meant for models of moderate size."""
-    dialect = TypedDialect()
-    written = rewrite(assignment, dialect)
-    _embed(written, dialect)
+    writer = TypedWriter()
+    written = rewrite(assignment, writer)
+    _embed(written, writer)
     return written.proto
 
 
@@ -111,27 +111,27 @@ def write_typed(assignment: Assignment, path: Path, files: WholeFiles | None = N
     if files is None:
         with WholeFiles() as own:
             return write_typed(assignment, path, own)
-    dialect = TypedDialect()
-    written = rewrite(assignment, dialect)
+    writer = TypedWriter()
+    written = rewrite(assignment, writer)
     total = sum(_bytes(weight) for weight in written.weights)
     data = path.with_name(path.name + ".data") if total > EMBED_BYTES else None
     if data is None:
-        _embed(written, dialect)
+        _embed(written, writer)
     else:
         with files.place(data).open("wb") as file:
-            _append_all(file, written, dialect, data.name)
+            _append_all(file, written, writer, data.name)
     files.place(path).write_bytes(written.proto.SerializeToString())
-    return TypedModel(path, data, written.casts, tuple(dialect.clamped))
+    return TypedModel(path, data, written.casts, tuple(writer.clamped))
 
 
-def _embed(written: Rewritten, dialect: TypedDialect) -> None:
+def _embed(written: Rewritten, writer: TypedWriter) -> None:
     pending = {weight.name: weight for weight in written.weights}
     for tensor in written.proto.graph.initializer:
         if tensor.name in pending:
-            tensor.raw_data = b"".join(dialect.content(pending[tensor.name]))
+            tensor.raw_data = b"".join(writer.content(pending[tensor.name]))
 
 
-def _append_all(file: IO[bytes], written: Rewritten, dialect: TypedDialect, location: str) -> None:
+def _append_all(file: IO[bytes], written: Rewritten, writer: TypedWriter, location: str) -> None:
     pending = {weight.name: weight for weight in written.weights}
     for tensor in written.proto.graph.initializer:
         if tensor.name not in pending:
@@ -141,7 +141,7 @@ def _append_all(file: IO[bytes], written: Rewritten, dialect: TypedDialect, loca
         if length >= _ALIGNMENT:
             file.write(b"\0" * (-file.tell() % _ALIGNMENT))
         offset = file.tell()
-        for piece in dialect.content(weight):
+        for piece in writer.content(weight):
             file.write(piece)
         assert file.tell() == offset + length
         tensor.data_location = onnx.TensorProto.EXTERNAL

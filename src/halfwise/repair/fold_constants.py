@@ -56,7 +56,7 @@ class FoldConstants:
     def find(self, model: Model, ranges: Ranges) -> Sequence[Repair]:
         steady = _steady(model.ir)
         found = []
-        for value in _borders(steady):
+        for value in _ends(steady):
             region = _region(value, steady)
             if any(not only_moves(node) and _is_float(node.outputs[0]) for node in region):
                 says = f"{value.name} depends on constants alone: computed once in FP32"
@@ -128,7 +128,7 @@ def _size(value: ir.Value) -> int:
     return math.prod(dim for dim in value.shape or () if isinstance(dim, int))
 
 
-def _borders(steady: _Steady) -> list[ir.Value]:
+def _ends(steady: _Steady) -> list[ir.Value]:
     """The float tensors made of constants that something else reads, small enough to store."""
     found = []
     for node in steady:

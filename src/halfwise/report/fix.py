@@ -142,24 +142,24 @@ def _show_cost(terminal: Terminal, result: FixResult) -> None:
 def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]) -> None:
     if result.typed is None:
         return
-    delivery = result.delivery
+    deploy_files = result.deploy_files
     written = {
         "model": result.typed.path,
         "weights": result.typed.data,
         "plan": result.plan_path,
         "report": result.report,
-        "fp32": delivery.model,
-        "command": delivery.command,
-        "script": delivery.script,
-        **delivery.others,
+        "fp32": deploy_files.model,
+        "command": deploy_files.command,
+        "script": deploy_files.script,
+        **deploy_files.others,
     }
     terminal.line()
     for what, path in written.items():
         if path is not None:
             terminal.line(f"{what:<7} {path}")
-    if delivery.build:
-        terminal.command("next    ", shlex.join(delivery.build))
-        terminal.command("then    ", f"{delivery.audit_command}   (in {result.typed.path.parent})")
+    if deploy_files.build:
+        terminal.command("next    ", shlex.join(deploy_files.build))
+        terminal.command("then    ", f"{deploy_files.audit_command}   (in {result.typed.path.parent})")
     elif result.model.path is not None:
         words = ["halfwise", "verify", str(result.model.path), str(result.typed.path)]
         words += [word for path in inputs for word in ("--inputs", path)]

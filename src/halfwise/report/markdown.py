@@ -77,7 +77,7 @@ def fix_markdown(result: FixResult) -> str:
             for repair in result.plan.repairs
         ]
         lines += _table(("repair", "nodes", "how"), repairs)
-    violations = result.delivery.audit.violations if result.delivery.audit else ()
+    violations = result.deploy_files.audit.violations if result.deploy_files.audit else ()
     if violations:
         rows_of = [(code(v.node), v.wanted, prose(f"{v.got}; {v.why}")) for v in violations]
         lines += _table(("the compiler breaks the plan at", "wanted", "got"), rows_of)

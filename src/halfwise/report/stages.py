@@ -1,14 +1,15 @@
-"""A model stage by stage in one screen: the table, who is wrong by itself, who only in company, what was written."""
+"""A model stage by stage in one screen: the table, which fail alone, which only in combination, what was written."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
 
+from halfwise.core.english.stages import STAGE_FINDINGS
 from halfwise.core.wording import counted, listed, three_digits
 from halfwise.report.terminal import Terminal
 from halfwise.report.verdict import error_table, show_notes
-from halfwise.verbs.stages.result import IN_COMPANY, SPREADS, WRONG, Run, Stage, StagesResult
+from halfwise.verbs.stages.result import IN_COMBINATION, SPREADS, WRONG, Run, Stage, StagesResult
 
 __all__ = ["show_stages"]
 
@@ -30,7 +31,7 @@ def show_stages(terminal: Terminal, result: StagesResult, name: str) -> None:
             _ratio(stage.alone),
             _ratio(stage.chained),
             _ratio(stage.propagated),
-            stage.finding,
+            STAGE_FINDINGS[stage.finding],
         ]
         for stage in result.stages
     ]
@@ -48,7 +49,7 @@ def _show_stage(terminal: Terminal, stage: Stage) -> None:
         terminal.line()
         terminal.line(f"{stage.name} fails alone: {stage.alone.verdict.words}", "bold")
         _show_culprits(terminal, stage)
-    elif stage.finding == IN_COMPANY:
+    elif stage.finding == IN_COMBINATION:
         terminal.line()
         terminal.line(f"{stage.name} fails only in combination: {stage.chained.verdict.words}", "bold")
         terminal.line("alone it meets the tolerance, and so do its inputs: the errors add up here", indent=2)

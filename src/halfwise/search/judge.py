@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from halfwise.core.evaluation import Evaluation, SampleError, evaluate, float_outputs, sample_error
 from halfwise.core.metrics import Metrics, OutputMetric, worst
 from halfwise.core.tolerance import Tolerance
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import Session
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -95,7 +95,7 @@ class Judge:
         self.emulator = emulator
         self.also = tuple(also)
         self.question = question
-        self.feeds = tuple(carry_feeds(feed) for feed in feeds)
+        self.feeds = tuple(widen_feeds(feed) for feed in feeds)
         self.counter = counter or RunCounter()
         self._known: dict[object, dict[str, Measured]] = {}  # by decision, then by profile
         self._given = references

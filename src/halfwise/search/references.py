@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.model.inputs.feed import Feed
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -31,8 +31,8 @@ class References:
         new = {feed.id: feed for feed in feeds if feed.id not in self._known}
         session = self._emulator.session(self._fp32) if new else None
         for key, feed in new.items():
-            carried = carry_feeds(feed)
+            widened = widen_feeds(feed)
             assert session is not None
-            self._known[key] = session.run({name: carried[name] for name in session.input_names})
+            self._known[key] = session.run({name: widened[name] for name in session.input_names})
             self._counter.add(1)
         return [self._known[feed.id] for feed in feeds]

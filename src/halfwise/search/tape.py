@@ -22,7 +22,7 @@ SEGMENT_BYTES = 1 << 29
 class Tape:
     """The walk is cut into segments of at most `SEGMENT_BYTES` of tensors. Of all segments but the last, only what
     later ones read is kept; on the way back each is run once more. So a model of any size costs at most one more
-    forward run, and holds one segment and the tensors that live across its borders.
+    forward run, and holds one segment and the tensors that live across its ends.
     """
 
     def __init__(self, stepper: Stepper, assignment: Assignment, feeds: Mapping[str, Array]) -> None:

@@ -218,7 +218,7 @@ def _violations(plan: Plan, model: Model, result: FixResult | None, engine: Path
         audited = _audit_of(engine, model, {node.name: node.format for node in plan.nodes})
         source = str(engine)
     else:
-        compiled = result.delivery.compiled if result is not None else None
+        compiled = result.deploy_files.compiled if result is not None else None
         if compiled is None or compiled.audit is None:
             told = say_all(compiled.notes if compiled is not None else ())
             return None, check("skip", f"not audited: {told[0] if told else 'no engine was given to audit'}")

@@ -19,7 +19,7 @@ from halfwise.core.english import documented
 from halfwise.core.finding import Finding
 from halfwise.core.formats import Format
 from halfwise.core.notes import Messages, Note
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.model.inputs.all_samples import UsedInputs, all_samples
 from halfwise.model.model import Model, load
@@ -108,7 +108,7 @@ def trace(
     total = len(samples.feeds) * len(model.graph)
     done = 0
     for feed in samples.feeds:
-        store = Store(stepper.emulator, fp32, carry_feeds(feed))
+        store = Store(stepper.emulator, fp32, widen_feeds(feed))
         for value in model.graph.inputs:
             if value in store:
                 _see(tensors, value, store.read(value, None), fmt)

@@ -21,7 +21,7 @@ from halfwise.core.file_order import by_number
 from halfwise.core.metrics import Metrics, OutputMetric, Outputs
 from halfwise.core.notes import Messages, Note
 from halfwise.core.tolerance import Bounds, Tolerance, Verdict
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import profile_named
 from halfwise.model.inputs.all_samples import AllSamples, UsedInputs, all_samples
 from halfwise.model.model import Model, check_outputs, load
@@ -63,7 +63,7 @@ class EmulatedRunner:
                 "the two models do not take the same inputs"
             )
         typed = {name: np.asarray(feed[name]).astype(dtype, copy=False) for name, dtype in self._types.items()}
-        return self._session.run(carry_feeds(typed))
+        return self._session.run(widen_feeds(typed))
 
 
 class SavedOutputs:

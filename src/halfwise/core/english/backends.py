@@ -27,7 +27,7 @@ BACKENDS = {
     NoteKind.PLACEMENT_UNKNOWN: "This ONNX Runtime does not tell which nodes the provider took.",
     NoteKind.LIBRARY_WARNS: "{library} warned: {text}",
     NoteKind.REGIONS_OPAQUE: (
-        "{count:many Myelin region} listed as one layer each: only the types at their borders are visible."
+        "{count:many Myelin region} listed as one layer each: only the types of their inputs and outputs are visible."
     ),
     NoteKind.NAMES_ONLY: "The engine lists names only. Build with --profilingVerbosity=detailed to see types.",
     NoteKind.OTHER_MODEL: (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from halfwise.compiler.compiled import Compiled
 from halfwise.core.targets import Runtime, Target
-from halfwise.deploy.deploy_files import Delivery, Handover
+from halfwise.deploy.deploy_files import DeployFiles, Handover
 from halfwise.emulation.profiles import Profile
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Adjustment, Decision
@@ -47,6 +47,6 @@ class TargetKind:
         """What compiles a decision as the target does, or nearly so; None where nothing can without a GPU."""
         return None
 
-    def deploy(self, handover: Handover) -> Delivery:
+    def deploy(self, handover: Handover) -> DeployFiles:
         """Write what the target needs beside the typed model."""
-        return Delivery()
+        return DeployFiles()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from halfwise.compiler.compiled import compile_and_adjust
 from halfwise.core.targets import Target, Typing
-from halfwise.deploy.deploy_files import Delivery, Handover
-from halfwise.deploy.engine_files import deliver
+from halfwise.deploy.deploy_files import DeployFiles, Handover
+from halfwise.deploy.engine_files import deploy
 from halfwise.deploy.targets.kind import Compile, TargetKind
 
 __all__ = ["TensorRT"]
@@ -16,5 +16,5 @@ class TensorRT(TargetKind):
         """TensorRT-RTX, which needs no GPU; it is strongly typed only."""
         return compile_and_adjust if target.typing is Typing.STRONG else None
 
-    def deploy(self, handover: Handover) -> Delivery:
-        return deliver(handover)
+    def deploy(self, handover: Handover) -> DeployFiles:
+        return deploy(handover)

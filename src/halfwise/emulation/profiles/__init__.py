@@ -64,7 +64,7 @@ ENGINE = "tensorrt (this engine's kernels)"
 
 
 def engine_profile(kernels: Iterable[EngineKernel], reverted: Iterable[str] = ()) -> Profile:
-    """The profile of one engine: what its own kernels say of the nodes that they compute; all others as in `strict`.
+    """The profile of one engine: what its kernels say of the nodes that they compute; all others as in `strict`.
 
     `reverted`: nodes that were to stay in FP32 and that it runs in FP16 all the same.
     """

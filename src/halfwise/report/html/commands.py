@@ -92,30 +92,30 @@ _NOT_WRITTEN = "This run wrote nothing; with --out the typed model and its plan 
 
 
 def _build(result: FixResult) -> list[Step]:
-    delivery = result.delivery
+    deploy_files = result.deploy_files
     steps = []
-    if delivery.command is not None:
+    if deploy_files.command is not None:
         steps.append(
             Step(
                 "Build the engine",
                 "The trtexec command with all its options.",
-                shell(["sh", str(delivery.command)]),
+                shell(["sh", str(deploy_files.command)]),
             )
         )
-    if delivery.script is not None:
+    if deploy_files.script is not None:
         steps.append(
             Step(
                 "Or build the engine from Python",
                 "The same build as a script.",
-                shell(["python", str(delivery.script)]),
+                shell(["python", str(deploy_files.script)]),
             )
         )
-    if delivery.audit_command:
+    if deploy_files.audit_command:
         steps.append(
             Step(
                 "Then audit the engine",
                 "The precision of every node in the engine.",
-                _in_folder(result.plan_path, delivery.audit_command),
+                _in_folder(result.plan_path, deploy_files.audit_command),
             )
         )
     return steps

@@ -53,7 +53,7 @@ def gather(
     states = Counter(state_of(site, planned, places.repaired) for site in result.sites.all)
     found = culprits(result, names, places)
     shares = along(result, names, places, planned, by_output)
-    audit = result.delivery.compiled.audit if result.delivery.compiled is not None else None
+    audit = result.deploy_files.compiled.audit if result.deploy_files.compiled is not None else None
     tensors = tensor_rows(result, names, trace)
     page = {
         "model": result.model.path.name if result.model.path else "a model in memory",
@@ -82,7 +82,7 @@ def gather(
         "synthetic_notes": [say(note) for note in result.notes if is_synthetic(note)],
         "synthetic": result.samples.origin == "synthetic",
         "audit": audit,
-        "advisories": [_advisory(advisory) for advisory in result.delivery.advisories],
+        "advisories": [_advisory(advisory) for advisory in result.deploy_files.advisories],
         "findings": scan.findings if scan is not None else None,
         "range_inputs": "one search input" if trace is None else f"{trace.samples:,} inputs",
         "result": result,

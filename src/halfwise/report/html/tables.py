@@ -78,7 +78,7 @@ def finding_rows(scan: ScanResult, names: Names) -> list[Row]:
 
 def audit_rows(result: FixResult, names: Names) -> list[Row]:
     """What the compiler made of each node that computes: node, operator, wanted, ran in, how sure, kernels, note."""
-    compiled = result.delivery.compiled
+    compiled = result.deploy_files.compiled
     if compiled is None or compiled.audit is None:
         return []
     wanted: Mapping[str, str] = {name: fmt.value for name, fmt in compiled.decision.wanted.items()}
@@ -100,7 +100,7 @@ def audit_rows(result: FixResult, names: Names) -> list[Row]:
 
 def kernel_rows(result: FixResult, names: Names) -> list[Row]:
     """The same by kernel, in the order of the nodes: kernel, how many nodes, which, what they ran in, casts in it."""
-    compiled = result.delivery.compiled
+    compiled = result.deploy_files.compiled
     if compiled is None or compiled.audit is None:
         return []
     casting = set(compiled.audit.kernels_with_casts)

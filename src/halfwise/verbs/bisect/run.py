@@ -27,7 +27,7 @@ from halfwise.core.reasons import Reason
 from halfwise.core.targets import DEFAULT_TARGET, Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.core.whole_files import WholeFiles
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import PROFILES, STRICT
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
@@ -156,7 +156,7 @@ class _Bisection:
 
     @cached_property
     def feeds(self) -> list[dict[str, Any]]:
-        return [carry_feeds(feed) for feed in self.samples.feeds]
+        return [widen_feeds(feed) for feed in self.samples.feeds]
 
     @cached_property
     def sites(self) -> Sites:

@@ -9,7 +9,7 @@ from halfwise.core.formats import Format
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Decision
 from halfwise.precision.rewrite import rewrite
-from halfwise.precision.typed_onnx import TypedDialect
+from halfwise.precision.typed_onnx import TypedWriter
 from halfwise.search.cost import flops
 from halfwise.search.tensor_statistics import TensorStatistics
 from halfwise.verbs.fix.document import CostRecord
@@ -43,7 +43,7 @@ def cost_of(runs: float, seconds: float, casts: int, decision: Decision, statist
 
 def casts_of(decision: Assignment) -> int:
     """The casts that a typed model would have."""
-    return rewrite(decision, TypedDialect()).casts
+    return rewrite(decision, TypedWriter()).casts
 
 
 def _share(decision: Decision, statistics: TensorStatistics) -> float:

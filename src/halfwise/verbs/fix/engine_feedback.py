@@ -32,7 +32,7 @@ class Feedback:
     plain: EvaluationContext
     engine: Profile | None = None
     notes: tuple[Note, ...] = ()
-    own: Mapping[str, Note] = field(default_factory=dict)  # nodes kept for what their own kernels do, and the reason
+    own: Mapping[str, Note] = field(default_factory=dict)  # nodes kept for what their kernels do, and the reason
     in_sight: EvaluationContext | None = None
 
     def explained(self, nodes: tuple[PlannedNode, ...]) -> tuple[PlannedNode, ...]:
@@ -44,7 +44,7 @@ class Feedback:
 
 
 def feedback_on(first: Candidate, table: EvaluationContext, profile: str, *, searched: bool) -> Feedback:
-    """The engine's own kernels judge besides what `table` holds, if it was compiled; else all stays as it was.
+    """The kernels of the engine judge besides what `table` holds, if it was compiled; else all stays as it was.
 
     Where they alone miss the tolerance of what was `searched`, a second search is asked for.
     """

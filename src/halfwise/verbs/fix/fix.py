@@ -79,7 +79,7 @@ def fix(
     `margin` is by how much a real error may exceed the emulated one, by default what the target's profile states.
     `time_limit_s` is for each build with a compiler. `device` is where whole models are emulated. The model that was
     written into `out` is run on the backend `confirm`, and compared with what was predicted. `layers` names a list of
-    the layers of an engine that was built from `plan`, in any form that `audit` reads: its own kernels then judge, too.
+    the layers of an engine that was built from `plan`, in any form that `audit` reads: its kernels then judge, too.
     """
     plan, folder, engine = plan_of(plan), path_of("out", out), path_of("layers", layers)
     types, emulated_on = io_types_of(io_types), device_named(device)

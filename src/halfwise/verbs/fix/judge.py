@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from halfwise.core.finding import Finding
 from halfwise.core.notes import Note, NoteKind
-from halfwise.emulation.emulate import carry_feeds
+from halfwise.emulation.emulate import widen_feeds
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Decision
 from halfwise.search.judge import Judge, Measured
@@ -89,7 +89,7 @@ def _lossy_costs(prepared: Prepared, found: Feedback) -> Iterator[Note]:
         return iter(())
     request.notify("measuring what lossy repairs cost")
     stepper = found.context.stepper
-    statistics = [tensor_statistics(stepper, prepared.sites, carry_feeds(feed)) for feed in samples.search]
+    statistics = [tensor_statistics(stepper, prepared.sites, widen_feeds(feed)) for feed in samples.search]
     return lossy_costs(request.rules, request.model, ranges_of(statistics), found.context, samples.validation)
 
 

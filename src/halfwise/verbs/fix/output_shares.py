@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import worst_case_profiles
 from halfwise.emulation.stepper import Stepper
 from halfwise.search.diagnosis import diagnose
@@ -31,7 +31,7 @@ def shares_by_output(result: FixResult) -> Mapping[str, Mapping[str, float]]:
         return {}
     names.sort(key=lambda name: (-result.fp16[name].nonfinite, -result.fp16[name].rel_l2, name))
     stepper = Stepper(Emulator(worst_case_profiles(result.plan.profile)[-1]))
-    feed = carry_feeds(result.samples.search[0])
+    feed = widen_feeds(result.samples.search[0])
     shares = {}
     for name in names[: _affordable(result)]:
         others = {other: 0.0 for other in result.fixed if other != name}

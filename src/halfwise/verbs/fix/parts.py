@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from halfwise.deploy.deploy_files import Delivery
+from halfwise.deploy.deploy_files import DeployFiles
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
 from halfwise.precision.plan import Plan, PlannedNode
@@ -32,5 +32,5 @@ class FixFiles:
 
     typed: TypedModel | None = None
     plan_path: Path | None = None
-    delivery: Delivery = field(default_factory=Delivery)
+    deploy_files: DeployFiles = field(default_factory=DeployFiles)
     report: Path | None = None

@@ -14,7 +14,7 @@ from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
 from halfwise.core.tolerance import Verdict
-from halfwise.deploy.deploy_files import Delivery
+from halfwise.deploy.deploy_files import DeployFiles
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
 from halfwise.precision.plan import Plan
@@ -108,8 +108,8 @@ class FixResult(Documented):
         return self.files.report
 
     @property
-    def delivery(self) -> Delivery:
-        return self.files.delivery
+    def deploy_files(self) -> DeployFiles:
+        return self.files.deploy_files
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -123,7 +123,7 @@ class FixResult(Documented):
     @property
     def refusal(self) -> str:
         """Why the target's own compiler takes no such model; empty where it does, or was not asked."""
-        return self.delivery.refusal
+        return self.deploy_files.refusal
 
     @cached_property
     def policies(self) -> tuple[Compared, ...]:
@@ -144,7 +144,7 @@ class FixResult(Documented):
         return tuple(sorted(names, key=lambda name: order.get(name, 0)))
 
     def document(self) -> FixDocument:
-        audit, files = self.delivery.audit, self.delivery
+        audit, files = self.deploy_files.audit, self.deploy_files
         return FixDocument(
             status="met" if self.good else "not-met",
             model=FixedModel(

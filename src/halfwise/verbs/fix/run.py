@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from halfwise.deploy.deploy_files import advisories_for
-from halfwise.emulation.emulate import carry_feeds
+from halfwise.emulation.emulate import widen_feeds
 from halfwise.precision.decision import Adjustment
 from halfwise.search.context import EvaluationContext
 from halfwise.search.journal import Journal
@@ -48,7 +48,7 @@ def _candidate(prepared: Prepared, context: EvaluationContext, journal: Journal,
     decided = search(prepared, context, journal)
     decided, proven = spared(decided, context, prepared.request.notify) if second else (decided, frozenset())
     fitted = fit(prepared, context, decided)
-    statistics = tensor_statistics(context.stepper, decided.sites, carry_feeds(decided.samples.search[0]))
+    statistics = tensor_statistics(context.stepper, decided.sites, widen_feeds(decided.samples.search[0]))
     advisories = advisories_for(prepared.request.target, decided.model)
     compiled = compile_decision(prepared, context, decided, fitted.decision, statistics, advisories)
     kept = tuple(each for each in decided.kept if each.node in fitted.decision.formats)

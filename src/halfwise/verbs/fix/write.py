@@ -53,16 +53,16 @@ def write(prepared: Prepared, found: Feedback) -> Written:
         notify=request.notify,
         time_limit_s=request.time_limit_s,
     )
-    delivery = kind_of(request.target).deploy(handover)
+    deploy_files = kind_of(request.target).deploy(handover)
     clamped = typed.clamped if typed is not None else ()
     notes = [Note.of(NoteKind.CLAMPED_WEIGHTS, count=len(clamped), names=clamped)] if clamped else []
     sites = candidate.decided.sites
     pinned = tuple(_pinned(site) for site in sites.pinned)
     return Written(
         FixDecision(request.model, plan, sites, pinned, candidate.decided.samples),
-        FixFiles(typed, plan_path, delivery),
+        FixFiles(typed, plan_path, deploy_files),
         typed.casts if typed is not None else casts_of(assignment),
-        (*notes, *delivery.notes),
+        (*notes, *deploy_files.notes),
     )
 
 

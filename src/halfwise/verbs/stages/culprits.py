@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from halfwise.core.formats import Format, spacing
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Tolerance
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.stepper import Stepper
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
@@ -38,7 +38,7 @@ def find_culprits(
     stepper = Stepper(emulator)
     judge = Judge(sites, emulator, Question(tolerance), feeds)
     solution = Search(sites, judge, stepper, notify=notify).run()
-    statistics = tensor_statistics(stepper, sites, carry_feeds(feeds[0]))
+    statistics = tensor_statistics(stepper, sites, widen_feeds(feeds[0]))
     planned = [_told(explain(kept, sites, statistics, Format.FP32)) for kept in solution.kept]
     planned.sort(key=lambda node: (node.op not in _EXPONENTIALS, -node.numbers.get("error_without", math.inf)))
     return tuple(planned), solution.found.ratio

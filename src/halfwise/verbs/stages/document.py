@@ -55,7 +55,7 @@ class UptoRecord(Record, frozen=True):
 
 
 class StagesDocument(Document, frozen=True, tag="halfwise.stages/1", kw_only=True):
-    """What `halfwise stages --json` prints: a model cut at its modules, each alone in FP16 and in company."""
+    """What `halfwise stages --json` prints: a model cut at its modules, each alone in FP16 and chained."""
 
     status: Answer
     model: str

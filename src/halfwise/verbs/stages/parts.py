@@ -65,8 +65,8 @@ def parts_of(sites: Sites, pieces: Sequence[Piece]) -> Iterator[Part]:
         )
 
 
-def _check(piece: Piece, border: Sequence[ir.Value]) -> None:
-    for value in border:
+def _check(piece: Piece, ends: Sequence[ir.Value]) -> None:
+    for value in ends:
         if value.type is None or value.dtype is None:
             raise InputError(f"the type of the tensor {value.name!r}, where stage {piece.name!r} begins or ends, is "
                              "not known; cut elsewhere")  # fmt: skip

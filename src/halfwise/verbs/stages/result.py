@@ -16,11 +16,11 @@ from halfwise.model.inputs.all_samples import UsedInputs
 from halfwise.precision.plan import Plan, PlannedNode
 from halfwise.verbs.stages.document import FindingOfStage, RunRecord, StageRecord, StagesDocument, UptoRecord
 
-__all__ = ["GOOD", "INHERITS", "IN_COMPANY", "SPREADS", "WRONG", "Run", "Stage", "StagesResult", "Upto"]
+__all__ = ["GOOD", "INHERITS", "IN_COMBINATION", "SPREADS", "WRONG", "Run", "Stage", "StagesResult", "Upto"]
 
 GOOD: Final = "good"
 WRONG: Final = "wrong by itself"
-IN_COMPANY: Final = "only in company"
+IN_COMBINATION: Final = "only in company"
 SPREADS: Final = "spreads"
 INHERITS: Final = "inherits"
 
@@ -45,9 +45,9 @@ class Stage:
     """One stage. `alone`: in FP16 on FP32 inputs. `chained`: in FP16 on what the FP16 stages before it gave.
     `propagated`: in FP32 on that, so what came in and nothing else.
 
-    `finding`: "wrong by itself" (alone breaks the tolerance); "only in company" (alone and every input keep it, and the
-    chained result does not); "spreads" (the same, and the stage would do so in FP32, too: what its inputs lack, it
-    makes larger); "inherits" (an input was broken already); "good".
+    `finding`: WRONG (alone it misses the tolerance); IN_COMBINATION (alone and every input meet it, and the chained
+    result does not); SPREADS (the same, and the stage would do so in FP32, too: it amplifies the error of its inputs);
+    INHERITS (an input misses it already); GOOD. The values are the document's; `core.english` has the words.
     """
 
     name: str

@@ -18,7 +18,7 @@ from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance
 from halfwise.core.wording import listed
-from halfwise.emulation.emulate import Emulator, carry_feeds
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import Session
 from halfwise.emulation.profiles import Profile, profile_named
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
@@ -32,7 +32,7 @@ from halfwise.verbs.stages.emit import StageFolder
 from halfwise.verbs.stages.parts import Part, parts_of
 from halfwise.verbs.stages.result import (
     GOOD,
-    IN_COMPANY,
+    IN_COMBINATION,
     INHERITS,
     SPREADS,
     WRONG,
@@ -61,7 +61,7 @@ def stages(
     upto: str | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> StagesResult:
-    """Cut a model at its modules (or at the tensors in `cut`), run every stage alone and in company, and compare.
+    """Cut a model at its modules (or at the tensors in `cut`), run every stage alone and chained, and compare.
 
     `inputs` are files or folders, or samples as dictionaries of arrays; none makes synthetic ones. The tolerance holds
     for what every stage hands on, too: a bound on `*` for all of it, one on an output for that. With `out`, each stage
@@ -120,7 +120,7 @@ class _Line:
     @cached_property
     def exact(self) -> list[Feed]:
         """The live tensors of each sample in FP32."""
-        return [dict(carry_feeds(feed)) for feed in self.samples.feeds]
+        return [dict(widen_feeds(feed)) for feed in self.samples.feeds]
 
     @cached_property
     def narrow(self) -> list[Feed]:
@@ -158,7 +158,7 @@ class _Line:
         names = [name for name in dict.fromkeys(self.model.output_names) if name in self.chained]
         each = []
         for feed, answers in zip(self.samples.feeds, self.answers, strict=True):
-            fed = carry_feeds(feed)
+            fed = widen_feeds(feed)
             got = session.run({name: fed[name] for name in session.input_names}, names)
             each.append(sample_error(answers, got, names=names))
         return Evaluation(self.whole_tolerance, frozenset(self.floats), tuple(each)).outputs
@@ -220,7 +220,7 @@ class _Line:
             return GOOD
         if self.broken.intersection(part.inputs):
             return INHERITS
-        return IN_COMPANY if propagated.verdict.met else SPREADS
+        return IN_COMBINATION if propagated.verdict.met else SPREADS
 
     def _drop_after(self, index: int) -> None:
         """Tensors that no later stage reads."""

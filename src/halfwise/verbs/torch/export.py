@@ -43,7 +43,7 @@ def stages(
     upto: str | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> StagesResult:
-    """Cut a module at its submodules, run each alone and in company in FP16, and compare; see `halfwise.stages`.
+    """Cut a module at its submodules, run each alone and chained in FP16, and compare; see `halfwise.stages`.
 
     `inputs` are a tensor, a tuple of arguments, a dictionary of keywords, or a list of these. The module is exported
     as it is (on a copy in FP32 and eval mode, on the CPU); with `out`, the whole model is kept there as `model.onnx`.

@@ -124,7 +124,7 @@ def _old_engine(engine: Any) -> tuple[Slot, ...]:
 
 
 def _inspected(path: Path) -> tuple[Slot, ...]:
-    """What the engine inspector tells of bindings: types and shapes as the layers at the border have them."""
+    """What the engine inspector tells of bindings: types and shapes as the outermost layers have them."""
     from halfwise.compiler.layers_json import layers_from_json
 
     try:

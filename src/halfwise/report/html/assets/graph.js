@@ -11,16 +11,16 @@ let shownAt = DATA.start, frame = { x: 0, y: 0, k: 1 }, extent = null, stage = n
 
 function neighbourhood(start, reach) {
   const found = new Map([[start, 0]]);
-  let border = [start];
-  for (let step = 1; step <= reach && border.length; step++) {
+  let reached = [start];
+  for (let step = 1; step <= reach && reached.length; step++) {
     const next = [];
-    for (const node of border) for (const edge of [...feeders[node], ...readers[node]]) {
+    for (const node of reached) for (const edge of [...feeders[node], ...readers[node]]) {
       const other = edge[0] === node ? edge[1] : edge[0];
       if (found.has(other) || found.size >= MOST) continue;
       found.set(other, step);
       next.push(other);
     }
-    border = next;
+    reached = next;
   }
   return found;
 }
