@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from halfwise.core.metrics import Metrics, OutputMetric, compare, is_float, worst
+from halfwise.core.metrics import Metrics, OutputMetric, compare, is_float, no_answer, worst
 from halfwise.core.tolerance import Tolerance, Verdict
 
 __all__ = ["Evaluation", "SampleError", "evaluate", "float_outputs", "missing_output", "sample_error"]
@@ -59,9 +60,12 @@ class Evaluation:
 
 
 def evaluate(
-    references: Iterable[Outputs], outputs: Iterable[Outputs], tolerance: Tolerance, metric: OutputMetric | None = None
+    references: Iterable[Outputs],
+    outputs: Iterable[Outputs | None],
+    tolerance: Tolerance,
+    metric: OutputMetric | None = None,
 ) -> Evaluation:
-    """Compare outputs with references, sample by sample; both give the same outputs."""
+    """Compare outputs with references, sample by sample; both give the same outputs, or none where a run failed."""
     floats: frozenset[str] = frozenset()
     samples = []
     for reference, got in zip(references, outputs, strict=True):
@@ -71,9 +75,15 @@ def evaluate(
 
 
 def sample_error(
-    reference: Outputs, outputs: Outputs, metric: OutputMetric | None = None, names: Collection[str] | None = None
+    reference: Outputs,
+    outputs: Outputs | None,
+    metric: OutputMetric | None = None,
+    names: Collection[str] | None = None,
 ) -> SampleError:
-    """One sample's error, of all outputs that the reference has or of those in `names`."""
+    """One sample's error, of all outputs that the reference has or of those in `names`; infinite without outputs."""
+    if outputs is None:
+        lost = {name: no_answer(reference[name]) for name in (reference if names is None else names)}
+        return SampleError(lost, None if metric is None else math.inf)
     compared = {name: compare(reference[name], outputs[name]) for name in (reference if names is None else names)}
     if metric is None:
         return SampleError(compared)

@@ -28,6 +28,7 @@ __all__ = [
     "is_float",
     "is_number",
     "load_metric",
+    "no_answer",
     "worst",
 ]
 
@@ -113,6 +114,11 @@ def compare(reference: Array, other: Array) -> Metrics:
     for a, b in _chunks(flat_reference, flat_other):
         sums.add(a, b)
     return sums.metrics(topk=_topk(reference, other))
+
+
+def no_answer(reference: Array) -> Metrics:
+    """What is said of an output that a run could not give: the worst, under any bound."""
+    return _all_wrong(exact=0.0, nonfinite=max(np.size(reference), 1))
 
 
 def worst(metrics: Sequence[Metrics]) -> Metrics:

@@ -43,6 +43,11 @@ class NoteKind(Enum):
     SEARCHED_TWICE = "searched-twice"
     SEARCHED_TWICE_IN_VAIN = "searched-twice-in-vain"
     EMULATOR_AGREES = "emulator-agrees"
+    TRIAL_NOT_RUN = "trial-not-run"
+    NOT_STEPPED = "not-stepped"
+    RULE_FAILED = "rule-failed"
+    REPAIR_NOT_RUN = "repair-not-run"
+    REPAIR_UNFAITHFUL = "repair-unfaithful"
     # The compiler
     NOT_COMPILED = "not-compiled"
     NOT_PROVEN = "not-proven"
@@ -189,6 +194,7 @@ _WARNINGS = frozenset(
         NoteKind.CLAMPED_WEIGHTS,
         NoteKind.SEARCHED_TWICE_IN_VAIN,
         NoteKind.EMULATOR_AGREES,
+        NoteKind.RULE_FAILED,
         NoteKind.NOT_COMPILED,
         NoteKind.NOT_PROVEN,
         NoteKind.NOT_CORRECTED,

@@ -109,8 +109,7 @@ def _steady(model: ir.Model) -> _Steady:
             continue
         if any(output.type is None or not isinstance(output.type, ir.TensorType) for output in node.outputs):
             continue
-        known_shape = node.op_type == "Shape" and node.inputs[0] is not None and _is_static(node.inputs[0])
-        if known_shape or (node.inputs and all(_is_steady(value, found) for value in node.inputs)):
+        if _knows_shape(node) or (node.inputs and all(_is_steady(value, found) for value in node.inputs)):
             found[node] = index
     return found
 
@@ -119,8 +118,10 @@ def _is_steady(value: ir.Value | None, found: _Steady) -> bool:
     return value is None or value.is_initializer() or value.producer() in found
 
 
-def _is_static(value: ir.Value) -> bool:
-    return value.shape is not None and all(isinstance(dim, int) for dim in value.shape)
+def _knows_shape(node: ir.Node) -> bool:
+    """Whether it is a Shape whose answer needs no run: every dimension is a number."""
+    value = node.inputs[0] if node.op_type == "Shape" and not node.domain else None
+    return value is not None and value.shape is not None and all(isinstance(dim, int) for dim in value.shape)
 
 
 def _size(value: ir.Value) -> int:
@@ -140,7 +141,7 @@ def _ends(steady: _Steady) -> list[ir.Value]:
 
 
 def _region(value: ir.Value, steady: _Steady) -> list[ir.Node]:
-    """The nodes that lead to a value, in execution order; a Shape ends the way."""
+    """The nodes that lead to a value, in execution order; the Shape of a known shape ends the way."""
     found: set[ir.Node] = set()
     stack = [value.producer()]
     while stack:
@@ -148,7 +149,7 @@ def _region(value: ir.Value, steady: _Steady) -> list[ir.Node]:
         if node is None or node in found or node not in steady:
             continue
         found.add(node)
-        if node.op_type != "Shape":
+        if not _knows_shape(node):
             stack.extend(each.producer() for each in node.inputs if each is not None)
     return sorted(found, key=steady.__getitem__)
 
@@ -159,7 +160,7 @@ def _computed(model: ir.Model, value: ir.Value, region: list[ir.Node]) -> NDArra
     graph.output[0].CopyFrom(ir.serde.serialize_value(value))
     known: dict[str, NDArray[Any]] = {}
     for node in region:
-        if node.op_type == "Shape":
+        if _knows_shape(node):
             known[node.outputs[0].name or ""] = _dims(node)
             continue
         graph.node.append(ir.serde.serialize_node(node))

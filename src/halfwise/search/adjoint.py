@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.ops import CLOSED
@@ -140,7 +141,10 @@ class _NodeBack:
             if array is None or not array.size:
                 continue
             if array.dtype.kind == "f":
-                self._float(value)
+                try:
+                    self._float(value)
+                except InputError:  # the node does not take the rounded value: an index beyond its table
+                    self.into.breaks.add((self.node, value))
             elif not value.is_initializer():
                 self._integer(value)
         if any(self.adjoint.sites.of[n].free for n in self.inner):
@@ -252,7 +256,11 @@ class _NodeBack:
         """Everything in a node's subgraphs narrow at once."""
         inner = [n for n in self.inner if self.adjoint.sites.of[n].free]
         narrow = Assignment(self.adjoint.sites, dict.fromkeys(inner, self.adjoint.sites.fmt))
-        outputs = self.stepper.run(self.node, narrow, self.adjoint.store)
+        try:
+            outputs = self.stepper.run(self.node, narrow, self.adjoint.store)
+        except InputError:
+            self.into.breaks.update((self.node, value) for value in self.node.outputs)
+            return
         left = 0.0
         for value, changed in outputs.items():
             slot = value.index() or 0

@@ -14,6 +14,7 @@ from halfwise.emulation.profiles import Profile
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.feed import Feed
 from halfwise.precision.sites import Sites
+from halfwise.search.failures import Failures
 from halfwise.search.judge import Judge, Question
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
@@ -34,6 +35,7 @@ class EvaluationContext:
     references: References
     counter: RunCounter
     also: tuple[Emulator, ...] = ()  # the same under other profiles that the target may meet
+    failures: Failures = field(default_factory=Failures)
     _judges: dict[tuple[Sites, tuple[int, ...]], Judge] = field(default_factory=dict)
 
     def judge(self, sites: Sites, feeds: Sequence[Feed]) -> Judge:
@@ -41,7 +43,9 @@ class EvaluationContext:
         key = (sites, tuple(feed.id for feed in feeds))
         if key not in self._judges:
             answers = self.references.of(feeds)
-            self._judges[key] = Judge(sites, self.emulator, self.question, feeds, answers, self.also, self.counter)
+            self._judges[key] = Judge(
+                sites, self.emulator, self.question, feeds, answers, self.also, self.counter, self.failures
+            )
         return self._judges[key]
 
     def under(self, profile: Profile) -> EvaluationContext:

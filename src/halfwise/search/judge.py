@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
 
+from halfwise.core.errors import MissingBackend
 from halfwise.core.evaluation import Evaluation, SampleError, evaluate, float_outputs, sample_error
 from halfwise.core.metrics import Metrics, OutputMetric, worst
 from halfwise.core.tolerance import Tolerance
@@ -16,6 +17,7 @@ from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import Session
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
+from halfwise.search.failures import Failures
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.unseen_bound import bound_for_unseen
 
@@ -78,7 +80,8 @@ class Judge:
     """Runs decisions on one set of samples, and counts that in `counter`.
 
     `references` are the FP32 answers where they are known; else the model of `sites` gives them. Under `also` the same
-    decision is run as other profiles compute it, and the worst of all counts.
+    decision is run as other profiles compute it, and the worst of all counts. A decision that cannot be run has an
+    infinite error.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class Judge:
         references: Sequence[Outputs] | None = None,
         also: Sequence[Emulator] = (),
         counter: RunCounter | None = None,
+        failures: Failures | None = None,
     ) -> None:
         self.sites = sites
         self.emulator = emulator
@@ -97,6 +101,7 @@ class Judge:
         self.question = question
         self.feeds = tuple(widen_feeds(feed) for feed in feeds)
         self.counter = counter or RunCounter()
+        self.failures = failures or Failures()
         self._known: dict[object, dict[str, Measured]] = {}  # by decision, then by profile
         self._given = references
 
@@ -131,19 +136,38 @@ class Judge:
         return self._known[key]
 
     def _under(self, emulator: Emulator, assignment: Assignment) -> Measured:
-        references, session = self.references, emulator.session(assignment)
-        outputs = (self.run(session, feed) for feed in self.feeds)
+        references = self.references
+        outputs = self._outputs(emulator, assignment, self.feeds)
         found = evaluate(references, outputs, self.question.tolerance, self.question.metric)
         return Measured.of(found, self.question)
 
     def measure_one(self, assignment: Assignment, index: int) -> float:
         """The ratio on one sample only."""
+        feeds = (self.feeds[index],)
         return max(
-            self.ratio_of(self.references[index], self.run(emulator.session(assignment), self.feeds[index]))
+            self.ratio_of(self.references[index], outputs)
             for emulator in (self.emulator, *self.also)
+            for outputs in self._outputs(emulator, assignment, feeds)
         )
 
-    def ratio_of(self, reference: Outputs, outputs: Outputs) -> float:
+    def _outputs(
+        self, emulator: Emulator, assignment: Assignment, feeds: Sequence[Mapping[str, Array]]
+    ) -> Iterator[dict[str, Array] | None]:
+        """What a decision answers; None where it cannot be run."""
+        session: Session | None = None
+        for feed in feeds:
+            try:
+                session = session or emulator.session(assignment)
+                answer = self.run(session, feed)
+            except MissingBackend:
+                raise
+            except Exception as error:
+                self.failures.trial(error)
+                yield None
+            else:
+                yield answer
+
+    def ratio_of(self, reference: Outputs, outputs: Outputs | None) -> float:
         """One sample's error in units of the tolerance."""
         found: SampleError = sample_error(reference, outputs, self.question.own_metric)
         return self.question.tolerance.ratio(found.outputs, float_outputs(reference), found.user_metric)

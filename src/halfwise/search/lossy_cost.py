@@ -9,7 +9,7 @@ from halfwise.model.inputs.feed import Feed
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
-from halfwise.repair import Ranges, Repair, Rule, repaired
+from halfwise.repair import Ranges, Repair, Rule, found_by, repaired
 from halfwise.repair.rescale import RESCALE
 from halfwise.search.context import EvaluationContext
 from halfwise.search.repair_selector import departure
@@ -28,16 +28,16 @@ def lossy_costs(
 
     def errors(rule: Rule, found: Sequence[Repair]) -> tuple[float, float]:
         """In FP32, and with every node in FP16."""
-        sites = Sites(repaired(model, [(rule, repair) for repair in found])[0])
+        sites = Sites(repaired(model, [(rule, repair) for repair in found], context.failures.rule)[0])
         judge = context.judge(sites, feeds)
         runs = judge.measure(Assignment(sites, {})), judge.measure(Assignment.all_narrow(sites, io=context.io))
         fp32, fp16 = (departure(measured.outputs, floats) for measured in runs)
         return fp32, fp16
 
     plain = errors(RESCALE, ())[1]
-    exact = RESCALE.find(model, ranges)
+    exact = found_by(RESCALE, model, ranges, context.failures.rule)
     for rule in lossy:
-        found = rule.find(model, ranges)
+        found = found_by(rule, model, ranges, context.failures.rule)
         if not found:
             yield Note.of(NoteKind.LOSSY_NOTHING, rule.name)
             continue

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from halfwise.core.errors import InputError
 from halfwise.core.tolerance import Tolerance
 from halfwise.precision.sites import Sites
 from halfwise.search.choose import Ladder, build_ladder
@@ -68,9 +69,13 @@ def _walked(sets: Sets, order: list[int], notify: Callable[[str], None]) -> dict
     """The pieces and the costs by the names of nodes, as the journal keeps them."""
     measured, before = Sensitivity(), sets.stepper.executed
     weights = _weights(sets.sites, sets.judge.question.tolerance)
-    for index in order:
-        notify(f"measuring the effect of each rounding (sample {index + 1} of {len(sets.judge.feeds)})")
-        measure_sensitivity(sets.stepper, sets.sites, sets.judge.feeds[index], measured, weights=weights)
+    try:
+        for index in order:
+            notify(f"measuring the effect of each rounding (sample {index + 1} of {len(sets.judge.feeds)})")
+            measure_sensitivity(sets.stepper, sets.sites, sets.judge.feeds[index], measured, weights=weights)
+    except InputError as error:  # a node that does not run alone: sets of nodes are measured without any prediction
+        sets.judge.failures.walk(error)
+        measured = Sensitivity()
     runs = sets.stepped(before)
     pieces = [[sorted(n.name or "" for n in p.needs), p.energy, p.fatal] for p in noise_pieces(sets.sites, measured)]
     cost = {node.name or "": each for node, each in node_costs(sets.sites, measured.size).items()}

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.counting import Counts
+from halfwise.core.errors import InputError
 from halfwise.core.evaluation import sample_error
 from halfwise.core.metrics import Metrics
 from halfwise.model.inputs.feed import Feed
@@ -19,7 +20,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.precision.sites import Sites
-from halfwise.repair import Ranges, Repair, Rule, repaired
+from halfwise.repair import Ranges, Repair, Rule, found_by, repaired
 from halfwise.search.context import EvaluationContext
 from halfwise.search.diagnosis import Diagnosis, diagnose
 from halfwise.search.journal import Journal, digest
@@ -119,7 +120,7 @@ class RepairSelector:
 
         Attempts are compared before they are pruned: what is left of the best is pruned then.
         """
-        model, done = repaired(self.model, repairs) if repairs else (self.model, ())
+        model, done = self._repaired(repairs) if repairs else (self.model, ())
         kept: RepairSet = tuple((rule, repair) for rule, repair in repairs if repair in done)
         sites = Sites(model, choices=self.choices)
         judge = self.context.judge(sites, self.feeds)
@@ -162,7 +163,7 @@ class RepairSelector:
         return tuple(
             (rule, repair)
             for rule in rules
-            for repair in rule.find(current.model, ranges)
+            for repair in found_by(rule, current.model, ranges, self.context.failures.rule)
             if not near.isdisjoint(repair.nodes) and self.choices.kept.keys().isdisjoint(repair.nodes)
         )
 
@@ -186,7 +187,7 @@ class RepairSelector:
 
     def _promises(self, base: Attempt, repairs: RepairSet) -> bool:
         """Two short runs on the worst sample: less error in FP16 throughout, or enough with fewer FP32 nodes."""
-        model, done = repaired(self.model, repairs)
+        model, done = self._repaired(repairs)
         if len(done) <= len(base.repairs):
             return False
         sites = Sites(model, choices=self.choices)
@@ -211,7 +212,7 @@ class RepairSelector:
             if len(current.repairs) <= 1 or not set(group) <= set(current.repairs):
                 continue
             rest = tuple(entry for entry in current.repairs if entry not in group)
-            model, done = repaired(self.model, rest)
+            model, done = self._repaired(rest)
             if len(done) != len(rest):
                 continue
             sites = Sites(model, choices=self.choices)
@@ -243,16 +244,24 @@ class RepairSelector:
         before = search.judge.references
         for count, step in enumerate(steps, 1):
             so_far = tuple(entry for each in steps[:count] for entry in each)
-            sites = (
-                search.sites if count == len(steps) else Sites(repaired(self.model, so_far)[0], choices=self.choices)
-            )
-            after = References(sites, self.context.emulator, self.context.counter).of(self.feeds)
+            sites = search.sites if count == len(steps) else Sites(self._repaired(so_far)[0], choices=self.choices)
+            try:
+                after = References(sites, self.context.emulator, self.context.counter).of(self.feeds)
+            except InputError as error:
+                self.context.failures.repair(step[0][0].name, error)
+                return False
             bound = max(rule.bound for rule, _ in step)
             pairs = zip(before, after, strict=True)
-            if max(departure(sample_error(a, b).outputs, self.floats) for a, b in pairs) > bound:
+            moved = max(departure(sample_error(a, b).outputs, self.floats) for a, b in pairs)
+            if moved > bound:
+                self.context.failures.unfaithful(step[0][0].name, moved)
                 return False
             before = after
         return True
+
+    def _repaired(self, repairs: RepairSet) -> tuple[Model, tuple[Repair, ...]]:
+        """Of repairs that throw, one rule's loss is not the job's."""
+        return repaired(self.model, repairs, self.context.failures.rule)
 
     def _statistics(self, current: Attempt) -> list[TensorStatistics]:
         """What every tensor held, over each search sample."""

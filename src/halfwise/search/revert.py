@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, round_to
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.precision.assignment import Assignment
@@ -42,19 +45,26 @@ def revert_alone(
     trials = {node: _Trial(node, assignment) for node in nodes}
     store = Store(stepper.emulator, assignment, feed)
     active: list[_Trial] = []
+    refused: set[ir.Node] = set()
     for step in stepper.walk(store):
         outside = stepper.outside(step.node)
         for trial in active:
-            trial.follow(stepper, step.node, outside, step.outputs, store)
+            with _refusing(trial, refused):
+                trial.follow(stepper, step.node, outside, step.outputs, store)
         if step.node in trials:
-            trials[step.node].begin(stepper, step.outputs, store)
-            active.append(trials[step.node])
+            with _refusing(trials[step.node], refused):
+                trials[step.node].begin(stepper, step.outputs, store)
+                active.append(trials[step.node])
+        active = [trial for trial in active if trial.node not in refused]
         for trial in active:
             trial.forget(store)
     graph_outputs = sites.model.graph.outputs
     base = {v.name or "": store.read(v, assignment.outward(v, sites.model.graph)) for v in graph_outputs}
     ratios = {}
     for node, trial in trials.items():
+        if node in refused:
+            ratios[node] = math.inf
+            continue
         changed = {
             v.name or "": trial.read(v, assignment.outward(v, sites.model.graph))
             for v in graph_outputs
@@ -62,6 +72,15 @@ def revert_alone(
         }
         ratios[node] = judge({**base, **changed})
     return ratios
+
+
+@contextmanager
+def _refusing(trial: _Trial, refused: set[ir.Node]) -> Iterator[None]:
+    """A trial that the runtime refuses, as of an index beyond its table, has failed; the others go on."""
+    try:
+        yield
+    except InputError:
+        refused.add(trial.node)
 
 
 class _Trial:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, round_to
 from halfwise.emulation.stepper import Step, Stepper, Store
 from halfwise.precision.assignment import Assignment
@@ -108,7 +109,12 @@ class _Forward:
     def _follow(self, step: Step, store: Store, origin: tuple[ir.Node | None, ir.Value], overflow: _Overflow) -> None:
         self.overflowing[origin] = overflow
         overflow.depth += 1
-        outputs = self.stepper.run(step.node, self.fp32, store, overflow.variant)
+        try:
+            outputs = self.stepper.run(step.node, self.fp32, store, overflow.variant)
+        except InputError:  # an index that became infinite leaves its table
+            self._condemn(*origin)
+            del self.overflowing[origin]
+            return
         for value, changed in outputs.items():
             if not _alike(changed, step.outputs[value]):
                 overflow.variant[value] = changed

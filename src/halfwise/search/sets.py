@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import onnx_ir as ir
 
+from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.emulation.stepper import Stepper
 from halfwise.precision.assignment import Assignment
@@ -73,16 +75,18 @@ class Sets:
             return {node: float(ratio) for node, ratio in zip(nodes, known["loads"], strict=True)}
         main = self.sites.model.graph
         before, reference = self.stepper.executed, self.judge.references[index]
-        ratios = revert_alone(
-            self.stepper,
-            self.assignment(keep),
-            [n for n in nodes if n.graph is main],
-            self.judge.feeds[index],
-            lambda outputs: self.judge.ratio_of(reference, outputs),
-        )
+        ratios: dict[ir.Node, float] = {}
+        with suppress(InputError):
+            ratios = revert_alone(
+                self.stepper,
+                self.assignment(keep),
+                [n for n in nodes if n.graph is main],
+                self.judge.feeds[index],
+                lambda outputs: self.judge.ratio_of(reference, outputs),
+            )
         runs = self.stepped(before)
         for node in nodes:
-            if node.graph is not main:  # inside a subgraph: only the whole can be run
+            if node not in ratios:  # inside a subgraph, or another node does not run alone: the whole does
                 ratios[node] = self.measure_one(keep - {node}, index)
         self.journal.put(key, {"loads": [str(ratios[n]) for n in nodes], "runs": runs})
         return ratios

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -12,6 +13,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.counting import Counts, count
+from halfwise.core.errors import InputError
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -40,15 +42,16 @@ class TensorStatistics:
 
 
 def tensor_statistics(stepper: Stepper, sites: Sites, feed: Mapping[str, Array]) -> TensorStatistics:
-    """Walk one sample in FP32."""
+    """Walk one sample in FP32, as far as the model can be run node by node."""
     sizes: dict[ir.Value, int] = {}
     tensors: dict[ir.Value, Counts] = {}
     store = Store(stepper.emulator, Assignment(sites, {}), feed)
     given = {value: store.read(value, None) for value in sites.model.graph.inputs if value in store}
-    for arrays in chain([given], (step.outputs for step in stepper.walk(store))):
-        for value, array in arrays.items():
-            if isinstance(array, np.ndarray):
-                sizes[value] = array.size
-                if array.dtype == np.float32:
-                    tensors[value] = count(array)
+    with suppress(InputError):
+        for arrays in chain([given], (step.outputs for step in stepper.walk(store))):
+            for value, array in arrays.items():
+                if isinstance(array, np.ndarray):
+                    sizes[value] = array.size
+                    if array.dtype == np.float32:
+                        tensors[value] = count(array)
     return TensorStatistics(sizes, tensors)

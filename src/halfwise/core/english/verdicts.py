@@ -60,4 +60,13 @@ VERDICTS = {
         "The emulator finds the model within the tolerance. The backend computes something that the profile "
         "{profile!r} does not model."
     ),
+    NoteKind.TRIAL_NOT_RUN: "Some trials cannot be run and count as an infinite error. The first: {error}.",
+    NoteKind.NOT_STEPPED: (
+        "The model cannot be run node by node, so more nodes than needed may stay in FP32. The reason: {error}."
+    ),
+    NoteKind.RULE_FAILED: "The repair {subject} failed and was left out ({error}). Please report it.",
+    NoteKind.REPAIR_NOT_RUN: "The repair {subject} was not taken: with it, {error}.",
+    NoteKind.REPAIR_UNFAITHFUL: (
+        "The repair {subject} was not taken: it changes the FP32 outputs by {departure:.3g}, more than it may."
+    ),
 }

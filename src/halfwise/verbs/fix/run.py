@@ -38,7 +38,8 @@ def run(request: FixRequest) -> FixResult:
     written = write(prepared, found)
     prepared.journal.discard()
     runs, seconds = prepared.context.counter.passes(len(prepared.samples.search)), time.perf_counter() - started
-    notes = tuple(dict.fromkeys((*prepared.notes, *judged.notes, *written.notes)))
+    failed = prepared.context.failures.notes
+    notes = tuple(dict.fromkeys((*prepared.notes, *judged.notes, *written.notes, *failed)))
     cost = cost_of(runs, seconds, written.casts, found.candidate.decision, found.candidate.statistics)
     return FixResult(written.decision, judged.measured, written.files, cost, notes)
 
