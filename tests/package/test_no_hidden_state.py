@@ -46,9 +46,9 @@ def _is_environment(node: ast.AST) -> bool:
 
 # Classes that count, cache or read on: what they gather changes while they work. Each declares it in `__init__`.
 GATHERERS = {
-    "BackendRunner", "Belief", "Collector", "Compiler", "Counter", "Emulator", "GraphEdit", "Journal", "Names",
-    "Receiver", "RunCounter", "Steps", "Stepper", "Tape", "Terminal", "Trials", "Atoms", "_Error", "_Gru", "_Lstm",
-    "_Scanner", "_Scratch", "_Search", "_Seen", "_Shown", "_Sums",
+    "BackendRunner", "Belief", "Collector", "Compiler", "Counter", "Emulator", "Failures", "GraphEdit", "Journal",
+    "Names", "Receiver", "RunCounter", "Steps", "Stepper", "Tape", "Terminal", "Trials", "Atoms", "_Error", "_Gru",
+    "_Lstm", "_Scanner", "_Scratch", "_Search", "_Seen", "_Shown", "_Sums",
 }  # fmt: skip
 
 

@@ -64,6 +64,18 @@ def test_a_grid_from_a_known_shape_is_folded() -> None:
     assert found.ops() == ["Mul"]
 
 
+def test_the_shape_of_a_constant_is_computed_where_inference_does_not_know_it() -> None:
+    proto = build(
+        node("Ceil", "r", "rc"), node("Cast", "rc", "times", to=TensorProto.INT64), node("Tile", "t times", "tt"),
+        node("Shape", "tt", "d"), node("Expand", "one d", "e"), node("Sin", "e", "s"), node("Mul", "x s", "y"),
+        rows=1, t=np.zeros((2, 8), np.float32), r=f32(1.5, 1.0), one=f32(1.0),
+    )  # fmt: skip
+    found = effect(FOLD_CONSTANTS, proto, feeds(rows=1))
+    assert found.ops() == ["Mul"]
+    assert found.answers[0]["y"].shape == (4, 8)
+    assert found.bit_identical
+
+
 def test_a_grid_from_an_open_shape_stays() -> None:
     proto = build(
         node("Shape", "x", "d"), node("Cast", "d", "f", to=TensorProto.FLOAT), node("ReduceSum", "f", "g"),

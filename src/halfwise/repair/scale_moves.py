@@ -47,14 +47,12 @@ class ScaleMoves(ScaleWalk):
 
     def _transpose(self, node: ir.Node) -> bool:
         value = self._data(node)
-        rank = self.view.rank(value)
         if value is None:
             return False
-        layout = self._read(value)
-        if layout.axis is None:
-            return self._keep(node, layout, None)
-        assert rank is not None
-        order = list(attribute(node, "perm", None) or range(rank)[::-1])
+        layout, rank = self._read(value), self.view.rank(value)
+        order = list(attribute(node, "perm", None) or range(rank or 0)[::-1])
+        if layout.axis is None or layout.axis not in order:  # a rank that nobody knows: one unknown for all of it
+            return self._keep(node, self._uniform(value), None)
         return self._keep(node, layout, order.index(layout.axis))
 
     def _reshape(self, node: ir.Node) -> bool:

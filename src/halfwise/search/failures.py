@@ -16,6 +16,7 @@ class Failures:
 
     def __init__(self) -> None:
         self._notes: dict[tuple[NoteKind, str], Note] = {}
+        self.trials = 0  # that could not be run
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -23,6 +24,7 @@ class Failures:
 
     def trial(self, error: Exception) -> None:
         """A set of FP32 nodes with which the model cannot be run."""
+        self.trials += 1
         self._add(Note.of(NoteKind.TRIAL_NOT_RUN, error=_brief(error)), error)
 
     def walk(self, error: Exception) -> None:

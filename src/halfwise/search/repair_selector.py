@@ -194,7 +194,10 @@ class RepairSelector:
         judge = self.context.judge(sites, self.feeds)
         ratios = base.solution.fp16.ratios
         worst = max(range(len(ratios)), key=ratios.__getitem__)
+        failed = self.context.failures.trials
         ratio = judge.measure_one(Assignment.all_narrow(sites, frozenset(), self.context.io), worst)
+        if self.context.failures.trials > failed and self._answers(sites, repairs[-1][0]) is None:
+            return False
         if math.isfinite(ratio) and ratio <= PROMISING * ratios[worst]:
             return True
         names = {node.name for node in base.solution.keep}
@@ -245,10 +248,8 @@ class RepairSelector:
         for count, step in enumerate(steps, 1):
             so_far = tuple(entry for each in steps[:count] for entry in each)
             sites = search.sites if count == len(steps) else Sites(self._repaired(so_far)[0], choices=self.choices)
-            try:
-                after = References(sites, self.context.emulator, self.context.counter).of(self.feeds)
-            except InputError as error:
-                self.context.failures.repair(step[0][0].name, error)
+            after = self._answers(sites, step[0][0])
+            if after is None:
                 return False
             bound = max(rule.bound for rule, _ in step)
             pairs = zip(before, after, strict=True)
@@ -258,6 +259,14 @@ class RepairSelector:
                 return False
             before = after
         return True
+
+    def _answers(self, sites: Sites, rule: Rule) -> list[dict[str, Array]] | None:
+        """What a repaired model answers in FP32; None, and told, where it cannot be run."""
+        try:
+            return References(sites, self.context.emulator, self.context.counter).of(self.feeds)
+        except InputError as error:
+            self.context.failures.repair(rule.name, error)
+            return None
 
     def _repaired(self, repairs: RepairSet) -> tuple[Model, tuple[Repair, ...]]:
         """Of repairs that throw, one rule's loss is not the job's."""
