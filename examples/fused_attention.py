@@ -9,7 +9,7 @@ import numpy as np
 from graph import Graph
 from numpy.typing import NDArray
 
-from halfwise.compiler.attention.advice import keep_kernel_out
+from halfwise.compiler.attention_advice import keep_kernel_out
 from halfwise.core.errors import MissingBackend
 from halfwise.core.targets import Target
 from halfwise.deploy.advisories import facts_of_file, match

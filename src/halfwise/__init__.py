@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from halfwise.core.tolerance import Tolerance
     from halfwise.model.model import Model, load
     from halfwise.precision.plan import Plan, read_plan
-    from halfwise.report.fix_report import fix
+    from halfwise.report.html.fix_report import fix
     from halfwise.verbs.bisect.result import BisectResult
     from halfwise.verbs.bisect.run import bisect
     from halfwise.verbs.compare import Comparison, compare
@@ -80,7 +80,7 @@ _HOMES = {
     "bisect": ".verbs.bisect.run",
     "compare": ".verbs.compare",
     "demo": ".verbs.demo",
-    "fix": ".report.fix_report",
+    "fix": ".report.html.fix_report",
     "gate": ".verbs.gate",
     "load": ".model.model",
     "read_plan": ".precision.plan",

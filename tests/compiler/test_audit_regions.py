@@ -8,8 +8,8 @@ import pytest
 
 from halfwise.compiler.audit import NodeInfo, audit
 from halfwise.compiler.buildlog import read_lines, read_log
+from halfwise.compiler.buildlog.layer_text import region_ends
 from halfwise.compiler.layers import EngineLayers, layers_from_log, read_layers
-from halfwise.compiler.layers_fields import region_ends
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from tests.support.audit_cases import DATA, REGION_LOG, fp32, nodes, of_log, verdict

@@ -25,8 +25,8 @@ from halfwise.compiler.buildlog import (
     with_origins,
 )
 from halfwise.compiler.buildlog.catalogue import MESSAGES
+from halfwise.compiler.buildlog.layer_text import fused_parts, split_names
 from halfwise.compiler.buildlog.prefixes import decode_version, split_line
-from halfwise.compiler.buildlog.weights import fused_parts, split_names
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Finding
 from tests.support.paths import DATA

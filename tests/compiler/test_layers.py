@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfwise.compiler.buildlog.layer_text import dtype_of, nodes_of_metadata, nodes_of_name, shape_of
 from halfwise.compiler.kernel_names import cast_count, fused_attention, is_copy, place_of, steps, tactic_math
 from halfwise.compiler.layers import EngineLayers, Layer, LayerTensor, looks_like_json, read_layers
 from halfwise.compiler.layers_cost import cost_of
-from halfwise.compiler.layers_fields import dtype_of, nodes_of_metadata, nodes_of_name, shape_of
 from halfwise.compiler.layers_text import layer_from_line
 from halfwise.core.errors import InputError
 from tests.support.paths import DATA

@@ -88,8 +88,10 @@ def test_nothing_takes_a_sentence_apart_or_searches_it() -> None:
 
 
 def taken_apart() -> Iterator[str]:
-    for room in ("search", "compiler/attention", "deploy", "verbs", "report"):
+    for room in ("search", "compiler", "deploy", "backends", "verbs", "report"):
         for path in (PACKAGE / room).rglob("*.py"):
+            if path.parent.name == "buildlog" or path.name == "native_build.py":
+                continue  # these read a compiler's own text
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                     found = node.func.attr in TAKING_APART and bool(node.args) and is_sentence(node.func.value)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.compiler.layers_fields import nodes_of_metadata
+from halfwise.compiler.buildlog.layer_text import nodes_of_metadata
 from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.core.targets import Target

@@ -13,6 +13,7 @@ import halfwise
 ORDER = "core model precision emulation repair search compiler deploy backends verbs report cli".split()
 PACKAGE = Path(halfwise.__file__).parent
 _JOB = re.compile(r"(halfwise\.[\w.]+):\w+")
+OUTERMOST = {"halfwise", *(f"halfwise.{name}" for name in ("__main__", "_version", "torch"))}
 OUTSIDE = {"__init__", "__main__", "_version", "torch"}  # the package's own face
 
 
@@ -67,6 +68,21 @@ def test_rooms_import_downwards() -> None:
 
 def test_no_import_goes_round_in_a_circle() -> None:
     assert list(TopologicalSorter(imports()).static_order())
+
+
+def test_packages_inside_a_room_import_one_way() -> None:
+    """A room's own modules count as one package; which of the two arrows there is, the room decides."""
+    arrows: dict[str, set[str]] = {}
+    for name, others in imports().items():
+        for other in others:
+            one, two = package_of(name), package_of(other)
+            if one != two and {name, other} & OUTERMOST == set() and room(name) == room(other):
+                arrows.setdefault(one, set()).add(two)
+    assert list(TopologicalSorter(arrows).static_order())
+
+
+def package_of(name: str) -> str:
+    return name if modules()[name].name == "__init__.py" else name.rpartition(".")[0]
 
 
 def test_every_import_names_a_module_that_is_there() -> None:

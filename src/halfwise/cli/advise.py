@@ -12,7 +12,7 @@ from halfwise.cli.reporting import answer
 from halfwise.core.errors import HalfwiseError
 
 if TYPE_CHECKING:
-    from halfwise.compiler.attention.fp32_regions import Fp32Region
+    from halfwise.compiler.attention_regions import Fp32Region
     from halfwise.deploy.advisories import Advisory
 
 __all__ = ["command"]
@@ -68,7 +68,7 @@ def _region(source: Path, advisories: Sequence[Advisory], time_limit_s: float) -
     suspects = suspect_kernels(advisories, ("defect", "report"))
     if not suspects:
         return None, ""
-    from halfwise.compiler.attention.advice import keep_kernel_out
+    from halfwise.compiler.attention_advice import keep_kernel_out
 
     try:
         return keep_kernel_out(source, suspects, time_limit_s), ""

@@ -25,7 +25,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Fix a small model that goes silently wrong in FP16, in seconds."""
-    from halfwise.report.fix_report import with_report
+    from halfwise.report.html.fix_report import with_report
     from halfwise.verbs.demo import demo
 
     with progress("demo") as shown:

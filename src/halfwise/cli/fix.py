@@ -150,7 +150,7 @@ def command(
     from halfwise.report.files import check_writable, write
 
     check_writable(markdown)
-    from halfwise.report.fix_report import with_report
+    from halfwise.report.html.fix_report import with_report
     from halfwise.verbs.fix.fix import JOURNAL, fix
 
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from halfwise.compiler.attention.fp32_regions import Fp32Region, find_fp32_region, fused_groups
+from halfwise.compiler.attention_regions import Fp32Region, find_fp32_region, fused_groups
 from halfwise.compiler.isolated_matmuls import companions, find_isolated_matmuls
 from halfwise.compiler.layers_evidence import NodeInfo
 from halfwise.core.errors import HalfwiseError, InputError

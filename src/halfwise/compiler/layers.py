@@ -66,7 +66,7 @@ def layers_from_log(report: LogReport, source: str | None = None) -> EngineLayer
             return EngineLayers(layers, "log", "build-log")
         return EngineLayers(layers, "8.2-10.16", "layer-dump")
     if lines:
-        from halfwise.compiler.layers_fields import nodes_of_name
+        from halfwise.compiler.buildlog.layer_text import nodes_of_name
 
         names = tuple(Layer(line.strip(), "", onnx_nodes=nodes_of_name(line.strip())) for line in lines if line.strip())
         return EngineLayers(names, "names-only", "layer-dump")

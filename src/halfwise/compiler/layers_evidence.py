@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from halfwise.compiler.buildlog.weights import fused_parts
+from halfwise.compiler.buildlog.layer_text import PARSER_LAYERS, fused_parts, is_cut, region_ends
 from halfwise.compiler.kernel_names import (
     cast_count,
     fused_attention,
@@ -19,17 +19,7 @@ from halfwise.compiler.kernel_names import (
 )
 from halfwise.compiler.layer_owners import LayerOwners
 from halfwise.compiler.layers_cost import is_reformat
-from halfwise.compiler.layers_fields import (
-    FLOATS,
-    NARROW,
-    PARSER_LAYERS,
-    QUANTISED,
-    EngineLayers,
-    Layer,
-    LayerTensor,
-    is_cut,
-    region_ends,
-)
+from halfwise.compiler.layers_fields import FLOATS, NARROW, QUANTISED, EngineLayers, Layer, LayerTensor
 from halfwise.core.notes import Note, NoteKind
 
 if TYPE_CHECKING:

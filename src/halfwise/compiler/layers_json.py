@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from halfwise.compiler.layers_fields import (
-    EngineLayers,
-    Layer,
-    LayerTensor,
-    dtype_of,
-    nodes_of_metadata,
-    nodes_of_name,
-    shape_of,
-)
+from halfwise.compiler.buildlog.layer_text import dtype_of, nodes_of_metadata, nodes_of_name, shape_of
+from halfwise.compiler.layers_fields import EngineLayers, Layer, LayerTensor
 from halfwise.core.errors import InputError
 
 __all__ = ["layers_from_json"]

@@ -5,14 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from halfwise.compiler.layers_fields import (
-    Layer,
-    LayerTensor,
-    dtype_of,
-    nodes_of_metadata,
-    nodes_of_name,
-    shape_of,
-)
+from halfwise.compiler.buildlog.layer_text import dtype_of, nodes_of_metadata, nodes_of_name, shape_of
+from halfwise.compiler.layers_fields import Layer, LayerTensor
 
 __all__ = ["is_layer_line", "layer_from_line", "layers_from_lines"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from halfwise.compiler.attention.fp32_regions import RegionRecord
+from halfwise.compiler.attention_regions import RegionRecord
 from halfwise.compiler.audit_document import CoverageRecord, EngineRecord, Violation
 from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled
 from halfwise.core.document import Count, Record

@@ -9,7 +9,7 @@ from halfwise.core.english import say
 from halfwise.report.terminal import Terminal
 
 if TYPE_CHECKING:
-    from halfwise.compiler.attention.fp32_regions import Fp32Region
+    from halfwise.compiler.attention_regions import Fp32Region
     from halfwise.core.targets import Target
     from halfwise.deploy.advisories import Advisory
 

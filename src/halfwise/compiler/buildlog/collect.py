@@ -16,10 +16,9 @@ from halfwise.compiler.buildlog.catalogue import (
     Message,
     Rule,
 )
+from halfwise.compiler.buildlog.layer_text import dtype_of, nodes_of_metadata, split_names
 from halfwise.compiler.buildlog.prefixes import LogLine, decode_version, version_tuple
 from halfwise.compiler.buildlog.report import LogReport, LogStructure, NodeType, ReformatLayer
-from halfwise.compiler.buildlog.weights import split_names
-from halfwise.compiler.layers_fields import dtype_of, nodes_of_metadata
 from halfwise.core.english import fill
 from halfwise.core.finding import Finding, Where
 from halfwise.core.targets.flags import TRTEXEC_FLAGS, flag_history

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from msgspec import structs
 
+from halfwise.compiler.buildlog.layer_text import fused_parts
 from halfwise.compiler.buildlog.report import LogReport
 
-__all__ = ["ModelNames", "WeightOrigin", "fused_parts", "map_weights", "model_names", "split_names", "with_origins"]
+__all__ = ["ModelNames", "WeightOrigin", "map_weights", "model_names", "with_origins"]
 
 _ROLE = re.compile(r"\.(weight|bias|kernel|scale|shift|power|count)$")
 _UNNAMED = re.compile(r" ?\(Unnamed Layer\* \d+\) \[[^\]]*\]")
@@ -36,47 +37,6 @@ class WeightOrigin:
     nodes: tuple[str, ...] = ()
     initializers: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-
-
-def split_names(text: str) -> tuple[str, ...]:
-    """The names of a list. They may hold ", " themselves, inside parentheses only."""
-    separator = ", " if ", " in text else ","
-    pieces = text.split(separator)
-    names: list[str] = []
-    current = ""
-    depth = 0
-    for piece in pieces:
-        current = f"{current}{separator}{piece}" if depth > 0 else piece
-        depth = current.count("(") - current.count(")")
-        if depth <= 0:
-            names.append(current)
-    if depth > 0:  # a parenthesis that belongs to a name and never closes: no way to tell, so split everywhere
-        return tuple(piece.strip() for piece in pieces)
-    return tuple(name.strip() for name in names)
-
-
-def fused_parts(layer: str, marks: tuple[str, ...] = (" + ", " || ")) -> tuple[str, ...]:
-    """The layers that a fused layer's name lists: joined by " + " and " || ", nested in PWN(a, b)."""
-    parts: list[str] = []
-    start = depth = position = 0
-    while position < len(layer):
-        for mark in marks if depth == 0 else ():
-            if layer.startswith(mark, position):
-                parts.append(layer[start:position])
-                position += len(mark)
-                start = position
-                break
-        else:
-            depth += {"(": 1, ")": -1}.get(layer[position], 0)
-            position += 1
-    parts.append(layer[start:])
-    found: list[str] = []
-    for part in parts:
-        if part.startswith("PWN(") and part.endswith(")"):
-            found.extend(fused_parts(part[4:-1], (*marks[:2], ", ")))
-        elif part:
-            found.append(part)
-    return tuple(found)
 
 
 def map_weights(

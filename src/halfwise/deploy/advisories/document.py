@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import field
 
-from halfwise.compiler.attention.fp32_regions import RegionRecord
+from halfwise.compiler.attention_regions import RegionRecord
 from halfwise.core.advisory import AdvisoryRecord
 from halfwise.core.document import Document
 

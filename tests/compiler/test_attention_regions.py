@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 from halfwise.compiler import rtx
-from halfwise.compiler.attention.advice import keep_kernel_out
-from halfwise.compiler.attention.fp32_regions import Group, find_fp32_region, groups_of
+from halfwise.compiler.attention_advice import keep_kernel_out
+from halfwise.compiler.attention_regions import Group, find_fp32_region, groups_of
 from halfwise.compiler.audit import Audit
 from halfwise.compiler.layers_cost import EngineCost
 from halfwise.compiler.layers_evidence import NodeAudit
@@ -209,7 +209,7 @@ def test_advise_without_the_compiler_says_what_to_install(tmp_path: Path, monkey
 
 
 def test_a_large_typed_model_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import halfwise.compiler.attention.advice as advice
+    import halfwise.compiler.attention_advice as advice
 
     typed = write_typed(Assignment.all_narrow(Sites(load(encoder_attention()))), tmp_path / "typed.onnx").path
     monkeypatch.setattr(advice, "_MOST_BYTES", 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from halfwise.compiler.attention.fp32_regions import Fp32Region, find_fp32_region, fused_groups, groups_of
+from halfwise.compiler.attention_regions import Fp32Region, find_fp32_region, fused_groups, groups_of
 from halfwise.compiler.compiled import TIME_LIMIT_S, Compiler
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format

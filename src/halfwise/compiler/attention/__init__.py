@@ -1,1 +1,0 @@
-"""Attention that a compiler fuses: its FP32 regions, and advice on them."""
