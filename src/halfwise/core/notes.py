@@ -173,6 +173,7 @@ class NoteKind(Enum):
     NOT_IN_OPSET = "not-in-opset"
     NO_NARROW_FORM = "no-narrow-form"
     SHAPE_ARITHMETIC = "shape-arithmetic"
+    POSITION = "position"
     UNKNOWN_TYPE = "unknown-type"
     NO_FP32_TENSOR = "no-fp32-tensor"
     NOT_ALSO_BF16 = "not-also-bf16"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["SHAPE_READERS", "SLOTS", "States", "shape_slots", "states"]
+__all__ = ["INDEX_SLOTS", "SHAPE_READERS", "SLOTS", "States", "index_slots", "shape_slots", "states"]
 
 
 class States(Enum):
@@ -56,6 +56,26 @@ SLOTS: dict[str, dict[int, States]] = {
     **{f"Reduce{name}": {1: _S} for name in _REDUCTIONS},
 }
 
+# Slots of data that say where other data is: indices, labels, lengths.
+INDEX_SLOTS: dict[str, tuple[int, ...]] = {
+    "Attention": (6,),
+    "GRU": (4,),
+    "LSTM": (4,),
+    "MaxUnpool": (1,),
+    "NegativeLogLikelihoodLoss": (1,),
+    "OneHot": (0,),
+    "RNN": (4,),
+    "ReverseSequence": (1,),
+    "RoiAlign": (2,),
+    "RotaryEmbedding": (3,),
+    "SequenceAt": (1,),
+    "SequenceErase": (1,),
+    "SequenceInsert": (2,),
+    "SoftmaxCrossEntropyLoss": (1,),
+    "TensorScatter": (2,),
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND"), (1,)),
+}
+
 
 def states(op: str, domain: str, slot: int) -> States | None:
     """What the slot states; None where it takes data."""
@@ -65,3 +85,8 @@ def states(op: str, domain: str, slot: int) -> States | None:
 def shape_slots(op: str, domain: str = "") -> tuple[int, ...]:
     """All slots of the operator that state something."""
     return () if domain else tuple(SLOTS.get(op, ()))
+
+
+def index_slots(op: str, domain: str = "") -> tuple[int, ...]:
+    """All slots of the operator that say where data is."""
+    return () if domain else INDEX_SLOTS.get(op, ())

@@ -13,6 +13,7 @@ from halfwise.model.model import Model
 from halfwise.model.moving import only_moves
 from halfwise.model.operator_slots import SHAPE_READERS, shape_slots
 from halfwise.model.ops import CONTROL_FLOW, SlotRule, slot_rule, takes_any_format
+from halfwise.model.positions import position_arithmetic
 from halfwise.precision.choices import NO_CHOICES, Choices
 
 __all__ = ["Site", "Sites", "native_format"]
@@ -63,9 +64,10 @@ class Sites:
         self.model = model
         self.choices = choices
         self.fmt = fmt
-        shape_arithmetic = _shape_arithmetic(model)
+        fixed = dict.fromkeys(position_arithmetic(model, 1.0 / fmt.unit_roundoff), Note.of(NoteKind.POSITION))
+        fixed |= dict.fromkeys(_shape_arithmetic(model), Note.of(NoteKind.SHAPE_ARITHMETIC))
         self.all: tuple[Site, ...] = tuple(
-            self._site(node, index, node in shape_arithmetic) for index, node in enumerate(model.nodes)
+            self._site(node, index, fixed.get(node)) for index, node in enumerate(model.nodes)
         )
         self.of: dict[ir.Node, Site] = {site.node: site for site in self.all}
         self._other: dict[Format, Sites] = {fmt: self}
@@ -100,10 +102,10 @@ class Sites:
             self._other[fmt] = Sites(self.model, fmt, self.choices)
         return self._other[fmt].of[node]
 
-    def _site(self, node: ir.Node, index: int, shape_arithmetic: bool) -> Site:
+    def _site(self, node: ir.Node, index: int, fixed: Note | None) -> Site:
         version = node.version or self.model.opset(node.domain)
         rule = slot_rule(node.op_type, node.domain, version, self.fmt)
-        why = rule.why or _why_not(node, shape_arithmetic) or self._kept(node)
+        why = rule.why or fixed or _why_not(node) or self._kept(node)
         inputs, outputs = _slots(node, rule) if why is None else ((), ())
         if why is None and not any((*inputs, *outputs)):
             why = Note.of(NoteKind.NO_FP32_TENSOR)
@@ -126,9 +128,7 @@ class Sites:
         return Note.of(NoteKind.USER_KEEPS, option=option) if option else None
 
 
-def _why_not(node: ir.Node, shape_arithmetic: bool) -> Note | None:
-    if shape_arithmetic:
-        return Note.of(NoteKind.SHAPE_ARITHMETIC)
+def _why_not(node: ir.Node) -> Note | None:
     for value in (*node.inputs, *node.outputs):
         if value is None or not value.name:
             continue

@@ -59,6 +59,7 @@ REASONS = {
     NoteKind.NOT_IN_OPSET: "operator {subject} is not in opset {version}",
     NoteKind.NO_NARROW_FORM: "the schema of {subject} (opset {version}) has no {format} form",
     NoteKind.SHAPE_ARITHMETIC: "shape arithmetic, which runs on the host",
+    NoteKind.POSITION: "computes a position, such as an index or a size: rounded, it would name another place",
     NoteKind.UNKNOWN_TYPE: "the type of {subject!r} is not known",
     NoteKind.NO_FP32_TENSOR: "has no FP32 tensor that could narrow",
     NoteKind.NOT_ALSO_BF16: "not every input that may be FP16 may be BF16",
