@@ -172,6 +172,7 @@ class NoteKind(Enum):
     CONTAINER = "container"
     NOT_IN_OPSET = "not-in-opset"
     NO_NARROW_FORM = "no-narrow-form"
+    NO_NARROW_KERNEL = "no-narrow-kernel"
     SHAPE_ARITHMETIC = "shape-arithmetic"
     POSITION = "position"
     UNKNOWN_TYPE = "unknown-type"

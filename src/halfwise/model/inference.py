@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
 from halfwise.core.formats import format_of_type
+from halfwise.model.contrib.registered import lent_schemas
 from halfwise.model.ops import DTYPE_ATTRIBUTES
 
 __all__ = ["has_schema", "infer_types"]
@@ -47,7 +48,8 @@ def has_schema(node: ir.Node) -> bool:
 
 
 def _infer(model: ir.Model) -> None:
-    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+    with lent_schemas(model):
+        ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
     for node in model.graph.all_nodes():
         for index, value in enumerate(node.outputs):
             if isinstance(value.type, ir.TensorType) and _is_sequence(node, index):

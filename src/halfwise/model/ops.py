@@ -11,6 +11,8 @@ import onnx.defs
 
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.contrib.kernels import FP32_SLOTS, narrow_kernel
+from halfwise.model.contrib.schemas import RuntimeSchema, is_known, runtime_schema
 from halfwise.model.moving import FROM_FIRST, Move, movers
 from halfwise.model.operator_slots import SHAPE_READERS
 
@@ -62,6 +64,15 @@ NEVER_CONVERTED = {
     **dict.fromkeys(_RANDOM, Note.of(NoteKind.RANDOM)),
     **dict.fromkeys(_QUANTISED, Note.of(NoteKind.QUANTISATION)),
     **dict.fromkeys(_CONTAINERS, Note.of(NoteKind.CONTAINER)),
+}
+
+# The same of ONNX Runtime's own operators: the first hold graphs.
+_OWN_PINNED = {
+    **dict.fromkeys(
+        _words("BeamSearch GreedySearch Sampling WhisperBeamSearch"),
+        Note.of(NoteKind.CONTROL_FLOW),
+    ),
+    **dict.fromkeys(_words("QuantizeLinear DequantizeLinear"), Note.of(NoteKind.QUANTISATION)),
 }
 
 # Slots that are parameters of an operator rather than data: left in FP32 where the schema lets them.
@@ -124,7 +135,8 @@ def _at(formal: tuple[tuple[bool, str], ...], slot: int, variadic: bool) -> tupl
 def slot_rule(op: str, domain: str, version: int, fmt: Format) -> SlotRule:
     """What the operator's schema allows for `fmt`."""
     if domain:
-        return SlotRule(why=Note.of(NoteKind.FOREIGN_DOMAIN, domain))
+        own = runtime_schema(op, domain, version) if is_known(op, domain) else None
+        return SlotRule(why=Note.of(NoteKind.FOREIGN_DOMAIN, domain)) if own is None else _own_rule(own, fmt)
     if op in CONTROL_FLOW:
         return SlotRule(why=Note.of(NoteKind.CONTROL_FLOW))
     if op in NEVER_CONVERTED:
@@ -132,7 +144,8 @@ def slot_rule(op: str, domain: str, version: int, fmt: Format) -> SlotRule:
     try:
         schema = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
-        return SlotRule(why=Note.of(NoteKind.NOT_IN_OPSET, op, version=version))
+        own = runtime_schema(op, domain, version)
+        return SlotRule(why=Note.of(NoteKind.NOT_IN_OPSET, op, version=version)) if own is None else _own_rule(own, fmt)
     allowed = {c.type_param_str: fmt.schema_type in c.allowed_type_strs for c in schema.type_constraints}
     pinned = PARAMETER_SLOTS.get(op, set())
     inputs = tuple(
@@ -144,6 +157,24 @@ def slot_rule(op: str, domain: str, version: int, fmt: Format) -> SlotRule:
         return SlotRule(why=Note.of(NoteKind.NO_NARROW_FORM, op, version=version, format=fmt.value.upper()))
     free = op in DTYPE_ATTRIBUTES or op == "ConstantOfShape"
     return SlotRule(inputs, outputs, _variadic(schema.inputs), _variadic(schema.outputs), free)
+
+
+def _own_rule(schema: RuntimeSchema, fmt: Format) -> SlotRule:
+    """The same of an operator that only ONNX Runtime has: one of its providers must have a kernel, too."""
+    if schema.op in _OWN_PINNED:
+        return SlotRule(why=_OWN_PINNED[schema.op])
+    pinned = FP32_SLOTS.get(schema.op, frozenset())
+    inputs = tuple(
+        (fmt.schema_type in schema.takes(p) and i not in pinned, p.type_str) for i, p in enumerate(schema.inputs)
+    )
+    outputs = tuple((fmt.schema_type in schema.takes(p), p.type_str) for p in schema.outputs)
+    if not any(ok for ok, _ in (*inputs, *outputs)):
+        why = Note.of(NoteKind.NO_NARROW_FORM, schema.op, version=schema.since, format=fmt.value.upper())
+        return SlotRule(why=why)
+    if not narrow_kernel(schema.op, schema.domain, fmt):
+        return SlotRule(why=Note.of(NoteKind.NO_NARROW_KERNEL, schema.op, format=fmt.value.upper()))
+    variadic, spread = (bool(formals) and formals[-1].variadic for formals in (schema.inputs, schema.outputs))
+    return SlotRule(inputs, outputs, variadic, spread)
 
 
 def _variadic(parameters: Sequence[onnx.defs.OpSchema.FormalParameter]) -> bool:

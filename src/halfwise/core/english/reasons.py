@@ -58,6 +58,7 @@ REASONS = {
     NoteKind.CONTAINER: "reads or writes a sequence or an optional",
     NoteKind.NOT_IN_OPSET: "operator {subject} is not in opset {version}",
     NoteKind.NO_NARROW_FORM: "the schema of {subject} (opset {version}) has no {format} form",
+    NoteKind.NO_NARROW_KERNEL: "ONNX Runtime has no {format} kernel of {subject}",
     NoteKind.SHAPE_ARITHMETIC: "shape arithmetic, which runs on the host",
     NoteKind.POSITION: "computes a position, such as an index or a size: rounded, it would name another place",
     NoteKind.UNKNOWN_TYPE: "the type of {subject!r} is not known",

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from halfwise.core.finding import Finding, Where
 from halfwise.core.rules import finding
 from halfwise.core.wording import counted, listed
+from halfwise.model.contrib.schemas import is_known
 from halfwise.model.model import Model
 from halfwise.model.patterns import Pattern
 
@@ -46,7 +47,7 @@ def _double(model: Model) -> Iterator[Finding]:
 
 
 def _foreign(model: Model) -> Iterator[Finding]:
-    nodes = [node for node in model.nodes if node.domain]
+    nodes = [node for node in model.nodes if node.domain and not is_known(node.op_type, node.domain)]
     if nodes:
         ops = Counter(f"{node.domain}:{node.op_type}" for node in nodes)
         shown = listed((op for op, _ in ops.most_common()), 4, str)

@@ -1,0 +1,73 @@
+"""Which of ONNX Runtime's own operators have a kernel that takes a narrow format: the CPU's as installed, CUDA's here.
+
+The CUDA provider's kernels are not in the CPU package. The table is that of docs/OperatorKernels.md of ONNX Runtime
+(commit 001d12d2), which is generated from the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from halfwise.core.formats import Format
+
+__all__ = ["FP32_SLOTS", "cpu_takes", "cuda_takes", "narrow_kernel"]
+
+_FP32, _FP16, _BF16 = Format.FP32, Format.FP16, Format.BF16
+_ALL = frozenset({_FP32, _FP16, _BF16})
+_NO_BF16 = frozenset({_FP32, _FP16})
+_NARROW = frozenset({_FP16, _BF16})
+
+_CUDA: Mapping[str, frozenset[Format]] = {
+    **dict.fromkeys(
+        """Attention BiasDropout BiasGelu BitmaskBiasDropout BitmaskDropout FastGelu FusedMatMul GatherBlockQuantized
+        Gelu GemmFloat8 LayerNormalization MatMulBnb4 MatMulNBits MoE MultiHeadAttention QuickGelu RotaryEmbedding
+        SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization TransposeMatMul Trilu
+        UnfoldTensor""".split(),
+        _ALL,
+    ),
+    **dict.fromkeys(
+        """BiasAdd BiasSoftmax BiasSplitGelu ComplexMul ComplexMulConj DecoderAttention DecoderMaskedMultiHeadAttention
+        DecoderMaskedSelfAttention DequantizeWithOrder EmbedLayerNormalization GatedRelativePositionBias GroupNorm
+        Inverse Irfft LongformerAttention NhwcConv PackedAttention PackedMultiHeadAttention QAttention QuantizeWithOrder
+        RelativePositionBias RemovePadding RestorePadding Rfft SkipGroupNorm""".split(),
+        _NO_BF16,
+    ),
+    **dict.fromkeys(("GroupQueryAttention", "PagedAttention", "QMoE", "SparseAttention"), _NARROW),
+    **dict.fromkeys(("ConvTransposeWithDynamicPads", "FusedConv", "GridSample"), frozenset({_FP32})),
+    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear", "GemmaRotaryEmbedding"), frozenset({_FP16})),
+}
+
+_FLOATS = frozenset(fmt.schema_type for fmt in _ALL)
+
+# Slots whose kernels read FP32 beside narrow data, though their schemas let them be narrow.
+FP32_SLOTS: Mapping[str, frozenset[int]] = {"GroupNorm": frozenset({1, 2}), "SkipGroupNorm": frozenset({1, 2})}
+
+
+def narrow_kernel(op: str, domain: str, fmt: Format) -> bool:
+    """Whether any provider computes the operator on tensors of a narrow format."""
+    return cuda_takes(op, fmt) or cpu_takes(op, domain, fmt)
+
+
+def cuda_takes(op: str, fmt: Format) -> bool:
+    return fmt in _CUDA.get(op, ())
+
+
+def cpu_takes(op: str, domain: str, fmt: Format) -> bool:
+    """Whether the CPU provider, as it is installed, has a kernel for data of a format."""
+    return fmt.schema_type in _cpu().get((domain, op), frozenset())
+
+
+@cache
+def _cpu() -> Mapping[tuple[str, str], frozenset[str]]:
+    """The types of data that CPU kernels take: those of the first type variable that takes floats."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as runtime
+
+    found: dict[tuple[str, str], frozenset[str]] = {}
+    for kernel in getattr(runtime, "get_all_opkernel_def", tuple)():
+        if kernel.provider != "CPUExecutionProvider":
+            continue
+        data = (_FLOATS.intersection(types) for _, types in sorted(kernel.type_constraints.items()))
+        key = (kernel.domain, kernel.op_name)
+        found[key] = found.get(key, frozenset()).union(next(filter(None, data), frozenset()))
+    return found
