@@ -51,7 +51,7 @@ class Place:
 
     def _attribute(self, name: str) -> Any:
         found = self.context.get_attribute(name)
-        return None if found is None or not found.name else helper.get_attribute_value(found)  # type: ignore[no-untyped-call]
+        return None if found is None or not found.name else helper.get_attribute_value(found)
 
     def _given(self, slot: int) -> onnx.TypeProto | None:
         if slot >= self.inputs:
@@ -63,7 +63,8 @@ class Place:
 def infer(schema: RuntimeSchema, context: Any) -> None:
     """Set the types of a node's outputs, and the shapes where they follow from those of its inputs."""
     place = Place(context)
-    shapes = _SHAPES.get(schema.op, lambda p: ())(place)
+    shape = _SHAPES.get(schema.op)
+    shapes: Shapes = () if shape is None else shape(place)
     for slot in range(context.get_num_outputs()):
         element = _element(schema, place, slot)
         if element:
