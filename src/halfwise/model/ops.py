@@ -20,6 +20,8 @@ __all__ = [
     "CLOSED",
     "CONTROL_FLOW",
     "DTYPE_ATTRIBUTES",
+    "NARROW_SCALES",
+    "QUANTISERS",
     "WIDENED_ATTRIBUTES",
     "SlotRule",
     "slot_rule",
@@ -48,10 +50,7 @@ CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 # Operators that stay as they are, and why.
 _RANDOM = _words("RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli")
-_QUANTISED = _words(
-    """QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul ConvInteger
-    MatMulInteger"""
-)
+_QUANTISED = _words("DynamicQuantizeLinear QLinearConv QLinearMatMul ConvInteger MatMulInteger")
 _CONTAINERS = _words(
     """SequenceConstruct SequenceEmpty SequenceInsert SequenceErase SequenceAt SequenceLength SplitToSequence
     ConcatFromSequence Optional OptionalGetElement OptionalHasElement"""
@@ -74,6 +73,9 @@ _OWN_PINNED = {
     ),
     **dict.fromkeys(_words("QuantizeLinear DequantizeLinear"), Note.of(NoteKind.QUANTISATION)),
 }
+
+QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+NARROW_SCALES = 19  # the opset from which their scales may be narrow
 
 # Slots that are parameters of an operator rather than data: left in FP32 where the schema lets them.
 PARAMETER_SLOTS = {"Resize": {1, 2}, "Upsample": {1}, "Dropout": {1}, "OneHot": {0, 1}}
@@ -141,6 +143,8 @@ def slot_rule(op: str, domain: str, version: int, fmt: Format) -> SlotRule:
         return SlotRule(why=Note.of(NoteKind.CONTROL_FLOW))
     if op in NEVER_CONVERTED:
         return SlotRule(why=NEVER_CONVERTED[op])
+    if op in QUANTISERS and version < NARROW_SCALES:
+        return SlotRule(why=Note.of(NoteKind.QUANTISATION))
     try:
         schema = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
@@ -153,6 +157,8 @@ def slot_rule(op: str, domain: str, version: int, fmt: Format) -> SlotRule:
         for i, p in enumerate(schema.inputs)
     )
     outputs = tuple((allowed.get(p.type_str, False), p.type_str) for p in schema.outputs)
+    if op == "DequantizeLinear":  # since opset 23 a letter of its own, which the attribute or the scale decides
+        outputs = ((outputs[0][0], inputs[1][1]),)
     if not any(ok for ok, _ in (*inputs, *outputs)):
         return SlotRule(why=Note.of(NoteKind.NO_NARROW_FORM, op, version=version, format=fmt.value.upper()))
     free = op in DTYPE_ATTRIBUTES or op == "ConstantOfShape"

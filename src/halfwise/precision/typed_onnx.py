@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from halfwise.core.formats import Format
 from halfwise.core.whole_files import WholeFiles
-from halfwise.model.ops import DTYPE_ATTRIBUTES
+from halfwise.model.ops import WIDENED_ATTRIBUTES
 from halfwise.model.weights import convert_fill, weight_content, whole_tensor
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import Names, Rewritten, SpelledWeight, Weight, rewrite
@@ -23,6 +23,7 @@ __all__ = ["TypedModel", "typed_proto", "write_typed"]
 INLINE_BYTES = 1024  # smaller weights always stand in the protobuf
 EMBED_BYTES = 256 << 20  # a model with more weights than this keeps them in a file of their own
 _ALIGNMENT = 4096
+_FOLLOWING = ("EyeLike", "DequantizeLinear")  # without the attribute their outputs have the type of an input
 
 
 @dataclass(frozen=True)
@@ -87,14 +88,14 @@ class TypedWriter:
             if convert_fill(proto, fmt, fmt):
                 self.clamped[proto.output[0]] = None
             return
-        name = DTYPE_ATTRIBUTES.get(proto.op_type)
+        name = WIDENED_ATTRIBUTES.get(proto.op_type)
         if name is None:
             return
         for attribute in proto.attribute:
             if attribute.name == name:
                 attribute.i = fmt.onnx_type
                 return
-        if proto.op_type != "EyeLike":  # without the attribute it follows its input
+        if proto.op_type not in _FOLLOWING:
             proto.attribute.add(name=name, type=onnx.AttributeProto.INT, i=fmt.onnx_type)
 
 

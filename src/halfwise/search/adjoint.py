@@ -35,6 +35,9 @@ INTEGER_WEIGHT = 0.1  # one wrong integer in a thousand weighs as much as a rela
 _LINEAR = frozenset("Add Sub Mul Sum Mean PRelu LeakyRelu Clip Dropout".split())
 _CURVED = frozenset(ELEMENTWISE) - CLOSED - _LINEAR
 
+# Operators that compute with quantised values.
+_COUNTS = frozenset("DequantizeLinear QLinearConv QLinearMatMul ConvInteger MatMulInteger".split())
+
 # Where a product's weight has its outputs: roundings of different channels are independent.
 _CHANNELS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}
 
@@ -288,8 +291,26 @@ class _NodeBack:
             found += energy(gradient, step) / array.size
         elif gradient is not None and self.node.op_type == "Cast":
             found += energy(gradient) / array.size
+        elif self.node.op_type in _COUNTS and not self.node.domain:
+            found = self._counted(value, array)
         if found:
             self.adjoint.flips[value] = self.adjoint.flips.get(value, 0.0) + found
+
+    def _counted(self, value: ir.Value, array: Array) -> float:
+        """What one step of a quantised value costs: all of them take one, up or down, which adds as squares."""
+        most = np.iinfo(array.dtype).max
+        step = np.where(array == most, -1, self.adjoint.rng.choice([-1, 1], array.shape)).astype(array.dtype)
+        step[array == np.iinfo(array.dtype).min] = 1
+        found = 0.0
+        for slot, changed in enumerate(self._run({value: self._moved(value, step)})):
+            base, gradient, flips = self.local.outputs[slot], self.local.gradients[slot], self.flips[slot]
+            if base is None or changed.shape != base.shape:
+                continue
+            if gradient is not None:
+                found += energy(gradient, finite(changed - base))
+            elif flips:
+                found += flips * float(np.sum(np.square(changed.astype(np.float64) - base)))
+        return found / array.size
 
     # -- running ----------------------------------------------------------------------------------------------------
 
