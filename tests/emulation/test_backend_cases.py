@@ -140,7 +140,7 @@ def _answer_complaints(case: Case, answer: dict[str, Any], fmt: Format, given: d
 
 
 def _wrong_outputs(case: Case, answer: dict[str, Any], expected: dict[str, Any], bound: Format) -> list[str]:
-    units, steps = MORE_UNITS.get(case.name, UNITS), int(case.name in MOVED_BY_ONE)
+    units, steps = MORE_UNITS.get(case.name, UNITS), (case.name in MOVED_BY_ONE) * (1 + (bound is Format.BF16))
     found = ((name, differs(answer[name], value, bound, units, steps)) for name, value in expected.items())
     return [f"{name}: {text}" for name, text in found if text]
 

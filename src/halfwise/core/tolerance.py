@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -82,6 +82,14 @@ class Bound:
 
     def holds(self, value: float) -> bool:
         return value >= self.value if self.op == ">=" else value <= self.value
+
+    def relaxed(self, factor: float) -> Bound:
+        """The bound that allows `factor` times the error."""
+        if self.metric == "psnr":
+            return replace(self, value=self.value - 20.0 * math.log10(factor))
+        return replace(
+            self, value=1.0 - (1.0 - self.value) * factor if self.metric in _UP_TO_ONE else self.value * factor
+        )
 
     def ratio(self, value: float) -> float:
         """Error over allowed error: at most 1 exactly where the bound holds, and growing as the value gets worse.
@@ -186,6 +194,10 @@ class Tolerance:
                 raise InputError(
                     f"tolerance {bound.key}: the model has no such output; its outputs are {listed(outputs, 20)}"
                 )
+
+    def relaxed(self, factor: float) -> Tolerance:
+        """The same where `factor` times the error is allowed."""
+        return Tolerance(tuple(bound.relaxed(factor) for bound in self.bounds))
 
     @property
     def uses_user_metric(self) -> bool:

@@ -18,6 +18,7 @@ from halfwise.model.external import check_external_data, external_files
 from halfwise.model.inference import has_schema
 from halfwise.model.input_spec import InputSpec
 from halfwise.model.normal_form import normalise
+from halfwise.model.opset import allow_narrow_scales
 from halfwise.model.proto_file import check_proto, read_proto
 from halfwise.model.protobuf_fixups import fix_up, needs_fixups
 
@@ -136,7 +137,9 @@ def _load(source: str | Path | onnx.ModelProto, label: str) -> Model:
         onnx_ir.external_data.set_base_dir(model.graph, path.parent)
         for function in model.functions.values():
             onnx_ir.external_data.set_base_dir(function.graph, path.parent)
-    return Model(path, model, digest, stored_nodes, normalise(model), files)
+    renamed = normalise(model)
+    allow_narrow_scales(model)
+    return Model(path, model, digest, stored_nodes, renamed, files)
 
 
 def _copy(proto: onnx.ModelProto) -> onnx.ModelProto:

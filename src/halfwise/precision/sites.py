@@ -129,6 +129,8 @@ class Sites:
 
 
 def _why_not(node: ir.Node) -> Note | None:
+    if node.op_type == "QuantizeLinear" and not node.domain and node.inputs[0] and node.inputs[0].is_initializer():
+        return Note.of(NoteKind.QUANTISES_WEIGHT)
     for value in (*node.inputs, *node.outputs):
         if value is None or not value.name:
             continue

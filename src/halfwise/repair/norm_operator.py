@@ -28,12 +28,12 @@ import onnx_ir as ir
 
 from halfwise.emulation.profiles.norm_fusions import norms_of
 from halfwise.model.model import Model
+from halfwise.model.opset import can_raise, raise_opset
 from halfwise.model.patterns.norms import find_norms
 from halfwise.model.patterns.view import View
 from halfwise.repair.graph_edit import GraphEdit
 from halfwise.repair.norm_place import NormPlace, as_parameter, effective, norm_place
 from halfwise.repair.norm_scaling import needs_scaling, shift_for, write_scaled
-from halfwise.repair.opset import can_raise, raise_opset
 from halfwise.repair.place import found_again, value_named
 from halfwise.repair.rule import Ranges, Repair
 

@@ -44,6 +44,10 @@ VERDICTS = {
         "differ more from the emulated ones than those of other nodes."
     ),
     NoteKind.RANDOM_NODE: ("Node {subject!r} is random. FP32 does not repeat its own result, so no verdict is final."),
+    NoteKind.QUANTISERS_MOVE: (
+        "FP32 itself misses the tolerance ({ratio:.2g} times the allowed error) once the inputs of quantisers move by "
+        "{moved:.1g}. FP32 nodes cannot hold it: state a wider tolerance (--tol)."
+    ),
     NoteKind.INPUT_FINDING: "Input {subject!r}: {message}. To fix: {remedy}.",
     NoteKind.CLAMPED_WEIGHTS: (
         "{count:many weight} with finite values beyond 65,504 clamped to it, as TensorRT does: {names:list}."

@@ -58,14 +58,16 @@ def _measurement(
     effects: tuple[InputEffect, ...],
     findings: tuple[Finding, ...],
 ) -> FixMeasurement:
-    tolerance, decided = prepared.context.question.tolerance, found.candidate.decided
+    tolerance, decided = prepared.tolerance, found.candidate.decided
     return FixMeasurement(
         fp16=fp16.outputs,
         fixed=fixed.outputs,
         floats=prepared.floats,
         fp16_verdict=tolerance.verdict(fp16.outputs, prepared.floats, fp16.user_metric),
         verdict=tolerance.verdict(fixed.outputs, prepared.floats, fixed.user_metric),
-        by_profile={name: seen.ratio for name, seen in by_profile.items()},
+        by_profile={
+            name: tolerance.ratio(seen.outputs, prepared.floats, seen.user_metric) for name, seen in by_profile.items()
+        },
         inputs=effects,
         input_findings=findings,
         ranges=found.candidate.statistics.ranges(),

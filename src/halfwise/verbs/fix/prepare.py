@@ -27,6 +27,7 @@ from halfwise.precision.sites import Sites
 from halfwise.search.context import EvaluationContext
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Question
+from halfwise.search.quantiser_steps import MOVED, Movement, has_quantisers, own_movement
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, refuse_ids
@@ -48,6 +49,7 @@ class Prepared:
     profiles: tuple[Profile, ...]  # those that judge; the worst counts
     layouts: Layouts
     inputs: tuple[InputEffect, ...]  # what FP16 does to the values of the inputs, where they are handed over so
+    tolerance: Tolerance  # as stated; the search's is wider where FP32 itself does not keep it
     floats: frozenset[str]  # the outputs that hold real numbers
     notes: tuple[Note, ...]
 
@@ -65,10 +67,15 @@ def prepare(request: FixRequest) -> Prepared:
     request.notify("running the FP32 model")
     answers = references.of(samples.all)
     check_answers(answers)
-    question = _question(request, answers[0], profiles, len(samples.all))
+    stated = _question(request, answers[0], profiles, len(samples.all))
     also = tuple(Emulator(profile, request.device) for profile in profiles[:-1])
-    context = EvaluationContext(emulator, Stepper(emulator), question, request.io_types, references, counter, also)
     chosen = split(samples, answers)
+    moves = None
+    if has_quantisers(sites):
+        searched = references.of(chosen.search)
+        moves = own_movement(Movement(sites, emulator, stated, chosen.search, searched, counter))
+    question = stated if moves is None else replace(stated, tolerance=stated.tolerance.relaxed(moves[1]))
+    context = EvaluationContext(emulator, Stepper(emulator), question, request.io_types, references, counter, also)
     if request.judge_on_all:
         chosen = replace(chosen, validation=samples.all)
     return Prepared(
@@ -80,8 +87,14 @@ def prepare(request: FixRequest) -> Prepared:
         profiles,
         layouts,
         effects,
+        stated.tolerance,
         float_outputs(answers[0]),
-        (*chosen.notes, *request.target.cautions, *_cautions(request, sites, profiles, question.margin)),
+        (
+            *chosen.notes,
+            *request.target.cautions,
+            *_cautions(request, sites, profiles, question.margin),
+            *([Note.of(NoteKind.QUANTISERS_MOVE, ratio=moves[0], moved=MOVED)] if moves is not None else []),
+        ),
     )
 
 

@@ -14,9 +14,9 @@ from onnx import TensorProto
 from halfwise.emulation.emulate import Emulator
 from halfwise.model.model import Model, load
 from halfwise.model.normal_form import normalise
+from halfwise.model.opset import can_raise, raise_opset
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
-from halfwise.repair.opset import can_raise, raise_opset
 from tests.models.zoo.graph_writer import GraphWriter
 
 X = np.random.default_rng(17).standard_normal((2, 4, 6, 8)).astype(np.float32)

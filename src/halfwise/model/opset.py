@@ -9,7 +9,9 @@ import numpy as np
 import onnx.defs
 import onnx_ir as ir
 
-__all__ = ["can_raise", "raise_opset"]
+from halfwise.model.ops import NARROW_SCALES, QUANTISERS
+
+__all__ = ["allow_narrow_scales", "can_raise", "raise_opset"]
 
 # From which IR version on an opset is known; checkers refuse an older one.
 _IR_VERSIONS = ((23, 11), (21, 10), (19, 9), (15, 8), (0, 7))
@@ -44,6 +46,12 @@ def raise_opset(model: ir.Model, version: int) -> bool:
     model.opset_imports[""] = version
     model.ir_version = max(model.ir_version, next(ir_version for opset, ir_version in _IR_VERSIONS if version >= opset))
     return True
+
+
+def allow_narrow_scales(model: ir.Model) -> None:
+    """Say a quantised model in the opset in which its scales may be narrow, where that can be done."""
+    if any(node.op_type in QUANTISERS for node in _standard(model)):
+        raise_opset(model, NARROW_SCALES)
 
 
 def _standard(model: ir.Model) -> Iterator[ir.Node]:

@@ -1,0 +1,91 @@
+"""How far a quantised model's answers move by themselves: a rounding before a quantiser may become a whole step of it.
+
+The steps that other FP32 kernels take, or TF32, are as many as those that FP16 takes. Where they miss the tolerance
+already, FP32 nodes that bring FP16 within it do so on these inputs and in this order of sums alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+from numpy.typing import NDArray
+from onnx import helper
+
+from halfwise.core.evaluation import evaluate
+from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.ort import Session
+from halfwise.model.inputs.feed import Feed
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.search.judge import Measured, Question
+from halfwise.search.run_counter import RunCounter
+
+__all__ = ["MOVED", "Movement", "has_quantisers", "own_movement"]
+
+MOVED = 2.0**-14  # of a value: an eighth of what TF32 rounds, a few times what another order of long sums changes
+TF32 = 2.0**-11
+MARGIN = 1.5  # more steps than TF32 takes are FP16's own
+
+_QUANTISERS = ("QuantizeLinear", "DynamicQuantizeLinear")
+
+
+def has_quantisers(sites: Sites) -> bool:
+    """Whether something computed is quantised in the main graph."""
+    return any(
+        node.op_type in _QUANTISERS and not node.domain and node.inputs[0] is not None and node.inputs[0].producer()
+        for node in sites.model.graph
+    )
+
+
+@dataclass(frozen=True)
+class Movement:
+    """The FP32 model, the samples that it runs on, and its answers."""
+
+    sites: Sites
+    emulator: Emulator
+    question: Question
+    feeds: Sequence[Feed]
+    references: Sequence[dict[str, NDArray[Any]]]
+    counter: RunCounter
+
+    def measured(self, by: float) -> Measured:
+        """The error once what enters the quantisers moves by so much."""
+        written = self.emulator.write(Assignment(self.sites, {}))
+        _move(written.proto.graph, by)
+        weights = {weight.name: self.emulator.widened(weight) for weight in written.weights}
+        session = Session(written.proto, weights, device=self.emulator.device)
+        self.counter.add(len(self.feeds))
+        wide = (widen_feeds(feed) for feed in self.feeds)
+        answers = (session.run({name: feed[name] for name in session.input_names}) for feed in wide)
+        question = self.question
+        return Measured.of(evaluate(list(self.references), answers, question.tolerance, question.metric), question)
+
+
+def own_movement(movement: Movement) -> tuple[float, float] | None:
+    """The ratio that FP32 has once values move by `MOVED`, and the one up to which FP16 is no worse than TF32.
+
+    None where FP32 holds the tolerance.
+    """
+    seen = movement.measured(MOVED)
+    if not (seen.ratio > 1.0 and math.isfinite(seen.ratio)):
+        return None
+    bounds = (seen.unseen_bound, movement.measured(TF32).unseen_bound)
+    return seen.ratio, MARGIN * max(bound for bound in bounds if math.isfinite(bound))
+
+
+def _move(graph: onnx.GraphProto, by: float) -> None:
+    nodes = list[onnx.NodeProto]()
+    for index, node in enumerate(graph.node):
+        if node.op_type in _QUANTISERS and not node.domain:
+            factor, moved = f"halfwise:factor{index}", f"halfwise:moved{index}"
+            around = dict[str, Any](low=1.0 - by, high=1.0 + by, seed=float(index))
+            nodes.append(helper.make_node("RandomUniformLike", [node.input[0]], [factor], dtype=1, **around))
+            nodes.append(helper.make_node("Mul", [node.input[0], factor], [moved]))
+            node.input[0] = moved
+        nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)

@@ -1,0 +1,174 @@
+"""Quantised models: scales in FP16, integers as they are, no cast within what runs as one kernel of integers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto
+
+from halfwise.core.formats import Format
+from halfwise.core.notes import NoteKind
+from halfwise.emulation.emulate import Emulator
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.decision import Adjustment, Decision
+from halfwise.precision.quantised_groups import keep_groups_whole
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
+from halfwise.verbs.fix.fix import fix
+from tests.models.build import model, node, value, weight
+from tests.models.quantised import layers, quantised, samples, whole
+from tests.support.messages import kinds
+
+Array = np.ndarray[Any, Any]
+LIMITS = {TensorProto.INT8: (-128, 127), TensorProto.UINT8: (0, 255), TensorProto.INT16: (-32768, 32767)}
+
+
+def half(array: Any) -> Array:
+    return np.asarray(array, dtype=np.float32).astype(np.float16).astype(np.float32)
+
+
+def ran(proto: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, feeds))
+
+
+def casts_beside(proto: onnx.ModelProto, ops: tuple[str, str]) -> list[str]:
+    """Casts that stand right behind the first operator and right before the second."""
+    maker = {name: each for each in proto.graph.node for name in each.output}
+    return [
+        each.name
+        for each in proto.graph.node
+        if each.op_type == ops[1] and ops[0] != "Cast"
+        for name in each.input
+        if name in maker and maker[name].op_type == "Cast" and maker.get(maker[name].input[0], each).op_type == ops[0]
+    ]
+
+
+@pytest.mark.parametrize("opset", [19, 21, 23])
+def test_quantisers_narrow_with_their_scales(opset: int) -> None:
+    sites = Sites(load(quantised(layers(), opset)))
+    assert {site.op for site in sites.free} == {"QuantizeLinear", "DequantizeLinear", "MatMul", "Tanh"}
+    assert not sites.pinned
+    typed = typed_proto(Assignment.all_narrow(sites))
+    onnx.checker.check_model(typed, full_check=True)
+    assert {w.data_type for w in typed.graph.initializer} == {TensorProto.FLOAT16, TensorProto.INT8}
+    assert sum(each.op_type == "Cast" for each in typed.graph.node) == 2  # the input's and the output's
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+def test_an_older_opset_is_raised_for_the_sake_of_the_scales(opset: int) -> None:
+    loaded = load(quantised(layers(), opset))
+    assert loaded.opset() == 19
+    assert not Sites(loaded).pinned
+
+
+def test_where_the_opset_cannot_be_raised_scales_stay() -> None:
+    given = quantised(layers(1), 13)
+    given.graph.node.extend([node("RoiAlign", "image rois batch", "r")])
+    given.graph.input.extend([value("image", shape=(1, 1, 4, 4)), value("rois", shape=(1, 4))])
+    given.graph.initializer.append(weight("batch", np.zeros(1, np.int64)))
+    loaded = load(given)
+    assert loaded.opset() == 13
+    pinned = {site.op: site.pinned.kind for site in Sites(loaded).pinned if site.pinned}
+    assert pinned == dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), NoteKind.QUANTISATION)
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+@pytest.mark.parametrize("step", [0.0123, 3e-5, 6e-8])
+def test_a_scale_is_rounded_zero_points_and_saturation_are_not(kind: int, step: float) -> None:
+    """By hand: 3e-5 has three digits left in FP16, 6e-8 is its smallest number."""
+    low, high = LIMITS[kind]
+    point = (low + high) // 2 + 3
+    x = np.linspace(-2 * step * high, 2 * step * high, 41).astype(np.float32)
+    nodes = [node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "y")]
+    weights = [weight("s", np.float32(step)), whole("z", np.array(point), kind)]
+    given = model(nodes, [value("x", shape=(41,))], [value("y", shape=(41,))], weights, opset=21, ir_version=10)
+    found = Emulator().session(Assignment.all_narrow(Sites(load(given)))).run({"x": x})["y"]
+    scale = half(step)
+    steps = np.clip(np.rint(half(x) / scale) + point, low, high)
+    assert np.array_equal(found, half((steps - point) * scale))
+
+
+def test_an_explicit_type_of_a_dequantised_tensor_follows() -> None:
+    nodes = [node("DequantizeLinear", "q s", "y", output_dtype=TensorProto.FLOAT), node("Relu", "y", "z")]
+    weights = [weight("s", np.float32(0.5))]
+    given = model(nodes, [value("q", TensorProto.INT8)], [value("z")], weights, opset=23, ir_version=11)
+    typed = typed_proto(Assignment.all_narrow(Sites(load(given))))
+    onnx.checker.check_model(typed, full_check=True)
+    assert [a.i for a in typed.graph.node[0].attribute] == [TensorProto.FLOAT16]
+
+
+def test_fp8_tensors_keep_their_type() -> None:
+    nodes = [
+        node("QuantizeLinear", "x s z", "q", saturate=1),
+        node("DequantizeLinear", "q s z", "y"),
+        node("Sqrt", "y", "r"),
+    ]
+    weights = [weight("s", np.float32(0.3)), whole("z", np.zeros(()), TensorProto.FLOAT8E4M3FN)]
+    given = model(nodes, [value("x")], [value("r")], weights, opset=19, ir_version=10)
+    typed = typed_proto(Assignment.all_narrow(Sites(load(given))))
+    onnx.checker.check_model(typed, full_check=True)
+    assert [w.data_type for w in typed.graph.initializer] == [TensorProto.FLOAT16, TensorProto.FLOAT8E4M3FN]
+    x = np.array([0.1, 1.0, 5.0, 1000.0], np.float32)
+    (answer,) = ran(typed, {"x": x})
+    assert answer[-1] == pytest.approx(np.sqrt(448 * half(0.3)), rel=1e-3)  # saturates
+
+
+def test_a_quantised_weight_is_made_from_fp32() -> None:
+    nodes = [node("QuantizeLinear", "w s", "q"), node("DequantizeLinear", "q s", "v"), node("Mul", "x v", "y")]
+    weights = [weight("w", np.float32([0.1, 0.2, 0.3, 0.4])), weight("s", np.float32(0.01))]
+    sites = Sites(load(model(nodes, [value("x")], [value("y")], weights, opset=19, ir_version=10)))
+    assert [(s.op, s.pinned.kind) for s in sites.pinned if s.pinned] == [("QuantizeLinear", NoteKind.QUANTISES_WEIGHT)]
+
+
+@pytest.mark.parametrize("kept", ["m0", "d0", "v1", "t0", "q1"])
+def test_no_cast_takes_a_group_apart(kept: str) -> None:
+    sites = Sites(load(quantised(layers())))
+    decision = Decision(sites, {sites.model.node_by_name[f"n_{kept}"]: Format.FP32}, Format.FP32)
+    found = keep_groups_whole(Adjustment(decision), ())
+    typed = typed_proto(found.decision.assignment)
+    assert not casts_beside(typed, ("DequantizeLinear", "MatMul"))
+    assert not casts_beside(typed, ("Tanh", "QuantizeLinear"))
+    assert len(found.decision.formats) < len(sites.all)
+    assert {entry.because[0].kind for entry in found.added} <= {NoteKind.QUANTISED_GROUP}
+
+
+def test_what_the_user_stated_stays() -> None:
+    sites = Sites(load(quantised(layers(1))))
+    decision = Decision(sites, {sites.model.node_by_name["n_d0"]: Format.FP32}, Format.FP32)
+    found = keep_groups_whole(Adjustment(decision), ("n_m0",))
+    assert found.decision is decision
+
+
+@pytest.mark.parametrize("opset", [17, 21])
+def test_a_quantised_model_is_fixed_and_runs(opset: int, tmp_path: Path) -> None:
+    """Few steps of a fine quantiser: FP16 keeps the tolerance, and the answer is ONNX Runtime's."""
+    given = quantised(layers(1), opset, step=0.01)
+    onnx.save(given, tmp_path / "q.onnx")
+    result = fix(tmp_path / "q.onnx", samples(), out=tmp_path / "out")
+    assert result.met and not result.fp32_nodes and result.typed is not None
+    feed = samples()[0]
+    (wide,), (narrow,) = ran(given, feed), ran(onnx.load(result.typed.path), feed)
+    assert np.linalg.norm(narrow - wide) <= 0.01 * np.linalg.norm(wide)
+
+
+def test_steps_that_fp32_takes_too_cost_no_fp32_nodes(tmp_path: Path) -> None:
+    """Coarse steps, one behind the other: FP32 misses the tolerance once its values move by less than TF32 moves them.
+
+    Nearly all nodes in FP32 would hold it on these inputs, and on no others.
+    """
+    given = quantised(layers(8, 64), step=0.05)
+    onnx.save(given, tmp_path / "q.onnx")
+    result = fix(tmp_path / "q.onnx", samples(64), out=tmp_path / "out")
+    assert not result.fp32_nodes
+    assert NoteKind.QUANTISERS_MOVE in kinds(result.notes)
+    assert result.plan.tolerance.to_json()["*:rel_l2"] == 0.01
+    assert not result.met  # 1% was asked for
