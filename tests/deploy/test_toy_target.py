@@ -86,7 +86,7 @@ def test_its_profile_judges_its_adjustment_is_made_and_its_file_is_written(tmp_p
     result = fix(bent(), inputs(), target="toy-1", out=tmp_path)
     assert result.met
     assert (result.plan.target, result.plan.profile) == ("toy-1", "toy")
-    assert set(result.by_profile) == {"toy", "strict"}
+    assert set(result.by_profile) == {"toy", "strict", "wide"}
     assert {planned.name: planned.why for planned in result.plan.nodes} == {
         "bend": Reason.ROUNDING,  # by the toy's own kernel
         "last": Reason.COMPILER,  # by its adjustment

@@ -11,12 +11,14 @@ import onnx.helper
 import onnx_ir as ir
 import pytest
 
+from halfwise import fix
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.vjp import Local, pull_back
+from tests.models.build import model, node, value, weight
 
 Array = np.ndarray[Any, Any]
 _PROBES = 2
@@ -214,3 +216,21 @@ def test_a_rule_is_the_adjoint_of_its_operator(
     inputs = [np.asarray(x) if x is not None else None for x in inputs]
     for slot in slots:
         _check(_graph(op, inputs, outputs, opset, attributes), slot, step)
+
+
+def test_a_choice_between_two_numbers_is_walked_back() -> None:
+    """What it chooses between is smaller than what it gives."""
+    weights = {"zero": 0.0, "one": 1.0, "least": 0.25, "big": 3e4}
+    proto = model(
+        [
+            node("Greater", "x zero", "g"),
+            node("Where", "g one least", "w"),
+            node("Mul", "x big", "b"),
+            node("Max", "b w", "y"),
+        ],
+        [value("x", shape=(2, 8))],
+        [value("y", shape=(2, 8))],
+        [weight(name, np.float32(number)) for name, number in weights.items()],
+    )
+    feeds = [{"x": _normal(2, 8) * 4} for _ in range(2)]
+    assert fix(proto, feeds, repairs="none").fp32_nodes == ("n_b", "n_y")

@@ -135,8 +135,13 @@ class Emulator:
         check_casts(device)
         self.profile = profile
         self.device = device
-        self._rounded: dict[tuple[ir.TensorProtocol, Format | None], Array] = {}
-        self._room = 3 * LEAN_BYTES  # of rounded weights to keep
+        self._weights = _RoundedWeights()
+
+    def under(self, profile: Profile) -> Emulator:
+        """One of another profile on the same device; what weights become does not depend on either."""
+        other = Emulator(profile, self.device)
+        other._weights = self._weights
+        return other
 
     def session(self, assignment: Assignment) -> Session:
         lean = assignment.sites.model.weight_bytes > LEAN_BYTES
@@ -159,13 +164,24 @@ class Emulator:
 
     def widened(self, weight: Weight) -> Array:
         """A weight rounded to its format and held in FP32."""
-        key = (weight.tensor, weight.fmt)  # a tensor is known by its identity
-        if key in self._rounded:
-            return self._rounded[key]
+        return self._weights.of(weight)
+
+
+class _RoundedWeights:
+    """Weights rounded to a format and held in FP32, as many as there is room for."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[ir.TensorProtocol, Format | None], Array] = {}  # a tensor is known by its identity
+        self._room = 3 * LEAN_BYTES
+
+    def of(self, weight: Weight) -> Array:
+        key = (weight.tensor, weight.fmt)
+        if key in self._known:
+            return self._known[key]
         array = _widen_weight(weight)
         if array.nbytes <= self._room:
             self._room -= array.nbytes
-            self._rounded[key] = array
+            self._known[key] = array
         return array
 
 

@@ -287,7 +287,7 @@ class _NodeBack:
         gradient = self.local.gradients[0]
         assert array is not None
         if gradient is not None and self.node.op_type == "Where" and value is self.node.inputs[0]:
-            step = finite(self.local.input(1) - self.local.input(2))
+            step = np.broadcast_to(finite(self.local.input(1) - self.local.input(2)), gradient.shape[1:])
             found += energy(gradient, step) / array.size
         elif gradient is not None and self.node.op_type == "Cast":
             found += energy(gradient) / array.size

@@ -13,9 +13,10 @@ from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.profiles import Profile
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.feed import Feed
+from halfwise.model.model import Model
 from halfwise.precision.sites import Sites
 from halfwise.search.failures import Failures
-from halfwise.search.judge import Judge, Question
+from halfwise.search.judge import Judge, Memory, Question
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 
@@ -37,19 +38,21 @@ class EvaluationContext:
     also: tuple[Emulator, ...] = ()  # the same under other profiles that the target may meet
     failures: Failures = field(default_factory=Failures)
     _judges: dict[tuple[Sites, tuple[int, ...]], Judge] = field(default_factory=dict)
+    _measured: dict[tuple[Model, Format, tuple[int, ...]], Memory] = field(default_factory=dict)
 
     def judge(self, sites: Sites, feeds: Sequence[Feed]) -> Judge:
         """The judge of these samples; the same question gets the same judge, who remembers."""
-        key = (sites, tuple(feed.id for feed in feeds))
+        given = tuple(feed.id for feed in feeds)
+        key = (sites, given)
         if key not in self._judges:
             answers = self.references.of(feeds)
+            known = self._measured.setdefault((sites.model, sites.fmt, given), {})
             self._judges[key] = Judge(
-                sites, self.emulator, self.question, feeds, answers, self.also, self.counter, self.failures
+                sites, self.emulator, self.question, feeds, answers, self.also, self.counter, self.failures, known
             )
         return self._judges[key]
 
     def under(self, profile: Profile) -> EvaluationContext:
-        """The same context where one more profile counts, instead of the one of that name; its judges begin anew."""
+        """The same context where one more profile counts, instead of the one of that name."""
         others = tuple(each for each in self.also if each.profile.name != profile.name)
-        emulator = Emulator(profile, self.emulator.device)
-        return replace(self, also=(*others, emulator), _judges={})
+        return replace(self, also=(*others, self.emulator.under(profile)), _judges={})

@@ -21,10 +21,11 @@ from halfwise.search.failures import Failures
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.unseen_bound import bound_for_unseen
 
-__all__ = ["Judge", "Measured", "Question"]
+__all__ = ["Judge", "Measured", "Memory", "Question"]
 
 Array = NDArray[Any]
 Outputs = Mapping[str, Array]
+Memory = dict[object, "Measured"]  # of one model over one set of samples: by emulator and decision
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Judge:
 
     `references` are the FP32 answers where they are known; else the model of `sites` gives them. Under `also` the same
     decision is run as other profiles compute it, and the worst of all counts. A decision that cannot be run has an
-    infinite error.
+    infinite error. `memory` is what judges of the same model and samples share.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Judge:
         also: Sequence[Emulator] = (),
         counter: RunCounter | None = None,
         failures: Failures | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self.sites = sites
         self.emulator = emulator
@@ -102,7 +104,7 @@ class Judge:
         self.feeds = tuple(widen_feeds(feed) for feed in feeds)
         self.counter = counter or RunCounter()
         self.failures = failures or Failures()
-        self._known: dict[object, dict[str, Measured]] = {}  # by decision, then by profile
+        self._known = {} if memory is None else memory
         self._given = references
 
     @cached_property
@@ -129,17 +131,15 @@ class Judge:
 
     def by_profile(self, assignment: Assignment) -> dict[str, Measured]:
         """The error as each profile sees it; what was measured before is not run again."""
-        key = (frozenset(assignment.formats.items()), assignment.io)
-        if key not in self._known:
-            every = (self.emulator, *self.also)
-            self._known[key] = {emulator.profile.name: self._under(emulator, assignment) for emulator in every}
-        return self._known[key]
+        return {emulator.profile.name: self._under(emulator, assignment) for emulator in (self.emulator, *self.also)}
 
     def _under(self, emulator: Emulator, assignment: Assignment) -> Measured:
-        references = self.references
-        outputs = self._outputs(emulator, assignment, self.feeds)
-        found = evaluate(references, outputs, self.question.tolerance, self.question.metric)
-        return Measured.of(found, self.question)
+        key = (emulator, frozenset(assignment.formats.items()), assignment.io)
+        if key not in self._known:
+            outputs = self._outputs(emulator, assignment, self.feeds)
+            found = evaluate(self.references, outputs, self.question.tolerance, self.question.metric)
+            self._known[key] = Measured.of(found, self.question)
+        return self._known[key]
 
     def measure_one(self, assignment: Assignment, index: int) -> float:
         """The ratio on one sample only."""

@@ -53,12 +53,11 @@ VERDICTS = {
         "{count:many weight} with finite values beyond 65,504 clamped to it, as TensorRT does: {names:list}."
     ),
     NoteKind.SEARCHED_TWICE: (
-        "The first decision misses the tolerance with the kernels of the compiled engine. This is the second, searched "
-        "with these kernels emulated."
+        "The first decision misses the tolerance under {profiles:plain}. This is the second, searched with that in "
+        "sight."
     ),
     NoteKind.SEARCHED_TWICE_IN_VAIN: (
-        "The decision misses the tolerance with the kernels of the compiled engine, and a second search found none "
-        "that meets it."
+        "The decision misses the tolerance under {profiles:plain}, and a second search found none that meets it."
     ),
     NoteKind.EMULATOR_AGREES: (
         "The emulator finds the model within the tolerance. The backend computes something that the profile "

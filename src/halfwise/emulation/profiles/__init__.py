@@ -12,6 +12,7 @@ from halfwise.emulation.profiles.narrow_sums import NARROW_SUMS
 from halfwise.emulation.profiles.profile import Kernel, Profile
 from halfwise.emulation.profiles.spreads import LOOSE_SPREADS, SPREADS
 from halfwise.emulation.profiles.tensorrt import TENSORRT_KERNELS
+from halfwise.emulation.profiles.wide import WIDE_RULE
 
 __all__ = [
     "ENGINE",
@@ -21,6 +22,7 @@ __all__ = [
     "STRICT",
     "TENSORRT",
     "TENSORRT_FP16_SUMS",
+    "WIDE",
     "EngineKernel",
     "Kernel",
     "Profile",
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 STRICT = Profile(STRICT_PROFILE)
+WIDE = Profile("wide", fusion=WIDE_RULE, beside=(STRICT,))  # judges every decision beside all others
 
 
 def _ort_cuda(name: str, fusion: str, *beside: Profile) -> Profile:
@@ -58,7 +61,9 @@ TENSORRT_FP16_SUMS = Profile(
     by_engine=True,
 )
 
-PROFILES = {profile.name: profile for profile in (STRICT, ORT_CUDA, ORT_CUDA_UNFUSED, TENSORRT, TENSORRT_FP16_SUMS)}
+PROFILES = {
+    profile.name: profile for profile in (STRICT, ORT_CUDA, ORT_CUDA_UNFUSED, TENSORRT, TENSORRT_FP16_SUMS, WIDE)
+}
 
 ENGINE = "tensorrt (this engine's kernels)"
 

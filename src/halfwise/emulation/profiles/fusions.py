@@ -20,6 +20,7 @@ from halfwise.emulation.profiles.norm_fusions import (
     norms_of,
 )
 from halfwise.emulation.profiles.steps import Steps
+from halfwise.emulation.profiles.wide import WIDE_RULE, unstored
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 
@@ -43,13 +44,13 @@ _FUSED: WeakKeyDictionary[Assignment, dict[str | FusionRule, Fused]] = WeakKeyDi
 def fused_nodes(assignment: Assignment, rule: str | FusionRule) -> Fused:
     """The fusions by a rule that happen under an assignment.
 
-    A rule is a name (`ort`, `tensorrt`; none for ``), or finds fusions itself, as the kernels of an engine do.
+    A rule is a name (`ort`, `tensorrt`, `wide`; none for ``), or finds fusions itself, as the kernels of an engine do.
     """
     if not rule:
         return _NONE
     known = _FUSED.setdefault(assignment, {})
     if rule not in known:
-        known[rule] = _fused(assignment, rule)
+        known[rule] = Fused(unstored(assignment)) if rule == WIDE_RULE else _fused(assignment, rule)
     return known[rule]
 
 

@@ -30,3 +30,8 @@ class Candidate(Adjusted):
         """Whether it keeps the tolerance on held-out inputs, by all that judge in a context."""
         judge = context.judge(self.decided.sites, self.decided.samples.validation)
         return judge.measure(self.decision.assignment).met
+
+    def missed(self, context: EvaluationContext) -> tuple[str, ...]:
+        """The profiles of a context under which it misses the tolerance."""
+        judge = context.judge(self.decided.sites, self.decided.samples.validation)
+        return tuple(name for name, seen in judge.by_profile(self.decision.assignment).items() if not seen.met)

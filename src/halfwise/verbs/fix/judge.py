@@ -15,7 +15,7 @@ from halfwise.search.lossy_cost import lossy_costs
 from halfwise.search.repair_selector import ranges_of
 from halfwise.search.tensor_statistics import tensor_statistics
 from halfwise.search.user_overrides import missed_because_forced
-from halfwise.verbs.fix.engine_feedback import Feedback
+from halfwise.verbs.fix.feedback import Feedback
 from halfwise.verbs.fix.measurement import FixMeasurement
 from halfwise.verbs.fix.model_inputs import InputEffect, input_findings, measured_effects
 from halfwise.verbs.fix.prepare import Prepared
@@ -40,7 +40,7 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
     narrow = Assignment.all_narrow(prepared.sites, io=request.io_types)
     fp16 = found.plain.judge(prepared.sites, decided.samples.validation).measure(narrow)
     fixed = validation.measure(decision.assignment)
-    by_profile = validation.by_profile(decision.assignment) if prepared.profiles[1:] else {}
+    by_profile = validation.by_profile(decision.assignment)
     effects = measured_effects(prepared.inputs, validation)
     findings = tuple(input_findings(effects))
     forced = None if fixed.met else _missed_because_forced(prepared, decision, validation)

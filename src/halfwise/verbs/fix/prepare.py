@@ -18,7 +18,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Tolerance
 from halfwise.deploy.layouts import Layouts, layouts_of, takes_layouts
 from halfwise.emulation.emulate import Emulator
-from halfwise.emulation.profiles import Profile, worst_case_profiles
+from halfwise.emulation.profiles import WIDE, Profile, worst_case_profiles
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.split import split
@@ -68,7 +68,7 @@ def prepare(request: FixRequest) -> Prepared:
     answers = references.of(samples.all)
     check_answers(answers)
     stated = _question(request, answers[0], profiles, len(samples.all))
-    also = tuple(Emulator(profile, request.device) for profile in profiles[:-1])
+    also = tuple(emulator.under(profile) for profile in profiles[:-1])
     chosen = split(samples, answers)
     moves = None
     if has_quantisers(sites):
@@ -176,7 +176,7 @@ def _journal(request: FixRequest, question: Question, samples: Samples) -> Journ
 
 def _cautions(request: FixRequest, sites: Sites, profiles: Sequence[Profile], margin: float) -> Iterator[Note]:
     if len(profiles) > 1:
-        names = [f"{p.name}{' (inferred)' if p.inferred else ''}" for p in profiles]
+        names = [f"{p.name}{' (inferred)' if p.inferred else ''}" for p in (*profiles, WIDE)]
         source = "of the profiles" if request.margin is None else "by --margin"
         yield Note.of(NoteKind.WORST_OF_PROFILES, profiles=names, margin=margin, source=source)
         if loose := next((node for node in request.model.nodes if any(p.loose(node) for p in profiles)), None):

@@ -14,7 +14,7 @@ from halfwise.search.tensor_statistics import tensor_statistics
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.compile import compile_decision
 from halfwise.verbs.fix.cost import cost_of
-from halfwise.verbs.fix.engine_feedback import feedback_on, second_feedback, spared
+from halfwise.verbs.fix.feedback import feedback_on, second_feedback, spared
 from halfwise.verbs.fix.fit import fit
 from halfwise.verbs.fix.judge import judge
 from halfwise.verbs.fix.prepare import Prepared, prepare
@@ -32,7 +32,7 @@ def run(request: FixRequest) -> FixResult:
     first = _candidate(prepared, prepared.context, prepared.journal)
     found = feedback_on(first, prepared.context, request.profile, searched=request.plan is None)
     if found.in_sight is not None:
-        request.notify("searching again: the engine's kernels miss the tolerance")
+        request.notify(f"searching again: the tolerance is missed under {', '.join(found.missed)}")
         found = second_feedback(found, _second(prepared, found.in_sight), request.profile)
     judged = judge(prepared, found)
     written = write(prepared, found)

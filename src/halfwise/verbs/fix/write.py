@@ -15,7 +15,7 @@ from halfwise.precision.sites import Site
 from halfwise.search.reasons import explain
 from halfwise.search.user_overrides import wanted_nodes
 from halfwise.verbs.fix.cost import casts_of
-from halfwise.verbs.fix.engine_feedback import Feedback
+from halfwise.verbs.fix.feedback import Feedback
 from halfwise.verbs.fix.parts import FixDecision, FixFiles
 from halfwise.verbs.fix.prepare import Prepared
 from halfwise.verbs.fix.results_folder import write_results

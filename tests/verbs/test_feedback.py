@@ -88,7 +88,7 @@ def test_kernels_that_do_as_the_table_says_change_nothing(monkeypatch: pytest.Mo
     seen = compiles_to(WIDE, monkeypatch)
     result = fixed(long_norm(), inputs())
     assert result.met and not result.plan.nodes and len(seen) == 1
-    assert set(result.by_profile) == {"strict", "tensorrt", ENGINE}
+    assert set(result.by_profile) == {"strict", "wide", "tensorrt", ENGINE}
     assert result.by_profile[ENGINE] == result.by_profile["tensorrt"]
     document = result.to_json()
     assert set(document["profiles"]) == set(result.by_profile)
@@ -169,7 +169,7 @@ def test_a_list_that_ties_no_kernel_to_a_node_leaves_the_table(monkeypatch: pyte
 
     monkeypatch.setattr("halfwise.deploy.targets.tensorrt.compile_and_adjust", compile_and_adjust)
     result = fixed(long_norm(), inputs())
-    assert set(result.by_profile) == {"strict", "tensorrt"}
+    assert set(result.by_profile) == {"strict", "wide", "tensorrt"}
     assert NoteKind.NO_KERNEL_TIED in kinds(result.notes)
 
 
@@ -177,7 +177,7 @@ def test_a_list_that_ties_no_kernel_to_a_node_leaves_the_table(monkeypatch: pyte
 def test_where_nothing_was_compiled_the_table_judges(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rtx, "available", lambda: False)
     result = fixed(long_norm(), inputs(), target=target)
-    assert result.met and set(result.by_profile) == {"strict", "tensorrt"}
+    assert result.met and set(result.by_profile) == {"strict", "wide", "tensorrt"}
     assert NoteKind.NO_ENGINE in kinds(result.notes)
 
 
@@ -193,7 +193,7 @@ def test_other_profiles_are_no_matter_of_the_engine(
 def test_the_profile_that_accumulates_in_fp16_can_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     compiles_to(WIDE, monkeypatch)
     result = fixed(long_norm(2048), inputs(2048), profile="tensorrt-fp16-accumulate", tolerance="rel_l2<=0.003")
-    assert set(result.by_profile) == {"strict", "tensorrt", "tensorrt-fp16-accumulate", ENGINE}
+    assert set(result.by_profile) == {"strict", "wide", "tensorrt", "tensorrt-fp16-accumulate", ENGINE}
     assert result.met and "n_y" in {each.name for each in result.plan.nodes}
     assert result.plan.profile == "tensorrt-fp16-accumulate"
 
@@ -231,7 +231,7 @@ def test_the_layers_of_a_built_engine_judge_the_plan_it_was_built_from(
     assert not plan.nodes
     result = fixed(long_norm(), inputs(), target=None, plan=plan, layers=listed(tmp_path, norm))
     assert result.met == met
-    assert set(result.by_profile) == {"strict", "tensorrt", ENGINE}
+    assert set(result.by_profile) == {"strict", "wide", "tensorrt", ENGINE}
     note = only(result.notes, NoteKind.ENGINE_JUDGES)
     assert (note.values["compiler"], note.values["held"]) == ("TensorRT as engine.layers.json lists it", 2)
     assert NoteKind.NEAREST_COMPILER not in kinds(result.notes)

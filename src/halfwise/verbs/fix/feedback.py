@@ -1,4 +1,8 @@
-"""What the kernels of a compiled engine say of a decision: they judge, too, and may ask for a second search."""
+"""Who else judges a decision: the `wide` profile and the kernels of a compiled engine; they may ask for a search anew.
+
+The search measures with the target's profiles, the strict one among them. That it also holds with less rounding, and as
+the engine was compiled, is measured once, at the end; only where it does not is a second search worth its runs.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from halfwise.compiler.engine_profile import engine_view, kernel_words
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
-from halfwise.emulation.profiles import Profile
+from halfwise.emulation.profiles import ENGINE, WIDE
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 from halfwise.search.context import EvaluationContext
@@ -24,15 +28,16 @@ MOST_TRIALS = 24  # nodes reverted by themselves after a second search
 class Feedback:
     """The candidate that stands, the context that judges it, and the one that judges the model in plain FP16.
 
-    `in_sight`: the context for a second search, with the first engine's kernels; None where none is needed.
+    `missed`: the profiles under which a first decision missed; `in_sight`: the context for a second search, which holds
+    them, or None where none is needed.
     """
 
     candidate: Candidate
     context: EvaluationContext
     plain: EvaluationContext
-    engine: Profile | None = None
     notes: tuple[Note, ...] = ()
     own: Mapping[str, Note] = field(default_factory=dict)  # nodes kept for what their kernels do, and the reason
+    missed: tuple[str, ...] = ()
     in_sight: EvaluationContext | None = None
 
     def explained(self, nodes: tuple[PlannedNode, ...]) -> tuple[PlannedNode, ...]:
@@ -44,33 +49,37 @@ class Feedback:
 
 
 def feedback_on(first: Candidate, table: EvaluationContext, profile: str, *, searched: bool) -> Feedback:
-    """The kernels of the engine judge besides what `table` holds, if it was compiled; else all stays as it was.
+    """The wide profile judges besides what `table` holds, and so do the engine's own kernels, if it was compiled.
 
     Where they alone miss the tolerance of what was `searched`, a second search is asked for.
     """
     engine, notes = engine_view(profile, first.compiled)
-    if engine is None:
-        return Feedback(first, table, table, notes=notes)
-    context = table.under(engine)
-    plain = table if first.decision.formats else context  # with no node in FP32 it is the engine of plain FP16
-    found = Feedback(first, context, plain, engine, notes)
-    if not searched or first.holds(context) or not first.holds(table):
+    wide = table.under(WIDE)
+    context = wide.under(engine) if engine is not None else wide
+    plain = wide if first.decision.formats else context  # with no node in FP32 the engine is that of plain FP16
+    found = Feedback(first, context, plain, notes)
+    missed = first.missed(context)
+    if not searched or not missed or not first.holds(table):
         return found
-    return replace(found, in_sight=context.under(replace(engine, reverted=frozenset())))
+    in_sight = wide if WIDE.name in missed else table
+    if engine is not None and engine.name in missed:
+        in_sight = in_sight.under(replace(engine, reverted=frozenset()))
+    return replace(found, missed=missed, in_sight=in_sight)
 
 
 def second_feedback(first: Feedback, second: Candidate | None, profile: str) -> Feedback:
-    """The second candidate where it was found and keeps the tolerance by the kernels of its own engine.
+    """The second candidate where it was found and keeps the tolerance by all who judged the first.
 
     Other decisions make other kernels, so that a search with the first ones in sight is made once.
     """
-    assert first.in_sight is not None
     engine, notes = engine_view(profile, second.compiled) if second is not None else (None, ())
-    context = first.in_sight.under(engine) if engine is not None else None
-    if second is None or context is None or not second.holds(context):
-        return replace(first, notes=(*first.notes, Note.of(NoteKind.SEARCHED_TWICE_IN_VAIN)), in_sight=None)
-    notes = (*notes, Note.of(NoteKind.SEARCHED_TWICE))
-    return Feedback(second, context, first.plain, engine, notes, _reasons(first.candidate, second))
+    context = first.context.under(engine) if engine is not None else first.context
+    unjudged = engine is None and any(each.profile.name == ENGINE for each in context.also)
+    if second is None or unjudged or not second.holds(context):
+        told = Note.of(NoteKind.SEARCHED_TWICE_IN_VAIN, profiles=list(first.missed))
+        return replace(first, notes=(*first.notes, told), in_sight=None)
+    notes = (*notes, Note.of(NoteKind.SEARCHED_TWICE, profiles=list(first.missed)))
+    return Feedback(second, context, first.plain, notes, _reasons(first.candidate, second))
 
 
 def _reasons(first: Candidate, second: Candidate) -> dict[str, Note]:
@@ -87,7 +96,7 @@ def _reasons(first: Candidate, second: Candidate) -> dict[str, Note]:
 def spared(
     decided: Decided, context: EvaluationContext, notify: Callable[[str], None]
 ) -> tuple[Decided, frozenset[str]]:
-    """The decision without what not even the engine's kernels need, and the names of nodes that they were seen to need.
+    """The decision without what no profile needs, and the names of nodes that were seen to be needed.
 
     The search puts nodes back as `strict` computes them, and measures whole sets by all profiles: what it has not seen
     to be needed is reverted once more, by itself, and all profiles judge.
@@ -97,7 +106,7 @@ def spared(
     proven = {each.node.name or "" for each in decided.kept if each.without is not None and each.without > 1.0}
     doubtful = [each.node for each in decided.kept if each.without is None or each.without <= 1.0]
     for count, node in enumerate(doubtful[:MOST_TRIALS], 1):
-        notify(f"reverting node {count} of {min(len(doubtful), MOST_TRIALS)}, judged with the engine's kernels")
+        notify(f"reverting node {count} of {min(len(doubtful), MOST_TRIALS)}, judged by all profiles")
         fewer = {each: fmt for each, fmt in formats.items() if each is not node}
         if judge.measure(Assignment.excepting(decided.sites, fewer, context.io)).unseen_bound <= 1.0:
             formats = fewer
