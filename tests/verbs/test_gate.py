@@ -433,8 +433,10 @@ def test_shapes_that_a_graph_computes_with_count_and_large_tables_do_not() -> No
 
 
 def test_the_docs_use_options_that_exist(halfwise_cli: CommandLine) -> None:
-    text = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    files = (ROOT / "docs" / "ci.md", *sorted((ROOT / "examples" / "ci").glob("*.yml")))
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
     commands = re.findall(r"halfwise (gate|scan|fix|compare) ([^`]*?)(?=`|\n *\n|\n      - |\n  artifacts|\n```)", text)
+    assert len([verb for verb, words in commands if verb == "gate" and "--junit" in words]) == 2  # one a workflow
     assert {verb for verb, _ in commands} == {"gate", "scan", "fix", "compare"}
     for verb, words in commands:
         known = set(re.findall(r"--[a-z-]+", halfwise_cli(verb, "--help").out))
