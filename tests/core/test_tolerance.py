@@ -17,7 +17,7 @@ from halfwise.core.tolerance import Bound, Tolerance
 PERFECT = Metrics(0.0, 0.0, 0.0, 1.0, math.inf, 1.0, 1.0)
 OUTPUTS = ("boxes", "scores", "labels")
 FLOATS = ("boxes", "scores")
-NAMES = "rel_l2, max_abs, rms (<=), cosine, psnr, topk, exact (>=), or metric (<=, with --metric)"
+NAMES = "rel_l2, max_abs, rms (<=), cosine, psnr, topk, exact, found (>=), or metric (<=, with --metric)"
 
 
 def perfect(**changed: Metrics) -> dict[str, Metrics]:

@@ -43,7 +43,7 @@ Tolerances = Annotated[
         "--tol",
         metavar="'OUTPUT:METRIC<=VALUE'",
         help="Accepted error; repeatable, '*' is every output. METRIC: rel_l2, max_abs, rms (<=), cosine, psnr, "
-        "topk, exact (>=), metric (<=, with --metric). Default: '*:rel_l2<=0.01' and '*:exact>=0.999'.",
+        "topk, exact, found (>=), metric (<=, with --metric). Default: '*:rel_l2<=0.01' and '*:exact>=0.999'.",
         show_default=False,
     ),
 ]

@@ -10,7 +10,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from halfwise.core.judging import judged
 from halfwise.core.metrics import Metrics, OutputMetric, compare, is_float, no_answer, worst
+from halfwise.core.output_kinds import OutputKind, inner_names
 from halfwise.core.tolerance import Tolerance, Verdict
 
 __all__ = ["Evaluation", "SampleError", "evaluate", "float_outputs", "missing_output", "sample_error"]
@@ -70,7 +72,8 @@ def evaluate(
     samples = []
     for reference, got in zip(references, outputs, strict=True):
         floats = float_outputs(reference)
-        samples.append(sample_error(reference, got, metric if tolerance.uses_user_metric else None))
+        own = metric if tolerance.uses_user_metric else None
+        samples.append(sample_error(reference, got, own, kinds=tolerance.kinds))
     return Evaluation(tolerance, floats, tuple(samples))
 
 
@@ -79,15 +82,26 @@ def sample_error(
     outputs: Outputs | None,
     metric: OutputMetric | None = None,
     names: Collection[str] | None = None,
+    kinds: Sequence[OutputKind] = (),
 ) -> SampleError:
-    """One sample's error, of all outputs that the reference has or of those in `names`; infinite without outputs."""
+    """One sample's error, of all outputs that the reference has or of those in `names`, each read as its kind says;
+    infinite without outputs."""
+    inner = inner_names(kinds)
+    own = [name for name in reference if name not in inner]
     if outputs is None:
-        lost = {name: no_answer(reference[name]) for name in (reference if names is None else names)}
+        judged_too = [kind.output for kind in kinds if kind.output in inner and kind.output in reference]
+        lost = {name: no_answer(reference[name]) for name in ((*own, *judged_too) if names is None else names)}
         return SampleError(lost, None if metric is None else math.inf)
-    compared = {name: compare(reference[name], outputs[name]) for name in (reference if names is None else names)}
+    found = judged(kinds, reference, outputs)
+    compared = {
+        name: found[name] if name in found else compare(reference[name], outputs[name])
+        for name in (own if names is None else names)
+    }
+    if names is None:
+        compared |= {name: each for name, each in found.items() if name not in compared}
     if metric is None:
         return SampleError(compared)
-    return SampleError(compared, float(metric(dict(reference), {name: outputs[name] for name in reference})))
+    return SampleError(compared, float(metric(*({name: side[name] for name in own} for side in (reference, outputs)))))
 
 
 def float_outputs(outputs: Outputs) -> frozenset[str]:

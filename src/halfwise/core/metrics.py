@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 ERRORS = ("rel_l2", "max_abs", "rms")  # 0 is perfect, smaller is better
-LIKENESSES = ("cosine", "psnr", "topk", "exact")  # larger is better
+LIKENESSES = ("cosine", "psnr", "topk", "exact", "found")  # larger is better
 
 OutputMetric = Callable[[Mapping[str, NDArray[Any]], Mapping[str, NDArray[Any]]], float]
 Array = NDArray[Any]
@@ -57,6 +57,9 @@ class Metrics(Record, frozen=True):
     exact      share of equal places
     nonfinite  conflicts where the other value is not finite: inf or NaN that the reference does not have there
     note       what kept the two from being compared place by place
+    found      of rows that are matched: the share found in both, of at least 20
+    unfloored  rel_l2 by the reference's own norm, where a larger floor stood in for it; 0 where none did
+    part       the slice with the largest rel_l2, where slices are measured apart
     """
 
     rel_l2: Number
@@ -68,12 +71,13 @@ class Metrics(Record, frozen=True):
     exact: Number
     nonfinite: Annotated[Count, about("Values that are not finite where the reference is.")] = 0
     note: str = ""
+    found: Annotated[Number, about("Of matched rows: the share found in both.")] = 1.0
+    unfloored: Annotated[Number, about("rel_l2 without the floor, where one stood in for a smaller reference.")] = 0.0
+    part: Annotated[str, about("The slice that rel_l2 is of, where slices are measured apart.")] = ""
 
     def to_json(self) -> dict[str, Any]:
-        document = super().to_json()
-        if not self.note:
-            del document["note"]
-        return document
+        usual = {"note": "", "found": 1.0, "unfloored": 0.0, "part": ""}
+        return {key: value for key, value in super().to_json().items() if key not in usual or value != usual[key]}
 
 
 Outputs = Annotated[Mapping[str, Metrics], about("By the output's name.")]
@@ -89,8 +93,10 @@ def is_number(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "fiub" or (dtype.kind == "V" and "int" in dtype.name) or is_float(dtype)
 
 
-def compare(reference: Array, other: Array) -> Metrics:
+def compare(reference: Array, other: Array, floor: float = 0.0) -> Metrics:
     """Measure `other` against `reference`, both of any type; arithmetic is in FP64.
+
+    rel_l2 is relative to a norm of at least `floor`.
 
     Integers and bools are measured like floats. Text has no distance: unless all of it is equal, every metric but
     `exact` has its worst value. Two different shapes give every metric its worst value, and a note; what is not finite
@@ -113,7 +119,7 @@ def compare(reference: Array, other: Array) -> Metrics:
     sums = _Sums(_scale(flat_reference, flat_other))
     for a, b in _chunks(flat_reference, flat_other):
         sums.add(a, b)
-    return sums.metrics(topk=_topk(reference, other))
+    return sums.metrics(topk=_topk(reference, other), floor=floor)
 
 
 def no_answer(reference: Array) -> Metrics:
@@ -130,6 +136,8 @@ def worst(metrics: Sequence[Metrics]) -> Metrics:
         **{name: min(getattr(m, name) for m in metrics) for name in LIKENESSES},
         nonfinite=sum(m.nonfinite for m in metrics),
         note="; ".join(dict.fromkeys(m.note for m in metrics if m.note)),
+        unfloored=max(m.unfloored for m in metrics),
+        part=max(metrics, key=lambda m: m.rel_l2).part,
     )
 
 
@@ -242,7 +250,7 @@ class _Sums:
         self.nonfinite += int(np.count_nonzero(~finite_b & ~agreed))
         return a[both], b[both]
 
-    def metrics(self, topk: float) -> Metrics:
+    def metrics(self, topk: float, floor: float) -> Metrics:
         exact = self.equal / self.places
         if self.conflicts:
             return _all_wrong(exact=exact, topk=topk, nonfinite=self.nonfinite)
@@ -250,14 +258,17 @@ class _Sums:
         if rms == 0.0:
             return Metrics(0.0, 0.0, 0.0, 1.0, math.inf, topk, exact)
         norms = self.reference * self.other
+        size = max(self.reference, floor / self.scale)
+        own = self.difference / self.reference if self.reference else math.inf
         return Metrics(
-            rel_l2=self.difference / self.reference if self.reference else math.inf,
+            rel_l2=self.difference / size if size else math.inf,
             max_abs=self.max_abs * self.scale,
             rms=rms * self.scale,
             cosine=min(max(math.fsum(self.products) / norms, -1.0), 1.0) if norms else 0.0,
             psnr=20.0 * (math.log10(self.peak) - math.log10(rms)) if self.peak else -math.inf,
             topk=topk,
             exact=exact,
+            unfloored=own if size > self.reference else 0.0,
         )
 
 

@@ -25,6 +25,12 @@ class NoteKind(Enum):
     SYNTHETIC = "synthetic"
     ONE_SAMPLE = "one-sample"
     ONE_CONSTANT_SAMPLE = "one-constant-sample"
+    # How outputs are judged
+    OUTPUT_IN_PARTS = "output-in-parts"
+    OUTPUT_CHOICES = "output-choices"
+    OUTPUT_ROWS = "output-rows"
+    OUTPUT_FLOOR = "output-floor"
+    MOST_FOR_MEASURE = "most-for-measure"
     # The search and its verdict
     VALIDATION_MOVED = "validation-moved"
     VALIDATION_REPLACED = "validation-replaced"
@@ -185,6 +191,7 @@ class NoteKind(Enum):
 
 _WARNINGS = frozenset(
     {
+        NoteKind.MOST_FOR_MEASURE,
         NoteKind.SAMPLES_NOT_FINITE,
         NoteKind.SYNTHETIC,
         NoteKind.ONE_SAMPLE,

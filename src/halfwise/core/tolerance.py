@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics
+from halfwise.core.output_kinds import OutputKind, Reading, inner_names
 from halfwise.core.wording import listed
 
 __all__ = ["EVERY_OUTPUT", "USER_METRIC", "Bound", "Bounds", "Tolerance", "Verdict"]
@@ -23,8 +24,9 @@ Bounds = Annotated[
 EVERY_OUTPUT = "*"
 USER_METRIC = "metric"  # the name under which a bound speaks of the user's own function
 
-_UP_TO_ONE = ("cosine", "topk", "exact")
+_UP_TO_ONE = ("cosine", "topk", "exact", "found")
 _NAMES = f"{', '.join(ERRORS)} (<=), {', '.join(LIKENESSES)} (>=), or {USER_METRIC} (<=, with --metric)"
+_SHARE = re.compile(r"\d+(\.\d+)?%")
 _FORM = re.compile(r"(?:(?P<output>.+):)?(?P<metric>[^:<>=]*)(?P<op><=|>=)(?P<value>[^<>=]*)")
 
 
@@ -136,6 +138,7 @@ class Verdict:
     value: float
     allowed: float
     note: str = ""
+    part: str = ""  # of the output, where slices are measured apart
 
     @property
     def words(self) -> str:
@@ -146,7 +149,7 @@ class Verdict:
             return f"{int(self.value):,} values of {self.worst_output!r} are not finite, where FP32 has finite ones"
         if self.note:
             return f"{self.worst_output!r} cannot be compared place by place: {self.note}"
-        what = "your metric" if self.metric == USER_METRIC else f"{self.metric} of {self.worst_output!r}"
+        what = "your metric" if self.metric == USER_METRIC else f"{self.metric} of {self.worst_output + self.part!r}"
         sign = ">=" if self.metric in LIKENESSES else "<="
         return f"{what} is {self.value:.3g}, allowed {sign} {self.allowed:.3g}"
 
@@ -155,10 +158,12 @@ class Verdict:
 class Tolerance:
     """The bounds that outputs must keep. Whatever they say, a non-finite value the reference lacks is a miss.
 
-    A bound on a named output stands in for the `*` bound on the same metric there, and adds to the others.
+    A bound on a named output stands in for the `*` bound on the same metric there, and adds to the others. `kinds` say
+    how outputs are read that no bound of the user speaks of.
     """
 
     bounds: tuple[Bound, ...]
+    kinds: tuple[OutputKind, ...] = ()
 
     @classmethod
     def default(cls) -> Tolerance:
@@ -166,15 +171,27 @@ class Tolerance:
 
     @classmethod
     def parse(
-        cls, texts: Sequence[str], outputs: Collection[str], floats: Collection[str], *, user_metric: bool = False
+        cls,
+        texts: Sequence[str],
+        outputs: Collection[str],
+        floats: Collection[str],
+        *,
+        user_metric: bool = False,
+        kinds: Sequence[OutputKind] = (),
     ) -> Tolerance:
         """The user's bounds, completed by the default for the outputs they say nothing of.
 
         `outputs` are the names of the model's outputs, `floats` those of its float outputs, `user_metric` says whether
-        --metric was given. A bound on `metric` judges the whole result, so that no default is added to it.
+        --metric was given. A bound on `metric` judges the whole result, so that no default is added to it. A share,
+        such as "0.5%", is the error allowed by the default measure of every output.
         """
-        listed = [texts] if isinstance(texts, (str, int, float)) else texts
-        bounds = [Bound.parse(text) for text in listed]  # what is not a text is refused
+        listed = [texts] if isinstance(texts, (str, int, float)) else list(texts)
+        shares = [text for text in listed if isinstance(text, str) and _SHARE.fullmatch(text.strip())]
+        asked = USER_METRIC if user_metric else "rel_l2"
+        general = [Bound.of(EVERY_OUTPUT, asked, float(text.strip().rstrip("%")) / 100) for text in shares]
+        bounds = [Bound.parse(text) for text in listed if text not in shares]  # what is not a text is refused
+        kinds = _kinds_left(kinds, bounds, floats)
+        bounds += general
         keys = [bound.key for bound in bounds]
         if twice := next((key for key in keys if keys.count(key) > 1), None):
             raise InputError(f"tolerance {twice}: given twice; give one bound")
@@ -185,7 +202,9 @@ class Tolerance:
             raise InputError("tolerance 'metric': there is no function to bound; add --metric package.module:function")
         tolerance = cls(tuple(bounds))
         tolerance.check_outputs(outputs)
-        return tolerance if bounded else cls((*bounds, *_defaults_left(bounds, outputs, floats)))
+        if bounded:
+            return tolerance
+        return cls((*bounds, *_defaults_left(bounds, outputs, floats), *_found(kinds, bounds)), kinds)
 
     def check_outputs(self, outputs: Collection[str]) -> None:
         """Refuse bounds on outputs that are not there."""
@@ -197,7 +216,7 @@ class Tolerance:
 
     def relaxed(self, factor: float) -> Tolerance:
         """The same where `factor` times the error is allowed."""
-        return Tolerance(tuple(bound.relaxed(factor) for bound in self.bounds))
+        return replace(self, bounds=tuple(bound.relaxed(factor) for bound in self.bounds))
 
     @property
     def uses_user_metric(self) -> bool:
@@ -225,7 +244,8 @@ class Tolerance:
             ratio = bound.ratio(value)
             if not worst.metric or ratio > worst.ratio:
                 note = metrics[output].note if output in metrics and ratio > 1.0 else ""
-                worst = Verdict(ratio <= 1.0, ratio, output, bound.metric, value, bound.value, note)
+                part = metrics[output].part if bound.metric == "rel_l2" else ""
+                worst = Verdict(ratio <= 1.0, ratio, output, bound.metric, value, bound.value, note, part)
         return worst
 
     def _measured(
@@ -243,8 +263,30 @@ class Tolerance:
                 yield bound.output, bound, getattr(metrics[bound.output], bound.metric)
             else:
                 for output, measured in metrics.items():
-                    if _speaks_of(bound, output in floats) and f"{output}:{bound.metric}" not in named:
+                    real = output in self.floats_among(floats)
+                    if _speaks_of(bound, real) and f"{output}:{bound.metric}" not in named:
                         yield output, bound, getattr(measured, bound.metric)
+
+    def floats_among(self, floats: Collection[str]) -> frozenset[str]:
+        """What is judged as real numbers: the float outputs but masks, and the tensors from which rows are selected."""
+        chosen = {kind.output for kind in self.kinds if kind.reading is Reading.CHOICES}
+        inner = {kind.output for kind in self.kinds if kind.reading is Reading.SELECTED_FROM}
+        return frozenset(floats) - chosen | inner
+
+    @property
+    def inner(self) -> tuple[str, ...]:
+        """The tensors inside the model that have to be known for a judgement."""
+        return inner_names(self.kinds)
+
+    def decided_by_floor(self, *measured: Mapping[str, Metrics]) -> dict[str, float]:
+        """The outputs that would miss their bound relative to their own norm, and by what error."""
+        kinds = {kind.output for kind in self.kinds}
+        allowed = {bound.output: bound.value for bound in self.bounds if bound.metric == "rel_l2"}
+        found: dict[str, float] = {}
+        for name, metrics in ((name, each) for outputs in measured for name, each in outputs.items() if name in kinds):
+            if metrics.rel_l2 <= allowed.get(name, allowed.get(EVERY_OUTPUT, math.inf)) < metrics.unfloored:
+                found[name] = max(found.get(name, 0.0), metrics.unfloored)
+        return found
 
     def uncompared(self, metrics: Mapping[str, Metrics], floats: Collection[str]) -> tuple[str, ...]:
         """The outputs that it judges place by place, and that have other places than the reference."""
@@ -273,6 +315,39 @@ class Tolerance:
 _DEFAULTS = (Bound.of(EVERY_OUTPUT, "rel_l2", 0.01), Bound.of(EVERY_OUTPUT, "exact", 0.999))
 
 
+FOUND = 0.95  # of selected rows, to be found again
+
+
+def _kinds_left(
+    kinds: Sequence[OutputKind], bounds: Sequence[Bound], floats: Collection[str]
+) -> tuple[OutputKind, ...]:
+    """The kinds of the outputs whose error no bound of the user speaks of."""
+    stated = [bound for bound in bounds if bound.metric != "found"]
+    taken = {bound.output for bound in stated}
+    every = {bound.metric == "exact" for bound in stated if bound.output == EVERY_OUTPUT}
+
+    def free(kind: OutputKind) -> bool:
+        exact = kind.output not in floats and kind.reading is not Reading.SELECTED_FROM
+        return kind.output not in taken and (exact or kind.reading is Reading.CHOICES) not in every
+
+    left = [kind for kind in kinds if free(kind)]
+    rows = {kind.output for kind in left if kind.reading is Reading.ROWS}
+    return tuple(
+        structs.replace(kind, together=tuple(name for name in kind.together if name in rows))
+        for kind in left
+        if rows or kind.reading is not Reading.SELECTED_FROM
+    )
+
+
+def _found(kinds: Sequence[OutputKind], bounds: Sequence[Bound]) -> Iterator[Bound]:
+    """How many rows of each list have to be found again, where the user did not say."""
+    stated = {bound.output for bound in bounds if bound.metric == "found"}
+    for kind in kinds:
+        alone = kind.reading is Reading.ROWS and kind.together[0] == kind.output
+        if alone and stated.isdisjoint({EVERY_OUTPUT, *kind.together}):
+            yield Bound.of(kind.output, "found", FOUND)
+
+
 def _speaks_of(bound: Bound, float_output: bool) -> bool:
     """Whether a bound on `*` means an output of this kind."""
     return float_output != (bound.metric == "exact")
@@ -280,10 +355,12 @@ def _speaks_of(bound: Bound, float_output: bool) -> bool:
 
 def _defaults_left(bounds: Sequence[Bound], outputs: Collection[str], floats: Collection[str]) -> Iterator[Bound]:
     """The default for the outputs that no bound of the user speaks of; as one bound on `*` where that is the same."""
-    named = {bound.output for bound in bounds}
+    named = {bound.output for bound in bounds if bound.metric != "found"}
     for default in _DEFAULTS:
         if any(
-            bound.output == EVERY_OUTPUT and (bound.metric == "exact") == (default.metric == "exact")
+            bound.output == EVERY_OUTPUT
+            and bound.metric != "found"
+            and (bound.metric == "exact") == (default.metric == "exact")
             for bound in bounds
         ):
             continue

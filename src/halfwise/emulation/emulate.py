@@ -18,6 +18,7 @@ from halfwise.emulation.profiles.fused_kernels import FUSED_KERNELS
 from halfwise.emulation.profiles.fusion import Fusion
 from halfwise.emulation.profiles.fusions import fused_nodes
 from halfwise.emulation.profiles.steps import Steps, cast
+from halfwise.model.model import Model
 from halfwise.model.ops import CLOSED, WIDENED_ATTRIBUTES
 from halfwise.model.weights import convert_fill, convert_weight, to_tensor_proto, whole_tensor
 from halfwise.precision.assignment import Assignment
@@ -153,6 +154,7 @@ class Emulator:
         assignment = _as_reverted(assignment, self.profile.reverted)
         written = rewrite(assignment, EmulationWriter(self.profile, lean))
         written.proto.ir_version = RUNTIME_IR_VERSION
+        _hand_out(assignment.sites.model, written.proto.graph)
         if self.profile.fusion:
             _drop_unread(written.proto.graph)
         return written
@@ -183,6 +185,16 @@ class _RoundedWeights:
             self._room -= array.nbytes
             self._known[key] = array
         return array
+
+
+def _hand_out(model: Model, graph: onnx.GraphProto) -> None:
+    """What is watched inside the model becomes an output of its emulation."""
+    for value in model.judged_values[len(set(model.graph.outputs)) :]:
+        info = ir.serde.serialize_value(value)
+        if format_of_type(info.type.tensor_type.elem_type) is not None:
+            info.type.tensor_type.elem_type = _FLOAT
+        info.type.tensor_type.ClearField("shape")
+        graph.output.append(info)
 
 
 def _as_reverted(assignment: Assignment, nodes: frozenset[str]) -> Assignment:

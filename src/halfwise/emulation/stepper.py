@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from halfwise.core.formats import Format, round_to
 from halfwise.emulation.emulate import EmulationWriter, Emulator
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Session
+from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import Weight, rewrite_unit
 
@@ -96,7 +97,7 @@ class Stepper:
     def walk(self, store: Store) -> Iterator[Step]:
         """Run the model; each tensor is dropped once nothing needs it any more."""
         graph = store.assignment.sites.model.graph
-        left = self._uses(graph)
+        left = self._uses(store.assignment.sites.model)
         for node in graph:
             outputs = self.run(node, store.assignment, store)
             for value, array in outputs.items():
@@ -181,15 +182,15 @@ class Stepper:
         outputs = tuple(value for _, value in unit.outputs)
         return _Compiled(self._sessions[content], unit.reads, outputs, tuple(name for name, _ in unit.outputs))
 
-    def _uses(self, graph: ir.Graph) -> dict[ir.Value, int]:
-        """How many nodes of the main graph need each tensor; graph outputs are never dropped."""
+    def _uses(self, model: Model) -> dict[ir.Value, int]:
+        """How many nodes of the main graph need each tensor; what is judged is never dropped."""
         left: dict[ir.Value, int] = {}
-        for node in graph:
+        for node in model.graph:
             for value in node.outputs:
                 left[value] = 0
             for value in self.outside(node):
                 left[value] = left.get(value, 0) + 1
-        for value in graph.outputs:
+        for value in model.judged_values:
             left.pop(value, None)
         return left
 

@@ -35,6 +35,7 @@ class Model:
     stored_nodes: int  # as the file counts them, before functions are inlined and constants lifted
     renamed_nodes: int
     files: tuple[Path, ...]  # external data
+    watched: tuple[str, ...] = ()  # tensors inside the model that are judged besides its outputs
 
     @property
     def graph(self) -> Graph:
@@ -57,6 +58,16 @@ class Model:
     @property
     def output_names(self) -> tuple[str, ...]:
         return tuple(value.name or "" for value in self.ir.graph.outputs)
+
+    @property
+    def judged_values(self) -> tuple[Value, ...]:
+        """The outputs, and the tensors inside that are watched, as far as a repair left them there."""
+        outputs = dict.fromkeys(self.ir.graph.outputs)
+        if self.watched:
+            names = set(self.watched) - {value.name for value in outputs}
+            made = (value for node in self.ir.graph for value in node.outputs)
+            outputs.update(dict.fromkeys(value for value in made if value.name in names))
+        return tuple(outputs)
 
     @cached_property
     def data_sha256(self) -> str:

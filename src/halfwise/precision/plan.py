@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from msgspec import structs
@@ -89,6 +89,7 @@ class Plan(Documented):
             target=self.target,
             profile=self.profile,
             tolerance=self.tolerance.to_json(),
+            outputs=self.tolerance.kinds or LEFT_OUT,
             io_types=self.io_types.value,
             io_formats=self.io_formats or LEFT_OUT,
             inputs=self.inputs,
@@ -168,7 +169,10 @@ def _plan(stated: PlanDocument) -> Plan:
         node_count=stated.model.nodes,
         target=stated.target,
         profile=stated.profile,
-        tolerance=Tolerance.from_json(stated.tolerance) if stated.tolerance else Tolerance.default(),
+        tolerance=replace(
+            Tolerance.from_json(stated.tolerance) if stated.tolerance else Tolerance.default(),
+            kinds=tuple(stated.outputs or ()),
+        ),
         io_types=FORMATS[stated.io_types],
         inputs=stated.inputs,
         nodes=nodes,

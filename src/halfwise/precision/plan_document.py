@@ -10,6 +10,7 @@ from msgspec import Meta, field
 from halfwise.core.document import LEFT_OUT, Count, Document, Left, Record, about
 from halfwise.core.finding import RuleId
 from halfwise.core.formats import FORMATS, Format, format_named
+from halfwise.core.output_kinds import OutputKinds
 from halfwise.core.reasons import Reason
 from halfwise.core.targets import DEFAULT_TARGET, STRICT_PROFILE
 from halfwise.core.tolerance import Bounds
@@ -104,6 +105,7 @@ class PlanDocument(Document, frozen=True, tag="halfwise.plan/1", kw_only=True):
     target: str = str(DEFAULT_TARGET)
     profile: str = STRICT_PROFILE
     tolerance: Bounds | Left = LEFT_OUT
+    outputs: OutputKinds | Left = LEFT_OUT
     io_types: FormatName = "fp32"
     io_formats: Annotated[
         Mapping[str, Annotated[tuple[str, ...], Meta(min_length=1)]] | Left,

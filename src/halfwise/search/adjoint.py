@@ -10,13 +10,14 @@ with the size that a trial perturbation shows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
+from halfwise.core.output_kinds import OutputKind, Reading
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.ops import CLOSED
 from halfwise.precision.assignment import Assignment
@@ -54,8 +55,10 @@ class Adjoint:
         into: Sensitivity,
         seed: int,
         weights: Mapping[str, float],
+        kinds: Sequence[OutputKind] = (),
     ) -> None:
         self.weights = weights
+        self.kinds = {kind.output: kind for kind in kinds}
         self.stepper = stepper
         self.sites = sites
         self.fp32 = fp32
@@ -68,9 +71,8 @@ class Adjoint:
         self.roundings: dict[ir.Value, Rounding | None] = {}
 
     def run(self) -> None:
-        graph = self.sites.model.graph
-        for value in dict.fromkeys(graph.outputs):
-            if value in self.store:
+        for value in self.sites.model.judged_values:
+            if value in self.store and (value.is_graph_output() or value.name in self.kinds):
                 self._seed(value)
         for node in self.tape.rewind():
             gradients = tuple(self.gradients.pop(value, None) for value in node.outputs)
@@ -90,11 +92,12 @@ class Adjoint:
             self.flips[value] = self.weights.get(value.name or "", 1.0) ** 2 * INTEGER_WEIGHT / array.size
             return
         known = np.isfinite(array)
-        norm = float(np.sqrt(np.sum(np.square(array, dtype=np.float64), where=known)))
-        scale = np.float32(self.weights.get(value.name or "", 1.0) / (norm or 1.0))
+        kind = self.kinds.get(value.name or "", OutputKind(value.name or "", Reading.VALUES))
+        size = np.asarray(kind.sizes(array))
+        scale = (self.weights.get(value.name or "", 1.0) / np.where(size == 0, 1.0, size)).astype(np.float32)
         self.gradients[value] = self.signs(array.shape) * np.where(known, scale, np.float32(0))
         rounding = self.rounding(value)
-        if rounding is not None:
+        if rounding is not None and value.is_graph_output():
             self.into.add_handed_out(value, energy(self.gradients[value], rounding.error))
 
     def signs(self, shape: tuple[int, ...]) -> Array:

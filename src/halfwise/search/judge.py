@@ -169,7 +169,9 @@ class Judge:
 
     def ratio_of(self, reference: Outputs, outputs: Outputs | None) -> float:
         """One sample's error in units of the tolerance."""
-        found: SampleError = sample_error(reference, outputs, self.question.own_metric)
+        found: SampleError = sample_error(
+            reference, outputs, self.question.own_metric, kinds=self.question.tolerance.kinds
+        )
         return self.question.tolerance.ratio(found.outputs, float_outputs(reference), found.user_metric)
 
     def run(self, session: Session, feed: Mapping[str, Array]) -> dict[str, Array]:

@@ -68,11 +68,13 @@ def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None]) -> 
 def _walked(sets: Sets, order: list[int], notify: Callable[[str], None]) -> dict[str, object]:
     """The pieces and the costs by the names of nodes, as the journal keeps them."""
     measured, before = Sensitivity(), sets.stepper.executed
-    weights = _weights(sets.sites, sets.judge.question.tolerance)
+    tolerance = sets.judge.question.tolerance
+    weights, kinds = _weights(sets.sites, tolerance), tolerance.kinds
+    feeds = sets.judge.feeds
     try:
         for index in order:
-            notify(f"measuring the effect of each rounding (sample {index + 1} of {len(sets.judge.feeds)})")
-            measure_sensitivity(sets.stepper, sets.sites, sets.judge.feeds[index], measured, weights=weights)
+            notify(f"measuring the effect of each rounding (sample {index + 1} of {len(feeds)})")
+            measure_sensitivity(sets.stepper, sets.sites, feeds[index], measured, weights=weights, kinds=kinds)
     except InputError as error:  # a node that does not run alone: sets of nodes are measured without any prediction
         sets.judge.failures.walk(error)
         measured = Sensitivity()
@@ -93,4 +95,8 @@ def relative_bounds(sites: Sites, tolerance: Tolerance) -> dict[str, float]:
     """The bound on the relative error of each output that has one."""
     stated = {bound.output: bound.value for bound in tolerance.bounds if bound.metric == "rel_l2"}
     every = stated.get("*")
-    return {name: bound for name in sites.model.output_names if (bound := stated.get(name, every))}
+    return {name: bound for name in _names(sites) if (bound := stated.get(name, every))}
+
+
+def _names(sites: Sites) -> tuple[str, ...]:
+    return tuple(value.name or "" for value in sites.model.judged_values)

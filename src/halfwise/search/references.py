@@ -27,6 +27,14 @@ class References:
         self._counter = counter
         self._known: dict[int, Outputs] = {}
 
+    def keeping(self, sites: Sites) -> References:
+        """The same answers, of what is judged in the model of `sites` alone."""
+        names = {value.name for value in sites.model.judged_values}
+        kept = References(sites, self._emulator, self._counter)
+        for key, outputs in self._known.items():
+            kept._known[key] = {name: array for name, array in outputs.items() if name in names}
+        return kept
+
     def of(self, feeds: Sequence[Feed]) -> list[Outputs]:
         new = {feed.id: feed for feed in feeds if feed.id not in self._known}
         session = self._emulator.session(self._fp32) if new else None

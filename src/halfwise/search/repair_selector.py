@@ -252,8 +252,8 @@ class RepairSelector:
             if after is None:
                 return False
             bound = max(rule.bound for rule, _ in step)
-            pairs = zip(before, after, strict=True)
-            moved = max(departure(sample_error(a, b).outputs, self.floats) for a, b in pairs)
+            kinds, pairs = self.context.question.tolerance.kinds, zip(before, after, strict=True)
+            moved = max(departure(sample_error(a, b, kinds=kinds).outputs, self.floats) for a, b in pairs)
             if moved > bound:
                 self.context.failures.unfaithful(step[0][0].name, moved)
                 return False

@@ -58,18 +58,16 @@ def revert_alone(
         active = [trial for trial in active if trial.node not in refused]
         for trial in active:
             trial.forget(store)
-    graph_outputs = sites.model.graph.outputs
-    base = {v.name or "": store.read(v, assignment.outward(v, sites.model.graph)) for v in graph_outputs}
+    outputs = {
+        v: assignment.outward(v, sites.model.graph) if v.is_graph_output() else None for v in sites.model.judged_values
+    }
+    base = {v.name or "": store.read(v, fmt) for v, fmt in outputs.items()}
     ratios = {}
     for node, trial in trials.items():
         if node in refused:
             ratios[node] = math.inf
             continue
-        changed = {
-            v.name or "": trial.read(v, assignment.outward(v, sites.model.graph))
-            for v in graph_outputs
-            if v in trial.changed
-        }
+        changed = {v.name or "": trial.read(v, fmt) for v, fmt in outputs.items() if v in trial.changed}
         ratios[node] = judge({**base, **changed})
     return ratios
 

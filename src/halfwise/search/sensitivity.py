@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, round_to
+from halfwise.core.output_kinds import OutputKind
 from halfwise.emulation.stepper import Step, Stepper, Store
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -34,17 +35,19 @@ def measure_sensitivity(
     into: Sensitivity,
     seed: int = 0,
     weights: Mapping[str, float] | None = None,
+    kinds: Sequence[OutputKind] = (),
 ) -> None:
     """Walk one sample forwards, following overflows, and backwards, following what reaches the outputs.
 
-    `weights` say by how much an output's relative error counts more or less than that of the others.
+    `weights` say by how much an output's relative error counts more or less than that of the others, `kinds` what it
+    is relative to.
     `stepper.executed` counts a node once per execution, and once per probe for its backward step.
     """
     fp32 = Assignment(sites, {})
     tape = Tape(stepper, fp32, feeds)
     forward = _Forward(stepper, sites, into, fp32)
     forward.run(feeds, tape)
-    Adjoint(stepper, sites, fp32, tape, into, seed, weights or {}).run()
+    Adjoint(stepper, sites, fp32, tape, into, seed, weights or {}, kinds).run()
     into.samples += 1
 
 

@@ -10,6 +10,7 @@ from halfwise.core.english.backends import BACKENDS
 from halfwise.core.english.compiler import COMPILER
 from halfwise.core.english.deploying import DEPLOYING
 from halfwise.core.english.inputs import INPUTS
+from halfwise.core.english.outputs import OUTPUTS
 from halfwise.core.english.reasons import REASONS
 from halfwise.core.english.verdicts import VERDICTS
 from halfwise.core.notes import Note, NoteKind
@@ -17,7 +18,7 @@ from halfwise.core.wording import counted, listed, number, percent, together
 
 __all__ = ["TEMPLATES", "documented", "fill", "say", "say_all"]
 
-TEMPLATES: Mapping[NoteKind, str] = {**INPUTS, **BACKENDS, **DEPLOYING, **COMPILER, **VERDICTS, **REASONS}
+TEMPLATES: Mapping[NoteKind, str] = {**INPUTS, **OUTPUTS, **BACKENDS, **DEPLOYING, **COMPILER, **VERDICTS, **REASONS}
 
 
 def _names(names: Iterable[str]) -> str:

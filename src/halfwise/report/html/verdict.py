@@ -25,6 +25,7 @@ METRIC_WORDS = {
     "psnr": "signal to noise, in dB",
     "topk": "share of the five largest kept",
     "exact": "share of equal places",
+    "found": "share of selected rows found again",
     USER_METRIC: "your own metric",
 }
 
@@ -183,7 +184,7 @@ def _row(
 
 def _value(metrics: Metrics, metric: str) -> str:
     value = getattr(metrics, metric)
-    return percent(value) if metric in ("exact", "topk") else number(value)
+    return percent(value) if metric in ("exact", "topk", "found") else number(value)
 
 
 def _bound_on(result: FixResult, name: str, before: Metrics) -> tuple[str, str]:
@@ -200,7 +201,7 @@ def _bound_on(result: FixResult, name: str, before: Metrics) -> tuple[str, str]:
         return ("rel_l2" if floating else "exact"), "not bounded"
     worst = max(bounds, key=lambda b: b.ratio(getattr(before, b.metric)))
     sign = "≥" if worst.op == ">=" else "≤"
-    shown = percent(worst.value) if worst.metric in ("exact", "topk") else number(worst.value)
+    shown = percent(worst.value) if worst.metric in ("exact", "topk", "found") else number(worst.value)
     return worst.metric, f"{sign} {shown}"
 
 

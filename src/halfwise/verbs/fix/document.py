@@ -14,6 +14,7 @@ from halfwise.core.document import LEFT_OUT, Answer, Count, Document, Left, Numb
 from halfwise.core.finding import Finding
 from halfwise.core.metrics import Outputs
 from halfwise.core.notes import Messages
+from halfwise.core.output_kinds import OutputKinds
 from halfwise.core.tolerance import Bounds
 from halfwise.deploy.deploy_files import CompiledRecord
 from halfwise.precision.plan_document import PlannedRecord, RepairRecord
@@ -120,6 +121,7 @@ class FixDocument(Document, frozen=True, tag="halfwise.fix/1", kw_only=True):
     target: str
     profile: str
     tolerance: Bounds
+    outputs: OutputKinds = ()
     error: ErrorRecord
     fp32_nodes: Annotated[Sequence[str], about("Exact names of all nodes that stay in FP32, pinned ones among them.")]
     repairs: Sequence[RepairRecord]

@@ -45,7 +45,16 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
     findings = tuple(input_findings(effects))
     forced = None if fixed.met else _missed_because_forced(prepared, decision, validation)
     measured = _measurement(prepared, found, fp16, fixed, by_profile, effects, findings)
-    notes = (*candidate.adjustment.notes, *found.notes, *lossy, *map(_told, findings), *([forced] if forced else []))
+    near_zero = prepared.context.question.tolerance.decided_by_floor(fp16.outputs, fixed.outputs)
+    floors = (Note.of(NoteKind.OUTPUT_FLOOR, name, error=error) for name, error in near_zero.items())
+    notes = (
+        *floors,
+        *candidate.adjustment.notes,
+        *found.notes,
+        *lossy,
+        *map(_told, findings),
+        *([forced] if forced else []),
+    )
     return Judgement(measured, notes)
 
 

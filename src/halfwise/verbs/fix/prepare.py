@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-from numpy.typing import NDArray
 
 from halfwise._version import __version__
 from halfwise.core.answers import check_answers
@@ -15,6 +12,7 @@ from halfwise.core.evaluation import float_outputs
 from halfwise.core.formats import Format
 from halfwise.core.metric_identity import metric_identity
 from halfwise.core.notes import Note, NoteKind
+from halfwise.core.output_kinds import kind_notes
 from halfwise.core.tolerance import Tolerance
 from halfwise.deploy.layouts import Layouts, layouts_of, takes_layouts
 from halfwise.emulation.emulate import Emulator
@@ -23,6 +21,7 @@ from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.split import split
 from halfwise.model.model import check_outputs
+from halfwise.model.outputs.kinds import facts_of, kinds_of
 from halfwise.precision.sites import Sites
 from halfwise.search.context import EvaluationContext
 from halfwise.search.journal import Journal, digest
@@ -62,12 +61,12 @@ def prepare(request: FixRequest) -> Prepared:
     profiles = tuple(worst_case_profiles(request.profile))
     # Node by node no kernel is fused: `strict` where a target has a profile.
     emulator = Emulator(profiles[-1], request.device)
-    sites, counter = Sites(request.model), RunCounter()
-    references = References(sites, emulator, counter)
+    counter = RunCounter()
     request.notify("running the FP32 model")
+    asked = _asked(request, samples, emulator, counter)
+    request, sites, references = asked.request, asked.sites, asked.references
     answers = references.of(samples.all)
-    check_answers(answers)
-    stated = _question(request, answers[0], profiles, len(samples.all))
+    stated = Question(asked.tolerance, request.metric, len(samples.all), _margin(request, profiles))
     also = tuple(emulator.under(profile) for profile in profiles[:-1])
     chosen = split(samples, answers)
     moves = None
@@ -88,8 +87,9 @@ def prepare(request: FixRequest) -> Prepared:
         layouts,
         effects,
         stated.tolerance,
-        float_outputs(answers[0]),
+        stated.tolerance.floats_among(float_outputs(answers[0])),
         (
+            *kind_notes(stated.tolerance.kinds),
             *chosen.notes,
             *request.target.cautions,
             *_cautions(request, sites, profiles, question.margin),
@@ -127,27 +127,52 @@ def _effects(request: FixRequest, samples: Samples) -> tuple[InputEffect, ...]:
     return effects
 
 
-def _question(
-    request: FixRequest, answer: Mapping[str, NDArray[Any]], profiles: Sequence[Profile], inputs: int
-) -> Question:
-    margin = request.margin
-    if margin is None:
-        margin = max(profile.spread_of(request.model.nodes) for profile in profiles)
-    return Question(_tolerance(request, answer), request.metric, inputs, margin)
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """The question put: the model with what is watched inside it, its FP32 answers, and what is allowed."""
+
+    request: FixRequest
+    sites: Sites
+    references: References
+    tolerance: Tolerance
 
 
-def _tolerance(request: FixRequest, answer: Mapping[str, NDArray[Any]]) -> Tolerance:
-    if request.plan is not None and not request.tolerance:
-        stated = request.plan.tolerance
-    elif isinstance(request.tolerance, Tolerance):
-        stated = request.tolerance
-    else:
-        user = request.metric is not None
-        stated = Tolerance.parse(request.tolerance, answer, float_outputs(answer), user_metric=user)
-    stated.check_outputs(answer)
+def _asked(request: FixRequest, samples: Samples, emulator: Emulator, counter: RunCounter) -> _Asked:
+    """How outputs are judged follows from the answers, for which more may have to be watched than is judged then."""
+    stated = _stated(request)
+    facts = facts_of(request.model) if stated is None else None
+    watched = facts.inner if facts is not None else stated.inner if stated is not None else ()
+    sites = Sites(replace(request.model, watched=watched))
+    references = References(sites, emulator, counter)
+    answers = references.of(samples.all)
+    outputs = [{name: answer[name] for name in request.model.output_names} for answer in answers]
+    check_answers(outputs)
+    if facts is not None:
+        assert not isinstance(request.tolerance, Tolerance)
+        floats, user = float_outputs(outputs[0]), request.metric is not None
+        kinds = kinds_of(facts, answers)
+        stated = Tolerance.parse(request.tolerance, outputs[0], floats, user_metric=user, kinds=kinds)
+    assert stated is not None
+    stated.check_outputs(outputs[0])
     if stated.uses_user_metric and request.metric is None:
         raise InputError("the plan's tolerance bounds your own metric: name its function with --metric")
-    return stated
+    if watched != stated.inner:
+        sites = Sites(replace(request.model, watched=stated.inner))
+        references = references.keeping(sites)
+    return _Asked(replace(request, model=sites.model), sites, references, stated)
+
+
+def _stated(request: FixRequest) -> Tolerance | None:
+    """The tolerance where it is given as a whole."""
+    if request.plan is not None and not request.tolerance:
+        return request.plan.tolerance
+    return request.tolerance if isinstance(request.tolerance, Tolerance) else None
+
+
+def _margin(request: FixRequest, profiles: Sequence[Profile]) -> float:
+    if request.margin is not None:
+        return request.margin
+    return max(profile.spread_of(request.model.nodes) for profile in profiles)
 
 
 def _journal(request: FixRequest, question: Question, samples: Samples) -> Journal:
@@ -161,6 +186,7 @@ def _journal(request: FixRequest, question: Question, samples: Samples) -> Journ
         question.margin,
         request.io_types,
         question.tolerance.to_json(),
+        [kind.to_json() for kind in question.tolerance.kinds],
         metric_identity(request.metric),
         request.allow_bf16,
         [rule.id for rule in request.rules],

@@ -17,6 +17,7 @@ from halfwise.verbs.fix.cost import cost_of
 from halfwise.verbs.fix.feedback import feedback_on, second_feedback, spared
 from halfwise.verbs.fix.fit import fit
 from halfwise.verbs.fix.judge import judge
+from halfwise.verbs.fix.mostly_fp32 import mostly_fp32
 from halfwise.verbs.fix.prepare import Prepared, prepare
 from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.result import FixResult
@@ -41,6 +42,7 @@ def run(request: FixRequest) -> FixResult:
     failed = prepared.context.failures.notes
     notes = tuple(dict.fromkeys((*prepared.notes, *judged.notes, *written.notes, *failed)))
     cost = cost_of(runs, seconds, written.casts, found.candidate.decision, found.candidate.statistics)
+    notes = (*mostly_fp32(prepared.context.question.tolerance, judged.measured, cost), *notes)
     return FixResult(written.decision, judged.measured, written.files, cost, notes)
 
 

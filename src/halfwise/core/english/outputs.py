@@ -1,0 +1,30 @@
+"""Notes on how outputs are judged, and why."""
+
+from __future__ import annotations
+
+from halfwise.core.notes import NoteKind
+
+__all__ = ["OUTPUTS"]
+
+OUTPUTS = {
+    NoteKind.OUTPUT_IN_PARTS: (
+        "Output {subject!r} mixes units: its slices {spans:names} of axis {axis} are judged apart, and the worst "
+        "counts."
+    ),
+    NoteKind.OUTPUT_CHOICES: (
+        "Output {subject!r} is chosen by comparing {tensors:list}: a difference counts where FP32 chose by more than "
+        "its own rounding."
+    ),
+    NoteKind.OUTPUT_ROWS: (
+        "A selection feeds {outputs:list}: rows are matched before they are compared, and 95% must be found again. "
+        "Also judged, before the selection: {tensors:list}."
+    ),
+    NoteKind.OUTPUT_FLOOR: (
+        "Output {subject!r} is near zero on some inputs and is judged there by its usual size; relative to itself its "
+        "error is {error:.3g}."
+    ),
+    NoteKind.MOST_FOR_MEASURE: (
+        "{share:.0%} of the arithmetic stays in FP32 for the error of {subject!r}. A measure of what this output is "
+        "for may need less: --metric {advice:names}."
+    ),
+}

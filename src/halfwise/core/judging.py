@@ -1,0 +1,102 @@
+"""The error of one sample, output by output, each read as its kind says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from halfwise.core.matched_rows import as_rows, found_share, match_rows
+from halfwise.core.metrics import Metrics, compare
+from halfwise.core.output_kinds import OutputKind, Reading
+
+__all__ = ["clearly_chosen", "judged"]
+
+Array = NDArray[Any]
+Outputs = Mapping[str, Array]
+
+
+def judged(kinds: Sequence[OutputKind], reference: Outputs, other: Outputs) -> dict[str, Metrics]:
+    """The outputs that have a kind; a tensor inside the model only where both know it."""
+    found: dict[str, Metrics] = {}
+    for kind in kinds:
+        if kind.reading is Reading.ROWS:
+            if kind.together[0] == kind.output:
+                rows = {each.output: each for each in kinds if each.output in kind.together}
+                found.update(_rows(rows, reference, other))
+        elif kind.output in reference and kind.output in other:
+            found[kind.output] = _one(kind, reference, other)
+    return found
+
+
+def _one(kind: OutputKind, reference: Outputs, other: Outputs) -> Metrics:
+    wanted, got = np.asarray(reference[kind.output]), np.asarray(other[kind.output])
+    if wanted.shape != got.shape:
+        return compare(wanted, got)
+    if kind.reading is Reading.CHOICES:
+        clear = clearly_chosen(kind, reference)
+        metrics = compare(wanted, got)
+        if clear is None or clear.size != wanted.size:
+            return metrics
+        wrong = np.count_nonzero((wanted != got) & clear.reshape(wanted.shape))
+        return replace(metrics, exact=1.0 - wrong / max(wanted.size, 1))
+    if kind.reading is not Reading.PARTS or wanted.ndim <= kind.axis or wanted.shape[kind.axis] != kind.parts[-1].stop:
+        return compare(wanted, got, kind.floor.of(wanted.size))
+    return replace(compare(wanted, got), **_worst_part(kind, wanted, got))
+
+
+def _worst_part(kind: OutputKind, wanted: Array, got: Array) -> dict[str, Any]:
+    pairs = zip(kind.slices(wanted), kind.slices(got), strict=True)
+    measured = [(name, compare(a, b, floor.of(a.size))) for (name, a, floor), (_, b, _) in pairs]
+    name, worst = max(measured, key=lambda each: each[1].rel_l2)
+    return {"rel_l2": worst.rel_l2, "unfloored": max(each.unfloored for _, each in measured), "part": name}
+
+
+def clearly_chosen(kind: OutputKind, reference: Outputs) -> Array | None:
+    """Where FP32's own choice is not a matter of its rounding; None where the tensors behind it are not known."""
+    tensors = [reference[name].astype(np.float64) for name in kind.decided_by if name in reference]
+    if not tensors or len(tensors) < len(kind.decided_by):
+        return None
+    first = tensors[0]
+    if len(tensors) == 2:
+        margin = np.abs(first - tensors[1])
+    elif kind.axis == NO_AXIS:
+        margin = np.abs(first - kind.threshold)
+    else:
+        if first.shape[kind.axis] < 2:
+            return None
+        best = np.partition(first, first.shape[kind.axis] - 2, axis=kind.axis)
+        margin = np.diff(np.take(best, [-2, -1], axis=kind.axis), axis=kind.axis)
+    known = first[np.isfinite(first)]
+    size = float(np.sqrt(np.mean(np.square(known)))) if known.size else 0.0
+    return np.asarray(~(margin <= kind.noise * size))
+
+
+NO_AXIS = -(1 << 31)  # of a choice by comparison
+
+
+def _rows(kinds: Mapping[str, OutputKind], reference: Outputs, other: Outputs) -> Iterator[tuple[str, Metrics]]:
+    """The rows of outputs that are selected together, compared pair by pair."""
+    names = [name for name in kinds if name in reference and name in other]
+    wanted = [as_rows(np.asarray(reference[name]), kinds[name].axis) for name in names]
+    got = [as_rows(np.asarray(other[name]), kinds[name].axis) for name in names]
+    if (
+        not names
+        or any(len({len(rows) for rows in side}) > 1 for side in (wanted, got))
+        or any(a.shape[1] != b.shape[1] for a, b in zip(wanted, got, strict=True) if len(a) and len(b))
+    ):
+        yield from ((name, compare(reference[name], other[name])) for name in names)
+        return
+    batch = min(int(np.prod(np.shape(reference[name])[: kinds[name].axis])) for name in names)
+    lengths = len(wanted[0]), len(got[0])
+    if min(lengths):
+        at, partner = match_rows(wanted, got, batch)
+    else:
+        at = partner = np.zeros(0, dtype=np.intp)
+    found = found_share(*lengths, len(at))
+    for name, a, b in zip(names, wanted, got, strict=True):
+        metrics = compare(a[at], b[partner], kinds[name].floor.of(a[at].size))
+        yield name, replace(metrics, found=found)

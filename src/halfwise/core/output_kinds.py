@@ -1,0 +1,118 @@
+"""What an output holds, and so how its error is measured where the user states nothing: one frozen record an output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import Enum
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.core.document import Count, Number, Record, about
+from halfwise.core.notes import Note, NoteKind
+
+__all__ = ["Floor", "OutputKind", "OutputKinds", "Part", "Reading", "inner_names", "kind_notes"]
+
+Array = NDArray[Any]
+
+
+class Reading(Enum):
+    """How an output is read."""
+
+    VALUES = "values"  # one relative error
+    PARTS = "parts"  # slices in different units, each with its own relative error; the worst counts
+    CHOICES = "choices"  # class ids or a mask: only what FP32 itself decided clearly counts
+    ROWS = "rows"  # selected rows, matched before they are compared
+    SELECTED_FROM = "selected-from"  # a tensor inside the model, from which rows are selected
+
+
+class Floor(Record, frozen=True):
+    """The smallest size that an error is relative to: a norm, or a root mean square times that of the elements."""
+
+    norm: Number = 0.0
+    rms: Number = 0.0
+
+    def of(self, elements: int) -> float:
+        return max(float(self.norm), float(self.rms) * math.sqrt(elements))
+
+
+class Part(Record, frozen=True):
+    """The slice `start:stop` of an output along its kind's axis."""
+
+    start: Count
+    stop: Count
+    floor: Floor = Floor()
+
+
+class OutputKind(Record, frozen=True):
+    """One output and how it is judged; what is left out does not apply to its reading."""
+
+    output: str
+    reading: Reading
+    floor: Floor = Floor()
+    axis: Annotated[int, about("Of the parts, of the rows, or of the classes that are chosen from.")] = 0
+    parts: tuple[Part, ...] = ()
+    together: Annotated[tuple[str, ...], about("The outputs whose rows are matched together.")] = ()
+    decided_by: Annotated[tuple[str, ...], about("The tensors whose comparison makes the choice.")] = ()
+    threshold: Annotated[Number, about("What the only one of them is compared with.")] = 0.0
+    noise: Annotated[Number, about("FP32's own error in them, relative to their root mean square.")] = 0.0
+
+    def slices(self, array: Array) -> tuple[tuple[str, Array, Floor], ...]:
+        """The parts of an output, each with what to call it."""
+        if self.reading is not Reading.PARTS:
+            return (("", array, self.floor),)
+        axis = self.axis % array.ndim
+        before, after = ":, " * axis, ", :" * (array.ndim - axis - 1)
+        return tuple(
+            (
+                f"[{before}{part.start}:{part.stop}{after}]",
+                np.take(array, np.arange(part.start, part.stop), axis=axis),
+                part.floor,
+            )
+            for part in self.parts
+        )
+
+    def sizes(self, array: Array) -> Array | float:
+        """What an error is relative to, element by element: the norm of its part, or the floor."""
+        if self.reading is not Reading.PARTS:
+            return _norm(array, self.floor)
+        sizes = np.empty(array.shape[self.axis])
+        for part, (_, values, floor) in zip(self.parts, self.slices(array), strict=True):
+            sizes[part.start : part.stop] = _norm(values, floor)
+        shape = [1] * array.ndim
+        shape[self.axis] = -1
+        return sizes.reshape(shape)
+
+
+OutputKinds = Annotated[Sequence[OutputKind], about("How outputs are read that the tolerance says nothing else of.")]
+
+
+def _norm(values: Array, floor: Floor) -> float:
+    known = np.isfinite(values)
+    norm = float(np.sqrt(np.sum(np.square(values, dtype=np.float64), where=known)))
+    return max(norm, floor.of(values.size))
+
+
+def inner_names(kinds: Sequence[OutputKind]) -> tuple[str, ...]:
+    """The tensors inside the model that have to be known to judge its outputs."""
+    inner = [kind.output for kind in kinds if kind.reading is Reading.SELECTED_FROM]
+    return tuple(dict.fromkeys((*inner, *(name for kind in kinds for name in kind.decided_by))))
+
+
+def kind_notes(kinds: Sequence[OutputKind]) -> tuple[Note, ...]:
+    """What the result says of each kind: which measure, and why."""
+    return tuple(note for kind in kinds for note in _told(kind, kinds))
+
+
+def _told(kind: OutputKind, kinds: Sequence[OutputKind]) -> list[Note]:
+    if kind.reading is Reading.PARTS:
+        spans = [f"{part.start}:{part.stop}" for part in kind.parts]
+        return [Note.of(NoteKind.OUTPUT_IN_PARTS, kind.output, axis=kind.axis, spans=spans)]
+    if kind.reading is Reading.CHOICES:
+        return [Note.of(NoteKind.OUTPUT_CHOICES, kind.output, tensors=kind.decided_by)]
+    if kind.reading is Reading.ROWS and kind.together[0] == kind.output:
+        inner = [other.output for other in kinds if other.reading is Reading.SELECTED_FROM]
+        return [Note.of(NoteKind.OUTPUT_ROWS, kind.output, outputs=kind.together, tensors=inner)]
+    return []

@@ -1,0 +1,136 @@
+"""Where rows are selected or classes chosen on the way to an output: from which tensors, and by what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.model.moving import Move, movers
+
+__all__ = ["Choice", "Selection", "choice_of", "selections_behind"]
+
+# Which axis of its first output has one entry a row; of TopK and Compress an attribute says it.
+_SELECTORS = {"TopK": None, "Compress": None, "NonMaxSuppression": 0, "NonZero": 1, "Unique": 0}
+_COMPARES = frozenset("Greater GreaterOrEqual Less LessOrEqual".split())
+_CHOOSES = frozenset("ArgMax ArgMin".split())
+_MIXES = frozenset("Conv ConvTranspose MatMul Gemm Einsum Attention MultiHeadAttention LSTM GRU RNN Softmax".split())
+_IN_ORDER = movers(Move.SHAPE | Move.CAST)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A node that selects rows. `counted`: its output with a row an entry of `axis`; `entering`: the float tensors
+    from which it selects, before any selection."""
+
+    node: str
+    counted: str
+    axis: int
+    entering: tuple[str, ...]
+    moved: bool = False  # behind it the rows are only moved or scaled, so that padding stays padding
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An output that says where a tensor is largest along `axis`, or larger than another or a threshold."""
+
+    decided_by: tuple[str, ...]
+    axis: int | None = None
+    threshold: float = 0.0
+
+
+def selections_behind(value: ir.Value) -> tuple[Selection, ...]:
+    """The last selections on every way to an output."""
+    moved = _last_selectors(value, light=True)
+    return tuple(replace(_selection(node), moved=node in moved) for node in _last_selectors(value))
+
+
+def _last_selectors(value: ir.Value, *, light: bool = False) -> list[ir.Node]:
+    seen, found, pending = set[ir.Node](), list[ir.Node](), [value]
+    while pending:
+        node = pending.pop().producer()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if _selects(node):
+            found.append(node)
+        elif not (light and node.op_type in _MIXES):
+            pending += [each for each in node.inputs if each is not None]
+    return found
+
+
+def _selects(node: ir.Node) -> bool:
+    return not node.domain and node.op_type in _SELECTORS
+
+
+def _selection(node: ir.Node) -> Selection:
+    axis = _SELECTORS[node.op_type]
+    if axis is None:
+        attribute = node.attributes.get("axis")
+        axis = attribute.as_int() if attribute is not None else -1 if node.op_type == "TopK" else 0
+    counted = next(value for value in node.outputs if value.name)
+    entering = dict.fromkeys(name for source in _sources(node) for name in _entering(source))
+    return Selection(node.name or "", counted.name or "", axis, tuple(entering))
+
+
+def _sources(node: ir.Node) -> list[ir.Value]:
+    """The inputs by whose values a node selects."""
+    count = 2 if node.op_type in ("NonMaxSuppression", "Compress") else 1
+    return [value for value in node.inputs[:count] if value is not None]
+
+
+def _entering(value: ir.Value) -> Iterator[str]:
+    """The float tensors behind a source, past masks; where rows were selected before, those behind that selection."""
+    earlier = _last_selectors(value)
+    if earlier:
+        for node in earlier:
+            yield from _selection(node).entering
+        return
+    yield from dict.fromkeys(name for name in _floats(value, set()))
+
+
+def _floats(value: ir.Value, seen: set[ir.Value]) -> Iterator[str]:
+    node = value.producer()
+    if value in seen or node is None:
+        return
+    seen.add(value)
+    if value.dtype is ir.DataType.FLOAT and node.op_type != "Where":
+        if _constant(value) is None:
+            yield value.name or ""
+        return
+    for each in node.inputs:
+        if each is not None:
+            yield from _floats(each, seen)
+
+
+def choice_of(value: ir.Value) -> Choice | None:
+    """The comparison that an output is the bare outcome of, in the order of its elements."""
+    node = value.producer()
+    while node is not None and not node.domain and node.op_type in _IN_ORDER and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    if node is None or node.domain or any(each is None for each in node.inputs[:1]):
+        return None
+    if node.op_type in _CHOOSES:
+        axis = node.attributes.get("axis")
+        source = node.inputs[0]
+        if source is None or source.dtype is not ir.DataType.FLOAT or node.op_type == "ArgMin":
+            return None
+        return Choice((source.name or "",), axis.as_int() if axis is not None else 0)
+    if node.op_type not in _COMPARES or len(node.inputs) < 2:
+        return None
+    left, right = node.inputs[0], node.inputs[1]
+    if left is None or right is None or left.dtype is not ir.DataType.FLOAT:
+        return None
+    for moving, fixed in ((left, right), (right, left)):
+        threshold = _constant(fixed)
+        if threshold is not None and threshold.size == 1 and _constant(moving) is None:
+            return Choice((moving.name or "",), None, float(threshold.reshape(-1)[0]))
+    return Choice((left.name or "", right.name or "")) if _constant(left) is None and _constant(right) is None else None
+
+
+def _constant(value: ir.Value) -> np.ndarray | None:
+    if value.const_value is None:
+        return None
+    return np.asarray(value.const_value.numpy())

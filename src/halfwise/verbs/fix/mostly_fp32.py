@@ -1,0 +1,25 @@
+"""What is said of an answer that keeps most of the arithmetic in FP32: for which measure, and which may need less."""
+
+from __future__ import annotations
+
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.output_kinds import Reading
+from halfwise.core.tolerance import Tolerance
+from halfwise.verbs.fix.cost import Cost
+from halfwise.verbs.fix.measurement import FixMeasurement
+
+__all__ = ["mostly_fp32"]
+
+MOST = 0.5  # of the arithmetic
+
+_HELPS = {Reading.ROWS: ("boxes", "keypoints"), Reading.CHOICES: ("mask",)}
+_ANY = ("boxes", "mask", "logits", "text", "audio", "image", "embedding")
+
+
+def mostly_fp32(tolerance: Tolerance, measured: FixMeasurement, cost: Cost) -> tuple[Note, ...]:
+    if cost.fp32_flops_share <= MOST or tolerance.uses_user_metric:
+        return ()
+    output = measured.fp16_verdict.worst_output
+    reading = next((kind.reading for kind in tolerance.kinds if kind.output == output), Reading.VALUES)
+    advice = _HELPS.get(reading, _ANY)
+    return (Note.of(NoteKind.MOST_FOR_MEASURE, output, share=cost.fp32_flops_share, advice=advice),)

@@ -1,0 +1,154 @@
+"""Outputs are understood before they are judged: mixed units, near zero, selected rows, classes that FP32 decided."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+from halfwise.core.notes import NoteKind
+from halfwise.core.output_kinds import OutputKind, Reading
+from halfwise.core.tolerance import Tolerance
+from halfwise.precision.plan import read_plan
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.result import FixResult
+from tests.models.outputs import detr_head, keypoints, nms_detector, picker, scorer, segmenter
+from tests.support.messages import kinds, only
+
+Array = NDArray[Any]
+PLAIN = ["*:rel_l2<=0.01", "*:exact>=0.999"]  # stated, so that every output is one vector
+
+
+def kind_of(result: FixResult, output: str) -> OutputKind:
+    (found,) = [kind for kind in result.plan.tolerance.kinds if kind.output == output]
+    return found
+
+
+def by_onnxruntime(model: onnx.ModelProto, feeds: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return [dict(zip(names, session.run(names, dict(feed)), strict=True)) for feed in feeds]
+
+
+@pytest.mark.parametrize("by_concat", [False, True])
+def test_slices_in_other_units_are_judged_apart(by_concat: bool) -> None:
+    model, feeds = picker(by_concat=by_concat)
+    blind = fix(model, feeds, tolerance=PLAIN)
+    assert blind.fp16_verdict.met  # the indices hide the probabilities
+    result = fix(model, feeds)
+    kind = kind_of(result, "picks")
+    assert kind.reading is Reading.PARTS
+    assert [(part.start, part.stop) for part in kind.parts] == [(0, 1), (1, 4)]
+    assert not result.fp16_verdict.met
+    assert (result.fp16_verdict.worst_output, result.fp16_verdict.part) == ("picks", "[:, 1:4]")
+    assert result.fp16_verdict.value > 0.1
+    assert result.met
+    assert result.plan.repairs or result.plan.nodes
+    assert only(result.notes, NoteKind.OUTPUT_IN_PARTS).subject == "picks"
+
+
+def test_probabilities_are_not_split_and_not_relative_to_a_millionth() -> None:
+    model, feeds = scorer(-14.0)
+    blind = fix(model, feeds, tolerance=PLAIN)
+    assert blind.plan.nodes  # bought to hold a millionth
+    result = fix(model, feeds)
+    assert kind_of(result, "score").floor.norm == 1.0
+    assert result.met
+    assert result.plan.nodes == ()
+    assert only(result.notes, NoteKind.OUTPUT_FLOOR).values["error"] > 0.01
+    usual = fix(*scorer(0.0))
+    assert NoteKind.OUTPUT_FLOOR not in kinds(usual.notes)  # it did not decide
+
+
+def test_a_sample_far_below_the_usual_size_is_judged_by_the_floor() -> None:
+    model, feeds = picker(64)
+    feeds = [{"x": feed["x"] * size} for feed, size in zip(feeds, (1.0, 1.0, 1.0, 1.0), strict=True)]
+    result = fix(model, feeds)
+    (index, rest) = kind_of(result, "picks").parts
+    sizes = [np.sqrt(np.mean(each["picks"][:, :1].astype(np.float64) ** 2)) for each in by_onnxruntime(model, feeds)]
+    assert index.floor.rms == pytest.approx(0.1 * np.sqrt(np.mean(np.square(sizes))), rel=1e-4)
+
+
+def test_rows_that_swap_are_matched() -> None:
+    for (model, feeds), head in ((keypoints(), "points"), (nms_detector(), "rows"), (nms_detector(100), "padded")):
+        blind = fix(model, feeds, tolerance=PLAIN)
+        assert not blind.fp16_verdict.met
+        result = fix(model, feeds)
+        assert kind_of(result, head).reading is Reading.ROWS
+        assert result.met
+        assert result.plan.nodes == ()
+        assert only(result.notes, NoteKind.OUTPUT_ROWS).values["outputs"][0] == head
+
+
+def test_what_enters_a_selection_is_judged_and_not_delivered() -> None:
+    model, feeds = detr_head()
+    result = fix(model, feeds)
+    assert {kind.output: kind.reading for kind in result.plan.tolerance.kinds} == {
+        "boxes": Reading.ROWS,
+        "scores": Reading.ROWS,
+        "labels": Reading.ROWS,
+        "list": Reading.SELECTED_FROM,
+    }
+    assert kind_of(result, "labels").together == ("boxes", "scores", "labels")
+    assert set(result.fixed) == {"boxes", "scores", "labels", "list"}
+    assert {bound.key for bound in result.plan.tolerance.bounds} == {"*:rel_l2", "*:exact", "boxes:found"}
+
+
+def test_the_error_of_what_enters_is_that_of_the_tensor() -> None:
+    """The watched tensor, made an output by hand, has the error that the result states."""
+    model, feeds = detr_head()
+    result = fix(model, feeds)
+    shown = onnx.ModelProto()
+    shown.CopyFrom(model)
+    shown.graph.output.append(onnx.helper.make_tensor_value_info("list", onnx.TensorProto.FLOAT, None))
+    again = fix(shown, feeds, tolerance=PLAIN, repairs="none")
+    assert result.fp16["list"].rel_l2 == pytest.approx(again.fp16["list"].rel_l2, rel=1e-6)
+
+
+def test_a_class_counts_where_fp32_decided_it() -> None:
+    tied = fix(*segmenter(tied=True))
+    assert tied.met
+    assert tied.plan.nodes == ()
+    assert not fix(*segmenter(tied=True), tolerance=PLAIN).fp16_verdict.met
+    model, feeds = segmenter(tied=False)
+    clear = fix(model, feeds)
+    stated = fix(model, feeds, tolerance=PLAIN)
+    assert kind_of(clear, "classes").decided_by == ("logits",)
+    assert clear.fp16["classes"].exact == stated.fp16["classes"].exact < 1.0
+
+
+def test_what_the_user_states_is_judged_as_stated() -> None:
+    model, feeds = detr_head()
+    result = fix(model, feeds, tolerance=["labels:exact>=0", "scores:rel_l2<=0.02"])
+    assert [kind.output for kind in result.plan.tolerance.kinds] == ["boxes", "list"]
+    assert kind_of(result, "boxes").together == ("boxes",)
+    assert fix(model, feeds, tolerance=PLAIN).plan.tolerance.kinds == ()
+    tighter = fix(model, feeds, tolerance="0.5%")
+    assert tighter.plan.tolerance.to_json() == {"*:rel_l2": 0.005, "*:exact": 0.999, "boxes:found": 0.95}
+    assert len(tighter.plan.tolerance.kinds) == 4
+    found = fix(model, feeds, tolerance="boxes:found>=0.5")
+    assert found.plan.tolerance.to_json() == {"boxes:found": 0.5, "*:rel_l2": 0.01, "*:exact": 0.999}
+    assert len(found.plan.tolerance.kinds) == 4
+
+
+def test_a_plan_keeps_how_its_outputs_are_judged(tmp_path: Any) -> None:
+    model, feeds = detr_head()
+    made = fix(model, feeds, out=tmp_path)
+    assert made.plan_path is not None
+    plan = read_plan(made.plan_path)
+    assert plan.tolerance == made.plan.tolerance
+    again = fix(model, feeds, plan=plan)
+    assert again.plan.tolerance == made.plan.tolerance
+    assert again.fixed == made.fixed
+    typed = onnx.load(tmp_path / "model.fp16.onnx", load_external_data=False)
+    assert [output.name for output in typed.graph.output] == ["boxes", "scores", "labels"]
+    older = made.plan.to_json()
+    del older["outputs"]
+    (tmp_path / "older.json").write_text(json.dumps(older), encoding="utf-8")
+    assert read_plan(tmp_path / "older.json").tolerance == Tolerance(made.plan.tolerance.bounds)
