@@ -68,7 +68,6 @@ def test_probabilities_are_not_split_and_not_relative_to_a_millionth() -> None:
 
 def test_a_sample_far_below_the_usual_size_is_judged_by_the_floor() -> None:
     model, feeds = picker(64)
-    feeds = [{"x": feed["x"] * size} for feed, size in zip(feeds, (1.0, 1.0, 1.0, 1.0), strict=True)]
     result = fix(model, feeds)
     index, _ = kind_of(result, "picks").parts
     sizes = [np.sqrt(np.mean(each["picks"][:, :1].astype(np.float64) ** 2)) for each in by_onnxruntime(model, feeds)]
