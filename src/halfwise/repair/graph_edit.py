@@ -46,8 +46,10 @@ class GraphEdit:
         attributes: Mapping[str, Any] | None = None,
         *,
         after: bool = False,
+        first: bool = False,
     ) -> ir.Value:
-        """A new node in front of the anchor (or behind it, which makes it the new anchor); its only output."""
+        """A new node in front of the anchor (or of all nodes; or behind it, which makes it the new anchor); its only
+        output."""
         name = self._name(self._nodes)
         node = ir.node(op, inputs, attributes or {}, name=name)
         self._nodes[name] = node
@@ -61,6 +63,8 @@ class GraphEdit:
         if after:
             graph.insert_after(self._anchor, node)
             self._anchor = node
+        elif first:
+            graph.insert_before(graph[0], node)
         else:
             graph.insert_before(self._anchor, node)
         return value

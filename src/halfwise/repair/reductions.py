@@ -48,8 +48,7 @@ class Reductions:
         if not loud:
             return ()
         flow = ScaleFlow(model, ranges)
-        labels = flow.atoms.labels()
-        stuck = [node for node in loud if node.outputs[0] not in flow.layouts or _pinned(flow, labels, node)]
+        stuck = [node for node in loud if node.outputs[0] not in flow.layouts or _pinned(flow, node)]
         norms = {name for each in find_patterns(model) if each.kind in _NORMS for name in each.nodes}
         fronts = {node.name or "" for node in stuck} - norms
         if not fronts:
@@ -78,5 +77,5 @@ def _is_loud(view: View, node: ir.Node, ranges: Ranges) -> bool:
     return max(highs) <= _LOUD < ranges.high.get(node.outputs[0].name or "", 0.0)
 
 
-def _pinned(flow: ScaleFlow, labels: np.ndarray[tuple[int], np.dtype[np.int64]], node: ir.Node) -> bool:
-    return bool((labels[flow.layouts[node.outputs[0]].atoms] == PINNED).any())
+def _pinned(flow: ScaleFlow, node: ir.Node) -> bool:
+    return bool((flow.classes.labels[flow.layouts[node.outputs[0]].atoms] == PINNED).any())

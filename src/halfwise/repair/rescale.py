@@ -16,7 +16,9 @@ What it buys. Subnormal weights keep all their bits, overflowing ones become fin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,15 +28,15 @@ from numpy.typing import NDArray
 from halfwise.core.wording import listed
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import attribute
-from halfwise.repair.graph_edit import GraphEdit, whole
+from halfwise.repair.graph_edit import GraphEdit, node_named, whole
 from halfwise.repair.rule import Ranges, Repair
 from halfwise.repair.scale_atoms import Ints, Weights
 from halfwise.repair.scale_choice import Choice, choose
-from halfwise.repair.scale_flow import SQUARES, ScaleFlow
+from halfwise.repair.scale_flow import ScaleFlow
 
 __all__ = ["RESCALE", "Rescale", "scale", "scalings"]
 
-_Edits = list[dict[str, Any]]
+_Edits = Sequence[dict[str, Any]]
 
 _EPSILON = 1e-5  # what normalisations have that state none
 _SMALLEST = float(np.finfo(np.float32).tiny)
@@ -63,18 +65,21 @@ RESCALE = Rescale()
 def scalings(rule: str, flow: ScaleFlow) -> tuple[Repair, ...]:
     """One repair for each group of tensors that have to be scaled together."""
     choice = choose(flow)
-    found = (_repair(rule, flow, choice, *group) for group in _groups(flow, choice))
+    found = (_repair(rule, flow, choice, group) for group in _groups(flow, choice))
     return tuple(repair for repair in found if repair is not None)
 
 
 def scale(model: ir.Model, repair: Repair) -> bool:
     """Make the edits that a repair tells."""
-    nodes = {node.name: node for node in model.graph}
     given = repair.parameters
+    found = {name: node_named(model, name) for name in repair.nodes}
+    nodes = {name: node for name, node in found.items() if node is not None and node.graph is model.graph}
     for name, op in zip(repair.nodes, given["operators"], strict=True):
         if name not in nodes or nodes[name].op_type != op:
             return False
-    if not _read_as_found([nodes[name] for name in repair.nodes], given["scaled"]):
+    inputs = {value.name: value for value in model.graph.inputs}
+    entries = [inputs[edit["input"]] for edit in given.get("entries", ())]
+    if not _read_as_found([nodes[name] for name in repair.nodes], entries, given["scaled"]):
         return False
     changed: dict[tuple[ir.Node, int], NDArray[Any]] = {}
     for edit in given["constants"]:
@@ -92,6 +97,15 @@ def scale(model: ir.Model, repair: Repair) -> bool:
         node = nodes[edit["node"]]
         maker = GraphEdit(model, node, "scaled")
         node.replace_input_with(0, maker.op("Mul", [node.inputs[0], maker.constant(2.0 ** edit["power"])]))
+    for edit, value in zip(given.get("entries", ()), entries, strict=True):
+        maker = GraphEdit(model, nodes[edit["node"]], "scaled")
+        readers = list(value.uses())
+        small = maker.op("Mul", [value, maker.constant(2.0 ** edit["power"])], first=True)
+        small.shape = value.shape
+        for reader, slot in readers:
+            reader.replace_input_with(slot, small)
+    for edit in given.get("terms", ()):
+        _add_term(model, nodes[edit["node"]], edit["power"])
     for edit in given["epsilons"]:
         node = nodes[edit["node"]]
         epsilon = float(attribute(node, "epsilon", _EPSILON)) * 4.0 ** edit["power"]
@@ -108,10 +122,25 @@ def scale(model: ir.Model, repair: Repair) -> bool:
     return True
 
 
-def _read_as_found(nodes: Iterable[ir.Node], scaled: Mapping[str, list[str]]) -> bool:
+def _add_term(model: ir.Model, node: ir.Node, power: int) -> None:
+    """What a power of two is to a logarithm, taken off behind it; to an exponential, added in front of it."""
+    maker = GraphEdit(model, node, "scaled")
+    if node.op_type == "Exp":
+        node.replace_input_with(0, maker.op("Add", [node.inputs[0], maker.constant(power * math.log(2.0))]))
+        return
+    value = node.outputs[0]
+    restored = maker.op("Add", [value, maker.constant(-power * math.log(2.0))], after=True)
+    reader = restored.producer()
+    assert reader is not None
+    maker.replace(value, restored, but=(reader,))
+
+
+def _read_as_found(
+    nodes: Iterable[ir.Node], entries: Iterable[ir.Value], scaled: Mapping[str, list[str]]
+) -> bool:
     """Whether every tensor that is about to be scaled is still made and read by the same nodes: another rewrite may
     have put a reader there that knows nothing of the scale."""
-    made = {value.name: value for node in nodes for value in node.outputs}
+    made = {value.name: value for node in nodes for value in node.outputs} | {value.name: value for value in entries}
     return all(name in made and _readers(made[name]) == readers for name, readers in scaled.items())
 
 
@@ -119,79 +148,100 @@ def _readers(value: ir.Value) -> list[str]:
     return sorted(reader.name or "" for reader, _ in value.uses())
 
 
-def _groups(flow: ScaleFlow, choice: Choice) -> Iterator[tuple[set[int], list[Weights]]]:
-    """Classes that a constant couples, with all constants that they touch: scaled together or not at all."""
-    group = np.arange(len(choice.power))
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Classes that a constant couples, scaled together or not at all: the constants and all else that they touch.
+    Where a constant's rows are scaled back right behind it, it is a group of its own."""
+
+    weights: list[Weights] = field(default_factory=list)
+    epsilons: list[tuple[ir.Node, Ints]] = field(default_factory=list)
+    roots: list[tuple[ir.Node, Ints]] = field(default_factory=list)
+    terms: list[tuple[ir.Node, Ints]] = field(default_factory=list)
+    passed: list[tuple[ir.Node, Ints]] = field(default_factory=list)
+    values: list[tuple[ir.Value, Ints]] = field(default_factory=list)
+
+
+def _groups(flow: ScaleFlow, choice: Choice) -> Iterable[_Group]:
+    labels, parent = choice.classes.labels, np.arange(choice.classes.count)
+
+    def root(label: int) -> int:
+        while parent[label] != label:
+            parent[label] = label = int(parent[parent[label]])
+        return label
+
     touched: list[tuple[Weights, Ints]] = []
     for weights in flow.weights:
         atoms = weights.rows if weights.columns is None else np.append(weights.rows, weights.columns)
-        labels = np.unique(choice.labels[atoms])
-        labels = labels[choice.power[labels] != 0]
-        if len(labels) or weights in choice.after:
-            touched.append((weights, labels))
-            if len(labels):
-                group[np.isin(group, group[labels])] = group[labels].min()
-    members: dict[int, list[Weights]] = {}
-    for index, (weights, labels) in enumerate(touched):
-        members.setdefault(int(group[labels[0]]) if len(labels) else -1 - index, []).append(weights)
-    for key, all_weights in members.items():
-        yield set(np.flatnonzero(group == key).tolist()) if key >= 0 else set(), all_weights
+        mine = np.unique(labels[atoms])
+        mine = mine[choice.power[mine] != 0]
+        if len(mine) or weights in choice.after:
+            touched.append((weights, mine))
+        for label in mine[1:]:
+            parent[root(int(label))] = root(int(mine[0]))
+    found: dict[int, _Group] = {}
+    for index, (weights, mine) in enumerate(touched):
+        found.setdefault(root(int(mine[0])) if len(mine) else -1 - index, _Group()).weights.append(weights)
+    reads = [follow.read for follow, kept in zip(flow.atoms.follows, choice.classes.kept, strict=True) if not kept]
+    roots = [node for node, kept in zip(flow.roots, choice.classes.kept, strict=True) if not kept]
+    values = [(value, layout.atoms) for value, layout in flow.layouts.items()]
+    of_kind = {"epsilons": flow.epsilons, "roots": zip(roots, reads, strict=True), "terms": flow.terms}
+    for kind, items in {**of_kind, "passed": flow.passed, "values": values}.items():
+        for item, atoms in items:
+            mine = np.unique(labels[atoms])
+            for key in {root(int(label)) for label in mine[choice.power[mine] != 0]}:
+                getattr(found.setdefault(key, _Group()), kind).append((item, atoms))
+    return found.values()
 
 
-def _repair(rule: str, flow: ScaleFlow, choice: Choice, classes: set[int], all_weights: list[Weights]) -> Repair | None:
+def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair | None:
     """The edits for one group; None where one of them would not be exact."""
-    power = np.array([p if label in classes else 0 for label, p in enumerate(choice.power)])
     constants: list[dict[str, Any]] = []
     after: list[dict[str, Any]] = []
     fronts: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     arrays: dict[tuple[ir.Node, int], NDArray[Any] | None] = {}
 
     def edit(weights: Weights, powers: Ints, shape: tuple[int, ...]) -> None:
-        if powers.any() and weights.front:
-            power_read = int(powers[0]) // (2 if weights.node.op_type in SQUARES else 1)
-            fronts.append({"node": weights.node.name or "", "power": power_read})
-        elif powers.any():
-            entry = {"node": weights.node.name or "", "slot": weights.slot, **_written(powers, shape)}
+        node = weights.node
+        if powers.any() and node is None and weights.read is not None:
+            readers = [reader.name for reader, _ in weights.read.uses()]
+            entries.append({"input": weights.read.name or "", "node": readers[0], "power": int(powers[0])})
+        elif powers.any() and node is not None and weights.front:
+            fronts.append({"node": node.name or "", "power": int(powers[0])})
+        elif powers.any() and node is not None:
+            entry = {"node": node.name or "", "slot": weights.slot, **_written(powers, shape)}
             constants.append(entry)
-            place = (weights.node, weights.slot)
-            array = arrays[place] if place in arrays else whole(weights.node.inputs[weights.slot])
+            place = (node, weights.slot)
+            array = arrays[place] if place in arrays else whole(node.inputs[weights.slot])
             arrays[place] = None if array is None else _scale(array, _spread(entry))
 
-    for weights in all_weights:
+    for weights in group.weights:
         own = choice.after.get(weights, np.zeros(1, np.int64))
-        edit(weights, power[choice.labels[weights.rows]] + own, weights.row_shape)
+        edit(weights, choice.of(weights.rows) + own, weights.row_shape)
         if weights.columns is not None:
-            edit(weights, -power[choice.labels[weights.columns]], weights.column_shape)
-        if own.any() and weights.output is not None and weights.axis is not None:
+            edit(weights, -choice.of(weights.columns), weights.column_shape)
+        if own.any() and weights.output is not None and weights.axis is not None and weights.node is not None:
             rank = len(weights.output.shape or ())
             shape = (len(own),) + (1,) * (rank - weights.axis - 1)
             after.append({"node": weights.node.name or "", **_written(own, shape)})
-            for bias in (w for w in flow.weights if w.node is weights.node and w.soft and w.slot == 2):
+            for bias in flow.biases.get(weights.node, ()):
                 edit(bias, own, bias.row_shape)
-    epsilons: list[dict[str, Any]] = [
-        {"node": node.name or "", "power": int(power[choice.labels[atoms[0]]])}
-        for node, atoms in flow.epsilons
-        if power[choice.labels[atoms[0]]]
-    ]
-    for node, atoms in flow.roots:
-        half = power[choice.labels[atoms[0]]] // 2
-        if half:
-            after.append({"node": node.name or "", **_written(np.array([half]), ())})
-    if not (constants or fronts) or any(array is None for array in arrays.values()):
+    epsilons = [{"node": node.name or "", "power": int(choice.of(atoms)[0])} for node, atoms in group.epsilons]
+    for node, atoms in group.roots:
+        after.append({"node": node.name or "", **_written(choice.of(atoms)[:1] // 2, ())})
+    terms = [{"node": node.name or "", "power": int(choice.of(atoms)[0])} for node, atoms in group.terms]
+    if not (constants or fronts or entries or terms) or any(array is None for array in arrays.values()):
         return None
     by_name = flow.model.node_by_name
     if not all(_SMALLEST <= _epsilon(by_name[e["node"]]) * 4.0 ** e["power"] < 1e30 for e in epsilons):
         return None
-    names = {entry["node"] for entry in (*constants, *fronts, *epsilons, *after)}
-    names |= {node.name or "" for node, atoms in flow.passed if np.any(power[choice.labels[atoms]])}
-    nodes = tuple(node.name or "" for node in flow.model.graph if node.name in names)
-    operators = [by_name[name].op_type for name in nodes]
-    scaled = {
-        value.name or "": _readers(value)
-        for value, layout in flow.layouts.items()
-        if np.any(power[choice.labels[layout.atoms]])
-    }
     edits = {"constants": constants, "fronts": fronts, "epsilons": epsilons, "after": after}
+    edits |= {word: more for word, more in (("entries", entries), ("terms", terms)) if more}
+    names = {entry["node"] for kind in edits.values() for entry in kind}
+    names |= {node.name or "" for node, atoms in group.passed if choice.of(atoms).any()}
+    nodes = tuple(sorted(names, key=flow.place.__getitem__))
+    operators = [by_name[name].op_type for name in nodes]
+    scaled = {value.name or "": _readers(value) for value, atoms in group.values if choice.of(atoms).any()}
     return Repair(rule, nodes, _algebra(**edits), {"operators": operators, "scaled": scaled, **edits})
 
 
@@ -225,8 +275,12 @@ def _scale(array: NDArray[Any], powers: Ints) -> NDArray[Any] | None:
     return scaled if exact and np.isfinite(sizes).all() and (sizes >= _SMALLEST).all() else None
 
 
-def _algebra(constants: _Edits, fronts: _Edits, epsilons: _Edits, after: _Edits) -> str:
+def _algebra(
+    constants: _Edits, fronts: _Edits, epsilons: _Edits, after: _Edits, entries: _Edits = (), terms: _Edits = ()
+) -> str:
     parts = [f"{edit['node']}: what it reads * 2^{edit['power']}" for edit in fronts]
+    parts += [f"input {edit['input']} * 2^{edit['power']}" for edit in entries]
+    parts += [f"{edit['node']}: {edit['power']} log(2) taken into account" for edit in terms]
     for edit in constants:
         powers = np.unique(np.asarray(edit["powers"]))
         span = f"2^{powers[0]}" if len(powers) == 1 else f"2^{powers[0]}..2^{powers[-1]} by channel"

@@ -9,10 +9,11 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-__all__ = ["PINNED", "TYPICAL", "Atoms", "Floats", "Ints", "Layout", "Weights", "blocks"]
+__all__ = ["PINNED", "TYPICAL", "Atoms", "Floats", "Follow", "Ints", "Layout", "Products", "Tie", "Weights", "blocks"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Tie = tuple[Ints, Ints, Floats]  # one, other, ratio
 
 PINNED = 0  # the unknown that is known: no scaling
 TYPICAL = 0.05  # of an activation's largest magnitude
@@ -42,7 +43,7 @@ class Weights:
     spread the unknowns over the tensor. A `soft` one has only to stay in range: it is no factor.
     """
 
-    node: ir.Node
+    node: ir.Node | None  # of a factor behind a graph input none
     slot: int
     rows: Ints
     row_shape: tuple[int, ...]
@@ -53,45 +54,64 @@ class Weights:
     soft: bool = False
     output: ir.Value | None = None  # what may be scaled back right behind the node, and along which axis
     axis: int | None = None
-    front: bool = False  # no constant yet: what the node reads, which a new factor in front of it scales
+    front: bool = False  # no constant yet: `read`, which a new factor in front of the node scales
+    read: ir.Value | None = None
+
+
+@dataclass(frozen=True)
+class Products:
+    """made = left + sign * right, element by element."""
+
+    made: Ints
+    left: Ints
+    right: Ints
+    sign: Floats
+
+
+@dataclass(frozen=True)
+class Follow:
+    """A root: what it makes would carry `ratio` times the power that it reads, or has it taken back."""
+
+    made: Ints
+    read: Ints
+    ratio: float
 
 
 @dataclass
 class Atoms:
-    """Makes unknowns and ties them; `labels` are the classes of equal ones, 0 the class of the pinned."""
+    """Makes unknowns, and notes what has to hold between them."""
 
     count: int = 1
-    _left: list[Ints] = field(default_factory=list)
-    _right: list[Ints] = field(default_factory=list)
+    follows: list[Follow] = field(default_factory=list)
+    _ties: list[Tie] = field(default_factory=list)
+    _products: list[tuple[Ints, Ints, Ints, Floats]] = field(default_factory=list)
 
     def fresh(self, number: int) -> Ints:
         self.count += number
         return np.arange(self.count - number, self.count, dtype=np.int64)
 
-    def tie(self, one: Ints, other: Ints) -> None:
-        left, right = np.broadcast_arrays(one, other)
-        self._left.append(left.reshape(-1))
-        self._right.append(right.reshape(-1))
+    def tie(self, one: Ints, other: Ints, ratio: float = 1.0) -> None:
+        """one = ratio * other."""
+        self._ties.append((one, other, np.full(1, ratio)))
 
     def pin(self, atoms: Ints) -> None:
-        self.tie(atoms, np.zeros(1, np.int64))
+        self.tie(atoms, np.full(1, PINNED))
 
-    def labels(self) -> Ints:
-        """Connected components: every unknown takes the smallest number within reach."""
-        label = np.arange(self.count, dtype=np.int64)
-        if not self._left:
-            return label
-        left, right = np.concatenate(self._left), np.concatenate(self._right)
-        while True:
-            low = np.minimum(label[left], label[right])
-            before = label.copy()
-            for side in (left, right):
-                np.minimum.at(label, label[side], low)
-                np.minimum.at(label, side, low)
-            while not np.array_equal(label, label[label]):
-                label = label[label]
-            if np.array_equal(label, before):
-                return label
+    def product(self, made: Ints, left: Ints, right: Ints, sign: float) -> None:
+        """made = left + sign * right. Where nothing else decides, `right` is pinned."""
+        self._products.append((made, left, right, np.full(1, sign)))
+
+    def follow(self, made: Ints, read: Ints, ratio: float) -> None:
+        self.follows.append(Follow(made, read, ratio))
+
+    def ties(self) -> list[Tie]:
+        return self._ties
+
+    def products(self) -> Products:
+        spread = [np.broadcast_arrays(*each) for each in self._products]
+        parts = [[each[i].reshape(-1) for each in spread] for i in range(4)]
+        made, left, right = (np.concatenate([np.zeros(0, np.int64), *part]) for part in parts[:3])
+        return Products(made, left, right, np.concatenate([np.zeros(0), *parts[3]]))
 
 
 def blocks(array: NDArray[Any], keep: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:

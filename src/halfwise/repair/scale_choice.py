@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.repair.scale_atoms import TYPICAL, Floats, Ints, Layout, Weights
+from halfwise.repair.scale_classes import Classes
 from halfwise.repair.scale_flow import ScaleFlow
+from halfwise.repair.scale_table import Table
 
 __all__ = ["Choice", "choose"]
 
@@ -27,49 +28,68 @@ _FP32_BOTTOM = -125.0
 _AUDIBLE = 2.0**-14  # an output below is lost in FP16, however its weights are kept
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Choice:
     """`power` of each class of unknowns; `after`: powers of single rows, undone right behind the node."""
 
-    labels: Ints
+    classes: Classes
     power: Ints
     after: dict[Weights, Ints] = field(default_factory=dict)
 
     def of(self, atoms: Ints) -> Ints:
-        return self.power[self.labels[atoms]]
+        return np.rint(self.classes.times[atoms] * self.power[self.classes.labels[atoms]]).astype(np.int64)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Need:
-    """For each class: squared errors that shrink and that grow with its power, and how far the power may change."""
+    """For each class: squared errors, by what they change with as the power does, and how far that may change."""
 
-    shrinking: Floats
-    growing: Floats
+    errors: dict[float, Floats]
     low: Floats
     high: Floats
 
+    @property
+    def troubled(self) -> NDArray[np.bool_]:
+        whole = sum(self.errors.values(), np.zeros(len(self.low)))
+        found: NDArray[np.bool_] = (whole > _TROUBLE) | (self.high < 0) | (self.low > 0)
+        return found
+
+    def ask(self, local: Ints, times: Floats, error: Floats) -> None:
+        for each in np.unique(times):
+            these = times == each
+            known = self.errors.get(float(each), 0.0)
+            self.errors[float(each)] = known + np.bincount(local[these], error[these], len(self.low))
+
+    def allow(self, local: Ints, times: Floats, most: Floats) -> None:
+        """`times` the change may be `most` and no more."""
+        up = times > 0
+        np.minimum.at(self.high, local[up], most[up] / times[up])
+        np.maximum.at(self.low, local[~up], most[~up] / times[~up])
+
 
 def choose(flow: ScaleFlow) -> Choice:
-    labels = np.unique(flow.atoms.labels(), return_inverse=True)[1].reshape(-1)
-    count = int(labels.max()) + 1
-    choice = Choice(labels, np.zeros(count, np.int64))
-    loudest, quietest = _activations(flow, labels, count)
-    even = np.zeros(count, bool)
-    for _, atoms in (*flow.roots, *flow.squares):
-        even[labels[atoms]] = True
-    stages = [np.unique(labels[weights.rows]) for weights in flow.weights if not weights.soft]
-    stages += [np.unique(labels[w.columns]) for w in flow.weights if w.columns is not None]
+    classes = flow.classes
+    choice = Choice(classes, np.zeros(classes.count, np.int64))
+    table = Table(flow)
+    everything = np.arange(1, classes.count)
+    steps = classes.steps.copy()
+    for node_read in (follow.read for follow, kept in zip(flow.atoms.follows, classes.kept, strict=True) if not kept):
+        steps[classes.labels[node_read]] *= 2  # a square root halves the power
     for _ in range(_SWEEPS):
         moved = False
-        need = _needs(flow.weights, choice, loudest, quietest)
-        troubled = _troubled(need)
-        for stage in stages:
-            batch = stage[troubled[stage] & (stage != 0)]
-            if len(batch):
-                touching = [w for w in flow.weights if _touches(w, labels, batch)]
-                change = _change(_needs(touching, choice, loudest, quietest), batch, even[batch])
-                choice.power[batch] += change
-                moved = moved or bool(change.any())
+        troubled = np.zeros(classes.count, bool)
+        troubled[everything] = _needs(table, choice.power, everything).troubled
+        for stage in table.stages:
+            batch = stage[troubled[stage]]
+            if not len(batch):
+                continue
+            change = _change(_needs(table, choice.power, batch), steps[batch])
+            choice.power[batch] += change
+            troubled[batch] = False  # until a neighbour changes
+            if change.any():
+                moved = True
+                troubled[table.neighbours(batch[change != 0])] = True
+                troubled[batch] = False
         if not moved:
             break
     for weights in flow.weights:
@@ -77,94 +97,41 @@ def choose(flow: ScaleFlow) -> Choice:
     return choice
 
 
-def _activations(flow: ScaleFlow, labels: Ints, count: int) -> tuple[Floats, Floats]:
-    """The largest and the smallest magnitude that the tensors of each class show."""
-    loudest, quietest = np.zeros(count), np.full(count, np.inf)
-    for value, layout in flow.layouts.items():
-        cap = layout.cap
-        np.maximum.at(loudest, labels[layout.atoms], cap)
-        low = flow.ranges.low.get(value.name or "", 0.0)
-        if low > 0:
-            np.minimum.at(quietest, labels[layout.atoms], np.full(len(cap), low))
-    return loudest, quietest
-
-
-def _touches(weights: Weights, labels: Ints, batch: Ints) -> bool:
-    found = np.isin(labels[weights.rows], batch).any()
-    return bool(found or (weights.columns is not None and np.isin(labels[weights.columns], batch).any()))
-
-
-def _scaled(weights: Weights, choice: Choice) -> tuple[Floats, Floats]:
-    """Mean squares and peaks of a constant's blocks under the powers chosen so far."""
-    power = choice.of(weights.rows)[:, None]
-    if weights.columns is not None:
-        power = power - choice.of(weights.columns)
-    return weights.square * 4.0**power, weights.peak * 2.0**power
-
-
-def _needs(all_weights: Iterable[Weights], choice: Choice, loudest: Floats, quietest: Floats) -> _Need:
-    count = len(choice.power)
-    need = _Need(np.zeros(count), np.zeros(count), np.full(count, -float(_REACH)), np.full(count, float(_REACH)))
-    for weights in all_weights:
-        square, peak = _scaled(weights, choice)
-        rows = np.broadcast_to(choice.labels[weights.rows][:, None], square.shape)
-        if weights.columns is None:
-            _ask(need, rows.reshape(-1), square.reshape(-1), peak.reshape(-1), up=True, soft=weights.soft)
-            continue
-        columns = np.broadcast_to(choice.labels[weights.columns], square.shape)
-        differ = rows != columns  # a factor between two of one class stays as it is
-        parts = (rows[differ], square[differ], peak[differ])
-        _ask(need, *parts, up=True, soft=weights.soft)
-        _ask(need, columns[differ], *parts[1:], up=False, soft=weights.soft)
+def _needs(table: Table, power: Ints, batch: Ints) -> _Need:
+    """What a batch of classes, in growing order, asks for."""
+    count = len(batch)
+    need = _Need({}, np.full(count, -float(_REACH)), np.full(count, float(_REACH)))
+    units, local = table.units_of(batch)
+    loud, quiet, times = table.loud[units], table.quiet[units], table.times[units]
+    with np.errstate(divide="ignore", over="ignore"):
+        now = times * power[batch][local]
+        level, bottom = np.log2(loud) + now, np.log2(quiet) + now
+        need.allow(local, times, np.where(level > _LOUD, _CALM - level, np.maximum(_CALM - level, 0.0)))
+        need.allow(local, -times, np.where(np.isfinite(bottom), bottom - _FP32_BOTTOM, np.inf))
+        seen = (loud > 0) & np.isfinite(loud)
+        need.ask(local[seen], times[seen], (_STEP / (TYPICAL * loud * 2.0**now))[seen] ** 2)
+    pools, local = table.pools_of(batch, power)
+    there = pools.total > 0
     with np.errstate(divide="ignore"):
-        level = np.log2(loudest) + choice.power
-        bottom = np.log2(quietest) + choice.power
-    room = np.where(level > _LOUD, _CALM - level, np.maximum(_CALM - level, 0.0))
-    need.high = np.minimum(need.high, room)
-    need.low = np.maximum(need.low, np.where(np.isfinite(bottom), _FP32_BOTTOM - bottom, -np.inf))
-    typical = TYPICAL * loudest * 2.0**choice.power
-    seen = (loudest > 0) & np.isfinite(loudest)
-    need.shrinking[seen] += (_STEP / typical[seen]) ** 2
+        need.allow(local[there], pools.times[there], _OVERFLOW - np.log2(pools.top[there]))
+    hard = there & ~pools.soft
+    need.ask(local[hard], pools.times[hard], _STEP**2 * pools.blocks[hard] / pools.total[hard])
     return need
 
 
-def _ask(need: _Need, labels: Ints, square: Floats, peak: Floats, *, up: bool, soft: bool) -> None:
-    """One constant's wishes, pooled over each class."""
-    count = len(need.low)
-    total = np.bincount(labels, square, count)
-    blocks = np.bincount(labels, None, count)
-    top = np.zeros(count)
-    np.maximum.at(top, labels, peak)
-    there = total > 0
-    if not soft:
-        error = np.zeros(count)
-        error[there] = _STEP**2 * blocks[there] / total[there]
-        if up:
-            need.shrinking += error
-        else:
-            need.growing += error
-    room = _OVERFLOW - np.log2(top, where=there, out=np.full(count, -np.inf))
-    if up:
-        need.high = np.minimum(need.high, room)
-    else:
-        need.low = np.maximum(need.low, -room)
-
-
-def _troubled(need: _Need) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = (need.shrinking + need.growing > _TROUBLE) | (need.high < 0) | (need.low > 0)
-    return found
-
-
-def _change(need: _Need, batch: Ints, even: NDArray[np.bool_]) -> Ints:
+def _change(need: _Need, multiple: Ints) -> Ints:
     """The smallest change that leaves little error; if none does, the one that leaves least."""
     steps = np.array(sorted(range(-_REACH, _REACH + 1), key=abs))
-    error = need.shrinking[batch, None] * 4.0**-steps + need.growing[batch, None] * 4.0**steps
-    error = np.where((steps >= need.low[batch, None]) & (steps <= need.high[batch, None]), error, np.inf)
-    error[np.ix_(even, steps % 2 == 1)] = np.inf  # a square root halves the power
+    error = np.zeros((len(need.low), len(steps)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for times, part in need.errors.items():
+            error += np.where(part[:, None] > 0, part[:, None] * 4.0 ** (-times * steps), 0.0)
+    error = np.where((steps >= need.low[:, None]) & (steps <= need.high[:, None]), error, np.inf)
+    error[steps[None] % multiple[:, None] != 0] = np.inf
     enough = error <= _WANTED
     best = np.where(enough.any(axis=1), enough.argmax(axis=1), error.argmin(axis=1))
     possible = np.isfinite(error).any(axis=1)
-    return _alike(np.where(possible, steps[best], 0), need.low[batch], np.where(even, -np.inf, need.high[batch]))
+    return _alike(np.where(possible, steps[best], 0), need.low, np.where(multiple > 1, -np.inf, need.high))
 
 
 def _alike(change: Ints, low: Floats, high: Floats) -> Ints:
@@ -179,7 +146,8 @@ def _cut(flow: ScaleFlow, weights: Weights, choice: Choice) -> None:
     if weights.output is None or weights.columns is None:
         return
     layout: Layout = flow.layouts[weights.output]
-    square, peak = _scaled(weights, choice)
+    scale = choice.of(weights.rows)[:, None] - choice.of(weights.columns)
+    square, peak = weights.square * 4.0**scale, weights.peak * 2.0**scale
     mean, top = square.mean(axis=1), peak.max(axis=1)
     out = layout.cap * 2.0 ** choice.of(layout.atoms)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,26 +19,36 @@ from halfwise.repair.scale_atoms import PINNED, TYPICAL, Floats, Ints, Layout, W
 from halfwise.repair.scale_moves import SAME, ScaleMoves
 from halfwise.repair.scale_walk import sizes
 
-__all__ = ["SQUARES", "ScaleFlow"]
+__all__ = ["ScaleFlow"]
 
-SQUARES = frozenset({"Pow", "ReduceSumSquare"})  # with a power of two of what they read comes its square
-
-_REDUCES = "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1"
+_REDUCES = "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2"
 _BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Softsign", "Erf"})  # gates: no scale of their own
 _SHAPES = frozenset({"Shape", "Size"})
 
 
 class ScaleFlow(ScaleMoves):
     """One walk over the main graph. Afterwards: `layouts` of its tensors, `weights` that may be scaled, `epsilons`
-    (nodes whose epsilon grows with the square of what they read), `roots` (square roots, scaled back right behind),
-    `squares` (nodes in `fronts` that double the power they read),
-    `passed` (the nodes that powers of two pass). In front of the nodes in `fronts` a factor may be put."""
+    (nodes whose epsilon grows with the square of what they read), `roots` (square roots, which may be scaled back right
+    behind), `passed` (the nodes that powers of two pass), `terms` (logarithms, behind which the logarithm of what they
+    read of a power is taken off, and exponentials, in front of which that of what they make is added).
 
-    def __init__(self, model: Model, ranges: Ranges, fronts: Collection[str] = ()) -> None:
+    In front of the nodes in `fronts` and behind the graph inputs in `entries` a factor may be put. `rounds`: what only
+    rounds anew may be passed, too, which are powers, logarithms and exponentials."""
+
+    def __init__(
+        self,
+        model: Model,
+        ranges: Ranges,
+        fronts: Collection[str] = (),
+        entries: Collection[str] = (),
+        *,
+        rounds: bool = False,
+    ) -> None:
         super().__init__(model, ranges)
         self.fronts = frozenset(fronts)
-        self.roots: list[tuple[ir.Node, Ints]] = []
-        self.squares: list[tuple[ir.Node, Ints]] = []
+        self.rounds = rounds
+        self.roots: list[ir.Node] = []
+        self.terms: list[tuple[ir.Node, Ints]] = []
         self.epsilons: list[tuple[ir.Node, Ints]] = []
         self.passed: list[tuple[ir.Node, Ints]] = []
         self._handlers: dict[str, Callable[[ir.Node], bool]] = {
@@ -48,7 +59,9 @@ class ScaleFlow(ScaleMoves):
             **dict.fromkeys(("Mul", "Div"), self._product),
             **dict.fromkeys(("LayerNormalization", "RMSNormalization"), self._norm),
             **dict.fromkeys(("InstanceNormalization", "GroupNormalization"), self._norm),
-            **dict.fromkeys(("DepthToSpace", "SpaceToDepth", "Expand", "Tile"), self._mixed),
+            **dict.fromkeys("DepthToSpace SpaceToDepth Expand Tile CumSum DFT".split(), self._mixed),
+            **dict.fromkeys(("Pow", "Reciprocal", "ReduceSumSquare"), self._power),
+            **dict.fromkeys(("Log", "Exp"), self._logarithm),
             "PRelu": self._prelu,
             "Clip": self._clip,
             "Pad": self._pad,
@@ -65,12 +78,29 @@ class ScaleFlow(ScaleMoves):
             "BatchNormalization": self._batch_norm,
             "Sqrt": self._sqrt,
         }
+        for value in model.graph.inputs:
+            if value.name in entries:
+                self._entry(value)
         for node in model.graph:
             self._visit(node)
         for value, layout in self.layouts.items():
             elsewhere = any(reader.graph is not model.graph for reader, _ in value.uses())
             if elsewhere or value.is_graph_output() or value.name not in ranges.high:
                 self.atoms.pin(layout.atoms)
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """Of each node of the main graph."""
+        return {node.name or "": index for index, node in enumerate(self.model.graph)}
+
+    @cached_property
+    def biases(self) -> dict[ir.Node, list[Weights]]:
+        """What linear operators add."""
+        found: dict[ir.Node, list[Weights]] = {}
+        for weights in self.weights:
+            if weights.soft and weights.slot == 2 and weights.node is not None:
+                found.setdefault(weights.node, []).append(weights)
+        return found
 
     # -- the walk -----------------------------------------------------------------------------------------------------
 
@@ -98,20 +128,87 @@ class ScaleFlow(ScaleMoves):
         for operand in node.inputs:
             if operand is not None:
                 self.atoms.pin(self._read(operand).atoms)
-        made = self.atoms.fresh(1)
-        high = np.array([[self.high(value)]])
-        self.weights.append(Weights(node, 0, made, (), (TYPICAL * high) ** 2, high, front=True))
-        if node.op_type in SQUARES:
-            self.squares.append((node, made))
+        read = self._factor_on(value, node)
+        made = read
+        if node.op_type in ("Pow", "ReduceSumSquare"):
+            made = self.atoms.fresh(1)
+            self.atoms.tie(made, read, 2.0)
         return self._write(node, None, made)
 
+    def _entry(self, value: ir.Value) -> None:
+        """A graph input: all that read it read a multiple."""
+        self.layouts[value] = Layout(None, self._factor_on(value, None), np.array([self.high(value)]))
+
+    def _factor_on(self, value: ir.Value, node: ir.Node | None) -> Ints:
+        read, high = self.atoms.fresh(1), np.array([[self.high(value)]])
+        self.weights.append(Weights(node, 0, read, (), (TYPICAL * high) ** 2, high, front=True, read=value))
+        return read
+
     def _sqrt(self, node: ir.Node) -> bool:
-        """sqrt(4^k x) = 2^k sqrt(x), which a multiplication takes back: what follows a root sees it as it was."""
+        """sqrt(4^k x) = 2^k sqrt(x), which what follows takes, or a multiplication right behind takes back."""
         value = self._data(node)
         if value is None:
             return False
-        self.roots.append((node, self._uniform(value).atoms))
+        made = self.atoms.fresh(1)
+        self.atoms.follow(made, self._uniform(value).atoms, 0.5)
+        self.roots.append(node)
+        return self._write(node, None, made)
+
+    def _logarithm(self, node: ir.Node) -> bool:
+        """log(2^k x) = log(x) + k log(2), and exp(x + k log(2)) = 2^k exp(x)."""
+        value = self._data(node)
+        if value is None or not self.rounds:
+            return False
+        if node.op_type == "Exp":
+            self.atoms.pin(self._read(value).atoms)
+            made = self.atoms.fresh(1)
+            self.terms.append((node, made))
+            return self._write(node, None, made)
+        self.terms.append((node, self._uniform(value).atoms))
         return self._write(node, None, np.array([PINNED]))
+
+    # -- products of what is computed ---------------------------------------------------------------------------------
+
+    def _power(self, node: ir.Node) -> bool:
+        """(2^k x)^n = 2^(n k) x^n. Squares, cubes and reciprocals keep their bits."""
+        value = self._data(node)
+        exponent = {"Reciprocal": -1.0, "ReduceSumSquare": 2.0}.get(node.op_type)
+        if exponent is None:
+            exponent = self.view.scalar(node.inputs[1]) if len(node.inputs) == 2 else None
+        if value is None or not exponent or (exponent not in (-1.0, 2.0, 3.0) and not self.rounds):
+            return False
+        if node.op_type == "ReduceSumSquare" and not self._reduce(node):
+            return False
+        layout = self._read(node.outputs[0] if node.op_type == "ReduceSumSquare" else value)
+        made = self.atoms.fresh(len(layout.atoms))
+        self.atoms.tie(made, layout.atoms, exponent)
+        return self._write(node, layout.axis, made)
+
+    def _pair(self, node: ir.Node, left: ir.Value, right: ir.Value, rank: int) -> bool:
+        """2^k x * 2^l y = 2^(k+l) x y, and the same of quotients."""
+        if self.view.rank(left) is None or self.view.rank(right) is None:
+            return False
+        axes = {self._axis_in(value, rank) for value in (left, right)} - {None}
+        axis = axes.pop() if len(axes) == 1 else None
+        extents = sizes(node.outputs[0])
+        size = extents[axis] if axis is not None and extents is not None else None
+        both = []
+        for value in (left, right):
+            layout = self._read(value)
+            if len(layout.atoms) not in (1, size):
+                axis, size = None, None
+        for value in (left, right):
+            both.append(self._read(value) if axis is not None else self._uniform(value))
+        made = self.atoms.fresh(size or 1)
+        self._multiply(made, both, (left, right), -1.0 if node.op_type == "Div" else 1.0)
+        return self._write(node, axis, made)
+
+    def _multiply(self, made: Ints, both: Sequence[Layout], values: tuple[ir.Value, ir.Value], sign: float) -> None:
+        """The quieter one is pinned where nothing says which may be scaled."""
+        one, other = (layout.atoms for layout in both)
+        if sign > 0 and self.high(values[0]) < self.high(values[1]):
+            one, other = other, one
+        self.atoms.product(made, one, other, sign)
 
     # -- elementwise --------------------------------------------------------------------------------------------------
 
@@ -196,17 +293,17 @@ class ScaleFlow(ScaleMoves):
             return False
         if whole(right) is not None and whole(left) is None:
             return self._by_constant(node, left, 1, rank)
-        if whole(left) is not None and whole(right) is None and node.op_type == "Mul":
+        if whole(left) is not None and whole(right) is None:
             return self._by_constant(node, right, 0, rank)
         for gate, value in ((right, left), (left, right)):
             if _is_gate(gate) and self.view.rank(value) == rank and (node.op_type == "Mul" or gate is right):
                 self.atoms.pin(self._read(gate).atoms)
                 layout = self._read(value)
                 return self._keep(node, layout, layout.axis, capped=False)
-        return False
+        return self._pair(node, left, right, rank)
 
     def _by_constant(self, node: ir.Node, value: ir.Value, slot: int, rank: int) -> bool:
-        """x * c or x / c: c takes the difference of the powers of two in front and behind."""
+        """x * c, x / c or c / x: c takes the difference of the powers of two in front and behind."""
         array = whole(node.inputs[slot])
         own = self.view.rank(value)
         assert array is not None
@@ -229,7 +326,12 @@ class ScaleFlow(ScaleMoves):
         square, peak = (np.broadcast_to(np.reshape(each, -1), size).copy() for each in (square, peak))
         made = self.atoms.fresh(size)
         shape = (size,) + (1,) * (rank - axis - 1) if axis is not None else (1,) * array.ndim
-        rows, columns = (made, layout.atoms) if node.op_type == "Mul" else (layout.atoms, made)
+        rows, columns = made, layout.atoms
+        if node.op_type == "Div" and slot == 1:
+            rows, columns = layout.atoms, made
+        elif node.op_type == "Div":
+            columns = self.atoms.fresh(size)
+            self.atoms.tie(columns, layout.atoms, -1.0)
         self.weights.append(Weights(node, slot, rows, shape, square[:, None], peak[:, None], columns[:, None], shape))
         return self._write(node, axis, made, peak * layout.cap if node.op_type == "Mul" else None)
 
@@ -311,6 +413,10 @@ class ScaleFlow(ScaleMoves):
             layout = self._read(other)
             layout = layout if layout.axis == rank - 1 else self._uniform(other)
             return self._keep(node, layout, layout.axis, capped=False)
+        if array is None and whole(value) is None and other.dtype is ir.DataType.FLOAT:
+            made = self.atoms.fresh(1)
+            self._multiply(made, [self._uniform(value), self._uniform(other)], (value, other), 1.0)
+            return self._write(node, None, made)
         return False
 
     def _gather(self, node: ir.Node) -> bool:

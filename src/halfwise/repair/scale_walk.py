@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import onnx_ir as ir
@@ -13,6 +14,7 @@ from halfwise.model.patterns.view import View
 from halfwise.repair.graph_edit import whole
 from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, Atoms, Floats, Ints, Layout, Weights
+from halfwise.repair.scale_classes import Classes, solve
 
 __all__ = ["ScaleWalk", "count", "sizes"]
 
@@ -27,6 +29,11 @@ class ScaleWalk:
         self.atoms = Atoms()
         self.layouts: dict[ir.Value, Layout] = {}
         self.weights: list[Weights] = []
+
+    @cached_property
+    def classes(self) -> Classes:
+        """What hangs on what; for when the walk is over."""
+        return solve(self.atoms)
 
     def high(self, value: ir.Value) -> float:
         return self.ranges.high.get(value.name or "", math.inf)

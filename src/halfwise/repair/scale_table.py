@@ -1,0 +1,178 @@
+"""What a choice of powers of two is made from, in flat arrays: each class finds what it touches without a walk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.repair.scale_atoms import PINNED, Floats, Ints, Weights
+from halfwise.repair.scale_flow import ScaleFlow
+
+__all__ = ["Pools", "Table"]
+
+_NONE = -1
+_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class Pools:
+    """The blocks of one constant that scale alike, pooled: sum of mean squares, number, largest magnitude."""
+
+    times: Floats
+    soft: NDArray[np.bool_]
+    total: Floats
+    blocks: Floats
+    top: Floats
+
+
+class Table:
+    """Of a walk: `units`, which are the unknowns of one class that are the same multiple of its number, with the
+    loudest and the quietest that their tensors show; and the constants, their blocks pooled by unit."""
+
+    def __init__(self, flow: ScaleFlow) -> None:
+        self._classes = classes = flow.classes
+        every, kind = np.unique(np.round(classes.times, _DIGITS), return_inverse=True)
+        kind = np.where(classes.labels == PINNED, 0, kind.reshape(-1))
+        units, unit = np.unique(classes.labels * len(every) + kind, return_inverse=True)
+        self._unit = unit.reshape(-1)
+        self._label, self.times = units // len(every), every[units % len(every)]
+        self._first_unit = np.searchsorted(self._label, np.arange(classes.count + 1))
+        self.loud, self.quiet = self._activations(flow)
+        self._blocks(flow.weights)
+        self.stages = self._stages(flow)
+
+    def units_of(self, batch: Ints) -> tuple[Ints, Ints]:
+        """The units of these classes, and the place of each one's class in the batch."""
+        return _ranges(self._first_unit[batch], self._first_unit[batch + 1])
+
+    def pools_of(self, batch: Ints, power: Ints) -> tuple[Pools, Ints]:
+        """What the constants that these classes scale are under these powers; and the place of each in the batch."""
+        sides, local = _ranges(self._first_side[batch], self._first_side[batch + 1])
+        entry = self._side_entry[sides]
+        row, column = self._row[entry], self._column[entry]
+        scale = self.times[row] * power[self._label[row]]
+        there = column != _NONE
+        scale[there] -= self.times[column[there]] * power[self._label[column[there]]]
+        group = self._side_group[sides]
+        starts = np.flatnonzero(np.diff(group, prepend=-1))
+        if not len(starts):
+            nothing = np.zeros(0)
+            return Pools(nothing, np.zeros(0, bool), nothing, nothing, nothing), local
+        with np.errstate(over="ignore"):
+            total = np.add.reduceat(self._square[entry] * 4.0**scale, starts)
+            top = np.maximum.reduceat(self._peak[entry] * 2.0**scale, starts)
+        blocks = np.add.reduceat(self._count[entry], starts)
+        first = sides[starts]
+        return Pools(self._side_times[first], self._soft[entry[starts]], total, blocks, top), local[starts]
+
+    def neighbours(self, batch: Ints) -> Ints:
+        """The classes that share a constant with these, themselves among them."""
+        entry = self._side_entry[_ranges(self._first_side[batch], self._first_side[batch + 1])[0]]
+        units = np.concatenate([self._row[entry], self._column[entry]])
+        found = np.unique(self._label[units[units != _NONE]])
+        return found[found != PINNED]
+
+    # -- made once ----------------------------------------------------------------------------------------------------
+
+    def _activations(self, flow: ScaleFlow) -> tuple[Floats, Floats]:
+        loud, quiet = np.zeros(len(self.times)), np.full(len(self.times), np.inf)
+        for value, layout in flow.layouts.items():
+            units = self._unit[layout.atoms]
+            np.maximum.at(loud, units, layout.cap)
+            low = flow.ranges.low.get(value.name or "", 0.0)
+            if low > 0:
+                np.minimum.at(quiet, units, np.full(len(layout.cap), low))
+        return loud, quiet
+
+    def _stages(self, flow: ScaleFlow) -> list[Ints]:
+        labels, hard = self._classes.labels, [weights for weights in flow.weights if not weights.soft]
+        stages = [np.unique(labels[weights.rows]) for weights in hard]
+        stages += [np.unique(labels[weights.columns]) for weights in flow.weights if weights.columns is not None]
+        stages += [np.unique(labels[atoms]) for _, atoms in flow.terms]
+        return [stage[stage != PINNED] for stage in stages]
+
+    def _blocks(self, all_weights: Sequence[Weights]) -> None:
+        pooled = [pool for index, weights in enumerate(all_weights) for pool in self._pooled(index, weights)]
+        parts = [np.concatenate([np.zeros(0), *(pool[i] for pool in pooled)]) for i in range(6)]
+        constant, self._row, self._column = (part.astype(np.int64) for part in parts[:3])
+        self._square, self._count, self._peak = parts[3:]
+        self._soft = np.array([weights.soft for weights in all_weights], bool)[constant]
+        self._sides(constant)
+
+    def _pooled(self, index: int, weights: Weights) -> Iterator[tuple[NDArray[np.generic], ...]]:
+        """The blocks of one constant by the units of their row and column."""
+        rows = self._unit[weights.rows]
+        square = weights.square if weights.square.ndim == 2 else weights.square.reshape(len(rows), -1)
+        peak = np.broadcast_to(weights.peak, square.shape)
+        columns = None if weights.columns is None else self._unit[weights.columns]
+        if columns is not None and columns.shape[0] != 1 and square.shape[1] > 1:
+            columns = np.broadcast_to(columns, square.shape)
+            for row in range(len(rows)):  # of a grouped convolution: each row reads channels of its own
+                yield from self._product(index, rows[row : row + 1], columns[row], square[[row]], peak[[row]])
+        elif columns is not None and columns.shape[0] != 1:
+            keys, inverse = np.unique(rows * len(self.times) + columns.reshape(-1), return_inverse=True)
+            total, count, top = (part.reshape(-1) for part in _summed(square, peak, inverse.reshape(-1), len(keys)))
+            yield (np.full(len(keys), index), *np.divmod(keys, len(self.times)), total, count, top)
+        else:
+            yield from self._product(index, rows, None if columns is None else columns[0], square, peak)
+
+    def _product(
+        self, index: int, rows: Ints, columns: Ints | None, square: Floats, peak: Floats
+    ) -> Iterator[tuple[NDArray[np.generic], ...]]:
+        row_units, row_of = np.unique(rows, return_inverse=True)
+        total, count, top = _summed(square, peak, row_of.reshape(-1), len(row_units))
+        if columns is None:
+            column_units = np.array([_NONE])
+            total, count, top = total.sum(1, keepdims=True), count.sum(1, keepdims=True), top.max(1, keepdims=True)
+        else:
+            column_units, column_of = np.unique(np.broadcast_to(columns, square.shape[1]), return_inverse=True)
+            total, _, top = _summed(total.T, top.T, column_of.reshape(-1), len(column_units))
+            count = _summed(count.T, count.T, column_of.reshape(-1), len(column_units))[0].T
+            total, top = total.T, top.T
+        row, column = np.meshgrid(row_units, column_units, indexing="ij")
+        parts = (row, column, total, count, top)
+        yield (np.full(row.size, index), *(part.reshape(-1) for part in parts))
+
+    def _sides(self, constant: Ints) -> None:
+        """Every block asks its row's class, and its column's where that is another one, for something."""
+        entries = np.arange(len(constant))
+        coupled = self._column != _NONE
+        row_class, column_class = self._label[self._row], np.where(coupled, self._label[self._column], PINNED)
+        same = coupled & (row_class == column_class)
+        times = self.times[self._row] - np.where(same, self.times[self._column], 0.0)
+        both = coupled & ~same
+        side_class = np.concatenate([row_class, column_class[both]])
+        side_entry = np.concatenate([entries, entries[both]])
+        side_times = np.concatenate([times, -self.times[self._column[both]]])
+        asks = (side_class != PINNED) & (np.abs(side_times) > 10.0**-_DIGITS)
+        side_class, side_entry, side_times = side_class[asks], side_entry[asks], side_times[asks]
+        side_constant = constant[side_entry]
+        order = np.lexsort((side_times, side_constant, side_class))
+        side_class, self._side_entry, self._side_times = side_class[order], side_entry[order], side_times[order]
+        keys = np.stack([side_class.astype(np.float64), side_constant[order].astype(np.float64), self._side_times])
+        fresh = (np.diff(keys, axis=1, prepend=np.nan) != 0).any(axis=0)
+        self._side_group = np.cumsum(fresh)
+        self._first_side = np.searchsorted(side_class, np.arange(self._classes.count + 1))
+
+
+def _ranges(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """All of each range, one behind the other; and the number of the range that each is of."""
+    sizes = ends - starts
+    local = np.repeat(np.arange(len(sizes)), sizes)
+    before = np.cumsum(sizes) - sizes
+    return np.arange(int(sizes.sum())) - before[local] + starts[local], local
+
+
+def _summed(square: Floats, peak: Floats, groups: Ints, count: int) -> tuple[Floats, Floats, Floats]:
+    """Rows of one group together: sums, numbers, largest."""
+    if count == len(groups):  # each row is a group of its own, in some order
+        order = np.argsort(groups)
+        return square[order], np.ones(square.shape), peak[order]
+    order = np.argsort(groups, kind="stable")
+    starts = np.searchsorted(groups[order], np.arange(count))
+    sizes = np.diff(np.append(starts, len(groups))).astype(np.float64)
+    total, top = np.add.reduceat(square[order], starts, axis=0), np.maximum.reduceat(peak[order], starts, axis=0)
+    return total, np.broadcast_to(sizes[:, None], total.shape), top
