@@ -192,10 +192,12 @@ def test_what_bends_lets_no_scale_pass(between: str) -> None:
     assert not any(edit["slot"] == 0 for repair in found.repairs for edit in repair.parameters["constants"])
 
 
-def test_a_product_of_two_activations_lets_no_scale_pass() -> None:
+def test_a_square_carries_twice_the_power() -> None:
     found = effect(RESCALE, mlp(node("Mul", "a a", "b")), rows())
-    assert "n_a" not in changed(found)
+    powers = {edit["node"]: edit["powers"] for edit in found.repairs[0].parameters["constants"]}
+    assert powers["n_y"] == -2 * powers["n_a"] > 0
     assert found.bit_identical
+    assert found.before > 1 > found.after
 
 
 def test_a_tensor_that_is_an_output_keeps_its_values() -> None:

@@ -24,6 +24,7 @@ class GraphEdit:
         self._model = model
         self._anchor = anchor
         self._word = word
+        self.made: tuple[ir.Node, ...] = ()  # by `op`
         names = _names_of(model)
         self._nodes, self._values = names.nodes, names.values
 
@@ -53,11 +54,12 @@ class GraphEdit:
         name = self._name(self._nodes)
         node = ir.node(op, inputs, attributes or {}, name=name)
         self._nodes[name] = node
+        self.made = (*self.made, node)
         value: ir.Value = node.outputs[0]
         self._values[name] = None
         value.name = self._name(self._values)
-        first = next((one for one in inputs if one is not None), None)
-        value.type = first.type if first is not None else None
+        given = next((one for one in inputs if one is not None), None)
+        value.type = given.type if given is not None else None
         graph = self._anchor.graph
         assert isinstance(graph, ir.Graph)
         if after:

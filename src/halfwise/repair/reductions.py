@@ -24,7 +24,6 @@ from halfwise.model.patterns import find_patterns
 from halfwise.model.patterns.view import View
 from halfwise.repair.rescale import scale, scalings
 from halfwise.repair.rule import Ranges, Repair
-from halfwise.repair.scale_atoms import PINNED
 from halfwise.repair.scale_flow import ScaleFlow
 
 __all__ = ["REDUCTIONS", "Reductions"]
@@ -48,7 +47,9 @@ class Reductions:
         if not loud:
             return ()
         flow = ScaleFlow(model, ranges)
-        stuck = [node for node in loud if node.outputs[0] not in flow.layouts or _pinned(flow, node)]
+        stuck = [
+            node for node in loud if node.outputs[0] not in flow.layouts or flow.pinned(flow.layouts[node.outputs[0]])
+        ]
         norms = {name for each in find_patterns(model) if each.kind in _NORMS for name in each.nodes}
         fronts = {node.name or "" for node in stuck} - norms
         if not fronts:
@@ -75,7 +76,3 @@ def _is_loud(view: View, node: ir.Node, ranges: Ranges) -> bool:
         return False
     highs = [ranges.high.get(value.name or "", np.inf) for value in operands]
     return max(highs) <= _LOUD < ranges.high.get(node.outputs[0].name or "", 0.0)
-
-
-def _pinned(flow: ScaleFlow, node: ir.Node) -> bool:
-    return bool((flow.classes.labels[flow.layouts[node.outputs[0]].atoms] == PINNED).any())

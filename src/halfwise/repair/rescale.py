@@ -34,11 +34,13 @@ from halfwise.repair.scale_atoms import Ints, Weights
 from halfwise.repair.scale_choice import Choice, choose
 from halfwise.repair.scale_flow import ScaleFlow
 
-__all__ = ["RESCALE", "Rescale", "scale", "scalings"]
+__all__ = ["RESCALE", "Rescale", "flow_of", "scale", "scalings"]
 
 _Edits = Sequence[dict[str, Any]]
 
 _EPSILON = 1e-5  # what normalisations have that state none
+_LARGEST = 65504.0
+_FITS = 2.0**15  # an input up to here leaves room for inputs not seen
 _SMALLEST = float(np.finfo(np.float32).tiny)
 
 
@@ -53,13 +55,21 @@ class Rescale:
     def find(self, model: Model, ranges: Ranges) -> Sequence[Repair]:
         if not ranges.high:
             return ()  # without ranges nobody knows how far an activation may be scaled
-        return scalings(self.id, ScaleFlow(model, ranges))
+        return scalings(self.id, flow_of(model, ranges))
 
     def apply(self, model: ir.Model, repair: Repair) -> bool:
         return scale(model, repair)
 
 
 RESCALE = Rescale()
+
+
+def flow_of(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFlow:
+    """Where what overflows would have to be scaled from a graph input on, a factor may be put behind that input."""
+    flow = ScaleFlow(model, ranges, rounds=rounds)
+    loud = [value for value, layout in flow.layouts.items() if flow.high(value) > _LARGEST and flow.pinned(layout)]
+    entries = [value.name or "" for value in model.graph.inputs if flow.high(value) <= _FITS and value.uses()]
+    return ScaleFlow(model, ranges, entries=entries, rounds=rounds) if loud and entries else flow
 
 
 def scalings(rule: str, flow: ScaleFlow) -> tuple[Repair, ...]:
@@ -72,8 +82,8 @@ def scalings(rule: str, flow: ScaleFlow) -> tuple[Repair, ...]:
 def scale(model: ir.Model, repair: Repair) -> bool:
     """Make the edits that a repair tells."""
     given = repair.parameters
-    found = {name: node_named(model, name) for name in repair.nodes}
-    nodes = {name: node for name, node in found.items() if node is not None and node.graph is model.graph}
+    named = [(name, node_named(model, name)) for name in repair.nodes]
+    nodes: dict[str, ir.Node] = {name: node for name, node in named if node is not None and node.graph is model.graph}
     for name, op in zip(repair.nodes, given["operators"], strict=True):
         if name not in nodes or nodes[name].op_type != op:
             return False
@@ -116,9 +126,7 @@ def scale(model: ir.Model, repair: Repair) -> bool:
         factor = maker.constant(np.ldexp(np.float32(1.0), -_spread(edit)))
         value = node.outputs[0]
         restored = maker.op("Mul", [value, factor], after=True)
-        reader = restored.producer()
-        assert reader is not None
-        maker.replace(value, restored, but=(reader,))
+        maker.replace(value, restored, but=maker.made)
     return True
 
 
@@ -130,14 +138,10 @@ def _add_term(model: ir.Model, node: ir.Node, power: int) -> None:
         return
     value = node.outputs[0]
     restored = maker.op("Add", [value, maker.constant(-power * math.log(2.0))], after=True)
-    reader = restored.producer()
-    assert reader is not None
-    maker.replace(value, restored, but=(reader,))
+    maker.replace(value, restored, but=maker.made)
 
 
-def _read_as_found(
-    nodes: Iterable[ir.Node], entries: Iterable[ir.Value], scaled: Mapping[str, list[str]]
-) -> bool:
+def _read_as_found(nodes: Iterable[ir.Node], entries: Iterable[ir.Value], scaled: Mapping[str, list[str]]) -> bool:
     """Whether every tensor that is about to be scaled is still made and read by the same nodes: another rewrite may
     have put a reader there that knows nothing of the scale."""
     made = {value.name: value for node in nodes for value in node.outputs} | {value.name: value for value in entries}
@@ -217,27 +221,34 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair
 
     for weights in group.weights:
         own = choice.after.get(weights, np.zeros(1, np.int64))
-        edit(weights, choice.of(weights.rows) + own, weights.row_shape)
-        if weights.columns is not None:
-            edit(weights, -choice.of(weights.columns), weights.column_shape)
+        rows, columns = choice.of(weights.rows) + own, weights.columns
+        read = np.zeros(1, np.int64) if columns is None else choice.of(columns)
+        if (rows == rows[0]).all() and (read == read.flat[0]).all():
+            edit(weights, rows[:1] - read.reshape(-1)[:1], ())
+        else:
+            edit(weights, rows, weights.row_shape)
+            edit(weights, -read, weights.column_shape)
         if own.any() and weights.output is not None and weights.axis is not None and weights.node is not None:
             rank = len(weights.output.shape or ())
             shape = (len(own),) + (1,) * (rank - weights.axis - 1)
             after.append({"node": weights.node.name or "", **_written(own, shape)})
             for bias in flow.biases.get(weights.node, ()):
                 edit(bias, own, bias.row_shape)
-    epsilons = [{"node": node.name or "", "power": int(choice.of(atoms)[0])} for node, atoms in group.epsilons]
+    epsilons, terms = (
+        [{"node": node.name or "", "power": int(choice.of(atoms)[0])} for node, atoms in each]
+        for each in (group.epsilons, group.terms)
+    )
     for node, atoms in group.roots:
         after.append({"node": node.name or "", **_written(choice.of(atoms)[:1] // 2, ())})
-    terms = [{"node": node.name or "", "power": int(choice.of(atoms)[0])} for node, atoms in group.terms]
     if not (constants or fronts or entries or terms) or any(array is None for array in arrays.values()):
         return None
     by_name = flow.model.node_by_name
-    if not all(_SMALLEST <= _epsilon(by_name[e["node"]]) * 4.0 ** e["power"] < 1e30 for e in epsilons):
+    grown = [_epsilon(node) * 4.0 ** choice.of(atoms)[0] for node, atoms in group.epsilons]
+    if not all(_SMALLEST <= each < 1e30 for each in grown):
         return None
     edits = {"constants": constants, "fronts": fronts, "epsilons": epsilons, "after": after}
     edits |= {word: more for word, more in (("entries", entries), ("terms", terms)) if more}
-    names = {entry["node"] for kind in edits.values() for entry in kind}
+    names = {str(entry["node"]) for kind in edits.values() for entry in kind}
     names |= {node.name or "" for node, atoms in group.passed if choice.of(atoms).any()}
     nodes = tuple(sorted(names, key=flow.place.__getitem__))
     operators = [by_name[name].op_type for name in nodes]

@@ -57,8 +57,8 @@ class _Need:
     def ask(self, local: Ints, times: Floats, error: Floats) -> None:
         for each in np.unique(times):
             these = times == each
-            known = self.errors.get(float(each), 0.0)
-            self.errors[float(each)] = known + np.bincount(local[these], error[these], len(self.low))
+            known = self.errors.setdefault(float(each), np.zeros(len(self.low)))
+            known += np.bincount(local[these], error[these], len(self.low))
 
     def allow(self, local: Ints, times: Floats, most: Floats) -> None:
         """`times` the change may be `most` and no more."""

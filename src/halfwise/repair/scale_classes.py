@@ -55,7 +55,9 @@ def solve(atoms: Atoms) -> Classes:
     kept = [False] * len(follows)
     waiting = np.ones(len(products.made), bool)
     for _ in range(_ROUNDS):
-        known = [_pinned(follow.made) for follow in follows if forest.free(follow.made) and not forest.free(follow.read)]
+        known = [
+            _pinned(follow.made) for follow in follows if forest.free(follow.made) and not forest.free(follow.read)
+        ]
         if forest.merge([*known, *_decided(forest, products, waiting)]):
             continue
         open_roots = [i for i, follow in enumerate(follows) if not kept[i] and forest.free(follow.made, follow.read)]
@@ -92,7 +94,8 @@ def _pinned(atoms: Ints) -> Tie:
 def _decided(forest: _Forest, products: Products, waiting: Bools) -> list[Tie]:
     """The ties that follow from what is known of the products that still wait; those no longer wait."""
     index = np.flatnonzero(waiting)
-    made, left, right, sign = (part[index] for part in (products.made, products.left, products.right, products.sign))
+    made, left, right = (part[index] for part in (products.made, products.left, products.right))
+    sign = products.sign[index]
     in_made, in_left, in_right = (forest.label[part] for part in (made, left, right))
     t_made, t_left, t_right = (forest.times[part] for part in (made, left, right))
     ones, zero = np.ones(len(index)), np.zeros(len(index), np.int64)

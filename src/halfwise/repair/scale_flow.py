@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import Any
 
@@ -15,8 +15,9 @@ from halfwise.model.model import Model
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import whole
 from halfwise.repair.rule import Ranges
-from halfwise.repair.scale_atoms import PINNED, TYPICAL, Floats, Ints, Layout, Weights, blocks
-from halfwise.repair.scale_moves import SAME, ScaleMoves
+from halfwise.repair.scale_atoms import PINNED, Floats, Ints, Layout, Weights, blocks
+from halfwise.repair.scale_moves import SAME
+from halfwise.repair.scale_products import ScaleProducts
 from halfwise.repair.scale_walk import sizes
 
 __all__ = ["ScaleFlow"]
@@ -26,14 +27,11 @@ _BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Softsign", "
 _SHAPES = frozenset({"Shape", "Size"})
 
 
-class ScaleFlow(ScaleMoves):
+class ScaleFlow(ScaleProducts):
     """One walk over the main graph. Afterwards: `layouts` of its tensors, `weights` that may be scaled, `epsilons`
-    (nodes whose epsilon grows with the square of what they read), `roots` (square roots, which may be scaled back right
-    behind), `passed` (the nodes that powers of two pass), `terms` (logarithms, behind which the logarithm of what they
-    read of a power is taken off, and exponentials, in front of which that of what they make is added).
+    (nodes whose epsilon grows with the square of what they read), `passed` (the nodes that powers of two pass).
 
-    In front of the nodes in `fronts` and behind the graph inputs in `entries` a factor may be put. `rounds`: what only
-    rounds anew may be passed, too, which are powers, logarithms and exponentials."""
+    In front of the nodes in `fronts` and behind the graph inputs in `entries` a factor may be put."""
 
     def __init__(
         self,
@@ -44,11 +42,8 @@ class ScaleFlow(ScaleMoves):
         *,
         rounds: bool = False,
     ) -> None:
-        super().__init__(model, ranges)
+        super().__init__(model, ranges, rounds=rounds)
         self.fronts = frozenset(fronts)
-        self.rounds = rounds
-        self.roots: list[ir.Node] = []
-        self.terms: list[tuple[ir.Node, Ints]] = []
         self.epsilons: list[tuple[ir.Node, Ints]] = []
         self.passed: list[tuple[ir.Node, Ints]] = []
         self._handlers: dict[str, Callable[[ir.Node], bool]] = {
@@ -119,97 +114,6 @@ class ScaleFlow(ScaleMoves):
             if value is not None:
                 self.atoms.pin(self._read(value).atoms)
 
-    # -- what a factor is put in front of or behind ------------------------------------------------------------------
-
-    def _front(self, node: ir.Node) -> bool:
-        """What is read stays as it is; the node reads a multiple of its first operand."""
-        value = node.inputs[0]
-        assert value is not None
-        for operand in node.inputs:
-            if operand is not None:
-                self.atoms.pin(self._read(operand).atoms)
-        read = self._factor_on(value, node)
-        made = read
-        if node.op_type in ("Pow", "ReduceSumSquare"):
-            made = self.atoms.fresh(1)
-            self.atoms.tie(made, read, 2.0)
-        return self._write(node, None, made)
-
-    def _entry(self, value: ir.Value) -> None:
-        """A graph input: all that read it read a multiple."""
-        self.layouts[value] = Layout(None, self._factor_on(value, None), np.array([self.high(value)]))
-
-    def _factor_on(self, value: ir.Value, node: ir.Node | None) -> Ints:
-        read, high = self.atoms.fresh(1), np.array([[self.high(value)]])
-        self.weights.append(Weights(node, 0, read, (), (TYPICAL * high) ** 2, high, front=True, read=value))
-        return read
-
-    def _sqrt(self, node: ir.Node) -> bool:
-        """sqrt(4^k x) = 2^k sqrt(x), which what follows takes, or a multiplication right behind takes back."""
-        value = self._data(node)
-        if value is None:
-            return False
-        made = self.atoms.fresh(1)
-        self.atoms.follow(made, self._uniform(value).atoms, 0.5)
-        self.roots.append(node)
-        return self._write(node, None, made)
-
-    def _logarithm(self, node: ir.Node) -> bool:
-        """log(2^k x) = log(x) + k log(2), and exp(x + k log(2)) = 2^k exp(x)."""
-        value = self._data(node)
-        if value is None or not self.rounds:
-            return False
-        if node.op_type == "Exp":
-            self.atoms.pin(self._read(value).atoms)
-            made = self.atoms.fresh(1)
-            self.terms.append((node, made))
-            return self._write(node, None, made)
-        self.terms.append((node, self._uniform(value).atoms))
-        return self._write(node, None, np.array([PINNED]))
-
-    # -- products of what is computed ---------------------------------------------------------------------------------
-
-    def _power(self, node: ir.Node) -> bool:
-        """(2^k x)^n = 2^(n k) x^n. Squares, cubes and reciprocals keep their bits."""
-        value = self._data(node)
-        exponent = {"Reciprocal": -1.0, "ReduceSumSquare": 2.0}.get(node.op_type)
-        if exponent is None:
-            exponent = self.view.scalar(node.inputs[1]) if len(node.inputs) == 2 else None
-        if value is None or not exponent or (exponent not in (-1.0, 2.0, 3.0) and not self.rounds):
-            return False
-        if node.op_type == "ReduceSumSquare" and not self._reduce(node):
-            return False
-        layout = self._read(node.outputs[0] if node.op_type == "ReduceSumSquare" else value)
-        made = self.atoms.fresh(len(layout.atoms))
-        self.atoms.tie(made, layout.atoms, exponent)
-        return self._write(node, layout.axis, made)
-
-    def _pair(self, node: ir.Node, left: ir.Value, right: ir.Value, rank: int) -> bool:
-        """2^k x * 2^l y = 2^(k+l) x y, and the same of quotients."""
-        if self.view.rank(left) is None or self.view.rank(right) is None:
-            return False
-        axes = {self._axis_in(value, rank) for value in (left, right)} - {None}
-        axis = axes.pop() if len(axes) == 1 else None
-        extents = sizes(node.outputs[0])
-        size = extents[axis] if axis is not None and extents is not None else None
-        both = []
-        for value in (left, right):
-            layout = self._read(value)
-            if len(layout.atoms) not in (1, size):
-                axis, size = None, None
-        for value in (left, right):
-            both.append(self._read(value) if axis is not None else self._uniform(value))
-        made = self.atoms.fresh(size or 1)
-        self._multiply(made, both, (left, right), -1.0 if node.op_type == "Div" else 1.0)
-        return self._write(node, axis, made)
-
-    def _multiply(self, made: Ints, both: Sequence[Layout], values: tuple[ir.Value, ir.Value], sign: float) -> None:
-        """The quieter one is pinned where nothing says which may be scaled."""
-        one, other = (layout.atoms for layout in both)
-        if sign > 0 and self.high(values[0]) < self.high(values[1]):
-            one, other = other, one
-        self.atoms.product(made, one, other, sign)
-
     # -- elementwise --------------------------------------------------------------------------------------------------
 
     def _clip(self, node: ir.Node) -> bool:
@@ -263,11 +167,6 @@ class ScaleFlow(ScaleMoves):
             if array is not None:
                 caps.append(self._offset(node, slot, array, result, rank))
         return self._write(node, axis, first, np.sum(caps, axis=0))
-
-    def _axis_in(self, value: ir.Value, rank: int) -> int | None:
-        """Where a tensor's channels are in a result of this rank, that it is broadcast to."""
-        axis, own = self._read(value).axis, self.view.rank(value)
-        return axis + rank - own if axis is not None and own is not None else None
 
     def _offset(self, node: ir.Node, slot: int, array: NDArray[Any], layout: Layout, rank: int) -> Floats:
         """Note a constant that is added, or the like; returns how large it is in each channel."""

@@ -12,7 +12,9 @@ from halfwise.repair.scale_walk import ScaleWalk, count, sizes
 
 __all__ = ["SAME", "ScaleMoves"]
 
-SAME = "Relu LeakyRelu Identity Neg Abs Dropout MaxPool AveragePool GlobalAveragePool GlobalMaxPool Resize Upsample"
+SAME = (
+    "Relu LeakyRelu Identity Neg Abs Dropout MaxPool AveragePool GlobalAveragePool GlobalMaxPool Resize Upsample Cast"
+)
 _GROWS = frozenset({"Resize", "Upsample"})  # cubic interpolation overshoots
 
 

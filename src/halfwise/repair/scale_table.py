@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.model.patterns.norms import find_norms
 from halfwise.repair.scale_atoms import PINNED, Floats, Ints, Weights
 from halfwise.repair.scale_flow import ScaleFlow
 
@@ -72,14 +74,17 @@ class Table:
         """The classes that share a constant with these, themselves among them."""
         entry = self._side_entry[_ranges(self._first_side[batch], self._first_side[batch + 1])[0]]
         units = np.concatenate([self._row[entry], self._column[entry]])
-        found = np.unique(self._label[units[units != _NONE]])
-        return found[found != PINNED]
+        found: Ints = np.setdiff1d(self._label[units[units != _NONE]], [PINNED])
+        return found
 
     # -- made once ----------------------------------------------------------------------------------------------------
 
     def _activations(self, flow: ScaleFlow) -> tuple[Floats, Floats]:
         loud, quiet = np.zeros(len(self.times)), np.full(len(self.times), np.inf)
+        inside = _inside(flow)
         for value, layout in flow.layouts.items():
+            if value in inside:
+                continue
             units = self._unit[layout.atoms]
             np.maximum.at(loud, units, layout.cap)
             low = flow.ranges.low.get(value.name or "", 0.0)
@@ -156,6 +161,16 @@ class Table:
         fresh = (np.diff(keys, axis=1, prepend=np.nan) != 0).any(axis=0)
         self._side_group = np.cumsum(fresh)
         self._first_side = np.searchsorted(side_class, np.arange(self._classes.count + 1))
+
+
+def _inside(flow: ScaleFlow) -> set[ir.Value]:
+    """The squares within norms, with all up to the root: they have a rule of their own, or a kernel in FP32."""
+    by_name, found = flow.model.node_by_name, set[ir.Value]()
+    for pattern in find_norms(flow.view):
+        names = list(pattern.details["statistics"])
+        for name in names[names.index(pattern.anchor) :] if pattern.anchor in names else ():
+            found.update(by_name[name].outputs)
+    return found
 
 
 def _ranges(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:

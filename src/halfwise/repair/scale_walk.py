@@ -35,6 +35,9 @@ class ScaleWalk:
         """What hangs on what; for when the walk is over."""
         return solve(self.atoms)
 
+    def pinned(self, layout: Layout) -> bool:
+        return bool((self.classes.labels[layout.atoms] == PINNED).any())
+
     def high(self, value: ir.Value) -> float:
         return self.ranges.high.get(value.name or "", math.inf)
 
@@ -64,6 +67,11 @@ class ScaleWalk:
         layout = self._read(value)
         self.atoms.tie(layout.atoms, layout.first)
         return Layout(None, layout.first, layout.cap.max(keepdims=True) if layout.cap.size else np.zeros(1))
+
+    def _axis_in(self, value: ir.Value, rank: int) -> int | None:
+        """Where a tensor's channels are in a result of this rank, that it is broadcast to."""
+        axis, own = self._read(value).axis, self.view.rank(value)
+        return axis + rank - own if axis is not None and own is not None else None
 
     def _keep(self, node: ir.Node, layout: Layout, axis: int | None, capped: bool = True) -> bool:
         return self._write(node, axis, layout.atoms, layout.cap if capped else None)

@@ -18,6 +18,7 @@ from halfwise.repair.norm_operator import NormOperator
 from halfwise.repair.reductions import REDUCTIONS
 from halfwise.repair.rescale import RESCALE
 from halfwise.repair.rule import Rule
+from halfwise.repair.scale_logs import SCALE_LOGS
 from halfwise.repair.stable_logs import STABLE_LOGS
 
 __all__ = ["RULES", "check_repairs", "rules_for", "rules_named"]
@@ -32,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     REDUCTIONS,
     FINITE_CONSTANTS,
     RESCALE,
+    SCALE_LOGS,
     CLIP_WEIGHTS,
 )
 

@@ -102,8 +102,12 @@ class RepairSelector:
                 break
             statistics = self._statistics(current)
             seen = seen or statistics[0].ranges()
-            found = self._places(current, rules, ranges_of(statistics))
-            better = self._better(current, found) if found else None
+            everywhere = self._places(current.model, rules, ranges_of(statistics))
+            near = _near(current.solution.keep, everywhere)
+            better = self._better(current, near) if near else None
+            if better is None and everywhere:  # what helps may lie elsewhere, or be made possible first
+                wide = self._with_what_follows(current, rules, everywhere)
+                better = self._better(current, wide) if len(wide) > len(near) else None
             if better is None:
                 break
             current = better
@@ -156,16 +160,30 @@ class RepairSelector:
 
     # -- trying -----------------------------------------------------------------------------------------------------
 
-    def _places(self, current: Attempt, rules: Sequence[Rule], ranges: Ranges) -> RepairSet:
-        """Where a rule holds near a node that stays in FP32."""
-        near = {node.name for node in _around(current.solution.keep, REACH)}
+    def _places(self, model: Model, rules: Sequence[Rule], ranges: Ranges) -> RepairSet:
+        """Where a rule holds, and the user decided nothing."""
         self.notify("looking for exact repairs")
         return tuple(
             (rule, repair)
             for rule in rules
-            for repair in found_by(rule, current.model, ranges, self.context.failures.rule)
-            if not near.isdisjoint(repair.nodes) and self.choices.kept.keys().isdisjoint(repair.nodes)
+            for repair in found_by(rule, model, ranges, self.context.failures.rule)
+            if self.choices.kept.keys().isdisjoint(repair.nodes)
         )
+
+    def _with_what_follows(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> RepairSet:
+        """These repairs, and those that they make possible: a pair may pay although neither does alone."""
+        for _ in range(ROUNDS):
+            model, done = self._repaired((*current.repairs, *found))
+            if len(done) <= len(current.repairs):
+                break
+            sites, feeds = Sites(model, choices=self.choices), current.search.judge.feeds
+            worst = max(range(len(feeds)), key=current.solution.fp16.ratios.__getitem__)
+            one = ranges_of(self._seen(sites, feeds[worst : worst + 1]))
+            if all(repair in done for _, repair in self._places(model, rules, one)):
+                break
+            every = self._places(model, rules, ranges_of(self._seen(sites, feeds)))
+            found = (*(entry for entry in found if entry[1] in done), *(e for e in every if e[1] not in done))
+        return found
 
     def _better(self, current: Attempt, found: RepairSet) -> Attempt | None:
         """All of them; where that does not pay, rule by rule. Only what promises something is searched."""
@@ -274,7 +292,9 @@ class RepairSelector:
 
     def _statistics(self, current: Attempt) -> list[TensorStatistics]:
         """What every tensor held, over each search sample."""
-        feeds, sites = current.search.judge.feeds, current.search.sites
+        return self._seen(current.search.sites, current.search.judge.feeds)
+
+    def _seen(self, sites: Sites, feeds: Sequence[Mapping[str, Array]]) -> list[TensorStatistics]:
         self.context.counter.add(len(feeds))
         return [tensor_statistics(self.context.stepper, sites, feed) for feed in feeds]
 
@@ -325,6 +345,12 @@ def _diagnosis(plain: Attempt, seen: Mapping[str, Counts]) -> Diagnosis | None:
     """What was wrong with the model as given; None where all of it may be in FP16."""
     noise = plain.solution.noise
     return diagnose(plain.search.sites, noise.pieces, seen) if plain.solution.keep and noise is not None else None
+
+
+def _near(keep: Iterable[ir.Node], found: RepairSet) -> RepairSet:
+    """Those at or beside a node that stays in FP32."""
+    near = {node.name for node in _around(keep, REACH)}
+    return tuple((rule, repair) for rule, repair in found if not near.isdisjoint(repair.nodes))
 
 
 def _around(nodes: Iterable[ir.Node], reach: int) -> set[ir.Node]:

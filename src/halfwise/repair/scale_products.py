@@ -1,0 +1,118 @@
+"""What powers of two become in products, quotients, powers, roots and logarithms, and where a factor may be put."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.model.model import Model
+from halfwise.repair.rule import Ranges
+from halfwise.repair.scale_atoms import PINNED, TYPICAL, Ints, Layout, Weights
+from halfwise.repair.scale_moves import ScaleMoves
+from halfwise.repair.scale_walk import sizes
+
+__all__ = ["ScaleProducts"]
+
+
+class ScaleProducts(ScaleMoves):
+    """Afterwards: `roots` (square roots, which may be scaled back right behind), `terms` (logarithms, behind which the
+    logarithm of what they read of a power is taken off, and exponentials, in front of which that of what they make is
+    added). `rounds`: what only rounds anew may be passed, too: powers, logarithms, exponentials; `rounded` names it."""
+
+    def __init__(self, model: Model, ranges: Ranges, *, rounds: bool = False) -> None:
+        super().__init__(model, ranges)
+        self.rounds = rounds
+        self.rounded: set[str] = set()
+        self.roots: list[ir.Node] = []
+        self.terms: list[tuple[ir.Node, Ints]] = []
+
+    def _front(self, node: ir.Node) -> bool:
+        """What is read stays as it is; the node reads a multiple of its first operand."""
+        value = node.inputs[0]
+        assert value is not None
+        for operand in node.inputs:
+            if operand is not None:
+                self.atoms.pin(self._read(operand).atoms)
+        read = self._factor_on(value, node)
+        made = read
+        if node.op_type in ("Pow", "ReduceSumSquare"):
+            made = self.atoms.fresh(1)
+            self.atoms.tie(made, read, 2.0)
+        return self._write(node, None, made)
+
+    def _entry(self, value: ir.Value) -> None:
+        """A graph input: all that read it read a multiple."""
+        self.layouts[value] = Layout(None, self._factor_on(value, None), np.array([self.high(value)]))
+
+    def _factor_on(self, value: ir.Value, node: ir.Node | None) -> Ints:
+        read, high = self.atoms.fresh(1), np.array([[self.high(value)]])
+        self.weights.append(Weights(node, 0, read, (), (TYPICAL * high) ** 2, high, front=True, read=value))
+        return read
+
+    def _sqrt(self, node: ir.Node) -> bool:
+        """sqrt(4^k x) = 2^k sqrt(x), which what follows takes, or a multiplication right behind takes back."""
+        value = self._data(node)
+        if value is None:
+            return False
+        made = self.atoms.fresh(1)
+        self.atoms.follow(made, self._uniform(value).atoms, 0.5)
+        self.roots.append(node)
+        return self._write(node, None, made)
+
+    def _logarithm(self, node: ir.Node) -> bool:
+        """log(2^k x) = log(x) + k log(2), and exp(x + k log(2)) = 2^k exp(x)."""
+        value = self._data(node)
+        if value is None or not self.rounds:
+            return False
+        self.rounded.add(node.name or "")
+        if node.op_type == "Exp":
+            self.atoms.pin(self._read(value).atoms)
+            made = self.atoms.fresh(1)
+            self.terms.append((node, made))
+            return self._write(node, None, made)
+        self.terms.append((node, self._uniform(value).atoms))
+        return self._write(node, None, np.array([PINNED]))
+
+    # -- products of what is computed ---------------------------------------------------------------------------------
+
+    def _power(self, node: ir.Node) -> bool:
+        """(2^k x)^n = 2^(n k) x^n. Squares, cubes and reciprocals keep their bits."""
+        value = self._data(node)
+        exponent = {"Reciprocal": -1.0, "ReduceSumSquare": 2.0}.get(node.op_type)
+        if exponent is None:
+            exponent = self.view.scalar(node.inputs[1]) if len(node.inputs) == 2 else None
+        exact = exponent in (2.0, 3.0) or node.op_type == "Reciprocal"
+        if value is None or not exponent or not (exact or self.rounds):
+            return False
+        if not exact:
+            self.rounded.add(node.name or "")
+        if node.op_type == "ReduceSumSquare" and not self._reduce(node):
+            return False
+        layout = self._read(node.outputs[0] if node.op_type == "ReduceSumSquare" else value)
+        made = self.atoms.fresh(len(layout.atoms))
+        self.atoms.tie(made, layout.atoms, exponent)
+        return self._write(node, layout.axis, made)
+
+    def _pair(self, node: ir.Node, left: ir.Value, right: ir.Value, rank: int) -> bool:
+        """2^k x * 2^l y = 2^(k+l) x y, and the same of quotients."""
+        if self.view.rank(left) is None or self.view.rank(right) is None:
+            return False
+        axes = {self._axis_in(value, rank) for value in (left, right)} - {None}
+        axis = axes.pop() if len(axes) == 1 else None
+        extents = sizes(node.outputs[0])
+        size = extents[axis] if axis is not None and extents is not None else None
+        if any(len(self._read(value).atoms) not in (1, size) for value in (left, right)):
+            axis, size = None, None
+        both = [self._read(value) if axis is not None else self._uniform(value) for value in (left, right)]
+        made = self.atoms.fresh(size or 1)
+        self._multiply(made, both, (left, right), -1.0 if node.op_type == "Div" else 1.0)
+        return self._write(node, axis, made)
+
+    def _multiply(self, made: Ints, both: Sequence[Layout], values: tuple[ir.Value, ir.Value], sign: float) -> None:
+        """The quieter one is pinned where nothing says which may be scaled."""
+        one, other = (layout.atoms for layout in both)
+        if sign > 0 and self.high(values[0]) < self.high(values[1]):
+            one, other = other, one
+        self.atoms.product(made, one, other, sign)

@@ -1,0 +1,213 @@
+"""HW401 and HW411 past squares, roots, quotients, products and logarithms, alone and together with other rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from numpy.typing import NDArray
+from onnx.reference import ReferenceEvaluator
+
+from halfwise.repair.rescale import RESCALE
+from halfwise.repair.scale_atoms import Atoms
+from halfwise.repair.scale_classes import solve
+from halfwise.repair.scale_logs import SCALE_LOGS
+from halfwise.verbs.fix.fix import FixResult, fix
+from tests.models.build import model, node, value, weight
+from tests.models.decoders import NORMS, decoder, decoder_inputs
+from tests.support.repairing import effect
+
+Array = NDArray[np.float32]
+
+# -- what hangs on what ------------------------------------------------------------------------------------------------
+
+
+def test_powers_of_squares_roots_and_quotients_are_multiples_of_one_number() -> None:
+    atoms = Atoms()
+    x, square, root, quotient = (atoms.fresh(2) for _ in range(4))
+    atoms.tie(square, x, 2.0)
+    atoms.follow(root, square, 0.5)
+    atoms.product(quotient, x, root, -1.0)
+    classes = solve(atoms)
+    assert classes.kept == (True,)
+    assert (classes.labels[quotient] == 0).all()
+    assert len(set(classes.labels[np.concatenate([x, square, root])])) == 2  # one for each channel
+    assert list(classes.times[square] / classes.times[x]) == [2.0, 2.0]
+    assert list(classes.times[root] / classes.times[x]) == [1.0, 1.0]
+
+
+def test_a_root_that_is_read_as_it_is_leaves_its_operand_free() -> None:
+    atoms = Atoms()
+    x, root = atoms.fresh(1), atoms.fresh(1)
+    atoms.follow(root, x, 0.5)
+    atoms.pin(root)
+    classes = solve(atoms)
+    assert classes.kept == (False,) and classes.labels[x] != 0 == classes.labels[root]
+
+
+def test_what_contradicts_itself_is_pinned() -> None:
+    atoms = Atoms()
+    x, other = atoms.fresh(1), atoms.fresh(1)
+    atoms.tie(x, other)
+    atoms.tie(x, other, 2.0)
+    assert (solve(atoms).labels[np.concatenate([x, other])] == 0).all()
+
+
+def test_a_power_is_whole_for_all_that_hang_on_it() -> None:
+    atoms = Atoms()
+    x, third = atoms.fresh(1), atoms.fresh(1)
+    atoms.tie(third, x, 1 / 3)
+    classes = solve(atoms)
+    assert classes.steps[classes.labels[x]] == 3
+
+
+def test_of_a_product_that_nothing_decides_the_second_factor_is_pinned() -> None:
+    atoms = Atoms()
+    left, right, made = atoms.fresh(1), atoms.fresh(1), atoms.fresh(1)
+    atoms.product(made, left, right, 1.0)
+    classes = solve(atoms)
+    assert classes.labels[right] == 0 != classes.labels[left] == classes.labels[made]
+
+
+def test_two_factors_of_a_product_that_is_read_as_it_is_take_opposite_powers() -> None:
+    atoms = Atoms()
+    left, right, made = atoms.fresh(1), atoms.fresh(1), atoms.fresh(1)
+    atoms.product(made, left, right, 1.0)
+    atoms.pin(made)
+    classes = solve(atoms)
+    assert classes.labels[left] == classes.labels[right] != 0
+    assert classes.times[left] == -classes.times[right]
+
+
+# -- a residual stream that leaves FP16's range ------------------------------------------------------------------------
+
+
+def departs(result: FixResult, proto: onnx.ModelProto, feed: dict[str, Array]) -> float:
+    """How far the repaired model is from the one given, both in FP64."""
+    wide, repaired = in_float64(proto, feed), in_float64(ir.serde.serialize_model(result.sites.model.ir), feed)
+    return float(np.linalg.norm(repaired - wide) / np.linalg.norm(wide))
+
+
+def in_float64(proto: onnx.ModelProto, feed: dict[str, Array]) -> Array:
+    """The whole model in FP64, by ONNX's reference."""
+    wide = onnx.ModelProto.FromString(proto.SerializeToString())
+    for tensor in wide.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            array = onnx.numpy_helper.to_array(tensor).astype(np.float64)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    for each in (*wide.graph.input, *wide.graph.output):
+        each.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+    for each in wide.graph.node:
+        for attribute in each.attribute:
+            if each.op_type == "Cast" and attribute.name == "to":
+                attribute.i = onnx.TensorProto.DOUBLE
+    answer = ReferenceEvaluator(wide).run(None, {name: array.astype(np.float64) for name, array in feed.items()})
+    return np.asarray(answer[0])
+
+
+@pytest.mark.parametrize("norm", ["operator", "divided", "power", "cast"])
+def test_a_stream_of_3e5_needs_no_fp32_node_however_its_norms_are_written(norm: str) -> None:
+    proto, inputs = decoder(norm), decoder_inputs()
+    result = fix(proto, inputs)
+    assert result.met and result.fp32_nodes == ()
+    assert ("HW401" if norm != "power" else "HW411") in {each.rule for each in result.plan.repairs}
+    assert departs(result, proto, inputs[0]) <= 1e-5
+
+
+@pytest.mark.parametrize("norm", [norm for norm in NORMS if norm != "power"])
+def test_rescaling_a_stream_keeps_every_bit(norm: str) -> None:
+    found = effect(RESCALE, decoder(norm), decoder_inputs())
+    assert found.repairs and found.bit_identical
+
+
+# -- audio front ends --------------------------------------------------------------------------------------------------
+
+SAMPLES, BINS, MELS, FRAMES = 128, 65, 12, 10
+
+
+def spectrum(squares: str, guard: str, power: float = 0.0) -> onnx.ModelProto:
+    """Frames of 16-bit samples, transformed, squared, summed in bands, and made logarithmic."""
+    rng = np.random.default_rng(2)
+    window, angle = np.hanning(SAMPLES)[:, None], 2 * np.pi * np.outer(np.arange(SAMPLES), np.arange(BINS)) / SAMPLES
+    bands = np.maximum(0.0, 1.0 - np.abs(np.arange(BINS)[:, None] - np.linspace(2, BINS - 3, MELS)) / 5)
+    nodes = [node("MatMul", "x cos", "re"), node("MatMul", "x sin", "im")]
+    other = "two" if squares == "Pow" else ""
+    nodes += [node(squares, f"{part} {other or part}", f"{part}2") for part in ("re", "im")]
+    nodes += [node("Add", "re2 im2", "energy"), node("MatMul", "energy bands", "mel")]
+    nodes += [node(guard, "mel floor", "guarded")]
+    nodes += [node("Pow", "guarded p", "loud") if power else node("Log", "guarded", "loud")]
+    nodes += [node("Sub", "loud mean", "centred"), node("MatMul", "centred head", "y")]
+    weights = [
+        weight("cos", (window * np.cos(angle)).astype(np.float32)),
+        weight("sin", (window * np.sin(angle)).astype(np.float32)),
+        weight("bands", bands.astype(np.float32)),
+        weight("two", np.float32(2.0)),
+        weight("p", np.float32(power)),
+        weight("floor", np.float32(1e-6)),
+        weight("mean", np.full(MELS, 10.0, np.float32)),
+        weight("head", (rng.standard_normal((MELS, 4)) / 3).astype(np.float32)),
+    ]
+    used = {name for each in nodes for name in each.input}
+    weights = [each for each in weights if each.name in used]
+    return model(nodes, [value("x", shape=(1, FRAMES, SAMPLES))], [value("y", shape=(1, FRAMES, 4))], weights)
+
+
+def sounds(count: int = 4) -> list[dict[str, Array]]:
+    time = np.arange(FRAMES * SAMPLES).reshape(1, FRAMES, SAMPLES)
+    rng = np.random.default_rng(7)
+    return [
+        {"x": (2e4 * np.sin(time * (0.1 + 0.05 * i)) + 300 * rng.standard_normal(time.shape)).astype(np.float32)}
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize(("squares", "guard"), [("Pow", "Add"), ("Mul", "Max"), ("Mul", "Clip")])
+def test_a_log_spectrum_of_16_bit_samples_needs_no_fp32_node(squares: str, guard: str) -> None:
+    proto, inputs = spectrum(squares, guard), sounds()
+    result = fix(proto, inputs)
+    assert result.met and result.fp32_nodes == ()
+    assert [each.rule for each in result.plan.repairs] == ["HW411"]
+    feed = inputs[0]
+    wide = in_float64(proto, feed)
+    assert np.linalg.norm(
+        in_float64(ir.serde.serialize_model(result.sites.model.ir), feed) - wide
+    ) <= 1e-5 * np.linalg.norm(wide)
+
+
+def test_past_a_logarithm_the_fp32_answer_only_rounds_anew() -> None:
+    found = effect(SCALE_LOGS, spectrum("Mul", "Add"), sounds())
+    assert found.before == np.inf and found.after < 1
+    assert 0 < found.deviation < 1e-6
+    parameters: dict[str, Any] = dict(found.repairs[0].parameters)
+    (term,) = parameters["terms"]
+    (bands,) = (edit for edit in parameters["constants"] if edit["node"] == "n_mel")
+    transform = next(edit["powers"] for edit in parameters["constants"] if edit["node"] == "n_re")
+    assert term["power"] == bands["powers"] + 2 * transform < 0
+
+
+def test_a_power_of_a_third_takes_powers_that_three_divides() -> None:
+    found = effect(SCALE_LOGS, spectrum("Mul", "Add", power=1 / 3), sounds())
+    assert found.repairs and found.deviation < 1e-6
+    assert found.after < found.before == np.inf
+
+
+def test_a_root_carries_its_power_on_to_where_it_is_taken() -> None:
+    nodes = [
+        node("MatMul", "x w1", "a"),
+        node("Mul", "a a", "b"),
+        node("Sqrt", "b", "c"),
+        node("MatMul", "c w2", "y"),
+    ]
+    rng = np.random.default_rng(3)
+    weights = [
+        weight("w1", (3e3 * rng.standard_normal((8, 8))).astype(np.float32)),
+        weight("w2", (1e-7 * rng.standard_normal((8, 8))).astype(np.float32)),
+    ]
+    proto = model(nodes, [value("x", shape=(4, 8))], [value("y", shape=(4, 8))], weights)
+    found = effect(RESCALE, proto, [{"x": rng.standard_normal((4, 8)).astype(np.float32)} for _ in range(3)])
+    assert found.bit_identical
+    assert found.before > 1 > found.after
+    assert found.ops() == [each.op_type for each in found.model.nodes]  # nothing is taken back
