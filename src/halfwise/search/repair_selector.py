@@ -178,10 +178,14 @@ class RepairSelector:
                 break
             sites, feeds = Sites(model, choices=self.choices), current.search.judge.feeds
             worst = max(range(len(feeds)), key=current.solution.fp16.ratios.__getitem__)
-            one = ranges_of(self._seen(sites, feeds[worst : worst + 1]))
-            if all(repair in done for _, repair in self._places(model, rules, one)):
+            try:
+                one = ranges_of(self._seen(sites, feeds[worst : worst + 1]))
+                if all(repair in done for _, repair in self._places(model, rules, one)):
+                    break
+                every = self._places(model, rules, ranges_of(self._seen(sites, feeds)))
+            except InputError as error:
+                self.context.failures.repair(found[0][0].name, error)
                 break
-            every = self._places(model, rules, ranges_of(self._seen(sites, feeds)))
             found = (*(entry for entry in found if entry[1] in done), *(e for e in every if e[1] not in done))
         return found
 
