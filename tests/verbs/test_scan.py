@@ -260,7 +260,7 @@ def test_types() -> None:
     parts = [graph.op("Cast", [value], "", to=TensorProto.FLOAT) for value in (half, double)]
     result = graph.scanned(graph.op("Add", parts, ""), [4])
     assert rules(result) == ["HW301", "HW302"]
-    assert of(result, "HW301").numbers == {"fp16": 2, "bf16": 0, "fp32": 3}
+    assert of(result, "HW301").numbers == {"fp16": 2, "bf16": 0, "fp32": 3, "typed": 1, "of": 3}
     assert of(result, "HW302").numbers["count"] == 2
 
 

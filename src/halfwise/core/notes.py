@@ -31,6 +31,9 @@ class NoteKind(Enum):
     OUTPUT_ROWS = "output-rows"
     OUTPUT_FLOOR = "output-floor"
     MOST_FOR_MEASURE = "most-for-measure"
+    # A model that is typed already
+    TYPED_ALREADY = "typed-already"
+    AS_TYPED_MISSES = "as-typed-misses"
     # The search and its verdict
     VALIDATION_MOVED = "validation-moved"
     VALIDATION_REPLACED = "validation-replaced"
@@ -194,6 +197,8 @@ _WARNINGS = frozenset(
         NoteKind.MOST_FOR_MEASURE,
         NoteKind.SAMPLES_NOT_FINITE,
         NoteKind.SYNTHETIC,
+        NoteKind.TYPED_ALREADY,
+        NoteKind.AS_TYPED_MISSES,
         NoteKind.ONE_SAMPLE,
         NoteKind.ONE_CONSTANT_SAMPLE,
         NoteKind.VALIDATION_REPLACED,

@@ -173,9 +173,10 @@ _RULES = (
     ),
     ScanRule(
         "HW301",
-        "partly in 16 bits already",
+        "typed in 16 bits already",
         "info",
-        "start from the FP32 model if there is one: halfwise leaves 16-bit tensors as they are",
+        "start from the FP32 model if there is one, or give it to `halfwise fix` with --reference; "
+        "without it, the stored numbers are the reference, and what their rounding cost is not known",
     ),
     ScanRule("HW302", "double precision", "info", "nothing to do: halfwise leaves these tensors as they are"),
     ScanRule(

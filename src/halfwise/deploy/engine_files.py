@@ -202,7 +202,8 @@ class _Writing:
     def _name_nodes(self) -> Path | None:
         """A weakly typed build finds layers by name, so the model it reads must have the names that the plan has."""
         model = self.decision.sites.model
-        if model.path is not None and not self.repaired and not model.renamed_nodes and not _has_functions(model.path):
+        as_given = model.path is not None and model.given is None and not self.repaired and not model.renamed_nodes
+        if as_given and model.path is not None and not _has_functions(model.path):
             return None
         path = self.folder / f"{self.stem}.fp32.onnx"
         self.notify(f"writing {path}")
@@ -296,27 +297,30 @@ class _Writing:
 
     def _io_formats(self) -> tuple[tuple[IoFormat, ...], tuple[IoFormat, ...]]:
         """Under weak typing the types of inputs and outputs are the command's; a typed model states them itself."""
-        io, graph = self.decision.io_types, self.decision.sites.model.graph
-        if not self.layouts and (self.target.typing is Typing.STRONG or io is Format.FP32):
+        graph = self.decision.sites.model.graph
+        if not self.layouts and (self.target.typing is Typing.STRONG or not self._narrow_io):
             return (), ()
         inputs, outputs = (tuple(self._io_format(value) for value in side) for side in (graph.inputs, graph.outputs))
         return inputs, outputs
+
+    @property
+    def _narrow_io(self) -> bool:
+        return self.decision.io_types is not Format.FP32 or bool(self.decision.sites.model.interface)
 
     def _stated_io(self) -> tuple[tuple[str, IoFormat], ...]:
         """The float inputs and outputs that the build script has to say something of."""
         graph, weak = self.decision.sites.model.graph, self.target.typing is Typing.WEAK
         found = {v.name or "": self._io_format(v) for v in (*graph.inputs, *graph.outputs) if native_format(v)}
-        io = self.decision.io_types
         return tuple(
             (name, each)
             for name, each in found.items()
-            if each.layouts != ("chw",) or (weak and io is Format.FP16 and each.type == io.value)
+            if each.layouts != ("chw",) or (weak and self._narrow_io and each.type == Format.FP16.value)
         )
 
     def _io_format(self, value: ir.Value) -> IoFormat:
         native = native_format(value)
         if native is not None:
-            held = self.decision.io_types if native is Format.FP32 else native
+            held = self.decision.assignment.handed_over(value) if native is Format.FP32 else native
             return IoFormat(held.value, self.layouts[value.name or ""] if self.layouts else ("chw",))
         kind = str(value.dtype.numpy()) if value.dtype is not None else ""
         return IoFormat("int32" if kind == "int64" and not self.target.within("9.1") else kind)

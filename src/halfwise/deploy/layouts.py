@@ -57,6 +57,7 @@ def layouts_of(model: Model, target: Target, io: Format, stated: Sequence[str], 
     if not takes_layouts(target):
         raise InputError(f"{said}: {target.title} takes no memory layouts; name a TensorRT version with --target")
     model_io = {value.name or "": value for value in (*model.graph.inputs, *model.graph.outputs)}
+    types = {name: model.interface.get(name, io) for name in model_io}
     found: dict[str, tuple[str, ...]] = {}
     for text in stated:
         name, equals, words = text.rpartition("=")
@@ -64,12 +65,13 @@ def layouts_of(model: Model, target: Target, io: Format, stated: Sequence[str], 
         _check_words(f"{said} {text}", layouts)
         if equals and name not in model_io:
             raise InputError(f"{said} {text}: the model has no input or output {name!r}{nearest(name, model_io)}")
-        chosen = [name] if equals else [n for n, v in model_io.items() if _why_not(v, layouts, io) is None]
-        if equals and (why := _why_not(model_io[name], layouts, io)):
+        chosen = [name] if equals else [n for n, v in model_io.items() if _why_not(v, layouts, types[n]) is None]
+        if equals and (why := _why_not(model_io[name], layouts, types[name])):
             raise InputError(f"{said} {text}: {why}")
         if not chosen:
-            first = next(iter(model_io.values()))
-            raise InputError(f"{said} {text}: no input or output can lie so ({_why_not(first, layouts, io)})")
+            first = next(iter(model_io))
+            why_not = _why_not(model_io[first], layouts, types[first])
+            raise InputError(f"{said} {text}: no input or output can lie so ({why_not})")
         found.update(dict.fromkeys(chosen, layouts))
     return Layouts(found, tuple(_paddings(found, model_io)))
 

@@ -19,7 +19,7 @@ from halfwise.emulation.profiles.fusion import Fusion
 from halfwise.emulation.profiles.fusions import fused_nodes
 from halfwise.emulation.profiles.steps import Steps, cast
 from halfwise.model.model import Model
-from halfwise.model.ops import CLOSED, WIDENED_ATTRIBUTES
+from halfwise.model.ops import CLOSED, TYPE_ATTRIBUTES
 from halfwise.model.weights import convert_fill, convert_weight, to_tensor_proto, whole_tensor
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import Names, Rewritten, SpelledWeight, Weight, rewrite
@@ -257,7 +257,7 @@ def _widen_attributes(proto: onnx.NodeProto) -> None:
     if proto.domain:
         return
     for attribute in proto.attribute:
-        if attribute.name == WIDENED_ATTRIBUTES.get(proto.op_type) and _is_narrow(attribute.i):
+        if attribute.name in TYPE_ATTRIBUTES and _is_narrow(attribute.i):
             attribute.i = _FLOAT
         elif attribute.name == "value" and _is_narrow(attribute.t.data_type):
             wide = round_to(ir.serde.deserialize_tensor(attribute.t).numpy(), Format.FP32)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from halfwise.core.counting import Counter, Counts
 from halfwise.core.errors import InputError
 from halfwise.core.formats import FORMATS
+from halfwise.model.weights import WidenedTensor
 
 __all__ = ["STORED_TYPES", "WINDOW", "Elements", "Stretch", "count_all", "merged"]
 
@@ -43,6 +44,7 @@ class Elements:
     def __init__(self, source: ir.TensorProtocol | NDArray[Any] | Stretch) -> None:
         self._array: NDArray[Any] | None = None
         self._file: Stretch | None = None
+        source = source.stored if isinstance(source, WidenedTensor) else source
         if isinstance(source, Stretch):
             self._file = source
         elif isinstance(source, ir.ExternalTensor):

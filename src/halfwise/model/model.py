@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import onnx_ir
 from onnx_ir import Graph, Node, Value
 
 from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
 from halfwise.model.external import check_external_data, external_files
 from halfwise.model.inference import has_schema
 from halfwise.model.input_spec import InputSpec
@@ -27,7 +28,11 @@ __all__ = ["Model", "check_outputs", "load"]
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A model in normal form. `ir` is shared by every room and never changed after loading."""
+    """A model in normal form. `ir` is shared by every room and never changed after loading.
+
+    Of a model that was widened to FP32, `given` is the one that the file holds, and `interface` tells which inputs and
+    outputs are narrow there.
+    """
 
     path: Path | None
     ir: onnx_ir.Model
@@ -36,6 +41,8 @@ class Model:
     renamed_nodes: int
     files: tuple[Path, ...]  # external data
     watched: tuple[str, ...] = ()  # tensors inside the model that are judged besides its outputs
+    given: Model | None = None
+    interface: Mapping[str, Format] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:

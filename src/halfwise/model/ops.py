@@ -22,6 +22,7 @@ __all__ = [
     "DTYPE_ATTRIBUTES",
     "NARROW_SCALES",
     "QUANTISERS",
+    "TYPE_ATTRIBUTES",
     "WIDENED_ATTRIBUTES",
     "SlotRule",
     "slot_rule",
@@ -96,8 +97,13 @@ DTYPE_ATTRIBUTES = {
     "Bernoulli": "dtype",
 }
 
-# Attributes that name the type of an output and must not say FP16 or BF16 where every tensor is FP32.
+# The same, and those that may be left out.
 WIDENED_ATTRIBUTES = {**DTYPE_ATTRIBUTES, "DequantizeLinear": "output_dtype"}
+
+# All attributes of standard operators that name a float type, of an output or of what is computed within.
+TYPE_ATTRIBUTES = frozenset(
+    {*DTYPE_ATTRIBUTES.values(), "output_dtype", "precision", "softmax_precision", "stash_type"}
+)
 
 
 def takes_any_format(op: str, domain: str, slot: int) -> bool:

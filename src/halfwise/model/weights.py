@@ -15,20 +15,41 @@ from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, cast_to
 
 __all__ = [
+    "WidenedTensor",
     "convert_array",
     "convert_fill",
     "convert_weight",
+    "stored_type",
     "to_tensor_proto",
     "weight_content",
     "whole_tensor",
 ]
 
 _PIECE_BYTES = 16 << 20
+_KEPT = 1 << 14  # elements of a weight that rules look at often
+
+
+class WidenedTensor(ir.LazyTensor):
+    """A 16-bit weight as FP32, which is exact. It is widened whenever it is read, and only kept where it is small."""
+
+    def __init__(self, stored: ir.TensorProtocol) -> None:
+        def widened() -> ir.TensorProtocol:
+            return ir.tensor(np.asarray(stored.numpy()).astype(np.float32))
+
+        shape, kept = ir.Shape(stored.shape.numpy()), stored.size <= _KEPT
+        super().__init__(widened, ir.DataType.FLOAT, shape, cache=kept, name=stored.name)
+        self.stored = stored
+
+
+def stored_type(tensor: ir.TensorProtocol) -> ir.DataType:
+    """The type that the file has it in."""
+    return tensor.stored.dtype if isinstance(tensor, WidenedTensor) else tensor.dtype
 
 
 def convert_weight(tensor: ir.TensorProtocol, fmt: Format) -> NDArray[Any]:
     """The weight in `fmt`: round to nearest even; finite values beyond the range become the largest finite value."""
-    return convert_array(np.asarray(tensor.numpy()), fmt)[0]
+    stored = tensor.stored if isinstance(tensor, WidenedTensor) else tensor
+    return convert_array(np.asarray(stored.numpy()), fmt)[0]
 
 
 def convert_array(array: NDArray[Any], fmt: Format) -> tuple[NDArray[Any], bool]:
@@ -52,6 +73,8 @@ def weight_content(tensor: ir.TensorProtocol, fmt: Format | None) -> Iterator[tu
 
     External data is read from its file, never mapped, so that memory stays bounded however large the model is.
     """
+    if isinstance(tensor, WidenedTensor) and fmt is not None:
+        tensor = tensor.stored
     if isinstance(tensor, ir.ExternalTensor):
         as_it_is = fmt is None or tensor.dtype.value == fmt.onnx_type
         for piece in _file_pieces(tensor):

@@ -19,18 +19,24 @@ class Assignment:
     A node in a narrow format stores its convertible outputs in it and reads its convertible inputs in it;
     everything else stays as the model has it. An edge between two FP32 nodes therefore never narrows, and a tensor
     that an FP32 node hands to a narrow one is rounded on that edge only.
+
+    `io` is the format in which the model's inputs and outputs are handed over where the file has them in FP32; those
+    that are narrow in the file stay so. None: all in FP32, as the reference takes and gives them.
     """
 
     def __init__(
         self,
         sites: Sites,
         formats: Mapping[ir.Node, Format],
-        io: Format = Format.FP32,
+        io: Format | None = None,
     ) -> None:
         self.sites = sites
         self.formats = formats
         self.io = io
-        self._io_inputs = set(sites.model.graph.inputs) if io is not Format.FP32 else set()
+        self._own = sites.model.interface if io is not None else {}
+        self._others = Format.FP32 if io is None else io  # inputs and outputs that are FP32 in the file
+        narrow = bool(self._own) or self._others is not Format.FP32
+        self._inputs = set(sites.model.graph.inputs) if narrow else set()
 
     @classmethod
     def all_narrow(cls, sites: Sites, keep: frozenset[ir.Node] = frozenset(), io: Format = Format.FP32) -> Assignment:
@@ -54,7 +60,7 @@ class Assignment:
             return native
         node = value.producer()
         if node is None:
-            return self.io if value in self._io_inputs else native
+            return self.handed_over(value) if value in self._inputs else native
         fmt, site = self._narrowed(node)
         index = value.index()
         return fmt if site is not None and index is not None and site.outputs[index] else native
@@ -76,8 +82,12 @@ class Assignment:
         """The format a graph hands an output out in: the model's own, or the one asked for at the main graph."""
         native = native_format(value)
         if native is Format.FP32 and graph is self.sites.model.graph:
-            return self.io
+            return self.handed_over(value)
         return native
+
+    def handed_over(self, value: ir.Value) -> Format:
+        """The format in which an FP32 input or output of the model is handed over."""
+        return self._own.get(value.name or "", self._others)
 
     def _narrowed(self, node: ir.Node) -> tuple[Format, Site | None]:
         """A node's format, and as what site it narrows; None where it stays in FP32."""

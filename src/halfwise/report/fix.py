@@ -27,7 +27,10 @@ def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), 
     """`inputs` are the paths given on the command line, for the command to go on with."""
     _show_verdict(terminal, result)
     show_notes(terminal, result.notes)
-    error_table(terminal, {"FP16": result.fp16, "fixed": result.fixed}, result.measured.floats, ("rel_l2", "max_abs"))
+    typed = {"as typed": result.measured.typed} if result.measured.typed else {}
+    error_table(
+        terminal, {**typed, "FP16": result.fp16, "fixed": result.fixed}, result.measured.floats, ("rel_l2", "max_abs")
+    )
     if explain:
         explain_repairs(terminal, result.plan.repairs)
     else:
@@ -68,7 +71,9 @@ def _with(result: FixResult, kept: Sequence[PlannedNode]) -> str:
         formats = " and ".join(sorted({node.format.value.upper() for node in kept}, reverse=True))
         words = f"with {len(kept):,} of its {len(result.sites.all):,} nodes in {formats}"
         return f"{words} and {repaired}" if repairs else words
-    return f"after {repaired}: no node needs FP32" if repairs else "as it is: no node needs FP32"
+    if repairs:
+        return f"after {repaired}: no node needs FP32"
+    return "as it is: no node needs FP32" if result.model.given is None else "everywhere: no node needs FP32"
 
 
 def _show_repairs(terminal: Terminal, repairs: Sequence[RepairRecord]) -> None:

@@ -24,6 +24,7 @@ from halfwise.core.notes import Note
 from halfwise.core.rules import finding
 from halfwise.core.wording import counted
 from halfwise.model.fingerprint import graph_sha256
+from halfwise.model.fp32_model import fp32_model
 from halfwise.model.model import Model, load
 from halfwise.precision.plan import Plan, read_plan
 from halfwise.repair import RULES as REPAIRS
@@ -118,7 +119,7 @@ def gate(
     known = None if baseline is None else read_baseline(baseline)
     name = "the plan" if isinstance(plan, Plan) else str(plan)
     stated = plan if isinstance(plan, Plan) else read_plan(plan)
-    model = model if isinstance(model, Model) else load(model)
+    model = fp32_model(model if isinstance(model, Model) else load(model))
     change, fingerprint = _fingerprint(stated, model)
     applied = _applies(stated, model)
     checks = [fingerprint, applied]

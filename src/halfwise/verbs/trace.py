@@ -21,6 +21,7 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Messages, Note
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.stepper import Stepper, Store
+from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import UsedInputs, all_samples
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
@@ -97,7 +98,7 @@ def trace(
     `inputs` are files or folders, or samples as dictionaries of arrays; none makes synthetic ones. Nodes inside
     control flow are seen through the node that holds them. `notify` gets the nodes done and their total.
     """
-    model = model if isinstance(model, Model) else load(model)
+    model = fp32_model(model if isinstance(model, Model) else load(model))
     samples = all_samples(model.inputs, inputs)
     sites = Sites(model, fmt)
     stepper = Stepper(Emulator())
@@ -124,7 +125,7 @@ def trace(
         tuple(NodeTrace(node.name or "", node.op_type, error.relative) for node, error in errors.items()),
         len(samples.feeds),
         samples.origin,
-        samples.notes,
+        (*typed_notes(model), *samples.notes),
         tuple(input_findings(input_effects(model, samples.feeds))) if fmt is Format.FP16 else (),
     )
 

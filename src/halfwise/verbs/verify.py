@@ -23,6 +23,7 @@ from halfwise.core.notes import Messages, Note
 from halfwise.core.tolerance import Bounds, Tolerance, Verdict
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import profile_named
+from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, UsedInputs, all_samples
 from halfwise.model.model import Model, check_outputs, load
 from halfwise.precision.assignment import Assignment
@@ -141,14 +142,15 @@ def verify(
 ) -> Verification:
     """Run both on every sample and judge the second by the first.
 
-    Each is a model (a file, a ModelProto or a loaded Model; FP16 and BF16 tensors in it are rounded under `profile`),
-    a `.npz` file or a folder of them with saved outputs (one file a sample, in the order of the samples), or any
-    object with a method `run(index, feed)`. `inputs` are files or folders, or samples as dictionaries of arrays; none
-    makes synthetic ones. With `backend`, the second is a model file that runs there for real; `options` say how.
-    `notify` gets the samples done and their total.
+    Each is a model (a file, a ModelProto or a loaded Model), a `.npz` file or a folder of them with saved outputs (one
+    file a sample, in the order of the samples), or any object with a method `run(index, feed)`. FP16 and BF16 tensors
+    are widened to FP32 in the first model, and rounded under `profile` in the second. `inputs` are files or folders, or
+    samples as dictionaries of arrays; none makes synthetic ones. With `backend`, the second is a model file that runs
+    there for real; `options` say how. `notify` gets the samples done and their total.
     """
     second = _runner(other, profile) if backend is None else _on_backend(other, backend, options)
-    runners = _runner(reference, profile), second
+    first = _runner(reference, profile, widened=True)
+    runners = first, second
     samples = _samples(runners, inputs)
     if isinstance(second, BackendRunner):
         second.prepare(samples.feeds)
@@ -181,6 +183,8 @@ def verify(
         raise InputError("the outputs of the first hold no finite value for any input: check the inputs")
     found = Evaluation(stated, floats, tuple(each))
     notes: tuple[Note, ...] = samples.notes
+    if isinstance(first, EmulatedRunner):
+        notes = (*typed_notes(first.model), *notes)
     record = None
     if isinstance(second, BackendRunner):
         notes, record = (*notes, *second.notes), second.record
@@ -188,14 +192,15 @@ def verify(
     return Verification(stated, found.verdict, found.outputs, floats, count, origin, notes, record)
 
 
-def _runner(source: Runnable, profile: str) -> Runner:
+def _runner(source: Runnable, profile: str, *, widened: bool = False) -> Runner:
     if isinstance(source, Runner):
         return source
     if isinstance(source, (str, Path)) and (Path(source).suffix.lower() == ".npz" or Path(source).is_dir()):
         if not Path(source).exists():
             raise InputError(f"{source}: there is no such file")
         return SavedOutputs(Path(source))
-    return EmulatedRunner(source if isinstance(source, Model) else load(source), profile)
+    model = source if isinstance(source, Model) else load(source)
+    return EmulatedRunner(fp32_model(model) if widened else model, profile)
 
 
 def _on_backend(source: Runnable, backend: str | Backend, options: BackendOptions | None) -> BackendRunner:

@@ -1,4 +1,4 @@
-"""Notes on the inputs of a model."""
+"""Notes on a model as it was given, and on its inputs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from halfwise.core.notes import NoteKind
 __all__ = ["INPUTS"]
 
 INPUTS = {
+    NoteKind.TYPED_ALREADY: (
+        "The file types {typed} of {nodes:many node} {formats:plain}. Its stored numbers, widened to FP32, are the "
+        "reference. Errors from rounding the weights cannot be seen without the FP32 original."
+    ),
+    NoteKind.AS_TYPED_MISSES: "The file as it is typed misses the tolerance: {told}.",
     NoteKind.NO_INPUTS: "The model takes no inputs, so every run is the same.",
     NoteKind.SAMPLES_THINNED: "{used} of {given} samples are used, picked evenly.",
     NoteKind.SAMPLES_REPEATED: "{count:many repeated sample} left out.",

@@ -30,6 +30,7 @@ from halfwise.core.whole_files import WholeFiles
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import PROFILES, STRICT
 from halfwise.emulation.stepper import Stepper
+from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
@@ -83,7 +84,7 @@ def bisect(
         checker.words()
     with tempfile.TemporaryDirectory(prefix="halfwise-bisect-") as scratch:
         return _Bisection(
-            model if isinstance(model, Model) else load(model),
+            fp32_model(model if isinstance(model, Model) else load(model)),
             runner,
             inputs,
             Path(out) if out is not None else None,
@@ -375,7 +376,11 @@ class _Bisection:
     def _notes(
         self, found: Found, trials: Trials, emulated: Mapping[str, Metrics], question: Question | None
     ) -> tuple[Note, ...]:
-        notes: list[Note] = [*self.samples.notes, *(self.backend.cautions if self.backend is not None else ())]
+        notes: list[Note] = [
+            *typed_notes(self.given),
+            *self.samples.notes,
+            *(self.backend.cautions if self.backend is not None else ()),
+        ]
         if trials.record is not None:
             notes += trials.record.remarks
         judged = question if self.checker is None and self.metric is None else None

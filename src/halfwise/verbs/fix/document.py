@@ -29,6 +29,7 @@ __all__ = [
     "IoRecord",
     "PointRecord",
     "PolicyRecord",
+    "TypedRecord",
 ]
 
 
@@ -41,6 +42,15 @@ Files = Annotated[
 ]
 
 
+class TypedRecord(Record, frozen=True):
+    """How many nodes of a typed file write which format, casts left out."""
+
+    nodes: Count
+    fp16: Count
+    bf16: Count
+    fp32: Count
+
+
 class FixedModel(Record, frozen=True):
     """The model as it was given."""
 
@@ -48,6 +58,7 @@ class FixedModel(Record, frozen=True):
     sha256: str
     nodes: Count
     compute_nodes: Count
+    typed: Annotated[TypedRecord | Left, about("Where the file is FP16 or BF16 already.")] = LEFT_OUT
 
 
 class ErrorRecord(Record, frozen=True):
@@ -55,6 +66,7 @@ class ErrorRecord(Record, frozen=True):
 
     fp16: Outputs
     fixed: Outputs
+    typed: Annotated[Outputs | Left, about("The file as it is typed, where it is FP16 or BF16 already.")] = LEFT_OUT
 
 
 class CostRecord(Record, frozen=True):

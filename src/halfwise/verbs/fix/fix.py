@@ -19,6 +19,7 @@ from halfwise.core.metrics import OutputMetric
 from halfwise.core.targets import DEFAULT_TARGET, Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.profiles import TENSORRT, profile_named
+from halfwise.model.fp32_model import fp32_model
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
@@ -106,7 +107,7 @@ def fix(
             f"layers are those of TensorRT, and profile {emulated!r} is not: give a target such as trt-10.9, or "
             f"profile {TENSORRT.name!r}"
         )
-    loaded = model if isinstance(model, Model) else load(model)
+    loaded = fp32_model(model if isinstance(model, Model) else load(model))
     request = FixRequest(
         loaded,
         inputs,

@@ -15,6 +15,7 @@ from halfwise.search.lossy_cost import lossy_costs
 from halfwise.search.repair_selector import ranges_of
 from halfwise.search.tensor_statistics import tensor_statistics
 from halfwise.search.user_overrides import missed_because_forced
+from halfwise.verbs.fix.as_typed import as_typed
 from halfwise.verbs.fix.feedback import Feedback
 from halfwise.verbs.fix.measurement import FixMeasurement
 from halfwise.verbs.fix.model_inputs import InputEffect, input_findings, measured_effects
@@ -41,14 +42,16 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
     fp16 = found.plain.judge(prepared.sites, decided.samples.validation).measure(narrow)
     fixed = validation.measure(decision.assignment)
     by_profile = validation.by_profile(decision.assignment)
+    typed = as_typed(request.model, validation)
     effects = measured_effects(prepared.inputs, validation)
     findings = tuple(input_findings(effects))
     forced = None if fixed.met else _missed_because_forced(prepared, decision, validation)
-    measured = _measurement(prepared, found, fp16, fixed, by_profile, effects, findings)
+    measured = _measurement(prepared, found, fp16, fixed, typed, by_profile, effects, findings)
     near_zero = prepared.context.question.tolerance.decided_by_floor(fp16.outputs, fixed.outputs)
     floors = (Note.of(NoteKind.OUTPUT_FLOOR, name, error=error) for name, error in near_zero.items())
     notes = (
         *floors,
+        *_typed_notes(measured),
         *candidate.adjustment.notes,
         *found.notes,
         *lossy,
@@ -63,6 +66,7 @@ def _measurement(
     found: Feedback,
     fp16: Measured,
     fixed: Measured,
+    typed: Measured | None,
     by_profile: dict[str, Measured],
     effects: tuple[InputEffect, ...],
     findings: tuple[Finding, ...],
@@ -74,6 +78,8 @@ def _measurement(
         floats=prepared.floats,
         fp16_verdict=tolerance.verdict(fp16.outputs, prepared.floats, fp16.user_metric),
         verdict=tolerance.verdict(fixed.outputs, prepared.floats, fixed.user_metric),
+        typed={} if typed is None else typed.outputs,
+        typed_verdict=None if typed is None else tolerance.verdict(typed.outputs, prepared.floats, typed.user_metric),
         by_profile={
             name: tolerance.ratio(seen.outputs, prepared.floats, seen.user_metric) for name, seen in by_profile.items()
         },
@@ -83,6 +89,12 @@ def _measurement(
         curve=decided.curve,
         diagnosis=decided.diagnosis,
     )
+
+
+def _typed_notes(measured: FixMeasurement) -> Iterator[Note]:
+    verdict = measured.typed_verdict
+    if verdict is not None and not verdict.met:
+        yield Note.of(NoteKind.AS_TYPED_MISSES, told=verdict.words)
 
 
 def _missed_because_forced(prepared: Prepared, decision: Decision, validation: Judge) -> Note | None:

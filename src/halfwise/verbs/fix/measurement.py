@@ -25,6 +25,8 @@ class FixMeasurement:
     floats: frozenset[str]  # the outputs that hold real numbers
     fp16_verdict: Verdict
     verdict: Verdict
+    typed: Mapping[str, Metrics] = field(default_factory=dict)  # the file as it is typed, where it is
+    typed_verdict: Verdict | None = None
     by_profile: Mapping[str, float] = field(default_factory=dict)  # the ratio under each that the target may meet
     inputs: tuple[InputEffect, ...] = ()  # what inputs in FP16 do, where they are
     input_findings: tuple[Finding, ...] = ()

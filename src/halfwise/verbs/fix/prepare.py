@@ -18,6 +18,7 @@ from halfwise.deploy.layouts import Layouts, layouts_of, takes_layouts
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.profiles import WIDE, Profile, worst_case_profiles
 from halfwise.emulation.stepper import Stepper
+from halfwise.model.fp32_model import typed_notes
 from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.split import split
 from halfwise.model.model import check_outputs
@@ -90,6 +91,7 @@ def prepare(request: FixRequest) -> Prepared:
         stated.tolerance.floats_among(float_outputs(answers[0])),
         (
             *kind_notes(stated.tolerance.kinds),
+            *typed_notes(request.model),
             *chosen.notes,
             *request.target.cautions,
             *_cautions(request, sites, profiles, question.margin),

@@ -15,6 +15,7 @@ from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
 from halfwise.core.tolerance import Verdict
 from halfwise.deploy.deploy_files import DeployFiles
+from halfwise.model.fp32_model import typed_nodes
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
 from halfwise.precision.plan import Plan
@@ -29,6 +30,7 @@ from halfwise.verbs.fix.document import (
     InputsRecord,
     IoRecord,
     PointRecord,
+    TypedRecord,
 )
 from halfwise.verbs.fix.measurement import FixMeasurement
 from halfwise.verbs.fix.parts import FixDecision, FixFiles
@@ -152,12 +154,13 @@ class FixResult(Documented):
                 sha256=self.model.sha256,
                 nodes=self.model.stored_nodes,
                 compute_nodes=self.sites.compute_nodes,
+                typed=_typed(self.model.given) if self.model.given is not None else LEFT_OUT,
             ),
             target=self.plan.target,
             profile=self.plan.profile,
             tolerance=self.plan.tolerance.to_json(),
             outputs=self.plan.tolerance.kinds,
-            error=ErrorRecord(self.fp16, self.fixed),
+            error=ErrorRecord(self.fp16, self.fixed, self.measured.typed or LEFT_OUT),
             fp32_nodes=self.fp32_nodes,
             repairs=self.plan.repairs,
             cost=self.cost.document(),
@@ -185,6 +188,11 @@ class FixResult(Documented):
             curve=[_point(point) for point in self.curve] or LEFT_OUT,
             confirmation=LEFT_OUT if self.confirmation is None else self.confirmation.document(),
         )
+
+
+def _typed(given: Model) -> TypedRecord:
+    typed = typed_nodes(given)
+    return TypedRecord(typed.nodes, **{fmt.value: count for fmt, count in typed.counts.items()})
 
 
 def _point(point: Point) -> PointRecord:

@@ -9,12 +9,14 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
+from halfwise.core.formats import Format
 from halfwise.model.checkpoints import is_checkpoint, read_checkpoint
 from halfwise.model.elements import Elements
+from halfwise.model.fp32_model import fp32_model
 from halfwise.model.model import Model, load
 from halfwise.model.patterns import find_patterns
 from halfwise.model.patterns.view import View
-from halfwise.precision.sites import Sites
+from halfwise.precision.sites import Sites, native_format
 from halfwise.verbs.scan.checkpoint import scan_checkpoint
 from halfwise.verbs.scan.constants import constant_findings
 from halfwise.verbs.scan.pattern_findings import pattern_findings
@@ -38,11 +40,11 @@ def scan(source: str | Path | onnx.ModelProto | Model, *, rounding: bool = False
     """
     if isinstance(source, (str, Path)) and is_checkpoint(Path(source)):
         return scan_checkpoint(read_checkpoint(Path(source)), rounding)
-    model = source if isinstance(source, Model) else load(source)
+    model = fp32_model(source if isinstance(source, Model) else load(source))
     view, sites = View(model), Sites(model)
     counted = count_initializers(model)
     patterns = find_patterns(model)
-    full = [(value, entry) for value, entry in counted if entry.dtype == "fp32"]
+    full = [(value, entry) for value, entry in counted if native_format(value) is Format.FP32]
     constants, explained = constant_findings(view, sites, full)
     of_weights, statistics = weight_findings(view, sites, full, explained)
     findings = [*of_weights, *constants, *pattern_findings(patterns), *type_findings(model, patterns)]

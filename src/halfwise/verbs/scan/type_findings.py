@@ -11,6 +11,7 @@ from halfwise.core.finding import Finding, Where
 from halfwise.core.rules import finding
 from halfwise.core.wording import counted, listed
 from halfwise.model.contrib.schemas import is_known
+from halfwise.model.fp32_model import typed_nodes
 from halfwise.model.model import Model
 from halfwise.model.patterns import Pattern
 
@@ -25,18 +26,23 @@ _LAYER_NORM_SINCE = 17
 
 def type_findings(model: Model, patterns: Sequence[Pattern]) -> list[Finding]:
     """The findings HW301 to HW305, one each at most."""
-    return [*_narrow(model), *_double(model), *_foreign(model), *_quantised(model), *_old_opset(model, patterns)]
+    return [
+        *_narrow(model.given or model),
+        *_double(model),
+        *_foreign(model),
+        *_quantised(model),
+        *_old_opset(model, patterns),
+    ]
 
 
 def _narrow(model: Model) -> Iterator[Finding]:
+    typed = typed_nodes(model)
+    if not typed.narrow:
+        return
     types = Counter(out.dtype for node in model.nodes for out in node.outputs)
     half, brain, full = types[ir.DataType.FLOAT16], types[ir.DataType.BFLOAT16], types[ir.DataType.FLOAT]
-    if half or brain:
-        parts = [f"{count:,} in {name}" for count, name in ((half, "FP16"), (brain, "BF16"), (full, "FP32")) if count]
-        message = f"the tensors are partly in 16 bits already: {', '.join(parts)}"
-        if not full:
-            message = f"the tensors are in 16 bits already: {', '.join(parts)}"
-        yield finding("HW301", Where("model", "types"), message, {"fp16": half, "bf16": brain, "fp32": full})
+    numbers = {"fp16": half, "bf16": brain, "fp32": full, "typed": typed.narrow, "of": typed.nodes}
+    yield finding("HW301", Where("model", "types"), typed.words, numbers)
 
 
 def _double(model: Model) -> Iterator[Finding]:

@@ -73,7 +73,7 @@ def weight_findings(
         found.extend(harm)
         if change is not None:
             statistics[entry.name] = change
-    total = sum(1 for value, entry in weights if value.uses() and entry.dtype == "fp32")
+    total = sum(1 for value, _ in weights if value.uses())
     return [*summary(converted, total, len({f.where.name for f in found})), *found], statistics
 
 

@@ -10,6 +10,7 @@ from halfwise.core.counting import Counts
 from halfwise.core.formats import format_of_type
 from halfwise.model.elements import Elements, count_all, merged
 from halfwise.model.model import Model
+from halfwise.model.weights import stored_type
 from halfwise.verbs.scan.rounding import Rounding
 
 __all__ = ["Elements", "InitializerCounts", "count_initializers", "merged"]
@@ -35,7 +36,7 @@ def count_initializers(model: Model) -> list[tuple[ir.Value, InitializerCounts]]
     found: dict[ir.Value, tuple[str, Elements]] = {}
     for value in model.initializers():
         tensor = value.const_value
-        dtype = None if tensor is None else _float_name(tensor.dtype)
+        dtype = None if tensor is None else _float_name(stored_type(tensor))
         if tensor is not None and dtype is not None and value not in found:
             found[value] = dtype, Elements(tensor)
     counts = count_all([elements for _, elements in found.values()])

@@ -21,6 +21,7 @@ from halfwise.core.wording import listed
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import Session
 from halfwise.emulation.profiles import Profile, profile_named
+from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
@@ -68,7 +69,7 @@ def stages(
     is written as a model of its own, with its FP32 inputs. `upto` names the last stage in FP16 and makes a plan with
     everything after it in FP32.
     """
-    model = model if isinstance(model, Model) else load(model)
+    model = fp32_model(model if isinstance(model, Model) else load(model))
     sites = Sites(model)
     pieces = cut_at_tensors(model, cut) if cut else cut_at_scopes(sites, depth)
     last = _stage_named(upto, pieces) if upto is not None else None
@@ -87,7 +88,7 @@ def stages(
         profile=profile,
         samples=len(samples.feeds),
         inputs=samples.origin,
-        notes=(*samples.notes, *_random(sites)),
+        notes=(*typed_notes(model), *samples.notes, *_random(sites)),
         model=model.path.name if model.path else "",
     )
     if last is None:

@@ -1,0 +1,94 @@
+"""Models that are FP16 or BF16 already: their own numbers in FP32 are the reference, and what is broken is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper
+from onnxruntime.transformers.float16 import convert_float_to_float16
+
+from halfwise.core.notes import NoteKind
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.scan import scan
+from halfwise.verbs.stages import stages
+from halfwise.verbs.trace import trace
+from halfwise.verbs.verify import verify
+from tests.models.typed_graphs import BRAIN, FLOAT, HALF, mlp, samples
+
+BROKEN = 300.0  # the squares of what is scaled by it leave FP16
+
+
+def kinds(result: FixResult) -> set[NoteKind]:
+    return {note.kind for note in result.notes}
+
+
+def content(path: Path) -> tuple[list[str], list[bytes]]:
+    graph = onnx.load(path).graph
+    weights = sorted(numpy_helper.to_array(each).tobytes() for each in graph.initializer)
+    return [f"{each.op_type} {list(each.attribute)}" for each in graph.node], weights
+
+
+@pytest.mark.parametrize("kind", [HALF, BRAIN], ids=["fp16", "bf16"])
+def test_a_broken_file_is_told_and_healed(kind: int, tmp_path: Path) -> None:
+    typed = mlp(kind, BROKEN)
+    result = fix(typed, samples(typed), out=tmp_path)
+    verdict = result.measured.typed_verdict
+    assert verdict is not None and verdict.met is (kind == BRAIN)  # BF16 has room for the squares
+    assert (NoteKind.AS_TYPED_MISSES in kinds(result)) is (kind == HALF)
+    assert NoteKind.TYPED_ALREADY in kinds(result)
+    assert not result.fp16_verdict.met and result.met
+    assert result.typed is not None
+    session = onnxruntime.InferenceSession(str(result.typed.path), providers=["CPUExecutionProvider"])
+    assert [each.type for each in (*session.get_inputs(), *session.get_outputs())] == [
+        f"tensor({'float16' if kind == HALF else 'bfloat16'})"
+    ] * 2
+
+
+def test_a_healthy_file_says_what_it_is() -> None:
+    typed = mlp(HALF)
+    result = fix(typed, samples(typed))
+    assert result.met and NoteKind.TYPED_ALREADY in kinds(result) and NoteKind.AS_TYPED_MISSES not in kinds(result)
+    document = result.to_json()
+    assert document["model"]["typed"] == {"nodes": 8, "fp16": 8, "bf16": 0, "fp32": 0}
+    assert document["error"]["typed"]["y"]["rel_l2"] > 0.0
+
+
+def test_a_file_in_fp32_is_said_to_be_nothing_else() -> None:
+    document = fix(mlp(FLOAT), samples(mlp(FLOAT))).to_json()
+    assert "typed" not in document["model"] and "typed" not in document["error"]
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["io-kept", "io-fp16"])
+@pytest.mark.parametrize("factor", [1.0, BROKEN])
+def test_a_second_fix_changes_nothing(keep: bool, factor: float, tmp_path: Path) -> None:
+    typed = convert_float_to_float16(mlp(FLOAT, factor), keep_io_types=keep)
+    first = fix(typed, samples(mlp(FLOAT)), out=tmp_path / "first")
+    assert first.typed is not None
+    second = fix(first.typed.path, samples(mlp(FLOAT)), out=tmp_path / "second")
+    assert second.typed is not None and second.measured.typed_verdict is not None
+    assert content(second.typed.path) == content(first.typed.path)
+    assert second.plan.repairs == () and second.measured.typed_verdict.met
+
+
+def test_the_reference_of_verify_is_the_widened_file(tmp_path: Path) -> None:
+    typed = mlp(HALF, BROKEN)
+    found = verify(typed, typed, samples(typed))
+    assert not found.met and found.notes[0].kind is NoteKind.TYPED_ALREADY
+    fixed = fix(typed, samples(typed), out=tmp_path).typed
+    assert fixed is not None and verify(typed, fixed.path, samples(typed)).met
+    assert verify(mlp(FLOAT, BROKEN), fixed.path, samples(typed)).met  # these weights are the same in FP16
+
+
+def test_other_verbs_take_it_as_they_take_its_fp32_twin() -> None:
+    typed, twin = mlp(HALF, BROKEN), mlp(FLOAT, BROKEN)
+    ranges = [{each.name: (each.max, each.over) for each in trace(m, samples(twin)).tensors} for m in (typed, twin)]
+    assert ranges[0] == ranges[1] and ranges[0]["c"][1] > 0.0
+    found = [{(each.rule, each.where.name) for each in scan(m).findings} for m in (typed, twin)]
+    assert found[0] - found[1] == {("HW301", "types")} and not found[1] - found[0]
+    runs = [stages(m, samples(twin), cut=["n"]) for m in (typed, twin)]
+    assert [each.finding for each in runs[0].stages] == [each.finding for each in runs[1].stages]
+    assert runs[0].notes[0].kind is NoteKind.TYPED_ALREADY
