@@ -1,0 +1,165 @@
+"""GroupQueryAttention and RotaryEmbedding in ONNX's own operators."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from halfwise.model.contrib.steps_attention import LOWEST, Scores, attend
+from halfwise.model.contrib.steps_norms import Inputs, Results
+from halfwise.model.contrib.writer import (
+    Writer,
+    cut,
+    dims_of,
+    heads_apart,
+    heads_together,
+    joined,
+    number,
+    size,
+    spread,
+    whole,
+)
+
+__all__ = ["GROUPED"]
+
+_INT64 = 7
+_FLOAT = 1
+
+
+def _rotated(write: Writer, x: str, cos: str, sin: str, half: int, head: int, *, pairs: bool) -> str:
+    """(batch, heads, sequence, head) turned by angles of (batch, 1, sequence, half)."""
+    turned = 2 * half
+    if pairs:
+        first, second = (cut(write, x, 3, start, turned, 2) for start in (0, 1))
+    else:
+        first, second = cut(write, x, 3, 0, half), cut(write, x, 3, half, turned)
+    products = [write.store(write.op("Mul", *each)) for each in ((first, cos), (second, sin), (second, cos), (first, sin))]
+    real, other = write.op("Sub", *products[:2]), write.op("Add", *products[2:])
+    if pairs:
+        both = joined(write, spread(write, real, [4]), spread(write, other, [4]), axis=4)
+        result = write.op("Reshape", both, write.constant([0, 0, 0, -1], np.int64))
+    else:
+        result = joined(write, real, other, axis=3)
+    rest = [cut(write, x, 3, turned, head)] if head > turned else []
+    return joined(write, result, *rest, axis=3) if rest else result
+
+
+def _rotary(write: Writer, inputs: Inputs) -> Results | None:
+    node = write.node
+    x, places, cache = dims_of(node, 0), dims_of(node, 1), dims_of(node, 2)
+    if x is None or places is None or cache is None or cache[1] is None or number(node, "scale", 1.0) != 1.0:
+        return None
+    if whole(node, "is_packed_batching"):
+        return None
+    half, heads = cache[1], whole(node, "num_heads")
+    flat = len(x) == 3
+    head = (x[2] // heads if heads and x[2] else 2 * half) if flat else x[3]
+    if head is None:
+        return None
+    value = heads_apart(write, inputs[0], heads or -1, head) if flat else inputs[0]
+    at = inputs[1]
+    if len(places) == 1:  # where the first one stands
+        rows = write.op("Range", write.constant(0, np.int64), _scalar(write, size(write, value, 2)), write.constant(1, np.int64))
+        at = spread(write, write.op("Add", rows, at), [0])
+    cos, sin = (spread(write, write.op("Gather", name, at), [1]) for name in inputs[2:4])
+    y = _rotated(write, value, cos, sin, half, head, pairs=bool(whole(node, "interleaved")))
+    return {0: heads_together(write, y) if flat else y}
+
+
+def _scalar(write: Writer, one: str) -> str:
+    return write.op("Reshape", one, write.constant(np.zeros(0), np.int64))
+
+
+_UNKNOWN_SLOTS = (12, 13, 14, 15, 16)  # scales of a quantised cache, norms inside, lengths of padded queries
+
+
+def _grouped(write: Writer, inputs: Inputs) -> Results | None:
+    node = write.node
+    heads, kept = whole(node, "num_heads"), whole(node, "kv_num_heads")
+    query = dims_of(node, 0)
+    given = [name if slot < len(inputs) else "" for slot, name in enumerate(inputs)] + [""] * 17
+    cache, cos_dims = given[3], dims_of(node, 7)
+    others = whole(node, "sliding_window_cache") or whole(node, "qk_output") or not whole(node, "causal", 1)
+    if query is None or query[2] is None or others or any(given[slot] for slot in _UNKNOWN_SLOTS):
+        return None
+    if given[10] and cache:  # a bias for places of a buffer that may be longer
+        return None
+    head = query[2] // (heads if given[1] else heads + 2 * kept)
+    if given[1]:
+        q, k, v = heads_apart(write, given[0], heads), heads_apart(write, given[1], kept), heads_apart(write, given[2], kept)
+    else:
+        packed = heads_apart(write, given[0], heads + 2 * kept, head)
+        ends = (0, heads, heads + kept, heads + 2 * kept)
+        q, k, v = (cut(write, packed, 1, first, last) for first, last in zip(ends, ends[1:], strict=False))
+    rows = size(write, q, 2)
+    totals = write.op("Add", write.op("Cast", given[5], to=_INT64), write.constant([1], np.int64))
+    earlier = spread(write, write.op("Max", write.op("Sub", totals, rows), write.constant([0], np.int64)), [1])
+    count = write.op("Range", write.constant(0, np.int64), _scalar(write, rows), write.constant(1, np.int64))
+    places = write.op("Add", earlier, spread(write, count, [0]))  # (batch, sequence): where each row stands
+    if whole(node, "do_rotary"):
+        if cos_dims is None or cos_dims[1] is None or given[9]:
+            return None
+        pairs = bool(whole(node, "rotary_interleaved"))
+        cos, sin = (spread(write, write.op("Gather", given[slot], places), [1]) for slot in (7, 8))
+        q, k = (write.store(_rotated(write, x, cos, sin, cos_dims[1], head, pairs=pairs)) for x in (q, k))
+    if cache:
+        k, v = (_cached(write, given[slot], new, earlier, given[6]) for slot, new in ((3, k), (4, v)))
+    how = Scores(
+        number(node, "scale", 0.0) or 1 / math.sqrt(head),
+        number(node, "softcap", 0.0),
+        [given[10]] if given[10] else (),
+        [_window(write, places, size(write, k, 2))],
+        _sink(write, given[11]),
+    )
+    many = [_repeated(write, x, heads // kept) for x in (k, v)]
+    return {0: heads_together(write, attend(write, q, many[0], many[1], how)), 1: k, 2: v}
+
+
+def _sink(write: Writer, sinks: str) -> str:
+    if sinks:
+        return write.op("Reshape", sinks, write.constant([1, -1, 1, 1], np.int64))
+    return write.constant(np.zeros((1, 1, 1, 1))) if whole(write.node, "smooth_softmax") else ""
+
+
+def _window(write: Writer, places: str, length: str) -> str:
+    """What is added to the scores: a row sees what stands before it, and only so far back as the window goes."""
+    keys = write.op("Range", write.constant(0, np.int64), _scalar(write, length), write.constant(1, np.int64))
+    row = spread(write, places, [2])
+    hidden = write.op("Greater", keys, row)
+    window = whole(write.node, "local_window_size", -1)
+    if window > 0:
+        oldest = write.op("Sub", row, write.constant([window], np.int64))
+        hidden = write.op("Or", hidden, write.op("Not", write.op("Greater", keys, oldest)))
+    return spread(write, write.op("Where", hidden, write.constant(LOWEST), write.constant(0.0)), [1])
+
+
+def _cached(write: Writer, past: str, new: str, earlier: str, total: str) -> str:
+    """The cache with the new rows behind those of before, in each batch entry at its own place."""
+    room = size(write, past, 2)
+    total = write.op("Reshape", write.op("Cast", total, to=_INT64), write.constant([1], np.int64))
+    length = write.op("Max", room, total)
+    shape = joined(write, size(write, past, 0), size(write, past, 1), write.op("Sub", length, room), size(write, past, 3), axis=0)
+    padded = joined(write, past, write.op("Expand", write.constant(0.0), shape), axis=2)
+    places = write.op("Range", write.constant(0, np.int64), _scalar(write, length), write.constant(1, np.int64))
+    old = write.op("Less", spread(write, places, [0]), earlier)  # (batch, length)
+    rows = write.op("Range", write.constant(0, np.int64), _scalar(write, size(write, new, 2)), write.constant(1, np.int64))
+    behind = write.op("Sub", spread(write, places, [0]), earlier)
+    picked = write.op("Equal", spread(write, behind, [2]), rows)  # (batch, length, sequence)
+    placed = write.op("MatMul", spread(write, write.op("Cast", picked, to=_FLOAT), [1]), new)
+    return write.op("Where", spread(write, old, [1, 3]), padded, placed)
+
+
+def _repeated(write: Writer, x: str, times: int) -> str:
+    """Each head so many times in a row."""
+    if times == 1:
+        return x
+    shape = joined(
+        write, *(size(write, x, a) for a in (0, 1)), write.constant([times], np.int64), *(size(write, x, a) for a in (2, 3)), axis=0
+    )
+    wide = write.op("Expand", spread(write, x, [2]), shape)
+    flat = joined(write, size(write, x, 0), write.constant([-1], np.int64), *(size(write, x, a) for a in (2, 3)), axis=0)
+    return write.op("Reshape", wide, flat)
+
+
+GROUPED = {"GroupQueryAttention": _grouped, "RotaryEmbedding": _rotary}

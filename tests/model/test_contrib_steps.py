@@ -1,0 +1,155 @@
+"""ONNX Runtime's own operators, written in ONNX's: against the runtime's kernels, and NumPy where it has none."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import helper
+
+from halfwise.model.contrib.decompose import decompose, runs_on_cpu
+from halfwise.model.contrib.writer import PlainWriter
+from halfwise.model.model import load
+from tests.model.test_contrib import CASES, IDS, RUNNING, session
+from tests.models.contrib_cases import DOMAIN, Case
+
+Array = NDArray[Any]
+
+
+def written(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model of one node with that node decomposed."""
+    model = load(proto)
+    (node,) = model.nodes
+    names = iter(range(10_000))
+    writer = PlainWriter(node, model.opset(), lambda word: f"{word}_{next(names)}")
+    results = decompose(writer, [value.name or "" if value is not None else "" for value in node.inputs])
+    assert results is not None
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    del copy.graph.node[:]
+    copy.graph.node.extend(writer.nodes)
+    for slot, value in enumerate(node.outputs):
+        if value.name:
+            copy.graph.node.append(helper.make_node("Identity", [results[slot]], [value.name]))
+    return copy
+
+
+@pytest.mark.parametrize("case", RUNNING, ids=[case.name for case in RUNNING])
+def test_steps_give_what_the_kernel_gives(case: Case) -> None:
+    proto = written(case.proto())
+    assert not any(node.domain for node in proto.graph.node)
+    found, exact = (session(each).run(None, case.feeds) for each in (proto, case.proto()))
+    for one, other in zip(found, exact, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5 * max(1.0, float(np.abs(other).max())))
+
+
+@pytest.mark.parametrize("opset", [12, 13, 18, 21])
+def test_steps_are_valid_in_old_and_new_opsets(opset: int) -> None:
+    for name in ("attention both", "multi-head past", "grouped ragged", "embedding", "skip-norm all", "rotary part"):
+        case = CASES[IDS.index(name)]
+        proto = case.proto(opset)
+        found, exact = (session(each).run(None, case.feeds)[0] for each in (written(proto), proto))
+        np.testing.assert_allclose(found, exact, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_the_operators_that_the_cpu_runs_are_known(case: Case) -> None:
+    (node,) = load(case.proto()).nodes
+    assert runs_on_cpu(node) is case.runs
+
+
+def of(name: str) -> tuple[Case, list[Array]]:
+    case = CASES[IDS.index(name)]
+    return case, session(written(case.proto())).run(None, case.feeds)
+
+
+def arrays(case: Case) -> list[Array]:
+    return [array.astype(np.float64) for array in case.inputs if array is not None]
+
+
+def exact_gelu(x: Array) -> Array:
+    return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def group_norm(x: Array, scale: Array, bias: Array, groups: int, epsilon: float) -> Array:
+    n, h, w, c = x.shape
+    rows = x.reshape(n, h * w, groups, c // groups)
+    centred = rows - rows.mean(axis=(1, 3), keepdims=True)
+    normal = centred / np.sqrt((centred**2).mean(axis=(1, 3), keepdims=True) + epsilon)
+    return np.asarray(normal.reshape(x.shape) * scale + bias)
+
+
+def test_operators_that_only_a_gpu_runs_against_numpy() -> None:
+    case, (found,) = of("split-gelu")
+    x, bias = arrays(case)
+    left, right = np.split(x + bias, 2, axis=-1)
+    np.testing.assert_allclose(found, left * exact_gelu(right), rtol=1e-4, atol=1e-5)
+
+    case, (found,) = of("bias-add")
+    np.testing.assert_allclose(found, sum(arrays(case)), rtol=1e-5, atol=1e-5)
+
+    case, (found,) = of("bias-softmax")
+    x, bias = arrays(case)
+    raised = np.exp(x + bias - (x + bias).max(axis=-1, keepdims=True))
+    np.testing.assert_allclose(found, raised / raised.sum(axis=-1, keepdims=True), rtol=1e-4, atol=1e-6)
+
+    case, (found,) = of("group-norm")
+    normal = group_norm(*arrays(case), groups=4, epsilon=1e-5)
+    np.testing.assert_allclose(found, normal / (1 + np.exp(-normal)), rtol=1e-4, atol=1e-4)
+
+    case, (found, total) = of("skip-group-norm")
+    x, scale, shift, skip, bias = arrays(case)
+    np.testing.assert_allclose(total, x + skip + bias, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, group_norm(x + skip + bias, scale, shift, 8, 1e-5), rtol=1e-3, atol=1e-4)
+
+
+def attention(q: Array, k: Array, v: Array) -> Array:
+    """(batch, heads, sequence, head)."""
+    scores = np.einsum("bnsh,bnth->bnst", q, k) / math.sqrt(q.shape[-1])
+    raised = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    shares = raised / raised.sum(axis=-1, keepdims=True)
+    y = np.einsum("bnst,bnth->bsnh", shares, v)
+    return y.reshape(*y.shape[:2], -1)
+
+
+def test_packed_operands_of_attention_against_numpy() -> None:
+    case, (found,) = of("multi-head packed")
+    q, k, v = (arrays(case)[0][:, :, :, place].transpose(0, 2, 1, 3) for place in range(3))
+    np.testing.assert_allclose(found, attention(q, k, v), rtol=1e-4, atol=1e-5)
+
+    case, (found,) = of("multi-head packed keys")
+    flat, both = arrays(case)
+    q = flat.reshape(*flat.shape[:2], both.shape[2], -1).transpose(0, 2, 1, 3)
+    k, v = (both[:, :, :, place].transpose(0, 2, 1, 3) for place in range(2))
+    np.testing.assert_allclose(found, attention(q, k, v), rtol=1e-4, atol=1e-5)
+
+
+def test_a_convolution_with_its_channels_last_against_the_one_with_them_second() -> None:
+    case, (found,) = of("conv channels last")
+    x, kernel, bias = (array for array in case.inputs if array is not None)
+    turned = (x.transpose(0, 3, 1, 2).copy(), kernel.transpose(0, 3, 1, 2).copy(), bias)
+    plain = Case("plain", "Conv", turned, case.attributes, domain="")
+    (exact,) = session(plain.proto()).run(None, plain.feeds)
+    np.testing.assert_allclose(found, exact.transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [("attention", {"do_rotary": 1}), ("grouped", {"qk_output": 1}), ("multi-head", {})],
+)
+def test_what_is_not_known_is_not_written(name: str, attributes: dict[str, int]) -> None:
+    case = CASES[IDS.index(name)]
+    proto = case.proto()
+    for key, number in attributes.items():
+        proto.graph.node[0].attribute.append(helper.make_attribute(key, number))
+    if name == "multi-head":
+        proto.graph.node[0].input.extend(["", "", "", "", "", "length"])
+        proto.graph.input.append(helper.make_tensor_value_info("length", onnx.TensorProto.INT32, [1]))
+    (node,) = load(proto).nodes
+    assert node.domain == DOMAIN
+    assert decompose(PlainWriter(node, 17, str), ["x"] * len(node.inputs)) is None
