@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from halfwise.model.contrib.decompose import decompose, runs_on_cpu
-from halfwise.model.contrib.writer import PlainWriter
+from halfwise.model.contrib.writer import PlainSteps
 from halfwise.model.model import load
 from tests.model.test_contrib import CASES, IDS, RUNNING, session
 from tests.models.contrib_cases import DOMAIN, Case
@@ -25,7 +25,7 @@ def written(proto: onnx.ModelProto) -> onnx.ModelProto:
     model = load(proto)
     (node,) = model.nodes
     names = iter(range(10_000))
-    writer = PlainWriter(node, model.opset(), lambda word: f"{word}_{next(names)}")
+    writer = PlainSteps(node, model.opset(), lambda word: f"{word}_{next(names)}")
     results = decompose(writer, [value.name or "" if value is not None else "" for value in node.inputs])
     assert results is not None
     copy = onnx.ModelProto()
@@ -152,4 +152,4 @@ def test_what_is_not_known_is_not_written(name: str, attributes: dict[str, int])
         proto.graph.input.append(helper.make_tensor_value_info("length", onnx.TensorProto.INT32, [1]))
     (node,) = load(proto).nodes
     assert node.domain == DOMAIN
-    assert decompose(PlainWriter(node, 17, str), ["x"] * len(node.inputs)) is None
+    assert decompose(PlainSteps(node, 17, str), ["x"] * len(node.inputs)) is None

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.formats import Format, format_of_dtype, format_of_type, round_to
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Device, Session, check_casts
+from halfwise.emulation.own_operators import own_steps
 from halfwise.emulation.profiles import STRICT, Profile
 from halfwise.emulation.profiles.fused_kernels import FUSED_KERNELS
 from halfwise.emulation.profiles.fusion import Fusion
@@ -71,6 +72,17 @@ class EmulationWriter:
             fmt = assignment.stored(node.outputs[0])
             if fmt is not None:
                 convert_fill(proto, fmt, Format.FP32)
+            return nodes
+        apart = own_steps(proto, node, assignment, names, stores=self.profile.apart)
+        if apart is not None:
+            nodes, results = apart
+            for slot, name in results.items():
+                fmt = assignment.stored(node.outputs[slot])
+                plain = fmt is None or fmt is Format.FP32
+                same = [onnx.NodeProto(op_type="Identity", input=[name], output=[proto.output[slot]])]
+                nodes += (
+                    same if plain or fmt is None else self.convert(name, proto.output[slot], Format.FP32, fmt, names)
+                )
             return nodes
         steps: Steps | None = None
         for slot, value in enumerate(node.outputs):

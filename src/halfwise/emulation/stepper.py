@@ -167,8 +167,8 @@ class Stepper:
             proto.name = ""
             proto.doc_string = ""
         shaped = bool(self.inner(node))  # a body's own outputs may need the shapes around it to be inferred
-        for name, value, fmt in unit.reads:
-            graph.input.append(_declare(name, value, fmt, shaped))
+        for name, value, fmt in unit.reads:  # the runtime's own operators want to know the shapes of their weights
+            graph.input.append(_declare(name, value, fmt, shaped or (bool(node.domain) and value.is_initializer())))
         for name, value in unit.outputs:
             graph.output.append(_declare(name, value, assignment.stored(value), shaped=False))
         proto_model = onnx.ModelProto(ir_version=RUNTIME_IR_VERSION, graph=graph)

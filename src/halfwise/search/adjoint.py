@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.core.errors import InputError
-from halfwise.core.formats import Format
+from halfwise.core.formats import Format, round_to
 from halfwise.core.output_kinds import OutputKind, Reading
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.ops import CLOSED
@@ -155,6 +155,8 @@ class _NodeBack:
                 self._integer(value)
         if any(self.adjoint.sites.of[n].free for n in self.inner):
             self._inside()
+        if self.local.inside and self.site.free and self.stepper.emulator.profile.apart:
+            self._between_steps()
 
     def _values(self) -> list[ir.Value]:
         taken = [value for value in self.node.inputs if value is not None]
@@ -280,6 +282,17 @@ class _NodeBack:
                 self.into.breaks.add((self.node, value))
             left += energy(gradient, finite(changed - base))
         self.into.add_weights(self.node, left)
+
+    def _between_steps(self) -> None:
+        """What an operator stores between its steps, where they run apart."""
+        fmt = self.adjoint.sites.fmt
+        known = [(Rounding.to(array, fmt), gradient) for array, gradient in self.local.inside]
+        left = [rounding.energy(finite(gradient)) for rounding, gradient in known if rounding is not None]
+        self.into.add_weights(self.node, sum(left))
+        if any(not np.isfinite(round_to(array, fmt)).all() for array, _ in self.local.inside):
+            narrow = Assignment(self.adjoint.sites, {self.node: fmt})
+            for value, changed in self.stepper.run(self.node, narrow, self.adjoint.store).items():
+                self._check(value, changed, self.local.output(value.index() or 0))
 
     # -- integers ---------------------------------------------------------------------------------------------------
 

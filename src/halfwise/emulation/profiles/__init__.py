@@ -31,7 +31,7 @@ __all__ = [
     "worst_case_profiles",
 ]
 
-STRICT = Profile(STRICT_PROFILE)
+STRICT = Profile(STRICT_PROFILE, apart=True)
 WIDE = Profile("wide", fusion=WIDE_RULE, beside=(STRICT,))  # judges every decision beside all others
 
 

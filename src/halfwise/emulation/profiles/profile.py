@@ -26,7 +26,8 @@ class Profile:
     more than is emulated. `fusion` names the rule by which nodes become one kernel. `spread` is by how much measured
     errors were seen to exceed predicted ones (or, where `inferred`, what is supposed), `loose_spread` the same of
     models that hold a loose node. `beside` are the profiles that judge with it, because a target may run so, too.
-    `by_engine`: where an engine was compiled, the kernels that it lists judge besides.
+    `by_engine`: where an engine was compiled, the kernels that it lists judge besides. `apart`: ONNX Runtime's own
+    operators store what their steps give, as their unfused kernels do.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Profile:
     reverted: frozenset[str] = frozenset()
     beside: tuple[Profile, ...] = ()
     by_engine: bool = False
+    apart: bool = False
 
     def spread_of(self, nodes: Iterable[ir.Node]) -> float:
         """By how much a real error of a model of these nodes may exceed the emulated one."""

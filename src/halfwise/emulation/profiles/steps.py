@@ -23,7 +23,8 @@ _FLOAT = onnx.TensorProto.FLOAT
 class Steps:
     """The nodes written so far. `node` is the node as the model has it, `fmt` the format that its kernel stores.
 
-    `results`: by slot, the names of what the kernel gives, where it gives more than one result.
+    `results`: by slot, the names of what the kernel gives, where it gives more than one result. `stores`: whether it
+    stores what `store` marks.
     """
 
     node: ir.Node
@@ -33,6 +34,7 @@ class Steps:
     base: str
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     results: dict[int, str] = field(default_factory=dict)
+    stores: bool = True
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         """One operator in FP32; the name of its result."""
@@ -45,6 +47,10 @@ class Steps:
         narrow, result = self.names.value(f"{self.base}__narrow"), self.names.value(f"{self.base}__rounded")
         self.nodes += [cast(value, narrow, self.fmt.onnx_type), cast(narrow, result, _FLOAT)]
         return result
+
+    def store(self, value: str) -> str:
+        """A value that memory holds between two kernels, where these are not one."""
+        return self.round(value) if self.stores and self.fmt is not Format.FP32 else value
 
     def rop(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         """One operator whose result is rounded."""

@@ -6,37 +6,40 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
+from halfwise.core.formats import Format
 from halfwise.model.contrib.kernels import cpu_takes
 from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.contrib.steps_attention import ATTENTION
 from halfwise.model.contrib.steps_grouped import GROUPED
 from halfwise.model.contrib.steps_norms import ACTIVATIONS, NORMS, Inputs, Results
 from halfwise.model.contrib.steps_products import PRODUCTS
-from halfwise.model.contrib.writer import Writer, dims_of
+from halfwise.model.contrib.writer import StepWriter, dims_of
 
-__all__ = ["decompose", "runs_on_cpu"]
+__all__ = ["decompose", "is_own", "runs_on_cpu"]
 
 OLDEST = 11  # before it, stretches had no steps and ranges were not to be had
 _IN_DEFAULT_DOMAIN = ("SimplifiedLayerNormalization",)
 
-Decomposition = Callable[[Writer, Sequence[str]], Mapping[int, str] | None]
+Decomposition = Callable[[StepWriter, Sequence[str]], Mapping[int, str] | None]
 _ALL: Mapping[str, Decomposition] = {**NORMS, **ACTIVATIONS, **PRODUCTS, **ATTENTION, **GROUPED}
 
 
-def decompose(write: Writer, inputs: Inputs) -> Results | None:
+def decompose(write: StepWriter, inputs: Inputs) -> Results | None:
     """Write the node of `write`, which reads `inputs`; the names of its results by slot, None where it is not known."""
     node = write.node
-    own = node.domain == DOMAIN or (not node.domain and node.op_type in _IN_DEFAULT_DOMAIN)
-    found = _ALL.get(node.op_type) if own and write.opset >= OLDEST else None
+    found = _ALL.get(node.op_type) if is_own(node) and write.opset >= OLDEST else None
     results = None if found is None else found(write, inputs)
     missing = [slot for slot, value in enumerate(node.outputs) if value.name and slot not in (results or {})]
     return None if results is None or missing else results
 
 
+def is_own(node: ir.Node) -> bool:
+    """Whether it is an operator of ONNX Runtime's own."""
+    return node.domain == DOMAIN or (not node.domain and node.op_type in _IN_DEFAULT_DOMAIN)
+
+
 def runs_on_cpu(node: ir.Node) -> bool:
     """Whether the CPU provider computes the node in FP32; packed operands of attention it does not."""
-    from halfwise.core.formats import Format
-
     if node.op_type == "MultiHeadAttention" and node.domain == DOMAIN:
         return all(len(dims_of(node, slot) or ()) != 5 for slot in (0, 1))
     return node.domain != DOMAIN or cpu_takes(node.op_type, node.domain, Format.FP32)

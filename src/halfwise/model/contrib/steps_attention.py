@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import numpy as np
 
 from halfwise.model.contrib.steps_norms import Inputs, Results
 from halfwise.model.contrib.writer import (
-    Writer,
+    StepWriter,
     cut,
     dims_of,
     heads_apart,
@@ -41,7 +42,7 @@ class Scores:
     sink: str = ""
 
 
-def attend(write: Writer, q: str, k: str, v: str, how: Scores) -> str:
+def attend(write: StepWriter, q: str, k: str, v: str, how: Scores) -> str:
     """(batch, heads, sequence, head) for each, the values' heads in the result."""
     turned = write.op("Transpose", k, perm=[0, 1, 3, 2])
     scores = write.store(write.op("Mul", write.op("MatMul", q, turned), write.constant(how.scale)))
@@ -53,7 +54,9 @@ def attend(write: Writer, q: str, k: str, v: str, how: Scores) -> str:
     for each in how.added:
         scores = write.op("Add", scores, each)
     if how.sink:
-        column = write.op("Expand", how.sink, joined(write, *(size(write, q, a) for a in (0, 1, 2)), _one(write), axis=0))
+        column = write.op(
+            "Expand", how.sink, joined(write, *(size(write, q, a) for a in (0, 1, 2)), _one(write), axis=0)
+        )
         shares = write.op("Softmax", joined(write, scores, column, axis=3), axis=-1)
         shares = cut(write, shares, 3, 0, size(write, k, 2))
     else:
@@ -61,7 +64,7 @@ def attend(write: Writer, q: str, k: str, v: str, how: Scores) -> str:
     return write.op("MatMul", write.store(shares), v)
 
 
-def _one(write: Writer) -> str:
+def _one(write: StepWriter) -> str:
     return write.constant([1], np.int64)
 
 
@@ -69,7 +72,7 @@ def _given(inputs: Inputs, slot: int) -> str:
     return inputs[slot] if slot < len(inputs) else ""
 
 
-def _attention(write: Writer, inputs: Inputs) -> Results | None:
+def _attention(write: StepWriter, inputs: Inputs) -> Results | None:
     node = write.node
     weight, heads = dims_of(node, 1), whole(node, "num_heads")
     if weight is None or weight[1] is None or whole(node, "do_rotary") or whole(node, "past_present_share_buffer"):
@@ -83,7 +86,7 @@ def _attention(write: Writer, inputs: Inputs) -> Results | None:
     ends = np.cumsum((0, *sizes))
     q, k, v = (
         heads_apart(write, cut(write, whole_product, 2, int(first), int(last)), heads)
-        for first, last in zip(ends, ends[1:], strict=False)
+        for first, last in itertools.pairwise(ends)
     )
     past = _given(inputs, 4)
     if past:
@@ -100,7 +103,7 @@ def _attention(write: Writer, inputs: Inputs) -> Results | None:
     return results
 
 
-def _multi_head(write: Writer, inputs: Inputs) -> Results | None:
+def _multi_head(write: StepWriter, inputs: Inputs) -> Results | None:
     node, heads = write.node, whole(write.node, "num_heads")
     query = dims_of(node, 0)
     present = [slot for slot, value in enumerate(node.outputs) if value.name]
@@ -121,7 +124,7 @@ def _multi_head(write: Writer, inputs: Inputs) -> Results | None:
     return {0: y, 1: k, 2: v}
 
 
-def _parts(write: Writer, inputs: Inputs, heads: int, rank: int) -> tuple[str, str, str, int] | None:
+def _parts(write: StepWriter, inputs: Inputs, heads: int, rank: int) -> tuple[str, str, str, int] | None:
     """Query, key and value with their heads apart, and the size of a head where it is known."""
     node, bias = write.node, _given(inputs, 3)
     query, key = dims_of(node, 0), dims_of(node, 1)
@@ -150,13 +153,13 @@ def _parts(write: Writer, inputs: Inputs, heads: int, rank: int) -> tuple[str, s
     return q, heads_apart(write, k, heads), heads_apart(write, v, heads), head
 
 
-def _piece(write: Writer, packed: str, place: int) -> str:
+def _piece(write: StepWriter, packed: str, place: int) -> str:
     """(batch, sequence, heads, several, head): one of the several, with the heads in front of the sequence."""
     one = write.op("Gather", packed, write.constant(place, np.int64), axis=3)
     return write.op("Transpose", one, perm=[0, 2, 1, 3])
 
 
-def _masks(write: Writer, mask: str, slot: int, q: str, k: str) -> list[str] | None:
+def _masks(write: StepWriter, mask: str, slot: int, q: str, k: str) -> list[str] | None:
     """What is added to the scores; None where a mask is of a form that is not known."""
     found = []
     if mask:
@@ -174,20 +177,20 @@ def _masks(write: Writer, mask: str, slot: int, q: str, k: str) -> list[str] | N
     return found
 
 
-def _count(write: Writer, length: str) -> str:
+def _count(write: StepWriter, length: str) -> str:
     """0, 1, ... below a length."""
     return write.op("Range", *(write.constant(n, np.int64) for n in (0,)), _scalar(write, length), _step(write))
 
 
-def _scalar(write: Writer, one: str) -> str:
+def _scalar(write: StepWriter, one: str) -> str:
     return write.op("Reshape", one, write.constant(np.zeros(0), np.int64))
 
 
-def _step(write: Writer) -> str:
+def _step(write: StepWriter) -> str:
     return write.constant(1, np.int64)
 
 
-def _allowed(write: Writer, mask: str, slot: int, q: str, k: str) -> str | None:
+def _allowed(write: StepWriter, mask: str, slot: int, q: str, k: str) -> str | None:
     """Which keys a row sees, for batch, heads, rows and keys."""
     dims = dims_of(write.node, slot)
     if dims is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from halfwise.model.contrib.steps_attention import LOWEST, Scores, attend
 from halfwise.model.contrib.steps_norms import Inputs, Results
 from halfwise.model.contrib.writer import (
-    Writer,
+    StepWriter,
     cut,
     dims_of,
     heads_apart,
@@ -27,14 +28,16 @@ _INT64 = 7
 _FLOAT = 1
 
 
-def _rotated(write: Writer, x: str, cos: str, sin: str, half: int, head: int, *, pairs: bool) -> str:
+def _rotated(write: StepWriter, x: str, cos: str, sin: str, half: int, head: int, *, pairs: bool) -> str:
     """(batch, heads, sequence, head) turned by angles of (batch, 1, sequence, half)."""
     turned = 2 * half
     if pairs:
         first, second = (cut(write, x, 3, start, turned, 2) for start in (0, 1))
     else:
         first, second = cut(write, x, 3, 0, half), cut(write, x, 3, half, turned)
-    products = [write.store(write.op("Mul", *each)) for each in ((first, cos), (second, sin), (second, cos), (first, sin))]
+    products = [
+        write.store(write.op("Mul", *each)) for each in ((first, cos), (second, sin), (second, cos), (first, sin))
+    ]
     real, other = write.op("Sub", *products[:2]), write.op("Add", *products[2:])
     if pairs:
         both = joined(write, spread(write, real, [4]), spread(write, other, [4]), axis=4)
@@ -45,7 +48,7 @@ def _rotated(write: Writer, x: str, cos: str, sin: str, half: int, head: int, *,
     return joined(write, result, *rest, axis=3) if rest else result
 
 
-def _rotary(write: Writer, inputs: Inputs) -> Results | None:
+def _rotary(write: StepWriter, inputs: Inputs) -> Results | None:
     node = write.node
     x, places, cache = dims_of(node, 0), dims_of(node, 1), dims_of(node, 2)
     if x is None or places is None or cache is None or cache[1] is None or number(node, "scale", 1.0) != 1.0:
@@ -60,21 +63,23 @@ def _rotary(write: Writer, inputs: Inputs) -> Results | None:
     value = heads_apart(write, inputs[0], heads or -1, head) if flat else inputs[0]
     at = inputs[1]
     if len(places) == 1:  # where the first one stands
-        rows = write.op("Range", write.constant(0, np.int64), _scalar(write, size(write, value, 2)), write.constant(1, np.int64))
+        rows = write.op(
+            "Range", write.constant(0, np.int64), _scalar(write, size(write, value, 2)), write.constant(1, np.int64)
+        )
         at = spread(write, write.op("Add", rows, at), [0])
     cos, sin = (spread(write, write.op("Gather", name, at), [1]) for name in inputs[2:4])
     y = _rotated(write, value, cos, sin, half, head, pairs=bool(whole(node, "interleaved")))
     return {0: heads_together(write, y) if flat else y}
 
 
-def _scalar(write: Writer, one: str) -> str:
+def _scalar(write: StepWriter, one: str) -> str:
     return write.op("Reshape", one, write.constant(np.zeros(0), np.int64))
 
 
 _UNKNOWN_SLOTS = (12, 13, 14, 15, 16)  # scales of a quantised cache, norms inside, lengths of padded queries
 
 
-def _grouped(write: Writer, inputs: Inputs) -> Results | None:
+def _grouped(write: StepWriter, inputs: Inputs) -> Results | None:
     node = write.node
     heads, kept = whole(node, "num_heads"), whole(node, "kv_num_heads")
     query = dims_of(node, 0)
@@ -87,11 +92,15 @@ def _grouped(write: Writer, inputs: Inputs) -> Results | None:
         return None
     head = query[2] // (heads if given[1] else heads + 2 * kept)
     if given[1]:
-        q, k, v = heads_apart(write, given[0], heads), heads_apart(write, given[1], kept), heads_apart(write, given[2], kept)
+        q, k, v = (
+            heads_apart(write, given[0], heads),
+            heads_apart(write, given[1], kept),
+            heads_apart(write, given[2], kept),
+        )
     else:
         packed = heads_apart(write, given[0], heads + 2 * kept, head)
         ends = (0, heads, heads + kept, heads + 2 * kept)
-        q, k, v = (cut(write, packed, 1, first, last) for first, last in zip(ends, ends[1:], strict=False))
+        q, k, v = (cut(write, packed, 1, first, last) for first, last in itertools.pairwise(ends))
     rows = size(write, q, 2)
     totals = write.op("Add", write.op("Cast", given[5], to=_INT64), write.constant([1], np.int64))
     earlier = spread(write, write.op("Max", write.op("Sub", totals, rows), write.constant([0], np.int64)), [1])
@@ -116,13 +125,13 @@ def _grouped(write: Writer, inputs: Inputs) -> Results | None:
     return {0: heads_together(write, attend(write, q, many[0], many[1], how)), 1: k, 2: v}
 
 
-def _sink(write: Writer, sinks: str) -> str:
+def _sink(write: StepWriter, sinks: str) -> str:
     if sinks:
         return write.op("Reshape", sinks, write.constant([1, -1, 1, 1], np.int64))
     return write.constant(np.zeros((1, 1, 1, 1))) if whole(write.node, "smooth_softmax") else ""
 
 
-def _window(write: Writer, places: str, length: str) -> str:
+def _window(write: StepWriter, places: str, length: str) -> str:
     """What is added to the scores: a row sees what stands before it, and only so far back as the window goes."""
     keys = write.op("Range", write.constant(0, np.int64), _scalar(write, length), write.constant(1, np.int64))
     row = spread(write, places, [2])
@@ -134,31 +143,41 @@ def _window(write: Writer, places: str, length: str) -> str:
     return spread(write, write.op("Where", hidden, write.constant(LOWEST), write.constant(0.0)), [1])
 
 
-def _cached(write: Writer, past: str, new: str, earlier: str, total: str) -> str:
+def _cached(write: StepWriter, past: str, new: str, earlier: str, total: str) -> str:
     """The cache with the new rows behind those of before, in each batch entry at its own place."""
     room = size(write, past, 2)
     total = write.op("Reshape", write.op("Cast", total, to=_INT64), write.constant([1], np.int64))
     length = write.op("Max", room, total)
-    shape = joined(write, size(write, past, 0), size(write, past, 1), write.op("Sub", length, room), size(write, past, 3), axis=0)
+    shape = joined(
+        write, size(write, past, 0), size(write, past, 1), write.op("Sub", length, room), size(write, past, 3), axis=0
+    )
     padded = joined(write, past, write.op("Expand", write.constant(0.0), shape), axis=2)
     places = write.op("Range", write.constant(0, np.int64), _scalar(write, length), write.constant(1, np.int64))
     old = write.op("Less", spread(write, places, [0]), earlier)  # (batch, length)
-    rows = write.op("Range", write.constant(0, np.int64), _scalar(write, size(write, new, 2)), write.constant(1, np.int64))
+    rows = write.op(
+        "Range", write.constant(0, np.int64), _scalar(write, size(write, new, 2)), write.constant(1, np.int64)
+    )
     behind = write.op("Sub", spread(write, places, [0]), earlier)
     picked = write.op("Equal", spread(write, behind, [2]), rows)  # (batch, length, sequence)
     placed = write.op("MatMul", spread(write, write.op("Cast", picked, to=_FLOAT), [1]), new)
     return write.op("Where", spread(write, old, [1, 3]), padded, placed)
 
 
-def _repeated(write: Writer, x: str, times: int) -> str:
+def _repeated(write: StepWriter, x: str, times: int) -> str:
     """Each head so many times in a row."""
     if times == 1:
         return x
     shape = joined(
-        write, *(size(write, x, a) for a in (0, 1)), write.constant([times], np.int64), *(size(write, x, a) for a in (2, 3)), axis=0
+        write,
+        *(size(write, x, a) for a in (0, 1)),
+        write.constant([times], np.int64),
+        *(size(write, x, a) for a in (2, 3)),
+        axis=0,
     )
     wide = write.op("Expand", spread(write, x, [2]), shape)
-    flat = joined(write, size(write, x, 0), write.constant([-1], np.int64), *(size(write, x, a) for a in (2, 3)), axis=0)
+    flat = joined(
+        write, size(write, x, 0), write.constant([-1], np.int64), *(size(write, x, a) for a in (2, 3)), axis=0
+    )
     return write.op("Reshape", wide, flat)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from halfwise.model.contrib.writer import Writer, cut, dims_of, mean, number, size, spread, whole
+from halfwise.model.contrib.writer import StepWriter, cut, dims_of, mean, number, size, spread, whole
 
 __all__ = ["ACTIVATIONS", "NORMS"]
 
@@ -15,7 +15,7 @@ Inputs = Sequence[str]
 Results = Mapping[int, str]
 
 
-def _normal(write: Writer, x: str, places: Sequence[int], epsilon: float, *, centre: bool) -> tuple[str, str, str]:
+def _normal(write: StepWriter, x: str, places: Sequence[int], epsilon: float, *, centre: bool) -> tuple[str, str, str]:
     """The normalised tensor, the mean and one over the deviation."""
     middle = mean(write, x, places)
     if centre:
@@ -25,12 +25,12 @@ def _normal(write: Writer, x: str, places: Sequence[int], epsilon: float, *, cen
     return write.op("Mul", x, rate), middle, rate
 
 
-def _affine(write: Writer, normal: str, scale: str, bias: str) -> str:
+def _affine(write: StepWriter, normal: str, scale: str, bias: str) -> str:
     result = write.op("Mul", normal, scale)
     return write.op("Add", result, bias) if bias else result
 
 
-def _skip_norm(write: Writer, inputs: Inputs, *, centre: bool) -> Results:
+def _skip_norm(write: StepWriter, inputs: Inputs, *, centre: bool) -> Results:
     x, skip, scale = inputs[:3]
     bias_slot = 4 if centre else 3
     beta = inputs[3] if centre and len(inputs) > 3 else ""
@@ -43,7 +43,7 @@ def _skip_norm(write: Writer, inputs: Inputs, *, centre: bool) -> Results:
     return {0: _affine(write, normal, scale, beta), 1: middle, 2: rate, 3: total}
 
 
-def _layer_norm(write: Writer, inputs: Inputs, *, centre: bool) -> Results | None:
+def _layer_norm(write: StepWriter, inputs: Inputs, *, centre: bool) -> Results | None:
     dims = dims_of(write.node, 0)
     if dims is None:
         return None
@@ -54,7 +54,7 @@ def _layer_norm(write: Writer, inputs: Inputs, *, centre: bool) -> Results | Non
     return {0: result, 1: middle, 2: rate} if centre else {0: result, 1: rate}
 
 
-def _embedding(write: Writer, inputs: Inputs) -> Results:
+def _embedding(write: StepWriter, inputs: Inputs) -> Results:
     ids, segments, words, positions, kinds, scale, bias = inputs[:7]
     mask, places = (inputs[slot] if len(inputs) > slot else "" for slot in (7, 8))
     total = write.op("Gather", words, ids)
@@ -73,7 +73,7 @@ def _embedding(write: Writer, inputs: Inputs) -> Results:
     return results
 
 
-def _count(write: Writer, mask: str, ids: str) -> str:
+def _count(write: StepWriter, mask: str, ids: str) -> str:
     """How many are not masked, in each row."""
     if not mask:
         zeros = write.op("Mul", ids, write.constant(0, np.int32))
@@ -83,7 +83,7 @@ def _count(write: Writer, mask: str, ids: str) -> str:
     return write.op("ReduceSum", mask, write.constant([1], np.int64), keepdims=0)
 
 
-def _group_norm(write: Writer, inputs: Inputs, *, skip: bool) -> Results | None:
+def _group_norm(write: StepWriter, inputs: Inputs, *, skip: bool) -> Results | None:
     """Over groups of channels, which are last or second; SiLU behind it where `activation` says so."""
     node, x = write.node, inputs[0]
     dims = dims_of(node, 0)
@@ -114,41 +114,41 @@ def _group_norm(write: Writer, inputs: Inputs, *, skip: bool) -> Results | None:
     return results
 
 
-def gelu(write: Writer, x: str) -> str:
+def gelu(write: StepWriter, x: str) -> str:
     bent = write.op("Erf", write.op("Mul", x, write.constant(np.sqrt(0.5))))
     half = write.op("Mul", x, write.constant(0.5))
     return write.op("Mul", half, write.op("Add", bent, write.constant(1.0)))
 
 
-def fast_gelu(write: Writer, x: str) -> str:
+def fast_gelu(write: StepWriter, x: str) -> str:
     cubic = write.op("Mul", write.op("Mul", x, x), write.constant(0.044715))
     inner = write.op("Mul", x, write.op("Add", cubic, write.constant(1.0)))
     bent = write.op("Tanh", write.op("Mul", inner, write.constant(np.sqrt(2 / np.pi))))
     return write.op("Mul", write.op("Mul", x, write.constant(0.5)), write.op("Add", bent, write.constant(1.0)))
 
 
-def _plain_gelu(write: Writer, inputs: Inputs) -> Results:
+def _plain_gelu(write: StepWriter, inputs: Inputs) -> Results:
     return {0: gelu(write, inputs[0])}
 
 
-def _bias_gelu(write: Writer, inputs: Inputs) -> Results:
+def _bias_gelu(write: StepWriter, inputs: Inputs) -> Results:
     return {0: gelu(write, write.store(write.op("Add", inputs[0], inputs[1])))}
 
 
-def _fast_gelu(write: Writer, inputs: Inputs) -> Results:
+def _fast_gelu(write: StepWriter, inputs: Inputs) -> Results:
     x = inputs[0]
     if len(inputs) > 1 and inputs[1]:
         x = write.store(write.op("Add", x, inputs[1]))
     return {0: fast_gelu(write, x)}
 
 
-def _quick_gelu(write: Writer, inputs: Inputs) -> Results:
+def _quick_gelu(write: StepWriter, inputs: Inputs) -> Results:
     alpha = number(write.node, "alpha", 1.702)
     bent = write.op("Sigmoid", write.op("Mul", inputs[0], write.constant(alpha)))
     return {0: write.op("Mul", inputs[0], bent)}
 
 
-def _split_gelu(write: Writer, inputs: Inputs) -> Results | None:
+def _split_gelu(write: StepWriter, inputs: Inputs) -> Results | None:
     dims = dims_of(write.node, 0)
     if dims is None or dims[-1] is None:
         return None
@@ -158,11 +158,11 @@ def _split_gelu(write: Writer, inputs: Inputs) -> Results | None:
     return {0: write.op("Mul", left, write.store(gelu(write, right)))}
 
 
-def _bias_add(write: Writer, inputs: Inputs) -> Results:
+def _bias_add(write: StepWriter, inputs: Inputs) -> Results:
     return {0: write.op("Add", write.store(write.op("Add", inputs[0], inputs[1])), inputs[2])}
 
 
-def _bias_softmax(write: Writer, inputs: Inputs) -> Results | None:
+def _bias_softmax(write: StepWriter, inputs: Inputs) -> Results | None:
     dims = dims_of(write.node, 0)
     if dims is None or whole(write.node, "axis", 1) not in (-1, len(dims) - 1):
         return None

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.model.contrib.steps_norms import Inputs, Results
-from halfwise.model.contrib.writer import Writer, dims_of, number, whole
+from halfwise.model.contrib.writer import StepWriter, dims_of, number, whole
 
 __all__ = ["PRODUCTS", "unpacked_weight"]
 
@@ -24,7 +24,7 @@ _NAMES = {  # the attributes that a fused activation takes, in the order of its 
 }
 
 
-def _activation(write: Writer, x: str, name: str, numbers: Sequence[float]) -> str | None:
+def _activation(write: StepWriter, x: str, name: str, numbers: Sequence[float]) -> str | None:
     if not name:
         return x
     if name not in _NAMES:
@@ -46,7 +46,7 @@ def _kept(node: ir.Node, names: str) -> dict[str, Any]:
 _CONV = "auto_pad dilations group kernel_shape pads strides"
 
 
-def _conv(write: Writer, inputs: Inputs) -> Results | None:
+def _conv(write: StepWriter, inputs: Inputs) -> Results | None:
     node = write.node
     operands = [name for name in inputs[:3] if name]
     y = write.op("Conv", *operands, **_kept(node, _CONV))
@@ -57,7 +57,7 @@ def _conv(write: Writer, inputs: Inputs) -> Results | None:
     return None if bent is None else {0: bent}
 
 
-def _channels_last(write: Writer, inputs: Inputs) -> Results | None:
+def _channels_last(write: StepWriter, inputs: Inputs) -> Results | None:
     """The image has its channels last, and so has its kernel."""
     rank = len(dims_of(write.node, 0) or ())
     if rank != 4:
@@ -69,7 +69,7 @@ def _channels_last(write: Writer, inputs: Inputs) -> Results | None:
     return {0: write.op("Transpose", y, perm=back)}
 
 
-def _gemm(write: Writer, inputs: Inputs) -> Results | None:
+def _gemm(write: StepWriter, inputs: Inputs) -> Results | None:
     node = write.node
     y = write.op("Gemm", *(name for name in inputs if name), **_kept(node, "alpha beta transA transB"))
     name = _text(node, "activation")
@@ -78,7 +78,7 @@ def _gemm(write: Writer, inputs: Inputs) -> Results | None:
     return None if bent is None else {0: bent}
 
 
-def _matmul(write: Writer, inputs: Inputs) -> Results | None:
+def _matmul(write: StepWriter, inputs: Inputs) -> Results | None:
     node = write.node
     factors = []
     for slot, letter in enumerate("AB"):
@@ -97,7 +97,7 @@ def _matmul(write: Writer, inputs: Inputs) -> Results | None:
     return {0: y if alpha == 1.0 else write.op("Mul", y, write.constant(alpha))}
 
 
-def _packed(write: Writer, inputs: Inputs) -> Results | None:
+def _packed(write: StepWriter, inputs: Inputs) -> Results | None:
     weight = unpacked_weight(write.node)
     if weight is None:
         return None
@@ -116,7 +116,8 @@ def unpacked_weight(node: ir.Node) -> NDArray[np.float32] | None:
         return None
     blocks = -(-rows // block)
     values = _unpacked(packed.reshape(columns * blocks, -1), bits, block).reshape(columns, blocks, block)
-    return _scaled(node, values, scales.reshape(columns, blocks, 1), bits)[:, :rows].T.copy()
+    weight = _scaled(node, values, scales.reshape(columns, blocks, 1), bits)
+    return np.ascontiguousarray(weight[:, :rows].T, dtype=np.float32)
 
 
 def _scaled(node: ir.Node, values: NDArray[Any], scales: NDArray[Any], bits: int) -> NDArray[np.float32]:

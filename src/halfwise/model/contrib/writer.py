@@ -12,8 +12,8 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 __all__ = [
-    "PlainWriter",
-    "Writer",
+    "PlainSteps",
+    "StepWriter",
     "cut",
     "dims_of",
     "heads_apart",
@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 
-class Writer(Protocol):
-    """What nodes are written with. `node` is the operator in the model; `store` marks a value that memory would hold."""
+class StepWriter(Protocol):
+    """What nodes are written with. `node` is the operator as the model has it; `store` marks what memory would hold."""
 
     @property
     def node(self) -> ir.Node: ...
@@ -44,13 +44,14 @@ class Writer(Protocol):
 
 
 @dataclass
-class PlainWriter:
-    """Nodes as they are, with nothing rounded; `fresh` makes names that are not taken."""
+class PlainSteps:
+    """Nodes as they are, nothing rounded; `fresh` makes names that are not taken, `stored` gathers what is marked."""
 
     node: ir.Node
     opset: int
     fresh: Callable[[str], str]
     nodes: list[onnx.NodeProto] = field(default_factory=list)
+    stored: list[str] = field(default_factory=list)
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         result = self.fresh(op_type.lower())
@@ -64,6 +65,7 @@ class PlainWriter:
         return result
 
     def store(self, value: str) -> str:
+        self.stored.append(value)
         return value
 
 
@@ -83,24 +85,24 @@ def dims_of(node: ir.Node, slot: int) -> tuple[int | None, ...] | None:
     return tuple(dim if isinstance(dim, int) else None for dim in value.shape)
 
 
-def axes(write: Writer, axes: Sequence[int]) -> str:
+def axes(write: StepWriter, axes: Sequence[int]) -> str:
     return write.constant(axes, np.int64)
 
 
-def spread(write: Writer, value: str, places: Sequence[int]) -> str:
+def spread(write: StepWriter, value: str, places: Sequence[int]) -> str:
     """With dimensions of 1 at these places."""
     if write.opset < 13:
         return write.op("Unsqueeze", value, axes=list(places))
     return write.op("Unsqueeze", value, axes(write, places))
 
 
-def mean(write: Writer, value: str, places: Sequence[int]) -> str:
+def mean(write: StepWriter, value: str, places: Sequence[int]) -> str:
     if write.opset < 18:
         return write.op("ReduceMean", value, axes=list(places), keepdims=1)
     return write.op("ReduceMean", value, axes(write, places), keepdims=1)
 
 
-def cut(write: Writer, value: str, axis: int, start: int | str, end: int | str, step: int = 1) -> str:
+def cut(write: StepWriter, value: str, axis: int, start: int | str, end: int | str, step: int = 1) -> str:
     """A stretch of one axis; its ends are numbers, or names of tensors of one element."""
     first, last = (at if isinstance(at, str) else write.constant([at], np.int64) for at in (start, end))
     if step == 1:
@@ -108,22 +110,22 @@ def cut(write: Writer, value: str, axis: int, start: int | str, end: int | str, 
     return write.op("Slice", value, first, last, axes(write, [axis]), axes(write, [step]))
 
 
-def size(write: Writer, value: str, axis: int) -> str:
+def size(write: StepWriter, value: str, axis: int) -> str:
     """One dimension, as a tensor of one element."""
     return write.op("Gather", write.op("Shape", value), write.constant([axis], np.int64), axis=0)
 
 
-def joined(write: Writer, *values: str, axis: int) -> str:
+def joined(write: StepWriter, *values: str, axis: int) -> str:
     return write.op("Concat", *values, axis=axis)
 
 
-def heads_apart(write: Writer, value: str, heads: int, head: int = -1) -> str:
+def heads_apart(write: StepWriter, value: str, heads: int, head: int = -1) -> str:
     """(batch, sequence, heads * head) as (batch, heads, sequence, head)."""
     split = write.op("Reshape", value, write.constant([0, 0, heads, head], np.int64))
     return write.op("Transpose", split, perm=[0, 2, 1, 3])
 
 
-def heads_together(write: Writer, value: str) -> str:
+def heads_together(write: StepWriter, value: str) -> str:
     """The way back."""
     turned = write.op("Transpose", value, perm=[0, 2, 1, 3])
     return write.op("Reshape", turned, write.constant([0, 0, -1], np.int64))

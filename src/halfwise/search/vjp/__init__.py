@@ -11,6 +11,7 @@ from halfwise.search.vjp.linear import LINEAR
 from halfwise.search.vjp.local import Array, Local, NoRule, Rule
 from halfwise.search.vjp.movement import MOVEMENT
 from halfwise.search.vjp.normalisations import NORMALISATIONS
+from halfwise.search.vjp.own_operators import is_own, through_steps
 from halfwise.search.vjp.recurrent import RECURRENT
 from halfwise.search.vjp.reductions import REDUCTIONS
 from halfwise.search.vjp.resize import RESIZE
@@ -33,6 +34,12 @@ _RULES: dict[str, Rule] = {
 def pull_back(local: Local, slot: int) -> Array | None:
     """The gradient of one input from those of the outputs; None where the input hands on no small change."""
     rule = None if local.node.domain else _RULES.get(local.node.op_type)
-    if rule is None:
+    if rule is not None:
+        return rule(local, slot)
+    if not is_own(local.node):
         raise NoRule
-    return rule(local, slot)
+    if not local.shared:
+        through_steps(local, pull_back)
+    if slot not in local.shared:
+        raise NoRule
+    return local.shared[slot]

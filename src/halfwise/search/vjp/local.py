@@ -31,6 +31,7 @@ class Local:
     gradients: tuple[Array | None, ...]
     run: Callable[[Mapping[int, Array]], tuple[Array, ...]]
     shared: dict[int, Array] = field(default_factory=dict)  # gradients that one pass gave for several slots
+    inside: list[tuple[Array, Array]] = field(default_factory=list)  # what it stores on its way, with the gradients
 
     def input(self, slot: int) -> Array:
         array = self.inputs[slot] if slot < len(self.inputs) else None

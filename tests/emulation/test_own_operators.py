@@ -1,0 +1,91 @@
+"""ONNX Runtime's own operators emulated: in FP32 as the kernel, in FP16 rounded where memory holds a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from halfwise.core.formats import Format
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.profiles import ORT_CUDA_UNFUSED, STRICT, Profile
+from halfwise.emulation.stepper import Stepper, Store
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from tests.model.test_contrib import CASES, IDS, session
+from tests.models.contrib_cases import Case
+
+Array = NDArray[Any]
+FLOATS = [case for case in CASES if case.op not in ("FusedConv", "FusedGemm")]
+
+
+def emulated(case: Case, profile: Profile = STRICT, *, narrow: bool = True) -> dict[str, Array]:
+    sites = Sites(load(case.proto()))
+    assignment = Assignment.all_narrow(sites) if narrow else Assignment(sites, {})
+    return Emulator(profile).session(assignment).run(case.feeds)
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_in_fp32_every_operator_runs_and_those_with_a_kernel_give_what_it_gives(case: Case) -> None:
+    found = emulated(case, narrow=False)
+    if case.runs:
+        exact = session(case.proto()).run(None, case.feeds)
+        for name, array in zip([name for name in case.outputs if name], exact, strict=True):
+            np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("profile", [STRICT, ORT_CUDA_UNFUSED], ids=lambda profile: profile.name)
+@pytest.mark.parametrize("case", FLOATS, ids=[case.name for case in FLOATS])
+def test_in_fp16_results_are_of_the_format_and_near(case: Case, profile: Profile) -> None:
+    found, exact = emulated(case, profile), emulated(case, narrow=False)
+    for name, array in found.items():
+        assert array.dtype == exact[name].dtype
+        if array.dtype == np.float32:
+            np.testing.assert_array_equal(array, array.astype(np.float16).astype(np.float32))
+            assert np.abs(array - exact[name]).max() <= 0.02 * np.abs(exact[name]).max()
+        else:
+            np.testing.assert_array_equal(array, exact[name])
+
+
+@pytest.mark.parametrize("name", ["attention raw", "grouped turned", "skip-norm all", "embedding", "group-norm"])
+def test_a_node_by_itself_gives_what_the_whole_model_gives(name: str) -> None:
+    case = CASES[IDS.index(name)]
+    assignment = Assignment.all_narrow(Sites(load(case.proto())))
+    emulator = Emulator()
+    store = Store(emulator, assignment, case.feeds)
+    whole = emulator.session(assignment).run(case.feeds)
+    for step in Stepper(emulator).walk(store):
+        for value, array in step.outputs.items():
+            np.testing.assert_array_equal(array, whole[value.name or ""])
+
+
+def test_scores_beyond_fp16_overflow_where_they_are_stored_and_not_inside_of_a_kernel() -> None:
+    case = CASES[IDS.index("multi-head")]
+    q, k, v = (array for array in case.inputs if array is not None)
+    large = Case("large", case.op, (q * 300, k * 300, v), case.attributes)
+    assert np.isfinite(emulated(large, ORT_CUDA_UNFUSED)["y"]).all()
+    assert not np.isfinite(emulated(large, STRICT)["y"]).all()
+
+
+def test_the_sum_of_a_skip_norm_overflows_under_every_profile() -> None:
+    case = CASES[IDS.index("skip-norm all")]
+    x, skip, *rest = (array for array in case.inputs if array is not None)
+    large = Case("large", case.op, (x * 2e4, skip * 2e4, *rest), case.attributes, case.outputs)
+    for profile in (STRICT, ORT_CUDA_UNFUSED):
+        assert not np.isfinite(emulated(large, profile)["sum"]).all()
+
+
+def test_scales_of_packed_weights_are_rounded_and_the_weights_are_not() -> None:
+    case = CASES[IDS.index("packed")]
+    a, weight, scales = (array for array in case.inputs if array is not None)
+    rounded = Case("rounded", case.op, (_half(a), weight, _half(scales)), case.attributes, weights=(1, 2))
+    (exact,) = session(rounded.proto()).run(None, rounded.feeds)
+    np.testing.assert_array_equal(emulated(case)["y"], _half(exact))
+    assert Sites(load(case.proto())).all[0].inputs == (True, False, True)
+
+
+def _half(array: Array) -> Array:
+    return np.asarray(array.astype(Format.FP16.dtype).astype(np.float32))
