@@ -16,6 +16,7 @@ from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
 from halfwise.search.vjp import Local, pull_back
 from tests.models.contrib_cases import Case, cases
 
+Array = np.ndarray[Any, Any]
 _PROBES = 2
 
 OWN = [case for case in cases() if case.runs]
