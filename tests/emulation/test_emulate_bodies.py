@@ -41,11 +41,11 @@ def _if_model() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("condition", [True, False])
-@pytest.mark.parametrize("kept", range(16))
+@pytest.mark.parametrize("kept", range(32))
 def test_branches_are_decided_node_by_node(condition: bool, kept: int) -> None:
     sites = Sites(load(_if_model()))
     named = {site.name: site for site in sites.free}
-    assert set(named) == {"n_a", "n_t", "n_y", "node_of_a_inner"}
+    assert set(named) == {"n_a", "n_b", "n_t", "n_y", "node_of_a_inner"}
     assert named["n_t"].nested
     keep = frozenset(named[name].node for bit, name in enumerate(sorted(named)) if kept >> bit & 1)
     assignment = Assignment.all_narrow(sites, keep)
@@ -57,6 +57,7 @@ def test_branches_are_decided_node_by_node(condition: bool, kept: int) -> None:
     x, w = f32(1.7), f32(1 / 3)
     a = compute("n_a", np.add, x, w)
     b = compute("n_t", np.multiply, a, a) if condition else compute("node_of_a_inner", np.positive, a)
+    b = compute("n_b", np.positive, b)  # one type leaves both branches
     y = compute("n_y", np.add, b, w)
     feeds = {"x": x, "c": np.array(condition)}
     assert same_bits(Emulator().session(assignment).run(feeds)["y"], y)
@@ -67,8 +68,12 @@ def test_branches_are_decided_node_by_node(condition: bool, kept: int) -> None:
     assert same_bits(again, y)
 
 
-@pytest.mark.parametrize("narrow", [True, False])
-def test_a_loop_carries_fp32_and_rounds_inside(narrow: bool) -> None:
+LOOP = ("n_captured", "n_last", "n_next", "n_seen")
+
+
+@pytest.mark.parametrize("kept", range(16))
+def test_a_loop_carries_one_type_and_rounds_inside(kept: int) -> None:
+    """The state as it goes round, and what is gathered, are stored in the loop's own format."""
     body = graph(
         [
             node("Mul", "state w", "next"),
@@ -85,19 +90,27 @@ def test_a_loop_carries_fp32_and_rounds_inside(narrow: bool) -> None:
         [value("last", shape=[1]), value("all", shape=None)],
     )
     sites = Sites(load(proto))
-    assert {s.name for s in sites.free} == {"n_captured", "n_next", "n_seen"}
-    fmt = Format.FP16 if narrow else Format.FP32
-    assignment = Assignment.all_narrow(sites) if narrow else Assignment(sites, {})
+    named = {site.name: site.node for site in sites.free}
+    assert sorted(named) == sorted(LOOP)
+    wide = {name for bit, name in enumerate(LOOP) if kept >> bit & 1}
+    assignment = Assignment.all_narrow(sites, frozenset(named[name] for name in wide))
+
+    def rounded(name: str, array: Array) -> Array:
+        return round_array(array, Format.FP32 if name in wide else Format.FP16)
+
     x = f32(1.2345678)
-    state, rows, captured = x, [], round_array(-round_array(x, fmt), fmt)
+    state, rows, captured = rounded("n_last", x), [], rounded("n_captured", -rounded("n_captured", x))
     for _ in range(5):
-        state = round_array(round_array(state, fmt) * round_array(f32(1.1), fmt), fmt)
-        rows.append(round_array(state + captured, fmt))
+        made = rounded("n_next", rounded("n_next", state) * rounded("n_next", f32(1.1)))
+        both = rounded("n_seen", made) + rounded("n_seen", captured)
+        rows.append(rounded("n_last", rounded("n_seen", both)))
+        state = rounded("n_last", made)
     got = Emulator().session(assignment).run({"x": x, "n": np.array(5)})
     assert same_bits(got["last"], state)
     assert same_bits(got["all"], np.stack(rows))
     typed = typed_proto(assignment)
     onnx.checker.check_model(typed, full_check=True)
+    Session(typed).run({"x": x, "n": np.array(5)})
     again = Emulator().session(Assignment(Sites(load(typed)), {})).run({"x": x, "n": np.array(5)})
     assert same_bits(again["all"], got["all"])
 

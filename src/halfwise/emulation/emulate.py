@@ -20,7 +20,7 @@ from halfwise.emulation.profiles.fusion import Fusion
 from halfwise.emulation.profiles.fusions import fused_nodes
 from halfwise.emulation.profiles.steps import Steps, cast
 from halfwise.model.model import Model
-from halfwise.model.ops import CLOSED, TYPE_ATTRIBUTES
+from halfwise.model.ops import BODIES, CLOSED, TYPE_ATTRIBUTES
 from halfwise.model.weights import convert_fill, convert_weight, to_tensor_proto, whole_tensor
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import Names, Rewritten, SpelledWeight, Weight, rewrite
@@ -61,6 +61,8 @@ class EmulationWriter:
     ) -> list[onnx.NodeProto]:
         _widen_attributes(proto)
         nodes = [proto]
+        if node.op_type in BODIES and not node.domain:  # what leaves its bodies is rounded there
+            return nodes
         fused = fused_nodes(assignment, self.profile.fusion)
         if node in fused.ending or not fused.wide.isdisjoint(node.outputs):
             self.inside[node] = onnx.NodeProto()

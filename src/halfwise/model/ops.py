@@ -17,6 +17,7 @@ from halfwise.model.moving import FROM_FIRST, Move, movers
 from halfwise.model.operator_slots import SHAPE_READERS
 
 __all__ = [
+    "BODIES",
     "CLOSED",
     "CONTROL_FLOW",
     "DTYPE_ATTRIBUTES",
@@ -48,6 +49,7 @@ CLOSED = (
 _ANY_FORMAT = {**dict.fromkeys(SHAPE_READERS, 0), "Cast": 0, "CastLike": 0}
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+BODIES = CONTROL_FLOW - {"SequenceMap"}  # what they read and give may be narrow: in and out of their graphs, too
 
 # Operators that stay as they are, and why.
 _RANDOM = _words("RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli")
@@ -145,7 +147,7 @@ def slot_rule(op: str, domain: str, version: int, fmt: Format) -> SlotRule:
     if domain:
         own = runtime_schema(op, domain, version) if is_known(op, domain) else None
         return SlotRule(why=Note.of(NoteKind.FOREIGN_DOMAIN, domain)) if own is None else _own_rule(own, fmt)
-    if op in CONTROL_FLOW:
+    if op in CONTROL_FLOW - BODIES:
         return SlotRule(why=Note.of(NoteKind.CONTROL_FLOW))
     if op in NEVER_CONVERTED:
         return SlotRule(why=NEVER_CONVERTED[op])
@@ -167,7 +169,7 @@ def slot_rule(op: str, domain: str, version: int, fmt: Format) -> SlotRule:
         outputs = ((outputs[0][0], inputs[1][1]),)
     if not any(ok for ok, _ in (*inputs, *outputs)):
         return SlotRule(why=Note.of(NoteKind.NO_NARROW_FORM, op, version=version, format=fmt.value.upper()))
-    free = op in DTYPE_ATTRIBUTES or op == "ConstantOfShape"
+    free = op in DTYPE_ATTRIBUTES or op in BODIES or op == "ConstantOfShape"
     return SlotRule(inputs, outputs, _variadic(schema.inputs), _variadic(schema.outputs), free)
 
 

@@ -60,6 +60,9 @@ class Assignment:
             return native
         node = value.producer()
         if node is None:
+            holder = self.sites.entering.get(value)
+            if holder is not None:
+                return self._border(holder)
             return self.handed_over(value) if value in self._inputs else native
         fmt, site = self._narrowed(node)
         index = value.index()
@@ -81,13 +84,21 @@ class Assignment:
     def outward(self, value: ir.Value, graph: ir.Graph) -> Format | None:
         """The format a graph hands an output out in: the model's own, or the one asked for at the main graph."""
         native = native_format(value)
-        if native is Format.FP32 and graph is self.sites.model.graph:
+        if native is not Format.FP32:
+            return native
+        if graph is self.sites.model.graph:
             return self.handed_over(value)
-        return native
+        holder = self.sites.holder.get(graph)
+        return native if holder is None else self._border(holder)
 
     def handed_over(self, value: ir.Value) -> Format:
         """The format in which an FP32 input or output of the model is handed over."""
         return self._own.get(value.name or "", self._others)
+
+    def _border(self, holder: ir.Node) -> Format:
+        """The format of FP32 tensors that enter or leave the bodies of a node: one for all."""
+        fmt, site = self._narrowed(holder)
+        return Format.FP32 if site is None or not site.free else fmt
 
     def _narrowed(self, node: ir.Node) -> tuple[Format, Site | None]:
         """A node's format, and as what site it narrows; None where it stays in FP32."""

@@ -197,7 +197,7 @@ class _Walk:
         for value in graph.initializers.values():
             self._initializer(value, graph, out, main=main)
         for value in graph.inputs:
-            self._input(value, out)
+            self._input(value, out, main=main)
         self._rename_outputs(graph)
         for node in graph:
             out.node.extend(self._node(node))
@@ -227,7 +227,7 @@ class _Walk:
             if index == 0:
                 self.stored_name[value] = name
 
-    def _input(self, value: ir.Value, out: onnx.GraphProto) -> None:
+    def _input(self, value: ir.Value, out: onnx.GraphProto, *, main: bool) -> None:
         assert value.name
         info = ir.serde.serialize_value(value)
         fmt = self.assignment.stored(value)
@@ -236,7 +236,8 @@ class _Walk:
             native = info.type.tensor_type.elem_type
             spelled = self.writer.tensor_type(native, fmt)
             info.type.tensor_type.elem_type = spelled
-            if native == onnx.TensorProto.FLOAT == spelled and fmt is not Format.FP32:  # a feed that narrows on entry
+            # A feed narrows on entry; what enters a body is narrow already.
+            if main and native == onnx.TensorProto.FLOAT == spelled and fmt is not Format.FP32:
                 self.stored_name[value] = self.names.value(f"{value.name}_{_suffix(fmt)}")
                 out.node.extend(self.writer.convert(value.name, self.stored_name[value], Format.FP32, fmt, self.names))
         out.input.append(info)

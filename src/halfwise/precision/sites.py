@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +13,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.model.model import Model
 from halfwise.model.moving import only_moves
 from halfwise.model.operator_slots import SHAPE_READERS, shape_slots
-from halfwise.model.ops import CONTROL_FLOW, SlotRule, slot_rule, takes_any_format
+from halfwise.model.ops import BODIES, CONTROL_FLOW, SlotRule, slot_rule, takes_any_format
 from halfwise.model.positions import position_arithmetic
 from halfwise.precision.choices import NO_CHOICES, Choices
 
@@ -73,6 +74,26 @@ class Sites:
         self._other: dict[Format, Sites] = {fmt: self}
 
     @cached_property
+    def holder(self) -> dict[ir.Graph, ir.Node]:
+        """Of each body, the node that holds it, where its border may be narrow."""
+        return {
+            graph: site.node
+            for site in self.free
+            if site.op in BODIES and not site.node.domain
+            for graph in bodies_of(site.node)
+        }
+
+    @cached_property
+    def entering(self) -> dict[ir.Value, ir.Node]:
+        """The FP32 tensors that enter bodies, and the nodes that hold these."""
+        return {
+            value: node
+            for graph, node in self.holder.items()
+            for value in graph.inputs
+            if native_format(value) is Format.FP32
+        }
+
+    @cached_property
     def free(self) -> tuple[Site, ...]:
         """The nodes whose precision is a choice."""
         return tuple(site for site in self.all if site.free)
@@ -126,6 +147,15 @@ class Sites:
     def _kept(self, node: ir.Node) -> Note | None:
         option = self.choices.kept.get(node.name or "")
         return Note.of(NoteKind.USER_KEEPS, option=option) if option else None
+
+
+def bodies_of(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs that a node holds itself."""
+    for attribute in node.attributes.values():
+        if attribute.type is ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type is ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
 
 
 def _why_not(node: ir.Node) -> Note | None:

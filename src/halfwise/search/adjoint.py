@@ -22,6 +22,7 @@ from halfwise.emulation.stepper import Stepper
 from halfwise.model.ops import CLOSED
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Site, Sites
+from halfwise.search.body_noise import body_parts
 from halfwise.search.effects import Sensitivity
 from halfwise.search.rounding import Rounding, energy, finite
 from halfwise.search.tape import Tape
@@ -261,27 +262,28 @@ class _NodeBack:
             self.into.breaks.add((self.node, value))
 
     def _inside(self) -> None:
-        """Everything in a node's subgraphs narrow at once."""
-        inner = [n for n in self.inner if self.adjoint.sites.of[n].free]
-        narrow = Assignment(self.adjoint.sites, dict.fromkeys(inner, self.adjoint.sites.fmt))
+        """The node's own narrow border, and what is in its subgraphs."""
+        sites = self.adjoint.sites
+        self.into.parts += body_parts([n for n in (*self.inner, self.node) if sites.of[n].free], self._narrowed)
+
+    def _narrowed(self, nodes: tuple[ir.Node, ...]) -> tuple[float, bool]:
+        """The squared error that these nodes leave in the narrow format, and whether something breaks."""
+        narrow = Assignment(self.adjoint.sites, dict.fromkeys(nodes, self.adjoint.sites.fmt))
         try:
             outputs = self.stepper.run(self.node, narrow, self.adjoint.store)
         except InputError:
-            self.into.breaks.update((self.node, value) for value in self.node.outputs)
-            return
-        left = 0.0
+            return 0.0, True
+        left, broken = 0.0, False
         for value, changed in outputs.items():
             slot = value.index() or 0
             base, gradient = self.local.outputs[slot], self.local.gradients[slot]
             if base is None or gradient is None:
                 continue
-            if changed.shape != base.shape:
-                self.into.breaks.add((self.node, value))
-                continue
-            if (np.isfinite(base) & ~np.isfinite(changed)).any():
-                self.into.breaks.add((self.node, value))
-            left += energy(gradient, finite(changed - base))
-        self.into.add_weights(self.node, left)
+            if changed.shape != base.shape or (np.isfinite(base) & ~np.isfinite(changed)).any():
+                broken = True
+            if changed.shape == base.shape:
+                left += energy(gradient, finite(changed - base))
+        return left, broken
 
     def _between_steps(self) -> None:
         """What an operator stores between its steps, where they run apart."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from halfwise.search.body_noise import Part
+
 __all__ = ["Sensitivity"]
 
 Energies = dict[ir.Value, float]
@@ -24,6 +26,7 @@ class Sensitivity:
     breaks: set[tuple[ir.Node, ir.Value]] = field(default_factory=set)  # rounded there, a finite result is not
     overflows: set[ir.Value] = field(default_factory=set)  # rounding makes a finite value infinite, and it matters
     size: dict[ir.Value, int] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)  # of nodes that hold others: what is in them
     samples: int = 0
 
     def add_read(self, node: ir.Node, value: ir.Value, energy: float) -> None:

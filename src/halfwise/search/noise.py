@@ -51,17 +51,18 @@ class _Sharing:
         for node in graph:
             self._weights(node)
             self._reads(node)
+        for nodes, energy, breaks in self.measured.parts:
+            self._piece(frozenset(nodes), energy, breaks)
         for value in dict.fromkeys(graph.outputs):
             if value in self.origins:
                 self._read(value, None, self.measured.handed_out.get(value, 0.0))
         return tuple(self.pieces)
 
     def _weights(self, node: ir.Node) -> None:
-        """What a node adds by itself: its rounded weights, or all that is inside it."""
-        inner = frozenset(n for n in self._inner(node) if self.sites.of[n].free)
+        """What a node adds by itself: its rounded weights."""
         own = (v for v in (*node.inputs, *node.outputs) if v is not None and (v.is_initializer() or v in node.outputs))
         fatal = any((node, value) in self.measured.breaks for value in own)
-        self._piece(inner or frozenset({node}), self.measured.weights.get(node, 0.0), fatal)
+        self._piece(frozenset({node}), self.measured.weights.get(node, 0.0), fatal)
 
     def _reads(self, node: ir.Node) -> None:
         site = self.sites.of[node]
@@ -96,11 +97,3 @@ class _Sharing:
     def _piece(self, needs: Nodes, energy: float, fatal: bool) -> None:
         if needs and (energy > 0 or fatal):
             self.pieces.append(Noise(needs, energy / max(self.measured.samples, 1), fatal))
-
-    def _inner(self, node: ir.Node) -> tuple[ir.Node, ...]:
-        found = []
-        index = self.sites.of[node].index + 1
-        while index < len(self.sites.all) and self.sites.all[index].nested:
-            found.append(self.sites.all[index].node)
-            index += 1
-        return tuple(found)
