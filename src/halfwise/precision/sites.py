@@ -166,7 +166,7 @@ def _why_not(node: ir.Node) -> Note | None:
             continue
         if value.type is None:
             return Note.of(NoteKind.UNKNOWN_TYPE, value.name)
-        if not isinstance(value.type, ir.TensorType):
+        if not isinstance(value.type, ir.TensorType) and node.op_type not in BODIES:  # what else they carry is theirs
             return Note.of(NoteKind.CONTAINER)
     return None
 
