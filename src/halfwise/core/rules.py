@@ -69,6 +69,18 @@ _RULES = (
         "divide in FP32, or multiply by the reciprocal in two steps that FP16 can hold",
     ),
     ScanRule(
+        "HW107",
+        "dead weights",
+        "info",
+        "nothing to do: training left these weights without effect, and FP16 makes them zero",
+    ),
+    ScanRule(
+        "HW108",
+        "weights at the limit of FP16",
+        "info",
+        "compare with the FP32 model: `halfwise fix` with --reference takes its values where these are their rounding",
+    ),
+    ScanRule(
         "HW111",
         "an added mask that FP16 cannot hold",
         "warning",

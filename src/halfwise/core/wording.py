@@ -45,6 +45,8 @@ def three_digits(value: float) -> str:
 def percent(share: float) -> str:
     if 0.0 < share < 5e-4:
         return f"{100 * share:.1g}%"
+    if share >= 1e6:
+        return f"{number(float(f'{share:.3g}'))} times"
     if share >= 10.0:
         return f"{share:,.0f} times"
     return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"

@@ -24,6 +24,7 @@ from halfwise.verbs.scan.result import CheckpointFacts, ModelFacts, ScanResult, 
 from halfwise.verbs.scan.roles import readings
 from halfwise.verbs.scan.rounding import Rounding
 from halfwise.verbs.scan.rounding import rounding as measure_rounding
+from halfwise.verbs.scan.stored_findings import stored_findings
 from halfwise.verbs.scan.training import training_advice
 from halfwise.verbs.scan.type_findings import type_findings
 from halfwise.verbs.scan.weight_findings import channel_axis, weight_findings
@@ -47,7 +48,13 @@ def scan(source: str | Path | onnx.ModelProto | Model, *, rounding: bool = False
     full = [(value, entry) for value, entry in counted if native_format(value) is Format.FP32]
     constants, explained = constant_findings(view, sites, full)
     of_weights, statistics = weight_findings(view, sites, full, explained)
-    findings = [*of_weights, *constants, *pattern_findings(patterns), *type_findings(model, patterns)]
+    findings = [
+        *of_weights,
+        *stored_findings(counted),
+        *constants,
+        *pattern_findings(patterns),
+        *type_findings(model, patterns),
+    ]
     if rounding:
         statistics.update(_every_rounding(view, sites, counted, statistics))
     facts = ModelFacts(

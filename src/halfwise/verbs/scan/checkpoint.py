@@ -10,7 +10,7 @@ from halfwise.model.elements import count_all
 from halfwise.verbs.scan.result import CheckpointFacts, ScanResult, most_severe_first
 from halfwise.verbs.scan.rounding import rounding
 from halfwise.verbs.scan.training import training_advice
-from halfwise.verbs.scan.weight_findings import Usage, judge, summary
+from halfwise.verbs.scan.weight_findings import Usage, gathered, harmed, judge, summary
 from halfwise.verbs.scan.weights import InitializerCounts
 
 __all__ = ["scan_checkpoint"]
@@ -35,7 +35,6 @@ def scan_checkpoint(checkpoint: Checkpoint, every_rounding: bool = False) -> Sca
             entry = replace(entry, rounding=rounding(tensor.elements, tensor.shape, usage.axis))
         entries.append(entry)
     affected = [entry.counts for entry in entries if entry.affected and entry.dtype != "fp16"]
-    harmful = len({finding.where.name for finding in findings})
     facts = CheckpointFacts(
         path=str(checkpoint.path),
         files=len(checkpoint.files),
@@ -43,7 +42,7 @@ def scan_checkpoint(checkpoint: Checkpoint, every_rounding: bool = False) -> Sca
         shared=sum(len(tensor.aliases) for tensor in checkpoint.tensors),
         notes=checkpoint.notes,
     )
-    told = [*summary(affected, len(entries), harmful), *findings]
+    told = [*summary(affected, len(entries), harmed(findings)), *gathered(findings)]
     ordered = most_severe_first(told)
     return ScanResult(tuple(entries), ordered, (), facts, training_advice(ordered, (), None))
 

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from halfwise.core.counting import Counts
 from halfwise.core.finding import Finding, Where
-from halfwise.core.formats import Format
+from halfwise.core.formats import Format, format_of_dtype
 from halfwise.core.rules import finding
 from halfwise.core.wording import counted, listed, number, percent
 from halfwise.model.elements import Elements
@@ -23,14 +23,18 @@ from halfwise.verbs.scan.roles import Reading, Role, readings
 from halfwise.verbs.scan.rounding import Rounding, may_be_quiet, rounding, too_quiet
 from halfwise.verbs.scan.weights import InitializerCounts
 
-__all__ = ["Usage", "channel_axis", "judge", "summary", "weight_findings"]
+__all__ = ["Usage", "channel_axis", "gathered", "harmed", "judge", "summary", "weight_findings"]
 
 _FP16 = Format.FP16
 _COARSE = 0.01  # a weight that changes by more is worth a finding
 _LOST = 0.5
 # A channel this much quieter than the others is beyond FP32's own resolution: dead before any rounding.
 _DEAD = 2.0**-24
+# So is one that gives less than half of FP16's least value even for inputs as large as the square of FP16's largest,
+# or as the square of that, where each element is one product.
+_REACH = {Role.MATRIX: 2.0**32, Role.FACTOR: 2.0**64}
 _LISTED = 16
+_DEAD_RULE = "HW107"
 _SCALING = (Role.MATRIX, Role.FACTOR, Role.DIVISOR, Role.OTHER)
 
 
@@ -42,6 +46,7 @@ class Usage:
     overflows: bool = True  # being clamped to 65504 changes an answer
     infinities: bool = True  # infinite values can only be broken ones
     divides: str | None = None  # the node that divides by it
+    reach: float = _REACH[Role.FACTOR]  # the largest values that it may be multiplied with
     axis: int | None = None  # of its output channels
 
 
@@ -51,7 +56,7 @@ def weight_findings(
     weights: Sequence[tuple[ir.Value, InitializerCounts]],
     explained: AbstractSet[ir.Value],
 ) -> tuple[list[Finding], dict[str, Rounding]]:
-    """The findings HW101 to HW106 and the statistics behind them, by the weight's name.
+    """The findings HW101 to HW107 and the statistics behind them, by the weight's name.
 
     `explained` are masks and the like, whose overflow other findings speak of.
     """
@@ -74,7 +79,28 @@ def weight_findings(
         if change is not None:
             statistics[entry.name] = change
     total = sum(1 for value, _ in weights if value.uses())
-    return [*summary(converted, total, len({f.where.name for f in found})), *found], statistics
+    return [*summary(converted, total, harmed(found)), *gathered(found)], statistics
+
+
+def harmed(found: Sequence[Finding]) -> int:
+    """How many weights the findings say that FP16 harms."""
+    return len({each.where.name for each in found if each.rule != _DEAD_RULE})
+
+
+def gathered(found: Sequence[Finding]) -> list[Finding]:
+    """The findings with those of dead weights as one."""
+    dead = [each for each in found if each.rule == _DEAD_RULE]
+    others = [each for each in found if each.rule != _DEAD_RULE]
+    if not dead:
+        return others
+    names = [each.where.name for each in dead]
+    largest = max(float(each.numbers["max_abs"]) for each in dead)
+    message = (
+        f"{counted(len(dead), 'dead weight')} ({listed(names, 4, str)}): values of at most {number(largest)} "
+        "add nothing in FP32 either"
+    )
+    numbers = {"count": len(dead), "max_abs": largest, "names": names}
+    return [*others, finding(_DEAD_RULE, Where("model", "dead weights"), message, numbers)]
 
 
 def channel_axis(uses: Sequence[Reading], rank: int) -> int | None:
@@ -87,6 +113,7 @@ def _usage(uses: Sequence[Reading], explained: bool, axis: int | None) -> Usage:
         scales=any(use.role in _SCALING for use in uses),
         overflows=not explained and any(use.role not in (Role.BOUND, Role.COMPARED) for use in uses),
         infinities=not explained and any(use.role in _SCALING for use in uses),
+        reach=max(_REACH.get(use.role, math.inf) for use in uses),
         divides=next((use.node.name for use in uses if use.role is Role.DIVISOR), None),
         axis=axis,
     )
@@ -128,6 +155,11 @@ def judge(
         nan = sum(int(np.isnan(window).sum()) for window in elements.windows())
         if nan or usage.infinities:
             message = f"NaN or infinite: {counts.nonfinite:,} of {counted(counts.count, 'value')}"
+            if not nan and (fmt := format_of_dtype(elements.dtype)) is not None and fmt.narrow:
+                message = (
+                    f"stored as infinity: {counts.nonfinite:,} of {counted(counts.count, 'value')}; "
+                    f"convert the FP32 model again, without values beyond {fmt.value.upper()}'s range"
+                )
             numbers = {"count": counts.count, "nonfinite": counts.nonfinite, "nan": nan}
             return [finding("HW105", where, message, numbers)], None
         return [], None
@@ -148,7 +180,7 @@ def judge(
     if not too_quiet(elements, shape, axis):
         return found, None
     change = rounding(elements, shape, axis)
-    return [*found, *_quiet(where, counts, change, axis, elements.size)], change
+    return [*found, *_quiet(where, counts, change, axis, elements.size, usage.reach)], change
 
 
 def _overflow(where: Where, counts: Counts) -> Finding:
@@ -161,7 +193,15 @@ def _overflow(where: Where, counts: Counts) -> Finding:
     return finding("HW104", where, message, numbers, "error" if change > _COARSE else "warning")
 
 
-def _quiet(where: Where, counts: Counts, change: Rounding, axis: int | None, size: int) -> Iterator[Finding]:
+def _quiet(
+    where: Where, counts: Counts, change: Rounding, axis: int | None, size: int, reach: float
+) -> Iterator[Finding]:
+    # By Cauchy and Schwarz, no sum of a channel's magnitudes is larger.
+    sums = np.sqrt(change.energy * (size / change.energy.size))
+    dead = sums * reach < _FP16.smallest_subnormal / 2
+    if dead.all():
+        yield finding(_DEAD_RULE, where, "dead weight", {"max_abs": counts.max_abs})
+        return
     numbers: dict[str, Any] = {
         "count": counts.count,
         "subnormal": counts.subnormal,
@@ -183,7 +223,7 @@ def _quiet(where: Where, counts: Counts, change: Rounding, axis: int | None, siz
         return
     by_channel = change.relative_by_channel
     loudness = np.sqrt(change.energy)
-    alive = loudness > _DEAD * float(np.median(loudness[loudness > 0]))
+    alive = loudness > _DEAD * float(np.median(loudness[~dead]))
     coarse = np.flatnonzero(alive & (by_channel > _COARSE))
     if not coarse.size:
         return
