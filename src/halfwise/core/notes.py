@@ -91,6 +91,7 @@ class NoteKind(Enum):
     ORT_REFUSES_NORM = "ort-refuses-norm"
     ORT_MAY_CRASH = "ort-may-crash"
     ORT_CPU_MAY_CRASH = "ort-cpu-may-crash"
+    ORT_CPU_REFUSES = "ort-cpu-refuses"
     # Deploying
     RTX_SM75 = "rtx-sm75"
     RTX_WITHOUT_GPU = "rtx-without-gpu"
@@ -170,6 +171,7 @@ class NoteKind(Enum):
     KEEPS_NORM_WHOLE = "keeps-norm-whole"
     KEEPS_NORM_LOADABLE = "keeps-norm-loadable"
     KEEPS_TRANSPOSE_LOADABLE = "keeps-transpose-loadable"
+    KEEPS_RUNNABLE = "keeps-runnable"
     OWN_KERNELS_MISS = "own-kernels-miss"
     # Why a node cannot narrow
     FOREIGN_DOMAIN = "foreign-domain"
@@ -231,6 +233,7 @@ _WARNINGS = frozenset(
         NoteKind.ORT_REFUSES_NORM,
         NoteKind.ORT_MAY_CRASH,
         NoteKind.ORT_CPU_MAY_CRASH,
+        NoteKind.ORT_CPU_REFUSES,
         NoteKind.RTX_WITHOUT_GPU,
         NoteKind.NOT_KEPT,
         NoteKind.MORE_NOT_KEPT,

@@ -195,7 +195,8 @@ class _Walk:
         for key, text in graph.metadata_props.items():
             out.metadata_props.append(onnx.StringStringEntryProto(key=key, value=text))
         for value in graph.initializers.values():
-            self._initializer(value, graph, out, main=main)
+            if value.uses() or value.is_graph_output():  # runtimes drop the others, and stumble over what shares a name
+                self._initializer(value, graph, out, main=main)
         for value in graph.inputs:
             self._input(value, out, main=main)
         self._rename_outputs(graph)

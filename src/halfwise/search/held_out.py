@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
@@ -23,6 +24,7 @@ from halfwise.search.context import EvaluationContext
 from halfwise.search.diagnosis import Diagnosis
 from halfwise.search.journal import Journal
 from halfwise.search.judge import Measured
+from halfwise.search.references import References
 from halfwise.search.repair_selector import AppliedRepair, Attempt, RepairSelector, Selection
 from halfwise.search.search import Kept, Point
 from halfwise.search.unseen_bound import bound_for_unseen
@@ -85,7 +87,7 @@ class HeldOutSearch:
                 break
             elif turn < TURNS - 1 and missed.ratio > min(HELD_OUT_TARGET, HARDER * best.solution.found.ratio):
                 target, near = 1.0, None
-                samples, note = _with_the_worst(samples, missed)
+                samples, note = _with_the_worst(samples, missed, self.context.references)
                 notes.append(note)
                 continue
             elif turn < TURNS - 1:
@@ -140,7 +142,7 @@ class HeldOutSearch:
         return {}
 
 
-def _with_the_worst(samples: Samples, missed: Measured) -> tuple[Samples, Note]:
+def _with_the_worst(samples: Samples, missed: Measured, references: References) -> tuple[Samples, Note]:
     """The held-out input that did worst joins the search; it judges no more."""
     worst = max(range(len(missed.ratios)), key=lambda i: missed.ratios[i])
     search = (*samples.search, samples.validation[worst])
@@ -148,8 +150,18 @@ def _with_the_worst(samples: Samples, missed: Measured) -> tuple[Samples, Note]:
     if rest:
         return replace(samples, search=search, validation=rest), Note.of(NoteKind.VALIDATION_MOVED)
     rng, first = np.random.default_rng(len(search)), 1 + max(feed.id for feed in samples.all)
-    variants = tuple(Feed(first + index, vary(feed, rng=rng)) for index, feed in enumerate(search))
+    varied = [Feed(first + index, vary(feed, rng=rng)) for index, feed in enumerate(search)]
+    variants = tuple(new if _runs(new, references) else feed for new, feed in zip(varied, search, strict=True))
     return replace(samples, search=search, validation=variants, origin="derived"), Note.of(NoteKind.VALIDATION_REPLACED)
+
+
+def _runs(feed: Feed, references: References) -> bool:
+    """Whether FP32 takes a variant, whose values nobody gave."""
+    try:
+        references.of((feed,))
+    except InputError:
+        return False
+    return True
 
 
 def why_not_bf16(sites: Sites, bf16: Sites, node: ir.Node) -> Note | None:

@@ -20,6 +20,7 @@ from halfwise.core.finding import Finding
 from halfwise.core.formats import Format
 from halfwise.core.notes import Messages, Note
 from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import UsedInputs, all_samples
@@ -99,7 +100,7 @@ def trace(
     control flow are seen through the node that holds them. `notify` gets the nodes done and their total.
     """
     model = fp32_model(model if isinstance(model, Model) else load(model))
-    samples = all_samples(model.inputs, inputs)
+    samples = all_samples(model.inputs, inputs, sizes=sizes_that_run(model, inputs))
     sites = Sites(model, fmt)
     stepper = Stepper(Emulator())
     tensors: dict[ir.Value, _Seen] = {}

@@ -22,6 +22,7 @@ from halfwise.core.metrics import Metrics, OutputMetric, Outputs
 from halfwise.core.notes import Messages, Note
 from halfwise.core.tolerance import Bounds, Tolerance, Verdict
 from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import profile_named
 from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, UsedInputs, all_samples
@@ -223,7 +224,8 @@ def _samples(runners: Sequence[Runner], inputs: Any) -> AllSamples:
     elif saved and inputs is None and models[0].inputs:
         raise InputError(f"{saved[0].path} holds saved outputs: give the inputs that they were computed from")
     else:
-        samples = all_samples(models[0].inputs, inputs, most=1 << 30 if saved else None)
+        sizes = sizes_that_run(models[0], inputs)
+        samples = all_samples(models[0].inputs, inputs, most=1 << 30 if saved else None, sizes=sizes)
     for runner in saved:
         if len(runner.files) != len(samples.feeds):
             raise InputError(

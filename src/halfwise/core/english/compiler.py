@@ -89,6 +89,9 @@ COMPILER = {
         "ONNX Runtime may crash on the typed model. Give {subject!r} the format of {product!r}, which reads "
         "it, or disable graph optimisations."
     ),
+    NoteKind.ORT_CPU_REFUSES: (
+        "Node {subject!r}: ONNX Runtime's CPU provider loads {op} with this reduction in FP16 and refuses to run it."
+    ),
     NoteKind.ORT_CPU_MAY_CRASH: (
         "ONNX Runtime's CPU provider may crash on the typed model at {subject!r} and {product!r}, which it "
         "computes in FP32. On a CPU, load it with disabled_optimizers=['MatmulTransposeFusion']."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from halfwise.deploy.onnxruntime.adjustable import Adjustable
+from halfwise.deploy.onnxruntime.cpu_kernels import adjust_scatters, cpu_refusal_note
 from halfwise.deploy.onnxruntime.norm_kernels import adjust_norms, refusal_note
 from halfwise.deploy.onnxruntime.transposed_products import adjust_transposes, cpu_crash_note, crash_note
 from halfwise.precision.assignment import Assignment
@@ -36,6 +37,9 @@ def adjust_for(
         may = Adjustable(decision.sites, decision.io_types, frozenset(stated), holds)
         found = adjust_norms(may, found, fused=fused)
         found = adjust_transposes(may, found)
+        if on_cpu:
+            found = adjust_scatters(may, found)
     assignment = found.decision.assignment
     crash = crash_note(assignment) or (cpu_crash_note(assignment) if on_cpu else None)
-    return found.noting(*(note for note in (refusal_note(assignment), crash) if note))
+    refused = cpu_refusal_note(assignment) if on_cpu else None
+    return found.noting(*(note for note in (refusal_note(assignment), crash, refused) if note))

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from halfwise.core.document import Count, Record, about
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.input_spec import InputSpec
-from halfwise.model.inputs.samples import load_samples
+from halfwise.model.inputs.samples import MOST, load_samples
+from halfwise.model.inputs.synthetic import USUAL, OpenSizes
 
 __all__ = ["AllSamples", "UsedInputs", "all_samples"]
 
@@ -37,14 +38,16 @@ class AllSamples:
     notes: tuple[Note, ...]
 
 
-def all_samples(specs: Sequence[InputSpec], sources: Any, *, most: int | None = None) -> AllSamples:
+def all_samples(
+    specs: Sequence[InputSpec], sources: Any, *, most: int | None = None, sizes: OpenSizes = USUAL
+) -> AllSamples:
     """Read and check the inputs; nothing is held out, so that a single sample needs no variants of itself.
 
     At most `most` samples are kept, evenly picked; None keeps as many as a search and its validation would.
     """
     if isinstance(sources, Iterable) and not isinstance(sources, (str, Mapping)):
         sources = list(sources) or None
-    samples = load_samples(specs, sources) if most is None else load_samples(specs, sources, most=most)
+    samples = load_samples(specs, sources, most=most or MOST, sizes=sizes)
     if not specs:
         return AllSamples(samples.search, "given", ())
     if samples.origin == "derived":  # nothing is held out here, so there is no need to speak of variants

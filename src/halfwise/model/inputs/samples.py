@@ -24,14 +24,14 @@ from halfwise.core.metrics import is_float, is_number
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.input_spec import InputSpec
 from halfwise.model.inputs.feed import Feed
-from halfwise.model.inputs.synthetic import synthesize, vary
+from halfwise.model.inputs.synthetic import USUAL, OpenSizes, synthesize, vary
 
-__all__ = ["Feed", "Samples", "content_of", "load_samples"]
+__all__ = ["MOST", "Feed", "Samples", "content_of", "load_samples"]
 
 Arrays = Mapping[str, NDArray[Any]]
 Source = str | os.PathLike[str] | Mapping[str, Any]
 
-_MOST = 8
+MOST = 8
 _SYNTHETIC = 4
 _READABLE = (".npz", ".npy", ".json")
 _POLYGRAPHY_CLASS = "polygraphy_class"  # the key under which Polygraphy's JSON says what an object is
@@ -68,15 +68,17 @@ def load_samples(
     sources: Source | Iterable[Source] | None,
     *,
     seed: int = 0,
-    most: int = _MOST,
+    most: int = MOST,
     int_bounds: Mapping[str, int] | None = None,
     dims: Mapping[str, int] | None = None,
+    sizes: OpenSizes = USUAL,
 ) -> Samples:
     """Read, check and split the inputs of a model.
 
     `sources` are paths (.npz with input names as keys, .npy for a model with one input, Polygraphy's .json, folders of
     these) or feeds (mappings from input names to arrays), one or many; None makes inputs up, with integers from 0 to
-    `int_bounds` (by input name, else 1) and symbolic dimensions from `dims` (else 1 for a batch, 16 for others).
+    `int_bounds` (by input name, else 1) and symbolic dimensions from `dims` (else 1 for a
+    batch, and as `sizes` tells for others).
     At most `most` samples each are kept to search and to validate, evenly picked. The same sources and seed always
     give the same samples. Arrays come out in the declared type.
     """
@@ -84,7 +86,7 @@ def load_samples(
     if not specs:
         return Samples((Feed(0, {}),), (Feed(1, {}),), "given", (Note.of(NoteKind.NO_INPUTS),))
     if sources is None:
-        return _synthetic(specs, rng, int_bounds or {}, dims or {})
+        return _synthetic(specs, rng, int_bounds or {}, dims or {}, sizes)
 
     entries, given = _picked(_entries(sources, specs), 2 * most)
     if not entries:
@@ -101,9 +103,13 @@ def load_samples(
 
 
 def _synthetic(
-    specs: Sequence[InputSpec], rng: np.random.Generator, int_bounds: Mapping[str, int], dims: Mapping[str, int]
+    specs: Sequence[InputSpec],
+    rng: np.random.Generator,
+    int_bounds: Mapping[str, int],
+    dims: Mapping[str, int],
+    sizes: OpenSizes,
 ) -> Samples:
-    made = synthesize(specs, 2 * _SYNTHETIC, rng=rng, int_bounds=int_bounds, dims=dims)
+    made = synthesize(specs, 2 * _SYNTHETIC, rng=rng, int_bounds=int_bounds, dims=dims, sizes=sizes)
     return Samples(*_numbered(made[:_SYNTHETIC], made[_SYNTHETIC:]), "synthetic", (Note.of(NoteKind.SYNTHETIC),))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,43 @@ from halfwise.core.errors import InputError
 from halfwise.core.metrics import is_float, is_number
 from halfwise.model.input_spec import InputSpec
 
-__all__ = ["synthesize", "vary"]
+__all__ = ["USUAL", "OpenSizes", "open_dimensions", "shapes_of", "synthesize", "vary"]
 
 Feed = dict[str, NDArray[Any]]
 
 _BATCH = re.compile(r"(?i).*batch.*|n|b|bs|bsz")
-_UNKNOWN_DIM = 16
 _VARIATION = 2.0**-7
 _FLAGS = 32  # whole numbers within such a range are flags or classes, not quantities
+
+
+@dataclass(frozen=True)
+class OpenSizes:
+    """How large the dimensions are that the model leaves open, and that are no batch."""
+
+    size: int = 16
+    single: frozenset[str] = frozenset()  # those that are 1
+
+    def of(self, key: str) -> int:
+        return 1 if key in self.single else self.size
+
+
+USUAL = OpenSizes()
+
+
+def open_dimensions(specs: Sequence[InputSpec]) -> tuple[str, ...]:
+    """Those that `OpenSizes` speaks of, by symbol or else by place: what leads a shape or is called so is a batch."""
+    leading = {spec.shape[0] for spec in specs if spec.shape}
+    found = [
+        _key(dim, axis, spec.name)
+        for spec in specs
+        for axis, dim in enumerate(spec.shape or ())
+        if (axis > 0 if dim is None else isinstance(dim, str) and dim not in leading and not _BATCH.fullmatch(dim))
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _key(dim: int | str | None, axis: int, name: str) -> str:
+    return dim if isinstance(dim, str) else f"{name}[{axis}]"
 
 
 def synthesize(
@@ -30,9 +60,10 @@ def synthesize(
     rng: np.random.Generator,
     int_bounds: Mapping[str, int],
     dims: Mapping[str, int],
+    sizes: OpenSizes = USUAL,
 ) -> tuple[Feed, ...]:
     """`count` random feeds; floats are normal(0, 1) in one and uniform(0, 1) in the next, integers 0 to their bound."""
-    shapes = {spec.name: shape for spec, shape in zip(specs, _shapes(specs, dims), strict=True)}
+    shapes = {spec.name: shape for spec, shape in zip(specs, shapes_of(specs, dims, sizes), strict=True)}
     return tuple(
         {spec.name: _random(spec, shapes[spec.name], index, rng, int_bounds.get(spec.name, 1)) for spec in specs}
         for index in range(count)
@@ -53,10 +84,17 @@ def _random(
     raise InputError(f"input {spec.name!r} is {kind}, which cannot be generated; give real inputs with --inputs")
 
 
-def _shapes(specs: Sequence[InputSpec], dims: Mapping[str, int]) -> list[tuple[int, ...]]:
+def shapes_of(specs: Sequence[InputSpec], dims: Mapping[str, int], sizes: OpenSizes) -> list[tuple[int, ...]]:
     """A shape for each input: one value for one symbol, 1 for what leads a shape or is called a batch."""
     symbols = {dim for spec in specs for dim in spec.shape or () if isinstance(dim, str)}
-    leading = {spec.shape[0] for spec in specs if spec.shape}
+    opened = set(open_dimensions(specs))
+
+    def size_of(dim: int | str | None, axis: int, name: str) -> int:
+        if isinstance(dim, int):
+            return dim
+        key = _key(dim, axis, name)
+        return dims.get(key, sizes.of(key) if key in opened else 1)
+
     for name, size in dims.items():
         if name not in symbols:
             there = f"the model's open dimensions are {', '.join(map(repr, sorted(symbols)))}"
@@ -66,18 +104,11 @@ def _shapes(specs: Sequence[InputSpec], dims: Mapping[str, int]) -> list[tuple[i
         if size < 1:
             raise InputError(f"dimension {name!r} must be at least 1, not {size}")
 
-    def size_of(dim: int | str | None, axis: int) -> int:
-        if isinstance(dim, int):
-            return dim
-        if dim is None:
-            return _UNKNOWN_DIM if axis else 1
-        return dims.get(dim, 1 if dim in leading or _BATCH.fullmatch(dim) else _UNKNOWN_DIM)
-
     shapes = []
     for spec in specs:
         if spec.shape is None:
             raise InputError(f"input {spec.name!r} declares no shape; give real inputs with --inputs")
-        shapes.append(tuple(size_of(dim, axis) for axis, dim in enumerate(spec.shape)))
+        shapes.append(tuple(size_of(dim, axis, spec.name) for axis, dim in enumerate(spec.shape)))
     return shapes
 
 

@@ -28,6 +28,7 @@ from halfwise.core.targets import DEFAULT_TARGET, Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.core.whole_files import WholeFiles
 from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import PROFILES, STRICT
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.fp32_model import fp32_model, typed_notes
@@ -153,7 +154,7 @@ class _Bisection:
 
     @cached_property
     def samples(self) -> AllSamples:
-        return all_samples(self.given.inputs, self.inputs)
+        return all_samples(self.given.inputs, self.inputs, sizes=sizes_that_run(self.given, self.inputs))
 
     @cached_property
     def feeds(self) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from halfwise.core.output_kinds import kind_notes
 from halfwise.core.tolerance import Tolerance
 from halfwise.deploy.layouts import Layouts, layouts_of, takes_layouts
 from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import WIDE, Profile, worst_case_profiles
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.fp32_model import typed_notes
@@ -57,15 +58,16 @@ class Prepared:
 def prepare(request: FixRequest) -> Prepared:
     _check(request)
     layouts = _layouts(request)
-    samples = load_samples(request.model.inputs, request.inputs)
-    effects = _effects(request, samples)
     profiles = tuple(worst_case_profiles(request.profile))
     # Node by node no kernel is fused: `strict` where a target has a profile.
     emulator = Emulator(profiles[-1], request.device)
+    sizes = sizes_that_run(request.model, request.inputs, emulator)
+    samples = load_samples(request.model.inputs, request.inputs, sizes=sizes)
+    effects = _effects(request, samples)
     counter = RunCounter()
     request.notify("running the FP32 model")
     asked = _asked(request, samples, emulator, counter)
-    request, sites, references = asked.request, asked.sites, asked.references
+    request, samples, sites, references = asked.request, asked.samples, asked.sites, asked.references
     answers = references.of(samples.all)
     stated = Question(asked.tolerance, request.metric, len(samples.all), _margin(request, profiles))
     also = tuple(emulator.under(profile) for profile in profiles[:-1])
@@ -98,6 +100,19 @@ def prepare(request: FixRequest) -> Prepared:
             *([Note.of(NoteKind.QUANTISERS_MOVE, ratio=moves[0], moved=MOVED)] if moves is not None else []),
         ),
     )
+
+
+def _answered(samples: Samples, references: References) -> tuple[Samples, list[dict[str, NDArray[Any]]]]:
+    """With FP32's answers. Variants that FP32 refuses, as of a scale that it reads, are the only input once more."""
+    try:
+        return samples, references.of(samples.all)
+    except InputError:
+        if samples.origin != "derived":
+            raise
+    notes = tuple(n for n in samples.notes if n.kind is not NoteKind.ONE_SAMPLE)
+    constant = Note.of(NoteKind.ONE_CONSTANT_SAMPLE)
+    same = replace(samples, validation=samples.search, notes=(*notes, constant))
+    return same, references.of(same.all)
 
 
 def _check(request: FixRequest) -> None:
@@ -134,6 +149,7 @@ class _Asked:
     """The question put: the model with what is watched inside it, its FP32 answers, and what is allowed."""
 
     request: FixRequest
+    samples: Samples
     sites: Sites
     references: References
     tolerance: Tolerance
@@ -146,7 +162,7 @@ def _asked(request: FixRequest, samples: Samples, emulator: Emulator, counter: R
     watched = facts.inner if facts is not None else stated.inner if stated is not None else ()
     sites = Sites(replace(request.model, watched=watched))
     references = References(sites, emulator, counter)
-    answers = references.of(samples.all)
+    samples, answers = _answered(samples, references)
     outputs = [{name: answer[name] for name in request.model.output_names} for answer in answers]
     check_answers(outputs)
     if facts is not None:
@@ -161,7 +177,7 @@ def _asked(request: FixRequest, samples: Samples, emulator: Emulator, counter: R
     if watched != stated.inner:
         sites = Sites(replace(request.model, watched=stated.inner))
         references = references.keeping(sites)
-    return _Asked(replace(request, model=sites.model), sites, references, stated)
+    return _Asked(replace(request, model=sites.model), samples, sites, references, stated)
 
 
 def _stated(request: FixRequest) -> Tolerance | None:

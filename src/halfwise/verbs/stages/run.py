@@ -19,6 +19,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance
 from halfwise.core.wording import listed
 from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.ort import Session
 from halfwise.emulation.profiles import Profile, profile_named
 from halfwise.model.fp32_model import fp32_model, typed_notes
@@ -74,7 +75,7 @@ def stages(
     pieces = cut_at_tensors(model, cut) if cut else cut_at_scopes(sites, depth)
     last = _stage_named(upto, pieces) if upto is not None else None
     folder = StageFolder(Path(out), model) if out is not None else None
-    samples = all_samples(model.inputs, inputs)
+    samples = all_samples(model.inputs, inputs, sizes=sizes_that_run(model, inputs))
     line = _Line(
         model, sites, pieces, samples, profile_named(profile), _bounds(model, pieces, tolerance), folder, notify
     )

@@ -1,0 +1,65 @@
+"""Scatters that compute stay in FP32 where the CPU provider may run the model: what is delivered runs there."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+import halfwise
+from halfwise.core.errors import HalfwiseError
+from halfwise.core.notes import NoteKind
+from halfwise.emulation.ort import Session
+from halfwise.precision.typed_onnx import typed_proto
+from halfwise.verbs.fix.fix import _decision_of
+from tests.models.build import model, node, value, weight
+from tests.support.messages import kinds
+
+OPS = [(op, how) for op in ("ScatterND", "ScatterElements") for how in ("none", "add", "mul", "min", "max")]
+
+
+def scatter(op: str, how: str) -> onnx.ModelProto:
+    """What is scattered is computed before, and computed with behind it."""
+    places = np.array([[0], [2]]) if op == "ScatterND" else np.array([0, 2])
+    nodes = [node("Mul", "x x", "s"), node(op, "s places x2", "m", reduction=how), node("Add", "m m", "y")]
+    inputs = [value("x"), value("x2", shape=(2,))]
+    return model(nodes, inputs, [value("y")], [weight("places", places)], opset=18)
+
+
+FEEDS = [{"x": np.arange(1, 5, dtype=np.float32) + i, "x2": np.array([2, 3], np.float32)} for i in range(3)]
+
+
+@pytest.mark.parametrize(("op", "how"), OPS)
+def test_what_is_delivered_runs_on_the_cpu(op: str, how: str) -> None:
+    fixed = halfwise.fix(scatter(op, how), FEEDS)
+    typed = typed_proto(_decision_of(fixed))
+    got = Session(typed).run(FEEDS[0])["y"]
+    want = Session(scatter(op, how)).run(FEEDS[0])["y"]
+    assert np.allclose(got, want, rtol=1e-2)
+    assert fixed.fp32_nodes == (() if runs_in_fp16(op, how) else ("n_m",))
+
+
+def runs_in_fp16(op: str, how: str) -> bool:
+    """Asked of the installed runtime."""
+    half = TensorProto.FLOAT16
+    places = np.array([[0], [2]]) if op == "ScatterND" else np.array([0, 2])
+    inputs = [value("x", half), value("u", half, (2,))]
+    proto = model(
+        [node(op, "x places u", "y", reduction=how)], inputs, [value("y", half)], [weight("places", places)], opset=18
+    )
+    try:
+        Session(proto).run({"x": np.ones(4, np.float16), "u": np.ones(2, np.float16)})
+    except HalfwiseError:
+        return False
+    return True
+
+
+def test_it_is_no_matter_on_a_gpu() -> None:
+    assert halfwise.fix(scatter("ScatterND", "add"), FEEDS, target="ort-cuda").fp32_nodes == ()
+
+
+def test_the_user_outranks_it_and_is_told() -> None:
+    fixed = halfwise.fix(scatter("ScatterND", "add"), FEEDS, force="name:n_m")
+    assert fixed.fp32_nodes == ()
+    assert NoteKind.ORT_CPU_REFUSES in kinds(fixed.notes)
