@@ -48,7 +48,7 @@ def _is_environment(node: ast.AST) -> bool:
 GATHERERS = {
     "BackendRunner", "Belief", "Collector", "Compiler", "Counter", "Emulator", "Failures", "GraphEdit", "Journal",
     "Names", "Receiver", "RunCounter", "Steps", "Stepper", "Tape", "Terminal", "Trials", "Atoms", "_Error", "_Gru",
-    "_Lstm", "_Scanner", "_Scratch", "_Search", "_Seen", "_Shown", "_Sums",
+    "_Lstm", "_RoundedWeights", "_Scanner", "_Scratch", "_Search", "_Seen", "_Shown", "_Sums",
 }  # fmt: skip
 
 
