@@ -13,8 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 from halfwise.backends import BackendFailure, BackendOptions, BackendRecord, BackendRun
+from halfwise.backends.backend import Traits
 from halfwise.backends.confirm import Confirmation, OutputGap, allowed_ratio, confirm, probe
+from halfwise.core.english import say
 from halfwise.core.errors import InputError, MissingBackend
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.model.model import Model, load
@@ -31,6 +34,7 @@ RNG = np.random.default_rng(0)
 FEEDS = [{"x": RNG.standard_normal((4, 64)).astype(np.float32)} for _ in range(4)]
 LOOSE = Tolerance.default()
 ONCE = BackendOptions()
+REWRITES = Traits(rewrites_graph=True)
 RECORD = BackendRecord("ort-cuda", "ONNX Runtime", "1", device="a GPU", optimization="all", tf32=False)
 
 
@@ -58,6 +62,7 @@ class Fake:
     fails: str = ""
     name: str = "ort-cuda"
     cautions: tuple[str, ...] = ()
+    traits: Traits = REWRITES
     runs: int = 0
 
     def run(self, model: Path, feeds: Feeds) -> BackendRun:
@@ -82,6 +87,18 @@ def told(result: Confirmation) -> list[tuple[str, str]]:
     return [(each.rule, each.severity) for each in result.findings]
 
 
+def note_of(result: Confirmation) -> Note:
+    note = result.findings[0].note
+    assert isinstance(note, Note)
+    assert say(note) == result.findings[0].message
+    return note
+
+
+def cause(result: Confirmation) -> NoteKind:
+    found: Note = note_of(result).values["cause"]
+    return found.kind
+
+
 def run(plain: Model, typed: Path, fake: Fake, tolerance: Tolerance = LOOSE) -> Confirmation:
     fake.plain = plain
     return confirm(plain, typed, FEEDS, fake, tolerance=tolerance)
@@ -101,10 +118,10 @@ def test_a_worse_backend_is_a_warning_while_the_tolerance_holds(plain: Model, ty
     result = run(plain, typed, Fake(lambda options: 5.0))
     assert result.met
     assert told(result) == [("HW501", "warning")]
-    message = result.findings[0].message
-    assert "output 'y' has an error of" in message
-    assert "5 times the" in message
-    assert "Likely the accumulate type: some kernel sums in FP16" in message
+    note = note_of(result)
+    assert (note.kind, note.subject) == (NoteKind.NOT_AS_PREDICTED, "y")
+    assert note.values["ratio"] == pytest.approx(5.0, rel=0.01)
+    assert cause(result) is NoteKind.CAUSE_ACCUMULATOR
     assert "halfwise bisect" in result.findings[0].remedy
 
 
@@ -117,26 +134,26 @@ def test_a_worse_backend_is_an_error_where_the_tolerance_does_not_hold(plain: Mo
 def test_a_better_backend_is_information(plain: Model, typed: Path) -> None:
     result = run(plain, typed, Fake(lambda options: 0.1))
     assert told(result) == [("HW502", "info")]
-    assert "fusion or wide accumulation" in result.findings[0].message
+    assert cause(result) is NoteKind.CAUSE_KEPT_WIDE
 
 
 def test_values_that_are_not_finite_are_an_error(plain: Model, typed: Path) -> None:
     result = run(plain, typed, Fake(spoil=lambda array: np.full_like(array, np.nan)))
     assert not result.met
     assert told(result) == [("HW503", "error")]
-    assert "128 values" in result.findings[0].message or "512 values" in result.findings[0].message
+    assert note_of(result).values["count"] in (128, 512)
 
 
 def test_onnx_runtime_on_the_cpu_is_its_own_reason(plain: Model, typed: Path) -> None:
     record = BackendRecord("ort-cpu", "ONNX Runtime", "1", optimization="all")
-    result = run(plain, typed, Fake(lambda options: 0.1, record=record))
-    assert "CPU provider computes FP16 in FP32" in result.findings[0].message
+    result = run(plain, typed, Fake(lambda options: 0.1, record=record, traits=Traits(computes_wide=True)))
+    assert cause(result) is NoteKind.CAUSE_CPU_WIDE
 
 
 def test_tensorrt_is_suspected_of_its_tactics(plain: Model, typed: Path) -> None:
     record = BackendRecord("tensorrt", "TensorRT", "11", device="a GPU")
-    result = run(plain, typed, Fake(lambda options: 9.0, record=record))
-    assert "Likely a tactic that accumulates in FP16" in result.findings[0].message
+    result = run(plain, typed, Fake(lambda options: 9.0, record=record, traits=Traits(picks_tactics=True)))
+    assert cause(result) is NoteKind.CAUSE_TACTIC
 
 
 def by_name(monkeypatch: pytest.MonkeyPatch, plain: Model, factor: Callable[[BackendOptions], float]) -> list[Fake]:
@@ -157,7 +174,7 @@ def test_fusion_is_the_reason_where_the_gap_goes_without_it(
 ) -> None:
     made = by_name(monkeypatch, plain, lambda options: 6.0 if options.optimization == "all" else 1.0)
     result = confirm(plain, typed, FEEDS, "ort-cuda", tolerance=LOOSE)
-    assert "Likely fusion: without ONNX Runtime's graph optimisations the error is" in result.findings[0].message
+    assert cause(result) is NoteKind.CAUSE_FUSION
     assert [fake.options.optimization for fake in made] == ["all", "disable"]
 
 
@@ -167,7 +184,7 @@ def test_tf32_is_the_reason_where_the_gap_goes_without_it(
     made = by_name(monkeypatch, plain, lambda options: 6.0 if options.tf32 else 1.0)
     options = BackendOptions(tf32=True)
     result = confirm(plain, typed, FEEDS, "ort-cuda", tolerance=LOOSE, options=options)
-    assert "Likely TF32: without it the error is" in result.findings[0].message
+    assert cause(result) is NoteKind.CAUSE_TF32
     assert len(made) == 2  # what explains it ends the looking
 
 
@@ -176,7 +193,7 @@ def test_what_no_other_way_of_running_explains_is_the_kernels(
 ) -> None:
     by_name(monkeypatch, plain, lambda options: 6.0)
     result = confirm(plain, typed, FEEDS, "ort-cuda", tolerance=LOOSE)
-    assert "Likely the accumulate type" in result.findings[0].message
+    assert cause(result) is NoteKind.CAUSE_ACCUMULATOR
 
 
 def test_a_model_that_does_not_run_there_is_not_confirmed(plain: Model, typed: Path) -> None:

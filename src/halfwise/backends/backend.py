@@ -22,6 +22,7 @@ __all__ = [
     "BackendRecord",
     "BackendRun",
     "Optimization",
+    "Traits",
 ]
 
 Feed = Mapping[str, NDArray[Any]]
@@ -39,6 +40,15 @@ class BackendOptions:
     optimization: Optimization = "all"  # of ONNX Runtime's graph; TensorRT has no such switch
     io_binding: bool = False  # inputs and outputs held on the device
     time_limit_s: float = 600.0  # for building and running one model
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What kind of backend it is, where that bears on its errors."""
+
+    computes_wide: bool = False  # FP16 is computed in FP32, and roundings between nodes are dropped
+    rewrites_graph: bool = False  # graph optimizations that `optimization` sets
+    picks_tactics: bool = False  # the compiler chooses kernels, and may choose one that accumulates in FP16
 
 
 class BackendRecord(Record, frozen=True):
@@ -100,5 +110,8 @@ class Backend(Protocol):
     @property
     def cautions(self) -> tuple[Note, ...]:
         """What its answers do not prove."""
+
+    @property
+    def traits(self) -> Traits: ...
 
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun: ...

@@ -20,9 +20,9 @@ from halfwise.core.document import Answer, Number, Record
 from halfwise.core.english import documented
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import SampleError, evaluate, missing_output, sample_error
-from halfwise.core.finding import Finding, Severity, Where
+from halfwise.core.finding import Finding, Where
 from halfwise.core.metrics import Metrics, OutputMetric, Outputs
-from halfwise.core.notes import Messages, Note
+from halfwise.core.notes import Messages, Note, NoteKind
 from halfwise.core.rules import finding
 from halfwise.core.tolerance import Tolerance, Verdict
 from halfwise.emulation.emulate import Emulator, widen_feeds
@@ -157,10 +157,9 @@ def confirm(
             return None
         return {name: OutputGap(gap.predicted, _rms(errors, name)) for name, gap in gaps.items()}
 
-    reasons = _reasons(
-        {name: g for name, g in gaps.items() if _beyond(g, allowed)}, allowed, done.record, options, again
-    )
-    findings = tuple(_findings(gaps, together, allowed, reasons, done.record, profile, verdict))
+    beyond = {name: gap for name, gap in gaps.items() if _beyond(gap, allowed)}
+    causes = _causes(beyond, allowed, runner, done.record, options, again)
+    findings = tuple(_findings(gaps, together, allowed, causes, done.record, profile, verdict))
     notes = (*runner.cautions, *done.record.remarks)
     return Confirmation(runner.name, profile, allowed, verdict, together, gaps, findings, done.record, notes)
 
@@ -185,7 +184,7 @@ def probe(backend: Backend) -> None:
 
 
 def _failed(runner: Backend, profile: str, why: str) -> Confirmation:
-    told = finding("HW504", Where("model", runner.name), f"{runner.name} cannot run the fixed model: {why}", {})
+    told = finding("HW504", Where("model", runner.name), Note.of(NoteKind.CANNOT_RUN, runner.name, why=why), {})
     verdict = Verdict(False, math.inf, "", "", math.inf, 0.0)
     return Confirmation(
         runner.name, profile, 1.0, verdict, {}, {}, (told,), BackendRecord(runner.name, "", ""), runner.cautions
@@ -227,57 +226,52 @@ def _beyond(gap: OutputGap, allowed: float) -> bool:
     return gap.ratio > allowed or gap.ratio * allowed < 1.0
 
 
-def _reasons(
+def _causes(
     beyond: Mapping[str, OutputGap],
     allowed: float,
+    runner: Backend,
     record: BackendRecord,
     options: BackendOptions,
     again: Callable[[BackendOptions], dict[str, OutputGap] | None],
-) -> dict[str, str]:
-    """The likely reason for each output's gap: what was tried and made it go away, else what is left."""
-    reasons: dict[str, str] = {}
+) -> dict[str, Note]:
+    """The likely cause of each output's gap: what was tried and made it go away, else what is left."""
+    causes: dict[str, Note] = {}
     if not beyond:
-        return reasons
-    tries = []
+        return causes
+    tries: list[tuple[BackendOptions, Callable[[float], Note]]] = []
     if record.tf32:
-        tries.append((replace(options, tf32=False), "TF32: without it the error is {now:.3g}, as predicted"))
-    if record.library == "ONNX Runtime" and record.optimization != "disable" and record.backend != "ort-cpu":
-        tries.append(
-            (
-                replace(options, optimization="disable"),
-                "fusion: without ONNX Runtime's graph optimisations the error is {now:.3g}, as predicted",
-            )
-        )
-    for other, words in tries:
-        left = [name for name in beyond if name not in reasons]
+        tries.append((replace(options, tf32=False), lambda now: Note.of(NoteKind.CAUSE_TF32, now=now)))
+    if runner.traits.rewrites_graph and record.optimization != "disable":
+        other = replace(options, optimization="disable")
+        tries.append((other, lambda now: Note.of(NoteKind.CAUSE_FUSION, now=now)))
+    for other, cause in tries:
+        left = [name for name in beyond if name not in causes]
         gaps = again(other) if left else None
         for name in left:
             if gaps is not None and not _beyond(gaps[name], allowed):
-                reasons[name] = words.format(now=gaps[name].measured)
+                causes[name] = cause(gaps[name].measured)
     for name, gap in beyond.items():
-        reasons.setdefault(name, _left_over(gap, record))
-    return reasons
+        causes.setdefault(name, _left_over(gap, runner, record))
+    return causes
 
 
-def _left_over(gap: OutputGap, record: BackendRecord) -> str:
-    if record.backend == "ort-cpu":
-        return "ONNX Runtime's CPU provider computes FP16 in FP32 and drops roundings between nodes"
+def _left_over(gap: OutputGap, runner: Backend, record: BackendRecord) -> Note:
+    if runner.traits.computes_wide:
+        return Note.of(NoteKind.CAUSE_CPU_WIDE)
     if gap.ratio < 1.0:
         if record.on_cpu:
-            return f"{len(record.on_cpu)} nodes ran on the CPU, which computes FP16 in FP32"
-        return "fusion or wide accumulation: kernels keep in FP32 what the profile rounds"
-    if record.library.startswith("TensorRT") or "Tensor" in " ".join(record.providers):
-        return (
-            "a tactic that accumulates in FP16, or a fusion that moves a rounding; the engine's layer list tells which"
-        )
-    return "the accumulate type: some kernel sums in FP16, or rounds inside, where the profile computes in FP32"
+            return Note.of(NoteKind.CAUSE_RAN_ON_CPU, count=len(record.on_cpu))
+        return Note.of(NoteKind.CAUSE_KEPT_WIDE)
+    if runner.traits.picks_tactics:
+        return Note.of(NoteKind.CAUSE_TACTIC)
+    return Note.of(NoteKind.CAUSE_ACCUMULATOR)
 
 
 def _findings(
     gaps: Mapping[str, OutputGap],
     outputs: Mapping[str, Metrics],
     allowed: float,
-    reasons: Mapping[str, str],
+    causes: Mapping[str, Note],
     record: BackendRecord,
     profile: str,
     verdict: Verdict,
@@ -287,17 +281,22 @@ def _findings(
         where = Where("output", name)
         numbers = {**gap.document().to_json(), "allowed_ratio": allowed}
         if outputs[name].nonfinite and not math.isinf(gap.predicted):
-            told = f"output {name!r} holds {outputs[name].nonfinite:,} values that are not finite on {record.title}; "
-            found.append(finding("HW503", where, f"{told}none was predicted; likely {reasons[name]}", numbers))
-        elif name in reasons:
+            count = outputs[name].nonfinite
+            note = Note.of(NoteKind.NOT_FINITE_THERE, name, count=count, title=record.title, cause=causes[name])
+            found.append(finding("HW503", where, note, numbers))
+        elif name in causes:
             rule = "HW501" if gap.ratio > 1.0 else "HW502"
-            message = (
-                f"output {name!r} has an error of {gap.measured:.3g} on {record.title}, {gap.ratio:.3g} times the "
-                f"{gap.predicted:.3g} that profile {profile!r} predicts; the profile promises at most "
-                f"{allowed:.3g} times more or less. Likely {reasons[name]}"
+            note = Note.of(
+                NoteKind.NOT_AS_PREDICTED,
+                name,
+                measured=gap.measured,
+                predicted=gap.predicted,
+                ratio=gap.ratio,
+                allowed=allowed,
+                title=record.title,
+                profile=profile,
+                cause=causes[name],
             )
-            severity: Severity | None = (
-                "error" if rule == "HW501" and not verdict.met and verdict.worst_output == name else None
-            )
-            found.append(finding(rule, where, message, numbers, severity))
+            misses = rule == "HW501" and not verdict.met and verdict.worst_output == name
+            found.append(finding(rule, where, note, numbers, "error" if misses else None))
     return found

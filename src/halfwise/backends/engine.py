@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRun, Feed
+from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRun, Feed, Traits
 from halfwise.compiler import rtx, tensorrt
 from halfwise.compiler.build import BuildError, BuildRequest, profiles_from_samples
 from halfwise.core.errors import MissingBackend
@@ -28,6 +28,10 @@ class EngineBackend:
     @property
     def cautions(self) -> tuple[Note, ...]:
         return (Note.of(NoteKind.ENGINE_UNTRIED, self.name),)
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(picks_tactics=True)
 
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun:
         from halfwise.backends.child import run_in_child

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from halfwise.backends.backend import BackendOptions, BackendRun, Feed
+from halfwise.backends.backend import BackendOptions, BackendRun, Feed, Traits
 from halfwise.core.notes import Note, NoteKind
 
 __all__ = ["RuntimeBackend"]
@@ -14,6 +14,12 @@ __all__ = ["RuntimeBackend"]
 _CAUTIONS = {
     "ort-cpu": (Note.of(NoteKind.CPU_COMPUTES_WIDE),),
     "ort-tensorrt": (Note.of(NoteKind.PROVIDER_MAY_RETYPE),),
+}
+_TRAITS = {
+    "ort-cpu": Traits(computes_wide=True),
+    "ort-cuda": Traits(rewrites_graph=True),
+    "ort-tensorrt": Traits(rewrites_graph=True, picks_tactics=True),
+    "ort-rtx": Traits(rewrites_graph=True, picks_tactics=True),
 }
 
 
@@ -27,6 +33,10 @@ class RuntimeBackend:
     @property
     def cautions(self) -> tuple[Note, ...]:
         return _CAUTIONS.get(self.name, ())
+
+    @property
+    def traits(self) -> Traits:
+        return _TRAITS[self.name]
 
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun:
         if self.name == "ort-cpu":

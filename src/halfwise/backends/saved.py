@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from halfwise.backends.backend import BackendRecord, BackendRun, Feed
+from halfwise.backends.backend import BackendRecord, BackendRun, Feed, Traits
 from halfwise.core.errors import InputError
 from halfwise.core.file_order import by_number
 from halfwise.core.notes import Note, NoteKind
@@ -28,6 +28,10 @@ class SavedBackend:
     @property
     def cautions(self) -> tuple[Note, ...]:
         return (Note.of(NoteKind.OUTPUTS_UNCHECKED, str(self.path)),)
+
+    @property
+    def traits(self) -> Traits:
+        return Traits()
 
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun:
         files = [self.path] if self.path.is_file() else sorted(self.path.glob("*.npz"), key=by_number)

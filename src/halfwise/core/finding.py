@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta
 
-from halfwise.core.document import Record, about
+from halfwise.core.document import LEFT_OUT, Left, Record, about
+from halfwise.core.notes import Note, Severity
 
 __all__ = ["Finding", "RuleId", "Severity", "Where"]
 
-Severity = Literal["info", "warning", "error"]
 RuleId = Annotated[str, Meta(pattern="^HW[0-9]+$", description="A stable id.")]
 
 
@@ -31,3 +31,4 @@ class Finding(Record, frozen=True):
     numbers: Annotated[Mapping[str, Any], about("The evidence by name.")]
     message: str
     remedy: str
+    note: Annotated[Note | Left, about("The message as data.")] = LEFT_OUT

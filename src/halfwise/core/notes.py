@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import field
 
 from halfwise.core.document import Record, about
-from halfwise.core.finding import Severity
 
-__all__ = ["Messages", "Note", "NoteKind"]
+__all__ = ["Messages", "Note", "NoteKind", "Severity"]
+
+Severity = Literal["info", "warning", "error"]
 
 
 class NoteKind(Enum):
@@ -192,6 +193,35 @@ class NoteKind(Enum):
     UNKNOWN_TYPE = "unknown-type"
     NO_FP32_TENSOR = "no-fp32-tensor"
     NOT_ALSO_BF16 = "not-also-bf16"
+    # Findings about weights and types
+    TENSORRT_WILL_WARN = "tensorrt-will-warn"
+    WEIGHT_NOT_FINITE = "weight-not-finite"
+    STORED_AS_INFINITY = "stored-as-infinity"
+    DIVISOR_VANISHES = "divisor-vanishes"
+    WEIGHT_BEYOND = "weight-beyond"
+    WEIGHT_TINY = "weight-tiny"
+    CHANNELS_TINY = "channels-tiny"
+    TYPES_DOUBLE = "types-double"
+    FOREIGN_NODES = "foreign-nodes"
+    QUANTISED_MODEL = "quantised-model"
+    OLD_OPSET = "old-opset"
+    # Findings about inputs in FP16
+    INPUT_IDS = "input-ids"
+    INPUT_BEYOND = "input-beyond"
+    INPUT_COARSE = "input-coarse"
+    INPUT_PIXELS = "input-pixels"
+    INPUT_ALONE = "input-alone"
+    # Findings on a real backend, and their likely causes
+    CANNOT_RUN = "cannot-run"
+    NOT_FINITE_THERE = "not-finite-there"
+    NOT_AS_PREDICTED = "not-as-predicted"
+    CAUSE_TF32 = "cause-tf32"
+    CAUSE_FUSION = "cause-fusion"
+    CAUSE_CPU_WIDE = "cause-cpu-wide"
+    CAUSE_RAN_ON_CPU = "cause-ran-on-cpu"
+    CAUSE_KEPT_WIDE = "cause-kept-wide"
+    CAUSE_TACTIC = "cause-tactic"
+    CAUSE_ACCUMULATOR = "cause-accumulator"
 
 
 _WARNINGS = frozenset(

@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from halfwise.core.document import LEFT_OUT
+from halfwise.core.english import say
 from halfwise.core.finding import Finding, Severity, Where
+from halfwise.core.notes import Note
 
 __all__ = ["RULES", "ScanRule", "finding"]
 
@@ -294,8 +297,10 @@ RULES: Mapping[str, ScanRule] = {rule.id: rule for rule in (*_RULES, *_BORDER)}
 
 
 def finding(
-    rule: str, where: Where, message: str, numbers: Mapping[str, Any], severity: Severity | None = None
+    rule: str, where: Where, message: Note | str, numbers: Mapping[str, Any], severity: Severity | None = None
 ) -> Finding:
-    """A finding of a rule of the table."""
+    """A finding of a rule of the table; a note is said in the language of messages, and stays in it as data."""
     found = RULES[rule]
-    return Finding(rule, severity or found.severity, where, numbers, message, found.remedy)
+    told = message if isinstance(message, str) else say(message)
+    note = LEFT_OUT if isinstance(message, str) else message
+    return Finding(rule, severity or found.severity, where, numbers, told, found.remedy, note)

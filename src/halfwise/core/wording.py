@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
-__all__ = ["and_more", "counted", "listed", "number", "percent", "three_digits", "together"]
+__all__ = ["and_more", "counted", "listed", "number", "percent", "share_of", "three_digits", "together"]
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
@@ -50,3 +51,10 @@ def percent(share: float) -> str:
     if share >= 10.0:
         return f"{share:,.0f} times"
     return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
+
+
+def share_of(share: float) -> str:
+    """As in "3% of", "12 times", before what it is a share of."""
+    if not math.isfinite(share):
+        return "infinitely many times"
+    return percent(share) if share >= 10.0 else f"{percent(share)} of"

@@ -6,19 +6,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from string import Formatter
 from typing import Any, TypedDict
 
+from halfwise.core.document import read
 from halfwise.core.english.backends import BACKENDS
 from halfwise.core.english.compiler import COMPILER
 from halfwise.core.english.deploying import DEPLOYING
+from halfwise.core.english.findings import FINDINGS
 from halfwise.core.english.inputs import INPUTS
 from halfwise.core.english.outputs import OUTPUTS
 from halfwise.core.english.reasons import REASONS
 from halfwise.core.english.verdicts import VERDICTS
 from halfwise.core.notes import Note, NoteKind
-from halfwise.core.wording import counted, listed, number, percent, together
+from halfwise.core.wording import counted, listed, number, percent, share_of, together
 
 __all__ = ["TEMPLATES", "documented", "fill", "say", "say_all"]
 
-TEMPLATES: Mapping[NoteKind, str] = {**INPUTS, **OUTPUTS, **BACKENDS, **DEPLOYING, **COMPILER, **VERDICTS, **REASONS}
+TEMPLATES: Mapping[NoteKind, str] = {
+    **INPUTS, **OUTPUTS, **BACKENDS, **DEPLOYING, **COMPILER, **VERDICTS, **REASONS, **FINDINGS,
+}  # fmt: skip
 
 
 def _names(names: Iterable[str]) -> str:
@@ -36,6 +40,7 @@ _SPECIAL: Mapping[str, Callable[[Any], str]] = {
     "change": _change,
     "number": number,
     "percent": percent,
+    "share": share_of,
 }
 
 
@@ -43,10 +48,12 @@ class _Words(Formatter):
     """Adds to Python's format specifications what sentences need.
 
     `many NOUN` or `many NOUN/NOUNS` count; `list` gives the first few names in quotes, `names` the same without;
-    `plain` gives all of a list; `change` is a pair, before and after; `number` and `percent` round for people.
+    `plain` gives all of a list; `change` is a pair, before and after; `number`, `percent` and `share` round for people.
     """
 
     def format_field(self, value: Any, format_spec: str) -> str:
+        if isinstance(value, Mapping):
+            value = read(value, Note, "a note")  # as a document holds it
         if isinstance(value, Note):
             return say(value)
         if format_spec.startswith("many "):

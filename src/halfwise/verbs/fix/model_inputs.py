@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,8 +13,9 @@ from numpy.typing import NDArray
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Finding, Where
 from halfwise.core.formats import Format, round_to
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.rules import finding
-from halfwise.core.wording import number, percent
+from halfwise.core.wording import number
 from halfwise.model.model import Model
 from halfwise.model.moving import FROM_FIRST, Move, behind, movers
 from halfwise.model.patterns.selections import find_id_casts
@@ -98,8 +98,8 @@ def input_findings(effects: Sequence[InputEffect]) -> Iterator[Finding]:
     for effect in effects:
         told = _finding(effect)
         if told is not None:
-            rule, message = told
-            yield finding(rule, Where("input", effect.name), message, effect.document().to_json())
+            rule, note = told
+            yield finding(rule, Where("input", effect.name), note, effect.document().to_json())
 
 
 def refuse_ids(effects: Sequence[InputEffect]) -> None:
@@ -141,35 +141,21 @@ def _step(top: float) -> float:
     return float(np.spacing(held)) if held < np.float16(_HALF.max) else 32.0
 
 
-def _finding(effect: InputEffect) -> tuple[str, str] | None:
-    top, step = number(effect.max_abs), number(effect.step)
-    alone = "" if effect.ratio is None else f"; alone, this input causes {_of(effect.ratio)} the allowed error"
+def _finding(effect: InputEffect) -> tuple[str, Note] | None:
+    top, step = effect.max_abs, effect.step
+    alone = "" if effect.ratio is None else Note.of(NoteKind.INPUT_ALONE, ratio=effect.ratio)
     if effect.kind == "ids":
-        if effect.max_abs <= _EXACT:
-            return None
-        return (
-            "HW311",
-            f"ids up to {top}, where FP16 steps by {step}; whole numbers are exact only up to {_EXACT}",
-        )
+        return ("HW311", Note.of(NoteKind.INPUT_IDS, top=top, step=step, exact=_EXACT)) if top > _EXACT else None
     if effect.over:
-        return "HW312", f"values up to {top}: beyond 65504, FP16 values become infinite{alone}"
+        return "HW312", Note.of(NoteKind.INPUT_BEYOND, top=top, alone=alone)
     if effect.relative > _COARSE or (effect.kind == "whole" and effect.change >= 1.0):
-        what = "whole numbers" if effect.kind == "whole" else "values"
-        return "HW313", (
-            f"{what} up to {top}, which FP16 holds in steps of {step}: rounding moves them by up to "
-            f"{number(effect.change)}, {_of(effect.relative)} their spread{alone}"
+        what, change = "whole numbers" if effect.kind == "whole" else "values", effect.change
+        return "HW313", Note.of(
+            NoteKind.INPUT_COARSE, what=what, top=top, step=step, change=change, relative=effect.relative, alone=alone
         )
     if effect.kind == "pixels":
-        exact = "exact as they are" if not effect.change else f"held to {number(effect.step / 2)} at {top}"
-        return "HW314", f"raw pixels, 0 to {top}, {exact}; subtracting the mean in FP16 keeps that error{alone}"
+        return "HW314", Note.of(NoteKind.INPUT_PIXELS, top=top, held=step / 2 if effect.change else 0.0, alone=alone)
     return None
-
-
-def _of(share: float) -> str:
-    """As in "3% of", "12 times", before what it is a share of."""
-    if not math.isfinite(share):
-        return "infinitely many times"
-    return percent(share) if share >= 10.0 else f"{percent(share)} of"
 
 
 def _indexing(model: Model) -> set[str]:

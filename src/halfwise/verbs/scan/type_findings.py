@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 
 from halfwise.core.finding import Finding, Where
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.rules import finding
-from halfwise.core.wording import counted, listed
 from halfwise.model.contrib.schemas import is_known
 from halfwise.model.fp32_model import typed_nodes
 from halfwise.model.model import Model
@@ -48,32 +48,29 @@ def _narrow(model: Model) -> Iterator[Finding]:
 def _double(model: Model) -> Iterator[Finding]:
     nodes = [node for node in model.nodes if any(out.dtype == ir.DataType.DOUBLE for out in node.outputs)]
     if nodes:
-        message = f"{counted(len(nodes), 'node')} in double precision, left unchanged"
-        yield finding("HW302", Where("node", nodes[0].name or ""), message, {"count": len(nodes)})
+        note = Note.of(NoteKind.TYPES_DOUBLE, count=len(nodes))
+        yield finding("HW302", Where("node", nodes[0].name or ""), note, {"count": len(nodes)})
 
 
 def _foreign(model: Model) -> Iterator[Finding]:
     nodes = [node for node in model.nodes if node.domain and not is_known(node.op_type, node.domain)]
     if nodes:
         ops = Counter(f"{node.domain}:{node.op_type}" for node in nodes)
-        shown = listed((op for op, _ in ops.most_common()), 4, str)
-        message = f"{counted(len(nodes), 'node')} of other domains, kept in FP32 ({shown})"
-        yield finding("HW303", Where("node", nodes[0].name or ""), message, {"count": len(nodes), "ops": dict(ops)})
+        shown = [op for op, _ in ops.most_common()]
+        note = Note.of(NoteKind.FOREIGN_NODES, count=len(nodes), ops=shown)
+        yield finding("HW303", Where("node", nodes[0].name or ""), note, {"count": len(nodes), "ops": dict(ops)})
 
 
 def _quantised(model: Model) -> Iterator[Finding]:
     nodes = [node for node in model.nodes if node.op_type in _QUANTISED and not node.domain]
     if nodes:
-        message = f"the model is quantised: {counted(len(nodes), 'node')} quantise, dequantise or compute in integers"
-        yield finding("HW304", Where("node", nodes[0].name or ""), message, {"count": len(nodes)})
+        note = Note.of(NoteKind.QUANTISED_MODEL, count=len(nodes))
+        yield finding("HW304", Where("node", nodes[0].name or ""), note, {"count": len(nodes)})
 
 
 def _old_opset(model: Model, patterns: Sequence[Pattern]) -> Iterator[Finding]:
     count = sum(1 for pattern in patterns if pattern.kind == "layernorm")
     if count and model.opset() < _LAYER_NORM_SINCE:
-        message = (
-            f"opset {model.opset()} has no LayerNormalization, which would replace {count} of its norms; "
-            f"opset {_LAYER_NORM_SINCE} has it"
-        )
+        note = Note.of(NoteKind.OLD_OPSET, opset=model.opset(), count=count, since=_LAYER_NORM_SINCE)
         numbers = {"opset": model.opset(), "since": _LAYER_NORM_SINCE, "count": count}
-        yield finding("HW305", Where("model", "opset"), message, numbers)
+        yield finding("HW305", Where("model", "opset"), note, numbers)

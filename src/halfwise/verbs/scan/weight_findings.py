@@ -14,8 +14,9 @@ import onnx_ir as ir
 from halfwise.core.counting import Counts
 from halfwise.core.finding import Finding, Where
 from halfwise.core.formats import Format, format_of_dtype
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.rules import finding
-from halfwise.core.wording import counted, listed, number, percent
+from halfwise.core.wording import counted, listed, number
 from halfwise.model.elements import Elements
 from halfwise.model.patterns.view import View
 from halfwise.precision.sites import Sites
@@ -126,12 +127,6 @@ def summary(converted: Sequence[Counts], total: int, harmful: int) -> Iterator[F
     overflow = sum(1 for c in converted if c.overflow)
     if not subnormal and not underflow and not overflow:
         return
-    parts = [f"{counted(subnormal, 'weight')} with subnormal FP16 values"] if subnormal else []
-    parts += [f"{counted(underflow, 'weight')} with values below the smallest one"] if underflow else []
-    parts += [f"{counted(overflow, 'weight')} with values over 65504"] if overflow else []
-    matters = "FP16 harms no weight"
-    if harmful:
-        matters = f"FP16 harms {counted(harmful, 'weight')}"
     numbers = {
         "tensors": total,
         "tensors_subnormal": subnormal,
@@ -142,8 +137,10 @@ def summary(converted: Sequence[Counts], total: int, harmful: int) -> Iterator[F
         "values_overflow": sum(c.overflow for c in converted),
         "tensors_harmful": harmful,
     }
-    message = f"TensorRT will warn about {', '.join(parts)} (counting tensors, not values, after fusion); {matters}"
-    yield finding("HW101", Where("model", "weights"), message, numbers)
+    note = Note.of(
+        NoteKind.TENSORRT_WILL_WARN, subnormal=subnormal, underflow=underflow, overflow=overflow, harmful=harmful
+    )
+    yield finding("HW101", Where("model", "weights"), note, numbers)
 
 
 def judge(
@@ -154,14 +151,12 @@ def judge(
     if counts.nonfinite:
         nan = sum(int(np.isnan(window).sum()) for window in elements.windows())
         if nan or usage.infinities:
-            message = f"NaN or infinite: {counts.nonfinite:,} of {counted(counts.count, 'value')}"
+            note = Note.of(NoteKind.WEIGHT_NOT_FINITE, nonfinite=counts.nonfinite, count=counts.count)
             if not nan and (fmt := format_of_dtype(elements.dtype)) is not None and fmt.narrow:
-                message = (
-                    f"stored as infinity: {counts.nonfinite:,} of {counted(counts.count, 'value')}; "
-                    f"convert the FP32 model again, without values beyond {fmt.value.upper()}'s range"
-                )
+                bad, typed = counts.nonfinite, fmt.value.upper()
+                note = Note.of(NoteKind.STORED_AS_INFINITY, nonfinite=bad, count=counts.count, typed=typed)
             numbers = {"count": counts.count, "nonfinite": counts.nonfinite, "nan": nan}
-            return [finding("HW105", where, message, numbers)], None
+            return [finding("HW105", where, note, numbers)], None
         return [], None
     found = [_overflow(where, counts)] if counts.overflow and usage.overflows else []
     if not (counts.subnormal or counts.underflow) or not usage.scales:
@@ -169,10 +164,8 @@ def judge(
     if counts.underflow and usage.divides is not None:
         zeros = sum(int(((w != 0) & (np.abs(w) <= _FP16.smallest_subnormal / 2)).sum()) for w in elements.windows())
         if zeros:
-            message = (
-                f"{usage.divides} divides by {number(counts.min_abs)}, which is 0 in FP16 (6e-08 under weak typing)"
-            )
-            return [*found, finding("HW106", where, message, {"min_abs": counts.min_abs, "zeros": zeros})], None
+            note = Note.of(NoteKind.DIVISOR_VANISHES, usage.divides, least=counts.min_abs)
+            return [*found, finding("HW106", where, note, {"min_abs": counts.min_abs, "zeros": zeros})], None
     axis = usage.axis
     stretches = axis is None or math.prod(shape[:axis]) == 1
     if counts.overflow or (stretches and not may_be_quiet(counts, 1 if axis is None else shape[axis])):
@@ -185,12 +178,10 @@ def judge(
 
 def _overflow(where: Where, counts: Counts) -> Finding:
     change = (counts.max_abs - _FP16.max) / counts.max_abs
-    message = (
-        f"over 65504: {counts.overflow:,} of {counted(counts.count, 'value')}, up to {number(counts.max_abs)}; "
-        f"clamping to 65504 makes the largest {percent(change)} smaller"
-    )
+    overflow, count, largest = counts.overflow, counts.count, counts.max_abs
+    note = Note.of(NoteKind.WEIGHT_BEYOND, overflow=overflow, count=count, largest=largest, change=change)
     numbers = {"count": counts.count, "overflow": counts.overflow, "max_abs": counts.max_abs, "change": change}
-    return finding("HW104", where, message, numbers, "error" if change > _COARSE else "warning")
+    return finding("HW104", where, note, numbers, "error" if change > _COARSE else "warning")
 
 
 def _quiet(
@@ -212,12 +203,8 @@ def _quiet(
         "relative_change_weak": change.relative_weak,
     }
     if change.relative > _COARSE:
-        message = (
-            f"the largest value is {number(counts.max_abs)}: rounding to FP16 changes the weight by "
-            f"{percent(change.relative)} ({percent(change.relative_weak)} under weak typing, "
-            "which raises tiny values to 6e-08)"
-        )
-        yield finding("HW102", where, message, numbers)
+        note = Note.of(NoteKind.WEIGHT_TINY, largest=counts.max_abs, change=change.relative, weak=change.relative_weak)
+        yield finding("HW102", where, note, numbers)
         return
     if axis is None:
         return
@@ -229,11 +216,14 @@ def _quiet(
         return
     lost = int((by_channel[coarse] > _LOST).sum())
     loudest = float(np.sqrt(change.energy[coarse].max() / (size / change.energy.size)))
-    shown = listed(coarse, 4, str)
-    message = (
-        f"{coarse.size} of {by_channel.size} output channels ({shown}) hold values of about {number(loudest)}: "
-        f"rounding to FP16 changes these channels by up to {percent(float(by_channel[coarse].max()))}"
-        + (f", {counted(lost, 'channel')} by more than half" if lost else "")
+    note = Note.of(
+        NoteKind.CHANNELS_TINY,
+        coarse=int(coarse.size),
+        channels=int(by_channel.size),
+        indices=[int(channel) for channel in coarse[:_LISTED]],
+        loudest=loudest,
+        change=float(by_channel[coarse].max()),
+        lost=lost,
     )
     numbers |= {
         "axis": axis,
@@ -244,4 +234,4 @@ def _quiet(
         "channel_indices": [int(channel) for channel in coarse[:_LISTED]],
         "largest_channel_change": float(by_channel[coarse].max()),
     }
-    yield finding("HW103", where, message, numbers)
+    yield finding("HW103", where, note, numbers)
