@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfwise.cli.schemas import schema
 from halfwise.core.document import LEFT_OUT, Count, Document, Left, Number, Record, about, read
 from halfwise.core.errors import InputError
 from halfwise.core.json_schema import schema_of
 from halfwise.core.metrics import Metrics
+from halfwise.verbs.bisect.document import Step
 from tests.support.documents import strict
 
 
@@ -119,3 +121,11 @@ def test_metrics_come_back_with_their_infinities() -> None:
     metrics = Metrics(math.inf, 1.0, 0.5, -1.0, -math.inf, 1.0, 0.0, 2, "shape (1,) instead of (2,)")
     assert metrics.to_json()["psnr"] == "-inf"
     assert read(metrics.to_json(), Metrics, "it") == metrics
+
+
+def test_what_is_always_written_is_required_though_older_documents_lack_it() -> None:
+    parts = schema("bisect")["$defs"]
+    assert {"load", "why", "resumed"} <= set(parts["Step"]["required"])
+    assert "nonfinite" in parts["Metrics"]["required"]
+    step = {"what": "group", "fp16": 1, "of": 2, "answer": "good"}
+    assert read(step, Step, "an older document").resumed is False

@@ -22,6 +22,7 @@ from halfwise.core.errors import InputError
 
 __all__ = [
     "LEFT_OUT",
+    "WRITTEN",
     "Answer",
     "Count",
     "Document",
@@ -32,7 +33,10 @@ __all__ = [
     "Share",
     "about",
     "read",
+    "written",
 ]
+
+WRITTEN = "written"  # the mark of such a field
 
 _WORDS = ("inf", "-inf", "nan")
 
@@ -65,6 +69,11 @@ _STEP = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>\d+)\]|(?P<any>\[\.\.\.\])")
 def about(text: str) -> Meta:
     """The sentence that a schema says of a field: `Annotated[str, about("...")]`."""
     return Meta(description=text)
+
+
+def written(text: str = "") -> Meta:
+    """Of a field that is always written, and that older documents lack: the schema requires it, reading does not."""
+    return Meta(description=text or None, extra_json_schema={WRITTEN: True})
 
 
 class Record(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from halfwise.core.document import Document
+from halfwise.core.document import WRITTEN, Document
 
 __all__ = ["schema_of"]
 
@@ -44,8 +44,11 @@ def _tidied(part: Any) -> Any:
             tidied[key] = {name: _tidied(field) for name, field in each.items()}
         elif key == "description":
             tidied[key] = " ".join(each.split())
+        elif key == "required":
+            properties = part.get("properties", {})
+            tidied[key] = [name for name in properties if name in each or properties[name].get(WRITTEN)]
         elif key == "enum" and len(each) == 1:
             tidied["const"] = each[0]
-        elif key not in ("title", "default"):
+        elif key not in ("title", "default", WRITTEN):
             tidied[key] = _tidied(each)
     return tidied

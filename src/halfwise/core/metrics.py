@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.core.document import Count, Number, Record, about
+from halfwise.core.document import Count, Number, Record, about, written
 from halfwise.core.errors import InputError
 
 __all__ = [
@@ -69,7 +69,7 @@ class Metrics(Record, frozen=True):
     psnr: Number
     topk: Number
     exact: Number
-    nonfinite: Annotated[Count, about("Values that are not finite where the reference is.")] = 0
+    nonfinite: Annotated[Count, written("Values that are not finite where the reference is.")] = 0
     note: str = ""
     found: Annotated[Number, about("Of matched rows: the share found in both.")] = 1.0
     unfloored: Annotated[Number, about("rel_l2 without the floor, where one stood in for a smaller reference.")] = 0.0

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from msgspec import field
 
 from halfwise.backends.backend import BackendRecord
-from halfwise.core.document import Count, Document, Number, Record, about
+from halfwise.core.document import Count, Document, Number, Record, about, written
 from halfwise.core.metrics import Outputs
 from halfwise.core.notes import Messages
 from halfwise.core.tolerance import Bounds
@@ -32,9 +32,9 @@ class Step(Record, frozen=True):
     fp16: Count
     of: Count
     answer: Answer
-    ratio: Annotated[Number | None, about("Worst error over allowed error.")] = field(default=None, name="load")
-    why: Annotated[str, about("Of a failed build.")] = ""
-    resumed: bool = False
+    ratio: Annotated[Number | None, written("Worst error over allowed error.")] = field(default=None, name="load")
+    why: Annotated[str, written("Of a failed build.")] = ""
+    resumed: Annotated[bool, written()] = False
 
 
 class Culprit(Record, frozen=True):
