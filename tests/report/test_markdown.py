@@ -15,8 +15,8 @@ from markdown_it import MarkdownIt
 
 from halfwise.backends import BackendRecord
 from halfwise.backends.confirm import Confirmation
+from halfwise.core.english.finding import finding
 from halfwise.core.finding import Where
-from halfwise.core.rules import finding
 from halfwise.core.tolerance import Verdict
 from halfwise.deploy.deploy_files import DeployFiles
 from halfwise.report.markdown import code, fix_markdown, gate_markdown, prose

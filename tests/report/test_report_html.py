@@ -26,11 +26,11 @@ from onnx import helper, numpy_helper
 from halfwise.backends import BackendRecord
 from halfwise.backends.confirm import Confirmation, OutputGap
 from halfwise.core.counting import count
+from halfwise.core.english.finding import finding
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Where
 from halfwise.core.formats import Format
 from halfwise.core.reasons import Reason
-from halfwise.core.rules import finding
 from halfwise.core.tolerance import Verdict
 from halfwise.core.wording import counted
 from halfwise.deploy.deploy_files import DeployFiles

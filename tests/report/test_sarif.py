@@ -13,8 +13,9 @@ import onnx
 import pytest
 
 from halfwise.compiler.buildlog import catalogue
+from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Where
-from halfwise.core.rules import RULES, finding
+from halfwise.core.rules import RULES
 from halfwise.report import sarif
 from halfwise.report.sarif import sarif_text
 from tests.models.report_models import HOSTILE, hostile_model

@@ -18,12 +18,12 @@ from onnx import TensorProto, helper
 from halfwise.backends import Backend, BackendFailure, BackendOptions, BackendRecord, backend_named
 from halfwise.core.document import Answer, Number, Record
 from halfwise.core.english import documented
+from halfwise.core.english.finding import finding
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import SampleError, evaluate, missing_output, sample_error
 from halfwise.core.finding import Finding, Where
 from halfwise.core.metrics import Metrics, OutputMetric, Outputs
 from halfwise.core.notes import Messages, Note, NoteKind
-from halfwise.core.rules import finding
 from halfwise.core.tolerance import Tolerance, Verdict
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import profile_named

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from halfwise.compiler.audit import Audit, Violation
+from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Where
-from halfwise.core.rules import finding
 
 __all__ = ["audit_findings"]
 

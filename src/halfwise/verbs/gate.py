@@ -17,11 +17,11 @@ from halfwise.compiler.layers import layers_from_log, looks_like_json, read_laye
 from halfwise.compiler.layers_model import nodes_of_model
 from halfwise.core.document import Documented, read
 from halfwise.core.english import documented, say_all
+from halfwise.core.english.finding import finding
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Finding, Where
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.notes import Note
-from halfwise.core.rules import finding
 from halfwise.core.wording import counted
 from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.fp32_model import fp32_model

@@ -10,11 +10,11 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.english.finding import finding
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Finding, Where
 from halfwise.core.formats import Format, round_to
 from halfwise.core.notes import Note, NoteKind
-from halfwise.core.rules import finding
 from halfwise.core.wording import number
 from halfwise.model.model import Model
 from halfwise.model.moving import FROM_FIRST, Move, behind, movers

@@ -8,9 +8,9 @@ from collections.abc import Set as AbstractSet
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Where
 from halfwise.core.formats import Format
-from halfwise.core.rules import finding
 from halfwise.core.wording import counted, number
 from halfwise.model.moving import FROM_FIRST, Move, movers
 from halfwise.model.patterns.roots import clip_bounds

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Severity, Where
 from halfwise.core.formats import Format, round_to
-from halfwise.core.rules import finding
 from halfwise.core.wording import number
 from halfwise.model.patterns import KINDS, Pattern
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Where
 from halfwise.core.formats import Format
-from halfwise.core.rules import finding
 from halfwise.core.wording import counted
 from halfwise.model.elements import Elements
 from halfwise.verbs.scan.weights import InitializerCounts

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
+from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Where
 from halfwise.core.notes import Note, NoteKind
-from halfwise.core.rules import finding
 from halfwise.model.contrib.schemas import is_known
 from halfwise.model.fp32_model import typed_nodes
 from halfwise.model.model import Model

@@ -12,10 +12,10 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.core.counting import Counts
+from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Where
 from halfwise.core.formats import Format, format_of_dtype
 from halfwise.core.notes import Note, NoteKind
-from halfwise.core.rules import finding
 from halfwise.core.wording import counted, listed, number
 from halfwise.model.elements import Elements
 from halfwise.model.patterns.view import View
