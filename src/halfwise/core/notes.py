@@ -174,6 +174,8 @@ class NoteKind(Enum):
     KEEPS_TRANSPOSE_LOADABLE = "keeps-transpose-loadable"
     KEEPS_RUNNABLE = "keeps-runnable"
     OWN_KERNELS_MISS = "own-kernels-miss"
+    OWN_NOT_READ = "own-not-read"
+    OWN_WITHOUT_KERNEL = "own-without-kernel"
     # Why a node cannot narrow
     FOREIGN_DOMAIN = "foreign-domain"
     CONTROL_FLOW = "control-flow"

@@ -14,6 +14,12 @@ DEPLOYING = {
     NoteKind.IMPORTERS_RETYPE: (
         "Before TensorRT 9.2, some ONNX importers changed the types of the model under strong typing."
     ),
+    NoteKind.OWN_NOT_READ: (
+        "{subject} does not read operators of ONNX Runtime's own, so they are written in ONNX's: {ops:plain}."
+    ),
+    NoteKind.OWN_WITHOUT_KERNEL: (
+        "ONNX Runtime has no FP16 kernel of {ops:plain}, so they are written in ONNX's operators."
+    ),
     NoteKind.COMPILED: (
         "Compiled with {compiler}: {kept} of the {wanted:many node} kept out of {format} stay out. "
         "{kernels:many kernel}, {megabytes:.2f} MB between them, {casts:many cast}, {reformats:many "

@@ -57,6 +57,7 @@ class Runtime:
     formats: Mapping[str, str] = field(default_factory=lambda: {"fp32": "", "fp16": "", "bf16": ""})
     without: Mapping[str, str] = field(default_factory=dict)
     reads_since: Mapping[str, str] = field(default_factory=dict)
+    reads_own: frozenset[str] | None = None  # of ONNX Runtime's own operators those that it reads; None: all
     fuses_norms: bool = False  # it has one kernel for a norm of small operators, which is kept whole
     builder: Builder | None = None
     cautions: Callable[[Typing, Span | None, Gpu | None], Iterable[Note]] = _no_cautions

@@ -44,6 +44,7 @@ TENSORRT = Runtime(
     # By the parser's release notes (pull requests 904, 1022 and 1048 of onnx/onnx-tensorrt). GroupNormalization has
     # been read since 8.6, but that of opset 21, with a scale for each channel, since 10.9 only.
     reads_since={"LayerNormalization": "8.6", "GroupNormalization": "10.9", "RMSNormalization": "10.15"},
+    reads_own=frozenset(),
     builder=Builder("trtexec", ("tensorrt",), TRTEXEC_FLAGS),
     cautions=_tensorrt_cautions,
 )
@@ -54,6 +55,9 @@ RTX = Runtime(
     ("rtx-1.7",),
     other_names=("tensorrt-rtx", "trt-rtx"),
     releases={1: (0, None)},
+    # As the parser of 1.7 answered. It knows MultiHeadAttention, GroupQueryAttention, RotaryEmbedding and MatMulNBits
+    # in a few forms only.
+    reads_own=frozenset({"Gelu", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"}),
     builder=Builder("tensorrt_rtx", ("tensorrt_rtx", "tensorrt_rtx_bindings"), offline=True),
     cautions=_rtx_cautions,
 )

@@ -34,6 +34,7 @@ from halfwise.verbs.fix.arguments import (
     plan_of,
     texts_of,
 )
+from halfwise.verbs.fix.own_operators import read_by
 from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.result import Cost, FixResult
 from halfwise.verbs.fix.results_folder import JOURNAL
@@ -107,7 +108,7 @@ def fix(
             f"layers are those of TensorRT, and profile {emulated!r} is not: give a target such as trt-10.9, or "
             f"profile {TENSORRT.name!r}"
         )
-    loaded = fp32_model(model if isinstance(model, Model) else load(model))
+    loaded, said = read_by(chosen, fp32_model(model if isinstance(model, Model) else load(model)))
     request = FixRequest(
         loaded,
         inputs,
@@ -129,6 +130,7 @@ def fix(
         engine,
         emulated_on,
         notify,
+        said,
     )
     result = run(request)
     if confirm is None or result.typed is None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from halfwise._version import __version__
 from halfwise.core.answers import check_answers
+from halfwise.core.english import say
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import float_outputs
 from halfwise.core.formats import Format
@@ -60,6 +61,8 @@ class Prepared:
 
 def prepare(request: FixRequest) -> Prepared:
     _check(request)
+    for note in request.notes:
+        request.notify(say(note))
     layouts = _layouts(request)
     profiles = tuple(worst_case_profiles(request.profile))
     # Node by node no kernel is fused: `strict` where a target has a profile.
@@ -97,6 +100,7 @@ def prepare(request: FixRequest) -> Prepared:
         (
             *kind_notes(stated.tolerance.kinds),
             *typed_notes(request.model),
+            *request.notes,
             *chosen.notes,
             *request.target.cautions,
             *_cautions(request, sites, profiles, question.margin),

@@ -9,6 +9,7 @@ from typing import Any
 
 from halfwise.core.formats import Format
 from halfwise.core.metrics import OutputMetric
+from halfwise.core.notes import Note
 from halfwise.core.targets import Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.ort import Device
@@ -44,3 +45,4 @@ class FixRequest:
     layers: Path | None
     device: Device
     notify: Callable[[str], None]
+    notes: tuple[Note, ...] = ()  # what there is to say of the model as it was taken

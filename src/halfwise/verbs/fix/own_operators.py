@@ -1,0 +1,59 @@
+"""What becomes of ONNX Runtime's own operators before anything is searched: read as they are, written out, refused."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.targets import Target
+from halfwise.core.wording import listed
+from halfwise.model.contrib.decompose import is_own
+from halfwise.model.contrib.kernels import narrow_kernel
+from halfwise.model.contrib.lower import lowered
+from halfwise.model.contrib.schemas import BLOCKED_DOMAIN, is_known
+from halfwise.model.model import Model
+
+__all__ = ["read_by"]
+
+
+def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
+    """The model as the target can read and narrow it; raises InputError where it holds what cannot be written out."""
+    _refuse_blocked(model)
+    reads = target.runtime.reads_own
+    if reads is None:
+        found = lowered(model, _without_kernel)
+        notes = (Note.of(NoteKind.OWN_WITHOUT_KERNEL, ops=list(found.written)),) if found.written else ()
+        return found.model, notes
+
+    def unread(node: ir.Node) -> bool:
+        return is_own(node) and node.op_type not in reads and (not node.domain or is_known(node.op_type, node.domain))
+
+    found = lowered(model, unread)
+    if found.left:
+        nodes = [model.node_by_name[name] for name in found.left if name in model.node_by_name]
+        ops = listed(list(dict.fromkeys(node.op_type for node in nodes)), 4, str)
+        raise InputError(
+            f"{target.title} does not read {ops} (node {found.left[0]!r}), which only ONNX Runtime has: give the model "
+            "before ONNX Runtime's optimizer, or --target ort-cuda"
+        )
+    notes = (Note.of(NoteKind.OWN_NOT_READ, target.title, ops=list(found.written)),) if found.written else ()
+    return found.model, notes
+
+
+def _without_kernel(node: ir.Node) -> bool:
+    return is_own(node) and is_known(node.op_type, node.domain) and not _narrows(node)
+
+
+def _narrows(node: ir.Node) -> bool:
+    return narrow_kernel(node.op_type, node.domain, Format.FP16)
+
+
+def _refuse_blocked(model: Model) -> None:
+    node = next((node for node in model.nodes if node.domain == BLOCKED_DOMAIN), None)
+    if node is not None:
+        raise InputError(
+            f"node {node.name!r} works in the blocked layout of one CPU ({BLOCKED_DOMAIN}), which ONNX Runtime's "
+            "optimizer writes at ORT_ENABLE_ALL: give the model before it, or one written at ORT_ENABLE_EXTENDED"
+        )

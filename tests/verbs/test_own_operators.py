@@ -1,0 +1,158 @@
+"""ONNX Runtime's own operators in the main job: kept where they are read, else written out or refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from halfwise import fix
+from halfwise.core.errors import InputError
+from halfwise.core.notes import NoteKind
+from halfwise.core.targets import Target
+from halfwise.model.contrib.lower import lowered
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import typed_proto
+from halfwise.verbs.fix.own_operators import read_by
+from tests.model.test_contrib import CASES, IDS, RUNNING, session
+from tests.models.contrib_cases import DOMAIN, Case
+
+Array = NDArray[Any]
+SIZE, HEADS = 16, 2
+
+
+def _w(name: str, *shape: int, scale: float = 0.3) -> onnx.TensorProto:
+    draw = np.random.default_rng(len(name) + sum(shape)).standard_normal(shape)
+    return numpy_helper.from_array((draw * scale).astype(np.float32), name)
+
+
+def block(scale: float = 1.0) -> onnx.ModelProto:
+    """A layer of an encoder as ONNX Runtime's optimizer writes it; `scale` of the values that enter it."""
+    nodes = [
+        helper.make_node("Mul", ["x", "scale"], ["big"], name="grow"),
+        helper.make_node(
+            "Attention", ["x", "qkv", "qkv_bias", "mask"], ["a"], name="att", domain=DOMAIN, num_heads=HEADS
+        ),
+        helper.make_node(
+            "SkipLayerNormalization",
+            ["a", "big", "g", "b"],
+            ["n", "", "", "s"],
+            name="skip",
+            domain=DOMAIN,
+            epsilon=1e-5,
+        ),
+        helper.make_node("MatMul", ["n", "up"], ["u"], name="up"),
+        helper.make_node("BiasGelu", ["u", "up_bias"], ["v"], name="gelu", domain=DOMAIN),
+        helper.make_node("FusedMatMul", ["v", "down"], ["d"], name="down", domain=DOMAIN, alpha=0.5),
+        helper.make_node(
+            "SkipLayerNormalization", ["d", "n", "g", "b"], ["y"], name="last", domain=DOMAIN, epsilon=1e-5
+        ),
+    ]
+    weights = [_w("qkv", SIZE, 3 * SIZE), _w("qkv_bias", 3 * SIZE), _w("g", SIZE), _w("b", SIZE)]
+    weights += [_w("up", SIZE, 32), _w("up_bias", 32), _w("down", 32, SIZE)]
+    weights.append(numpy_helper.from_array(np.array(scale, np.float32), "scale"))
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "sequence", SIZE]),
+        helper.make_tensor_value_info("mask", TensorProto.INT32, ["batch", "sequence"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], weights
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def feeds(count: int = 4) -> list[dict[str, Array]]:
+    rng = np.random.default_rng(1)
+    mask = np.array([[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]], np.int32)
+    return [{"x": rng.standard_normal((2, 5, SIZE)).astype(np.float32), "mask": mask} for _ in range(count)]
+
+
+@pytest.mark.parametrize("target", ["onnx", "ort-cuda"])
+def test_the_operators_stay_where_onnx_runtime_reads_them_and_the_model_runs(tmp_path: Path, target: str) -> None:
+    result = fix(block(), feeds(), target=target, out=tmp_path)
+    assert result.met and not result.fp32_nodes and result.typed is not None
+    typed = onnx.load(result.typed.path)
+    assert [node.op_type for node in typed.graph.node if node.domain] == [
+        node.op_type for node in block().graph.node if node.domain
+    ]
+    for level in (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_ALL):
+        options = ort.SessionOptions()
+        options.graph_optimization_level = level
+        given = feeds()[0]
+        (found,) = ort.InferenceSession(str(result.typed.path), options).run(None, given)
+        (exact,) = session(block()).run(None, given)
+        assert np.linalg.norm(found - exact) <= 0.01 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("target", ["onnx", "ort-cuda"])
+def test_an_overflow_inside_of_a_skip_norm_leaves_few_nodes_in_fp32(target: str) -> None:
+    result = fix(block(1e5), feeds(), target=target)
+    assert result.met and 0 < len(result.fp32_nodes) <= 3
+    assert "skip" in result.fp32_nodes
+
+
+def test_for_tensorrt_they_are_written_in_operators_that_its_parser_reads(tmp_path: Path) -> None:
+    said: list[str] = []
+    result = fix(block(), feeds(), target="trt-10.9", out=tmp_path, notify=said.append)
+    assert result.met and result.typed is not None
+    typed = onnx.load(result.typed.path)
+    assert not any(node.domain for node in typed.graph.node)
+    assert [opset.domain for opset in typed.opset_import] == [""]
+    (note,) = (note for note in result.notes if note.kind is NoteKind.OWN_NOT_READ)
+    assert note.values["ops"] == ["Attention", "SkipLayerNormalization", "BiasGelu", "FusedMatMul"]
+    assert "Attention" in said[0]  # before anything is run
+    again = fix(block(), feeds(), plan=result.plan)
+    assert again.met and again.fp32_nodes == result.fp32_nodes
+
+
+@pytest.mark.parametrize("case", RUNNING, ids=[case.name for case in RUNNING])
+def test_a_model_written_out_gives_the_same_under_the_same_names(case: Case) -> None:
+    found = lowered(load(case.proto()), lambda node: True)
+    assert not found.left and found.written == (case.op,)
+    assert not any(node.domain for node in found.model.nodes)
+    assert found.model.output_names == load(case.proto()).output_names
+    proto = typed_proto(Assignment(Sites(found.model), {}))
+    for one, other in zip(
+        session(proto).run(None, case.feeds), session(case.proto()).run(None, case.feeds), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4)
+
+
+def test_operators_without_a_narrow_kernel_are_written_out_for_every_target() -> None:
+    case = CASES[IDS.index("conv sum")]
+    model, notes = read_by(Target.parse("ort-cuda"), load(case.proto()))
+    assert [node.op_type for node in model.nodes] == ["Conv", "Add", "Relu"]
+    assert [note.kind for note in notes] == [NoteKind.OWN_WITHOUT_KERNEL]
+
+
+def test_what_cannot_be_written_out_is_refused_with_the_way_on() -> None:
+    proto = CASES[IDS.index("attention")].proto()
+    proto.graph.node[0].attribute.append(helper.make_attribute("do_rotary", 1))
+    with pytest.raises(InputError, match=r"TensorRT 10\.9 does not read Attention \(node 'node'\).*--target ort-cuda"):
+        read_by(Target.parse("trt-10.9"), load(proto))
+
+
+def test_a_model_in_the_blocked_layout_of_a_cpu_is_refused_with_the_way_on(tmp_path: Path) -> None:
+    path = tmp_path / "blocked.onnx"
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.optimized_model_filepath = str(path)
+    image = np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float32)
+    kernel = np.random.default_rng(1).standard_normal((16, 16, 3, 3)).astype(np.float32)
+    ort.InferenceSession(
+        Case("c", "Conv", (image, kernel), {}, weights=(1,), domain="").proto().SerializeToString(), options
+    )
+    if not any(node.domain == "com.microsoft.nchwc" for node in onnx.load(path).graph.node):
+        pytest.skip("this CPU has no blocked layout")
+    with pytest.raises(InputError, match="ORT_ENABLE_EXTENDED"):
+        fix(path, [{"x0": image}])
