@@ -16,11 +16,11 @@ from halfwise import fix
 from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.core.targets import Target
-from halfwise.model.contrib.lower import lowered
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
+from halfwise.repair.lower import lowered
 from halfwise.verbs.fix.own_operators import read_by
 from tests.model.test_contrib import CASES, IDS, RUNNING, session
 from tests.models.contrib_cases import DOMAIN, Case

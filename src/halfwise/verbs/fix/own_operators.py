@@ -11,9 +11,9 @@ from halfwise.core.targets import Target
 from halfwise.core.wording import listed
 from halfwise.model.contrib.decompose import is_own
 from halfwise.model.contrib.kernels import narrow_kernel
-from halfwise.model.contrib.lower import lowered
 from halfwise.model.contrib.schemas import BLOCKED_DOMAIN, is_known
 from halfwise.model.model import Model
+from halfwise.repair.lower import lowered
 
 __all__ = ["read_by"]
 
