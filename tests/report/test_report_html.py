@@ -40,7 +40,6 @@ from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.html import numbers, write_report
 from halfwise.report.html.axis import HIGH, LOW, ZONES, bar, place
 from halfwise.report.html.bars import columns
-from halfwise.report.html.commands import shell
 from halfwise.report.html.culprits import culprits
 from halfwise.report.html.curve import curve
 from halfwise.report.html.embed import as_json, content_hash, digits
@@ -53,6 +52,7 @@ from halfwise.report.html.repairs import repair_cards, written
 from halfwise.report.html.story import tell
 from halfwise.report.html.verdict import verdict_words
 from halfwise.report.html.write import render
+from halfwise.report.shell import shell
 from halfwise.report.text import safe
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.output_shares import MOST, shares_by_output

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from halfwise.backends.as_written import typed_as
 from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRecord, BackendRun, Optimization
 from halfwise.backends.child import answer
 from halfwise.core.child.serve import Answer, Request
@@ -232,7 +232,7 @@ def _run(ort: Any, session: Any, feed: Feed, options: BackendOptions, index: int
     missing = [name for name in wanted if name not in feed]
     if missing:
         raise InputError(f"sample {index + 1} has no input {missing[0]!r}, which the model wants")
-    given = {value.name: _typed(feed[value.name], value.type) for value in session.get_inputs()}
+    given = {value.name: typed_as(feed[value.name], value.type) for value in session.get_inputs()}
     names = [value.name for value in session.get_outputs()]
     try:
         if options.io_binding:
@@ -256,12 +256,6 @@ def _run_bound(
         binding.bind_output(name, where, device)
     session.run_with_iobinding(binding)
     return list(binding.copy_outputs_to_cpu())
-
-
-def _typed(array: Any, declared: str) -> Any:
-    """Samples are of the types of the model as given; a typed model's float inputs may be of another."""
-    kind = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}.get(declared)
-    return np.ascontiguousarray(array, dtype=kind) if kind is not None and isinstance(array, np.ndarray) else array
 
 
 def _record(

@@ -54,6 +54,9 @@ class NoteKind(Enum):
     SEARCHED_TWICE = "searched-twice"
     SEARCHED_TWICE_IN_VAIN = "searched-twice-in-vain"
     EMULATOR_AGREES = "emulator-agrees"
+    DELIVERED_NOT_RUN = "delivered-not-run"
+    DELIVERED_FAILS = "delivered-fails"
+    DELIVERED_MISSES = "delivered-misses"
     TRIAL_NOT_RUN = "trial-not-run"
     NOT_STEPPED = "not-stepped"
     RULE_FAILED = "rule-failed"
@@ -103,6 +106,7 @@ class NoteKind(Enum):
     MORE_NOT_KEPT = "more-not-kept"
     NEAREST_COMPILER = "nearest-compiler"
     KNOWN_DEFECTS = "known-defects"
+    DEFECTS_NOT_PREVENTED = "defects-not-prevented"
     WEAK_NOT_COMPILED = "weak-not-compiled"
     SHAPES_OPEN = "shapes-open"
     FP32_MODEL_WRITTEN = "fp32-model-written"
@@ -160,6 +164,7 @@ class NoteKind(Enum):
     NOT_FINITE_ALONE = "not-finite-alone"
     MISSES_ALONE = "misses-alone"
     NEAR_ALONE = "near-alone"
+    NEEDED_TOGETHER = "needed-together"
     # Why a node stays out of FP16: who wants it
     USER_KEEPS = "user-keeps"
     IN_PLAN = "in-plan"
@@ -245,6 +250,8 @@ _WARNINGS = frozenset(
         NoteKind.CLAMPED_WEIGHTS,
         NoteKind.SEARCHED_TWICE_IN_VAIN,
         NoteKind.EMULATOR_AGREES,
+        NoteKind.DELIVERED_FAILS,
+        NoteKind.DELIVERED_MISSES,
         NoteKind.RULE_FAILED,
         NoteKind.NOT_COMPILED,
         NoteKind.NOT_PROVEN,
@@ -270,6 +277,7 @@ _WARNINGS = frozenset(
         NoteKind.NOT_KEPT,
         NoteKind.MORE_NOT_KEPT,
         NoteKind.KNOWN_DEFECTS,
+        NoteKind.DEFECTS_NOT_PREVENTED,
         NoteKind.SHAPES_OPEN,
         NoteKind.PARSER_MISSING,
         NoteKind.PARSER_FAILED,

@@ -49,7 +49,7 @@ def deploy(handover: Handover) -> DeployFiles:
     notes: list[Note] = [
         *(compiled.notes if compiled else ()),
         *_verdict(target, compiled),
-        *_defects(target, advisories),
+        *_defects(target, compiled, advisories),
     ]
     refusal = compiled.refusal if compiled is not None and _compiles_itself(target) else ""
     if handover.typed is None or handover.plan is None:
@@ -114,10 +114,12 @@ def _verdict(target: Target, compiled: Compiled | None) -> Iterator[Note]:
         yield Note.of(NoteKind.NEAREST_COMPILER, compiler=compiled.compiler, target=target.title)
 
 
-def _defects(target: Target, advisories: Sequence[Advisory]) -> Iterator[Note]:
+def _defects(target: Target, compiled: Compiled | None, advisories: Sequence[Advisory]) -> Iterator[Note]:
     sure = [a.entry.id for a in advisories if a.applies is Fit.YES and a.entry.kind in ("defect", "report")]
     if sure:
         yield Note.of(NoteKind.KNOWN_DEFECTS, target=target.title, ids=sure)
+        if compiled is None:
+            yield Note.of(NoteKind.DEFECTS_NOT_PREVENTED, target=target.title)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from halfwise.core.formats import Format
 from halfwise.core.wording import counted, three_digits
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.plan_document import RepairRecord
+from halfwise.report.answer import caution, inputs_told, standing, way_out
 from halfwise.report.repairs import explain_repairs, places
 from halfwise.report.terminal import Terminal, share
 from halfwise.report.verdict import error_table, show_notes
@@ -21,6 +22,7 @@ __all__ = ["show_fix"]
 _SHOWN = 12
 _POINTS = 20
 _WIDE = 150
+_STYLES = {"met": "bold green", "caution": "bold yellow", "missed": "bold yellow"}  # of a tolerance that is kept
 
 
 def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), *, explain: bool = False) -> None:
@@ -48,20 +50,26 @@ def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), 
 def _show_verdict(terminal: Terminal, result: FixResult) -> None:
     name = result.model.path.name if result.model.path else "the model"
     kept = [node for node in result.plan.nodes if node.format is not Format.FP16]
-    held_out = len(result.samples.validation)
-    where = f"on {counted(held_out, 'held-out input')}"
+    where = f"on {inputs_told(result.samples)}"
     if not result.met:
         what = f"with {_nodes(len(kept))} in FP32" if kept else "in plain FP16"
         terminal.line(f"{name} misses the tolerance {what}, {where}:", "bold red")
     else:
-        terminal.line(f"{name} keeps the tolerance in FP16 {_with(result, kept)}, {where}:", "bold green")
+        style = _STYLES[standing(result)]
+        terminal.line(f"{name} keeps the tolerance in FP16 {_with(result, kept)}, {where}:", style)
     if result.refusal:
         terminal.line(f"but the model cannot be built for {result.plan.target}: {result.refusal}", "bold red")
+    elif not result.good:
+        terminal.line(way_out(result).cause, "bold red")
+    elif why := caution(result):
+        terminal.line(why, "bold yellow")
     if kept or result.plan.repairs:
         terminal.line(f"plain FP16: {result.fp16_verdict.words}", indent=2)
         terminal.line(f"fixed:      {result.verdict.words}", indent=2)
     else:
         terminal.line(result.verdict.words, indent=2)
+    if result.delivered is not None and result.delivered.verdict is not None:
+        terminal.line(f"run by ONNX Runtime as written: {result.delivered.words}", indent=2)
 
 
 def _with(result: FixResult, kept: Sequence[PlannedNode]) -> str:
@@ -162,7 +170,10 @@ def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]
     for what, path in written.items():
         if path is not None:
             terminal.line(f"{what:<7} {path}")
-    if deploy_files.build:
+    if not result.good:
+        if (step := way_out(result, inputs).step) is not None:
+            terminal.command("next    ", step.command)
+    elif deploy_files.build:
         terminal.command("next    ", shlex.join(deploy_files.build))
         terminal.command("then    ", f"{deploy_files.audit_command}   (in {result.typed.path.parent})")
     elif result.model.path is not None:

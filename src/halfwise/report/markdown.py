@@ -10,6 +10,7 @@ from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
 from halfwise.core.wording import and_more, counted
+from halfwise.report.answer import caution, inputs_told, standing, way_out
 from halfwise.report.text import safe
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.gate import Gate
@@ -18,6 +19,7 @@ __all__ = ["code", "fix_markdown", "gate_markdown", "prose"]
 
 _SHOWN = 30  # rows of a table
 _NAME = 100  # columns of a name
+_STANDING = {"met": "✅", "caution": "⚠️", "missed": "❌"}
 _MARKS = {"pass": "✅ pass", "fail": "❌ **fail**", "skip": "➖ skipped"}
 _TITLES = {"rel_l2": "rel_l2", "max_abs": "max_abs", "nonfinite": "not finite"}
 _PUNCTUATION = re.compile(r"[\\`*_{}\[\]()<>#+!|~$&@^=\"'-]|(?<=\w):(?=//)|(?<=www)\.", re.IGNORECASE)
@@ -46,21 +48,20 @@ def fix_markdown(result: FixResult) -> str:
     """The verdict, the errors before and after, what stays in FP32 and why, and what it costs."""
     name = code(result.model.path.name) if result.model.path else "the model"
     kept = [node for node in result.plan.nodes if node.format is not Format.FP16]
-    mark, words = "✅" if result.good else "❌", "keeps" if result.met else "misses"
+    mark, words = _STANDING[standing(result)], "keeps" if result.met else "misses"
     if result.met and not result.good:
         words = "only in emulation keeps"
-    inputs = len(result.samples.validation)
-    made_up = "synthetic" if result.samples.origin == "synthetic" else "held-out"
     lines = [
         f"## {mark} halfwise fix: {name} {words} the tolerance in FP16",
         "",
         f"With {len(kept):,} of {len(result.sites.all):,} nodes out of FP16 and "
-        f"{counted(len(result.plan.repairs), 'repair')}, on {counted(inputs, f'{made_up} input')}, "
+        f"{counted(len(result.plan.repairs), 'repair')}, on {inputs_told(result.samples)}, "
         f"for {prose(result.plan.target)}.",
         "",
         f"- plain FP16: {prose(result.fp16_verdict.words)}",
         f"- fixed: {prose(result.verdict.words)}",
         *_beyond_emulation(result),
+        *_worth(result),
         "",
         *_errors({"plain FP16": result.fp16, "fixed": result.fixed}, result.measured.floats),
     ]
@@ -92,6 +93,8 @@ def fix_markdown(result: FixResult) -> str:
 def _beyond_emulation(result: FixResult) -> list[str]:
     """What a real backend and the target's compiler said, where they were asked."""
     lines = []
+    if result.delivered is not None and result.delivered.verdict is not None:
+        lines.append(f"- run by ONNX Runtime as written: {prose(result.delivered.words)}")
     if result.confirmation is not None:
         where = prose(result.confirmation.record.title)
         found = result.confirmation
@@ -100,6 +103,14 @@ def _beyond_emulation(result: FixResult) -> list[str]:
     if result.refusal:
         lines.append(f"- {prose(result.plan.target)} refuses the model: {prose(result.refusal)}")
     return lines
+
+
+def _worth(result: FixResult) -> list[str]:
+    """Why a miss is one, and what helps; or why a yes is no clean one."""
+    if result.good:
+        return [f"- ⚠️ {prose(why)}"] if (why := caution(result)) else []
+    out = way_out(result)
+    return [f"- cause: {prose(out.cause)}", *([f"- next: {code(out.step.command, 1000)}"] if out.step else [])]
 
 
 def gate_markdown(result: Gate) -> str:

@@ -13,10 +13,12 @@ from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.profiles import Profile
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.feed import Feed
+from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
+from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.failures import Failures
-from halfwise.search.judge import Judge, Memory, Question
+from halfwise.search.judge import Judge, Measured, Memory, Question, over_all
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 
@@ -51,6 +53,13 @@ class EvaluationContext:
                 sites, self.emulator, self.question, feeds, answers, self.also, self.counter, self.failures, known
             )
         return self._judges[key]
+
+    def over_all(self, sites: Sites, samples: Samples, decision: Assignment) -> dict[str, Measured]:
+        """The error over all samples, searched and held out, as each profile sees it."""
+        searched = [] if set(samples.search) <= set(samples.validation) else [samples.search]
+        judges = [self.judge(sites, feeds) for feeds in (*searched, samples.validation) if feeds]
+        seen = [judge.by_profile(decision) for judge in judges]
+        return {name: over_all([each[name] for each in seen]) for name in seen[0]}
 
     def under(self, profile: Profile) -> EvaluationContext:
         """The same context where one more profile counts, instead of the one of that name."""

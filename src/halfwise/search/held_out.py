@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -95,7 +96,7 @@ class HeldOutSearch:
                 target = min(target, best.solution.found.unseen_bound) * max(TARGET / expected, LEAST_STEP)
                 continue
             break
-        if expected > 1.0:
+        if 1.0 < expected < math.inf:
             notes.append(Note.of(NoteKind.UNSEEN_MAY_MISS, bound=expected))
         return self._decided(found, samples, tuple(notes))
 

@@ -21,7 +21,7 @@ from halfwise.search.failures import Failures
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.unseen_bound import bound_for_unseen
 
-__all__ = ["Judge", "Measured", "Memory", "Question"]
+__all__ = ["Judge", "Measured", "Memory", "Question", "over_all", "worst_of"]
 
 Array = NDArray[Any]
 Outputs = Mapping[str, Array]
@@ -77,6 +77,28 @@ class Measured:
         return self.ratio <= 1.0
 
 
+def worst_of(seen: Sequence[Measured]) -> Measured:
+    """The same samples as several profiles see them: the worst of each."""
+    ratios = tuple(max(each) for each in zip(*(m.ratios for m in seen), strict=True))
+    return seen[0] if len(seen) == 1 else _merged(ratios, seen)
+
+
+def over_all(seen: Sequence[Measured]) -> Measured:
+    """Several sets of samples as one profile sees them."""
+    return seen[0] if len(seen) == 1 else _merged(tuple(ratio for m in seen for ratio in m.ratios), seen)
+
+
+def _merged(ratios: tuple[float, ...], seen: Sequence[Measured]) -> Measured:
+    users = [m.user_metric for m in seen if m.user_metric is not None]
+    return Measured(
+        ratios,
+        {name: worst([m.outputs[name] for m in seen]) for name in seen[0].outputs},
+        max(users) if users else None,
+        seen[0].question,
+        tuple(dict.fromkeys(name for m in seen for name in m.uncompared)),
+    )
+
+
 class Judge:
     """Runs decisions on one set of samples, and counts that in `counter`.
 
@@ -117,17 +139,7 @@ class Judge:
 
     def measure(self, assignment: Assignment) -> Measured:
         """The error over all samples, the worst of the profiles."""
-        seen = list(self.by_profile(assignment).values())
-        if len(seen) == 1:
-            return seen[0]
-        users = [m.user_metric for m in seen if m.user_metric is not None]
-        return Measured(
-            tuple(max(ratios) for ratios in zip(*(m.ratios for m in seen), strict=True)),
-            {name: worst([m.outputs[name] for m in seen]) for name in seen[0].outputs},
-            max(users) if users else None,
-            self.question,
-            tuple(dict.fromkeys(name for m in seen for name in m.uncompared)),
-        )
+        return worst_of(list(self.by_profile(assignment).values()))
 
     def by_profile(self, assignment: Assignment) -> dict[str, Measured]:
         """The error as each profile sees it; what was measured before is not run again."""

@@ -10,10 +10,11 @@ import onnx_ir as ir
 from halfwise.core.reasons import Reason
 from halfwise.search.sets import Sets, worst_first
 
-__all__ = ["Kept", "Pruning", "kept_node"]
+__all__ = ["NEAR", "Kept", "Pruning", "kept_node"]
 
 MANY = 64  # FP32 nodes from which proving each one's need alone costs more than it is worth
 PROOF_RUNS = (64.0, 8.0)  # model runs that may be spent on putting nodes back one at a time: of few nodes, of many
+NEAR = 0.25  # of the tolerance: what is further from it is not kept for its margin
 BATCH = 48  # nodes reverted side by side in one walk
 
 
@@ -118,5 +119,5 @@ def kept_node(node: ir.Node, without: float | None, fatal: Collection[ir.Node]) 
     elif without > 1.0:
         why = Reason.OVERFLOW if node in fatal else Reason.ROUNDING
     else:
-        why = Reason.MARGIN
+        why = Reason.MARGIN if without >= NEAR else Reason.UNPROVEN
     return Kept(node, why, without)

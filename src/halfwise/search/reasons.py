@@ -60,4 +60,6 @@ def _measured(kept: Kept) -> Note:
         return Note.of(NoteKind.NOT_FINITE_ALONE)
     if kept.without > 1:
         return Note.of(NoteKind.MISSES_ALONE, load=kept.without)
-    return Note.of(NoteKind.NEAR_ALONE, load=kept.without)
+    if kept.why is Reason.MARGIN:
+        return Note.of(NoteKind.NEAR_ALONE, load=kept.without)
+    return Note.of(NoteKind.NEEDED_TOGETHER, load=kept.without)

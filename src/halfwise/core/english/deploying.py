@@ -34,6 +34,9 @@ DEPLOYING = {
     NoteKind.KNOWN_DEFECTS: (
         "Known precision defects of {target} that this model can meet: {ids:plain} (halfwise advise)."
     ),
+    NoteKind.DEFECTS_NOT_PREVENTED: (
+        "Nothing in the plan prevents the known defects of {target}: audit the engine, and compare its outputs."
+    ),
     NoteKind.WEAK_NOT_COMPILED: (
         "Nothing was compiled for this target: TensorRT-RTX takes typed models only, and under weak typing "
         "the builder decides. Audit the layers that your build exports."

@@ -25,6 +25,7 @@ REASONS = {
     NoteKind.NOT_FINITE_ALONE: _ALONE + "the outputs are not finite, or of another shape",
     NoteKind.MISSES_ALONE: _ALONE + "the error is {load:.3g} times the tolerance",
     NoteKind.NEAR_ALONE: _ALONE + "the error is {load:.0%} of the tolerance, too near for unseen inputs",
+    NoteKind.NEEDED_TOGETHER: _ALONE + "the error is {load:.0%} of the tolerance; without others, too, it is too large",
     NoteKind.USER_KEEPS: "your own decision: {option}",
     NoteKind.IN_PLAN: "asked for in the plan",
     NoteKind.AS_STATED: "{text}",

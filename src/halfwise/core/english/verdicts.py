@@ -72,4 +72,7 @@ VERDICTS = {
     NoteKind.REPAIR_UNFAITHFUL: (
         "The repair {subject} was not taken: it changes the FP32 outputs by {departure:.3g}, more than it may."
     ),
+    NoteKind.DELIVERED_NOT_RUN: "The written model was not run with ONNX Runtime: {why}.",
+    NoteKind.DELIVERED_FAILS: "ONNX Runtime's CPU provider cannot run the written model: {why}.",
+    NoteKind.DELIVERED_MISSES: "ONNX Runtime's CPU provider misses the tolerance with the written model: {error}.",
 }

@@ -21,11 +21,13 @@ Compile = Callable[..., Compiled]  # with the arguments of `compile_and_adjust`
 class TargetKind:
     """All targets of one runtime. By itself a kind adjusts nothing, compiles nothing and deploys nothing.
 
-    `profile` judges, and so do the profiles `beside` it; the worst result counts.
+    `profile` judges, and so do the profiles `beside` it; the worst result counts. `on_cpu`: the model may also run on
+    ONNX Runtime's CPU provider.
     """
 
     runtime: Runtime
     profile: Profile
+    on_cpu: bool = False
 
     def adjust(
         self,

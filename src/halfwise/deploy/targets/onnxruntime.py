@@ -16,9 +16,7 @@ __all__ = ["OnnxRuntime"]
 
 @dataclass(frozen=True)
 class OnnxRuntime(TargetKind):
-    """`on_cpu`: the model may also run on the CPU provider."""
-
-    on_cpu: bool = False
+    """Norms are kept in one kernel where the provider fuses them."""
 
     def adjust(
         self,

@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from halfwise.core.targets import DEFAULT_TARGET
+from halfwise.report.answer import Step, way_out
+from halfwise.report.shell import shell
 from halfwise.report.text import safe
 from halfwise.verbs.fix.result import FixResult
 
-__all__ = ["Step", "next_steps", "shell"]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One thing to do, why, and its command."""
-
-    title: str
-    why: str
-    command: str
-
-
-def shell(words: Sequence[str]) -> str:
-    """A command as one line. What cannot be seen is spelled out, so that what is shown is what is copied."""
-    return " ".join(_word(word) for word in words)
-
-
-def _word(word: str) -> str:
-    if safe(word) == word:
-        return shlex.quote(word)
-    return f"$'{safe(word.translate({92: chr(92) * 2, 39: chr(92) + chr(39)}))}'"
+__all__ = ["next_steps"]
 
 
 def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
@@ -43,16 +23,11 @@ def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
             if model
             else ()
         )
+    if not result.good:  # nothing to build, to commit or to ship
+        step = way_out(result, _inputs_of(command)).step
+        return (step,) if step is not None else ()
     typed, plan = str(result.typed.path), str(result.plan_path)
     steps = []
-    if not result.met and model:
-        steps.append(
-            Step(
-                "See where FP16 goes wrong",
-                "Ranges of every tensor, and the error of each node alone in FP16.",
-                shell(["halfwise", "trace", model, *inputs]),
-            )
-        )
     if model:
         steps.append(
             Step(

@@ -12,6 +12,7 @@ from typing import Any
 from halfwise._version import __version__
 from halfwise.core.english import say, say_all
 from halfwise.deploy.advisories import Advisory
+from halfwise.report.answer import inputs_told
 from halfwise.report.html.along import along
 from halfwise.report.html.axis import TICKS, ZONES
 from halfwise.report.html.bars import columns
@@ -59,6 +60,7 @@ def gather(
         "model": result.model.path.name if result.model.path else "a model in memory",
         "when": when.strftime("%Y-%m-%d %H:%M UTC"),
         "verdict": verdict_words(result),
+        "inputs_told": inputs_told(result.samples),
         "steps": next_steps(result, command),
         "culprits": found[:CULPRITS],
         "untold": sum(culprit.count for culprit in found[CULPRITS:]),

@@ -17,12 +17,12 @@ from halfwise.precision.plan import PlannedNode
 from halfwise.report.html.axis import Bar, bar
 from halfwise.report.html.names import short
 from halfwise.report.html.numbers import factor, number, percent
+from halfwise.search.prune import NEAR
 
 __all__ = ["Range", "Story", "tell"]
 
 _LIMIT = Format.FP16.max
 _LEAST = Format.FP16.smallest_subnormal
-_NEAR = 0.5  # of what is allowed
 _STEPS = 12  # that an infinity is followed
 
 _DOES = {
@@ -172,5 +172,5 @@ def _measured(planned: PlannedNode, ratio: float | None) -> str:
         return "Measured: reverted to FP16 by itself, the outputs are no longer finite."
     if ratio > 1:
         return f"Measured: reverted to FP16 by itself, the error is {factor(ratio)} the allowed one."
-    words = "too near for unseen inputs" if ratio >= _NEAR else "but other nodes would follow it"
-    return f"Measured: reverted to FP16 by itself, the error is {percent(ratio)} of the allowed one, {words}."
+    words = ", too near for unseen inputs" if ratio >= NEAR else "; without others, too, it is too large"
+    return f"Measured: reverted to FP16 by itself, the error is {percent(ratio)} of the allowed one{words}."

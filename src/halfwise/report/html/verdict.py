@@ -10,6 +10,7 @@ from halfwise.core.formats import Format
 from halfwise.core.metrics import LIKENESSES, Metrics
 from halfwise.core.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance, Verdict
 from halfwise.core.wording import counted
+from halfwise.report.answer import Standing, caution, standing, way_out
 from halfwise.report.html.meter import Meter, meter
 from halfwise.report.html.names import Names
 from halfwise.report.html.numbers import factor, number, percent
@@ -32,16 +33,17 @@ METRIC_WORDS = {
 
 @dataclass(frozen=True)
 class VerdictWords:
-    """The headline, the two halves of the comparison, and the picture. `met` is the answer as a whole: `status` says
-    what it rests on, `but` what spoils a tolerance that is kept."""
+    """The headline, the two halves of the comparison, and the picture. `standing` is the answer as a whole: `status`
+    says what it rests on, `but` what spoils a tolerance that is kept, or why it is missed."""
 
-    met: bool
+    standing: Standing
     status: str
     headline: str
     but: str
     before: str
     after: str
     fp16_fails: bool
+    delivered: str  # what ONNX Runtime made of what was written; empty where it did not run
     better: str  # how much smaller the error became; empty where that cannot be said
     meter: Meter
 
@@ -84,13 +86,14 @@ def verdict_words(result: FixResult) -> VerdictWords:
     loads = (("plain FP16", result.fp16_verdict.ratio), ("fixed", result.verdict.ratio))
     before, after = result.fp16_verdict, result.verdict
     return VerdictWords(
-        result.good,
+        standing(result),
         status,
         headline,
         but,
         verdict_text(before),
         verdict_text(after),
         not before.met,
+        verdict_text(ran) if (ran := result.delivered and result.delivered.verdict) else "",
         _better(before.ratio, after.ratio) if kept or repairs else "",
         meter(loads if kept or repairs else loads[:1]),
     )
@@ -99,7 +102,7 @@ def verdict_words(result: FixResult) -> VerdictWords:
 def _spoiled(result: FixResult, name: str) -> tuple[str, str, str]:
     """The answer in two or three words; and, where the emulation says yes, who says no in a headline, and why."""
     if not result.met:
-        return "Tolerance not kept", "", ""
+        return "Tolerance not kept", "", way_out(result).cause
     accurate = f"{name} is accurate in FP16 as emulated, but"
     if result.refusal:
         headline = f"{accurate} cannot be built for {result.plan.target}."
@@ -111,7 +114,10 @@ def _spoiled(result: FixResult, name: str) -> tuple[str, str, str]:
             return "Not confirmed", f"{accurate} does not run on {title}.", found.findings[0].message
         why = f"On {title} the tolerance is not kept: {verdict_text(found.verdict)}."
         return "Not confirmed", f"{accurate} misses the tolerance on {title}.", why
-    return "Tolerance kept", "", ""
+    if not result.good:
+        headline = f"{accurate} misses the tolerance as ONNX Runtime runs it."
+        return "Not confirmed", headline, way_out(result).cause
+    return "Tolerance kept", "", caution(result)
 
 
 def verdict_text(verdict: Verdict) -> str:

@@ -9,6 +9,7 @@ from halfwise.deploy.advisories import Advisory
 from halfwise.precision.decision import Adjusted
 from halfwise.search.context import EvaluationContext
 from halfwise.search.held_out import Decided
+from halfwise.search.judge import Measured
 from halfwise.search.search import Kept
 from halfwise.search.tensor_statistics import TensorStatistics
 
@@ -27,11 +28,9 @@ class Candidate(Adjusted):
     proven: frozenset[str] = frozenset()  # nodes without which it was measured to miss, each alone
 
     def holds(self, context: EvaluationContext) -> bool:
-        """Whether it keeps the tolerance on held-out inputs, by all that judge in a context."""
-        judge = context.judge(self.decided.sites, self.decided.samples.validation)
-        return judge.measure(self.decision.assignment).met
+        """Whether it keeps the tolerance by all that judge in a context."""
+        return all(seen.met for seen in self.by_profile(context).values())
 
-    def missed(self, context: EvaluationContext) -> tuple[str, ...]:
-        """The profiles of a context under which it misses the tolerance."""
-        judge = context.judge(self.decided.sites, self.decided.samples.validation)
-        return tuple(name for name, seen in judge.by_profile(self.decision.assignment).items() if not seen.met)
+    def by_profile(self, context: EvaluationContext) -> dict[str, Measured]:
+        """Its error over all inputs, as each profile of a context sees it."""
+        return context.over_all(self.decided.sites, self.decided.samples, self.decision.assignment)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from halfwise.backends.confirm import ConfirmationRecord
 from halfwise.compiler.audit_document import Violation
@@ -21,6 +21,7 @@ from halfwise.precision.plan_document import PlannedRecord, RepairRecord
 
 __all__ = [
     "CostRecord",
+    "DeliveredRecord",
     "ErrorRecord",
     "FixDocument",
     "FixedModel",
@@ -62,7 +63,7 @@ class FixedModel(Record, frozen=True):
 
 
 class ErrorRecord(Record, frozen=True):
-    """Plain FP16 and the answer, on inputs that the search did not use."""
+    """Plain FP16 and the answer: the worst over all inputs, those that the search did not use among them."""
 
     fp16: Outputs
     fixed: Outputs
@@ -116,6 +117,14 @@ class IoRecord(Record, frozen=True):
     findings: Sequence[Finding]
 
 
+class DeliveredRecord(Record, frozen=True):
+    """What ONNX Runtime's CPU provider made of the written model, on held-out inputs."""
+
+    status: Literal["met", "not-met", "not-run"]
+    outputs: Outputs = field(default_factory=dict)
+    why: str = ""
+
+
 class PointRecord(Record, frozen=True):
     """One point of the trade-off between FP32 nodes and error."""
 
@@ -155,6 +164,10 @@ class FixDocument(Document, frozen=True, tag="halfwise.fix/1", kw_only=True):
         about("Error over allowed error as each profile that the target may meet sees it; the worst counts."),
     ] = LEFT_OUT
     curve: Sequence[PointRecord] | Left = LEFT_OUT
+    delivered: Annotated[
+        DeliveredRecord | Left,
+        about("The written model, where there is one, run as it is."),
+    ] = LEFT_OUT
     confirmation: Annotated[
         ConfirmationRecord | Left, about("What a real backend made of it, where one was asked.")
     ] = LEFT_OUT

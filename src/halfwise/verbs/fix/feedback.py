@@ -58,7 +58,7 @@ def feedback_on(first: Candidate, table: EvaluationContext, profile: str, *, sea
     context = wide.under(engine) if engine is not None else wide
     plain = wide if first.decision.formats else context  # with no node in FP32 the engine is that of plain FP16
     found = Feedback(first, context, plain, notes)
-    missed = first.missed(context)
+    missed = tuple(name for name, seen in first.by_profile(context).items() if not seen.met)
     if not searched or not missed or not first.holds(table):
         return found
     in_sight = wide if WIDE.name in missed else table

@@ -1,4 +1,4 @@
-"""Fifth step: the verdict on held-out inputs, of plain FP16 and of the decision."""
+"""Fifth step: the verdict on all inputs, searched and held out, of plain FP16 and of the decision."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from halfwise.core.finding import Finding
 from halfwise.core.notes import Note, NoteKind
 from halfwise.emulation.emulate import widen_feeds
+from halfwise.model.inputs.samples import Samples
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Decision
-from halfwise.search.judge import Judge, Measured
+from halfwise.search.judge import Judge, Measured, worst_of
 from halfwise.search.lossy_cost import lossy_costs
 from halfwise.search.repair_selector import ranges_of
 from halfwise.search.tensor_statistics import tensor_statistics
@@ -39,9 +40,9 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
     validation = found.context.judge(decided.sites, decided.samples.validation)
     request.notify("verifying on held-out inputs")
     narrow = Assignment.all_narrow(prepared.sites, io=request.io_types)
-    fp16 = found.plain.judge(prepared.sites, decided.samples.validation).measure(narrow)
-    fixed = validation.measure(decision.assignment)
-    by_profile = validation.by_profile(decision.assignment)
+    fp16 = _plain(prepared, found, decided.samples, narrow)
+    by_profile = candidate.by_profile(found.context)
+    fixed = worst_of(list(by_profile.values()))
     typed = as_typed(request.model, validation)
     effects = measured_effects(prepared.inputs, validation)
     findings = tuple(input_findings(effects))
@@ -59,6 +60,14 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
         *([forced] if forced else []),
     )
     return Judgement(measured, notes)
+
+
+def _plain(prepared: Prepared, found: Feedback, samples: Samples, narrow: Assignment) -> Measured:
+    """Plain FP16 by the target's profiles; where these have nothing against it, by all that judged the decision."""
+    seen = prepared.context.over_all(prepared.sites, samples, narrow)
+    if all(each.met for each in seen.values()):
+        seen = found.plain.over_all(prepared.sites, samples, narrow)
+    return worst_of(list(seen.values()))
 
 
 def _measurement(

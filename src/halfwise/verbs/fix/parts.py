@@ -17,13 +17,17 @@ __all__ = ["FixDecision", "FixFiles"]
 
 @dataclass(frozen=True, eq=False)
 class FixDecision:
-    """The model as given, the plan for it, and the nodes that no plan can narrow; `sites` are of the repaired model."""
+    """The model as given, the plan for it, and the nodes that no plan can narrow; `sites` are of the repaired model.
+
+    `given`: the plan was not searched for.
+    """
 
     model: Model
     plan: Plan
     sites: Sites
     pinned: tuple[PlannedNode, ...]
     samples: Samples
+    given: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,7 @@ from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import TypedModel
 from halfwise.search.search import Point
 from halfwise.verbs.fix.cost import Cost
+from halfwise.verbs.fix.delivered import Delivered
 from halfwise.verbs.fix.document import (
     ErrorRecord,
     FixDocument,
@@ -48,6 +49,7 @@ class FixResult(Documented):
     files: FixFiles
     cost: Cost
     notes: tuple[Note, ...]
+    delivered: Delivered | None = None  # what ONNX Runtime made of the written model; None where none was written
     confirmation: Confirmation | None = None  # what a real backend made of it, where one was asked
 
     @property
@@ -134,9 +136,11 @@ class FixResult(Documented):
 
     @property
     def good(self) -> bool:
-        """Whether the answer is yes: the tolerance is kept, on the real backend too if one was asked, and the target's
-        compiler does not refuse the model."""
-        return self.met and not self.refusal and (self.confirmation is None or self.confirmation.met)
+        """Whether the answer is yes: the tolerance is kept, by ONNX Runtime and on the real backend too where they were
+        asked, and the target's compiler does not refuse the model."""
+        refuted = self.delivered is not None and self.delivered.refutes
+        confirmed = self.confirmation is None or self.confirmation.met
+        return self.met and not refuted and not self.refusal and confirmed
 
     @property
     def fp32_nodes(self) -> tuple[str, ...]:
@@ -186,6 +190,7 @@ class FixResult(Documented):
             else LEFT_OUT,
             profiles=self.by_profile or LEFT_OUT,
             curve=[_point(point) for point in self.curve] or LEFT_OUT,
+            delivered=LEFT_OUT if self.delivered is None else self.delivered.document(),
             confirmation=LEFT_OUT if self.confirmation is None else self.confirmation.document(),
         )
 

@@ -14,6 +14,7 @@ from halfwise.search.tensor_statistics import tensor_statistics
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.compile import compile_decision
 from halfwise.verbs.fix.cost import cost_of
+from halfwise.verbs.fix.delivered import run_delivered
 from halfwise.verbs.fix.feedback import feedback_on, second_feedback, spared
 from halfwise.verbs.fix.fit import fit
 from halfwise.verbs.fix.judge import judge
@@ -37,13 +38,16 @@ def run(request: FixRequest) -> FixResult:
         found = second_feedback(found, _second(prepared, found.in_sight), request.profile)
     judged = judge(prepared, found)
     written = write(prepared, found)
+    typed = written.files.typed
+    delivered = run_delivered(prepared, found.candidate, typed) if typed is not None else None
     prepared.journal.discard()
     runs, seconds = prepared.context.counter.passes(len(prepared.samples.search)), time.perf_counter() - started
     failed = prepared.context.failures.notes
-    notes = tuple(dict.fromkeys((*prepared.notes, *judged.notes, *written.notes, *failed)))
+    told = (delivered.note,) if delivered is not None and delivered.note is not None else ()
+    notes = tuple(dict.fromkeys((*prepared.notes, *judged.notes, *written.notes, *failed, *told)))
     cost = cost_of(runs, seconds, written.casts, found.candidate.decision, found.candidate.statistics)
     notes = (*mostly_fp32(prepared.context.question.tolerance, judged.measured, cost), *notes)
-    return FixResult(written.decision, judged.measured, written.files, cost, notes)
+    return FixResult(written.decision, judged.measured, written.files, cost, notes, delivered=delivered)
 
 
 def _candidate(prepared: Prepared, context: EvaluationContext, journal: Journal, *, second: bool = False) -> Candidate:

@@ -59,7 +59,7 @@ def write(prepared: Prepared, found: Feedback) -> Written:
     sites = candidate.decided.sites
     pinned = tuple(_pinned(site) for site in sites.pinned)
     return Written(
-        FixDecision(request.model, plan, sites, pinned, candidate.decided.samples),
+        FixDecision(request.model, plan, sites, pinned, candidate.decided.samples, request.plan is not None),
         FixFiles(typed, plan_path, deploy_files),
         typed.casts if typed is not None else casts_of(assignment),
         (*notes, *deploy_files.notes),

@@ -1,0 +1,62 @@
+"""Runs a written model as anybody would: ONNX Runtime's CPU provider with its own defaults, in a child process.
+
+Native code may crash on a model, and a crash there is an answer here. Little is imported, so that it costs little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.backends.backend import BackendFailure
+from halfwise.core.child.serve import Answer, Request
+from halfwise.core.child.worker import ChildDied, ChildFailed, call
+
+__all__ = ["NoKernel", "run_as_written", "serve", "typed_as"]
+
+Feed = Mapping[str, NDArray[Any]]
+
+_NO_KERNEL = ("NOT_IMPLEMENTED", "Could not find an implementation")
+_NUMPY = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
+_TOLD = 300  # letters of what the runtime says
+
+
+class NoKernel(BackendFailure):
+    """The provider has no kernel for some node in the types that it has; another provider may have."""
+
+
+def run_as_written(model: Path, feeds: Sequence[Feed], time_limit_s: float) -> tuple[dict[str, NDArray[Any]], ...]:
+    """The outputs for every sample. Raises NoKernel, or BackendFailure where it cannot be loaded or run."""
+    try:
+        told = call(f"{__name__}:serve", {"model": str(model.resolve())}, feeds, time_limit_s=time_limit_s)
+    except ChildDied as died:
+        raise BackendFailure(f"it {died.ended.describe()}") from died
+    except ChildFailed as failed:
+        text = " ".join(str(failed).split())[:_TOLD]
+        raise (NoKernel if any(words in text for words in _NO_KERNEL) else BackendFailure)(text) from failed
+    return tuple(dict(each) for each in told.arrays)
+
+
+def serve(request: Request) -> Answer:
+    """What the child does."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    session = ort.InferenceSession(request.data["model"], options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_outputs()]
+    found = []
+    for feed in request.arrays:
+        given = {value.name: typed_as(feed[value.name], value.type) for value in session.get_inputs()}
+        found.append(dict(zip(names, session.run(names, given), strict=True)))
+    return Answer({}, tuple(found))
+
+
+def typed_as(array: Any, declared: str) -> Any:
+    """Samples are of the types of the model as given; a typed model's float inputs may be of another."""
+    kind = _NUMPY.get(declared)
+    return np.ascontiguousarray(array, dtype=kind) if kind is not None and isinstance(array, np.ndarray) else array

@@ -1,0 +1,142 @@
+"""What the answer of `fix` is worth, and what leads out of a miss: the same for the screen, the page and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from halfwise.core.english import say
+from halfwise.core.formats import Format
+from halfwise.core.notes import NoteKind
+from halfwise.core.targets import DEFAULT_TARGET
+from halfwise.core.wording import counted, percent
+from halfwise.emulation.profiles import WIDE
+from halfwise.model.inputs.samples import Samples
+from halfwise.report.shell import shell
+from halfwise.verbs.fix.result import FixResult
+
+__all__ = ["Standing", "Step", "WayOut", "caution", "inputs_told", "standing", "way_out"]
+
+MOSTLY_FP32 = 0.5  # of the arithmetic: an answer that keeps more is no success
+
+Standing = Literal["met", "caution", "missed"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do, why, and its command."""
+
+    title: str
+    why: str
+    command: str
+
+
+@dataclass(frozen=True)
+class WayOut:
+    """Why the tolerance is missed, most telling first, and the one command that helps; None where none is known."""
+
+    cause: str
+    step: Step | None
+
+
+def standing(result: FixResult) -> Standing:
+    """A yes, a yes with a caution, or a no."""
+    if not result.good:
+        return "missed"
+    return "caution" if result.samples.origin == "synthetic" or caution(result) else "met"
+
+
+def caution(result: FixResult) -> str:
+    """Why a yes is none to rely on, besides synthetic inputs, which are told anyway; empty where it is."""
+    if result.cost.fp32_flops_share > MOSTLY_FP32 and _kept(result):
+        most = percent(result.cost.fp32_flops_share)
+        return (
+            f"{most} of the arithmetic stays in FP32, so little is won. --curve shows what each bound would cost; "
+            "a looser --tol or another --metric may need less."
+        )
+    worrying = (NoteKind.DELIVERED_FAILS, NoteKind.DELIVERED_MISSES, NoteKind.DEFECTS_NOT_PREVENTED)
+    return next((say(note) for note in result.notes if note.kind in worrying), "")
+
+
+def inputs_told(samples: Samples) -> str:
+    """How many inputs a verdict rests on."""
+    held_out = len(samples.validation)
+    if samples.origin == "synthetic":
+        return counted(len(samples.search) + held_out, "synthetic input")
+    if samples.origin == "derived":
+        return f"{counted(len(samples.search), 'input')} and {counted(held_out, 'perturbed copy/perturbed copies')}"
+    if set(samples.search) <= set(samples.validation):
+        return counted(held_out, "input")
+    return f"{counted(len(samples.search) + held_out, 'input')} ({held_out:,} held out)"
+
+
+def way_out(result: FixResult, inputs: Sequence[str] = ()) -> WayOut:
+    """`inputs` are the paths that were given on the command line."""
+    over = next((each for each in result.measured.inputs if each.over), None)
+    if over is not None:
+        cause = f"Input {over.name!r} overflows in FP16: {counted(over.over, 'value')} beyond {Format.FP16.max:,.0f}."
+        return WayOut(cause, _again(result, inputs, "Keep inputs and outputs in FP32", "--io-types", "fp32"))
+    noted = {note.kind: say(note) for note in result.notes}
+    if told := noted.get(NoteKind.RANDOM_NODE):
+        return WayOut(told, None)
+    if told := noted.get(NoteKind.FORCED_MISSES):
+        return WayOut(told, _again(result, inputs, "Search without --force"))
+    if result.met and result.delivered is not None and result.delivered.refutes:
+        cause = f"ONNX Runtime's CPU provider computes something else: {result.delivered.words}."
+        return WayOut(cause, _compared(result, inputs))
+    if result.decision.given:
+        return WayOut("The plan does not hold for this model and these inputs.", _again(result, inputs, "Search anew"))
+    return WayOut(_by_profile(result) or _rounding(result), _looked_at(result, inputs))
+
+
+def _by_profile(result: FixResult) -> str:
+    """Where one profile alone misses."""
+    missed = [name for name, ratio in result.by_profile.items() if ratio > 1.0]
+    if missed == [WIDE.name]:
+        return "The result depends on rounding: it holds where every step is rounded, not where sums stay wide."
+    return f"Only profile {missed[0]!r} misses it." if len(missed) == 1 and len(result.by_profile) > 2 else ""
+
+
+def _rounding(result: FixResult) -> str:
+    broken = result.measured.diagnosis.breaking if result.measured.diagnosis is not None else frozenset()
+    if broken:
+        return f"{counted(len(broken), 'node')} of the model overflow in FP16, and no set of FP32 nodes mends it."
+    kept = counted(len(_kept(result)), "FP32 node")
+    return f"Rounding moves output {result.verdict.worst_output!r} too far, even with {kept}."
+
+
+def _kept(result: FixResult) -> list[str]:
+    return [node.name for node in result.plan.nodes if node.format is not Format.FP16]
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def _again(result: FixResult, inputs: Sequence[str], title: str, *options: str) -> Step | None:
+    if result.model.path is None:
+        return None
+    words = ["halfwise", "fix", str(result.model.path), *_options("--inputs", inputs)]
+    if result.plan.target != str(DEFAULT_TARGET):
+        words += ["--target", result.plan.target]
+    out = str(result.plan_path.parent) if result.plan_path is not None else "fixed"
+    return Step(title, "Searches again.", shell([*words, *options, "--out", out]))
+
+
+def _compared(result: FixResult, inputs: Sequence[str]) -> Step | None:
+    if result.model.path is None or result.typed is None:
+        return None
+    words = ["halfwise", "verify", str(result.model.path), str(result.typed.path), *_options("--inputs", inputs)]
+    return Step("Compare with ONNX Runtime", "Runs the written model there.", shell([*words, "--backend", "ort-cpu"]))
+
+
+def _looked_at(result: FixResult, inputs: Sequence[str]) -> Step | None:
+    if result.model.path is None:
+        return None
+    words = ["halfwise", "trace", str(result.model.path), *_options("--inputs", inputs)]
+    why = "Ranges of every tensor, and the error of each node alone in FP16."
+    return Step("See where FP16 goes wrong", why, shell(words))
+
+
+def _options(name: str, values: Sequence[str]) -> list[str]:
+    return [word for value in values for word in (name, value)]

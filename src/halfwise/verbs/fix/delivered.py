@@ -1,0 +1,83 @@
+"""After the last step: what was written is run once by ONNX Runtime as it is, beside what was emulated of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from halfwise.backends.as_written import NoKernel, run_as_written
+from halfwise.backends.backend import BackendFailure
+from halfwise.core.evaluation import evaluate
+from halfwise.core.metrics import Metrics
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.tolerance import Verdict
+from halfwise.deploy.onnxruntime.transposed_products import cpu_crash_note, crash_note
+from halfwise.deploy.targets import kind_of
+from halfwise.emulation.ort import runtime_reason
+from halfwise.model.inputs.feed import Feed
+from halfwise.precision.typed_onnx import TypedModel
+from halfwise.verbs.fix.candidate import Candidate
+from halfwise.verbs.fix.document import DeliveredRecord
+from halfwise.verbs.fix.prepare import Prepared
+
+__all__ = ["Delivered", "run_delivered"]
+
+LARGEST_BYTES = 1 << 29  # of weights: loading more takes longer than it tells
+TIME_LIMIT_S = 120.0
+MOST_INPUTS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Delivered:
+    """`verdict` is None where it did not run; `counts` says that the target may run it so, and that a miss is a no."""
+
+    verdict: Verdict | None
+    outputs: Mapping[str, Metrics] = field(default_factory=dict)
+    counts: bool = False
+    note: Note | None = None
+
+    @property
+    def words(self) -> str:
+        """In a line that stands beside the verdict; empty where a note tells."""
+        return self.verdict.words if self.verdict is not None else ""
+
+    @property
+    def refutes(self) -> bool:
+        """Whether it says no to what was emulated."""
+        return self.counts and self.verdict is not None and not self.verdict.met
+
+    def document(self) -> DeliveredRecord:
+        if self.verdict is None:
+            return DeliveredRecord("not-run", why=str(self.note.values["why"]) if self.note is not None else "")
+        return DeliveredRecord("met" if self.verdict.met else "not-met", self.outputs)
+
+
+def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -> Delivered:
+    request, feeds = prepared.request, candidate.decided.samples.validation[:MOST_INPUTS]
+    counts = kind_of(request.target).on_cpu
+    if why := _why_not(candidate, feeds):
+        return Delivered(None, note=Note.of(NoteKind.DELIVERED_NOT_RUN, why=why))
+    request.notify("running the written model with ONNX Runtime")
+    try:
+        outputs = run_as_written(typed.path, feeds, TIME_LIMIT_S)
+    except NoKernel as error:
+        return Delivered(None, note=Note.of(NoteKind.DELIVERED_NOT_RUN, why=runtime_reason(error)))
+    except BackendFailure as error:
+        return Delivered(None, note=Note.of(NoteKind.DELIVERED_FAILS, why=runtime_reason(error)))
+    found = evaluate(prepared.context.references.of(feeds), outputs, prepared.tolerance, request.metric)
+    note = None if found.verdict.met or counts else Note.of(NoteKind.DELIVERED_MISSES, error=found.verdict.words)
+    return Delivered(found.verdict, found.outputs, counts, note)
+
+
+def _why_not(candidate: Candidate, feeds: Sequence[Feed]) -> str:
+    """Why it is not even tried; empty where it is."""
+    assignment = candidate.decision.assignment
+    if crash_note(assignment) or cpu_crash_note(assignment):
+        return "its CPU provider may crash on it"
+    if candidate.decided.model.weight_bytes > LARGEST_BYTES:
+        return f"its weights take more than {LARGEST_BYTES >> 20} MB"
+    if not all(isinstance(array, np.ndarray) for feed in feeds for array in feed.values()):
+        return "an input is no tensor"
+    return ""

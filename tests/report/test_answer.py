@@ -1,0 +1,102 @@
+"""What an answer is worth: its colour, the cause of a miss, and the one command that leads out of it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from halfwise import fix
+from halfwise.core.notes import NoteKind
+from halfwise.report.answer import caution, inputs_told, standing, way_out
+from halfwise.report.html.commands import next_steps
+from halfwise.report.html.verdict import verdict_words
+from halfwise.report.markdown import fix_markdown
+from tests.models.build import model, node, value, weight
+from tests.support.messages import kinds
+
+FEEDS = [{"x": np.random.default_rng(seed).standard_normal((2, 64)).astype(np.float32)} for seed in range(4)]
+
+
+def product(scale: float = 1.0) -> onnx.ModelProto:
+    weights = scale * np.random.default_rng(0).standard_normal((64, 8))
+    return model(
+        [node("MatMul", "x w", "y")],
+        [value("x", shape=(2, 64))],
+        [value("y", shape=(2, 8))],
+        [weight("w", weights.astype(np.float32))],
+    )
+
+
+def norm() -> onnx.ModelProto:
+    given = product()
+    given.graph.node[0].input[0] = "l"
+    given.graph.node.insert(0, node("LayerNormalization", "x g b", "l", axis=-1))
+    given.graph.initializer.extend([weight("g", np.ones(64, np.float32)), weight("b", np.zeros(64, np.float32))])
+    return given
+
+
+def test_an_input_that_overflows_is_the_cause_and_the_command_leaves_it_in_fp32(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(product(1e-4), path)
+    feeds = [{"x": 1e5 * feed["x"]} for feed in FEEDS]
+    made = fix(path, feeds, io_types="fp16", out=tmp_path / "out")
+    out = way_out(made, ["in"])
+    assert not made.good and standing(made) == "missed" and "'x' overflows" in out.cause
+    assert out.step is not None
+    words = shlex.split(out.step.command)
+    assert words[:5] == ["halfwise", "fix", str(path), "--inputs", "in"] and words[5:7] == ["--io-types", "fp32"]
+    again = fix(path, feeds, io_types=words[6], out=tmp_path / "out")
+    assert again.good
+    assert [step.command for step in next_steps(made, "")] == [way_out(made).step.command]  # type: ignore[union-attr]
+    assert verdict_words(made).but == out.cause
+    assert "git add" not in fix_markdown(made)
+
+
+def test_a_plan_that_does_not_hold_leads_to_a_search(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(product(1e4), path)
+    plan = fix(product(), FEEDS).plan
+    step = way_out(fix(path, [{"x": 100 * feed["x"]} for feed in FEEDS], plan=_for(plan, path))).step
+    assert step is not None and "--plan" not in step.command and step.command.startswith("halfwise fix")
+
+
+def _for(plan: object, path: Path) -> object:
+    import dataclasses
+
+    from halfwise.model.model import load
+
+    return dataclasses.replace(plan, sha256=load(path).sha256, graph_sha256="", data_sha256="")  # type: ignore[type-var]
+
+
+def test_synthetic_inputs_are_no_clean_yes() -> None:
+    made = fix(product())
+    assert made.good and standing(made) == "caution" and verdict_words(made).standing == "caution"
+    assert standing(fix(product(), FEEDS)) == "met"
+    assert fix_markdown(made).startswith("## ⚠️")
+
+
+def test_an_answer_that_keeps_most_of_the_arithmetic_is_no_success() -> None:
+    made = fix(product(), FEEDS, keep="op:MatMul")
+    assert made.good and made.cost.fp32_flops_share > 0.5
+    assert standing(made) == "caution" and caution(made).startswith("100% of the arithmetic stays in FP32")
+
+
+@pytest.mark.parametrize(("target", "known"), [("trt-8.6", True), ("trt-8.5", True), ("onnx", False)])
+def test_what_is_known_of_the_version_is_no_clean_yes(target: str, known: bool, tmp_path: Path) -> None:
+    """TensorRT 8.6 computes a LayerNormalization in FP16 although FP32 was asked for; 8.5 has none."""
+    made = fix(norm(), FEEDS, target=target, out=tmp_path)
+    assert (NoteKind.DEFECTS_NOT_PREVENTED in kinds(made.notes)) is (known and target == "trt-8.6")
+    assert made.good and (standing(made) == "caution") is (known and target == "trt-8.6")
+
+
+def test_the_headline_is_the_worst_over_all_inputs(tmp_path: Path) -> None:
+    """The input that overflows is searched with; both sides are told of it all the same."""
+    feeds = [*FEEDS[:3], {"x": 1e4 * FEEDS[3]["x"]}]
+    given = product(2.0)
+    made = fix(given, feeds, repairs="none")
+    assert made.fp16["y"].nonfinite and made.fixed["y"].nonfinite == 0
+    assert inputs_told(made.samples).startswith("4 inputs (") and not made.fp16_verdict.met

@@ -1,0 +1,92 @@
+"""What was written is run once by ONNX Runtime as it is, and its error stands beside the verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from halfwise import fix
+from halfwise.backends.as_written import NoKernel, run_as_written
+from halfwise.backends.backend import BackendFailure
+from halfwise.core.notes import NoteKind
+from tests.models.build import model, node, value, weight
+from tests.support.messages import kinds, only
+
+
+def product(scale: float = 1.0) -> onnx.ModelProto:
+    rng = np.random.default_rng(0)
+    return model(
+        [node("MatMul", "x w", "p"), node("Tanh", "p", "y")],
+        [value("x", shape=(2, 8))],
+        [value("y", shape=(2, 8))],
+        [weight("w", (scale * rng.standard_normal((8, 8))).astype(np.float32))],
+    )
+
+
+FEEDS = [{"x": np.random.default_rng(seed).standard_normal((2, 8)).astype(np.float32)} for seed in range(4)]
+
+
+def test_the_error_of_what_was_written_is_that_of_onnx_runtime(tmp_path: Path) -> None:
+    made = fix(product(), FEEDS, out=tmp_path, io_types="fp16")
+    assert made.good and made.typed is not None and made.delivered is not None
+    session = ort.InferenceSession(str(made.typed.path), providers=["CPUExecutionProvider"])
+    exact = ort.InferenceSession(product().SerializeToString(), providers=["CPUExecutionProvider"])
+    errors = []
+    for feed in made.samples.validation:
+        got = session.run(None, {"x": feed["x"].astype(np.float16)})[0].astype(np.float64)
+        wanted = exact.run(None, dict(feed))[0].astype(np.float64)
+        errors.append(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
+    assert made.delivered.outputs["y"].rel_l2 == pytest.approx(max(errors), rel=1e-3)
+    assert made.to_json()["delivered"]["status"] == "met"
+
+
+def test_without_a_folder_nothing_is_delivered() -> None:
+    made = fix(product(), FEEDS)
+    assert made.delivered is None and "delivered" not in made.to_json()
+
+
+@pytest.mark.parametrize(("target", "good"), [("onnx", False), ("trt-8.6", True)])
+def test_a_miss_there_is_a_no_where_the_target_may_run_it_so(
+    target: str, good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(path: Path, feeds: list[dict[str, np.ndarray]], limit: float) -> tuple[dict[str, np.ndarray], ...]:
+        return tuple({"y": np.zeros((2, 8), np.float32)} for _ in feeds)
+
+    monkeypatch.setattr("halfwise.verbs.fix.delivered.run_as_written", wrong)
+    made = fix(product(), FEEDS, out=tmp_path, target=target)
+    assert made.met and made.good is good
+    assert made.to_json()["delivered"]["status"] == "not-met"
+    assert (NoteKind.DELIVERED_MISSES in kinds(made.notes)) is good
+
+
+def test_where_it_cannot_run_one_line_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for error, kind in (
+        (NoKernel("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : no X"), NoteKind.DELIVERED_NOT_RUN),
+        (BackendFailure("it crashed (SIGSEGV)"), NoteKind.DELIVERED_FAILS),
+    ):
+
+        def refused(*_: object, error: BackendFailure = error) -> None:
+            raise error
+
+        monkeypatch.setattr("halfwise.verbs.fix.delivered.run_as_written", refused)
+        made = fix(product(), FEEDS, out=tmp_path)
+        why = only(made.notes, kind).values["why"]
+        assert made.good and made.to_json()["delivered"] == {"status": "not-run", "outputs": {}, "why": why}
+
+
+def test_what_has_no_kernel_is_told_from_what_is_broken(tmp_path: Path) -> None:
+    """BF16 has no Det on the CPU; and a model whose types do not fit cannot be loaded at all."""
+    half, brain = onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16
+    given = model([node("Det", "x", "y")], [value("x", brain, (2, 2))], [value("y", brain, ())], opset=22)
+    onnx.save(given, tmp_path / "det.onnx")
+    feed = {"x": np.eye(2, dtype=np.float32)}
+    with pytest.raises(NoKernel, match="Det"):
+        run_as_written(tmp_path / "det.onnx", [feed], 60.0)
+    broken = model([node("Add", "x x", "y")], [value("x", half, (2, 2))], [value("y", shape=(2, 2))])
+    onnx.save(broken, tmp_path / "broken.onnx")
+    with pytest.raises(BackendFailure, match="Type Error"):
+        run_as_written(tmp_path / "broken.onnx", [feed], 60.0)
