@@ -69,7 +69,7 @@ def test_the_screen_tells_the_story_without_colours_where_a_program_reads(
     assert "\x1b" not in ended.out
     assert lines[0] == (
         f"{model.name} keeps the tolerance in FP16 with {len(kept)} of its {document['model']['nodes']} nodes in "
-        "FP32, on 3 held-out inputs:"
+        "FP32, on 6 inputs (3 held out):"
     )
     for node in kept:
         assert any(line.startswith(node["name"]) and node["reason"] in line for line in lines)
@@ -151,7 +151,7 @@ def test_a_metric_of_the_user_decides_and_may_print(
     assert ended.code == 0
     assert ended.document["tolerance"] == {"*:metric": 0.5}
     assert set(ended.err.split()) == {"measuring"}
-    assert halfwise_cli(*words).out.count("your metric is") == 2
+    assert halfwise_cli(*words).out.count("your metric is") == 3
 
 
 def test_a_plan_is_applied_without_a_search(
