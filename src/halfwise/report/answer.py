@@ -10,7 +10,7 @@ from halfwise.core.english import say
 from halfwise.core.formats import Format
 from halfwise.core.notes import NoteKind
 from halfwise.core.targets import DEFAULT_TARGET
-from halfwise.core.wording import counted, percent
+from halfwise.core.wording import counted
 from halfwise.emulation.profiles import WIDE
 from halfwise.model.inputs.samples import Samples
 from halfwise.report.shell import shell
@@ -18,7 +18,14 @@ from halfwise.verbs.fix.result import FixResult
 
 __all__ = ["Standing", "Step", "WayOut", "caution", "inputs_told", "standing", "way_out"]
 
-MOSTLY_FP32 = 0.5  # of the arithmetic: an answer that keeps more is no success
+_WORRYING = frozenset(
+    {
+        NoteKind.MOST_FOR_MEASURE,
+        NoteKind.DELIVERED_FAILS,
+        NoteKind.DELIVERED_MISSES,
+        NoteKind.DEFECTS_NOT_PREVENTED,
+    }
+)
 
 Standing = Literal["met", "caution", "missed"]
 
@@ -49,14 +56,7 @@ def standing(result: FixResult) -> Standing:
 
 def caution(result: FixResult) -> str:
     """Why a yes is none to rely on, besides synthetic inputs, which are told anyway; empty where it is."""
-    if result.cost.fp32_flops_share > MOSTLY_FP32 and _kept(result):
-        most = percent(result.cost.fp32_flops_share)
-        return (
-            f"{most} of the arithmetic stays in FP32, so little is won. --curve shows what each bound would cost; "
-            "a looser --tol or another --metric may need less."
-        )
-    worrying = (NoteKind.DELIVERED_FAILS, NoteKind.DELIVERED_MISSES, NoteKind.DEFECTS_NOT_PREVENTED)
-    return next((say(note) for note in result.notes if note.kind in worrying), "")
+    return next((say(note) for note in result.notes if note.kind in _WORRYING), "")
 
 
 def inputs_told(samples: Samples) -> str:
