@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
+from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
@@ -17,7 +20,8 @@ from halfwise.verbs.scan import scan
 from halfwise.verbs.stages import stages
 from halfwise.verbs.trace import trace
 from halfwise.verbs.verify import verify
-from tests.models.typed_graphs import BRAIN, FLOAT, HALF, mlp, samples
+from tests.models.build import model, node, value
+from tests.models.typed_graphs import BRAIN, FLOAT, HALF, mlp, samples, tensor, weights
 
 BROKEN = 300.0  # the squares of what is scaled by it leave FP16
 
@@ -92,3 +96,32 @@ def test_other_verbs_take_it_as_they_take_its_fp32_twin() -> None:
     runs = [stages(m, samples(twin), cut=["n"]) for m in (typed, twin)]
     assert [each.finding for each in runs[0].stages] == [each.finding for each in runs[1].stages]
     assert runs[0].notes[0].kind is NoteKind.TYPED_ALREADY
+
+
+def test_bf16_samples_from_a_file(tmp_path: Path) -> None:
+    """NumPy writes BF16 as bytes without a type."""
+    typed = mlp(BRAIN)
+    for index, feed in enumerate(samples(typed)):
+        np.savez(tmp_path / f"{index}.npz", x=feed["x"].astype(ml_dtypes.bfloat16))
+    result = fix(typed, tmp_path)
+    assert result.samples.origin == "given"
+    assert all(feed["x"].tobytes() in {each["x"].tobytes() for each in samples(typed)} for feed in result.samples.all)
+
+
+def test_inputs_in_bf16_are_for_targets_that_have_it() -> None:
+    plain = mlp(FLOAT)
+    with pytest.raises(InputError, match=r"--io-types bf16: TensorRT 8\.6 has no BF16"):
+        fix(plain, samples(plain), io_types="bf16", target="trt-8.6")
+
+
+def test_a_selection_inside_is_judged_of_the_file_as_typed_too() -> None:
+    """What is judged before a TopK is a tensor inside of the model."""
+    nodes = [
+        node("MatMul", "x w", "s"),
+        node("TopK", "s k", "y i", axis=-1),
+    ]
+    held = [tensor("w", HALF, weights((32, 64))), numpy_helper.from_array(np.array([4]), "k")]
+    outputs = [value("y", HALF, ("n", 4)), value("i", TensorProto.INT64, ("n", 4))]
+    typed = model(nodes, [value("x", HALF, ("n", 32))], outputs, held)
+    result = fix(typed, samples(typed))
+    assert result.met and result.measured.typed_verdict is not None and result.measured.typed_verdict.met

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from halfwise.cli.options import Full, Inputs, Interrupted, Json, MetricSpec, ModelPath, Tolerances, paths, user_metric
+from halfwise.cli.options import (
+    Full,
+    Inputs,
+    Interrupted,
+    Json,
+    MetricSpec,
+    ModelPath,
+    Reference,
+    Tolerances,
+    paths,
+    user_metric,
+)
 from halfwise.cli.progress import progress
 from halfwise.cli.reporting import answer, command_line
 from halfwise.core.errors import InputError
@@ -103,6 +114,7 @@ def command(
         Path | None,
         typer.Option("--plan", metavar="PLAN", help="Apply and verify this plan without a search.", show_default=False),
     ] = None,
+    reference: Reference = None,
     layers: Annotated[
         Path | None,
         typer.Option(
@@ -171,6 +183,7 @@ def command(
                 keep=keep or (),
                 force=force or (),
                 plan=plan,
+                reference=reference,
                 layers=layers,
                 curve=curve,
                 time_limit_s=time_limit,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from halfwise.cli.options import Full, Inputs, Json, MetricSpec, Sarif, paths, user_metric
+from halfwise.cli.options import Full, Inputs, Json, MetricSpec, Reference, Sarif, paths, user_metric
 from halfwise.cli.progress import progress
 from halfwise.cli.reporting import answer, write_sarif
 from halfwise.core.errors import InputError
@@ -45,6 +45,7 @@ def command(
             show_default=False,
         ),
     ] = None,
+    reference: Reference = None,
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.", show_default=False)
     ] = None,
@@ -76,6 +77,7 @@ def command(
             metric=user_metric(metric),
             baseline=baseline,
             engine=engine,
+            reference=reference,
             notify=shown.step,
         )
 

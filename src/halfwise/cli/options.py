@@ -20,6 +20,7 @@ __all__ = [
     "Json",
     "MetricSpec",
     "ModelPath",
+    "Reference",
     "Sarif",
     "Tolerances",
     "paths",
@@ -54,6 +55,15 @@ MetricSpec = Annotated[
         metavar="PKG.MOD:FN",
         help="Your own metric: fn(reference, other) gets two dicts of arrays by output name and returns a number; 0 is "
         "perfect. Bound it with --tol 'metric<=VALUE'.",
+        show_default=False,
+    ),
+]
+Reference = Annotated[
+    Path | None,
+    typer.Option(
+        "--reference",
+        metavar="ORIGINAL.onnx",
+        help="FP32 original of a MODEL that is FP16 or BF16 already: its outputs judge, its weights are taken.",
         show_default=False,
     ),
 ]

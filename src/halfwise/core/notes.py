@@ -35,6 +35,9 @@ class NoteKind(Enum):
     # A model that is typed already
     TYPED_ALREADY = "typed-already"
     AS_TYPED_MISSES = "as-typed-misses"
+    WEIGHTS_RESTORED = "weights-restored"
+    WEIGHTS_DIFFER = "weights-differ"
+    WEIGHTS_UNKNOWN = "weights-unknown"
     # The search and its verdict
     VALIDATION_MOVED = "validation-moved"
     VALIDATION_REPLACED = "validation-replaced"
@@ -238,6 +241,8 @@ _WARNINGS = frozenset(
         NoteKind.SYNTHETIC,
         NoteKind.TYPED_ALREADY,
         NoteKind.AS_TYPED_MISSES,
+        NoteKind.WEIGHTS_DIFFER,
+        NoteKind.WEIGHTS_UNKNOWN,
         NoteKind.ONE_SAMPLE,
         NoteKind.ONE_CONSTANT_SAMPLE,
         NoteKind.VALIDATION_REPLACED,

@@ -75,6 +75,7 @@ class Plan(Documented):
     repairs: tuple[RepairRecord, ...] = ()
     data_sha256: str = ""  # of the external data, where the model has some
     graph_sha256: str = ""  # of the graph without its weights; not stated by older plans and by those made by hand
+    reference_sha256: str = ""  # of the FP32 original that judged, where one was given
     io_formats: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # layouts of inputs and outputs, not plain
 
     def document(self) -> PlanDocument:
@@ -85,6 +86,7 @@ class Plan(Documented):
                 nodes=self.node_count,
                 data_sha256=self.data_sha256 or LEFT_OUT,
                 graph_sha256=self.graph_sha256 or LEFT_OUT,
+                reference_sha256=self.reference_sha256 or LEFT_OUT,
             ),
             target=self.target,
             profile=self.profile,
@@ -179,6 +181,7 @@ def _plan(stated: PlanDocument) -> Plan:
         repairs=stated.repairs,
         data_sha256=stated.model.data_sha256 or "",
         graph_sha256=stated.model.graph_sha256 or "",
+        reference_sha256=stated.model.reference_sha256 or "",
         io_formats=stated.io_formats or {},
     )
 

@@ -96,6 +96,7 @@ class ModelRecord(Record, frozen=True):
     nodes: Count = 0
     data_sha256: Annotated[str | Left, about("Of the external data, where the model has some.")] = LEFT_OUT
     graph_sha256: Annotated[str | Left, about("Of the graph without its weights.")] = LEFT_OUT
+    reference_sha256: Annotated[str | Left, about("Of the FP32 original that judged, where one was given.")] = LEFT_OUT
 
 
 class PlanDocument(Document, frozen=True, tag="halfwise.plan/1", kw_only=True):

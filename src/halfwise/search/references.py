@@ -1,4 +1,4 @@
-"""The FP32 answers of the model as given, each computed once."""
+"""The FP32 answers of the model as given, or of the original that it was made from, each computed once."""
 
 from __future__ import annotations
 
@@ -19,10 +19,16 @@ Outputs = dict[str, NDArray[Any]]
 
 
 class References:
-    """Answers by the number of the feed. Feeds made on the way are run when their answers are first asked for."""
+    """Answers by the number of the feed. Feeds made on the way are run when their answers are first asked for.
 
-    def __init__(self, sites: Sites, emulator: Emulator, counter: RunCounter) -> None:
+    With `original`, what that one gives for an output is the answer.
+    """
+
+    def __init__(
+        self, sites: Sites, emulator: Emulator, counter: RunCounter, original: References | None = None
+    ) -> None:
         self._fp32 = Assignment(sites, {})
+        self._original = original
         self._emulator = emulator
         self._counter = counter
         self._known: dict[int, Outputs] = {}
@@ -30,12 +36,21 @@ class References:
     def keeping(self, sites: Sites) -> References:
         """The same answers, of what is judged in the model of `sites` alone."""
         names = {value.name for value in sites.model.judged_values}
-        kept = References(sites, self._emulator, self._counter)
+        kept = References(sites, self._emulator, self._counter, self._original)
         for key, outputs in self._known.items():
             kept._known[key] = {name: array for name, array in outputs.items() if name in names}
         return kept
 
     def of(self, feeds: Sequence[Feed]) -> list[Outputs]:
+        """What is right."""
+        own = self.own(feeds)
+        if self._original is None:
+            return own
+        theirs = self._original.own(feeds)
+        return [{n: b.get(n, array) for n, array in a.items()} for a, b in zip(own, theirs, strict=True)]
+
+    def own(self, feeds: Sequence[Feed]) -> list[Outputs]:
+        """What the model itself gives in FP32."""
         new = {feed.id: feed for feed in feeds if feed.id not in self._known}
         session = self._emulator.session(self._fp32) if new else None
         for key, feed in new.items():

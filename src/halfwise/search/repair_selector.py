@@ -266,7 +266,7 @@ class RepairSelector:
             whole = search.judge.measure(Assignment(search.sites, {}))
             if departure(whole.outputs, self.floats) <= tightest:
                 return True
-        before = search.judge.references
+        before = self.context.references.own(self.feeds)
         for count, step in enumerate(steps, 1):
             so_far = tuple(entry for each in steps[:count] for entry in each)
             sites = search.sites if count == len(steps) else Sites(self._repaired(so_far)[0], choices=self.choices)

@@ -108,12 +108,14 @@ def gate(
     metric: OutputMetric | None = None,
     baseline: str | Path | None = None,
     engine: str | Path | None = None,
+    reference: str | Path | onnx.ModelProto | Model | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> Gate:
     """Check a plan against a model that may have been trained again since.
 
     Nothing is searched here, so that the tolerance has to hold on all inputs. `baseline` is what `scan --json` said of
     the model that the plan was made for; `engine` is the layer list or the verbose log of the engine that was built.
+    `reference` is the FP32 original of a typed model, as `fix` takes it.
     Without an engine the plan is audited where TensorRT-RTX stands for its target's compiler, as `fix` does.
     """
     known = None if baseline is None else read_baseline(baseline)
@@ -129,8 +131,11 @@ def gate(
     else:
         # The fingerprint has been answered for above: this model is the one to apply the plan to.
         here = replace(stated, sha256=model.sha256, data_sha256=model.data_sha256)
+        if reference is not None:
+            reference = reference if isinstance(reference, Model) else load(reference)
+            here = replace(here, reference_sha256=reference.sha256)
         try:
-            result = fix(model, inputs, plan=here, judge_on_all=True, metric=metric, notify=notify)
+            result = fix(model, inputs, plan=here, judge_on_all=True, metric=metric, reference=reference, notify=notify)
             checks.append(_tolerance(result))
         except InputError as error:
             if change != "graph":

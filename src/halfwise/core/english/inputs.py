@@ -12,6 +12,13 @@ INPUTS = {
         "reference. Errors from rounding the weights cannot be seen without the FP32 original."
     ),
     NoteKind.AS_TYPED_MISSES: "The file as it is typed misses the tolerance: {told}.",
+    NoteKind.WEIGHTS_RESTORED: (
+        "The outputs of {subject} are the reference; {taken} of {weights:many float weight} were taken from it."
+    ),
+    NoteKind.WEIGHTS_DIFFER: (
+        "{count:many weight} differ from {subject} by more than rounding and stay as stored: {names:list}."
+    ),
+    NoteKind.WEIGHTS_UNKNOWN: "{count:many weight} not found in {subject} stay as stored: {names:list}.",
     NoteKind.NO_INPUTS: "The model takes no inputs, so every run is the same.",
     NoteKind.SAMPLES_THINNED: "{used} of {given} samples are used, picked evenly.",
     NoteKind.SAMPLES_REPEATED: "{count:many repeated sample} left out.",

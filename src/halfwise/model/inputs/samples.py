@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
 from halfwise.core.file_order import by_number
+from halfwise.core.formats import Format
 from halfwise.core.metrics import is_float, is_number
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.input_spec import InputSpec
@@ -33,6 +34,7 @@ Source = str | os.PathLike[str] | Mapping[str, Any]
 
 MOST = 8
 _SYNTHETIC = 4
+_RAW_BF16 = np.dtype("V2")
 _READABLE = (".npz", ".npy", ".json")
 _POLYGRAPHY_CLASS = "polygraphy_class"  # the key under which Polygraphy's JSON says what an object is
 
@@ -281,6 +283,8 @@ def _check_shape(shape: tuple[int, ...], spec: InputSpec, symbols: dict[str, tup
 
 
 def _in_type(array: NDArray[Any], spec: InputSpec, label: str) -> NDArray[Any]:
+    if array.dtype == _RAW_BF16 and spec.dtype.kind not in "OUS":  # as NumPy reads back what it wrote of BF16
+        array = array.view(Format.BF16.dtype)
     if array.dtype == spec.dtype and array.dtype.kind != "O":
         return np.asarray(array, order="C")
     if spec.dtype.kind in "OUS":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from halfwise.core.formats import round_to
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
@@ -15,7 +17,7 @@ def as_typed(model: Model, judge: Judge) -> Measured | None:
     """On the samples of `judge`, under all its profiles; None of a model whose file is in FP32."""
     if model.given is None:
         return None
-    sites = Sites(model.given)
+    sites = Sites(replace(model.given, watched=model.watched))
     types = model.interface
     feeds = [
         {name: round_to(array, types[name]) if name in types else array for name, array in feed.items()}

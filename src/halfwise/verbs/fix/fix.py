@@ -34,6 +34,7 @@ from halfwise.verbs.fix.arguments import (
     plan_of,
     texts_of,
 )
+from halfwise.verbs.fix.original import with_original
 from halfwise.verbs.fix.own_operators import read_by
 from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.result import Cost, FixResult
@@ -59,6 +60,7 @@ def fix(
     keep: str | Sequence[str] = (),
     force: str | Sequence[str] = (),
     plan: str | Path | Plan | None = None,
+    reference: str | Path | onnx.ModelProto | Model | None = None,
     judge_on_all: bool = False,
     curve: bool = False,
     time_limit_s: float = TIME_LIMIT_S,
@@ -78,6 +80,8 @@ def fix(
     `plan` is a plan or its file, `io_types` a format or its name, as in "fp16". One text is as good as a list of one.
     `keep` and `force` state nodes that must stay in FP32 or must not, as in "op:Softmax", "scope:/head/*", "name:NODE",
     "pattern:layernorm" or "policy:torch-autocast".
+    `reference` is the FP32 original of a model that is typed already: its outputs judge, and its weights are taken
+    where the model's are their rounding.
     `margin` is by how much a real error may exceed the emulated one, by default what the target's profile states.
     `time_limit_s` is for each build with a compiler. `device` is where whole models are emulated. The model that was
     written into `out` is run on the backend `confirm`, and compared with what was predicted. `layers` names a list of
@@ -108,7 +112,11 @@ def fix(
             f"layers are those of TensorRT, and profile {emulated!r} is not: give a target such as trt-10.9, or "
             f"profile {TENSORRT.name!r}"
         )
-    loaded, said = read_by(chosen, fp32_model(model if isinstance(model, Model) else load(model)))
+    loaded = fp32_model(model if isinstance(model, Model) else load(model))
+    original = None if reference is None else with_original(loaded, reference)
+    if original is not None:
+        loaded = original.weights.model
+    loaded, said = read_by(chosen, loaded)
     request = FixRequest(
         loaded,
         inputs,
@@ -128,6 +136,7 @@ def fix(
         time_limit_s,
         margin,
         engine,
+        original,
         emulated_on,
         notify,
         said,

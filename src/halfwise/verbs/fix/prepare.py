@@ -28,6 +28,7 @@ from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.split import split
 from halfwise.model.model import check_outputs
 from halfwise.model.outputs.kinds import facts_of, kinds_of
+from halfwise.precision.plan import Plan
 from halfwise.precision.sites import Sites
 from halfwise.search.context import EvaluationContext
 from halfwise.search.journal import Journal, digest
@@ -36,6 +37,7 @@ from halfwise.search.quantiser_steps import MOVED, Movement, has_quantisers, own
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, refuse_ids
+from halfwise.verbs.fix.original import check_floor, original_notes
 from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.results_folder import JOURNAL, check_folder, feeds_identity
 
@@ -99,7 +101,7 @@ def prepare(request: FixRequest) -> Prepared:
         stated.tolerance.floats_among(float_outputs(answers[0])),
         (
             *kind_notes(stated.tolerance.kinds),
-            *typed_notes(request.model),
+            *(typed_notes(request.model) if request.original is None else original_notes(request.original)),
             *request.notes,
             *chosen.notes,
             *request.target.cautions,
@@ -128,9 +130,22 @@ def _check(request: FixRequest) -> None:
         check_folder(request.out)
     if request.plan is not None:
         request.plan.check(request.model)
+        _check_reference(request, request.plan)
+    if why := request.target.why_not(request.io_types):
+        raise InputError(f"--io-types {request.io_types.value}: {why}")
     if request.allow_bf16 and (why := request.target.why_not(Format.BF16)):
         raise InputError(f"--allow bf16: {why}")
     check_outputs(request.model)
+
+
+def _check_reference(request: FixRequest, plan: Plan) -> None:
+    """A plan that was made beside an original is for its weights."""
+    given = "" if request.original is None else request.original.model.sha256
+    if plan.sha256 and plan.reference_sha256 != given:
+        if not plan.reference_sha256:
+            raise InputError("the plan was made without a reference: leave --reference out")
+        wanted = plan.reference_sha256[:12]
+        raise InputError(f"the plan was made with a reference: give its file with --reference (sha256 {wanted}...)")
 
 
 def _layouts(request: FixRequest) -> Layouts:
@@ -168,7 +183,9 @@ def _asked(request: FixRequest, samples: Samples, emulator: Emulator, counter: R
     facts = facts_of(request.model) if stated is None else None
     watched = facts.inner if facts is not None else stated.inner if stated is not None else ()
     sites = Sites(replace(request.model, watched=watched))
-    references = References(sites, emulator, counter)
+    original = request.original
+    right = None if original is None else References(Sites(original.model), emulator, counter)
+    references = References(sites, emulator, counter, right)
     samples, answers = _answered(samples, references)
     outputs = [{name: answer[name] for name in request.model.output_names} for answer in answers]
     check_answers(outputs)
@@ -181,6 +198,8 @@ def _asked(request: FixRequest, samples: Samples, emulator: Emulator, counter: R
     stated.check_outputs(outputs[0])
     if stated.uses_user_metric and request.metric is None:
         raise InputError("the plan's tolerance bounds your own metric: name its function with --metric")
+    if original is not None:
+        check_floor(original, answers, references.own(samples.all), stated)
     if watched != stated.inner:
         sites = Sites(replace(request.model, watched=stated.inner))
         references = references.keeping(sites)
@@ -207,6 +226,7 @@ def _journal(request: FixRequest, question: Question, samples: Samples) -> Journ
         __version__,
         request.model.sha256,
         request.model.data_sha256,
+        *([] if request.original is None else [request.original.model.sha256, request.original.model.data_sha256]),
         request.profile,
         question.margin,
         request.io_types,

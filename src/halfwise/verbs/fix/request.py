@@ -17,6 +17,7 @@ from halfwise.model.model import Model
 from halfwise.precision.choices import Choices
 from halfwise.precision.plan import Plan
 from halfwise.repair import Rule
+from halfwise.verbs.fix.original import Original
 
 __all__ = ["FixRequest"]
 
@@ -43,6 +44,7 @@ class FixRequest:
     time_limit_s: float
     margin: float | None
     layers: Path | None
+    original: Original | None
     device: Device
     notify: Callable[[str], None]
     notes: tuple[Note, ...] = ()  # what there is to say of the model as it was taken

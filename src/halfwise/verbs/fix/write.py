@@ -73,6 +73,7 @@ def _plan(prepared: Prepared, found: Feedback) -> Plan:
         model=request.model.path.name if request.model.path else "",
         sha256=request.model.sha256,
         data_sha256=request.model.data_sha256,
+        reference_sha256=request.original.model.sha256 if request.original is not None else "",
         graph_sha256=graph_sha256(request.model),
         node_count=request.model.stored_nodes,
         target=str(request.target),

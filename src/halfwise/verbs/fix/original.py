@@ -1,0 +1,66 @@
+"""A typed model beside its FP32 original: its weights put back, its outputs judged by the original's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+from numpy.typing import NDArray
+
+from halfwise.core.errors import InputError
+from halfwise.core.evaluation import evaluate
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.tolerance import Tolerance
+from halfwise.core.wording import counted, listed
+from halfwise.model.fp32_model import fp32_model
+from halfwise.model.model import Model, load
+from halfwise.model.restored import Restored, check_interface, restored
+
+__all__ = ["Original", "check_floor", "original_notes", "with_original"]
+
+Answers = Sequence[Mapping[str, NDArray[Any]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Original:
+    """The original, and what of it went into the model."""
+
+    model: Model
+    weights: Restored
+
+    @property
+    def name(self) -> str:
+        return self.model.path.name if self.model.path else "the reference"
+
+
+def with_original(model: Model, given: str | Path | onnx.ModelProto | Model) -> Original:
+    """The original of a model, which has to take the same inputs and give the same outputs."""
+    original = fp32_model(given if isinstance(given, Model) else load(given))
+    check_interface(model, original)
+    return Original(original, restored(model, original))
+
+
+def check_floor(original: Original, right: Answers, own: Answers, tolerance: Tolerance) -> None:
+    """Refuse a model that misses the tolerance in FP32 already: no choice of formats mends it."""
+    verdict = evaluate(right, own, tolerance, None).verdict
+    if verdict.met or tolerance.uses_user_metric:
+        return
+    lost = [*original.weights.differing, *original.weights.unknown]
+    told = f"; {counted(len(lost), 'weight')} are not {original.name}'s, rounded ({listed(lost)})" if lost else ""
+    raise InputError(
+        f"the model misses the tolerance against {original.name} in FP32 already: {verdict.words}{told}. "
+        f"Fix {original.name} itself"
+    )
+
+
+def original_notes(original: Original) -> Iterator[Note]:
+    weights = original.weights
+    yield Note.of(NoteKind.WEIGHTS_RESTORED, original.name, taken=len(weights.taken), weights=weights.weights)
+    if weights.differing:
+        count = len(weights.differing)
+        yield Note.of(NoteKind.WEIGHTS_DIFFER, original.name, count=count, names=weights.differing)
+    if weights.unknown:
+        yield Note.of(NoteKind.WEIGHTS_UNKNOWN, original.name, count=len(weights.unknown), names=weights.unknown)
