@@ -134,6 +134,15 @@ _case("MatMul", [_normal(3, 4), _normal(2, 4, 5)], [0, 1])
 _case("MatMul", [_normal(4), _normal(2, 4, 5)], [0, 1])
 _case("MatMul", [_normal(2, 3, 4), _normal(4)], [0, 1])
 _case("MatMul", [_normal(4), _normal(4)], [0, 1])
+for _extra in ({}, {"is_causal": 1}, {"softcap": 0.7, "scale": 0.4}):
+    _case("Attention", [_normal(1, 2, 3, 4), _normal(1, 2, 5, 4), _normal(1, 2, 5, 3)], [0, 1, 2], opset=23, **_extra)
+_case("Attention", [_normal(1, 3, 8), _normal(1, 3, 4), _normal(1, 3, 4), _normal(3, 3)], [0, 1, 2, 3], opset=23,
+      q_num_heads=4, kv_num_heads=2)  # fmt: skip
+_case("RotaryEmbedding", [_normal(1, 2, 3, 4), _normal(1, 3, 2), _normal(1, 3, 2) * 2], [0], opset=23)
+_case("RotaryEmbedding", [_normal(1, 3, 8), _normal(1, 3, 2), _normal(1, 3, 2) * 2], [0], opset=23,
+      interleaved=1, num_heads=2)  # fmt: skip
+_case("RMSNormalization", [_X, _normal(4)], [0, 1], opset=23)
+_case("RMSNormalization", [_X, _normal(3, 4)], [0, 1], opset=23, axis=-2)
 _case("Gemm", [_normal(3, 4), _normal(4, 5), _normal(5)], [0, 1, 2], alpha=0.5, beta=2.0)
 _case("Gemm", [_normal(4, 3), _normal(5, 4), _normal(3, 1)], [0, 1, 2], transA=1, transB=1)
 _case("Einsum", [_normal(2, 3, 4), _normal(4, 5)], [0, 1], equation="bik,kj->bij")

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's own operators are in ONNX's operators."""
+"""What ONNX Runtime's own operators, and ONNX's Attention, are in simple operators."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from halfwise.model.contrib.steps_attention import ATTENTION
 from halfwise.model.contrib.steps_grouped import GROUPED
 from halfwise.model.contrib.steps_norms import ACTIVATIONS, NORMS, Inputs, Results
 from halfwise.model.contrib.steps_products import PRODUCTS
+from halfwise.model.contrib.steps_standard import STANDARD
 from halfwise.model.contrib.writer import StepWriter, dims_of
 
-__all__ = ["decompose", "is_own", "runs_on_cpu"]
+__all__ = ["decompose", "has_steps", "is_own", "runs_on_cpu"]
 
 OLDEST = 11  # before it, stretches had no steps and ranges were not to be had
 _IN_DEFAULT_DOMAIN = ("SimplifiedLayerNormalization",)
@@ -27,10 +28,16 @@ _ALL: Mapping[str, Decomposition] = {**NORMS, **ACTIVATIONS, **PRODUCTS, **ATTEN
 def decompose(write: StepWriter, inputs: Inputs) -> Results | None:
     """Write the node of `write`, which reads `inputs`; the names of its results by slot, None where it is not known."""
     node = write.node
-    found = _ALL.get(node.op_type) if is_own(node) and write.opset >= OLDEST else None
+    known = _ALL if is_own(node) else {} if node.domain else STANDARD
+    found = known.get(node.op_type) if write.opset >= OLDEST else None
     results = None if found is None else found(write, inputs)
     missing = [slot for slot, value in enumerate(node.outputs) if value.name and slot not in (results or {})]
     return None if results is None or missing else results
+
+
+def has_steps(node: ir.Node) -> bool:
+    """Whether its steps may be known."""
+    return is_own(node) or (not node.domain and node.op_type in STANDARD)
 
 
 def is_own(node: ir.Node) -> bool:

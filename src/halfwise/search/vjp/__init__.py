@@ -11,7 +11,7 @@ from halfwise.search.vjp.linear import LINEAR
 from halfwise.search.vjp.local import Array, Local, NoRule, Rule
 from halfwise.search.vjp.movement import MOVEMENT
 from halfwise.search.vjp.normalisations import NORMALISATIONS
-from halfwise.search.vjp.own_operators import is_own, through_steps
+from halfwise.search.vjp.own_operators import has_steps, through_steps
 from halfwise.search.vjp.recurrent import RECURRENT
 from halfwise.search.vjp.reductions import REDUCTIONS
 from halfwise.search.vjp.resize import RESIZE
@@ -36,7 +36,7 @@ def pull_back(local: Local, slot: int) -> Array | None:
     rule = None if local.node.domain else _RULES.get(local.node.op_type)
     if rule is not None:
         return rule(local, slot)
-    if not is_own(local.node):
+    if not has_steps(local.node):
         raise NoRule
     if not local.shared:
         through_steps(local, pull_back)

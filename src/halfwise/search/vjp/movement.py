@@ -113,6 +113,14 @@ def _cast(local: Local, slot: int) -> Array | None:
     return local.gradient()
 
 
+def _turned_back(local: Local, slot: int) -> Array:
+    """Pairs are turned by an angle; the way back turns them by as much the other way."""
+    if slot != 0:
+        raise NoRule
+    x = local.input(0)
+    return np.stack([local.run({0: probe.reshape(x.shape), 2: -local.input(2)})[0] for probe in local.gradient()])
+
+
 MOVEMENT: dict[str, Rule] = {
     **dict.fromkeys("Reshape Squeeze Unsqueeze Flatten".split(), _reshaped),
     **dict.fromkeys(
@@ -120,6 +128,7 @@ MOVEMENT: dict[str, Rule] = {
         CenterCropPad""".split(),
         traced(0),
     ),
+    "RotaryEmbedding": _turned_back,
     "Transpose": _transpose,
     "Concat": _concat,
     "Split": _split,

@@ -13,11 +13,11 @@ import onnx_ir as ir
 from onnx import helper
 
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Session
-from halfwise.model.contrib.decompose import decompose, is_own
+from halfwise.model.contrib.decompose import decompose, has_steps
 from halfwise.model.contrib.writer import PlainSteps
 from halfwise.search.vjp.local import Array, Local, NoRule
 
-__all__ = ["is_own", "through_steps"]
+__all__ = ["has_steps", "through_steps"]
 
 _OPSET = 17
 
