@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.rules import RULES
 from halfwise.model.model import load
 from halfwise.verbs.scan import ScanResult, scan
@@ -85,7 +86,7 @@ def test_what_a_mask_finding_says() -> None:
     found = of(masked("(1 - m) *", "add"), "HW111")
     assert (found.severity, found.where.kind, found.where.name) == ("warning", "node", "/attn/Add")
     assert (found.numbers["value"], found.numbers["fp16"]) == (-1e9, -65504.0)
-    assert found.message.startswith("the mask -1e9 becomes -65504 in FP16")
+    assert found.note == Note.of(NoteKind.MASK_ADDED, value=-1e9, fp16=-65504.0)
     assert of(masked("where"), "HW113").severity == "info"
     assert of(masked("where", "scale"), "HW112").where.name == "/attn/Mul"
 
@@ -159,7 +160,9 @@ def test_epsilons_that_vanish(op: str, use: str, epsilon: float, guards: str | N
     else:
         found = of(result, "HW114")
         assert (found.severity, found.where.name, found.numbers["fp16"]) == ("warning", f"/guard/{op}", 0.0)
-        assert f"guards 1 {guards} and is 0 in FP16" in found.message
+        assert found.note == Note.of(
+            NoteKind.EPSILON_VANISHES, epsilon=found.numbers["epsilon"], count=1, guards=guards
+        )
 
 
 def test_the_same_epsilon_everywhere_is_one_finding() -> None:
@@ -223,9 +226,8 @@ def test_what_repeats_is_one_finding() -> None:
     assert rules(result) == ["HW201"]
     assert found.numbers["count"] == 13
     assert found.numbers["nodes"][:2] == ["/layers.0/norm1/Pow", "/layers.0/norm2/Pow"]
-    assert found.message.startswith(
-        "13 times: decomposed LayerNorm whose square overflows FP16 once |x - mean| exceeds"
-    )
+    once = Note.of(NoteKind.NORM_SQUARES, pattern="decomposed LayerNorm", squared="x - mean", limit=255.0)
+    assert found.note == Note.of(NoteKind.TIMES, times=13, what=once)
 
 
 def test_the_most_severe_come_first() -> None:

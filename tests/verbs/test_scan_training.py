@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 
+from halfwise.core.notes import NoteKind
 from halfwise.verbs.scan import scan
 from tests.models.build import model, node, value, weight
 from tests.models.zoo import SHAPES, cnn_tiny_weights, encoder, norm_log_head
-from tests.support.command_line import CommandLine
 
 
 def conv(scale: float, behind: str) -> onnx.ModelProto:
@@ -24,47 +23,39 @@ def conv(scale: float, behind: str) -> onnx.ModelProto:
     return model([node("Conv", "x w", "h"), last], [value("x", shape=(1, 3, 4, 4))], [value("y", shape=None)], weights)
 
 
+def advice(model: Any) -> dict[NoteKind, list[str]]:
+    """Its kinds, and the layers that each names."""
+    return {note.kind: note.values["at"] for note in scan(model).training}
+
+
 def test_small_weights_in_front_of_a_norm_and_elsewhere() -> None:
-    (idle,) = scan(conv(1e-9, "norm")).training
-    assert idle.startswith("weight decay: leave out w; the norm behind cancels")
-    (tiny,) = scan(conv(1e-9, "relu")).training
-    assert tiny.startswith("weight decay: lower it, or leave out w, and scale")
-    assert scan(conv(1.0, "norm")).training == ()
+    assert advice(conv(1e-9, "norm")) == {NoteKind.TRAIN_NO_DECAY: ["w"]}
+    assert advice(conv(1e-9, "relu")) == {NoteKind.TRAIN_LESS_DECAY: ["w"]}
+    assert advice(conv(1.0, "norm")) == {}
 
 
 def test_large_weights_need_weight_decay() -> None:
-    (huge,) = scan(conv(1e6, "relu")).training
-    assert huge.startswith("weight decay: put it on w, or clip them after each step")
+    assert advice(conv(1e6, "relu")) == {NoteKind.TRAIN_MORE_DECAY: ["w"]}
 
 
 def test_the_layers_are_named() -> None:
-    assert "stages.0.shrink.weight, stages.1.shrink.weight" in scan(cnn_tiny_weights("tensors").model).training[0]
+    first, *_ = advice(cnn_tiny_weights("tensors").model).values()
+    assert first[:2] == ["stages.0.shrink.weight", "stages.1.shrink.weight"]
 
 
 def test_norms_and_where_they_stand() -> None:
-    operator, placement = scan(encoder(layers=2).model).training
-    assert operator.startswith("norms: train with the framework's own operator in place of /layers.0/norm1/Pow")
-    assert placement.startswith("norm placement: /layers.0/norm2/Pow, ")
-    assert "and 1 more" in placement or "/norm/Pow" in placement
-    alone = scan(SHAPES["layer_norm_overflow"]().model).training
-    assert not any(sentence.startswith("norm placement") for sentence in alone)
+    found = advice(encoder(layers=2).model)
+    assert list(found) == [NoteKind.TRAIN_NORM_OPERATOR, NoteKind.TRAIN_NORM_PLACE]
+    norms = [f"/layers.{layer}/norm{place}/Pow" for layer in (0, 1) for place in (1, 2)] + ["/norm/Pow"]
+    assert found[NoteKind.TRAIN_NORM_OPERATOR] == norms
+    assert found[NoteKind.TRAIN_NORM_PLACE] == norms[1:]
+    assert NoteKind.TRAIN_NORM_PLACE not in advice(SHAPES["layer_norm_overflow"]().model)
 
 
 def test_guards_sums_and_softmaxes() -> None:
-    said = [sentence.partition(":")[0] for sentence in scan(norm_log_head().model).training]
-    assert said == ["epsilons", "softmax", "sums"]
+    found = list(advice(norm_log_head().model))
+    assert found == [NoteKind.TRAIN_EPSILON, NoteKind.TRAIN_SOFTMAX, NoteKind.TRAIN_SUM]
 
 
 def test_nothing_is_said_of_a_healthy_model() -> None:
-    assert scan(SHAPES["healthy_mlp"]().model).training == ()
-
-
-def test_it_stands_apart_from_the_findings(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    cli = CommandLine(monkeypatch, capsys)
-    onnx.save(conv(1e-9, "relu"), tmp_path / "m.onnx")
-    findings, _, advice = cli("scan", tmp_path / "m.onnx").out.partition("\nif the model can be trained again:\n")
-    assert "HW102" in findings
-    assert advice.startswith("  weight decay: lower it")
-    assert set(cli("scan", tmp_path / "m.onnx", "--json").document) == {"schema", "weights", "findings"}
+    assert advice(SHAPES["healthy_mlp"]().model) == {}

@@ -9,7 +9,6 @@ import onnx_ir as ir
 
 from halfwise.core.formats import Format, format_of_type
 from halfwise.core.notes import Note, NoteKind
-from halfwise.core.wording import counted
 from halfwise.model.model import Model
 from halfwise.model.ops import TYPE_ATTRIBUTES
 from halfwise.model.weights import WidenedTensor
@@ -35,12 +34,6 @@ class TypedNodes:
     def formats(self) -> tuple[Format, ...]:
         """The narrow ones that are there."""
         return tuple(fmt for fmt, count in self.counts.items() if fmt.narrow and count)
-
-    @property
-    def words(self) -> str:
-        """As in "142 of 150 nodes are typed FP16"."""
-        formats = " or ".join(fmt.value.upper() for fmt in self.formats)
-        return f"{self.narrow:,} of {counted(self.nodes, 'node')} {'is' if self.narrow == 1 else 'are'} typed {formats}"
 
 
 def fp32_model(model: Model) -> Model:

@@ -44,7 +44,7 @@ def show_scan(terminal: Terminal, result: ScanResult, *, rounding: bool = False)
     if result.training:
         terminal.line("")
         terminal.line("if the model can be trained again:", "bold")
-    for sentence in result.training:
+    for sentence in say_all(result.training):
         terminal.line(sentence, indent=2)
 
 

@@ -14,6 +14,8 @@ from halfwise.core.english.findings import FINDINGS
 from halfwise.core.english.inputs import INPUTS
 from halfwise.core.english.outputs import OUTPUTS
 from halfwise.core.english.reasons import REASONS
+from halfwise.core.english.scanning import SCANNING
+from halfwise.core.english.training import TRAINING
 from halfwise.core.english.verdicts import VERDICTS
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.wording import counted, listed, number, percent, share_of, together
@@ -22,11 +24,16 @@ __all__ = ["TEMPLATES", "documented", "fill", "say", "say_all"]
 
 TEMPLATES: Mapping[NoteKind, str] = {
     **INPUTS, **OUTPUTS, **BACKENDS, **DEPLOYING, **COMPILER, **VERDICTS, **REASONS, **FINDINGS,
+    **SCANNING, **TRAINING,
 }  # fmt: skip
 
 
 def _names(names: Iterable[str]) -> str:
     return listed(names, quote=str)
+
+
+def _commas(names: Iterable[str]) -> str:
+    return ", ".join(names)
 
 
 def _change(pair: Sequence[int]) -> str:
@@ -37,6 +44,7 @@ _SPECIAL: Mapping[str, Callable[[Any], str]] = {
     "list": listed,
     "plain": together,
     "names": _names,
+    "commas": _commas,
     "change": _change,
     "number": number,
     "percent": percent,
@@ -48,7 +56,8 @@ class _Words(Formatter):
     """Adds to Python's format specifications what sentences need.
 
     `many NOUN` or `many NOUN/NOUNS` count; `list` gives the first few names in quotes, `names` the same without;
-    `plain` gives all of a list; `change` is a pair, before and after; `number`, `percent` and `share` round for people.
+    `plain` and `commas` give all of a list, with "and" or without; `change` is a pair, before and after; `number`,
+    `percent` and `share` round for people.
     """
 
     def format_field(self, value: Any, format_spec: str) -> str:

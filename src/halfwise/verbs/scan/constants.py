@@ -11,7 +11,7 @@ import onnx_ir as ir
 from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Where
 from halfwise.core.formats import Format
-from halfwise.core.wording import counted, number
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.moving import FROM_FIRST, Move, movers
 from halfwise.model.patterns.roots import clip_bounds
 from halfwise.model.patterns.view import View, attribute
@@ -66,24 +66,18 @@ def _mask_findings(masks: Sequence[Mask]) -> Iterator[Finding]:
         groups.setdefault((rule, mask.number), []).append(mask)
     for (rule, value), group in groups.items():
         first = group[0]
-        shown, fp16 = number(value), number(np.copysign(_FP16.max, value))
         places = [node.name or "" for mask in group for node in (mask.combined or mask.added or mask.chosen)]
-        numbers = {"value": value, "fp16": float(np.copysign(_FP16.max, value)), "count": len(group)}
-        numbers["nodes"] = list(dict.fromkeys(places))[:_LISTED]  # type: ignore[assignment]
+        fp16 = float(np.copysign(_FP16.max, value))
+        nodes = list(dict.fromkeys(places))[:_LISTED]
+        numbers = {"value": value, "fp16": fp16, "count": len(group), "nodes": nodes}
         where = Where("node", places[0]) if places else Where("tensor", first.source.name or "")
         if rule == "HW112":
-            message = (
-                f"the mask {shown} becomes {fp16} in FP16. Added to another mask or multiplied, "
-                "it becomes minus infinity, and a fully masked row becomes NaN"
-            )
+            note = Note.of(NoteKind.MASK_JOINED, value=value, fp16=fp16)
         elif rule == "HW111":
-            message = (
-                f"the mask {shown} becomes {fp16} in FP16. A score below -16 added to it makes it minus infinity, "
-                "and a fully masked row becomes NaN"
-            )
+            note = Note.of(NoteKind.MASK_ADDED, value=value, fp16=fp16)
         else:
-            message = f"{shown} stands for infinity and becomes {fp16} in FP16, with the same effect"
-        yield finding(rule, where, message, numbers)
+            note = Note.of(NoteKind.STANDS_FOR_INFINITY, value=value, fp16=fp16)
+        yield finding(rule, where, note, numbers)
 
 
 # -- epsilons ---------------------------------------------------------------------------------------------------------
@@ -108,13 +102,12 @@ def _epsilon_findings(view: View, sites: Sites) -> Iterator[Finding]:
     for (epsilon, guards), nodes in groups.items():
         places = [node.name or "" for node in nodes]
         rounded = float(np.float16(epsilon))
-        what = counted(len(nodes), guards)
-        message = (
-            f"the epsilon {number(epsilon)} guards {what} and is {number(rounded)} in FP16 (6e-08 under weak typing): "
-            + ("the guard is gone" if rounded == 0.0 else "the guard changes")
-        )
+        if rounded == 0.0:
+            note = Note.of(NoteKind.EPSILON_VANISHES, epsilon=epsilon, count=len(nodes), guards=guards)
+        else:
+            note = Note.of(NoteKind.EPSILON_CHANGES, epsilon=epsilon, count=len(nodes), guards=guards, fp16=rounded)
         numbers = {"epsilon": epsilon, "fp16": rounded, "count": len(nodes), "nodes": places[:_LISTED]}
-        yield finding("HW114", Where("node", places[0]), message, numbers)
+        yield finding("HW114", Where("node", places[0]), note, numbers)
 
 
 def _guards(view: View, value: ir.Value, steps: int) -> str | None:
@@ -153,7 +146,6 @@ def _only_infinite(value: ir.Value) -> bool:
 def _infinite_findings(values: Sequence[ir.Value]) -> Iterator[Finding]:
     if values:
         names = [value.name or "" for value in values]
-        verb = "is" if len(values) == 1 else "are"
-        message = f"{counted(len(values), 'constant')} {verb} infinite, in FP16 as in FP32"
+        note = Note.of(NoteKind.CONSTANTS_INFINITE, count=len(values))
         numbers = {"count": len(values), "tensors": names[:_LISTED]}
-        yield finding("HW115", Where("tensor", names[0]), message, numbers)
+        yield finding("HW115", Where("tensor", names[0]), note, numbers)

@@ -10,7 +10,7 @@ import numpy as np
 from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Severity, Where
 from halfwise.core.formats import Format, round_to
-from halfwise.core.wording import number
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.patterns import KINDS, Pattern
 
 __all__ = ["pattern_findings"]
@@ -39,57 +39,47 @@ def pattern_findings(patterns: Sequence[Pattern]) -> list[Finding]:
 
 
 def _one(
-    rule: str, group: Sequence[Pattern], message: str, severity: Severity | None = None, **numbers: Any
+    rule: str, group: Sequence[Pattern], note: Note, severity: Severity | None = None, **numbers: Any
 ) -> Iterator[Finding]:
     """The finding of a group: where its first is, how many there are, and where the others are."""
     if not group:
         return
     first = group[0]
     numbers = {"pattern": first.kind, "count": len(group), "nodes": [p.anchor for p in group[:_LISTED]], **numbers}
-    times = f"{len(group)} times: " if len(group) > 1 else ""
-    yield finding(rule, Where("node", first.anchor), f"{times}{message}", numbers, severity)
+    if len(group) > 1:
+        note = Note.of(NoteKind.TIMES, times=len(group), what=note)
+    yield finding(rule, Where("node", first.anchor), note, numbers, severity)
 
 
 def _norms(group: Sequence[Pattern]) -> Iterator[Finding]:
     kind = group[0].kind
-    subject = "x" if kind == "rmsnorm" else "x - mean"
-    message = (
-        f"{KINDS[kind]} whose square overflows FP16 once |{subject}| exceeds {number(_SQUARE_LIMIT)}; "
-        "the result then silently becomes 0"
-    )
-    yield from _one("HW201", [p for p in group if not p.details["by_moments"]], message, limit=_SQUARE_LIMIT)
+    squared = "x" if kind == "rmsnorm" else "x - mean"
+    note = Note.of(NoteKind.NORM_SQUARES, pattern=KINDS[kind], squared=squared, limit=_SQUARE_LIMIT)
+    yield from _one("HW201", [p for p in group if not p.details["by_moments"]], note, limit=_SQUARE_LIMIT)
 
 
 def _moments(group: Sequence[Pattern]) -> Iterator[Finding]:
-    message = (
-        f"{KINDS[group[0].kind]}: in FP16 the difference is noise where the mean is over 30 times the spread, "
-        f"and infinite once |x| exceeds {number(_SQUARE_LIMIT)}"
-    )
-    yield from _one("HW202", group, message, limit=_SQUARE_LIMIT)
+    note = Note.of(NoteKind.MOMENTS_CANCEL, pattern=KINDS[group[0].kind], limit=_SQUARE_LIMIT)
+    yield from _one("HW202", group, note, limit=_SQUARE_LIMIT)
 
 
 def _lengths(group: Sequence[Pattern]) -> Iterator[Finding]:
     apart = [p for p in group if not p.details["whole"]]
-    message = (
-        f"{KINDS['l2norm']} whose squares are 0 in FP16 for |x| below 0.0002 and overflow above {number(_SQUARE_LIMIT)}"
-    )
-    yield from _one("HW203", apart, message, limit=_SQUARE_LIMIT, least=2.0**-12)
+    note = Note.of(NoteKind.LENGTH_SQUARES, pattern=KINDS["l2norm"], limit=_SQUARE_LIMIT)
+    yield from _one("HW203", apart, note, limit=_SQUARE_LIMIT, least=2.0**-12)
 
 
 def _exponentials(group: Sequence[Pattern]) -> Iterator[Finding]:
     unstable = [p for p in group if not p.details["stable"]]
-    message = (
-        f"{KINDS[group[0].kind]} without its maximum subtracted: exp(x) overflows FP16 once x exceeds {_EXP_LIMIT}"
-    )
-    yield from _one("HW204", unstable, message, limit=_EXP_LIMIT)
+    note = Note.of(NoteKind.EXP_UNSHIFTED, pattern=KINDS[group[0].kind], limit=_EXP_LIMIT)
+    yield from _one("HW204", unstable, note, limit=_EXP_LIMIT)
 
 
 def _inverse_sigmoids(group: Sequence[Pattern]) -> Iterator[Finding]:
     bare = [p for p in group if not _guards_one(p)]
     highs = sorted({p.details["high"] for p in bare if p.details["high"] is not None})
-    guard = f"its upper bound {highs[0]:.7g} is 1 in FP16" if highs else "nothing keeps x below 1"
-    message = f"inverse sigmoid: {guard}, so that x over 0.9998 gives 1 / 0, and x near 1 only coarse steps"
-    yield from _one("HW205", bare, message, high=highs[0] if highs else None)
+    note = Note.of(NoteKind.LOGIT_BOUND_IS_ONE, high=highs[0]) if highs else Note.of(NoteKind.LOGIT_UNGUARDED)
+    yield from _one("HW205", bare, note, high=highs[0] if highs else None)
 
 
 def _guards_one(pattern: Pattern) -> bool:
@@ -103,8 +93,8 @@ def _sums(group: Sequence[Pattern]) -> Iterator[Finding]:
     long = [p for p in group if p.details["sums"] and p.details["count"] >= _LONG_SUM]
     if long:
         count = max(p.details["count"] for p in long)
-        message = f"sum over {count:,} elements: overflows FP16 once their average exceeds {number(_FP16.max / count)}"
-        yield from _one("HW206", long, message, elements=count, limit=_FP16.max / count)
+        note = Note.of(NoteKind.SUM_LONG, elements=count, limit=_FP16.max / count)
+        yield from _one("HW206", long, note, elements=count, limit=_FP16.max / count)
 
 
 def _grams(group: Sequence[Pattern]) -> Iterator[Finding]:
@@ -112,45 +102,42 @@ def _grams(group: Sequence[Pattern]) -> Iterator[Finding]:
     if long:
         count = max(p.details["count"] for p in long)
         limit = float(np.sqrt(_FP16.max / count))
-        subject = f"{KINDS['gram']}, {count:,} elements in each sum"
-        message = f"{subject}: overflows FP16 once their average exceeds {number(limit)}"
-        yield from _one("HW206", long, message, elements=count, limit=limit)
+        note = Note.of(NoteKind.GRAM_LONG, pattern=KINDS["gram"], elements=count, limit=limit)
+        yield from _one("HW206", long, note, elements=count, limit=limit)
 
 
 def _running_sums(group: Sequence[Pattern]) -> Iterator[Finding]:
     long = [p for p in group if p.details["count"] is None or p.details["count"] >= _LONG_RUN]
     known = [p.details["count"] for p in long if p.details["count"] is not None]
-    length = f" over {max(known):,} elements" if known else ""
-    message = f"running sum{length}: FP16 no longer resolves steps of 1 beyond 2048"
-    yield from _one("HW207", long, message, "warning" if known else "info", elements=max(known, default=None))
+    note = Note.of(NoteKind.RUNNING_SUM_OVER, elements=max(known)) if known else Note.of(NoteKind.RUNNING_SUM)
+    yield from _one("HW207", long, note, "warning" if known else "info", elements=max(known, default=None))
 
 
 def _coordinates(group: Sequence[Pattern]) -> Iterator[Finding]:
     remainders = [p for p in group if p.details["remainder"]]
-    message = "x - floor(x / step) * step: a small difference of large numbers, noise in FP16 where x is over 2048"
-    yield from _one("HW208", remainders, message)
+    yield from _one("HW208", remainders, Note.of(NoteKind.REMAINDER))
     differences = [p for p in group if not p.details["remainder"] and p.details["op"] in ("Add", "Sub")]
     scaled = [p for p in group if not p.details["remainder"] and p.details["op"] in ("Mul", "Div")]
     for part, severity in ((differences, "warning"), (scaled, "info")):
         if part:
             largest = max(p.details["largest"] for p in part)
             step = max(p.details["step"] for p in part)
-            message = f"coordinates up to {number(largest)}, where FP16 only holds multiples of {number(step)}"
-            yield from _one("HW208", part, message, severity, largest=largest, step=step)  # type: ignore[arg-type]
+            note = Note.of(NoteKind.COORDINATES, largest=largest, step=step)
+            yield from _one("HW208", part, note, severity, largest=largest, step=step)  # type: ignore[arg-type]
 
 
 def _waves(group: Sequence[Pattern]) -> Iterator[Finding]:
     large = [p for p in group if p.details["largest"] is not None]
-    message = "sine and cosine of positions times frequencies: FP16 resolves a phase of 256 rad to 0.25 rad"
+    note = Note.of(NoteKind.WAVES)
     largest = max((p.details["largest"] for p in large), default=None)
     if largest is not None:
-        message += f", and a position of {number(largest)} to {number(float(np.spacing(np.float16(largest))))}"
-    yield from _one("HW209", group, message, "warning" if large else "info", largest=largest)
+        note = Note.of(NoteKind.WAVES_UP_TO, largest=largest, step=float(np.spacing(np.float16(largest))))
+    yield from _one("HW209", group, note, "warning" if large else "info", largest=largest)
 
 
 def _selections(group: Sequence[Pattern]) -> Iterator[Finding]:
-    ops = ", ".join(sorted({p.details["op"] for p in group}))
-    yield from _one("HW210", group, f"{ops}: rounding makes close scores equal, so other items may be selected")
+    ops = sorted({p.details["op"] for p in group})
+    yield from _one("HW210", group, Note.of(NoteKind.SELECTION, ops=ops))
 
 
 def _ids(group: Sequence[Pattern]) -> Iterator[Finding]:
@@ -158,13 +145,12 @@ def _ids(group: Sequence[Pattern]) -> Iterator[Finding]:
     large = [p for p in to_index if (p.details["table"] or 0) > _EXACT_IDS]
     if large:
         table = max(p.details["table"] for p in large)
-        message = f"ids of a table of {table:,} come in as floats: FP16 holds whole numbers exactly only up to 2048"
-        yield from _one("HW211", large, message, table=table)
+        note = Note.of(NoteKind.IDS_OF_TABLE, table=table, exact=_EXACT_IDS)
+        yield from _one("HW211", large, note, table=table)
     open_ended = [p for p in to_index if p.details["table"] is None]
-    message = "ids come in as floats: FP16 holds whole numbers exactly only up to 2048"
-    yield from _one("HW211", open_ended, message, "info")
-    message = "integer inputs are computed with as floats: FP16 holds whole numbers exactly only up to 2048"
-    yield from _one("HW211", [p for p in group if p.details["direction"] == "from-id"], message, "info")
+    yield from _one("HW211", open_ended, Note.of(NoteKind.IDS_AS_FLOATS, exact=_EXACT_IDS), "info")
+    note = Note.of(NoteKind.INTEGERS_AS_FLOATS, exact=_EXACT_IDS)
+    yield from _one("HW211", [p for p in group if p.details["direction"] == "from-id"], note, "info")
 
 
 _JUDGES: dict[str, Callable[[Sequence[Pattern]], Iterator[Finding]]] = {

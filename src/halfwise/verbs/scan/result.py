@@ -50,7 +50,9 @@ class ScanResult(Documented):
     findings: tuple[Finding, ...]
     patterns: tuple[Pattern, ...]
     facts: ModelFacts | CheckpointFacts
-    training: tuple[str, ...] = ()  # what to change in training, where that is still possible; not part of the document
+    training: tuple[
+        Note, ...
+    ] = ()  # what to change in training, where that is still possible; not part of the document
 
     @property
     def totals(self) -> Counts:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Where
 from halfwise.core.formats import Format
-from halfwise.core.wording import counted
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.elements import Elements
 from halfwise.verbs.scan.weights import InitializerCounts
 
@@ -26,8 +26,6 @@ def stored_findings(weights: Sequence[tuple[ir.Value, InitializerCounts]]) -> It
             continue
         windows = Elements(value.const_value).windows()
         times = sum(int(np.count_nonzero(np.abs(window) == _HALF.max)) for window in windows)
-        message = (
-            f"{counted(times, 'value')} of {entry.counts.count:,} at 65504: a converter may have clamped larger ones"
-        )
+        note = Note.of(NoteKind.WEIGHT_CLAMPED, times=times, count=entry.counts.count)
         numbers = {"count": entry.counts.count, "largest": times}
-        yield finding("HW108", Where("initializer", entry.name), message, numbers)
+        yield finding("HW108", Where("initializer", entry.name), note, numbers)

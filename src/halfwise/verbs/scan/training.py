@@ -1,4 +1,4 @@
-"""What to change in training, by the findings of this model, for who can still retrain it. Sentences, not findings."""
+"""What to change in training, by the findings of this model, for who can still retrain it. Advice, not findings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from halfwise.core.finding import Finding
-from halfwise.core.wording import listed
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.model import Model
 from halfwise.model.moving import Move, movers
 from halfwise.model.patterns import Pattern
@@ -15,7 +15,6 @@ from halfwise.model.patterns.view import View
 
 __all__ = ["training_advice"]
 
-_NAMED = 3
 _STEPS = 3  # nodes between a layer and the norm behind it
 _LINEAR = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _PASSED = movers(Move.SHAPE | Move.ORDER | Move.CAST) | {"Add"}
@@ -26,64 +25,51 @@ _NORM_KINDS = frozenset({"layernorm", "rmsnorm", "instancenorm", "groupnorm"})
 _TINY, _HUGE = frozenset({"HW102", "HW103"}), frozenset({"HW104"})
 
 
-def training_advice(findings: Sequence[Finding], patterns: Sequence[Pattern], model: Model | None) -> tuple[str, ...]:
-    """Each sentence names its layers; `model` is None for a checkpoint, whose layers nobody knows to be connected."""
+def training_advice(findings: Sequence[Finding], patterns: Sequence[Pattern], model: Model | None) -> tuple[Note, ...]:
+    """Each note names its layers; `model` is None for a checkpoint, whose layers nobody knows to be connected."""
     named: dict[str, list[str]] = {}
     for finding in findings:
         for place in finding.numbers.get("nodes", ()) or (finding.where.name,):
             named.setdefault(finding.rule, []).append(str(place))
-    sentences = [*_weights(named, patterns, model), *_norms(named, patterns, model)]
-    sentences += [say(_listed(named[rule])) for rule, say in _SAY.items() if rule in named]
-    return tuple(sentences)
+    advised = [advice(_unique(named[rule])) for rule, advice in _ADVICE.items() if rule in named]
+    return (*_weights(named, patterns, model), *_norms(named, patterns, model), *advised)
 
 
-def _weights(named: Mapping[str, list[str]], patterns: Sequence[Pattern], model: Model | None) -> Iterator[str]:
+def _weights(named: Mapping[str, list[str]], patterns: Sequence[Pattern], model: Model | None) -> Iterator[Note]:
     tiny = _unique(name for rule in _TINY for name in named.get(rule, ()))
     before = _before_norms(model, patterns) if model is not None else frozenset()
     idle, others = [name for name in tiny if name in before], [name for name in tiny if name not in before]
     if idle:
-        yield (
-            f"weight decay: leave out {_listed(idle)}; the norm behind cancels their scale, so weight decay only "
-            "drives them towards 0"
-        )
+        yield Note.of(NoteKind.TRAIN_NO_DECAY, at=idle)
     if others:
-        yield (
-            f"weight decay: lower it, or leave out {_listed(others)}, and scale their inputs to about 1 (a norm in "
-            "front): small weights there only compensate for large activations"
-        )
+        yield Note.of(NoteKind.TRAIN_LESS_DECAY, at=others)
     huge = _unique(name for rule in _HUGE for name in named.get(rule, ()))
     if huge:
-        yield f"weight decay: put it on {_listed(huge)}, or clip them after each step: nothing keeps them below 65504"
+        yield Note.of(NoteKind.TRAIN_MORE_DECAY, at=huge)
 
 
-def _norms(named: Mapping[str, list[str]], patterns: Sequence[Pattern], model: Model | None) -> Iterator[str]:
+def _norms(named: Mapping[str, list[str]], patterns: Sequence[Pattern], model: Model | None) -> Iterator[Note]:
     anchors = _unique((*named.get("HW201", ()), *named.get("HW202", ())))
     if not anchors:
         return
-    yield (
-        f"norms: train with the framework's own operator in place of {_listed(anchors)}; it computes its statistics in "
-        "FP32 under autocast and exports as one node"
-    )
+    yield Note.of(NoteKind.TRAIN_NORM_OPERATOR, at=anchors)
     after = [name for name in anchors if model is not None and name in _after_residuals(model, patterns)]
     if after:
-        yield (
-            f"norm placement: {_listed(after)} read a sum of branches, which grows with depth; norm or scale "
-            "down each branch before the sum, so that the sum stays below 255, whose square FP16 holds"
-        )
+        yield Note.of(NoteKind.TRAIN_NORM_PLACE, at=after)
 
 
-_SAY: Mapping[str, Callable[[str], str]] = {
-    "HW111": lambda at: f"masks: at {at}, mask with -1e4 in training, too, or with booleans",
-    "HW112": lambda at: f"masks: at {at}, join the masks by `and` before they become numbers",
-    "HW114": lambda at: f"epsilons: at {at}, train with 1e-6 or more; FP16 has nothing between 0 and 6e-8",
-    "HW203": lambda at: f"lengths: at {at}, divide by the length plus 1e-6, and keep the normalised values near 1",
-    "HW204": lambda at: f"softmax: at {at}, use the framework's softmax or log_softmax, and let the loss take logits",
-    "HW205": lambda at: f"inverse sigmoid: at {at}, pass the logit on; clip to 1e-3 if it must be computed",
-    "HW206": lambda at: f"sums: at {at}, train with means, or with sums divided by their count before",
-    "HW207": lambda at: f"running sums: at {at}, train with a running mean or with shorter ranges",
-    "HW208": lambda at: f"coordinates: at {at}, train in units of the image or of the cell, from 0 to 1",
-    "HW209": lambda at: f"positions: at {at}, scale positions to about 1 before they meet the frequencies",
-    "HW211": lambda at: f"ids: at {at}, pass ids as integers",
+_ADVICE: Mapping[str, Callable[[Sequence[str]], Note]] = {
+    "HW111": lambda at: Note.of(NoteKind.TRAIN_MASK_VALUE, at=at),
+    "HW112": lambda at: Note.of(NoteKind.TRAIN_MASK_JOIN, at=at),
+    "HW114": lambda at: Note.of(NoteKind.TRAIN_EPSILON, at=at),
+    "HW203": lambda at: Note.of(NoteKind.TRAIN_LENGTH, at=at),
+    "HW204": lambda at: Note.of(NoteKind.TRAIN_SOFTMAX, at=at),
+    "HW205": lambda at: Note.of(NoteKind.TRAIN_LOGIT, at=at),
+    "HW206": lambda at: Note.of(NoteKind.TRAIN_SUM, at=at),
+    "HW207": lambda at: Note.of(NoteKind.TRAIN_RUNNING_SUM, at=at),
+    "HW208": lambda at: Note.of(NoteKind.TRAIN_COORDINATES, at=at),
+    "HW209": lambda at: Note.of(NoteKind.TRAIN_POSITIONS, at=at),
+    "HW211": lambda at: Note.of(NoteKind.TRAIN_IDS, at=at),
 }
 
 
@@ -133,7 +119,3 @@ def _after_residuals(model: Model, patterns: Sequence[Pattern]) -> frozenset[str
 
 def _unique(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return listed(_unique(names), _NAMED, str)

@@ -42,7 +42,9 @@ def _narrow(model: Model) -> Iterator[Finding]:
     types = Counter(out.dtype for node in model.nodes for out in node.outputs)
     half, brain, full = types[ir.DataType.FLOAT16], types[ir.DataType.BFLOAT16], types[ir.DataType.FLOAT]
     numbers = {"fp16": half, "bf16": brain, "fp32": full, "typed": typed.narrow, "of": typed.nodes}
-    yield finding("HW301", Where("model", "types"), typed.words, numbers)
+    formats = " or ".join(fmt.value.upper() for fmt in typed.formats)
+    note = Note.of(NoteKind.TYPES_NARROW, typed=typed.narrow, nodes=typed.nodes, formats=formats)
+    yield finding("HW301", Where("model", "types"), note, numbers)
 
 
 def _double(model: Model) -> Iterator[Finding]:

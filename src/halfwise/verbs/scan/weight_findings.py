@@ -16,7 +16,6 @@ from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Where
 from halfwise.core.formats import Format, format_of_dtype
 from halfwise.core.notes import Note, NoteKind
-from halfwise.core.wording import counted, listed, number
 from halfwise.model.elements import Elements
 from halfwise.model.patterns.view import View
 from halfwise.precision.sites import Sites
@@ -96,12 +95,9 @@ def gathered(found: Sequence[Finding]) -> list[Finding]:
         return others
     names = [each.where.name for each in dead]
     largest = max(float(each.numbers["max_abs"]) for each in dead)
-    message = (
-        f"{counted(len(dead), 'dead weight')} ({listed(names, 4, str)}): values of at most {number(largest)} "
-        "add nothing in FP32 either"
-    )
+    note = Note.of(NoteKind.WEIGHTS_DEAD, count=len(dead), names=names, largest=largest)
     numbers = {"count": len(dead), "max_abs": largest, "names": names}
-    return [*others, finding(_DEAD_RULE, Where("model", "dead weights"), message, numbers)]
+    return [*others, finding(_DEAD_RULE, Where("model", "dead weights"), note, numbers)]
 
 
 def channel_axis(uses: Sequence[Reading], rank: int) -> int | None:
@@ -191,7 +187,8 @@ def _quiet(
     sums = np.sqrt(change.energy * (size / change.energy.size))
     dead = sums * reach < _FP16.smallest_subnormal / 2
     if dead.all():
-        yield finding(_DEAD_RULE, where, "dead weight", {"max_abs": counts.max_abs})
+        note = Note.of(NoteKind.WEIGHTS_DEAD, count=1, names=[where.name], largest=counts.max_abs)
+        yield finding(_DEAD_RULE, where, note, {"max_abs": counts.max_abs})
         return
     numbers: dict[str, Any] = {
         "count": counts.count,
