@@ -8,6 +8,7 @@ from halfwise._version import __version__ as __version__
 from halfwise.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from halfwise.core import measures
     from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
     from halfwise.core.formats import Format
     from halfwise.core.targets import Target
@@ -51,6 +52,7 @@ __all__ = [
     "fix",
     "gate",
     "load",
+    "measures",
     "read_plan",
     "scan",
     "stages",
@@ -83,6 +85,7 @@ _HOMES = {
     "fix": ".report.html.fix_report",
     "gate": ".verbs.gate",
     "load": ".model.model",
+    "measures": ".core",
     "read_plan": ".precision.plan",
     "scan": ".verbs.scan",
     "stages": ".verbs.stages",

@@ -16,8 +16,11 @@ from halfwise.core.notes import NoteKind
 from halfwise.core.output_kinds import OutputKind, Reading
 from halfwise.core.tolerance import Tolerance
 from halfwise.precision.plan import read_plan
+from halfwise.verbs.bisect.run import bisect
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.gate import gate
+from halfwise.verbs.verify import verify
 from tests.models.outputs import detr_head, keypoints, nms_detector, picker, scorer, segmenter
 from tests.support.messages import kinds, only
 
@@ -148,6 +151,48 @@ def test_a_plan_keeps_how_its_outputs_are_judged(tmp_path: Any) -> None:
     typed = onnx.load(tmp_path / "model.fp16.onnx", load_external_data=False)
     assert [output.name for output in typed.graph.output] == ["boxes", "scores", "labels"]
     older = made.plan.to_json()
-    del older["outputs"]
+    del older["output_kinds"]
     (tmp_path / "older.json").write_text(json.dumps(older), encoding="utf-8")
     assert read_plan(tmp_path / "older.json").tolerance == Tolerance(made.plan.tolerance.bounds)
+
+
+def test_a_ready_measure_judges_and_is_kept(tmp_path: Any) -> None:
+    model, feeds = detr_head()
+    result = fix(model, feeds, tolerance="10%", metric="boxes", out=tmp_path)
+    assert result.plan.tolerance.to_json() == {"*:metric": 0.1}
+    assert result.verdict.words.startswith("boxes is 0")
+    assert result.plan_path is not None
+    plan = read_plan(result.plan_path)
+    assert plan.tolerance.measure == "boxes"
+    again = fix(model, feeds, plan=plan)  # without naming it again
+    assert again.verdict == result.verdict
+    assert gate(plan, model, feeds).holds
+    stated = fix(model, feeds, tolerance="boxes:threshold=0.4=0.5%")
+    assert stated.plan.tolerance.measure == "boxes:threshold=0.4"
+    assert stated.plan.tolerance.to_json() == {"*:metric": 0.005}
+
+
+def test_verify_reads_outputs_as_fix_does(tmp_path: Any) -> None:
+    model, feeds = nms_detector()
+    fixed = fix(model, feeds, out=tmp_path)
+    assert fixed.typed is not None
+    found = verify(model, fixed.typed.path, feeds)
+    assert found.met
+    assert {kind.output: kind.reading for kind in found.tolerance.kinds}["rows"] is Reading.ROWS
+    assert 0.9 < found.outputs["rows"].found <= 1.0
+    assert NoteKind.OUTPUT_ROWS in kinds(found.notes)
+    assert not verify(model, fixed.typed.path, feeds, tolerance=PLAIN).met
+    assert verify(model, fixed.typed.path, feeds, tolerance="boxes=10%").met
+    picks, samples = picker(128)
+    plain = fix(picks, samples, tolerance=PLAIN, out=tmp_path / "plain")
+    assert plain.typed is not None
+    blind = verify(picks, plain.typed.path, samples)
+    assert not blind.met
+    assert blind.verdict.part == "[:, 1:4]"
+
+
+def test_bisect_reads_outputs_as_fix_does() -> None:
+    model, feeds = detr_head()
+    found = bisect(model, "ort-cpu", feeds)
+    assert found.tolerance is not None
+    assert {kind.output for kind in found.tolerance.kinds} == {"boxes", "scores", "labels", "list"}

@@ -43,8 +43,9 @@ Tolerances = Annotated[
     typer.Option(
         "--tol",
         metavar="'OUTPUT:METRIC<=VALUE'",
-        help="Accepted error; repeatable, '*' is every output. METRIC: rel_l2, max_abs, rms (<=), cosine, psnr, "
-        "topk, exact, found (>=), metric (<=, with --metric). Default: '*:rel_l2<=0.01' and '*:exact>=0.999'.",
+        help="Accepted error; repeatable, '*' is every output. 0.5% changes the default; boxes=0.5% bounds a "
+        "ready measure. METRIC: rel_l2, max_abs, rms (<=), cosine, psnr, topk, exact, found (>=), metric (<=, with "
+        "--metric). Default: '*:rel_l2<=0.01' and '*:exact>=0.999'.",
         show_default=False,
     ),
 ]
@@ -52,9 +53,10 @@ MetricSpec = Annotated[
     str | None,
     typer.Option(
         "--metric",
-        metavar="PKG.MOD:FN",
-        help="Your own metric: fn(reference, other) gets two dicts of arrays by output name and returns a number; 0 is "
-        "perfect. Bound it with --tol 'metric<=VALUE'.",
+        metavar="NAME|PKG.MOD:FN",
+        help="A ready measure (boxes, keypoints, mask, logits, text, audio, image, embedding; options as in "
+        "boxes:threshold=0.4), or your function: fn(reference, other) gets two dicts of arrays by output name and "
+        "returns a number; 0 is perfect. Bound it with --tol 'metric<=VALUE'; ready measures: 1% without.",
         show_default=False,
     ),
 ]
@@ -89,6 +91,6 @@ def user_metric(spec: str | None) -> OutputMetric | None:
     """The user's function, known by the name they gave it."""
     if spec is None:
         return None
-    from halfwise.core.metrics import load_metric
+    from halfwise.core.measures.named import metric_named
 
-    return load_metric(spec)
+    return metric_named(spec)

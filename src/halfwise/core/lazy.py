@@ -11,12 +11,13 @@ __all__ = ["lazily"]
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package; `homes` says in which module each public name lives."""
+    """The `__getattr__` and `__dir__` of a package; `homes` says in which module or package each public name lives."""
 
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(homes[name], package), name)
+        home = import_module(homes[name], package)
+        value = getattr(home, name) if hasattr(home, name) else import_module(f"{homes[name]}.{name}", package)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -138,7 +138,7 @@ class Verdict:
     value: float
     allowed: float
     note: str = ""
-    part: str = ""  # of the output, where slices are measured apart
+    part: str = ""  # of the output, where slices are measured apart; or the ready measure
 
     @property
     def words(self) -> str:
@@ -149,7 +149,9 @@ class Verdict:
             return f"{int(self.value):,} values of {self.worst_output!r} are not finite, where FP32 has finite ones"
         if self.note:
             return f"{self.worst_output!r} cannot be compared place by place: {self.note}"
-        what = "your metric" if self.metric == USER_METRIC else f"{self.metric} of {self.worst_output + self.part!r}"
+        what = f"{self.metric} of {self.worst_output + self.part!r}"
+        if self.metric == USER_METRIC:
+            what = self.part or "your metric"
         sign = ">=" if self.metric in LIKENESSES else "<="
         return f"{what} is {self.value:.3g}, allowed {sign} {self.allowed:.3g}"
 
@@ -164,6 +166,7 @@ class Tolerance:
 
     bounds: tuple[Bound, ...]
     kinds: tuple[OutputKind, ...] = ()
+    measure: str = ""  # the ready measure that a bound on `metric` speaks of
 
     @classmethod
     def default(cls) -> Tolerance:
@@ -177,6 +180,7 @@ class Tolerance:
         floats: Collection[str],
         *,
         user_metric: bool = False,
+        measure: str = "",
         kinds: Sequence[OutputKind] = (),
     ) -> Tolerance:
         """The user's bounds, completed by the default for the outputs they say nothing of.
@@ -203,7 +207,7 @@ class Tolerance:
         tolerance = cls(tuple(bounds))
         tolerance.check_outputs(outputs)
         if bounded:
-            return tolerance
+            return replace(tolerance, measure=measure)
         return cls((*bounds, *_defaults_left(bounds, outputs, floats), *_found(kinds, bounds)), kinds)
 
     def check_outputs(self, outputs: Collection[str]) -> None:
@@ -245,6 +249,7 @@ class Tolerance:
             if not worst.metric or ratio > worst.ratio:
                 note = metrics[output].note if output in metrics and ratio > 1.0 else ""
                 part = metrics[output].part if bound.metric == "rel_l2" else ""
+                part = self.measure if bound.metric == USER_METRIC else part
                 worst = Verdict(ratio <= 1.0, ratio, output, bound.metric, value, bound.value, note, part)
         return worst
 

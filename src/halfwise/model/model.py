@@ -73,7 +73,7 @@ class Model:
         if self.watched:
             names = set(self.watched) - {value.name for value in outputs}
             made = (value for node in self.ir.graph for value in node.outputs)
-            outputs.update(dict.fromkeys(value for value in made if value.name in names))
+            outputs.update(dict.fromkeys(value for value in made if value.name in names and value.dtype))
         return tuple(outputs)
 
     @cached_property

@@ -106,7 +106,8 @@ class PlanDocument(Document, frozen=True, tag="halfwise.plan/1", kw_only=True):
     target: str = str(DEFAULT_TARGET)
     profile: str = STRICT_PROFILE
     tolerance: Bounds | Left = LEFT_OUT
-    outputs: OutputKinds | Left = LEFT_OUT
+    output_kinds: OutputKinds | Left = LEFT_OUT
+    metric: Annotated[str | Left, about("The ready measure that the tolerance's `metric` speaks of.")] = LEFT_OUT
     io_types: FormatName = "fp32"
     io_formats: Annotated[
         Mapping[str, Annotated[tuple[str, ...], Meta(min_length=1)]] | Left,

@@ -89,7 +89,7 @@ class RepairSelector:
 
     @property
     def floats(self) -> frozenset[str]:
-        outputs = self.model.graph.outputs
+        outputs = self.model.judged_values
         return frozenset(v.name or "" for v in outputs if v.dtype and v.dtype.is_floating_point())
 
     def best(self, rules: Sequence[Rule]) -> Selection:

@@ -20,6 +20,7 @@ from halfwise.core.english import documented, say_all
 from halfwise.core.english.finding import finding
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Finding, Where
+from halfwise.core.measures.named import with_measure
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.notes import Note
 from halfwise.core.wording import counted
@@ -105,7 +106,7 @@ def gate(
     model: str | Path | onnx.ModelProto | Model,
     inputs: str | Path | Iterable[Any] | None = None,
     *,
-    metric: OutputMetric | None = None,
+    metric: OutputMetric | str | None = None,
     baseline: str | Path | None = None,
     engine: str | Path | None = None,
     reference: str | Path | onnx.ModelProto | Model | None = None,
@@ -118,6 +119,7 @@ def gate(
     `reference` is the FP32 original of a typed model, as `fix` takes it.
     Without an engine the plan is audited where TensorRT-RTX stands for its target's compiler, as `fix` does.
     """
+    _, metric = with_measure((), metric)
     known = None if baseline is None else read_baseline(baseline)
     name = "the plan" if isinstance(plan, Plan) else str(plan)
     stated = plan if isinstance(plan, Plan) else read_plan(plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,8 +18,10 @@ from halfwise.core.english import documented
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import Evaluation, SampleError, float_outputs, missing_output, sample_error
 from halfwise.core.file_order import by_number
+from halfwise.core.measures.named import metric_named, spec_of, with_measure
 from halfwise.core.metrics import Metrics, OutputMetric, Outputs
-from halfwise.core.notes import Messages, Note
+from halfwise.core.notes import Messages, Note, NoteKind
+from halfwise.core.output_kinds import kind_notes
 from halfwise.core.tolerance import Bounds, Tolerance, Verdict
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.open_sizes import sizes_that_run
@@ -27,6 +29,8 @@ from halfwise.emulation.profiles import profile_named
 from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, UsedInputs, all_samples
 from halfwise.model.model import Model, check_outputs, load
+from halfwise.model.outputs.kinds import facts_of
+from halfwise.model.outputs.understood import understand
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 
@@ -43,6 +47,8 @@ class Runner(Protocol):
     def run(self, index: int, feed: Feed) -> dict[str, Array]: ...
 
 
+UNDERSTOOD = 16  # samples from whose answers the outputs are understood
+
 Runnable = str | Path | onnx.ModelProto | Model | Runner
 
 
@@ -52,6 +58,7 @@ class EmulatedRunner:
     def __init__(self, model: Model, profile: str = "strict", *, narrow: bool = False) -> None:
         check_outputs(model)
         self.model = model
+        self._profile = profile
         self._types = {spec.name: spec.dtype for spec in model.inputs}
         sites = Sites(model)
         assignment = Assignment.all_narrow(sites) if narrow else Assignment(sites, {})
@@ -66,6 +73,10 @@ class EmulatedRunner:
             )
         typed = {name: np.asarray(feed[name]).astype(dtype, copy=False) for name, dtype in self._types.items()}
         return self._session.run(widen_feeds(typed))
+
+    def watching(self, names: tuple[str, ...]) -> EmulatedRunner:
+        """The same, which answers with tensors inside the model, too."""
+        return EmulatedRunner(replace(self.model, watched=names), self._profile) if names else self
 
 
 class SavedOutputs:
@@ -135,7 +146,7 @@ def verify(
     inputs: str | Path | Iterable[Any] | None = None,
     *,
     tolerance: Sequence[str] | Tolerance = (),
-    metric: OutputMetric | None = None,
+    metric: OutputMetric | str | None = None,
     profile: str = "strict",
     backend: str | Backend | None = None,
     options: BackendOptions | None = None,
@@ -150,47 +161,83 @@ def verify(
     there for real; `options` say how. `notify` gets the samples done and their total.
     """
     second = _runner(other, profile) if backend is None else _on_backend(other, backend, options)
+    tolerance, metric = with_measure(tolerance, metric)
     first = _runner(reference, profile, widened=True)
-    runners = first, second
-    samples = _samples(runners, inputs)
+    samples = _samples((first, second), inputs)
     if isinstance(second, BackendRunner):
         second.prepare(samples.feeds)
-    stated = tolerance if isinstance(tolerance, Tolerance) else None
+    asked = _asked(first, samples.feeds, tolerance, metric)
     each: list[SampleError] = []
     floats: frozenset[str] = frozenset()
     values = finite = 0
     for index, feed in enumerate(samples.feeds):
-        wanted, got = (runner.run(index, feed) for runner in runners)
-        floats = float_outputs(wanted)
-        if stated is None:
-            assert not isinstance(tolerance, Tolerance)
-            stated = Tolerance.parse(tolerance, wanted, floats, user_metric=metric is not None)
-        values += sum(array.size for array in wanted.values())
-        finite += sum(int(np.isfinite(array).sum()) if name in floats else array.size for name, array in wanted.items())
-        missing = missing_output(wanted, [got])
+        wanted, got = asked.reference(index, feed), second.run(index, feed)
+        own = [name for name in wanted if name not in asked.tolerance.inner]
+        floats = float_outputs({name: wanted[name] for name in own})
+        values += sum(wanted[name].size for name in own)
+        finite += sum(int(np.isfinite(wanted[n]).sum()) if n in floats else wanted[n].size for n in own)
+        missing = missing_output({name: wanted[name] for name in own}, [got])
         if missing is not None:
             raise InputError(
                 f"the second has no output {missing!r}, which the first has; "
                 + (f"its outputs are {', '.join(got)}" if got else "it has none")
             )
-        if stated.uses_user_metric and metric is None:
-            raise InputError("the tolerance bounds your own metric: name its function with --metric")
-        each.append(sample_error(wanted, got, metric if stated.uses_user_metric else None))
+        each.append(sample_error(wanted, got, asked.metric, kinds=asked.tolerance.kinds))
         notify(index + 1, len(samples.feeds))
-    assert stated is not None
     if not values:
         raise InputError("the outputs of the first are empty for every input: nothing can be compared; give others")
     if not finite:
         raise InputError("the outputs of the first hold no finite value for any input: check the inputs")
-    found = Evaluation(stated, floats, tuple(each))
-    notes: tuple[Note, ...] = samples.notes
+    found = Evaluation(asked.tolerance, floats, tuple(each))
+    near_zero = asked.tolerance.decided_by_floor(found.outputs)
+    floors = (Note.of(NoteKind.OUTPUT_FLOOR, name, error=error) for name, error in near_zero.items())
+    notes: tuple[Note, ...] = (*kind_notes(asked.tolerance.kinds), *floors, *samples.notes)
     if isinstance(first, EmulatedRunner):
         notes = (*typed_notes(first.model), *notes)
     record = None
     if isinstance(second, BackendRunner):
         notes, record = (*notes, *second.notes), second.record
     count, origin = len(samples.feeds), samples.origin
-    return Verification(stated, found.verdict, found.outputs, floats, count, origin, notes, record)
+    judged = asked.tolerance.floats_among(floats)
+    return Verification(asked.tolerance, found.verdict, found.outputs, judged, count, origin, notes, record)
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """The question, and the first runner's answers as far as they are known."""
+
+    tolerance: Tolerance
+    metric: OutputMetric | None
+    runner: Runner
+    known: tuple[dict[str, Array], ...] = ()
+    names: tuple[str, ...] = ()  # what of an answer judges; empty: all of it
+
+    def reference(self, index: int, feed: Feed) -> dict[str, Array]:
+        if index < len(self.known):
+            return self.known[index]
+        answer = self.runner.run(index, feed)
+        return {name: answer[name] for name in self.names} if self.names else answer
+
+
+def _asked(
+    first: Runner, feeds: Sequence[Feed], tolerance: Sequence[str] | Tolerance, metric: OutputMetric | None
+) -> _Asked:
+    """Outputs of a model are understood from its first answers; saved ones are compared as they are."""
+    if isinstance(tolerance, Tolerance):
+        metric = metric or (metric_named(tolerance.measure) if tolerance.measure else None)
+        if tolerance.uses_user_metric and metric is None:
+            raise InputError("the tolerance bounds your own metric: name its function with --metric")
+        return _Asked(tolerance, metric if tolerance.uses_user_metric else None, first)
+    if isinstance(first, EmulatedRunner):
+        facts = facts_of(first.model)
+        first = first.watching(facts.inner)
+        answers = [first.run(index, feed) for index, feed in enumerate(feeds[:UNDERSTOOD])]
+        found = understand(facts, tolerance, metric, answers)
+        return _Asked(found.tolerance, metric, first, found.answers, found.names)
+    answer = first.run(0, feeds[0])
+    user, measure = metric is not None, spec_of(metric)
+    stated = Tolerance.parse(tolerance, answer, float_outputs(answer), user_metric=user, measure=measure)
+    return _Asked(stated, metric, first, (answer,))
 
 
 def _runner(source: Runnable, profile: str, *, widened: bool = False) -> Runner:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from halfwise.core.answers import check_answers
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.evaluation import float_outputs
 from halfwise.core.formats import Format
+from halfwise.core.measures.named import metric_named, with_measure
 from halfwise.core.metric_identity import metric_identity
 from halfwise.core.metrics import Metrics, OutputMetric
 from halfwise.core.notes import Note, NoteKind
@@ -34,6 +35,8 @@ from halfwise.emulation.stepper import Stepper
 from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
 from halfwise.model.model import Model, load
+from halfwise.model.outputs.kinds import facts_of
+from halfwise.model.outputs.understood import Understood, understand
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan, PlannedNode
 from halfwise.precision.sites import Sites
@@ -61,7 +64,7 @@ def bisect(
     *,
     out: str | Path | None = None,
     tolerance: str | Sequence[str] | Tolerance = (),
-    metric: OutputMetric | None = None,
+    metric: OutputMetric | str | None = None,
     check: str | None = None,
     plan: Plan | None = None,
     builds: int | None = None,
@@ -75,6 +78,7 @@ def bisect(
     limits how many models are built. The same call goes on where an interrupted one stopped, if `out` is given.
     """
     options = options or BackendOptions()
+    tolerance, metric = with_measure(tolerance, metric)
     if backend is None and check is None:
         raise InputError("bisect needs a backend to run the model, or a command that judges it (--check)")
     runner = backend_named(backend, options) if isinstance(backend, str) else backend
@@ -195,33 +199,42 @@ class _Bisection:
         nodes = self.plan.nodes if self.plan is not None else ()
         return {self.model.node_by_name[n.name]: n.format for n in nodes if n.format is not Format.FP32}
 
-    @cached_property
-    def references(self) -> list[dict[str, Array]]:
-        """The FP32 answers of the model as given, on this machine's CPU, without TF32."""
-        sites = Sites(self.given)
-        session = self._emulator.session(Assignment(sites, {}))
+    def _run(self, model: Model) -> list[dict[str, Array]]:  # on this machine's CPU, without TF32
+        session = self._emulator.session(Assignment(Sites(model), {}))
         return [session.run({name: feed[name] for name in session.input_names}) for feed in self.feeds]
 
     @cached_property
+    def _understood(self) -> Understood | None:
+        """None where the tolerance is given as a whole, or a command of the user's judges what no backend ran."""
+        if isinstance(self.stated, Tolerance) or (not self.stated and (self.plan or self.checker) is not None):
+            return None
+        facts = facts_of(self.given)
+        return understand(facts, self.stated, self.metric, self._run(replace(self.given, watched=facts.inner)))
+
+    @cached_property
+    def references(self) -> list[dict[str, Array]]:
+        """The FP32 answers of the model as given, and of the tensors inside it that judge."""
+        return self._run(self.given) if self._understood is None else list(self._understood.answers)
+
+    @cached_property
     def floats(self) -> frozenset[str]:
-        return float_outputs(self.references[0])
+        floats = float_outputs({name: self.references[0][name] for name in self.given.output_names})
+        return self._understood.tolerance.floats_among(floats) if self._understood is not None else floats
 
     @cached_property
     def question(self) -> Question | None:
         """None where a command of the user's judges what no backend ran."""
         if self.checker is not None and not self.stated:
             return None if self.backend is None else Question(Tolerance.default())
-        answer = self.references[0]
-        if isinstance(self.stated, Tolerance):
-            tolerance = self.stated
-        elif not self.stated and self.plan is not None:
-            tolerance = self.plan.tolerance
-        else:
-            tolerance = Tolerance.parse(self.stated, answer, self.floats, user_metric=self.metric is not None)
-        tolerance.check_outputs(answer)
-        if tolerance.uses_user_metric and self.metric is None:
+        if self._understood is not None:
+            return Question(self._understood.tolerance, self.metric)
+        tolerance = self.stated if isinstance(self.stated, Tolerance) or self.plan is None else self.plan.tolerance
+        assert isinstance(tolerance, Tolerance)
+        tolerance.check_outputs(self.references[0])
+        metric = self.metric or (metric_named(tolerance.measure) if tolerance.measure else None)
+        if tolerance.uses_user_metric and metric is None:
             raise InputError("the plan's tolerance bounds your own metric: name its function with --metric")
-        return Question(tolerance, self.metric)
+        return Question(tolerance, metric)
 
     def _identity(self, question: Question | None) -> str:
         """What must be the same for earlier steps to count."""

@@ -142,7 +142,7 @@ class FixDocument(Document, frozen=True, tag="halfwise.fix/1", kw_only=True):
     target: str
     profile: str
     tolerance: Bounds
-    outputs: OutputKinds = ()
+    output_kinds: OutputKinds = ()
     error: ErrorRecord
     fp32_nodes: Annotated[Sequence[str], about("Exact names of all nodes that stay in FP32, pinned ones among them.")]
     repairs: Sequence[RepairRecord]

@@ -15,6 +15,7 @@ from halfwise.backends.confirm import probe
 from halfwise.compiler.compiled import TIME_LIMIT_S
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
+from halfwise.core.measures.named import with_measure
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.targets import DEFAULT_TARGET, Target
 from halfwise.core.tolerance import Tolerance
@@ -50,7 +51,7 @@ def fix(
     *,
     out: str | Path | None = None,
     tolerance: str | Sequence[str] | Tolerance = (),
-    metric: OutputMetric | None = None,
+    metric: OutputMetric | str | None = None,
     target: str | Target | None = None,
     profile: str | None = None,
     io_types: str | Format | None = None,
@@ -87,6 +88,7 @@ def fix(
     written into `out` is run on the backend `confirm`, and compared with what was predicted. `layers` names a list of
     the layers of an engine that was built from `plan`, in any form that `audit` reads: its kernels then judge, too.
     """
+    tolerance, metric = with_measure(tolerance, metric)
     plan, folder, engine = plan_of(plan), path_of("out", out), path_of("layers", layers)
     types, emulated_on = io_types_of(io_types), device_named(device)
     margin, time_limit_s = checked_margin(margin), checked_time_limit(time_limit_s)

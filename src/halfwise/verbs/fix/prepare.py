@@ -14,6 +14,7 @@ from halfwise.core.english import say
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import float_outputs
 from halfwise.core.formats import Format
+from halfwise.core.measures.named import metric_named
 from halfwise.core.metric_identity import metric_identity
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.output_kinds import kind_notes
@@ -27,7 +28,8 @@ from halfwise.model.fp32_model import typed_notes
 from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.split import split
 from halfwise.model.model import check_outputs
-from halfwise.model.outputs.kinds import facts_of, kinds_of
+from halfwise.model.outputs.kinds import facts_of
+from halfwise.model.outputs.understood import understand
 from halfwise.precision.plan import Plan
 from halfwise.precision.sites import Sites
 from halfwise.search.context import EvaluationContext
@@ -191,11 +193,11 @@ def _asked(request: FixRequest, samples: Samples, emulator: Emulator, counter: R
     check_answers(outputs)
     if facts is not None:
         assert not isinstance(request.tolerance, Tolerance)
-        floats, user = float_outputs(outputs[0]), request.metric is not None
-        kinds = kinds_of(facts, answers)
-        stated = Tolerance.parse(request.tolerance, outputs[0], floats, user_metric=user, kinds=kinds)
+        stated = understand(facts, request.tolerance, request.metric, answers).tolerance
     assert stated is not None
     stated.check_outputs(outputs[0])
+    if stated.measure and request.metric is None:
+        request = replace(request, metric=metric_named(stated.measure))
     if stated.uses_user_metric and request.metric is None:
         raise InputError("the plan's tolerance bounds your own metric: name its function with --metric")
     if original is not None:

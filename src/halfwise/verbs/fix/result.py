@@ -163,7 +163,7 @@ class FixResult(Documented):
             target=self.plan.target,
             profile=self.plan.profile,
             tolerance=self.plan.tolerance.to_json(),
-            outputs=self.plan.tolerance.kinds,
+            output_kinds=self.plan.tolerance.kinds,
             error=ErrorRecord(self.fp16, self.fixed, self.measured.typed or LEFT_OUT),
             fp32_nodes=self.fp32_nodes,
             repairs=self.plan.repairs,

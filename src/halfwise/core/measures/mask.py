@@ -1,0 +1,48 @@
+"""Masks and maps of classes: the overlap of each class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from halfwise.core.errors import InputError
+from halfwise.core.measures.measure import Array, Measure, Outputs, named_output
+
+__all__ = ["Mask"]
+
+
+@dataclass(frozen=True)
+class Mask(Measure):
+    """Error: `overlap`, 1 - mean IoU over the classes that the reference has.
+
+    Whole numbers and truth values are classes as they are. Floats are scores: the largest along `axis` is the class;
+    an axis of length 1 is compared with `threshold`. `output` names the output where there are several.
+    """
+
+    name: ClassVar[str] = "mask"
+    output: str = ""
+    axis: int = 1
+    threshold: float = 0.5
+
+    def details(self, reference: Outputs, other: Outputs) -> dict[str, float]:
+        name = self.output or self._found(reference)
+        a, b = (self._classes(named_output(self, side, name)) for side in (reference, other))
+        if a.shape != b.shape:
+            return {"overlap": float("inf")}
+        return {"overlap": 1.0 - float(np.mean([np.sum((a == c) & (b == c)) / np.sum((a == c) | (b == c))
+                                                for c in np.unique(a)])) if a.size else 0.0}  # fmt: skip
+
+    def _found(self, outputs: Outputs) -> str:
+        exact = [name for name, array in outputs.items() if np.asarray(array).dtype.kind in "iub"]
+        return max(exact or list(outputs), key=lambda name: np.size(outputs[name]))
+
+    def _classes(self, array: Array) -> Array:
+        if array.dtype.kind != "f":
+            return array
+        if array.ndim <= self.axis:
+            raise InputError(f"--metric {self.spec}: the output has no axis {self.axis}; give axis=NUMBER")
+        if array.shape[self.axis] == 1:
+            return array >= self.threshold
+        return np.asarray(array.argmax(self.axis))
