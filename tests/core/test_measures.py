@@ -100,6 +100,20 @@ def test_raw_outputs_are_decoded_and_suppressed() -> None:
     assert np.allclose(np.sort(same.scores), np.sort(found.scores), atol=1e-6)
 
 
+def test_centres_and_sizes_are_told_from_corners() -> None:
+    rng = random(2)
+    centre, size = rng.uniform(100, 500, (9, 2)), rng.uniform(20, 60, (9, 2))
+    scores = rng.uniform(0.5, 1, 9)
+    forms = {"": np.concatenate([centre, size], 1), "xyxy": np.concatenate([centre - size / 2, centre + size / 2], 1)}
+    found = []
+    for form, end in (("", (0, 0)), ("xyxy", (1, 0))):
+        moved = forms[form][::-1] + np.array([1, 0, *end])
+        reference, other = {"b": forms[form], "s": scores}, {"b": moved, "s": scores[::-1]}
+        found.append(Boxes(form=form).details(reference, other))
+    assert found[0] == pytest.approx(found[1])
+    assert 0 < found[0]["overlap"] < 0.1
+
+
 def test_suppression_leaves_no_two_that_overlap() -> None:
     rng = random(4)
     found = Detections(some_boxes(rng, 60), rng.uniform(0, 1, 60), rng.integers(0, 2, 60))

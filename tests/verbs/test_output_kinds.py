@@ -159,6 +159,7 @@ def test_a_plan_keeps_how_its_outputs_are_judged(tmp_path: Any) -> None:
 def test_a_ready_measure_judges_and_is_kept(tmp_path: Any) -> None:
     model, feeds = detr_head()
     result = fix(model, feeds, tolerance="10%", metric="boxes", out=tmp_path)
+    assert result.met
     assert result.plan.tolerance.to_json() == {"*:metric": 0.1}
     assert result.verdict.words.startswith("boxes is 0")
     assert result.plan_path is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -33,10 +33,10 @@ class Boxes(Measure):
     """Errors: `lost`, `new` (shares of the boxes above `threshold`), and `overlap`, 1 - mean IoU of those in both.
 
     Outputs are found by their shape, or named: `boxes`, `scores`, `labels`. `form` is what four numbers mean: xyxy,
-    xywh (a corner first) or cxcywh (the centre first). `layout` tells what one output with everything holds: rows
-    (x1, y1, x2, y2, score, class), yolo (four numbers and a score a class) or yolo-obj (objectness before the classes);
-    the last two are suppressed at an IoU of `nms`. Boxes match at an IoU of `iou` and with the same class. A box within
-    2% of the lowest score listed, where a list was cut, is neither lost nor new.
+    xywh (a corner first) or cxcywh (the centre first), by default what fits. `layout` tells what one output with
+    everything holds: rows (x1, y1, x2, y2, score, class), yolo (centre, size and a score a class) or yolo-obj
+    (objectness before the classes); the last two are suppressed at an IoU of `nms`. Boxes match at an IoU of `iou` and
+    with the same class. A box within 2% of the lowest score listed, where a list was cut, is neither lost nor new.
     """
 
     name: ClassVar[str] = "boxes"
@@ -52,7 +52,8 @@ class Boxes(Measure):
     def details(self, reference: Outputs, other: Outputs) -> dict[str, float]:
         lost = new = wanted = given = 0
         overlap: list[float] = []
-        for a, b in zip(self.detections(reference), self.detections(other), strict=True):
+        settled = replace(self, form=self.form or self._form(reference))
+        for a, b in zip(settled.detections(reference), settled.detections(other), strict=True):
             end = END * min(a.scores.min(), b.scores.min()) if len(a.boxes) and len(b.boxes) else 0.0
             sure_a, sure_b = (each.taken(each.scores >= max(self.threshold, end)) for each in (a, b))
             lenient_a, lenient_b = (each.taken(each.scores >= NEAR * self.threshold) for each in (a, b))
@@ -67,6 +68,11 @@ class Boxes(Measure):
             "new": new / max(given, 1),
             "overlap": 1.0 - float(np.mean(overlap)) if overlap else 0.0,
         }
+
+    def _form(self, outputs: Outputs) -> str:
+        """Corners, unless the second of them comes before the first."""
+        found = self.detections(outputs)
+        return "xyxy" if all((each.boxes[:, 2:] >= each.boxes[:, :2]).all() for each in found) else "cxcywh"
 
     def detections(self, outputs: Outputs) -> list[Detections]:
         """Those of every picture of a batch."""
@@ -125,8 +131,7 @@ class Boxes(Measure):
 
     def _raw(self, rows: Array, layout: str) -> Detections:
         classes = rows[:, 5:] * rows[:, 4:5] if layout == "yolo-obj" else rows[:, 4:]
-        form = self.form or "cxcywh"
-        corners = Boxes(form=form)._corners(rows[:, :4])
+        corners = replace(self, form="cxcywh")._corners(rows[:, :4])
         found = Detections(corners, classes.max(-1), classes.argmax(-1))
         found = found.taken(found.scores >= NEAR * self.threshold)
         return found.taken(suppressed(found, self.nms))
