@@ -103,6 +103,11 @@ def _names() -> Iterator[str]:
             yield f"### halfwise.{name}\n\n{_prose(inspect.getdoc(thing) or '')}\n"
             if members := list(_members(thing)):
                 yield "\n".join(["| member | what it is |", "|---|---|", *members]) + "\n"
+        elif inspect.ismodule(thing):
+            yield f"### halfwise.{name}\n\n{_prose(inspect.getdoc(thing) or '')}\n"
+            for each in (each for each in map(vars(thing).get, thing.__all__) if inspect.isclass(each)):
+                words = _prose(inspect.getdoc(each) or "")
+                yield f"```python\n{_signature(f'{name}.{each.__name__}', each)}\n```\n\n{words}\n"
         else:
             words = _prose(inspect.getdoc(thing) or "")
             yield f"### halfwise.{name}\n\n```python\n{_signature(name, thing)}\n```\n\n{words}\n"
