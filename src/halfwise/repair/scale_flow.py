@@ -17,6 +17,7 @@ from halfwise.repair.graph_edit import whole
 from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, Floats, Ints, Layout, Weights, blocks
 from halfwise.repair.scale_moves import SAME
+from halfwise.repair.scale_own import own_handler
 from halfwise.repair.scale_products import ScaleProducts
 from halfwise.repair.scale_walk import sizes
 
@@ -100,7 +101,7 @@ class ScaleFlow(ScaleProducts):
     # -- the walk -----------------------------------------------------------------------------------------------------
 
     def _visit(self, node: ir.Node) -> None:
-        handler = None if node.domain else self._handlers.get(node.op_type)
+        handler = own_handler(self, node) or (None if node.domain else self._handlers.get(node.op_type))
         if node.name in self.fronts:
             handler = self._front
         known = handler is not None and len(node.inputs) > 0 and node.outputs[0].dtype is ir.DataType.FLOAT
@@ -136,11 +137,12 @@ class ScaleFlow(ScaleProducts):
     def _where(self, node: ir.Node) -> bool:
         return self._elementwise(node, skip=1)
 
-    def _elementwise(self, node: ir.Node, skip: int = 0) -> bool:
+    def _elementwise(self, node: ir.Node, skip: int = 0, slots: Collection[int] | None = None) -> bool:
         """All operands carry the same power of two; constants among them are scaled."""
         out = node.outputs[0]
         rank = self.view.rank(out)
-        operands = [(slot, value) for slot, value in enumerate(node.inputs) if slot >= skip and value is not None]
+        given = [(slot, value) for slot, value in enumerate(node.inputs) if value is not None]
+        operands = [(slot, value) for slot, value in given if (slot >= skip if slots is None else slot in slots)]
         if rank is None or any(value.dtype is not ir.DataType.FLOAT for _, value in operands):
             return False
         moving = [value for _, value in operands if whole(value) is None]

@@ -1,0 +1,107 @@
+"""What powers of two become in ONNX Runtime's own operators: norms of a sum, products with a factor, packed weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.model.contrib.schemas import DOMAIN
+from halfwise.model.patterns.view import attribute
+from halfwise.repair.graph_edit import whole
+from halfwise.repair.scale_atoms import PINNED, Layout, Weights, blocks
+
+if TYPE_CHECKING:
+    from halfwise.repair.scale_flow import ScaleFlow
+
+__all__ = ["own_handler"]
+
+
+def own_handler(flow: ScaleFlow, node: ir.Node) -> Callable[[ir.Node], bool] | None:
+    """What hands powers of two on through an operator of ONNX Runtime's own; None where nothing does."""
+    found = _HANDLERS.get((node.domain, node.op_type))
+    return None if found is None else lambda given: found(flow, given)
+
+
+def _simplified(flow: ScaleFlow, node: ir.Node) -> bool:
+    value = flow._data(node)
+    return value is not None and "epsilon" in node.attributes and _normalised(flow, node, flow._uniform(value), (1,))
+
+
+def _skip_norm(flow: ScaleFlow, node: ir.Node) -> bool:
+    """The sum carries one power of two, as its operands do; it may be handed out, and the norm does not see it."""
+    centred = node.op_type == "SkipLayerNormalization"
+    slots = (0, 1, 4 if centred else 3)
+    total = node.outputs[3] if len(node.outputs) > 3 and node.outputs[3].name else None
+    if "epsilon" not in node.attributes or any(output.name and output.uses() for output in node.outputs[1:3]):
+        return False
+    if not flow._elementwise(node, slots=[slot for slot in slots if slot < len(node.inputs)]):
+        return False
+    layout = flow.layouts.pop(node.outputs[0])
+    flow.atoms.tie(layout.atoms, layout.first)
+    layout = Layout(None, layout.first, layout.cap.max(keepdims=True))
+    if total is not None:
+        flow.layouts[total] = Layout(None, layout.atoms, np.minimum(layout.cap, flow.high(total)))
+    return _normalised(flow, node, layout, (2, 3) if centred else (2,))
+
+
+def _normalised(flow: ScaleFlow, node: ir.Node, layout: Layout, slots: tuple[int, ...]) -> bool:
+    """Behind the norm the scale and the bias may carry powers of two of their own, one a channel."""
+    flow.epsilons.append((node, layout.atoms))
+    rank = flow.view.rank(node.outputs[0])
+    arrays = [(slot, whole(node.inputs[slot])) for slot in slots if slot < len(node.inputs) and node.inputs[slot]]
+    if rank is None or any(array is None or array.ndim != 1 for _, array in arrays):
+        return flow._write(node, None, np.array([PINNED]))
+    made = None
+    for slot, array in arrays:
+        assert array is not None
+        if made is None:
+            made = flow.atoms.fresh(len(array))
+            square, peak, _ = blocks(array, (0,))
+            flow.weights.append(Weights(node, slot, made, (len(array),), square[:, None], peak[:, None]))
+        else:
+            flow._offset(node, slot, array, Layout(0, made, np.zeros(len(made))), 1)
+    assert made is not None
+    return flow._write(node, rank - 1, made)
+
+
+def _fused_product(flow: ScaleFlow, node: ir.Node) -> bool:
+    """Its factor leaves powers of two as they are."""
+    value, array = node.inputs[0], whole(node.inputs[1])
+    if any(attribute(node, name, 0) for name in ("transA", "transBatchA", "transBatchB")):
+        return False
+    if array is None:
+        return not attribute(node, "transB", 0) and flow._matmul(node)
+    rank = flow.view.rank(value)
+    if value is None or rank is None or rank < 2 or array.ndim != 2 or whole(value) is not None:
+        return False
+    return flow._linear(node, 1, array, value, (0, 1, rank - 1) if attribute(node, "transB", 0) else (1, 0, rank - 1))
+
+
+def _packed_product(flow: ScaleFlow, node: ir.Node) -> bool:
+    """All scales of the packed weights take the difference of the powers of two in front and behind."""
+    value, scales = flow._data(node), whole(node.inputs[2])
+    bias = node.inputs[5] if len(node.inputs) > 5 else None
+    if value is None or scales is None or (bias is not None and whole(bias) is None):
+        return False
+    layout, made = flow._uniform(value), flow.atoms.fresh(1)
+    square, peak, _ = blocks(scales, ())
+    shape = (1,) * scales.ndim
+    square, peak = (np.reshape(each, (1, 1)) for each in (square, peak))
+    flow.weights.append(Weights(node, 2, made, shape, square, peak, layout.atoms[:, None], shape))
+    if bias is not None:
+        array = whole(bias)
+        assert array is not None
+        flow._offset(node, 5, array, Layout(None, made, np.zeros(1)), array.ndim)
+    return flow._write(node, None, made)
+
+
+_HANDLERS: Mapping[tuple[str, str], Callable[[ScaleFlow, ir.Node], bool]] = {
+    ("", "SimplifiedLayerNormalization"): _simplified,
+    (DOMAIN, "FusedMatMul"): _fused_product,
+    (DOMAIN, "MatMulNBits"): _packed_product,
+    (DOMAIN, "SkipLayerNormalization"): _skip_norm,
+    (DOMAIN, "SkipSimplifiedLayerNormalization"): _skip_norm,
+}
