@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import whole
-from halfwise.repair.scale_atoms import PINNED, Layout, Weights, blocks
-
-if TYPE_CHECKING:
-    from halfwise.repair.scale_flow import ScaleFlow
+from halfwise.repair.scale_atoms import PINNED, Atoms, Floats, Ints, Layout, Weights, blocks
 
 __all__ = ["own_handler"]
 
 
-def own_handler(flow: ScaleFlow, node: ir.Node) -> Callable[[ir.Node], bool] | None:
+class Flow(Protocol):
+    """What the handlers need of the walk."""
+
+    atoms: Atoms
+    layouts: dict[ir.Value, Layout]
+    weights: list[Weights]
+    epsilons: list[tuple[ir.Node, Ints]]
+
+    def high(self, value: ir.Value) -> float: ...
+
+    def rank(self, value: ir.Value | None) -> int | None: ...
+
+    def _data(self, node: ir.Node) -> ir.Value | None: ...
+
+    def _uniform(self, value: ir.Value) -> Layout: ...
+
+    def _write(self, node: ir.Node, axis: int | None, atoms: Ints, cap: Floats | None = None) -> bool: ...
+
+    def _elementwise(self, node: ir.Node, skip: int = 0, slots: Collection[int] | None = None) -> bool: ...
+
+    def _offset(self, node: ir.Node, slot: int, array: NDArray[Any], layout: Layout, rank: int) -> Floats: ...
+
+    def _matmul(self, node: ir.Node) -> bool: ...
+
+    def _linear(
+        self, node: ir.Node, slot: int, array: NDArray[Any], source: ir.Value, axes: tuple[int, int, int]
+    ) -> bool: ...
+
+
+def own_handler(flow: Flow, node: ir.Node) -> Callable[[ir.Node], bool] | None:
     """What hands powers of two on through an operator of ONNX Runtime's own; None where nothing does."""
     found = _HANDLERS.get((node.domain, node.op_type))
     return None if found is None else lambda given: found(flow, given)
 
 
-def _simplified(flow: ScaleFlow, node: ir.Node) -> bool:
+def _simplified(flow: Flow, node: ir.Node) -> bool:
     value = flow._data(node)
     return value is not None and "epsilon" in node.attributes and _normalised(flow, node, flow._uniform(value), (1,))
 
 
-def _skip_norm(flow: ScaleFlow, node: ir.Node) -> bool:
+def _skip_norm(flow: Flow, node: ir.Node) -> bool:
     """The sum carries one power of two, as its operands do; it may be handed out, and the norm does not see it."""
     centred = node.op_type == "SkipLayerNormalization"
     slots = (0, 1, 4 if centred else 3)
@@ -47,10 +74,10 @@ def _skip_norm(flow: ScaleFlow, node: ir.Node) -> bool:
     return _normalised(flow, node, layout, (2, 3) if centred else (2,))
 
 
-def _normalised(flow: ScaleFlow, node: ir.Node, layout: Layout, slots: tuple[int, ...]) -> bool:
+def _normalised(flow: Flow, node: ir.Node, layout: Layout, slots: tuple[int, ...]) -> bool:
     """Behind the norm the scale and the bias may carry powers of two of their own, one a channel."""
     flow.epsilons.append((node, layout.atoms))
-    rank = flow.view.rank(node.outputs[0])
+    rank = flow.rank(node.outputs[0])
     arrays = [(slot, whole(node.inputs[slot])) for slot in slots if slot < len(node.inputs) and node.inputs[slot]]
     if rank is None or any(array is None or array.ndim != 1 for _, array in arrays):
         return flow._write(node, None, np.array([PINNED]))
@@ -67,20 +94,20 @@ def _normalised(flow: ScaleFlow, node: ir.Node, layout: Layout, slots: tuple[int
     return flow._write(node, rank - 1, made)
 
 
-def _fused_product(flow: ScaleFlow, node: ir.Node) -> bool:
+def _fused_product(flow: Flow, node: ir.Node) -> bool:
     """Its factor leaves powers of two as they are."""
     value, array = node.inputs[0], whole(node.inputs[1])
     if any(attribute(node, name, 0) for name in ("transA", "transBatchA", "transBatchB")):
         return False
     if array is None:
         return not attribute(node, "transB", 0) and flow._matmul(node)
-    rank = flow.view.rank(value)
+    rank = flow.rank(value)
     if value is None or rank is None or rank < 2 or array.ndim != 2 or whole(value) is not None:
         return False
     return flow._linear(node, 1, array, value, (0, 1, rank - 1) if attribute(node, "transB", 0) else (1, 0, rank - 1))
 
 
-def _packed_product(flow: ScaleFlow, node: ir.Node) -> bool:
+def _packed_product(flow: Flow, node: ir.Node) -> bool:
     """All scales of the packed weights take the difference of the powers of two in front and behind."""
     value, scales = flow._data(node), whole(node.inputs[2])
     bias = node.inputs[5] if len(node.inputs) > 5 else None
@@ -98,7 +125,7 @@ def _packed_product(flow: ScaleFlow, node: ir.Node) -> bool:
     return flow._write(node, None, made)
 
 
-_HANDLERS: Mapping[tuple[str, str], Callable[[ScaleFlow, ir.Node], bool]] = {
+_HANDLERS: Mapping[tuple[str, str], Callable[[Flow, ir.Node], bool]] = {
     ("", "SimplifiedLayerNormalization"): _simplified,
     (DOMAIN, "FusedMatMul"): _fused_product,
     (DOMAIN, "MatMulNBits"): _packed_product,

@@ -41,6 +41,9 @@ class ScaleWalk:
     def high(self, value: ir.Value) -> float:
         return self.ranges.high.get(value.name or "", math.inf)
 
+    def rank(self, value: ir.Value | None) -> int | None:
+        return self.view.rank(value)
+
     def _read(self, value: ir.Value) -> Layout:
         found = self.layouts.get(value)
         return found or Layout(None, np.array([PINNED]), np.array([self.high(value)]))
