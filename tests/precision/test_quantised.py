@@ -13,6 +13,7 @@ from onnx import TensorProto
 
 from halfwise.core.formats import Format
 from halfwise.core.notes import NoteKind
+from halfwise.core.targets import Target
 from halfwise.emulation.emulate import Emulator
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
@@ -21,6 +22,7 @@ from halfwise.precision.quantised_groups import keep_groups_whole
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
 from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.own_operators import read_by
 from tests.models.build import model, node, value, weight
 from tests.models.quantised import layers, quantised, samples, whole
 from tests.support.messages import kinds
@@ -146,6 +148,30 @@ def test_what_the_user_stated_stays() -> None:
     decision = Decision(sites, {sites.model.node_by_name["n_d0"]: Format.FP32}, Format.FP32)
     found = keep_groups_whole(Adjustment(decision), ("n_m0",))
     assert found.decision is decision
+
+
+def biased() -> onnx.ModelProto:
+    """A product whose bias is INT32, one scale for each channel, as ONNX Runtime's quantisation writes it."""
+    given = quantised(layers(1), step=0.01)
+    scales = np.geomspace(1e-5, 1e-2, 16).astype(np.float32)
+    given.graph.initializer.extend([weight("b", np.arange(-8, 8, dtype=np.int32) * 1000), weight("bs", scales)])
+    nodes = [node("DequantizeLinear", "b bs", "bias", axis=0), node("Add", "m0 bias", "biased")]
+    given.graph.node.insert(4, nodes[1])
+    given.graph.node.insert(4, nodes[0])
+    given.graph.node[-1].input[0] = "biased"
+    return given
+
+
+def test_tensorrt_gets_float_biases_and_no_one_else() -> None:
+    loaded = load(biased())
+    assert read_by(Target.parse("onnx"), loaded)[0] is loaded
+    for target in ("trt-10.9", "rtx-1.7"):
+        plain, _ = read_by(Target.parse(target), loaded)
+        assert "n_bias" not in plain.node_by_name
+        assert "n_d0" in plain.node_by_name
+        feed = samples()[0]
+        wide, same = (ran(typed_proto(Assignment(Sites(each), {})), feed) for each in (loaded, plain))
+        assert np.array_equal(wide[0], same[0])
 
 
 @pytest.mark.parametrize("opset", [17, 21])

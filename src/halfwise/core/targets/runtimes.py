@@ -45,6 +45,7 @@ TENSORRT = Runtime(
     # been read since 8.6, but that of opset 21, with a scale for each channel, since 10.9 only.
     reads_since={"LayerNormalization": "8.6", "GroupNormalization": "10.9", "RMSNormalization": "10.15"},
     reads_own=frozenset(),
+    integer_biases=False,
     builder=Builder("trtexec", ("tensorrt",), TRTEXEC_FLAGS),
     cautions=_tensorrt_cautions,
 )
@@ -58,6 +59,7 @@ RTX = Runtime(
     # As the parser of 1.7 answered. It knows MultiHeadAttention, GroupQueryAttention, RotaryEmbedding and MatMulNBits
     # in a few forms only.
     reads_own=frozenset({"Gelu", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"}),
+    integer_biases=False,
     builder=Builder("tensorrt_rtx", ("tensorrt_rtx", "tensorrt_rtx_bindings"), offline=True),
     cautions=_rtx_cautions,
 )

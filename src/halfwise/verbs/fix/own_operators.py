@@ -12,6 +12,7 @@ from halfwise.core.wording import listed
 from halfwise.model.contrib.decompose import is_own
 from halfwise.model.contrib.kernels import narrow_kernel
 from halfwise.model.contrib.schemas import BLOCKED_DOMAIN, is_known
+from halfwise.model.integer_biases import with_float_biases
 from halfwise.model.model import Model
 from halfwise.repair.lower import lowered
 
@@ -21,6 +22,8 @@ __all__ = ["read_by"]
 def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
     """The model as the target can read and narrow it; raises InputError where it holds what cannot be written out."""
     _refuse_blocked(model)
+    if not target.runtime.integer_biases:
+        model = with_float_biases(model)
     reads = target.runtime.reads_own
     if reads is None:
         found = lowered(model, _without_kernel)
