@@ -18,6 +18,7 @@ from halfwise.emulation.profiles import STRICT, Profile
 from halfwise.emulation.profiles.fused_kernels import FUSED_KERNELS
 from halfwise.emulation.profiles.fusion import Fusion
 from halfwise.emulation.profiles.fusions import fused_nodes
+from halfwise.emulation.profiles.opset_check import exist_in
 from halfwise.emulation.profiles.steps import Steps, cast
 from halfwise.model.model import Model
 from halfwise.model.ops import BODIES, CLOSED, TYPE_ATTRIBUTES
@@ -116,16 +117,14 @@ class EmulationWriter:
             return None
         copy = onnx.NodeProto()
         copy.CopyFrom(proto)
-        result = kernel(copy, steps)
-        return None if result is None else (steps.nodes, result)
+        return _written(kernel(copy, steps), steps)
 
     def _as_fused(self, fusion: Fusion, steps: Steps) -> tuple[list[onnx.NodeProto], str] | None:
         """The same of nodes that run as one; None where the kernel rounds at its boundary only or not all were seen."""
         kernel = fusion.kernel or (FUSED_KERNELS.get(fusion.kind) if self.profile.kernels else None)
         if kernel is None or not all(node in self.inside for node in fusion.nodes):
             return None
-        result = kernel(fusion, {node: self.inside[node] for node in fusion.nodes}, steps)
-        return None if result is None else (steps.nodes, result)
+        return _written(kernel(fusion, {node: self.inside[node] for node in fusion.nodes}, steps), steps)
 
     def spell_weight(self, weight: Weight, names: Names, *, main: bool) -> SpelledWeight:
         inline = not main or weight.tensor.size <= INLINE_ELEMENTS
@@ -141,6 +140,14 @@ class EmulationWriter:
                 _declare(narrow, weight.fmt.onnx_type), narrow, (cast(narrow.name, weight.name, _FLOAT),)
             )
         return SpelledWeight(_declare(weight, _FLOAT), weight)
+
+
+def _written(result: str | None, steps: Steps) -> tuple[list[onnx.NodeProto], str] | None:
+    """A kernel's steps and what they give; None where there are none, or the model's opset cannot say them."""
+    if result is not None and exist_in(steps.nodes, steps.opset):
+        return steps.nodes, result
+    steps.results.clear()
+    return None
 
 
 class Emulator:

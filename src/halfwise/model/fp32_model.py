@@ -77,6 +77,8 @@ def typed_notes(model: Model) -> tuple[Note, ...]:
         return ()
     typed = typed_nodes(model.given)
     formats = [fmt.value.upper() for fmt in typed.formats]
+    if not formats:  # only what stands between its Casts
+        return ()
     return (Note.of(NoteKind.TYPED_ALREADY, typed=typed.narrow, nodes=typed.nodes, formats=formats),)
 
 

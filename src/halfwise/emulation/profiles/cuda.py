@@ -63,8 +63,7 @@ def _gemm(proto: onnx.NodeProto, steps: Steps) -> str | None:
         if weight is not None and bias_joins_sum(rows, weight[turned], weight[1 - turned]):
             return None
         bias = proto.input[2]
-        del proto.input[2:]
-        return steps.op("Add", steps.round(steps.keep(proto)), bias)
+        return steps.op("Add", steps.round(steps.keep_unbiased(proto)), bias)
     if alpha == beta == 1.0:
         return None
     for each in proto.attribute:

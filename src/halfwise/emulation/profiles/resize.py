@@ -25,8 +25,9 @@ def resize_linear(proto: onnx.NodeProto, steps: Steps) -> str | None:
         or attribute(proto, "keep_aspect_ratio_policy", b"stretch") != b"stretch"
     ):
         return None
-    mode = attribute(proto, "coordinate_transformation_mode", b"half_pixel").decode()
-    scales = steps.known(2)
+    first = steps.opset < 11  # it knew one way, and no region
+    mode = "asymmetric" if first else attribute(proto, "coordinate_transformation_mode", b"half_pixel").decode()
+    scales = steps.known(1 if first else 2)
     given = None if scales is None or len(scales) != 4 else scales
     rows, columns = (
         _places(before[axis], after[axis], mode, None if given is None else float(given[axis])) for axis in (2, 3)

@@ -79,6 +79,13 @@ class Steps:
         self.nodes.append(copy)
         return result
 
+    def keep_unbiased(self, proto: onnx.NodeProto) -> str:
+        """A product without its third input, which opsets before 11 do not leave out."""
+        del proto.input[2:]
+        if self.opset < 11 and proto.op_type == "Gemm":
+            proto.input.append(self.constant(0.0))
+        return self.keep(proto)
+
     def rank(self, slot: int) -> int | None:
         value = self.node.inputs[slot] if slot < len(self.node.inputs) else None
         return None if value is None or value.shape is None else len(value.shape)

@@ -118,11 +118,10 @@ def _sum_of_squares(proto: onnx.NodeProto, steps: Steps) -> str | None:
 
 def bias_after_product(proto: onnx.NodeProto, steps: Steps) -> str | None:
     """A Gemm whose bias is added by a kernel of its own: the product is stored first."""
-    if len(proto.input) < 3 or not proto.input[2] or steps.opset < 11:
+    if len(proto.input) < 3 or not proto.input[2]:
         return None
     bias, beta = proto.input[2], attribute(proto, "beta", 1.0)
-    del proto.input[2:]
-    product = steps.round(steps.keep(proto))
+    product = steps.round(steps.keep_unbiased(proto))
     return steps.op("Add", product, bias if beta == 1.0 else steps.op("Mul", bias, steps.constant(beta)))
 
 
