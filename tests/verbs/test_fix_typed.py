@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -125,3 +127,38 @@ def test_a_selection_inside_is_judged_of_the_file_as_typed_too() -> None:
     typed = model(nodes, [value("x", HALF, ("n", 32))], outputs, held)
     result = fix(typed, samples(typed))
     assert result.met and result.measured.typed_verdict is not None and result.measured.typed_verdict.met
+
+
+def product(kind: int, array: NDArray[Any]) -> onnx.ModelProto:
+    held = [tensor("w", kind, array)]
+    return model([node("MatMul", "x w", "y")], [value("x", kind, (2, 32))], [value("y", kind, (2, 64))], held)
+
+
+def stored(result: FixResult) -> list[tuple[str, str]]:
+    return [(each.subject, each.values["rule"]) for each in result.notes if each.kind is NoteKind.STORED_WEIGHT]
+
+
+def test_weights_that_fp16_had_no_room_for_are_told() -> None:
+    array = weights((32, 64))
+    array[0, 0] = np.inf
+    typed = product(HALF, array)
+    assert stored(fix(typed, samples(typed))) == [("w", "HW105")]
+    array[0, 0] = 65504.0
+    typed = product(HALF, array)
+    assert stored(fix(typed, samples(typed))) == [("w", "HW108")]
+    array[0] = np.inf
+    typed = product(HALF, array)
+    with pytest.raises(InputError, match=r"stores 'w' as infinity.*--reference"):
+        fix(typed, samples(typed))
+    whole = product(FLOAT, np.where(np.isinf(array), 70000.0, array))
+    healed = fix(typed, samples(typed), reference=whole)
+    assert stored(healed) == [] and healed.measured.typed_verdict is not None
+    assert not healed.measured.typed_verdict.met
+
+
+def test_an_interface_that_the_target_lacks_is_fp32(tmp_path: Path) -> None:
+    typed = mlp(BRAIN)
+    result = fix(typed, samples(typed), target="trt-8.6", out=tmp_path)
+    assert NoteKind.IO_WIDENED in kinds(result) and result.typed is not None
+    found = onnx.load(result.typed.path).graph
+    assert {each.type.tensor_type.elem_type for each in (*found.input, *found.output)} == {FLOAT}

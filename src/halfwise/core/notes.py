@@ -35,6 +35,8 @@ class NoteKind(Enum):
     # A model that is typed already
     TYPED_ALREADY = "typed-already"
     AS_TYPED_MISSES = "as-typed-misses"
+    STORED_WEIGHT = "stored-weight"
+    IO_WIDENED = "io-widened"
     WEIGHTS_RESTORED = "weights-restored"
     WEIGHTS_DIFFER = "weights-differ"
     WEIGHTS_UNKNOWN = "weights-unknown"
@@ -288,6 +290,7 @@ _WARNINGS = frozenset(
         NoteKind.SYNTHETIC,
         NoteKind.TYPED_ALREADY,
         NoteKind.AS_TYPED_MISSES,
+        NoteKind.STORED_WEIGHT,
         NoteKind.WEIGHTS_DIFFER,
         NoteKind.WEIGHTS_UNKNOWN,
         NoteKind.ONE_SAMPLE,

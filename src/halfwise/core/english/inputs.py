@@ -12,6 +12,10 @@ INPUTS = {
         "reference. Errors from rounding the weights cannot be seen without the FP32 original."
     ),
     NoteKind.AS_TYPED_MISSES: "The file as it is typed misses the tolerance: {told}.",
+    NoteKind.STORED_WEIGHT: "Weight {subject!r}: {message}.",
+    NoteKind.IO_WIDENED: (
+        "{subject} has no {formats:plain}: {names:list}, typed so in the file, are handed over in FP32."
+    ),
     NoteKind.WEIGHTS_RESTORED: (
         "The outputs of {subject} are the reference; {taken} of {weights:many float weight} were taken from it."
     ),

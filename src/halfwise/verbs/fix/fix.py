@@ -41,6 +41,7 @@ from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.result import Cost, FixResult
 from halfwise.verbs.fix.results_folder import JOURNAL
 from halfwise.verbs.fix.run import run
+from halfwise.verbs.fix.typed_file import kept_interface
 
 __all__ = ["JOURNAL", "Cost", "FixResult", "fix"]
 
@@ -118,6 +119,7 @@ def fix(
     original = None if reference is None else with_original(loaded, reference)
     if original is not None:
         loaded = original.weights.model
+    loaded, widened = kept_interface(chosen, loaded)
     loaded, said = read_by(chosen, loaded)
     request = FixRequest(
         loaded,
@@ -141,7 +143,7 @@ def fix(
         original,
         emulated_on,
         notify,
-        said,
+        (*widened, *said),
     )
     result = run(request)
     if confirm is None or result.typed is None:

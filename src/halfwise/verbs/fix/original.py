@@ -49,7 +49,7 @@ def check_floor(original: Original, right: Answers, own: Answers, tolerance: Tol
     if verdict.met or tolerance.uses_user_metric:
         return
     lost = [*original.weights.differing, *original.weights.unknown]
-    told = f"; {counted(len(lost), 'weight')} are not {original.name}'s, rounded ({listed(lost)})" if lost else ""
+    told = f"; {counted(len(lost), 'weight')} differ from it by more than rounding ({listed(lost)})" if lost else ""
     raise InputError(
         f"the model misses the tolerance against {original.name} in FP32 already: {verdict.words}{told}. "
         f"Fix {original.name} itself"

@@ -24,7 +24,6 @@ from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import WIDE, Profile, worst_case_profiles
 from halfwise.emulation.stepper import Stepper
-from halfwise.model.fp32_model import typed_notes
 from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.split import split
 from halfwise.model.model import check_outputs
@@ -42,6 +41,7 @@ from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, refuse_i
 from halfwise.verbs.fix.original import check_floor, original_notes
 from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.results_folder import JOURNAL, check_folder, feeds_identity
+from halfwise.verbs.fix.typed_file import because_stored, notes_on_file
 
 __all__ = ["Prepared", "prepare"]
 
@@ -103,7 +103,7 @@ def prepare(request: FixRequest) -> Prepared:
         stated.tolerance.floats_among(float_outputs(answers[0])),
         (
             *kind_notes(stated.tolerance.kinds),
-            *(typed_notes(request.model) if request.original is None else original_notes(request.original)),
+            *(notes_on_file(request.model) if request.original is None else original_notes(request.original)),
             *request.notes,
             *chosen.notes,
             *request.target.cautions,
@@ -190,7 +190,10 @@ def _asked(request: FixRequest, samples: Samples, emulator: Emulator, counter: R
     references = References(sites, emulator, counter, right)
     samples, answers = _answered(samples, references)
     outputs = [{name: answer[name] for name in request.model.output_names} for answer in answers]
-    check_answers(outputs)
+    try:
+        check_answers(outputs)
+    except InputError as error:
+        raise (because_stored(request.model) or error) from None
     if facts is not None:
         assert not isinstance(request.tolerance, Tolerance)
         stated = understand(facts, request.tolerance, request.metric, answers).tolerance

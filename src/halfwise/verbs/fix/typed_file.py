@@ -1,0 +1,51 @@
+"""What is said of a file that is typed already, and what of its types the target cannot keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from halfwise.core.errors import InputError
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.targets import Target
+from halfwise.core.wording import listed
+from halfwise.model.fp32_model import typed_notes
+from halfwise.model.model import Model
+from halfwise.verbs.scan import scan
+
+__all__ = ["because_stored", "kept_interface", "notes_on_file"]
+
+_INFINITE, _LARGEST = "HW105", "HW108"
+
+
+def kept_interface(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
+    """Inputs and outputs in a format that the target lacks are handed over in FP32."""
+    lost = {name: fmt for name, fmt in model.interface.items() if not target.supports(fmt)}
+    if not lost:
+        return model, ()
+    formats = sorted({fmt.value.upper() for fmt in lost.values()})
+    note = Note.of(NoteKind.IO_WIDENED, target.title, names=list(lost), formats=formats)
+    kept = {name: fmt for name, fmt in model.interface.items() if name not in lost}
+    return replace(model, interface=kept), (note,)
+
+
+def notes_on_file(model: Model) -> Iterator[Note]:
+    """Its types, and the weights that its formats had no room for."""
+    if model.given is None:
+        return
+    yield from typed_notes(model)
+    for found in scan(model).findings:
+        if found.rule in (_INFINITE, _LARGEST):
+            yield Note.of(NoteKind.STORED_WEIGHT, found.where.name, rule=found.rule, message=found.message)
+
+
+def because_stored(model: Model) -> InputError | None:
+    """Why a typed file gives nothing finite, where its weights are the reason."""
+    found = scan(model).findings if model.given is not None else ()
+    lost = [each.where.name for each in found if each.rule == _INFINITE]
+    if not lost:
+        return None
+    return InputError(
+        f"the model's outputs hold no finite value: it stores {listed(lost)} as infinity; "
+        "give its FP32 original with --reference"
+    )
