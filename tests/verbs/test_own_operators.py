@@ -134,6 +134,20 @@ def test_operators_without_a_narrow_kernel_are_written_out_for_every_target() ->
     assert [note.kind for note in notes] == [NoteKind.OWN_WITHOUT_KERNEL]
 
 
+def test_a_written_model_that_the_cpu_has_no_kernel_for_is_not_run(tmp_path: Path) -> None:
+    for name in ("group-norm", "multi-head packed"):
+        case = CASES[IDS.index(name)]
+        result = fix(case.proto(), [case.feeds] * 2, out=tmp_path / case.op)
+        assert result.met and NoteKind.DELIVERED_NOT_RUN in {note.kind for note in result.notes}
+
+
+@pytest.mark.parametrize(("target", "told"), [("ort-cuda", True), ("onnx", False)])
+def test_an_fp32_operator_that_cuda_has_only_narrow_kernels_of_is_told(target: str, told: bool) -> None:
+    case = CASES[IDS.index("grouped turned")]
+    result = fix(case.proto(), [case.feeds] * 2, target=target, keep="op:GroupQueryAttention")
+    assert (NoteKind.OWN_WIDE_ON_CPU in {note.kind for note in result.notes}) is told
+
+
 def test_what_cannot_be_written_out_is_refused_with_the_way_on() -> None:
     proto = CASES[IDS.index("attention")].proto()
     proto.graph.node[0].attribute.append(helper.make_attribute("do_rotary", 1))

@@ -186,6 +186,7 @@ class NoteKind(Enum):
     OWN_KERNELS_MISS = "own-kernels-miss"
     OWN_NOT_READ = "own-not-read"
     OWN_WITHOUT_KERNEL = "own-without-kernel"
+    OWN_WIDE_ON_CPU = "own-wide-on-cpu"
     # Why a node cannot narrow
     FOREIGN_DOMAIN = "foreign-domain"
     CONTROL_FLOW = "control-flow"

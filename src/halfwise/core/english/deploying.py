@@ -20,6 +20,9 @@ DEPLOYING = {
     NoteKind.OWN_WITHOUT_KERNEL: (
         "ONNX Runtime has no FP16 kernel of {ops:plain}, so they are written in ONNX's operators."
     ),
+    NoteKind.OWN_WIDE_ON_CPU: (
+        "ONNX Runtime's CUDA provider has no FP32 kernel of {op:plain}, so {subject!r} runs on the CPU."
+    ),
     NoteKind.COMPILED: (
         "Compiled with {compiler}: {kept} of the {wanted:many node} kept out of {format} stay out. "
         "{kernels:many kernel}, {megabytes:.2f} MB between them, {casts:many cast}, {reformats:many "

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
 from halfwise.deploy.onnxruntime.adjustable import Adjustable
 from halfwise.deploy.onnxruntime.cpu_kernels import adjust_scatters, cpu_refusal_note
 from halfwise.deploy.onnxruntime.norm_kernels import adjust_norms, refusal_note
 from halfwise.deploy.onnxruntime.transposed_products import adjust_transposes, cpu_crash_note, crash_note
+from halfwise.model.contrib.kernels import only_narrow_on_cuda
+from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Adjustment, Decision
 
@@ -42,4 +46,12 @@ def adjust_for(
     assignment = found.decision.assignment
     crash = crash_note(assignment) or (cpu_crash_note(assignment) if on_cpu else None)
     refused = cpu_refusal_note(assignment) if on_cpu else None
-    return found.noting(*(note for note in (refusal_note(assignment), crash, refused) if note))
+    slow = None if on_cpu else _left_to_the_cpu(assignment)
+    return found.noting(*(note for note in (refusal_note(assignment), crash, refused, slow) if note))
+
+
+def _left_to_the_cpu(assignment: Assignment) -> Note | None:
+    """What to say of operators in FP32 that the CUDA provider computes in narrow formats only."""
+    nodes = (node for node in assignment.sites.model.nodes if node.domain == DOMAIN)
+    left = [node for node in nodes if only_narrow_on_cuda(node.op_type) and assignment.of(node) is Format.FP32]
+    return Note.of(NoteKind.OWN_WIDE_ON_CPU, left[0].name, op=left[0].op_type) if left else None

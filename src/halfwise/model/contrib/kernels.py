@@ -11,7 +11,7 @@ from functools import cache
 
 from halfwise.core.formats import Format
 
-__all__ = ["FP32_SLOTS", "cpu_takes", "cuda_takes", "narrow_kernel"]
+__all__ = ["FP32_SLOTS", "cpu_takes", "cuda_takes", "narrow_kernel", "only_narrow_on_cuda"]
 
 _FP32, _FP16, _BF16 = Format.FP32, Format.FP16, Format.BF16
 _ALL = frozenset({_FP32, _FP16, _BF16})
@@ -47,6 +47,11 @@ FP32_SLOTS: Mapping[str, frozenset[int]] = {"GroupNorm": frozenset({1, 2}), "Ski
 def narrow_kernel(op: str, domain: str, fmt: Format) -> bool:
     """Whether any provider computes the operator on tensors of a narrow format."""
     return cuda_takes(op, fmt) or cpu_takes(op, domain, fmt)
+
+
+def only_narrow_on_cuda(op: str) -> bool:
+    """Whether the CUDA provider computes the operator, but not in FP32."""
+    return op in _CUDA and _FP32 not in _CUDA[op]
 
 
 def cuda_takes(op: str, fmt: Format) -> bool:

@@ -16,6 +16,7 @@ from halfwise.core.tolerance import Verdict
 from halfwise.deploy.onnxruntime.transposed_products import cpu_crash_note, crash_note
 from halfwise.deploy.targets import kind_of
 from halfwise.emulation.ort import runtime_reason
+from halfwise.model.contrib.decompose import runs_on_cpu
 from halfwise.model.inputs.feed import Feed
 from halfwise.precision.typed_onnx import TypedModel
 from halfwise.verbs.fix.candidate import Candidate
@@ -78,6 +79,9 @@ def _why_not(candidate: Candidate, feeds: Sequence[Feed]) -> str:
         return "its CPU provider may crash on it"
     if candidate.decided.model.weight_bytes > LARGEST_BYTES:
         return f"its weights take more than {LARGEST_BYTES >> 20} MB"
+    foreign = next((node for node in candidate.decided.model.nodes if not runs_on_cpu(node)), None)
+    if foreign is not None:
+        return f"its CPU provider has no kernel of {foreign.op_type} in this form"
     if not all(isinstance(array, np.ndarray) for feed in feeds for array in feed.values()):
         return "an input is no tensor"
     return ""
