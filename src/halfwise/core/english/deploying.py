@@ -21,7 +21,7 @@ DEPLOYING = {
         "ONNX Runtime has no FP16 kernel of {ops:plain}, so they are written in ONNX's operators."
     ),
     NoteKind.OWN_WIDE_ON_CPU: (
-        "ONNX Runtime's CUDA provider has no FP32 kernel of {op:plain}, so {subject!r} runs on the CPU."
+        "ONNX Runtime's CUDA provider has no FP32 kernel of {op}, so {subject!r} runs on the CPU."
     ),
     NoteKind.COMPILED: (
         "Compiled with {compiler}: {kept} of the {wanted:many node} kept out of {format} stay out. "
