@@ -11,12 +11,16 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.counting import Counts
+from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, round_to
+from halfwise.emulation.body_ranges import OLDEST_OPSET, observed
 from halfwise.emulation.emulate import EmulationWriter, Emulator
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Session
 from halfwise.model.model import Model
+from halfwise.model.ops import BODIES
 from halfwise.precision.assignment import Assignment
-from halfwise.precision.rewrite import Weight, rewrite_unit
+from halfwise.precision.rewrite import RewrittenUnit, Weight, rewrite_unit
 
 __all__ = ["Step", "Stepper", "Store"]
 
@@ -159,7 +163,31 @@ class Stepper:
             self._compiled[key] = self._compile(node, assignment)
         return self._compiled[key]
 
+    def observe(self, node: ir.Node, store: Store, fmt: Format) -> dict[ir.Value, Counts]:
+        """How the FP32 tensors in a node's subgraphs lie in `fmt`; nothing where that cannot be asked."""
+        model = store.assignment.sites.model
+        if not self.inner(node) or node.op_type not in BODIES or node.domain or model.opset() < OLDEST_OPSET:
+            return {}
+        proto, unit = self._unit(node, store.assignment)
+        feeds = {name: store.read(value, read) for name, value, read in unit.reads}
+        self.account(1 + len(self.inner(node)))
+        try:
+            return observed(node, proto.graph, model.ir.opset_imports, feeds, fmt)
+        except InputError:
+            return {}
+
     def _compile(self, node: ir.Node, assignment: Assignment) -> _Compiled:
+        proto_model, unit = self._unit(node, assignment)
+        content = proto_model.SerializeToString(deterministic=True)
+        if content not in self._sessions:
+            # On the CPU, whatever the device: a GPU takes longer to start a session of one node than to run a model.
+            threads = 0 if node.op_type in _HEAVY else 1
+            self._sessions[content] = Session(proto_model, threads=threads)
+        outputs = tuple(value for _, value in unit.outputs)
+        return _Compiled(self._sessions[content], unit.reads, outputs, tuple(name for name, _ in unit.outputs))
+
+    def _unit(self, node: ir.Node, assignment: Assignment) -> tuple[onnx.ModelProto, RewrittenUnit]:
+        """A model of one node."""
         unit = rewrite_unit(assignment, EmulationWriter(self.emulator.profile), node)
         model = assignment.sites.model
         graph = onnx.GraphProto(name="node", node=unit.nodes)
@@ -174,13 +202,7 @@ class Stepper:
         proto_model = onnx.ModelProto(ir_version=RUNTIME_IR_VERSION, graph=graph)
         for domain, version in model.ir.opset_imports.items():
             proto_model.opset_import.add(domain=domain, version=version)
-        content = proto_model.SerializeToString(deterministic=True)
-        if content not in self._sessions:
-            # On the CPU, whatever the device: a GPU takes longer to start a session of one node than to run a model.
-            threads = 0 if node.op_type in _HEAVY else 1
-            self._sessions[content] = Session(proto_model, threads=threads)
-        outputs = tuple(value for _, value in unit.outputs)
-        return _Compiled(self._sessions[content], unit.reads, outputs, tuple(name for name, _ in unit.outputs))
+        return proto_model, unit
 
     def _uses(self, model: Model) -> dict[ir.Value, int]:
         """How many nodes of the main graph need each tensor; what is judged is never dropped."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -45,13 +44,20 @@ def tensor_statistics(stepper: Stepper, sites: Sites, feed: Mapping[str, Array])
     """Walk one sample in FP32, as far as the model can be run node by node."""
     sizes: dict[ir.Value, int] = {}
     tensors: dict[ir.Value, Counts] = {}
+
+    def see(arrays: Mapping[ir.Value, Array]) -> None:
+        for value, array in arrays.items():
+            if isinstance(array, np.ndarray):
+                sizes[value] = array.size
+                if array.dtype == np.float32:
+                    tensors[value] = count(array)
+
     store = Store(stepper.emulator, Assignment(sites, {}), feed)
-    given = {value: store.read(value, None) for value in sites.model.graph.inputs if value in store}
+    see({value: store.read(value, None) for value in sites.model.graph.inputs if value in store})
     with suppress(InputError):
-        for arrays in chain([given], (step.outputs for step in stepper.walk(store))):
-            for value, array in arrays.items():
-                if isinstance(array, np.ndarray):
-                    sizes[value] = array.size
-                    if array.dtype == np.float32:
-                        tensors[value] = count(array)
+        for step in stepper.walk(store):
+            see(step.outputs)
+            inside = stepper.observe(step.node, store, sites.fmt)
+            sizes.update((value, counts.count) for value, counts in inside.items())
+            tensors.update(inside)
     return TensorStatistics(sizes, tensors)

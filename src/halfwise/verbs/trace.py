@@ -96,8 +96,8 @@ def trace(
 ) -> Trace:
     """Run the FP32 model node by node; every tensor is counted when it is made and dropped after its last use.
 
-    `inputs` are files or folders, or samples as dictionaries of arrays; none makes synthetic ones. Nodes inside
-    control flow are seen through the node that holds them. `notify` gets the nodes done and their total.
+    `inputs` are files or folders, or samples as dictionaries of arrays; none makes synthetic ones. Errors of
+    nodes inside control flow are those of the node that holds them. `notify` gets the nodes done and their total.
     """
     model = fp32_model(model if isinstance(model, Model) else load(model))
     samples = all_samples(model.inputs, inputs, sizes=sizes_that_run(model, inputs))
@@ -119,6 +119,8 @@ def trace(
             notify(done, total)
             for value, array in step.outputs.items():
                 _see(tensors, value, array, fmt)
+            for value, counts in stepper.observe(step.node, store, fmt).items():
+                tensors.setdefault(value, _Seen()).add(counts)
             if any(sites.of[n].free for n in (step.node, *stepper.inner(step.node))):
                 errors.setdefault(step.node, _Error()).add(step.outputs, stepper.run(step.node, narrow, store))
     return Trace(
