@@ -58,6 +58,8 @@ class NoteKind(Enum):
     CLAMPED_WEIGHTS = "clamped-weights"
     SEARCHED_TWICE = "searched-twice"
     SEARCHED_TWICE_IN_VAIN = "searched-twice-in-vain"
+    OVERFLOW_HEALED = "overflow-healed"
+    OVERFLOW_LEFT = "overflow-left"
     EMULATOR_AGREES = "emulator-agrees"
     DELIVERED_NOT_RUN = "delivered-not-run"
     DELIVERED_FAILS = "delivered-fails"
@@ -305,6 +307,7 @@ _WARNINGS = frozenset(
         NoteKind.INPUT_FINDING,
         NoteKind.CLAMPED_WEIGHTS,
         NoteKind.SEARCHED_TWICE_IN_VAIN,
+        NoteKind.OVERFLOW_LEFT,
         NoteKind.EMULATOR_AGREES,
         NoteKind.DELIVERED_FAILS,
         NoteKind.DELIVERED_MISSES,

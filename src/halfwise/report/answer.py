@@ -20,6 +20,7 @@ __all__ = ["Standing", "Step", "WayOut", "caution", "inputs_told", "standing", "
 
 _WORRYING = frozenset(
     {
+        NoteKind.OVERFLOW_LEFT,
         NoteKind.MOST_FOR_MEASURE,
         NoteKind.DELIVERED_FAILS,
         NoteKind.DELIVERED_MISSES,

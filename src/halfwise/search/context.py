@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from halfwise.core.formats import Format
-from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import Profile
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.feed import Feed
@@ -19,10 +19,13 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.failures import Failures
 from halfwise.search.judge import Judge, Measured, Memory, Question, over_all
+from halfwise.search.overflows import Nodes, harmful_overflows
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 
 __all__ = ["EvaluationContext"]
+
+WALKED = 4  # samples in which overflows are looked for
 
 Array = NDArray[Any]
 
@@ -39,7 +42,9 @@ class EvaluationContext:
     counter: RunCounter
     also: tuple[Emulator, ...] = ()  # the same under other profiles that the target may meet
     failures: Failures = field(default_factory=Failures)
+    finite: bool = False  # whether values stay finite that are so in FP32, however small the error
     _judges: dict[tuple[Sites, tuple[int, ...]], Judge] = field(default_factory=dict)
+    _overflows: dict[tuple[Sites, tuple[int, ...]], frozenset[Nodes]] = field(default_factory=dict)
     _measured: dict[tuple[Model, Format, tuple[int, ...]], Memory] = field(default_factory=dict)
 
     def judge(self, sites: Sites, feeds: Sequence[Feed]) -> Judge:
@@ -60,6 +65,24 @@ class EvaluationContext:
         judges = [self.judge(sites, feeds) for feeds in (*searched, samples.validation) if feeds]
         seen = [judge.by_profile(decision) for judge in judges]
         return {name: over_all([each[name] for each in seen]) for name in seen[0]}
+
+    def overflows(self, sites: Sites, feeds: Sequence[Feed]) -> frozenset[Nodes]:
+        """Sets of nodes, each of which has to be in FP32 for no value to be lost inside, from some of the samples."""
+        walked = feeds[:WALKED]
+        key = (sites, tuple(feed.id for feed in walked))
+        if key not in self._overflows:
+            before, found = self.stepper.executed, set[Nodes]()
+            for feed in walked:
+                found |= harmful_overflows(self.stepper, sites, widen_feeds(feed), self.io)
+            self.counter.add((self.stepper.executed - before) / max(len(sites.all), 1))
+            self._overflows[key] = frozenset(found)
+        return self._overflows[key]
+
+    def required(self, sites: Sites, feeds: Sequence[Feed]) -> Nodes:
+        """The nodes that stay in FP32 for that, where it is asked for and the user does not force them."""
+        if not self.finite:
+            return frozenset()
+        return frozenset(node for needs in self.overflows(sites, feeds) if not needs & sites.forced for node in needs)
 
     def under(self, profile: Profile) -> EvaluationContext:
         """The same context where one more profile counts, instead of the one of that name."""

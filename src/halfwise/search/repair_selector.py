@@ -137,6 +137,7 @@ class RepairSelector:
             self.context.io,
             self.target_ratio,
             label=label,
+            must=self.context.required(sites, self.feeds),
             notify=self.notify,
         )
         if kept and not self._faithful(search, kept):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import onnx_ir as ir
@@ -64,11 +64,12 @@ class Search:
     io: Format = Format.FP32
     target_ratio: float = 1.0
     label: str = ""  # of the model, where the journal holds measurements of several
+    must: frozenset[ir.Node] = frozenset()  # stays in FP32, however small the error without
     notify: Notify = lambda _: None
 
     @cached_property
     def sets(self) -> Sets:
-        return Sets(self.sites, self.judge, self.stepper, self.journal, self.io, self.label)
+        return Sets(self.sites, self.judge, self.stepper, self.journal, self.io, self.label, self.must)
 
     # -- the way to an answer ---------------------------------------------------------------------------------------
 
@@ -79,6 +80,14 @@ class Search:
 
         `start` is tried first. `noise` is what an earlier search of this model saw.
         """
+        found = self._run(prune, start, noise)
+        if not self.must:
+            return found
+        lost = replace(found.fp16, ratios=(math.inf,) * len(found.fp16.ratios))
+        also = tuple(Kept(node, Reason.OVERFLOW, None) for node in self.must - found.keep)
+        return replace(found, keep=found.keep | self.must, kept=(*found.kept, *also), fp16=lost)
+
+    def _run(self, prune: bool, start: frozenset[ir.Node], noise: NoiseModel | None) -> Solution:
         self.notify("running the FP32 model and the all-FP16 model")
         nothing: frozenset[ir.Node] = frozenset()
         fp16 = self.measure(nothing)
@@ -86,6 +95,7 @@ class Search:
             return Solution(nothing, (), fp16, fp16, noise)
         refuse_unsteady(self.judge, fp16.uncompared)
         noise = noise or self.noise()
+        start = start - self.must
         if start and self.measure(start).unseen_bound <= self.target_ratio:
             keep = start
         else:
@@ -97,7 +107,7 @@ class Search:
             return Solution(keep, all_of_it, fp16, found, noise)
         if not prune:
             return Solution(keep, tuple(kept_node(node, None, noise.fatal) for node in keep), fp16, found, noise)
-        keep, kept = Pruning(self.sets, self.target_ratio, noise.cost, noise.fatal, self.notify).run(keep)
+        keep, kept = Pruning(self.sets, self.target_ratio, noise.cost, noise.fatal, self.notify).run(keep - self.must)
         return Solution(keep, kept, fp16, self.measure(keep), noise)
 
     def noise(self) -> NoiseModel:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, round_to
 from halfwise.core.output_kinds import OutputKind
 from halfwise.emulation.stepper import Step, Stepper, Store
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
+from halfwise.search.absorption import Overflow, overflowed
 from halfwise.search.adjoint import Adjoint
 from halfwise.search.effects import Sensitivity
 from halfwise.search.tape import Tape
@@ -23,9 +22,6 @@ from halfwise.search.tape import Tape
 __all__ = ["Sensitivity", "measure_sensitivity"]
 
 Array = NDArray[Any]
-
-ABSORPTION_DEPTH = 8  # nodes behind an overflow in which it may vanish again, as a mask does in a softmax
-ABSORBED = 1e-3  # relative difference at which it counts as vanished
 
 
 def measure_sensitivity(
@@ -57,7 +53,7 @@ class _Forward:
         self.sites = sites
         self.into = into
         self.fp32 = fp32
-        self.overflowing: dict[tuple[ir.Node | None, ir.Value], _Overflow] = {}
+        self.overflowing: dict[tuple[ir.Node | None, ir.Value], Overflow] = {}
 
     def run(self, feeds: Mapping[str, Array], tape: Tape) -> None:
         store = Store(self.stepper.emulator, self.fp32, feeds)
@@ -71,6 +67,7 @@ class _Forward:
             self._clamp(step, store)
             tape.record(step, store)
         for origin, overflow in self.overflowing.items():
+            overflow.forget(store)
             if overflow.variant:
                 self._condemn(*origin)
 
@@ -81,10 +78,9 @@ class _Forward:
         self.into.size[value] = array.size
         if array.size and max(float(array.max()), -float(array.min())) <= self.sites.fmt.max:
             return
-        narrow = round_to(array, self.sites.fmt)
-        lost = np.isfinite(array) & ~np.isfinite(narrow)
-        if lost.any():
-            self.overflowing[None, value] = _Overflow({value: np.where(lost, narrow, array)})
+        infinite = overflowed(array, round_to(array, self.sites.fmt))
+        if infinite is not None:
+            self.overflowing[None, value] = Overflow({value: infinite})
 
     def _clamp(self, step: Step, store: Store) -> None:
         """Weights beyond the format's range are clamped to it, which is no small change either."""
@@ -96,7 +92,7 @@ class _Forward:
             beyond = np.isfinite(wide) & (np.abs(wide) > self.sites.fmt.max)
             if beyond.any():
                 clamped = np.where(beyond, store.read(value, self.sites.fmt), wide)
-                self._follow(step, store, (step.node, value), _Overflow({value: clamped}))
+                self._follow(step, store, (step.node, value), Overflow({value: clamped}))
 
     def _follow_overflows(self, step: Step, store: Store) -> None:
         """Let each overflow run on for a few nodes: a mask's vanishes in the softmax, a norm's does not."""
@@ -109,22 +105,9 @@ class _Forward:
             else:
                 self._follow(step, store, origin, overflow)
 
-    def _follow(self, step: Step, store: Store, origin: tuple[ir.Node | None, ir.Value], overflow: _Overflow) -> None:
+    def _follow(self, step: Step, store: Store, origin: tuple[ir.Node | None, ir.Value], overflow: Overflow) -> None:
         self.overflowing[origin] = overflow
-        overflow.depth += 1
-        try:
-            outputs = self.stepper.run(step.node, self.fp32, store, overflow.variant)
-        except InputError:  # an index that became infinite leaves its table
-            self._condemn(*origin)
-            del self.overflowing[origin]
-            return
-        for value, changed in outputs.items():
-            if not _alike(changed, step.outputs[value]):
-                overflow.variant[value] = changed
-                if value.is_graph_output():
-                    overflow.depth = ABSORPTION_DEPTH
-        overflow.forget(store)
-        if overflow.depth >= ABSORPTION_DEPTH and overflow.variant:
+        if overflow.follow(self.stepper, step, self.fp32, store):
             self._condemn(*origin)
             del self.overflowing[origin]
 
@@ -133,28 +116,3 @@ class _Forward:
             self.into.overflows.add(value)
         else:
             self.into.breaks.add((reader, value))
-
-
-@dataclass
-class _Overflow:
-    """An overflow on its way: the tensors that differ because of it and are still alive."""
-
-    variant: dict[ir.Value, Array]
-    depth: int = 0
-
-    def forget(self, store: Store) -> None:
-        for value in [v for v in self.variant if v not in store]:
-            del self.variant[value]
-
-
-def _alike(changed: Array, base: Array) -> bool:
-    if not isinstance(base, np.ndarray) or changed.shape != base.shape:
-        return False
-    if base.dtype.kind != "f":
-        return bool(np.array_equal(changed, base))
-    finite = np.isfinite(base)
-    if not np.array_equal(np.isfinite(changed), finite):
-        return False
-    wide, other = base[finite].astype(np.float64), changed[finite].astype(np.float64)
-    difference = other - wide
-    return float(difference @ difference) <= ABSORBED**2 * max(float(wide @ wide), 1e-30)

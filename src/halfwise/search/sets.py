@@ -24,9 +24,17 @@ class Sets:
     """The sets of nodes of one model. What an interrupted search measured is in the journal, and is not run again."""
 
     def __init__(
-        self, sites: Sites, judge: Judge, stepper: Stepper, journal: Journal, io: Format, label: str = ""
+        self,
+        sites: Sites,
+        judge: Judge,
+        stepper: Stepper,
+        journal: Journal,
+        io: Format,
+        label: str = "",
+        must: frozenset[ir.Node] = frozenset(),
     ) -> None:
-        """`label` names the model, where the journal holds measurements of several."""
+        """`label` names the model, where the journal holds measurements of several. `must` is in every set."""
+        self.must = must
         self.sites = sites
         self.judge = judge
         self.stepper = stepper
@@ -93,7 +101,7 @@ class Sets:
 
     def assignment(self, keep: frozenset[ir.Node]) -> Assignment:
         """All narrow but these."""
-        return Assignment.all_narrow(self.sites, keep, self.io)
+        return Assignment.all_narrow(self.sites, keep | self.must, self.io)
 
     def stepped(self, before: float) -> float:
         """Count what the stepper executed since then, as model runs on one sample."""

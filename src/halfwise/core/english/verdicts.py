@@ -59,6 +59,13 @@ VERDICTS = {
     NoteKind.SEARCHED_TWICE_IN_VAIN: (
         "The decision misses the tolerance under {profiles:plain}, and a second search found none that meets it."
     ),
+    NoteKind.OVERFLOW_HEALED: (
+        "The first decision kept the tolerance although values overflow at {nodes:list}. This one keeps them finite."
+    ),
+    NoteKind.OVERFLOW_LEFT: (
+        "Left inside: values that are finite in FP32 overflow at {nodes:list}. The outputs hold on these samples only "
+        "because they hide it."
+    ),
     NoteKind.EMULATOR_AGREES: (
         "The emulator finds the model within the tolerance. The backend computes something that the profile "
         "{profile!r} does not model."

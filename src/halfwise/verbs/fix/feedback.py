@@ -6,7 +6,7 @@ the engine was compiled, is measured once, at the end; only where it does not is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from halfwise.compiler.engine_profile import engine_view, kernel_words
@@ -28,8 +28,8 @@ MOST_TRIALS = 24  # nodes reverted by themselves after a second search
 class Feedback:
     """The candidate that stands, the context that judges it, and the one that judges the model in plain FP16.
 
-    `missed`: the profiles under which a first decision missed; `in_sight`: the context for a second search, which holds
-    them, or None where none is needed.
+    `missed`: the profiles under which a first decision missed; `lost`: the nodes at which the candidate makes finite
+    values infinite; `in_sight`: the context for a second search, which heeds both, or None where none is needed.
     """
 
     candidate: Candidate
@@ -38,6 +38,7 @@ class Feedback:
     notes: tuple[Note, ...] = ()
     own: Mapping[str, Note] = field(default_factory=dict)  # nodes kept for what their kernels do, and the reason
     missed: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
     in_sight: EvaluationContext | None = None
 
     def explained(self, nodes: tuple[PlannedNode, ...]) -> tuple[PlannedNode, ...]:
@@ -48,23 +49,27 @@ class Feedback:
         )
 
 
-def feedback_on(first: Candidate, table: EvaluationContext, profile: str, *, searched: bool) -> Feedback:
+def feedback_on(
+    first: Candidate, table: EvaluationContext, profile: str, *, searched: bool, forced: Collection[str] = ()
+) -> Feedback:
     """The wide profile judges besides what `table` holds, and so do the engine's own kernels, if it was compiled.
 
-    Where they alone miss the tolerance of what was `searched`, a second search is asked for.
+    Where they alone miss the tolerance of what was `searched`, or where values are lost inside at nodes that the user
+    has not `forced`, a second search is asked for.
     """
     engine, notes = engine_view(profile, first.compiled)
     wide = table.under(WIDE)
     context = wide.under(engine) if engine is not None else wide
     plain = wide if first.decision.formats else context  # with no node in FP32 the engine is that of plain FP16
-    found = Feedback(first, context, plain, notes)
+    found = Feedback(first, context, plain, notes, lost=first.lost(context))
     missed = tuple(name for name, seen in first.by_profile(context).items() if not seen.met)
-    if not searched or not missed or not first.holds(table):
+    healed = not set(found.lost) <= set(forced)
+    if not searched or not (missed or healed) or not first.holds(table):
         return found
     in_sight = wide if WIDE.name in missed else table
     if engine is not None and engine.name in missed:
         in_sight = in_sight.under(replace(engine, reverted=frozenset()))
-    return replace(found, missed=missed, in_sight=in_sight)
+    return replace(found, missed=missed, in_sight=replace(in_sight, finite=healed))
 
 
 def second_feedback(first: Feedback, second: Candidate | None, profile: str) -> Feedback:
@@ -76,10 +81,15 @@ def second_feedback(first: Feedback, second: Candidate | None, profile: str) -> 
     context = first.context.under(engine) if engine is not None else first.context
     unjudged = engine is None and any(each.profile.name == ENGINE for each in context.also)
     if second is None or unjudged or not second.holds(context):
-        told = Note.of(NoteKind.SEARCHED_TWICE_IN_VAIN, profiles=list(first.missed))
-        return replace(first, notes=(*first.notes, told), in_sight=None)
-    notes = (*notes, Note.of(NoteKind.SEARCHED_TWICE, profiles=list(first.missed)))
-    return Feedback(second, context, first.plain, notes, _reasons(first.candidate, second))
+        vain = [Note.of(NoteKind.SEARCHED_TWICE_IN_VAIN, profiles=list(first.missed))] if first.missed else []
+        return replace(first, notes=(*first.notes, *vain), in_sight=None)
+    told = [Note.of(NoteKind.SEARCHED_TWICE, profiles=list(first.missed))] if first.missed else []
+    lost = second.lost(context)
+    if healed := [name for name in first.lost if name not in lost]:
+        told.append(Note.of(NoteKind.OVERFLOW_HEALED, nodes=healed))
+    return Feedback(
+        second, context, first.plain, (*notes, *told), _reasons(first.candidate, second), first.missed, lost
+    )
 
 
 def _reasons(first: Candidate, second: Candidate) -> dict[str, Note]:
@@ -102,9 +112,14 @@ def spared(
     to be needed is reverted once more, by itself, and all profiles judge.
     """
     judge = context.judge(decided.sites, decided.samples.search)
+    required = context.required(decided.sites, decided.samples.search)
     formats = dict(decided.formats)
     proven = {each.node.name or "" for each in decided.kept if each.without is not None and each.without > 1.0}
-    doubtful = [each.node for each in decided.kept if each.without is None or each.without <= 1.0]
+    doubtful = [
+        each.node
+        for each in decided.kept
+        if each.node not in required and (each.without is None or each.without <= 1.0)
+    ]
     for count, node in enumerate(doubtful[:MOST_TRIALS], 1):
         notify(f"reverting node {count} of {min(len(doubtful), MOST_TRIALS)}, judged by all profiles")
         fewer = {each: fmt for each, fmt in formats.items() if each is not node}

@@ -50,7 +50,9 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
     measured = _measurement(prepared, found, fp16, fixed, typed, by_profile, effects, findings)
     near_zero = prepared.context.question.tolerance.decided_by_floor(fp16.outputs, fixed.outputs)
     floors = (Note.of(NoteKind.OUTPUT_FLOOR, name, error=error) for name, error in near_zero.items())
+    left = [Note.of(NoteKind.OVERFLOW_LEFT, nodes=list(found.lost))] if found.lost and fixed.met else []
     notes = (
+        *left,
         *floors,
         *_typed_notes(measured),
         *candidate.adjustment.notes,

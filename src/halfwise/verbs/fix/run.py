@@ -32,9 +32,11 @@ def run(request: FixRequest) -> FixResult:
     started = time.perf_counter()
     prepared = prepare(request)
     first = _candidate(prepared, prepared.context, prepared.journal)
-    found = feedback_on(first, prepared.context, request.profile, searched=request.plan is None)
+    searched, forced = request.plan is None, request.choices.forced
+    found = feedback_on(first, prepared.context, request.profile, searched=searched, forced=forced)
     if found.in_sight is not None:
-        request.notify(f"searching again: the tolerance is missed under {', '.join(found.missed)}")
+        why = f"the tolerance is missed under {', '.join(found.missed)}" if found.missed else "values overflow inside"
+        request.notify(f"searching again: {why}")
         found = second_feedback(found, _second(prepared, found.in_sight), request.profile)
     judged = judge(prepared, found)
     written = write(prepared, found)

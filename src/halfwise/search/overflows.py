@@ -1,0 +1,143 @@
+"""Finds what a decision leaves infinite inside: finite in FP32, not finite in FP16, and no harmless matter.
+
+An output may hide it: a norm whose squares overflow gives zeros, and the tolerance may bear that on the samples seen.
+It is harmless where it vanishes in FP32 itself: a mask in a softmax, the exponential of minus infinity, what a Clip, a
+Min, a Tanh or a Where behind it replaces. Each overflow is followed through the FP32 model, from each reader by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.core.formats import Format, round_to
+from halfwise.emulation.stepper import Step, Stepper, Store
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.search.absorption import Overflow, overflowed
+from halfwise.search.tensor_statistics import TensorStatistics
+
+__all__ = ["Nodes", "harmful_overflows", "may_overflow"]
+
+Array = NDArray[Any]
+Nodes = frozenset[ir.Node]
+Origin = tuple[ir.Node, ir.Value]  # a reader, and what it takes
+
+SAME = 1e-6  # relative difference up to which two results are the same
+OTHER_INPUTS = 8.0  # times what one input was seen to reach: others may
+# What makes an infinity of an input that rounding makes zero, and the slot of that input.
+_OF_ZERO = {"Div": 1, "Log": 0, "Pow": 0, "Reciprocal": 0}
+
+
+def may_overflow(sites: Sites, statistics: TensorStatistics) -> bool:
+    """Whether a model that held these values may have an overflow in it at all; cheap, and wrong to one side only."""
+    limit, least = sites.fmt.max / OTHER_INPUTS, sites.fmt.smallest_subnormal * OTHER_INPUTS
+    if any(counts.max_abs > limit for counts in statistics.tensors.values()):
+        return True
+    divided = [node for node in sites.model.graph if node.op_type in _OF_ZERO and not node.domain]
+    taken = (value for node in divided if (value := node.inputs[_OF_ZERO[node.op_type]]) is not None)
+    least_seen = (statistics.tensors[value].min_abs for value in taken if value in statistics.tensors)
+    return any(0 < seen < least for seen in least_seen)
+
+
+def harmful_overflows(stepper: Stepper, sites: Sites, feed: Mapping[str, Array], io: Format) -> set[Nodes]:
+    """For each overflow that does not vanish again: the nodes that, all in FP32, remove it.
+
+    What inputs lose that are handed over in FP16 is no matter of nodes.
+    """
+    walk = _Walk(stepper, sites, io)
+    walk.run(feed)
+    return walk.found
+
+
+@dataclass(frozen=True)
+class _Infinite:
+    """A tensor as FP16 holds it, where that is infinite, and the nodes that would have to write it in FP32."""
+
+    array: Array
+    makers: Nodes
+
+
+class _Walk:
+    def __init__(self, stepper: Stepper, sites: Sites, io: Format) -> None:
+        self.io = io
+        self.stepper = stepper
+        self.sites = sites
+        self.fp32 = Assignment(sites, {})
+        self.found: set[Nodes] = set()
+        self.infinite: dict[ir.Value, _Infinite] = {}
+        self.on_the_way: dict[Origin, tuple[Nodes, Overflow]] = {}
+
+    def run(self, feed: Mapping[str, Array]) -> None:
+        store = Store(self.stepper.emulator, self.fp32, feed)
+        for value in self.sites.model.graph.inputs if self.io is Format.FP32 else ():
+            if value in store:
+                self._meet(value, store.read(value, None))
+        for step in self.stepper.walk(store):
+            outside = {value for _, value, _ in self.stepper.reads(step.node, self.fp32)}
+            for origin, (needs, overflow) in list(self.on_the_way.items()):
+                if overflow.variant.keys().isdisjoint(outside):
+                    overflow.forget(store)
+                else:
+                    self._follow(step, store, origin, needs, overflow)
+            for needs, value, array in [*self._taken(step), *self._of_zero(step, store)]:
+                if needs and needs not in self.found:
+                    self._follow(step, store, (step.node, value), needs, Overflow({value: array}, within=SAME))
+            for value, array in step.outputs.items():
+                self._meet(value, array)
+            for value in [v for v in self.infinite if v not in store]:
+                del self.infinite[value]
+        for needs, overflow in self.on_the_way.values():
+            overflow.forget(store)
+            if overflow.variant:  # it has come to an output
+                self.found.add(needs)
+
+    def _meet(self, value: ir.Value, array: Array) -> None:
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32 or not array.size:
+            return
+        if max(float(array.max()), -float(array.min())) <= self.sites.fmt.max:
+            return
+        infinite = overflowed(array, round_to(array, self.sites.fmt))
+        if infinite is not None:
+            maker = value.producer()
+            self.infinite[value] = _Infinite(infinite, self._free(maker))
+
+    def _taken(self, step: Step) -> Iterator[tuple[Nodes, ir.Value, Array]]:
+        """What the node takes that FP16 does not hold."""
+        for value in dict.fromkeys(step.node.inputs):
+            known = self.infinite.get(value) if value is not None else None
+            if value is not None and known is not None:
+                yield known.makers | self._free(step.node), value, known.array
+
+    def _of_zero(self, step: Step, store: Store) -> Iterator[tuple[Nodes, ir.Value, Array]]:
+        """What the node takes that FP16 makes zero, where its result is not finite for that."""
+        slot = _OF_ZERO.get(step.node.op_type) if not step.node.domain else None
+        value = step.node.inputs[slot] if slot is not None and slot < len(step.node.inputs) else None
+        if value is None or value.is_initializer() or value not in store:
+            return
+        array = store.read(value, None)
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+            return
+        narrow = round_to(array, self.sites.fmt)
+        if not ((array != 0) & (narrow == 0)).any():
+            return
+        flushed = np.where(narrow == 0, narrow, array)
+        outputs = self.stepper.run(step.node, self.fp32, store, {value: flushed})
+        if any((np.isfinite(step.outputs[v]) & ~np.isfinite(changed)).any() for v, changed in outputs.items()):
+            yield self._free(value.producer()) | self._free(step.node), value, flushed
+
+    def _follow(self, step: Step, store: Store, origin: Origin, needs: Nodes, overflow: Overflow) -> None:
+        self.on_the_way[origin] = needs, overflow
+        if overflow.follow(self.stepper, step, self.fp32, store):
+            self.found.add(needs)
+            del self.on_the_way[origin]
+
+    def _free(self, node: ir.Node | None) -> Nodes:
+        """The node, where it is free to be in FP16."""
+        free = node is not None and node in self.sites.of and self.sites.of[node].free
+        return frozenset({node}) if free and node is not None else frozenset()

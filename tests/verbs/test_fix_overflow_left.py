@@ -1,0 +1,121 @@
+"""What is finite in FP32 and not in FP16 inside the model is healed though the outputs hold, unless it is harmless."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+from halfwise import fix
+from halfwise.core.notes import NoteKind
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.stepper import Stepper, Store
+from halfwise.precision.assignment import Assignment
+from tests.models.build import model, node, value, weight
+from tests.support.messages import kinds, only
+
+WIDTH = 32
+Array = NDArray[Any]
+FEEDS = [{"x": np.random.default_rng(seed).standard_normal((4, WIDTH)).astype(np.float32)} for seed in range(4)]
+
+
+def built(nodes: list[onnx.NodeProto], **weights: Any) -> onnx.ModelProto:
+    return model(
+        nodes,
+        [value("x", shape=(4, WIDTH))],
+        [value("y", shape=(4, WIDTH))],
+        [weight(name, np.asarray(array, dtype=np.float32)) for name, array in weights.items()],
+    )
+
+
+def dead_norm() -> onnx.ModelProto:
+    """A norm whose squares overflow hands on zeros; beside the rest of the sum nobody sees that on these samples."""
+    nodes = [
+        node("Mul", "x thousand", "b"),
+        node("Mul", "b b", "sq"),
+        node("ReduceMean", "sq", "v", axes=[-1], keepdims=1),
+        node("Sqrt", "v", "r"),
+        node("Div", "b r", "n"),
+        node("Mul", "n little", "l"),
+        node("Add", "x l", "y"),
+    ]
+    return built(nodes, thousand=1000.0, little=1e-3)
+
+
+def infinities(made: Any) -> list[str]:
+    """The tensors that FP16 makes infinite where FP32 does not, from a walk of both, node by node."""
+    stepper, found = Stepper(Emulator()), []
+    formats = {made.sites.model.node_by_name[each.name]: each.format for each in made.plan.nodes}
+    for feed in FEEDS:
+        walks = [
+            [dict(step.outputs) for step in stepper.walk(Store(stepper.emulator, decision, feed))]
+            for decision in (Assignment(made.sites, {}), Assignment.excepting(made.sites, formats))
+        ]
+        for wide, narrow in zip(*walks, strict=True):
+            found += [v.name for v in wide if (np.isfinite(wide[v]) & ~np.isfinite(narrow[v])).any()]
+    return found
+
+
+@pytest.mark.parametrize("repairs", ["none", "all"])
+def test_a_norm_that_is_dead_in_fp16_is_healed_though_the_outputs_hold(repairs: str) -> None:
+    made = fix(dead_norm(), FEEDS, repairs=repairs)
+    assert made.met and made.fp16_verdict.met
+    assert infinities(made) == []
+    assert (len(made.fp32_nodes) == 0) == (repairs == "all")
+    assert "n_sq" in only(made.notes, NoteKind.OVERFLOW_HEALED).values["nodes"]
+
+
+def test_what_the_user_forces_is_left_and_named() -> None:
+    made = fix(dead_norm(), FEEDS, repairs="none", force=["op:Mul", "op:ReduceMean", "op:Sqrt"])
+    assert made.met and not made.fp32_nodes
+    assert set(only(made.notes, NoteKind.OVERFLOW_LEFT).values["nodes"]) >= {"n_sq", "n_v"}
+
+
+def test_a_plan_is_told_what_it_leaves() -> None:
+    plan = fix(dead_norm(), FEEDS, repairs="none", force=["op:Mul", "op:ReduceMean", "op:Sqrt"]).plan
+    assert NoteKind.OVERFLOW_LEFT in kinds(fix(dead_norm(), FEEDS, plan=plan).notes)
+
+
+LARGE = {"big": 1e6, "six": 6.0, "low": -1e9, "zero": 0.0}
+HARMLESS = {
+    "clip": [node("Mul", "x big", "b"), node("Clip", "b zero six", "y")],
+    "min": [node("Abs", "x", "a"), node("Mul", "a big", "b"), node("Min", "b six", "y")],
+    "tanh": [node("Mul", "x big", "b"), node("Tanh", "b", "y")],
+    "sigmoid": [node("Mul", "x big", "b"), node("Sigmoid", "b", "y")],
+    "exp": [node("Abs", "x", "a"), node("Mul", "a low", "b"), node("Exp", "b", "e"), node("Add", "e x", "y")],
+    "mask": [
+        node("Less", "x zero", "c"),
+        node("Where", "c low zero", "m"),
+        node("Add", "m m", "mm"),
+        node("Add", "x mm", "s"),
+        node("Softmax", "s", "y", axis=-1),
+    ],
+    "where": [
+        node("Mul", "x big", "b"),
+        node("Less", "b six", "c"),
+        node("Where", "c x six", "y"),
+    ],
+}
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_what_vanishes_in_fp32_too_is_left_alone(case: str) -> None:
+    made = fix(built(HARMLESS[case], **LARGE), FEEDS, repairs="none")
+    assert made.met and not made.fp32_nodes
+    assert not {NoteKind.OVERFLOW_HEALED, NoteKind.OVERFLOW_LEFT} & set(kinds(made.notes))
+
+
+def test_a_logarithm_of_what_fp16_makes_zero_is_no_harmless_matter() -> None:
+    nodes = [
+        node("Mul", "x x", "sq"),
+        node("Mul", "sq tiny", "t"),
+        node("Log", "t", "g"),
+        node("Max", "g bound", "h"),
+        node("Mul", "h little", "l"),
+        node("Add", "x l", "y"),
+    ]
+    made = fix(built(nodes, tiny=1e-9, bound=-60.0, little=1e-5), FEEDS, repairs="none")
+    assert made.met and {"n_t", "n_g"} <= set(made.fp32_nodes) and infinities(made) == []
