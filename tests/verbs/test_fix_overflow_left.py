@@ -85,6 +85,13 @@ HARMLESS = {
     "min": [node("Abs", "x", "a"), node("Mul", "a big", "b"), node("Min", "b six", "y")],
     "tanh": [node("Mul", "x big", "b"), node("Tanh", "b", "y")],
     "sigmoid": [node("Mul", "x big", "b"), node("Sigmoid", "b", "y")],
+    "other reader": [
+        node("Mul", "x big", "b"),
+        node("Tanh", "b", "t"),
+        node("Abs", "b", "a"),
+        node("Min", "a six", "m"),
+        node("Add", "m t", "y"),
+    ],
     "exp": [node("Abs", "x", "a"), node("Mul", "a low", "b"), node("Exp", "b", "e"), node("Add", "e x", "y")],
     "mask": [
         node("Less", "x zero", "c"),

@@ -136,6 +136,8 @@ class _Walk:
         if overflow.follow(self.stepper, step, self.fp32, store):
             self.found.add(needs)
             del self.on_the_way[origin]
+        elif origin[0] is step.node:
+            overflow.variant.pop(origin[1], None)  # its other readers are followed by themselves
 
     def _free(self, node: ir.Node | None) -> Nodes:
         """The node, where it is free to be in FP16."""
