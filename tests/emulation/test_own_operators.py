@@ -78,6 +78,15 @@ def test_the_sum_of_a_skip_norm_overflows_under_every_profile() -> None:
         assert not np.isfinite(emulated(large, profile)["sum"]).all()
 
 
+def test_cuda_computes_a_fast_gelu_as_it_does_when_it_fuses_one_itself() -> None:
+    case = CASES[IDS.index("fast-gelu")]
+    plain = Case("plain", "Gelu", case.inputs, {"approximate": "tanh"}, domain="")
+    sites = Sites(load(plain.proto(20)))
+    fused = Emulator(ORT_CUDA_UNFUSED).session(Assignment.all_narrow(sites)).run(case.feeds)["y"]
+    np.testing.assert_array_equal(emulated(case, ORT_CUDA_UNFUSED)["y"], fused)
+    assert not np.array_equal(fused, emulated(case, STRICT)["y"])
+
+
 def test_scales_of_packed_weights_are_rounded_and_the_weights_are_not() -> None:
     case = CASES[IDS.index("packed")]
     a, weight, scales = (array for array in case.inputs if array is not None)

@@ -112,7 +112,7 @@ class EmulationWriter:
 
     def _as_kernel(self, proto: onnx.NodeProto, node: ir.Node, steps: Steps) -> tuple[list[onnx.NodeProto], str] | None:
         """A node in the steps of its kernel, and the name of what the last of them gives."""
-        kernel = None if node.domain else self.profile.kernels.get(node.op_type)
+        kernel = self.profile.kernels.get(f"{node.domain}:{node.op_type}" if node.domain else node.op_type)
         if kernel is None:
             return None
         copy = onnx.NodeProto()

@@ -15,6 +15,7 @@ from halfwise.emulation.profiles.reductions import REDUCTIONS
 from halfwise.emulation.profiles.resize import resize_linear
 from halfwise.emulation.profiles.rows import adds_in_no_order
 from halfwise.emulation.profiles.steps import Steps, attribute
+from halfwise.model.contrib.schemas import DOMAIN
 
 __all__ = ["CUDA_KERNELS", "SPLIT_LENGTH", "bias_joins_sum", "cuda_loose", "fast_gelu", "quick_gelu"]
 
@@ -150,6 +151,18 @@ def _gelu(proto: onnx.NodeProto, steps: Steps) -> str | None:
     return fast_gelu(proto.input[0], steps)
 
 
+def _own_fast_gelu(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    """The operator that a Gelu in small operators is fused to; a bias is added first."""
+    x = proto.input[0]
+    if len(proto.input) > 1 and proto.input[1]:
+        x = steps.rop("Add", x, proto.input[1])
+    return fast_gelu(x, steps)
+
+
+def _own_quick_gelu(proto: onnx.NodeProto, steps: Steps) -> str | None:
+    return quick_gelu(proto.input[0], steps, attribute(proto, "alpha", 1.702))
+
+
 def fast_gelu(x: str, steps: Steps) -> str:
     """Gelu by tanh in narrow arithmetic, products and sums in one step where they follow each other."""
     cubic, linear = steps.rounded_constant(0.035677408136300125), steps.rounded_constant(0.7978845608028654)
@@ -234,4 +247,6 @@ CUDA_KERNELS: Mapping[str, Kernel] = {
     "Sigmoid": _sigmoid,
     "Softplus": _softplus,
     "Softsign": _softsign,
+    f"{DOMAIN}:FastGelu": _own_fast_gelu,
+    f"{DOMAIN}:QuickGelu": _own_quick_gelu,
 }
