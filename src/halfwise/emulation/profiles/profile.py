@@ -23,11 +23,11 @@ class Profile:
     """A named set of kernel semantics.
 
     `kernels` spell operators whose kernels round besides at their output, those of another domain under
-    "domain:operator"; `loose` finds nodes whose results depend on more than is emulated. `fusion` names the rule by which nodes become one kernel. `spread` is by how much measured
-    errors were seen to exceed predicted ones (or, where `inferred`, what is supposed), `loose_spread` the same of
-    models that hold a loose node. `beside` are the profiles that judge with it, because a target may run so, too.
-    `by_engine`: where an engine was compiled, the kernels that it lists judge besides. `apart`: ONNX Runtime's own
-    operators store what their steps give, as their unfused kernels do.
+    "domain:operator"; `loose` finds nodes whose results depend on more than is emulated. `fusion` names the rule by
+    which nodes become one kernel. `spread` is by how much measured errors were seen to exceed predicted ones (or, where
+    `inferred`, what is supposed), `loose_spread` the same of models that hold a loose node. `beside` are the profiles
+    that judge with it, because a target may run so, too. `by_engine`: where an engine was compiled, the kernels that it
+    lists judge besides. `apart`: ONNX Runtime's own operators store what their steps give, as their unfused kernels do.
     """
 
     name: str
