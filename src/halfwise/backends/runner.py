@@ -33,6 +33,10 @@ class BackendRunner:
         done = self.backend.run(self.path, feeds)
         self.record, self._outputs = done.record, done.outputs
 
+    def run_all(self, feeds: Sequence[Feed]) -> Sequence[dict[str, NDArray[Any]]]:
+        self.prepare(feeds)
+        return self._outputs
+
     def run(self, index: int, feed: Feed) -> dict[str, NDArray[Any]]:
         return self._outputs[index]
 

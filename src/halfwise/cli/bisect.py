@@ -8,7 +8,19 @@ from typing import Annotated
 import typer
 
 from halfwise.cli.backend_options import BackendName, Device, IoBinding, Optimize, Tf32, TimeLimit, backend_options
-from halfwise.cli.options import Full, Inputs, Interrupted, Json, MetricSpec, ModelPath, Tolerances, paths, user_metric
+from halfwise.cli.options import (
+    Feedback,
+    Full,
+    Inputs,
+    Interrupted,
+    Json,
+    MetricSpec,
+    ModelPath,
+    Steps,
+    Tolerances,
+    paths,
+    user_metric,
+)
 from halfwise.cli.progress import progress
 from halfwise.cli.reporting import answer
 
@@ -21,6 +33,8 @@ def command(
     inputs: Inputs = None,
     tol: Tolerances = None,
     metric: MetricSpec = None,
+    rollout: Steps = None,
+    feedback: Feedback = None,
     check: Annotated[
         str | None,
         typer.Option(
@@ -80,6 +94,8 @@ def command(
                 out=folder,
                 tolerance=tol or (),
                 metric=user_metric(metric),
+                rollout=rollout,
+                feedback=feedback or (),
                 check=check,
                 plan=read_plan(plan) if plan is not None else None,
                 builds=builds,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from halfwise.cli.options import (
+    Feedback,
     Full,
     Inputs,
     Interrupted,
@@ -15,6 +16,7 @@ from halfwise.cli.options import (
     MetricSpec,
     ModelPath,
     Reference,
+    Steps,
     Tolerances,
     paths,
     user_metric,
@@ -37,6 +39,8 @@ def command(
     inputs: Inputs = None,
     tol: Tolerances = None,
     metric: MetricSpec = None,
+    rollout: Steps = None,
+    feedback: Feedback = None,
     target: Annotated[
         str | None,
         typer.Option(
@@ -173,6 +177,8 @@ def command(
                 out=out,
                 tolerance=tol or (),
                 metric=user_metric(metric),
+                rollout=rollout,
+                feedback=feedback or (),
                 target=target,
                 profile=profile,
                 margin=margin,

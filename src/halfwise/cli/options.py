@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from halfwise.core.metrics import OutputMetric
 
 __all__ = [
+    "Feedback",
     "Full",
     "Inputs",
     "Interrupted",
@@ -22,6 +23,7 @@ __all__ = [
     "ModelPath",
     "Reference",
     "Sarif",
+    "Steps",
     "Tolerances",
     "paths",
     "user_metric",
@@ -66,6 +68,25 @@ Reference = Annotated[
         "--reference",
         metavar="ORIGINAL.onnx",
         help="FP32 original of a MODEL that is FP16 or BF16 already: its outputs judge, its weights are taken.",
+        show_default=False,
+    ),
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(
+        "--rollout",
+        metavar="N",
+        help="Judge N steps in a row: the samples in order are a stream, and each step takes the state that the same "
+        "model gave before it (--feedback).",
+        show_default=False,
+    ),
+]
+Feedback = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--feedback",
+        metavar="OUTPUT=INPUT",
+        help="With --rollout: this output is that input in the next step; repeatable.",
         show_default=False,
     ),
 ]

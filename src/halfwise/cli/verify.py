@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from halfwise.cli.backend_options import BackendName, Device, IoBinding, Optimize, Tf32, TimeLimit, backend_options
-from halfwise.cli.options import Full, Inputs, Json, MetricSpec, Tolerances, paths, user_metric
+from halfwise.cli.options import (
+    Feedback,
+    Full,
+    Inputs,
+    Json,
+    MetricSpec,
+    Steps,
+    Tolerances,
+    paths,
+    user_metric,
+)
 from halfwise.cli.progress import progress
 from halfwise.cli.reporting import answer
 
@@ -23,6 +33,8 @@ def command(
     inputs: Inputs = None,
     tol: Tolerances = None,
     metric: MetricSpec = None,
+    rollout: Steps = None,
+    feedback: Feedback = None,
     profile: Annotated[
         str, typer.Option("--profile", metavar="P", help="Rounding profile to emulate: strict or ort-cuda.")
     ] = "strict",
@@ -49,6 +61,8 @@ def command(
             tolerance=tol or (),
             metric=user_metric(metric),
             profile=profile,
+            rollout=rollout,
+            feedback=feedback or (),
             backend=backend,
             options=backend_options(device, tf32, optimize, io_binding, time_limit),
             notify=shown.count,

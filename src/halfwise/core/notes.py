@@ -31,6 +31,10 @@ class NoteKind(Enum):
     OUTPUT_CHOICES = "output-choices"
     OUTPUT_ROWS = "output-rows"
     OUTPUT_FLOOR = "output-floor"
+    ROLLOUT = "rollout"
+    ROLLOUT_AGAIN = "rollout-again"
+    ROLLOUT_GROWS = "rollout-grows"
+    ROLLOUT_REUSED = "rollout-reused"
     MOST_FOR_MEASURE = "most-for-measure"
     # A model that is typed already
     TYPED_ALREADY = "typed-already"
@@ -289,6 +293,9 @@ class NoteKind(Enum):
 _WARNINGS = frozenset(
     {
         NoteKind.MOST_FOR_MEASURE,
+        NoteKind.ROLLOUT_AGAIN,
+        NoteKind.ROLLOUT_GROWS,
+        NoteKind.ROLLOUT_REUSED,
         NoteKind.SAMPLES_NOT_FINITE,
         NoteKind.SYNTHETIC,
         NoteKind.TYPED_ALREADY,

@@ -179,6 +179,7 @@ def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]
     elif result.model.path is not None:
         words = ["halfwise", "verify", str(result.model.path), str(result.typed.path)]
         words += [word for path in inputs for word in ("--inputs", path)]
+        words += result.rollout_words
         terminal.command("next    ", shlex.join(words))
 
 

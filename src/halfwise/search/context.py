@@ -13,6 +13,7 @@ from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import Profile
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.feed import Feed
+from halfwise.model.inputs.rollout import Trajectory
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
@@ -54,8 +55,18 @@ class EvaluationContext:
         if key not in self._judges:
             answers = self.references.of(feeds)
             known = self._measured.setdefault((sites.model, sites.fmt, given), {})
+            steps = [self.references.of(feed.steps) for feed in feeds if isinstance(feed, Trajectory)]
             self._judges[key] = Judge(
-                sites, self.emulator, self.question, feeds, answers, self.also, self.counter, self.failures, known
+                sites,
+                self.emulator,
+                self.question,
+                feeds,
+                answers,
+                self.also,
+                self.counter,
+                self.failures,
+                known,
+                steps,
             )
         return self._judges[key]
 

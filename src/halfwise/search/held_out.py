@@ -14,6 +14,7 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.model.inputs.feed import Feed
+from halfwise.model.inputs.rollout import Trajectory
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.inputs.synthetic import vary
 from halfwise.model.model import Model
@@ -150,6 +151,8 @@ def _with_the_worst(samples: Samples, missed: Measured, references: References) 
     rest = tuple(feed for index, feed in enumerate(samples.validation) if index != worst)
     if rest:
         return replace(samples, search=search, validation=rest), Note.of(NoteKind.VALIDATION_MOVED)
+    if any(isinstance(feed, Trajectory) for feed in search):
+        return replace(samples, search=search, validation=search, origin="derived"), Note.of(NoteKind.ROLLOUT_REUSED)
     rng, first = np.random.default_rng(len(search)), 1 + max(feed.id for feed in samples.all)
     varied = [Feed(first + index, vary(feed, rng=rng)) for index, feed in enumerate(search)]
     variants = tuple(new if _runs(new, references) else feed for new, feed in zip(varied, search, strict=True))

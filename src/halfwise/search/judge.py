@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice, repeat
 from typing import Any
 
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from halfwise.core.metrics import Metrics, OutputMetric, worst
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import Session
+from halfwise.model.inputs.rollout import Trajectory, carried
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.failures import Failures
@@ -50,7 +52,8 @@ class Question:
 class Measured:
     """The error over a set of samples. A ratio is error over allowed error: at most 1 is within the tolerance.
 
-    `uncompared`: the outputs that are judged place by place, and that had another shape than in FP32.
+    `uncompared`: the outputs that are judged place by place, and that had another shape than in FP32. `steps`: the
+    ratio after each step, of each sample that is a trajectory.
     """
 
     ratios: tuple[float, ...]
@@ -58,10 +61,17 @@ class Measured:
     user_metric: float | None = None
     question: Question = field(default_factory=lambda: Question(Tolerance.default()))
     uncompared: tuple[str, ...] = ()
+    steps: tuple[tuple[float, ...], ...] = ()
 
     @classmethod
-    def of(cls, found: Evaluation, question: Question) -> Measured:
-        return cls(found.ratios, found.outputs, found.user_metric, question, found.uncompared)
+    def of(cls, found: Evaluation, question: Question, lengths: Sequence[int] = ()) -> Measured:
+        """`lengths`: how many steps in a row each sample has, where any has more than one."""
+        if not lengths:
+            return cls(found.ratios, found.outputs, found.user_metric, question, found.uncompared)
+        ratios = iter(found.ratios)
+        steps = tuple(tuple(islice(ratios, length)) for length in lengths)
+        worst_step = tuple(max(each) for each in steps)
+        return cls(worst_step, found.outputs, found.user_metric, question, found.uncompared, steps)
 
     @property
     def ratio(self) -> float:
@@ -80,15 +90,22 @@ class Measured:
 def worst_of(seen: Sequence[Measured]) -> Measured:
     """The same samples as several profiles see them: the worst of each."""
     ratios = tuple(max(each) for each in zip(*(m.ratios for m in seen), strict=True))
-    return seen[0] if len(seen) == 1 else _merged(ratios, seen)
+    steps = tuple(tuple(map(max, *same)) for same in zip(*(m.steps for m in seen), strict=True) if len(seen) > 1)
+    return seen[0] if len(seen) == 1 else _merged(ratios, steps, seen)
 
 
 def over_all(seen: Sequence[Measured]) -> Measured:
     """Several sets of samples as one profile sees them."""
-    return seen[0] if len(seen) == 1 else _merged(tuple(ratio for m in seen for ratio in m.ratios), seen)
+    return (
+        seen[0]
+        if len(seen) == 1
+        else _merged(
+            tuple(ratio for m in seen for ratio in m.ratios), tuple(each for m in seen for each in m.steps), seen
+        )
+    )
 
 
-def _merged(ratios: tuple[float, ...], seen: Sequence[Measured]) -> Measured:
+def _merged(ratios: tuple[float, ...], steps: tuple[tuple[float, ...], ...], seen: Sequence[Measured]) -> Measured:
     users = [m.user_metric for m in seen if m.user_metric is not None]
     return Measured(
         ratios,
@@ -96,6 +113,7 @@ def _merged(ratios: tuple[float, ...], seen: Sequence[Measured]) -> Measured:
         max(users) if users else None,
         seen[0].question,
         tuple(dict.fromkeys(name for m in seen for name in m.uncompared)),
+        steps,
     )
 
 
@@ -104,7 +122,9 @@ class Judge:
 
     `references` are the FP32 answers where they are known; else the model of `sites` gives them. Under `also` the same
     decision is run as other profiles compute it, and the worst of all counts. A decision that cannot be run has an
-    infinite error. `memory` is what judges of the same model and samples share.
+    infinite error. `memory` is what judges of the same model and samples share. A feed that is a trajectory is judged
+    by the worst of its steps, each with the state that the decision itself came to; `trajectories` are FP32's answers
+    to their steps.
     """
 
     def __init__(
@@ -118,16 +138,25 @@ class Judge:
         counter: RunCounter | None = None,
         failures: Failures | None = None,
         memory: Memory | None = None,
+        trajectories: Sequence[Sequence[Outputs]] = (),
     ) -> None:
         self.sites = sites
         self.emulator = emulator
         self.also = tuple(also)
         self.question = question
         self.feeds = tuple(widen_feeds(feed) for feed in feeds)
+        self._rollout = next((feed.rollout for feed in feeds if isinstance(feed, Trajectory)), None)
+        self._steps = [[widen_feeds(step) for step in each.steps] for each in feeds if isinstance(each, Trajectory)]
+        self._answers = trajectories
         self.counter = counter or RunCounter()
         self.failures = failures or Failures()
         self._known = {} if memory is None else memory
         self._given = references
+
+    @property
+    def executions(self) -> int:
+        """How often the model runs for one measurement."""
+        return sum(map(len, self._steps)) or len(self.feeds)
 
     @cached_property
     def references(self) -> list[dict[str, Array]]:
@@ -148,36 +177,47 @@ class Judge:
     def _under(self, emulator: Emulator, assignment: Assignment) -> Measured:
         key = (emulator, frozenset(assignment.formats.items()), assignment.io)
         if key not in self._known:
-            outputs = self._outputs(emulator, assignment, self.feeds)
-            found = evaluate(self.references, outputs, self.question.tolerance, self.question.metric)
-            self._known[key] = Measured.of(found, self.question)
+            lengths = [len(each) for each in self._steps]
+            references = [answer for each in self._answers for answer in each] if lengths else self.references
+            outputs = self._outputs(emulator, assignment, range(len(self.feeds)))
+            found = evaluate(references, outputs, self.question.tolerance, self.question.metric)
+            self._known[key] = Measured.of(found, self.question, lengths)
         return self._known[key]
 
     def measure_one(self, assignment: Assignment, index: int) -> float:
         """The ratio on one sample only."""
-        feeds = (self.feeds[index],)
+        references = self._answers[index] if self._steps else (self.references[index],)
         return max(
-            self.ratio_of(self.references[index], outputs)
+            self.ratio_of(reference, outputs)
             for emulator in (self.emulator, *self.also)
-            for outputs in self._outputs(emulator, assignment, feeds)
+            for reference, outputs in zip(references, self._outputs(emulator, assignment, (index,)), strict=True)
         )
 
     def _outputs(
-        self, emulator: Emulator, assignment: Assignment, feeds: Sequence[Mapping[str, Array]]
+        self, emulator: Emulator, assignment: Assignment, samples: Iterable[int]
     ) -> Iterator[dict[str, Array] | None]:
-        """What a decision answers; None where it cannot be run."""
+        """What a decision answers, step by step where samples have steps; None where it cannot be run."""
         session: Session | None = None
-        for feed in feeds:
+        for index in samples:
+            wanted = len(self._steps[index]) if self._steps else 1
+            given = 0
             try:
                 session = session or emulator.session(assignment)
-                answer = self.run(session, feed)
+                for answer in self._runs(session, index):
+                    given += 1
+                    yield answer
             except MissingBackend:
                 raise
             except Exception as error:
                 self.failures.trial(error)
-                yield None
-            else:
-                yield answer
+                yield from repeat(None, wanted - given)
+
+    def _runs(self, session: Session, index: int) -> Iterator[dict[str, Array]]:
+        if self._rollout is None:
+            yield self.run(session, self.feeds[index])
+            return
+        for _, answer in carried(self._rollout, self._steps[index], lambda feed: self.run(session, feed)):
+            yield dict(answer)
 
     def ratio_of(self, reference: Outputs, outputs: Outputs | None) -> float:
         """One sample's error in units of the tolerance."""

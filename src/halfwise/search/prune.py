@@ -40,7 +40,7 @@ class Pruning:
     def run(self, keep: frozenset[ir.Node]) -> tuple[frozenset[ir.Node], tuple[Kept, ...]]:
         """Drop what is not needed until putting back any one node breaks the tolerance, or its reason stands."""
         counter = self.sets.counter
-        budget = counter.samples + PROOF_RUNS[len(keep) > MANY] * len(self.sets.judge.feeds)
+        budget = counter.samples + PROOF_RUNS[len(keep) > MANY] * self.sets.judge.executions
         ratios: dict[ir.Node, float] = {}  # the worst ratio seen with each node alone reverted
         seen: dict[ir.Node, int] = {}  # on how many samples, the worst first
         refused: set[ir.Node] = set()

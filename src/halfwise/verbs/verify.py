@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -28,6 +28,7 @@ from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import profile_named
 from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, UsedInputs, all_samples
+from halfwise.model.inputs.rollout import Rollout, carried, lockstep, rollout_of, windows
 from halfwise.model.model import Model, check_outputs, load
 from halfwise.model.outputs.kinds import facts_of
 from halfwise.model.outputs.understood import understand
@@ -150,6 +151,8 @@ def verify(
     profile: str = "strict",
     backend: str | Backend | None = None,
     options: BackendOptions | None = None,
+    rollout: int | None = None,
+    feedback: str | Sequence[str] = (),
     notify: Callable[[int, int], None] = lambda done, total: None,
 ) -> Verification:
     """Run both on every sample and judge the second by the first.
@@ -158,20 +161,20 @@ def verify(
     file a sample, in the order of the samples), or any object with a method `run(index, feed)`. FP16 and BF16 tensors
     are widened to FP32 in the first model, and rounded under `profile` in the second. `inputs` are files or folders, or
     samples as dictionaries of arrays; none makes synthetic ones. With `backend`, the second is a model file that runs
-    there for real; `options` say how. `notify` gets the samples done and their total.
+    there for real; `options` say how. With `rollout`, the samples in order are the steps of a stream, and so many in a
+    row take the state that the same model gave before: `feedback` names each as "OUTPUT=INPUT". `notify` gets the
+    samples done and their total.
     """
     second = _runner(other, profile) if backend is None else _on_backend(other, backend, options)
     tolerance, metric = with_measure(tolerance, metric)
     first = _runner(reference, profile, widened=True)
-    samples = _samples((first, second), inputs)
-    if isinstance(second, BackendRunner):
-        second.prepare(samples.feeds)
+    stream = rollout_of(rollout, (feedback,) if isinstance(feedback, str) else feedback)
+    samples = _samples((first, second), inputs, stream)
     asked = _asked(first, samples.feeds, tolerance, metric)
     each: list[SampleError] = []
     floats: frozenset[str] = frozenset()
     values = finite = 0
-    for index, feed in enumerate(samples.feeds):
-        wanted, got = asked.reference(index, feed), second.run(index, feed)
+    for index, (wanted, got) in enumerate(_answers(asked, second, samples.feeds, stream)):
         own = [name for name in wanted if name not in asked.tolerance.inner]
         floats = float_outputs({name: wanted[name] for name in own})
         values += sum(wanted[name].size for name in own)
@@ -183,7 +186,7 @@ def verify(
                 + (f"its outputs are {', '.join(got)}" if got else "it has none")
             )
         each.append(sample_error(wanted, got, asked.metric, kinds=asked.tolerance.kinds))
-        notify(index + 1, len(samples.feeds))
+        notify(min(index + 1, len(samples.feeds)), len(samples.feeds))
     if not values:
         raise InputError("the outputs of the first are empty for every input: nothing can be compared; give others")
     if not finite:
@@ -240,6 +243,30 @@ def _asked(
     return _Asked(stated, metric, first, (answer,))
 
 
+def _answers(
+    asked: _Asked, second: Runner, feeds: Sequence[Feed], stream: Rollout | None
+) -> Iterator[tuple[dict[str, Array], Mapping[str, Array]]]:
+    """Of both on every sample; with a stream on every step, each with the state that the same runner gave before."""
+    if isinstance(second, BackendRunner) and stream is None:
+        second.prepare(feeds)
+    if stream is None:
+        for index, feed in enumerate(feeds):
+            yield asked.reference(index, feed), second.run(index, feed)
+        return
+    for runner in (asked.runner, second):
+        if isinstance(runner, SavedOutputs):
+            raise InputError(f"--rollout: {runner.path} holds saved outputs, which take no state: give the model")
+    parts = windows(feeds, stream.steps)
+    theirs = lockstep(stream, parts, second.run_all) if isinstance(second, BackendRunner) else None
+    for index, part in enumerate(parts):
+        wanted = carried(stream, part, lambda feed: asked.reference(len(feeds), feed))
+        if theirs is not None:
+            got = iter(theirs[index])
+        else:
+            got = (answer for _, answer in carried(stream, part, lambda feed: second.run(0, feed)))
+        yield from zip((dict(answer) for _, answer in wanted), got, strict=True)
+
+
 def _runner(source: Runnable, profile: str, *, widened: bool = False) -> Runner:
     if isinstance(source, Runner):
         return source
@@ -255,7 +282,7 @@ def _on_backend(source: Runnable, backend: str | Backend, options: BackendOption
     return BackendRunner(source, backend_named(backend, options) if isinstance(backend, str) else backend)
 
 
-def _samples(runners: Sequence[Runner], inputs: Any) -> AllSamples:
+def _samples(runners: Sequence[Runner], inputs: Any, stream: Rollout | None) -> AllSamples:
     """What both are run on; saved outputs must have been computed from just these samples, in this order."""
     saved = [runner for runner in runners if isinstance(runner, SavedOutputs)]
     models = [runner.model for runner in runners if isinstance(runner, (EmulatedRunner, BackendRunner))]
@@ -272,7 +299,11 @@ def _samples(runners: Sequence[Runner], inputs: Any) -> AllSamples:
         raise InputError(f"{saved[0].path} holds saved outputs: give the inputs that they were computed from")
     else:
         sizes = sizes_that_run(models[0], inputs)
-        samples = all_samples(models[0].inputs, inputs, most=1 << 30 if saved else None, sizes=sizes)
+        states = None if stream is None else stream.states
+        samples = all_samples(models[0].inputs, inputs, most=1 << 30 if saved else None, sizes=sizes, states=states)
+    if stream is not None:
+        for model in models:
+            stream.check(model.inputs, model.output_names)
     for runner in saved:
         if len(runner.files) != len(samples.feeds):
             raise InputError(

@@ -14,6 +14,7 @@ from halfwise.core.english.findings import FINDINGS
 from halfwise.core.english.inputs import INPUTS
 from halfwise.core.english.outputs import OUTPUTS
 from halfwise.core.english.reasons import REASONS
+from halfwise.core.english.rollouts import ROLLOUTS
 from halfwise.core.english.scanning import SCANNING
 from halfwise.core.english.training import TRAINING
 from halfwise.core.english.verdicts import VERDICTS
@@ -24,7 +25,7 @@ __all__ = ["TEMPLATES", "documented", "fill", "say", "say_all"]
 
 TEMPLATES: Mapping[NoteKind, str] = {
     **INPUTS, **OUTPUTS, **BACKENDS, **DEPLOYING, **COMPILER, **VERDICTS, **REASONS, **FINDINGS,
-    **SCANNING, **TRAINING,
+    **SCANNING, **TRAINING, **ROLLOUTS,
 }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Annotated, Any
@@ -39,15 +39,21 @@ class AllSamples:
 
 
 def all_samples(
-    specs: Sequence[InputSpec], sources: Any, *, most: int | None = None, sizes: OpenSizes = USUAL
+    specs: Sequence[InputSpec],
+    sources: Any,
+    *,
+    most: int | None = None,
+    sizes: OpenSizes = USUAL,
+    states: Collection[str] | None = None,
 ) -> AllSamples:
     """Read and check the inputs; nothing is held out, so that a single sample needs no variants of itself.
 
-    At most `most` samples are kept, evenly picked; None keeps as many as a search and its validation would.
+    At most `most` samples are kept, evenly picked; None keeps as many as a search and its validation would. With
+    `states` they are a stream, of which all are kept.
     """
     if isinstance(sources, Iterable) and not isinstance(sources, (str, Mapping)):
         sources = list(sources) or None
-    samples = load_samples(specs, sources, most=most or MOST, sizes=sizes)
+    samples = load_samples(specs, sources, most=most or MOST, sizes=sizes, states=states)
     if not specs:
         return AllSamples(samples.search, "given", ())
     if samples.origin == "derived":  # nothing is held out here, so there is no need to speak of variants

@@ -8,7 +8,7 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +35,7 @@ Source = str | os.PathLike[str] | Mapping[str, Any]
 MOST = 8
 _SYNTHETIC = 4
 _RAW_BF16 = np.dtype("V2")
+_ALL = 1 << 30
 _READABLE = (".npz", ".npy", ".json")
 _POLYGRAPHY_CLASS = "polygraphy_class"  # the key under which Polygraphy's JSON says what an object is
 
@@ -74,6 +75,7 @@ def load_samples(
     int_bounds: Mapping[str, int] | None = None,
     dims: Mapping[str, int] | None = None,
     sizes: OpenSizes = USUAL,
+    states: Collection[str] | None = None,
 ) -> Samples:
     """Read, check and split the inputs of a model.
 
@@ -82,7 +84,8 @@ def load_samples(
     `int_bounds` (by input name, else 1) and symbolic dimensions from `dims` (else 1 for a
     batch, and as `sizes` tells for others).
     At most `most` samples each are kept to search and to validate, evenly picked. The same sources and seed always
-    give the same samples. Arrays come out in the declared type.
+    give the same samples. Arrays come out in the declared type. With `states` the samples are a stream: all are kept,
+    and a state that a sample lacks is zero.
     """
     rng = np.random.default_rng(seed)
     if not specs:
@@ -90,12 +93,12 @@ def load_samples(
     if sources is None:
         return _synthetic(specs, rng, int_bounds or {}, dims or {}, sizes)
 
-    entries, given = _picked(_entries(sources, specs), 2 * most)
+    entries, given = _picked(_entries(sources, specs), 2 * most if states is None else _ALL)
     if not entries:
         raise InputError("no input samples were given; give files with --inputs, or leave it out for synthetic ones")
-    feeds = [_checked(entry.read(), specs, entry.label) for entry in entries]
+    feeds = [_checked(_with_states(entry.read(), specs, states or ()), specs, entry.label) for entry in entries]
     notes = [Note.of(NoteKind.SAMPLES_THINNED, used=len(feeds), given=given)] if given > len(feeds) else []
-    feeds, repeats = _distinct(feeds)
+    feeds, repeats = _distinct(feeds) if states is None else (feeds, 0)
     if repeats:
         notes.append(Note.of(NoteKind.SAMPLES_REPEATED, count=repeats))
     notes += _nonfinite_notes(feeds)
@@ -263,6 +266,14 @@ def _checked(feed: Mapping[str, Any], specs: Sequence[InputSpec], label: str) ->
         _check_shape(array.shape, spec, symbols, label)
         checked[spec.name] = _in_type(array, spec, label)
     return checked
+
+
+def _with_states(feed: Mapping[str, Any], specs: Sequence[InputSpec], states: Collection[str]) -> Mapping[str, Any]:
+    """A stream starts from a state of zeros where it says nothing else."""
+    lacking = [spec for spec in specs if spec.name in states and spec.name not in feed and spec.shape is not None]
+    sizes = {spec: [size for size in spec.shape or () if isinstance(size, int)] for spec in lacking}
+    known = [spec for spec in lacking if len(sizes[spec]) == len(spec.shape or ())]
+    return {**feed, **{spec.name: np.zeros(sizes[spec], spec.dtype) for spec in known}}
 
 
 def _check_shape(shape: tuple[int, ...], spec: InputSpec, symbols: dict[str, tuple[int, str]], label: str) -> None:

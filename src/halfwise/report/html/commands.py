@@ -17,6 +17,7 @@ __all__ = ["next_steps"]
 def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
     model = str(result.model.path) if result.model.path else ""
     inputs = [word for path in _inputs_of(command) for word in ("--inputs", path)]
+    rolled = [*inputs, *result.rollout_words] if inputs else []
     if result.typed is None or result.plan_path is None:
         return (
             (Step("Write the files", _NOT_WRITTEN, shell(["halfwise", "fix", model, *inputs, "--out", "fixed"])),)
@@ -33,7 +34,7 @@ def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
             Step(
                 "Check the model on your own inputs",
                 "Runs both models and compares every output.",
-                shell(["halfwise", "verify", model, typed, *(inputs or ["--inputs", "YOUR-INPUTS"])]),
+                shell(["halfwise", "verify", model, typed, *(rolled or ["--inputs", "YOUR-INPUTS"])]),
             )
         )
     steps += _build(result)
@@ -42,7 +43,7 @@ def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
             Step(
                 "Building for TensorRT? Name the version",
                 "Applies this plan without a search, and adds the build command and script for that version.",
-                shell(["halfwise", "fix", model, "--plan", plan, *inputs, "--target", "trt-10.9", "--out", "for-trt"]),
+                shell(["halfwise", "fix", model, "--plan", plan, *rolled, "--target", "trt-10.9", "--out", "for-trt"]),
             )
         )
     steps.append(

@@ -34,6 +34,7 @@ from halfwise.emulation.profiles import PROFILES, STRICT
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
+from halfwise.model.inputs.rollout import Rollout, carried, rollout_of, windows
 from halfwise.model.model import Model, load
 from halfwise.model.outputs.kinds import facts_of
 from halfwise.model.outputs.understood import Understood, understand
@@ -68,6 +69,8 @@ def bisect(
     check: str | None = None,
     plan: Plan | None = None,
     builds: int | None = None,
+    rollout: int | None = None,
+    feedback: str | Sequence[str] = (),
     options: BackendOptions | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> BisectResult:
@@ -75,7 +78,9 @@ def bisect(
 
     The all-FP16 model is tried first (with `plan`: the planned one), then the all-FP32 one. `check` is a command that
     judges instead of the tolerance; with it, `backend` may be None, and the command runs the model itself. `builds`
-    limits how many models are built. The same call goes on where an interrupted one stopped, if `out` is given.
+    limits how many models are built. With `rollout`, the samples in order are the steps of a stream, and so many in a
+    row take the state that the same build gave before: `feedback` names each as "OUTPUT=INPUT". The same call goes on
+    where an interrupted one stopped, if `out` is given.
     """
     options = options or BackendOptions()
     tolerance, metric = with_measure(tolerance, metric)
@@ -99,6 +104,7 @@ def bisect(
             checker,
             plan,
             builds,
+            rollout_of(rollout, (feedback,) if isinstance(feedback, str) else feedback),
             options,
             notify,
         ).run()
@@ -116,6 +122,7 @@ class _Bisection:
     checker: Checker | None
     plan: Plan | None
     builds: int | None
+    rollout: Rollout | None
     options: BackendOptions
     notify: Callable[[str], None]
 
@@ -134,7 +141,7 @@ class _Bisection:
             self.notify(f"resuming an interrupted search ({self.journal.resumed} entries kept)")
         trials = Trials(
             self.sites, self.nodes, self._planned(), self._io, folder, self.journal, self.backend, self.checker,
-            question, self.samples.feeds, references, self.builds, self.options.time_limit_s, self.notify,
+            question, self.samples.feeds, self.rollout, references, self.builds, self.options.time_limit_s, self.notify,
         )  # fmt: skip
         try:
             found = find_culprits(len(self.nodes), lambda narrow: self._ask(trials, narrow))
@@ -158,11 +165,19 @@ class _Bisection:
 
     @cached_property
     def samples(self) -> AllSamples:
-        return all_samples(self.given.inputs, self.inputs, sizes=sizes_that_run(self.given, self.inputs))
+        states = None if self.rollout is None else self.rollout.states
+        if self.rollout is not None:
+            self.rollout.check(self.given.inputs, self.given.output_names)
+        return all_samples(self.given.inputs, self.inputs, sizes=sizes_that_run(self.given, self.inputs), states=states)
 
     @cached_property
     def feeds(self) -> list[dict[str, Any]]:
-        return [widen_feeds(feed) for feed in self.samples.feeds]
+        """What FP32 is fed; each step of a rollout with the state that FP32 itself came to."""
+        frames = [widen_feeds(feed) for feed in self.samples.feeds]
+        if self.rollout is None:
+            return frames
+        parts, run = windows(frames, self.rollout.steps), self._runs(self.given)
+        return [dict(feed) for part in parts for feed, _ in carried(self.rollout, part, run)]
 
     @cached_property
     def sites(self) -> Sites:
@@ -199,9 +214,14 @@ class _Bisection:
         nodes = self.plan.nodes if self.plan is not None else ()
         return {self.model.node_by_name[n.name]: n.format for n in nodes if n.format is not Format.FP32}
 
-    def _run(self, model: Model) -> list[dict[str, Array]]:  # on this machine's CPU, without TF32
+    def _run(self, model: Model) -> list[dict[str, Array]]:
+        """The answers of a model on this machine's CPU, without TF32, to what FP32 is fed."""
+        run = self._runs(model)
+        return [run(feed) for feed in self.feeds]
+
+    def _runs(self, model: Model) -> Callable[[Mapping[str, Any]], dict[str, Array]]:
         session = self._emulator.session(Assignment(Sites(model), {}))
-        return [session.run({name: feed[name] for name in session.input_names}) for feed in self.feeds]
+        return lambda feed: session.run({name: feed[name] for name in session.input_names})
 
     @cached_property
     def _understood(self) -> Understood | None:
@@ -249,6 +269,7 @@ class _Bisection:
             self.given.data_sha256,
             self.backend.name if self.backend is not None else "",
             self.options,
+            self.rollout,
             question.tolerance.to_json() if question is not None else "",
             metric_identity(self.metric),
             self.checker.command if self.checker is not None else "",

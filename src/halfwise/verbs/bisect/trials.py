@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from halfwise.core.evaluation import evaluate, missing_output
 from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics
 from halfwise.core.whole_files import WholeFiles
+from halfwise.model.inputs.rollout import Rollout, lockstep, windows
 from halfwise.model.inputs.save import save_samples
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -49,6 +51,7 @@ class Trials:
     checker: Checker | None
     question: Question | None
     feeds: Sequence[Feed]
+    rollout: Rollout | None  # the feeds are the frames of a stream
     references: Sequence[Mapping[str, Array]]
     builds: int | None
     time_limit_s: float
@@ -106,9 +109,7 @@ class Trials:
             typed = write_typed(self.assignment(narrow), model)
             outputs: Sequence[Mapping[str, Array]] = ()
             if self.backend is not None:
-                done = self.backend.run(typed.path, self.feeds)
-                self._same_device(done.record)
-                outputs = done.outputs
+                outputs = self._answers(self.backend, typed.path)
             entry = self._measure(outputs)
             if self.checker is not None:
                 entry["state"] = self._check(typed.path, outputs).value
@@ -119,6 +120,18 @@ class Trials:
         finally:
             model.unlink(missing_ok=True)
             model.with_name(model.name + ".data").unlink(missing_ok=True)
+
+    def _answers(self, backend: Backend, model: Path) -> Sequence[Mapping[str, Array]]:
+        """Of every sample; of a rollout step by step, each with the state that the build itself gave."""
+
+        def run(feeds: Sequence[Feed]) -> Sequence[Mapping[str, Array]]:
+            done = backend.run(model, feeds)
+            self._same_device(done.record)
+            return done.outputs
+
+        if self.rollout is None:
+            return run(self.feeds)
+        return list(chain(*lockstep(self.rollout, windows(self.feeds, self.rollout.steps), run)))
 
     def _measure(self, outputs: Sequence[Mapping[str, Array]]) -> dict[str, Any]:
         """The verdict by the tolerance, and the numbers behind it."""

@@ -18,6 +18,7 @@ from halfwise.core.output_kinds import OutputKinds
 from halfwise.core.tolerance import Bounds
 from halfwise.deploy.deploy_files import CompiledRecord
 from halfwise.precision.plan_document import PlannedRecord, RepairRecord
+from halfwise.verbs.fix.rollout_errors import RolloutRecord
 
 __all__ = [
     "CostRecord",
@@ -168,6 +169,9 @@ class FixDocument(Document, frozen=True, tag="halfwise.fix/1", kw_only=True):
         DeliveredRecord | Left,
         about("The written model, where there is one, run as it is."),
     ] = LEFT_OUT
+    rollout: Annotated[RolloutRecord | Left, about("The error after each step, where a rollout was asked for.")] = (
+        LEFT_OUT
+    )
     confirmation: Annotated[
         ConfirmationRecord | Left, about("What a real backend made of it, where one was asked.")
     ] = LEFT_OUT

@@ -21,6 +21,7 @@ from halfwise.core.targets import DEFAULT_TARGET, Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.profiles import TENSORRT, profile_named
 from halfwise.model.fp32_model import fp32_model
+from halfwise.model.inputs.rollout import rollout_of
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
@@ -70,6 +71,8 @@ def fix(
     device: str = "cpu",
     confirm: str | Backend | None = None,
     layers: str | Path | None = None,
+    rollout: int | None = None,
+    feedback: str | Sequence[str] = (),
     notify: Callable[[str], None] = lambda text: None,
 ) -> FixResult:
     """Find the fewest FP32 nodes that keep the tolerance, write the typed model and the plan, and verify both.
@@ -88,6 +91,8 @@ def fix(
     `time_limit_s` is for each build with a compiler. `device` is where whole models are emulated. The model that was
     written into `out` is run on the backend `confirm`, and compared with what was predicted. `layers` names a list of
     the layers of an engine that was built from `plan`, in any form that `audit` reads: its kernels then judge, too.
+    With `rollout`, the samples in order are the steps of a stream; so many in a row are judged, with the state that the
+    narrow model itself comes to: `feedback` names each as "OUTPUT=INPUT".
     """
     tolerance, metric = with_measure(tolerance, metric)
     plan, folder, engine = plan_of(plan), path_of("out", out), path_of("layers", layers)
@@ -142,6 +147,7 @@ def fix(
         engine,
         original,
         emulated_on,
+        rollout_of(rollout, texts_of("feedback", feedback)),
         notify,
         (*widened, *said),
     )

@@ -21,6 +21,7 @@ from halfwise.verbs.fix.feedback import Feedback
 from halfwise.verbs.fix.measurement import FixMeasurement
 from halfwise.verbs.fix.model_inputs import InputEffect, input_findings, measured_effects
 from halfwise.verbs.fix.prepare import Prepared
+from halfwise.verbs.fix.rollout_errors import growth_note, rollout_record
 
 __all__ = ["Judgement", "judge"]
 
@@ -48,6 +49,7 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
     findings = tuple(input_findings(effects))
     forced = None if fixed.met else _missed_because_forced(prepared, decision, validation)
     measured = _measurement(prepared, found, fp16, fixed, typed, by_profile, effects, findings)
+    grows = None if measured.rollout is None else growth_note(measured.rollout)
     near_zero = prepared.context.question.tolerance.decided_by_floor(fp16.outputs, fixed.outputs)
     floors = (Note.of(NoteKind.OUTPUT_FLOOR, name, error=error) for name, error in near_zero.items())
     left = [Note.of(NoteKind.OVERFLOW_LEFT, nodes=list(found.lost))] if found.lost and fixed.met else []
@@ -60,6 +62,7 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
         *lossy,
         *map(_told, findings),
         *([forced] if forced else []),
+        *([grows] if grows else []),
     )
     return Judgement(measured, notes)
 
@@ -82,7 +85,7 @@ def _measurement(
     effects: tuple[InputEffect, ...],
     findings: tuple[Finding, ...],
 ) -> FixMeasurement:
-    tolerance, decided = prepared.tolerance, found.candidate.decided
+    tolerance, decided, rollout = prepared.tolerance, found.candidate.decided, prepared.request.rollout
     return FixMeasurement(
         fp16=fp16.outputs,
         fixed=fixed.outputs,
@@ -98,6 +101,7 @@ def _measurement(
         input_findings=findings,
         ranges=found.candidate.statistics.ranges(),
         curve=decided.curve,
+        rollout=None if rollout is None else rollout_record(rollout, fp16, fixed),
         diagnosis=decided.diagnosis,
     )
 

@@ -12,6 +12,7 @@ from halfwise.core.tolerance import Verdict
 from halfwise.search.diagnosis import Diagnosis
 from halfwise.search.search import Point
 from halfwise.verbs.fix.model_inputs import InputEffect
+from halfwise.verbs.fix.rollout_errors import RolloutRecord
 
 __all__ = ["FixMeasurement"]
 
@@ -32,4 +33,5 @@ class FixMeasurement:
     input_findings: tuple[Finding, ...] = ()
     ranges: Mapping[str, Counts] = field(default_factory=dict)  # of every FP32 tensor, over one search input
     curve: tuple[Point, ...] = ()
+    rollout: RolloutRecord | None = None  # the error step by step, where a rollout was asked for
     diagnosis: Diagnosis | None = None  # None where all of it may be in FP16, and where a plan was given

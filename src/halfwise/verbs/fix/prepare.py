@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,15 +20,17 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.output_kinds import kind_notes
 from halfwise.core.tolerance import Tolerance
 from halfwise.deploy.layouts import Layouts, layouts_of, takes_layouts
-from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import WIDE, Profile, worst_case_profiles
 from halfwise.emulation.stepper import Stepper
+from halfwise.model.inputs.rollout import trajectories
 from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.split import split
 from halfwise.model.model import check_outputs
 from halfwise.model.outputs.kinds import facts_of
 from halfwise.model.outputs.understood import understand
+from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.sites import Sites
 from halfwise.search.context import EvaluationContext
@@ -72,10 +74,12 @@ def prepare(request: FixRequest) -> Prepared:
     # Node by node no kernel is fused: `strict` where a target has a profile.
     emulator = Emulator(profiles[-1], request.device)
     sizes = sizes_that_run(request.model, request.inputs, emulator)
-    samples = load_samples(request.model.inputs, request.inputs, sizes=sizes)
+    states = None if request.rollout is None else request.rollout.states
+    samples = load_samples(request.model.inputs, request.inputs, sizes=sizes, states=states)
     effects = _effects(request, samples)
     counter = RunCounter()
     request.notify("running the FP32 model")
+    samples = _rolled(request, samples, emulator, counter)
     asked = _asked(request, samples, emulator, counter)
     request, samples, sites, references = asked.request, asked.samples, asked.sites, asked.references
     answers = references.of(samples.all)
@@ -111,6 +115,21 @@ def prepare(request: FixRequest) -> Prepared:
             *([Note.of(NoteKind.QUANTISERS_MOVE, ratio=moves[0], moved=MOVED)] if moves is not None else []),
         ),
     )
+
+
+def _rolled(request: FixRequest, samples: Samples, emulator: Emulator, counter: RunCounter) -> Samples:
+    """The samples as trajectories, where a rollout is asked for."""
+    if request.rollout is None:
+        return samples
+    request.rollout.check(request.model.inputs, request.model.output_names)
+    session = emulator.session(Assignment(Sites(request.model), {}))
+
+    def run(feed: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        counter.add(1)
+        widened = widen_feeds(feed)
+        return session.run({name: widened[name] for name in session.input_names})
+
+    return trajectories(samples, request.rollout, run)
 
 
 def _answered(samples: Samples, references: References) -> tuple[Samples, list[dict[str, NDArray[Any]]]]:
@@ -243,6 +262,7 @@ def _journal(request: FixRequest, question: Question, samples: Samples) -> Journ
         *([sorted(request.choices.kept), sorted(request.choices.forced)] if request.choices else ()),
         feeds_identity(samples.all),
         *([request.device] if request.device != "cpu" else []),
+        *([request.rollout] if request.rollout is not None else []),
     )
     journal = Journal(request.out / JOURNAL, identity)
     if journal.resumed:

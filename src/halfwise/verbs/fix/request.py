@@ -13,6 +13,7 @@ from halfwise.core.notes import Note
 from halfwise.core.targets import Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.ort import Device
+from halfwise.model.inputs.rollout import Rollout
 from halfwise.model.model import Model
 from halfwise.precision.choices import Choices
 from halfwise.precision.plan import Plan
@@ -46,5 +47,6 @@ class FixRequest:
     layers: Path | None
     original: Original | None
     device: Device
+    rollout: Rollout | None
     notify: Callable[[str], None]
     notes: tuple[Note, ...] = ()  # what there is to say of the model as it was taken

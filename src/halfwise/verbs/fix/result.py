@@ -149,6 +149,15 @@ class FixResult(Documented):
         names = [node.name for node in (*self.plan.nodes, *self.decision.pinned) if node.format is Format.FP32]
         return tuple(sorted(names, key=lambda name: order.get(name, 0)))
 
+    @property
+    def rollout_words(self) -> tuple[str, ...]:
+        """What puts the same question on a command line, where it was one of many steps."""
+        asked = self.measured.rollout
+        if asked is None:
+            return ()
+        states = (word for pair in asked.feedback.items() for word in ("--feedback", "=".join(pair)))
+        return ("--rollout", str(asked.steps), *states)
+
     def document(self) -> FixDocument:
         audit, files = self.deploy_files.audit, self.deploy_files
         return FixDocument(
@@ -191,6 +200,7 @@ class FixResult(Documented):
             profiles=self.by_profile or LEFT_OUT,
             curve=[_point(point) for point in self.curve] or LEFT_OUT,
             delivered=LEFT_OUT if self.delivered is None else self.delivered.document(),
+            rollout=self.measured.rollout or LEFT_OUT,
             confirmation=LEFT_OUT if self.confirmation is None else self.confirmation.document(),
         )
 

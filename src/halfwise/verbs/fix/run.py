@@ -6,6 +6,7 @@ import time
 
 from halfwise.deploy.deploy_files import advisories_for
 from halfwise.emulation.emulate import widen_feeds
+from halfwise.model.inputs.rollout import executions
 from halfwise.precision.decision import Adjustment
 from halfwise.search.context import EvaluationContext
 from halfwise.search.journal import Journal
@@ -43,7 +44,7 @@ def run(request: FixRequest) -> FixResult:
     typed = written.files.typed
     delivered = run_delivered(prepared, found.candidate, typed) if typed is not None else None
     prepared.journal.discard()
-    runs, seconds = prepared.context.counter.passes(len(prepared.samples.search)), time.perf_counter() - started
+    runs, seconds = prepared.context.counter.passes(executions(prepared.samples.search)), time.perf_counter() - started
     failed = prepared.context.failures.notes
     told = (delivered.note,) if delivered is not None and delivered.note is not None else ()
     notes = tuple(dict.fromkeys((*prepared.notes, *judged.notes, *written.notes, *failed, *told)))

@@ -1,0 +1,173 @@
+"""Models with a state: several steps in a row, in which each takes what the step before gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.core.errors import InputError
+from halfwise.core.notes import Note, NoteKind
+from halfwise.model.input_spec import InputSpec
+from halfwise.model.inputs.feed import Feed
+from halfwise.model.inputs.samples import Samples
+
+__all__ = ["Rollout", "Trajectory", "carried", "executions", "lockstep", "rollout_of", "trajectories", "windows"]
+
+Array = NDArray[Any]
+Arrays = Mapping[str, Array]
+MOST_STEPS = 10_000
+_OF_VARIANTS = {NoteKind.ONE_SAMPLE, NoteKind.ONE_CONSTANT_SAMPLE}
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """`feedback`: pairs of an output and the input that takes it in the next step."""
+
+    steps: int
+    feedback: tuple[tuple[str, str], ...]
+
+    def check(self, specs: Sequence[InputSpec], outputs: Sequence[str]) -> None:
+        """Refuse names that the model does not have."""
+        inputs = [spec.name for spec in specs]
+        for output, state in self.feedback:
+            if output not in outputs:
+                raise InputError(f"--feedback {output}={state}: the model has no output {output!r}: {_list(outputs)}")
+            if state not in inputs:
+                raise InputError(f"--feedback {output}={state}: the model has no input {state!r}: {_list(inputs)}")
+
+    @property
+    def states(self) -> frozenset[str]:
+        """The inputs that a step takes from the step before."""
+        return frozenset(state for _, state in self.feedback)
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory(Feed):
+    """A feed of many steps; as one feed it is the last of them, with the state that FP32 had come to."""
+
+    steps: tuple[Feed, ...] = field(kw_only=True)
+    rollout: Rollout = field(kw_only=True)
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+def rollout_of(steps: Any, feedback: Sequence[str]) -> Rollout | None:
+    """As a user writes it: a number of steps, and OUTPUT=INPUT for every state."""
+    if steps is None:
+        if feedback:
+            raise InputError(f"--feedback {feedback[0]}: give the number of steps, too (--rollout N)")
+        return None
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 2 <= steps <= MOST_STEPS:
+        raise InputError(f"--rollout {steps}: give a number of steps from 2 to {MOST_STEPS:,}")
+    if not feedback:
+        raise InputError("--rollout needs the state: --feedback OUTPUT=INPUT, for every state that the model has")
+    pairs = [tuple(part.strip() for part in text.split("=")) for text in feedback]
+    for text, pair in zip(feedback, pairs, strict=True):
+        if len(pair) != 2 or not all(pair):
+            raise InputError(f"--feedback {text}: write OUTPUT=INPUT, as in state_out=state_in")
+    states = [pair[1] for pair in pairs]
+    for state in states:
+        if states.count(state) > 1:
+            raise InputError(f"--feedback: input {state!r} is fed by two outputs")
+    return Rollout(steps, tuple((pair[0], pair[1]) for pair in pairs))
+
+
+def carried(
+    rollout: Rollout, steps: Sequence[Arrays], run: Callable[[Arrays], Arrays]
+) -> Iterator[tuple[Arrays, Arrays]]:
+    """Each step as `run` meets it, with the state that it gave itself, and its answer."""
+    state: dict[str, Array] = {}
+    for step in steps:
+        feed = {**step, **state}
+        answer = run(feed)
+        state = _next(rollout, answer, step)
+        yield feed, answer
+
+
+def windows(frames: Sequence[Arrays], steps: int) -> list[list[Arrays]]:
+    """So many frames in a row, one window behind the other; of a stream too short for two, two that go round."""
+    starts = [*range(0, len(frames) - steps + 1, steps)]
+    if len(starts) < 2:
+        starts = [0, len(frames) // 2] if len(frames) > 1 else [0]
+    return [[frames[(start + step) % len(frames)] for step in range(steps)] for start in starts]
+
+
+def lockstep(
+    rollout: Rollout, parts: Sequence[Sequence[Arrays]], run: Callable[[Sequence[Arrays]], Sequence[Arrays]]
+) -> list[list[Arrays]]:
+    """All parts side by side, a step of each in one call, for what starts slowly; the answers part by part."""
+    states: list[dict[str, Array]] = [{} for _ in parts]
+    answers: list[list[Arrays]] = [[] for _ in parts]
+    for step in range(rollout.steps):
+        given = run([{**part[step], **state} for part, state in zip(parts, states, strict=True)])
+        for index, answer in enumerate(given):
+            answers[index].append(answer)
+            states[index] = _next(rollout, answer, parts[index][step])
+    return answers
+
+
+def trajectories(samples: Samples, rollout: Rollout, run: Callable[[Arrays], Arrays]) -> Samples:
+    """The samples in order are the steps of a stream, each of whose parts starts with the state given in its first.
+
+    `run` answers as FP32 does, whose states stand in the steps. Half of the trajectories are held out. A stream that
+    is too short for two is read from its start again.
+    """
+    frames = _in_order(samples)
+    short = len(frames) < 2 * rollout.steps
+    made: list[Trajectory] = []
+    number = 0
+    for window in windows(frames, rollout.steps):
+        steps = []
+        for feed, _ in carried(rollout, window, run):
+            steps.append(Feed(number, dict(feed)))
+            number += 1
+        made.append(Trajectory(number, steps[-1].arrays, steps=tuple(steps), rollout=rollout))
+        number += 1
+    notes = [
+        *(note for note in samples.notes if note.kind not in _OF_VARIANTS),
+        Note.of(NoteKind.ROLLOUT, count=len(made), steps=rollout.steps, states=sorted(rollout.states)),
+        *([Note.of(NoteKind.ROLLOUT_AGAIN, frames=len(frames), steps=rollout.steps)] if short else []),
+    ]
+    origin = "given" if samples.origin == "derived" else samples.origin
+    held_out = made[1::2] or made
+    return Samples(tuple(made[0::2]), tuple(held_out), "derived" if len(made) == 1 else origin, tuple(notes))
+
+
+def executions(feeds: Sequence[Feed]) -> int:
+    """How often a model runs for them."""
+    return sum(len(feed.steps) if isinstance(feed, Trajectory) else 1 for feed in feeds)
+
+
+def _in_order(samples: Samples) -> list[Feed]:
+    """The samples as they were given: every second one was held out."""
+    if samples.origin == "derived":  # one was given, and the others are variants of it
+        return list(samples.search)
+    order: list[Feed] = []
+    for index in range(max(len(samples.search), len(samples.validation))):
+        order += [*samples.search[index : index + 1], *samples.validation[index : index + 1]]
+    return order
+
+
+def _next(rollout: Rollout, answer: Arrays, step: Arrays) -> dict[str, Array]:
+    return {name: _like(answer[output], step[name], output, name) for output, name in rollout.feedback}
+
+
+def _like(array: Array, before: Array, output: str, state: str) -> Array:
+    """A state in the type of the input that takes it, which has its rank."""
+    given = np.asarray(array)
+    if given.ndim != before.ndim:
+        raise InputError(
+            f"--feedback {output}={state}: the output has {given.ndim} dimensions and the input {before.ndim}: "
+            "they are not one state"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        return given.astype(before.dtype)
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
