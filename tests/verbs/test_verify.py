@@ -104,9 +104,9 @@ def test_the_search_and_the_comparison_measure_the_same(tmp_path_factory: pytest
     zoo = SHAPES["layer_norm_overflow"]()
     result = fix(zoo.model, zoo.inputs, out=tmp_path_factory.mktemp("fixed"))
     assert result.typed is not None
-    again = verify(zoo.model, result.typed.path, result.samples.validation)
-    for name, metrics in result.fixed.items():
-        assert again.outputs[name] == metrics
+    again = verify(zoo.model, result.typed.path, result.samples.all)
+    for name, metrics in result.fixed.items():  # there the worst of strict and wide; here strict, which is the worst
+        assert again.outputs[name].rel_l2 == metrics.rel_l2
 
 
 def test_inputs_in_fp16_are_fed_as_such(tmp_path_factory: pytest.TempPathFactory) -> None:
