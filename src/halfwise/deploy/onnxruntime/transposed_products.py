@@ -6,7 +6,7 @@ the new Cast without a version: the CPU provider crashes, the CUDA provider find
 with 1.31. With the Transpose in the product's format the Cast stands in front of it, and nothing is swapped.
 
 The CPU provider has no product in FP16 and puts a Cast of its own there, where what the Transpose reads was moved or
-narrowed and not computed in FP16. No choice of formats prevents that, so that it is only said.
+narrowed and not computed in FP16. `turned_products` spares it that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Adjustment
 from halfwise.precision.plan import PlannedNode
 
-__all__ = ["adjust_transposes", "cpu_crash_note", "crash_note"]
+__all__ = ["adjust_transposes", "cpu_crash_note", "cpu_crash_pairs", "crash_note"]
 
 
 def adjust_transposes(may: Adjustable, start: Adjustment) -> Adjustment:
@@ -60,10 +60,16 @@ def crash_note(assignment: Assignment) -> Note | None:
 
 def cpu_crash_note(assignment: Assignment) -> Note | None:
     """What to say of a model that the CPU provider may not survive, whatever the formats; None where it does."""
+    for transpose, product in cpu_crash_pairs(assignment):
+        return Note.of(NoteKind.ORT_CPU_MAY_CRASH, transpose.name, product=product.name)
+    return None
+
+
+def cpu_crash_pairs(assignment: Assignment) -> Iterator[tuple[ir.Node, ir.Node]]:
+    """Each Transpose and the product, between which the CPU provider puts a Cast of its own."""
     for transpose, product, slot in _pairs(assignment):
         if assignment.read(product, slot) is Format.FP16 and _is_left_in_fp16(assignment, transpose):
-            return Note.of(NoteKind.ORT_CPU_MAY_CRASH, transpose.name, product=product.name)
-    return None
+            yield transpose, product
 
 
 def _is_left_in_fp16(assignment: Assignment, transpose: ir.Node) -> bool:

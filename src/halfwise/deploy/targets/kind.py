@@ -45,6 +45,10 @@ class TargetKind:
         """
         return Adjustment(decision)
 
+    def as_written(self, assignment: Assignment) -> Assignment:
+        """The decision as the model is written in it: nodes may stand in another order where the runtime needs that."""
+        return assignment
+
     def compiler(self, target: Target) -> Compile | None:
         """What compiles a decision as the target does, or nearly so; None where nothing can without a GPU."""
         return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from halfwise.core.targets import Target
 from halfwise.deploy.onnxruntime.fit import adjust_for
+from halfwise.deploy.onnxruntime.turned_products import products_first
 from halfwise.deploy.targets.kind import TargetKind
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Adjustment, Decision
@@ -29,3 +30,6 @@ class OnnxRuntime(TargetKind):
     ) -> Adjustment:
         fused = self.runtime.fuses_norms
         return adjust_for(decision, ratio, stated=stated, given=given, fused=fused, on_cpu=self.on_cpu)
+
+    def as_written(self, assignment: Assignment) -> Assignment:
+        return products_first(assignment) if self.on_cpu else assignment

@@ -18,6 +18,7 @@ from halfwise.deploy.targets import kind_of
 from halfwise.emulation.ort import runtime_reason
 from halfwise.model.contrib.decompose import runs_on_cpu
 from halfwise.model.inputs.feed import Feed
+from halfwise.precision.assignment import Assignment
 from halfwise.precision.typed_onnx import TypedModel
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.document import DeliveredRecord
@@ -58,7 +59,8 @@ class Delivered:
 def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -> Delivered:
     request, feeds = prepared.request, candidate.decided.samples.validation[:MOST_INPUTS]
     counts = kind_of(request.target).on_cpu
-    if why := _why_not(candidate, feeds):
+    written = kind_of(request.target).as_written(candidate.decision.assignment)
+    if why := _why_not(candidate, written, feeds):
         return Delivered(None, note=Note.of(NoteKind.DELIVERED_NOT_RUN, why=why))
     request.notify("running the written model with ONNX Runtime")
     try:
@@ -72,9 +74,8 @@ def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -
     return Delivered(found.verdict, found.outputs, counts, note)
 
 
-def _why_not(candidate: Candidate, feeds: Sequence[Feed]) -> str:
+def _why_not(candidate: Candidate, assignment: Assignment, feeds: Sequence[Feed]) -> str:
     """Why it is not even tried; empty where it is."""
-    assignment = candidate.decision.assignment
     if crash_note(assignment) or cpu_crash_note(assignment):
         return "its CPU provider may crash on it"
     if candidate.decided.model.weight_bytes > LARGEST_BYTES:

@@ -37,7 +37,7 @@ def write(prepared: Prepared, found: Feedback) -> Written:
     """Without a folder nothing is written, and the same is known."""
     request, candidate = prepared.request, found.candidate
     plan = _plan(prepared, found)
-    assignment, typed, plan_path = candidate.decision.assignment, None, None
+    assignment, typed, plan_path = kind_of(request.target).as_written(candidate.decision.assignment), None, None
     if request.out is not None:
         typed, plan_path = write_results(request.out, request.model.path, assignment, plan, request.notify)
     handover = Handover(
