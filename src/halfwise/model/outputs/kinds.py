@@ -191,8 +191,10 @@ def _rows(facts: OutputFacts, answers: Answers) -> list[OutputKind]:
     axes: dict[str, int] = {}
     lists: dict[tuple[str, ...], list[str]] = {}
     entering: list[str] = []
+    outputs = {value.name or "": value for value in facts.model.graph.outputs}
     for name, selections in facts.selections.items():
-        found = next(((s, axis) for s in selections if (axis := _row_axis(name, s, answers)) is not None), None)
+        shape = outputs[name].shape
+        found = next(((s, axis) for s in selections if (axis := _row_axis(name, s, answers, shape)) is not None), None)
         if found is None or name in facts.choices:
             continue
         axes[name] = found[1]
@@ -212,14 +214,18 @@ def _rows(facts: OutputFacts, answers: Answers) -> list[OutputKind]:
     return kinds
 
 
-def _row_axis(name: str, selection: Selection, answers: Answers) -> int | None:
+def _row_axis(name: str, selection: Selection, answers: Answers, declared: ir.Shape | None) -> int | None:
     """The axis of an output with an entry for each selected row, or, padded, with at least as many."""
     if any(selection.counted not in answer for answer in answers):
         return None
     counts = [answer[selection.counted].shape[selection.axis] for answer in answers]
     shapes = [answer[name].shape for answer in answers]
-    if max(counts) < 2 or len({len(shape) for shape in shapes}) > 1:
+    if len({len(shape) for shape in shapes}) > 1:
         return None
+    if max(counts) < 2:  # hardly anything was selected: the only axis whose length is open
+        free = [axis for axis, dim in enumerate(declared or ()) if not isinstance(dim, int)]
+        fits = len(free) == 1 and all(s[free[0]] == count for s, count in zip(shapes, counts, strict=True))
+        return free[0] if fits else None
     for axis in range(len(shapes[0])):
         if all(shape[axis] == count for shape, count in zip(shapes, counts, strict=True)):
             return axis

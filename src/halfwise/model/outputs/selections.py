@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -43,12 +43,12 @@ class Choice:
 
 def selections_behind(value: ir.Value) -> tuple[Selection, ...]:
     """The last selections on every way to an output."""
-    moved = _last_selectors(value, light=True)
-    return tuple(replace(_selection(node), moved=node in moved) for node in _last_selectors(value))
+    moved = _last_selectors([value], light=True)
+    return tuple(_selection(node, moved=node in moved) for node in _last_selectors([value]))
 
 
-def _last_selectors(value: ir.Value, *, light: bool = False) -> list[ir.Node]:
-    seen, found, pending = set[ir.Node](), list[ir.Node](), [value]
+def _last_selectors(values: Sequence[ir.Value], *, light: bool = False) -> list[ir.Node]:
+    seen, found, pending = set[ir.Node](), list[ir.Node](), list(values)
     while pending:
         node = pending.pop().producer()
         if node is None or node in seen:
@@ -65,14 +65,13 @@ def _selects(node: ir.Node) -> bool:
     return not node.domain and node.op_type in _SELECTORS
 
 
-def _selection(node: ir.Node) -> Selection:
+def _selection(node: ir.Node, *, moved: bool) -> Selection:
     axis = _SELECTORS[node.op_type]
     if axis is None:
         attribute = node.attributes.get("axis")
         axis = attribute.as_int() if attribute is not None else -1 if node.op_type == "TopK" else 0
     counted = next(value for value in node.outputs if value.name)
-    entering = dict.fromkeys(name for source in _sources(node) for name in _entering(source))
-    return Selection(node.name or "", counted.name or "", axis, tuple(entering))
+    return Selection(node.name or "", counted.name or "", axis, tuple(_entering(node)), moved)
 
 
 def _sources(node: ir.Node) -> list[ir.Value]:
@@ -81,28 +80,33 @@ def _sources(node: ir.Node) -> list[ir.Value]:
     return [value for value in node.inputs[:count] if value is not None]
 
 
-def _entering(value: ir.Value) -> Iterator[str]:
-    """The float tensors behind a source, past masks; where rows were selected before, those behind that selection."""
-    earlier = _last_selectors(value)
-    if earlier:
-        for node in earlier:
-            yield from _selection(node).entering
-        return
-    yield from dict.fromkeys(name for name in _floats(value, set()))
+def _entering(node: ir.Node) -> list[str]:
+    """The float tensors behind the sources, past masks; those before the first selection, where there are several."""
+    seen, found, pending = {node}, dict[str, None](), [node]
+    while pending:
+        for source in _sources(pending.pop()):
+            earlier = _last_selectors([source])
+            if not earlier:
+                found.update(dict.fromkeys(_floats(source)))
+            pending += [each for each in earlier if each not in seen]
+            seen.update(earlier)
+    return list(found)
 
 
-def _floats(value: ir.Value, seen: set[ir.Value]) -> Iterator[str]:
-    node = value.producer()
-    if value in seen or node is None:
-        return
-    seen.add(value)
-    if value.dtype is ir.DataType.FLOAT and node.op_type != "Where":
-        if _constant(value) is None:
-            yield value.name or ""
-        return
-    for each in node.inputs:
-        if each is not None:
-            yield from _floats(each, seen)
+def _floats(value: ir.Value) -> Iterator[str]:
+    seen, pending = {value}, [value]
+    while pending:
+        value = pending.pop()
+        node = value.producer()
+        if node is None:
+            continue
+        if value.dtype is ir.DataType.FLOAT and node.op_type != "Where":
+            if _constant(value) is None:
+                yield value.name or ""
+            continue
+        inputs = [each for each in node.inputs if each is not None and each not in seen]
+        seen.update(inputs)
+        pending += inputs
 
 
 def choice_of(value: ir.Value) -> Choice | None:

@@ -1,0 +1,103 @@
+"""What the graph alone says of outputs: where rows come from, which slices branches made, what is a probability."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from halfwise.core.output_kinds import Reading
+from halfwise.model.model import load
+from halfwise.model.outputs.kinds import facts_of, kinds_of
+from halfwise.model.outputs.selections import choice_of, selections_behind
+from halfwise.model.outputs.units import is_probability, pieces_along
+from tests.models.build import model, node, value, weight
+from tests.models.outputs import keypoints, nms_detector
+
+
+def test_pieces_of_heads_that_are_joined_level_by_level() -> None:
+    """As detectors are exported: boxes, objectness and classes of each level, then the levels, then rows last."""
+    nodes, weights = [], [weight("flat", np.array([1, 8, -1]))]
+    for level in "ab":
+        for head, width in (("box", 4), ("obj", 1), ("cls", 3)):
+            weights.append(weight(f"w{head}{level}", np.ones((width, 2, 1, 1), np.float32)))
+            nodes.append(node("Conv", f"x{level} w{head}{level}", f"{head}{level}"))
+        nodes += [node("Sigmoid", f"obj{level}", f"po{level}"), node("Sigmoid", f"cls{level}", f"pc{level}")]
+        nodes += [
+            node("Concat", f"box{level} po{level} pc{level}", f"head{level}", axis=1),
+            node("Reshape", f"head{level} flat", f"list{level}"),
+        ]
+    nodes += [node("Concat", "lista listb", "all", axis=2), node("Transpose", "all", "y", perm=[0, 2, 1])]
+    inputs = [value("xa", shape=(1, 2, 8, 8)), value("xb", shape=(1, 2, 4, 4))]
+    loaded = load(model(nodes, inputs, [value("y", shape=(1, 80, 8))], weights))
+    (output,) = loaded.graph.outputs
+    assert [(p.start, p.stop, p.probability) for p in pieces_along(output, 2)] == [
+        (0, 4, False), (4, 5, True), (5, 8, True)]  # fmt: skip
+    assert not is_probability(output)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wanted"),
+    [
+        ([node("Sigmoid", "x", "y")], True),
+        ([node("Softmax", "x", "p"), node("Transpose", "p", "t"), node("Slice", "t zero one", "y")], True),
+        ([node("Sigmoid", "x", "a"), node("Softmax", "x", "b"), node("Mul", "a b", "y")], True),
+        ([node("Sigmoid", "x", "a"), node("Mul", "a x", "y")], False),
+        ([node("Sigmoid", "x", "a"), node("Add", "a a", "y")], False),
+        ([node("LogSoftmax", "x", "y")], False),
+        ([node("Tanh", "x", "y")], False),
+    ],
+)
+def test_what_is_a_probability(nodes: list[object], wanted: bool) -> None:
+    constants = [weight("zero", np.array([0])), weight("one", np.array([1]))]
+    made = model(nodes, [value("x", shape=(4, 4))], [value("y", shape=(None, None))], constants)  # type: ignore[arg-type]
+    assert is_probability(load(made).graph.outputs[0]) is wanted
+
+
+def test_where_rows_come_from() -> None:
+    rows = load(nms_detector(100)[0])
+    (found,) = selections_behind(rows.graph.outputs[0])
+    assert (found.counted, found.axis, set(found.entering)) == ("selected", 0, {"boxes", "scores"})
+    points = load(keypoints()[0])
+    for output in points.graph.outputs:
+        (found,) = selections_behind(output)
+        assert (found.entering, found.axis) == (("list",), 0)
+
+
+def test_a_mask_behind_a_selection_leads_to_its_tensors() -> None:
+    """Local maxima above a threshold, as keypoints are found: where a score equals the largest around it."""
+    nodes = [
+        node("Conv", "x w", "s"),
+        node("MaxPool", "s", "m", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("Equal", "s m", "peak"),
+        node("Greater", "s half", "high"),
+        node("And", "peak high", "mask"),
+        node("NonZero", "mask", "y"),
+    ]
+    weights = [weight("w", np.ones((1, 1, 3, 3), np.float32)), weight("half", np.float32(0.5))]
+    made = load(model(nodes, [value("x", shape=(1, 1, 9, 9))], [value("y", TensorProto.INT64, (4, None))], weights))
+    (found,) = selections_behind(made.graph.outputs[0])
+    assert (set(found.entering), found.axis) == ({"s", "m"}, 1)
+
+
+def test_the_comparison_behind_a_choice() -> None:
+    nodes = [node("Relu", "x", "r"), node("Less", "half r", "m"), node("Cast", "m", "y", to=TensorProto.FLOAT)]
+    made = load(model(nodes, [value("x")], [value("y")], [weight("half", np.float32(0.5))]))
+    found = choice_of(made.graph.outputs[0])
+    assert found is not None
+    assert (found.decided_by, found.threshold, found.axis) == (("r",), 0.5, None)
+
+
+def test_one_selected_row_or_none_is_a_list_too() -> None:
+    facts = facts_of(load(nms_detector()[0]))
+    answers = [
+        {
+            "rows": np.zeros((1, count, 5), np.float32),
+            "selected": np.zeros((count, 3), np.int64),
+            "boxes": np.ones((1, 80, 4), np.float32),
+            "scores": np.ones((1, 1, 80), np.float32),
+        }
+        for count in (1, 0, 1)
+    ]
+    rows = next(kind for kind in kinds_of(facts, answers) if kind.output == "rows")
+    assert (rows.reading, rows.axis) == (Reading.ROWS, 1)
