@@ -101,3 +101,22 @@ def test_one_selected_row_or_none_is_a_list_too() -> None:
     ]
     rows = next(kind for kind in kinds_of(facts, answers) if kind.output == "rows")
     assert (rows.reading, rows.axis) == (Reading.ROWS, 1)
+
+
+def test_peaks_that_a_mask_leaves_lead_to_the_map_itself() -> None:
+    """As heads without anchors are exported: the map times where it equals the largest around it, then TopK."""
+    nodes = [
+        node("Sigmoid", "x", "heat"),
+        node("MaxPool", "heat", "around", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("Equal", "heat around", "same"),
+        node("Cast", "same", "keep", to=TensorProto.FLOAT),
+        node("Mul", "heat keep", "peaks"),
+        node("Reshape", "peaks flat", "list"),
+        node("TopK", "list k", "scores at", axis=1),
+        node("Cast", "at", "places", to=TensorProto.FLOAT),
+    ]
+    weights = [weight("flat", np.array([1, -1])), weight("k", np.array([5]))]
+    outputs = [value("scores", shape=(1, 5)), value("places", shape=(1, 5))]
+    made = load(model(nodes, [value("x", shape=(1, 1, 9, 9))], outputs, weights))
+    (found,) = selections_behind(made.graph.outputs[1])
+    assert (set(found.entering), found.counted, found.sorted) == ({"heat", "around"}, "scores", True)

@@ -197,3 +197,13 @@ def test_bisect_reads_outputs_as_fix_does() -> None:
     found = bisect(model, "ort-cpu", feeds)
     assert found.tolerance is not None
     assert {kind.output for kind in found.tolerance.kinds} == {"boxes", "scores", "labels", "list"}
+
+
+def test_logits_beside_their_classes_are_judged_as_stated() -> None:
+    """The tensor that decides is an output itself, and the user bounds it."""
+    model, feeds = segmenter(tied=True, side=16)
+    model.graph.output.append(onnx.helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, [1, 4, 16, 16]))
+    result = fix(model, feeds, tolerance="logits:max_abs<=0.1")
+    assert result.met
+    assert kind_of(result, "classes").inner == ()
+    assert set(result.fixed) == {"classes", "logits"}

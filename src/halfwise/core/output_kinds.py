@@ -55,8 +55,10 @@ class OutputKind(Record, frozen=True):
     axis: Annotated[int, about("Of the parts, of the rows, or of the classes that are chosen from.")] = 0
     parts: tuple[Part, ...] = ()
     together: Annotated[tuple[str, ...], about("The outputs whose rows are matched together.")] = ()
+    scored: Annotated[str, about("The tensor with a score a row; a row near the last score may change.")] = ""
     decided_by: Annotated[tuple[str, ...], about("The tensors whose comparison makes the choice.")] = ()
     threshold: Annotated[Number, about("What the only one of them is compared with.")] = 0.0
+    inner: Annotated[tuple[str, ...], about("Of these tensors, those that are no outputs of the model.")] = ()
     noise: Annotated[Number, about("FP32's own error in them, relative to their root mean square.")] = 0.0
 
     def slices(self, array: Array) -> tuple[tuple[str, Array, Floor], ...]:
@@ -97,8 +99,7 @@ def _norm(values: Array, floor: Floor) -> float:
 
 def inner_names(kinds: Sequence[OutputKind]) -> tuple[str, ...]:
     """The tensors inside the model that have to be known to judge its outputs."""
-    inner = [kind.output for kind in kinds if kind.reading is Reading.SELECTED_FROM]
-    return tuple(dict.fromkeys((*inner, *(name for kind in kinds for name in kind.decided_by))))
+    return tuple(dict.fromkeys(name for kind in kinds for name in kind.inner))
 
 
 def kind_notes(kinds: Sequence[OutputKind]) -> tuple[Note, ...]:

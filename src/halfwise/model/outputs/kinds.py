@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from halfwise.core.judging import NO_AXIS
@@ -71,7 +72,12 @@ def kinds_of(facts: OutputFacts, answers: Answers) -> tuple[OutputKind, ...]:
             kinds.append(_choice(facts, name))
         elif is_float(answers[0][name].dtype):
             kinds += _values(value, [answer[name] for answer in answers])
-    return tuple(kinds)
+    return tuple(_with_inner(kind, set(facts.model.output_names)) for kind in kinds)
+
+
+def _with_inner(kind: OutputKind, outputs: set[str]) -> OutputKind:
+    needed = (kind.output, *kind.decided_by, kind.scored)
+    return replace(kind, inner=tuple(name for name in dict.fromkeys(needed) if name and name not in outputs))
 
 
 # -- sizes and units --------------------------------------------------------------------------------------------------
@@ -189,6 +195,7 @@ def _choice(facts: OutputFacts, name: str) -> OutputKind:
 def _rows(facts: OutputFacts, answers: Answers) -> list[OutputKind]:
     """Outputs with an axis as long as what was selected; those behind one selection are matched together."""
     axes: dict[str, int] = {}
+    scored: dict[str, str] = {}
     lists: dict[tuple[str, ...], list[str]] = {}
     entering: list[str] = []
     outputs = {value.name or "": value for value in facts.model.graph.outputs}
@@ -198,6 +205,9 @@ def _rows(facts: OutputFacts, answers: Answers) -> list[OutputKind]:
         if found is None or name in facts.choices:
             continue
         axes[name] = found[1]
+        counted = found[0].counted
+        listed = found[0].sorted and is_float(answers[0][counted].dtype)
+        scored[name] = counted if listed else ""
         length = tuple(str(answer[name].shape[found[1]]) for answer in answers)
         lists.setdefault(length, []).append(name)
         entering += [each for s in selections for each in s.entering]
@@ -206,11 +216,12 @@ def _rows(facts: OutputFacts, answers: Answers) -> list[OutputKind]:
         for name in names:
             values = [answer[name] for answer in answers]
             floor = _floor(values, probability=False) if is_float(values[0].dtype) else Floor()
-            kinds.append(OutputKind(name, Reading.ROWS, floor, axes[name], together=tuple(names)))
+            kinds.append(OutputKind(name, Reading.ROWS, floor, axes[name], together=tuple(names), scored=scored[name]))
+    made = {value.name or "": value for node in facts.model.graph for value in node.outputs} if entering else {}
     for inner in dict.fromkeys(entering):
         if inner in answers[0] and inner not in facts.model.output_names:
-            values = [answer[inner] for answer in answers]
-            kinds.append(OutputKind(inner, Reading.SELECTED_FROM, _floor(values, probability=False)))
+            values, probability = [answer[inner] for answer in answers], is_probability(made[inner])
+            kinds.append(OutputKind(inner, Reading.SELECTED_FROM, _floor(values, probability=probability)))
     return kinds
 
 

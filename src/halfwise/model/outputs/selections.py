@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.model.moving import Move, movers
+from halfwise.model.moving import Move, behind, movers
 
 __all__ = ["Choice", "Selection", "choice_of", "selections_behind"]
 
@@ -17,6 +17,7 @@ _SELECTORS = {"TopK": None, "Compress": None, "NonMaxSuppression": 0, "NonZero":
 _COMPARES = frozenset("Greater GreaterOrEqual Less LessOrEqual".split())
 _CHOOSES = frozenset("ArgMax ArgMin".split())
 _MIXES = frozenset("Conv ConvTranspose MatMul Gemm Einsum Attention MultiHeadAttention LSTM GRU RNN Softmax".split())
+_MOVED = movers(Move.SHAPE | Move.ORDER | Move.REPEAT)
 _IN_ORDER = movers(Move.SHAPE | Move.CAST)
 
 
@@ -29,6 +30,7 @@ class Selection:
     counted: str
     axis: int
     entering: tuple[str, ...]
+    sorted: bool = False  # the counted output holds the scores, the best first
     moved: bool = False  # behind it the rows are only moved or scaled, so that padding stays padding
 
 
@@ -71,7 +73,9 @@ def _selection(node: ir.Node, *, moved: bool) -> Selection:
         attribute = node.attributes.get("axis")
         axis = attribute.as_int() if attribute is not None else -1 if node.op_type == "TopK" else 0
     counted = next(value for value in node.outputs if value.name)
-    return Selection(node.name or "", counted.name or "", axis, tuple(_entering(node)), moved)
+    attribute = node.attributes.get("sorted")
+    ordered = node.op_type == "TopK" and (attribute is None or bool(attribute.as_int()))
+    return Selection(node.name or "", counted.name or "", axis, tuple(_entering(node)), ordered, moved)
 
 
 def _sources(node: ir.Node) -> list[ir.Value]:
@@ -94,19 +98,43 @@ def _entering(node: ir.Node) -> list[str]:
 
 
 def _floats(value: ir.Value) -> Iterator[str]:
+    """The float tensors behind a value, past masks: those that are compared, and those that a mask leaves or not."""
     seen, pending = {value}, [value]
     while pending:
         value = pending.pop()
         node = value.producer()
         if node is None:
             continue
-        if value.dtype is ir.DataType.FLOAT and node.op_type != "Where":
-            if _constant(value) is None:
-                yield value.name or ""
-            continue
-        inputs = [each for each in node.inputs if each is not None and each not in seen]
-        seen.update(inputs)
-        pending += inputs
+        inputs = list(node.inputs)
+        if value.dtype is ir.DataType.FLOAT and not _is_mask(value):
+            masked = _masked(value)
+            if masked is None:
+                if _constant(value) is None:
+                    yield value.name or ""
+                continue
+            inputs = masked
+        fresh = [each for each in inputs if each is not None and each not in seen]
+        seen.update(fresh)
+        pending += fresh
+
+
+def _masked(value: ir.Value) -> list[ir.Value | None] | None:
+    """What goes into a tensor of which a mask leaves a part: by Where, or times a cast comparison; None of others."""
+    source = behind(value, _MOVED)
+    node = source.producer() if source is not None else None
+    if node is None or node.domain:
+        return None
+    if node.op_type == "Where":
+        return list(node.inputs)
+    if node.op_type == "Mul" and any(_is_mask(each) for each in node.inputs):
+        return [behind(each, _MOVED) for each in node.inputs]
+    return None
+
+
+def _is_mask(value: ir.Value | None) -> bool:
+    source = behind(value, _MOVED)
+    node = source.producer() if source is not None else None
+    return node is not None and node.op_type == "Cast" and node.inputs[0].dtype is ir.DataType.BOOL  # type: ignore[union-attr]
 
 
 def choice_of(value: ir.Value) -> Choice | None:

@@ -12,7 +12,11 @@ __all__ = ["mostly_fp32"]
 
 MOST = 0.5  # of the arithmetic
 
-_HELPS = {Reading.ROWS: ("boxes", "keypoints"), Reading.CHOICES: ("mask",)}
+_HELPS = {
+    Reading.ROWS: ("boxes", "keypoints"),
+    Reading.SELECTED_FROM: ("boxes", "keypoints"),
+    Reading.CHOICES: ("mask",),
+}
 _ANY = ("boxes", "mask", "logits", "text", "audio", "image", "embedding")
 
 
