@@ -198,3 +198,29 @@ def test_steps_that_fp32_takes_too_cost_no_fp32_nodes(tmp_path: Path) -> None:
     assert NoteKind.QUANTISERS_MOVE in kinds(result.notes)
     assert result.plan.tolerance.to_json()["*:rel_l2"] == 0.01
     assert not result.met  # 1% was asked for
+
+
+def test_a_product_of_integers_gives_the_type_of_its_zero_point(tmp_path: Path) -> None:
+    """ONNX Runtime's QGemm gives floats, or integers where their zero point is given; its schema does not say which."""
+    matrix = layers(1)[0]
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("QGemm", "q s z w ws wz - s z", "p", domain="com.microsoft"),
+        node("DequantizeLinear", "p s z", "d"),
+        node("Tanh", "d", "y"),
+    ]
+    weights = [
+        weight("s", np.float32(0.05)),
+        weight("z", np.uint8(128)),
+        weight("w", np.rint(matrix * 100).astype(np.int8)),
+        weight("ws", np.float32(0.01)),
+        weight("wz", np.int8(0)),
+    ]
+    ends = [value("x", shape=(4, 16))], [value("y", shape=(4, 16))]
+    onnx.save(model(nodes, *ends, weights, opset=19, domains=["com.microsoft"]), tmp_path / "q.onnx")
+    assert load(tmp_path / "q.onnx").node_by_name["n_p"].outputs[0].dtype.name == "UINT8"  # type: ignore[union-attr]
+    result = fix(tmp_path / "q.onnx", samples(), out=tmp_path / "out", tolerance=["rel_l2<=0.2"])
+    assert result.met and result.typed is not None
+    feed = samples()[0]
+    (wide,), (narrow,) = ran(onnx.load(tmp_path / "q.onnx"), feed), ran(onnx.load(result.typed.path), feed)
+    assert np.linalg.norm(narrow - wide) <= 0.2 * np.linalg.norm(wide)

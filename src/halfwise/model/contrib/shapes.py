@@ -83,6 +83,9 @@ def _element(schema: RuntimeSchema, place: Place, slot: int) -> int:
     for index, taken in enumerate(schema.inputs):
         if taken.type_str == formal.type_str and place.type(index):
             return place.type(index)
+    for index, taken in enumerate(schema.inputs):  # a quantised result has the type of its zero point
+        if taken.name == f"{formal.name.lower()}_zero_point" and place.type(index):
+            return place.type(index)
     allowed = schema.takes(formal)
     if len(allowed) == 1:
         return _TYPES.get(allowed[0], 0)
