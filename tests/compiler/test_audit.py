@@ -10,7 +10,7 @@ from halfwise.compiler.audit import NodeInfo, audit
 from halfwise.compiler.buildlog import read_lines
 from halfwise.compiler.layers import EngineLayers, read_layers
 from halfwise.core.formats import Format
-from halfwise.core.notes import NoteKind
+from halfwise.core.notes import Note, NoteKind
 from tests.support.audit_cases import DATA, REGION_LOG, fp32, nodes, of_log, verdict
 from tests.support.messages import kinds
 
@@ -34,13 +34,14 @@ def test_inspector_of_10() -> None:
     wanted = fp32("conv", "fc", "softmax", "mean", "square", "sqrt")
     result = audit(read_layers(DATA / "layers" / "inspector_10.16.json"), None, infos, wanted)
     assert verdict(result, "conv") == ("fp32", "exact")
-    assert nodes(result)["conv"].note == "tf32 in, f32 accumulated"
+    math = Note.of(NoteKind.TACTIC_MATH, operand="tf32", accumulator="f32")
+    assert nodes(result)["conv"].notes == (math,)
     assert verdict(result, "fc") == ("fp16", "exact")
     assert verdict(result, "softmax") == ("fp16", "mixed")
     assert nodes(result)["softmax"].attention == "_gemm_mha_v2"
     assert verdict(result, "square") == ("fp16", "exact")  # before the first cast
     assert verdict(result, "mean") == ("fp32", "mixed")  # between the only two casts
-    assert "by the kernel's name only" in nodes(result)["mean"].note
+    assert kinds(nodes(result)["mean"].notes) == [NoteKind.BETWEEN_CASTS]
     assert {v.node: v.got for v in result.violations} == {"fc": "fp16", "softmax": "fp16", "square": "fp16"}
     engine = result.to_json()["engine"]
     assert engine["fused_attention"] == ["_gemm_mha_v2"]
@@ -53,7 +54,7 @@ def test_inspector_of_11_trusts_declared_types_where_the_kernel_casts() -> None:
              NodeInfo("mm", "MatMul", declared="bf16")]  # fmt: skip
     result = audit(read_layers(DATA / "layers" / "inspector_11.json"), None, infos, fp32("mean", "sqrt", "mm"))
     assert verdict(result, "mean") == ("fp32", "mixed")
-    assert "strong typing" in nodes(result)["mean"].note
+    assert kinds(nodes(result)["mean"].notes) == [NoteKind.AS_MODEL_STATES_CASTS]
     assert verdict(result, "mm") == ("bf16", "exact")  # alpha is Float whatever the product computes in
     assert [v.node for v in result.violations] == ["mm"]
 
@@ -91,10 +92,10 @@ def test_a_wish_for_fp16_or_bf16() -> None:
 def test_a_wanted_node_that_the_model_lacks_is_unproven() -> None:
     result = audit(read_layers(DATA / "layers" / "inspector_11.json"), None, None, fp32("gone"))
     (unproven,) = result.unproven
-    assert (unproven.node, "give the model that was built (--model)" in unproven.why) == ("gone", True)
+    assert (unproven.node, kinds(unproven.messages)) == ("gone", [NoteKind.NO_LAYER_HAS_IT])
     assert not result.kept
     known = audit(read_layers(DATA / "layers" / "inspector_11.json"), None, [NodeInfo("mm", "MatMul")], fp32("gone"))
-    assert known.unproven[0].why == "the engine's model has no node of that name; is this the plan of another model?"
+    assert kinds(known.unproven[0].messages) == [NoteKind.NODE_NOT_IN_ENGINE]
     assert not known.kept
 
 
@@ -153,12 +154,12 @@ def test_a_build_that_says_fp32_and_shows_fp16_proves_nothing() -> None:
     assert verdict(of_log(read_lines(lines.split("\n"))), "/norm/Sub") == ("unknown", "region-only")
 
 
-def test_a_kernel_of_which_one_border_is_not_stated_is_not_known() -> None:
+def test_a_kernel_of_which_one_type_is_not_stated_is_not_known() -> None:
     layers = engine(kernel("k", "Float", "N/A due to dynamic shapes", Metadata="[ONNX Layer: a]"))
     result = audit(layers, None, None, fp32("a"))
     assert verdict(result, "a") == ("unknown", "unknown")
     assert not result.kept
-    assert "not all types at its kernel's borders are stated; those that are: fp32" in result.unproven[0].why
+    assert list(result.unproven[0].messages) == [Note.of(NoteKind.KERNEL_PARTLY_TYPED, types=["fp32"])]
 
 
 def test_a_node_may_be_in_a_kernel_that_does_not_tell_whose_it_is() -> None:
@@ -225,7 +226,8 @@ def test_a_tactic_that_multiplies_in_fp16_is_no_fp32(tactic: str, operands: str)
     layers = engine(kernel("g_myl0_1", "Float", "Float", TacticName=tactic, Metadata="[ONNX Layer: fc]"))
     result = audit(layers, None, None, fp32("fc"))
     assert verdict(result, "fc") == ("mixed", "mixed")
-    assert f"multiplies in {operands} by its tactic" in result.violations[0].why
+    told = Note.of(NoteKind.MULTIPLIES_NARROW, operands=operands, tactic=tactic)
+    assert list(result.violations[0].messages) == [told]
 
 
 @pytest.mark.parametrize(
@@ -251,4 +253,4 @@ def test_one_layer_of_an_engine_folds_no_node_away() -> None:
     result = audit(read_layers(json.dumps(layer)), None, model, fp32("norm"))
     assert verdict(result, "norm") == ("unknown", "unknown")
     assert not result.kept
-    assert "the list of layers may not be whole" in result.unproven[0].why
+    assert kinds(result.unproven[0].messages) == [NoteKind.LIST_NOT_WHOLE]

@@ -14,6 +14,7 @@ from halfwise.compiler.audit import audit, nodes_from_log
 from halfwise.compiler.buildlog import read_log
 from halfwise.compiler.layers import layers_from_log
 from halfwise.compiler.layers_model import compile_for_log, nodes_of_model
+from halfwise.core.notes import Note, NoteKind
 from tests.support.audit_cases import DATA, fp32, nodes, of_log, verdict
 from tests.support.paths import REAL_MODELS
 
@@ -94,10 +95,8 @@ def test_rtx_takes_a_lone_fp32_product_back_to_fp16(tmp_path: Path, follower: st
         assert verdict(result, "product") == ("fp32", "exact")
     else:
         (violation,) = result.violations
-        assert (violation.got, violation.why) == (
-            "fp16",
-            "the model states fp32, but all that its kernel reads and writes is fp16",
-        )
+        assert violation.got == "fp16"
+        assert list(violation.messages) == [Note.of(NoteKind.STATED_OTHERWISE, stated="fp32", found="fp16")]
 
 
 @needs_rtx
@@ -131,7 +130,8 @@ def test_rtx_hides_an_fp32_softmax_in_fused_attention(tmp_path: Path) -> None:
         pytest.skip("this version of TensorRT-RTX does not fuse this attention")
     (violation,) = result.violations
     assert (violation.node, violation.got) == ("softmax", "unproven")
-    assert "inside _gemm_mha_v2" in violation.why
+    (told,) = violation.messages
+    assert (told.kind, told.values["kernel"]) == (NoteKind.IN_ATTENTION, "_gemm_mha_v2")
 
 
 @needs_rtx

@@ -13,6 +13,7 @@ from halfwise.compiler.layers import EngineLayers, layers_from_log, read_layers
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from tests.support.audit_cases import DATA, REGION_LOG, fp32, nodes, of_log, verdict
+from tests.support.messages import kinds
 
 NORM = ("/norm/ReduceMean", "/norm/Sub", "/norm/Pow", "/norm/ReduceMean_1", "/norm/Sqrt", "/norm/Div")
 
@@ -23,11 +24,11 @@ def test_layernorm_in_a_half_region_is_a_violation_proven_by_the_warning() -> No
     (violation,) = result.violations
     assert (violation.node, violation.wanted, violation.got) == ("/norm/Pow", "fp32", "fp16")
     assert violation.kernels == ("{ForeignNode[/norm/ReduceMean.../out/MatMul]}",)
-    assert "TensorRT's own warning" in violation.why
+    assert kinds(violation.messages) == [NoteKind.NORM_WARNED]
 
 
 def test_what_no_warning_names_is_unproven_and_still_a_violation() -> None:
-    """Nothing visible shows an FP32 value (the region's borders are Half), so the wish counts as broken, not as met."""
+    """Nothing visible shows an FP32 value (the region reads and writes Half), so the wish is broken."""
     result = of_log(read_log(REGION_LOG), *NORM)
     assert {v.node: v.got for v in result.violations} == {
         "/norm/ReduceMean": "fp16",
@@ -39,7 +40,7 @@ def test_what_no_warning_names_is_unproven_and_still_a_violation() -> None:
     }
     assert result.unproven == ()
     assert verdict(result, "/norm/Sub") == ("unknown", "region-only")
-    assert "types inside are not visible" in nodes(result)["/norm/Sub"].note
+    assert kinds(nodes(result)["/norm/Sub"].notes) == [NoteKind.IN_REGION]
     assert verdict(result, "/in/Conv") == ("fp32", "exact")
 
 
@@ -97,22 +98,20 @@ def test_without_a_model_a_region_names_its_two_ends_and_nothing_else_is_made_up
         "/norm/Mean": ("region-only", True),
         "/norm/Div": ("region-only", True),
     }
-    assert all("every border of the region is FP16" in node.note for node in result.nodes if node.compute)
+    inside = (Note.of(NoteKind.IN_REGION, types=["FP16"]),)
+    assert all(node.notes == inside for node in result.nodes if node.compute)
 
 
 def test_without_a_model_a_node_that_may_be_in_a_region_is_no_pass() -> None:
     engine = region_json("{ForeignNode[/norm/Mean.../norm/Div]}")
     result = audit(engine, None, None, fp32("/norm/Sqrt"))
-    assert [(v.node, v.why) for v in result.unproven] == [
-        ("/norm/Sqrt", "no layer bears its name; it may be inside the Myelin region: give the model that was built "
-                       "(--model)")
-    ]  # fmt: skip
+    (unproven,) = result.unproven
+    assert unproven.node == "/norm/Sqrt"
+    assert list(unproven.messages) == [Note.of(NoteKind.MAYBE_IN_REGION, regions=1)]
     assert not result.kept
     infos = [NodeInfo(name, "X") for name in ("/norm/Mean", "/norm/Sqrt", "/norm/Div")]
     told = audit(engine, None, infos, fp32("/norm/Sqrt"))
-    assert [v.why for v in told.violations] == [
-        "inside a Myelin region; every border of the region is FP16, and types inside are not visible"
-    ]
+    assert [list(v.messages) for v in told.violations] == [[Note.of(NoteKind.IN_REGION, types=["FP16"])]]
 
 
 def test_a_region_begins_and_ends_where_its_fused_ends_do() -> None:
@@ -123,12 +122,12 @@ def test_a_region_begins_and_ends_where_its_fused_ends_do() -> None:
     assert inside == set(names) - {"before", "behind"}
 
 
-def test_the_borders_of_a_region_are_told_as_they_are() -> None:
-    def why(fmt: str) -> str:
-        return audit(region_json("{ForeignNode[a...b]}", fmt=fmt), None, None, fp32("a")).nodes[-1].note
+def test_the_types_around_a_region_are_told_as_they_are() -> None:
+    def why(fmt: str) -> tuple[Note, ...]:
+        return audit(region_json("{ForeignNode[a...b]}", fmt=fmt), None, None, fp32("a")).nodes[-1].notes
 
-    assert "every border of the region is FP32," in why("Row major linear FP32")
-    assert "the types at its borders are not stated," in why("N/A due to dynamic shapes")
+    assert why("Row major linear FP32") == (Note.of(NoteKind.IN_REGION, types=["FP32"]),)
+    assert why("N/A due to dynamic shapes") == (Note.of(NoteKind.IN_REGION_UNTYPED),)
 
 
 @pytest.mark.parametrize(

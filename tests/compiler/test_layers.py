@@ -283,9 +283,9 @@ def test_place_of_an_operator_among_the_casts() -> None:
 
 
 def test_math_of_matrix_tactics() -> None:
-    assert tactic_math("sm90_xmma_gemm_f16f16_f16f16_f16_tn_n") == "f16 in, f16 accumulated"
-    assert tactic_math("sm80_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc") == "tf32 in, f32 accumulated"
-    assert tactic_math("sm80_xmma_fprop_i8i8_i8i32_f32_nchw") == "i8 in, i32 accumulated"
+    assert tactic_math("sm90_xmma_gemm_f16f16_f16f16_f16_tn_n") == ("f16", "f16")
+    assert tactic_math("sm80_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc") == ("tf32", "f32")
+    assert tactic_math("sm80_xmma_fprop_i8i8_i8i32_f32_nchw") == ("i8", "i32")
     assert tactic_math("__myl_MulSum_0x12") is None
 
 

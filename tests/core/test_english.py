@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 import halfwise
 from halfwise.compiler.buildlog import catalogue
 from halfwise.core.english import TEMPLATES, say
+from halfwise.core.english.finding import finding
 from halfwise.core.english.stages import STAGE_FINDINGS
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
@@ -75,6 +77,18 @@ def notes_made() -> Iterator[tuple[str, NoteKind, set[str]]]:
                 assert isinstance(kind, ast.Attribute), f"{path}:{call.lineno}: the kind is named where a note is made"
                 keys = {str(keyword.arg) for keyword in call.keywords}
                 yield f"{path.name}:{call.lineno}", NoteKind[kind.attr], keys | ({"subject"} if subject else set())
+
+
+def test_every_finding_is_made_of_a_note() -> None:
+    """Only what a compiler's log says has words of its own: those of the catalogue."""
+    makers = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "Finding"
+    }
+    assert makers == {"core/english/finding.py", "compiler/buildlog/collect.py"}
+    assert inspect.signature(finding).parameters["note"].annotation == "Note"
 
 
 # What is said to people: a report shows it whole.

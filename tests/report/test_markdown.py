@@ -27,6 +27,7 @@ from halfwise.verbs.gate import gate
 from tests.models.report_models import HOSTILE, healthy_result, hostile_model, hostile_result, overflow_result
 from tests.models.zoo import SHAPES
 from tests.support.command_line import CommandLine, save
+from tests.support.messages import saying
 
 READER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 NAMES = (
@@ -123,7 +124,7 @@ def test_who_spoils_a_kept_tolerance_stands_at_the_top() -> None:
     refused = fix_markdown(replace(healthy_result(), files=FixFiles(deploy_files=DeployFiles(refusal="no kernel"))))
     assert refused.startswith("## ❌ halfwise fix: the model only in emulation keeps the tolerance in FP16")
     assert "refuses the model: no kernel" in refused
-    told = (finding("HW504", Where("model", "x"), "it broke", {}),)
+    told = (finding("HW504", Where("model", "x"), saying("it broke"), {}),)
     nowhere = Verdict(False, math.inf, "", "", math.inf, 0.0)
     record = BackendRecord("ort-cuda", "", "")
     failed = Confirmation("ort-cuda", "strict", 1.0, nowhere, {}, {}, told, record)

@@ -70,6 +70,7 @@ from tests.models.report_models import (
     repaired_result,
 )
 from tests.models.zoo import SHAPES, encoder
+from tests.support.messages import saying
 
 WHEN = datetime(2024, 5, 6, 7, 8, tzinfo=timezone.utc)
 
@@ -183,7 +184,7 @@ def test_what_a_real_backend_made_of_it_has_its_section() -> None:
     output = next(iter(result.fixed))
     record = BackendRecord("ort-cuda", "ONNX Runtime", "1.2", device="<b>a GPU</b>")
     gap = OutputGap(0.001, 0.004)
-    odd = finding("HW502", Where("tensor", output), "further apart than <i>promised</i>", {})
+    odd = finding("HW502", Where("tensor", output), saying("further apart than <i>promised</i>"), {})
     good = Confirmation("ort-cuda", "strict", 1.5, result.verdict, result.fixed, {output: gap}, (odd,), record)
     page = shown(replace(result, confirmation=good))
     assert any(a.get("id") == "confirm" for _, a in page.tags) and "Tolerance kept" in page.text
@@ -194,7 +195,9 @@ def test_what_a_real_backend_made_of_it_has_its_section() -> None:
     page = shown(replace(result, confirmation=bad))
     assert "Not confirmed" in page.text and f"misses the tolerance on {record.title}." in page.text
     assert "the tolerance is not kept: relative error of 'y' 0.03; allowed at most" in page.text
-    failed = replace(bad, outputs={}, gaps={}, findings=(finding("HW504", Where("model", "x"), "it broke", {}),))
+    failed = replace(
+        bad, outputs={}, gaps={}, findings=(finding("HW504", Where("model", "x"), saying("it broke"), {}),)
+    )
     page = shown(replace(result, confirmation=failed))
     assert f"but does not run on {record.title}." in page.text and "it broke" in page.text
 

@@ -22,6 +22,7 @@ from tests.models.report_models import HOSTILE, hostile_model
 from tests.models.zoo import SHAPES, cnn_tiny_weights
 from tests.models.zoo.graph_writer import GraphWriter
 from tests.support.command_line import CommandLine
+from tests.support.messages import saying
 from tests.support.paths import DATA
 
 _TEXT = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "minLength": 1}}}
@@ -204,7 +205,7 @@ def test_a_model_outside_the_folder_is_named_whole(tmp_path: Path, monkeypatch: 
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     model = tmp_path / "elsewhere" / "m.onnx"
-    found = [finding("HW105", Where("initializer", "w"), "all of it is NaN", {})]
+    found = [finding("HW105", Where("initializer", "w"), saying("all of it is NaN"), {})]
     run = checked(sarif_text(found, model))
     place = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]
     assert unquote(place["uri"]) == model.as_uri() and "uriBaseId" not in place
@@ -244,7 +245,7 @@ def test_audits(halfwise_cli: CommandLine, tmp_path: Path) -> None:
 
 
 def test_every_rule_can_be_written() -> None:
-    found = [finding(rule, Where("node", "n"), "told", {}) for rule in RULES]
+    found = [finding(rule, Where("node", "n"), saying("told"), {}) for rule in RULES]
     run = checked(sarif_text(found, Path("m.onnx")))
     assert {rule["id"] for rule in run["tool"]["driver"]["rules"]} == set(RULES)
 
@@ -253,8 +254,11 @@ def test_hostile_names_are_names(halfwise_cli: CommandLine, tmp_path: Path) -> N
     onnx.save(hostile_model(), tmp_path / "h.onnx")
     assert halfwise_cli("scan", tmp_path / "h.onnx", "--sarif", tmp_path / "h.sarif").code == 0
     checked((tmp_path / "h.sarif").read_text(encoding="utf-8"))
-    found = [finding("HW201", Where("node", name), f"{name} overflows", {"list": list(range(999))}) for name in HOSTILE]
-    found.append(finding("HW201", Where("node", "[here](http://x.example) {0}"), "is no link", {}))
+    found = [
+        finding("HW201", Where("node", name), saying(f"{name} overflows"), {"list": list(range(999))})
+        for name in HOSTILE
+    ]
+    found.append(finding("HW201", Where("node", "[here](http://x.example) {0}"), saying("is no link"), {}))
     text = sarif_text(found, Path("m.onnx"))
     run = checked(text)
     assert not set(text) & set("\x00\x1b\u202e\u2066\u200b\u2028")
@@ -266,7 +270,7 @@ def test_hostile_names_are_names(halfwise_cli: CommandLine, tmp_path: Path) -> N
 
 
 def test_two_findings_of_one_rule_in_one_place_are_two_alerts() -> None:
-    found = [finding("HW201", Where("node", "n"), message, {}) for message in ("one", "two")]
+    found = [finding("HW201", Where("node", "n"), saying(message), {}) for message in ("one", "two")]
     assert len(checked(sarif_text(found, Path("m.onnx")))["results"]) == 2
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from halfwise.core.notes import Note, NoteKind
 
-__all__ = ["kinds", "only"]
+__all__ = ["kinds", "only", "saying"]
 
 
 def kinds(notes: Iterable[Note]) -> list[NoteKind]:
@@ -17,3 +17,8 @@ def only(notes: Iterable[Note], kind: NoteKind) -> Note:
     """The one note of this kind."""
     (found,) = [note for note in notes if note.kind is kind]
     return found
+
+
+def saying(text: str) -> Note:
+    """A note that says just this, for tests of how reports show any text."""
+    return Note.of(NoteKind.PLAN_REFUSED, why=text)

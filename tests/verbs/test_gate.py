@@ -15,6 +15,7 @@ from onnx import numpy_helper
 
 import halfwise
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Tolerance
 from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.model import load
@@ -70,8 +71,12 @@ def statuses(result: Gate) -> dict[str, str]:
     return {check.id: check.status for check in result.checks}
 
 
-def message(result: Gate, check: str) -> str:
-    return next(each.message for each in result.checks if each.id == check)
+def said(result: Gate, check: str) -> Note:
+    return next(each.note for each in result.checks if each.id == check)
+
+
+def details(result: Gate) -> list[Note]:
+    return [note for check in result.checks for note in check.details]
 
 
 # -- the model, and what became of it ---------------------------------------------------------------------------------
@@ -88,7 +93,7 @@ def test_the_very_model_passes(folder: Path) -> None:
         "violations": "skip",
         "findings": "pass",
     }
-    assert message(result, "fingerprint") == "the very model that the plan was made for"
+    assert said(result, "fingerprint") == Note.of(NoteKind.PLAN_OF_THIS)
     assert result.problems == ()
     assert result.to_json()["status"] == "holds"
 
@@ -100,7 +105,7 @@ def test_every_input_judges(place: int, tmp_path: Path) -> None:
     proto = build.model([square], [build.value("x", shape=(4,))], [build.value("y", shape=(4,))])
     plan = Plan("", "", 0, "onnx", "strict", Tolerance.default(), Format.FP32, "", ())
     feeds = [{"x": np.full(4, 1 + i, np.float32)} for i in range(6)]
-    assert "on 6 inputs" in message(gate(plan, proto, feeds), "tolerance")
+    assert said(gate(plan, proto, feeds), "tolerance").values["count"] == 6
     feeds[place] = {"x": np.full(4, 300, np.float32)}
     assert not gate(plan, proto, feeds).holds
     with pytest.raises(halfwise.InputError, match="judge_on_all is for a plan"):
@@ -113,15 +118,17 @@ def test_other_weights_pass_though_fix_refuses_them(folder: Path) -> None:
         halfwise.fix(model, folder / "inputs", plan=read_plan(folder / "plan.json"))
     result = gate(folder / "plan.json", model, folder / "inputs")
     assert (result.holds, result.change) == (True, "weights")
-    assert message(result, "fingerprint") == "the graph that the plan was made for, with other weights"
-    assert message(result, "tolerance").startswith("rel_l2 of 'y' is ")
+    assert said(result, "fingerprint") == Note.of(NoteKind.PLAN_OF_OTHER_WEIGHTS)
+    assert result.result is not None
+    told = said(result, "tolerance")
+    assert (told.kind, told.values["told"]) == (NoteKind.GATE_MEASURED, result.result.verdict.words)
 
 
 def test_weights_that_break_the_tolerance_are_told_with_the_number(folder: Path) -> None:
     model = changed(folder, "worse.onnx", scaled(1e6, "proj.weight"))
     result = gate(folder / "plan.json", model, folder / "inputs")
     assert (result.holds, result.change, statuses(result)["tolerance"]) == (False, "weights", "fail")
-    assert "not finite" in message(result, "tolerance")
+    assert "not finite" in said(result, "tolerance").values["told"]
     assert [problem.rule for problem in result.problems] == ["HW903"]
     assert result.to_json()["error"]["y"]["nonfinite"] > 0
 
@@ -138,9 +145,7 @@ def test_a_new_node_is_another_graph_and_still_measured(folder: Path) -> None:
     found = statuses(result)
     assert (found["fingerprint"], found["nodes"], found["tolerance"]) == ("fail", "pass", "pass")
     count = len(onnx.load(folder / "model.onnx").graph.node)
-    assert message(result, "fingerprint") == (
-        f"another graph: the plan was made for {count} nodes, this graph has {count + 1}"
-    )
+    assert said(result, "fingerprint") == Note.of(NoteKind.PLAN_OF_OTHER_SIZE, planned=count, nodes=count + 1)
 
 
 def test_as_many_nodes_wired_otherwise_are_another_graph(folder: Path) -> None:
@@ -151,7 +156,7 @@ def test_as_many_nodes_wired_otherwise_are_another_graph(folder: Path) -> None:
     assert model.graph.node[0].attribute[0].ints, "the first node has axes"
     result = gate(folder / "plan.json", changed(folder, "axes.onnx", swap), folder / "inputs")
     assert result.change == "graph"
-    assert "another graph with as many nodes" in message(result, "fingerprint")
+    assert said(result, "fingerprint") == Note.of(NoteKind.PLAN_OF_OTHER_GRAPH)
 
 
 def test_inputs_that_another_graph_does_not_take_are_no_bad_usage(folder: Path) -> None:
@@ -164,7 +169,8 @@ def test_inputs_that_another_graph_does_not_take_are_no_bad_usage(folder: Path) 
     result = gate(folder / "plan.json", changed(folder, "two_inputs.onnx", more), folder / "inputs")
     assert (result.holds, result.change) == (False, "graph")
     assert statuses(result)["tolerance"] == "skip"
-    assert "second" in message(result, "tolerance")
+    assert said(result, "tolerance").kind is NoteKind.NOT_MEASURED
+    assert "second" in said(result, "tolerance").values["why"]
 
 
 def test_a_node_that_is_gone_is_named_and_nothing_is_measured(folder: Path) -> None:
@@ -175,8 +181,8 @@ def test_a_node_that_is_gone_is_named_and_nothing_is_measured(folder: Path) -> N
 
     result = gate(folder / "plan.json", changed(folder, "renamed.onnx", rename), folder / "inputs")
     nodes = next(check for check in result.checks if check.id == "nodes")
-    assert nodes.status == "fail" and nodes.details == ("/norm/Pow",)
-    assert "nodes are not in the model" in nodes.message
+    assert nodes.status == "fail" and nodes.details == (Note.of(NoteKind.NODE_MISSING, "/norm/Pow"),)
+    assert (nodes.note.kind, nodes.note.values["missing"]) == (NoteKind.NODES_MISSING, 1)
     assert statuses(result)["tolerance"] == "skip"
     assert result.result is None and result.to_json()["error"] == {}
     assert [problem.rule for problem in result.problems] == ["HW901", "HW902"]
@@ -187,7 +193,8 @@ def test_a_node_that_became_another_operator(folder: Path) -> None:
     plan["fp32_nodes"][0]["op"] = "Erf"
     (folder / "other_op.json").write_text(json.dumps(plan), encoding="utf-8")
     result = gate(folder / "other_op.json", folder / "model.onnx", folder / "inputs")
-    assert any("was Erf, is " in detail for check in result.checks for detail in check.details)
+    (change,) = details(result)
+    assert change == Note.of(NoteKind.OPERATOR_CHANGED, "/norm/Pow", was="Erf", now="Pow")
 
 
 def test_an_output_of_the_tolerance_that_is_gone(folder: Path) -> None:
@@ -195,7 +202,8 @@ def test_an_output_of_the_tolerance_that_is_gone(folder: Path) -> None:
     plan["tolerance"] = {"boxes:rel_l2": 0.01}
     (folder / "boxes.json").write_text(json.dumps(plan), encoding="utf-8")
     result = gate(folder / "boxes.json", folder / "model.onnx", folder / "inputs")
-    assert "the model has no such output" in message(result, "nodes")
+    told = said(result, "nodes")
+    assert told.kind is NoteKind.PLAN_REFUSED and "the model has no such output" in told.values["why"]
 
 
 def test_older_plans_and_plans_by_hand(folder: Path) -> None:
@@ -206,7 +214,7 @@ def test_older_plans_and_plans_by_hand(folder: Path) -> None:
     model = changed(folder, "retrained2.onnx", scaled(1.01))
     result = gate(folder / "old.json", model, folder / "inputs")
     assert (result.holds, result.change) == (True, "weights")
-    assert "no fingerprint of its graph" in message(result, "fingerprint")
+    assert said(result, "fingerprint") == Note.of(NoteKind.PLAN_OF_OTHER_FILE)
     by_hand = {"schema": "halfwise.plan/1", "fp32_nodes": [node.name for node in plan.nodes]}
     (folder / "hand.json").write_text(json.dumps(by_hand), encoding="utf-8")
     result = gate(folder / "hand.json", model, folder / "inputs")
@@ -230,7 +238,8 @@ def test_repairs_are_made_again_on_other_weights(folder: Path, tmp_path: Path) -
     fixed = halfwise.fix(folder / "model.onnx", folder / "inputs")
     assert fixed.plan.repairs
     result = gate(fixed.plan, changed(folder, "retrained3.onnx", scaled(1.01)), folder / "inputs")
-    assert result.holds and "1 of 1 repair of the plan fit" in message(result, "nodes")
+    (nodes,) = (check for check in result.checks if check.id == "nodes")
+    assert result.holds and Note.of(NoteKind.REPAIRS_FIT, count=1) in (nodes.note, *nodes.also)
 
 
 # -- findings, audits -------------------------------------------------------------------------------------------------
@@ -245,14 +254,15 @@ def test_new_findings_close_the_gate_and_old_ones_do_not(folder: Path) -> None:
     assert statuses(result)["findings"] == "fail"
     assert "HW104" in [finding.rule for finding in result.findings]
     assert "HW104" in [problem.rule for problem in result.problems]
-    assert any("HW104 norm.weight" in detail for check in result.checks for detail in check.details)
+    assert ("norm.weight", "HW104") in {(note.subject, note.values.get("rule")) for note in details(result)}
 
 
 def test_an_engine_that_breaks_the_plan(folder: Path) -> None:
     result = gate(folder / "plan.json", folder / "model.onnx", folder / "inputs", engine=REGION_LOG)
     check = next(check for check in result.checks if check.id == "violations")
     assert check.status == "fail"
-    assert any(detail.startswith("/norm/Pow: wanted fp32, got fp16") for detail in check.details)
+    ran = next(note for note in check.details if note.subject == "/norm/Pow").values["what"]
+    assert (ran.kind, ran.values["wanted"], ran.values["got"]) == (NoteKind.RAN_OTHERWISE, "fp32", "fp16")
     assert "HW801" in [problem.rule for problem in result.problems]
 
 

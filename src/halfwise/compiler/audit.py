@@ -14,14 +14,14 @@ from halfwise.compiler.layers_cost import EngineCost, cost_of, is_reformat
 from halfwise.compiler.layers_evidence import UNKNOWN, Coverage, Evidence, NodeAudit, NodeInfo, nodes_from_log
 from halfwise.compiler.layers_fields import EngineLayers, Layer
 from halfwise.core.document import Documented
-from halfwise.core.english import documented
+from halfwise.core.english import documented, said
 from halfwise.core.formats import Format
-from halfwise.core.notes import Note
+from halfwise.core.notes import Note, NoteKind
 
 if TYPE_CHECKING:
     from halfwise.compiler.buildlog.report import LogReport
 
-__all__ = ["Audit", "Coverage", "NodeAudit", "NodeInfo", "Violation", "audit", "nodes_from_log"]
+__all__ = ["UNPROVEN", "Audit", "Coverage", "NodeAudit", "NodeInfo", "Violation", "audit", "nodes_from_log"]
 
 UNPROVEN = "unproven"
 
@@ -73,7 +73,7 @@ class Audit(Documented):
             source=self.source,
             engine=self.engine(),
             coverage=CoverageRecord(**{name.replace("-", "_"): count for name, count in self.coverage().items()}),
-            nodes=[NodeRecord(n.node, n.op, n.compute, n.precision, n.coverage, n.kernels, n.note) for n in self.nodes],
+            nodes=[_record(node) for node in self.nodes],
             violations=self.violations,
             unproven=self.unproven,
             **documented(self.notes),
@@ -120,10 +120,10 @@ def _compare(
             continue
         node = by_name.get(name)
         if node is None:
-            unproven.append(Violation(name, fmt.value, UNPROVEN, (), evidence.why_not_found()))
+            unproven.append(_violation(name, fmt, UNPROVEN, (), (evidence.why_not_found(),)))
             continue
         if node.coverage == "folded" and node.compute:
-            unproven.append(Violation(name, fmt.value, UNPROVEN, (), node.note))
+            unproven.append(_violation(name, fmt, UNPROVEN, (), node.notes))
             continue
         if node.coverage == "folded" or node.precision in ("fp32", fmt.value, *_INTEGERS):
             continue
@@ -133,8 +133,16 @@ def _compare(
             boundary = evidence.float_types(region) if region is not None else set()
             narrow = node.attention is not None or (bool(boundary) and not boundary & {"fp32", fmt.value})
             target = violations if narrow else unproven
-            target.append(Violation(name, fmt.value, UNPROVEN, node.kernels, node.note))
+            target.append(_violation(name, fmt, UNPROVEN, node.kernels, node.notes))
         else:
-            why = node.note or f"all that its kernels read and write is {node.precision}"
-            violations.append(Violation(name, fmt.value, node.precision, node.kernels, why))
+            why = node.notes or (Note.of(NoteKind.READS_AND_WRITES, types=[node.precision]),)
+            violations.append(_violation(name, fmt, node.precision, node.kernels, why))
     return tuple(violations), tuple(unproven)
+
+
+def _record(n: NodeAudit) -> NodeRecord:
+    return NodeRecord(n.node, n.op, n.compute, n.precision, n.coverage, n.kernels, said(n.notes), n.notes)
+
+
+def _violation(name: str, wanted: Format, got: str, kernels: Sequence[str], why: Sequence[Note]) -> Violation:
+    return Violation(name, wanted.value, got, kernels, said(why), why)

@@ -43,6 +43,7 @@ class NodeRecord(Record, frozen=True):
     coverage: Coverage
     kernels: Sequence[str]
     note: str
+    messages: Messages = ()
 
 
 class Violation(Record, frozen=True):
@@ -53,6 +54,7 @@ class Violation(Record, frozen=True):
     got: str
     kernels: Sequence[str]
     why: str
+    messages: Messages = ()
 
 
 class AuditDocument(Document, frozen=True, tag="halfwise.audit/1"):

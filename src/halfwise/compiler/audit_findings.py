@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from halfwise.compiler.audit import Audit, Violation
+from halfwise.compiler.audit import UNPROVEN, Audit, Violation
 from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Where
+from halfwise.core.notes import Note, NoteKind
 
-__all__ = ["audit_findings"]
+__all__ = ["audit_findings", "what_ran"]
 
 
 def audit_findings(audit: Audit) -> tuple[Finding, ...]:
@@ -18,5 +19,12 @@ def audit_findings(audit: Audit) -> tuple[Finding, ...]:
 
 
 def _finding(rule: str, violation: Violation) -> Finding:
-    message = f"wanted {violation.wanted}, got {violation.got}; {violation.why}"
-    return finding(rule, Where("node", violation.node), message, {"kernels": list(violation.kernels)})
+    return finding(rule, Where("node", violation.node), what_ran(violation), {"kernels": list(violation.kernels)})
+
+
+def what_ran(violation: Violation) -> Note:
+    """What was wanted of a node, what it got, and why that is known or not."""
+    why = list(violation.messages)
+    if violation.got == UNPROVEN:
+        return Note.of(NoteKind.NOT_SHOWN, wanted=violation.wanted, why=why)
+    return Note.of(NoteKind.RAN_OTHERWISE, wanted=violation.wanted, got=violation.got, why=why)

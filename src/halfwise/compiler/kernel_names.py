@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 __all__ = [
     "Place",
@@ -126,8 +126,15 @@ def narrow_operands(tactic: str) -> str | None:
     return "bf16" if "bf16" in (match["fields"], match["word"]) else "fp16"
 
 
-def tactic_math(tactic: str) -> str | None:
-    """What a matrix tactic's name says it multiplies and accumulates in, as "f16 in, f32 accumulated".
+class TacticMath(NamedTuple):
+    """What a matrix tactic multiplies and what it sums in: "f16", "tf32", "f32", "i8", ..."""
+
+    operand: str
+    accumulator: str
+
+
+def tactic_math(tactic: str) -> TacticMath | None:
+    """What a matrix tactic's name says it multiplies and accumulates in.
 
     The meaning of the fields is inferred from many names; no text of NVIDIA's states it.
     """
@@ -135,7 +142,7 @@ def tactic_math(tactic: str) -> str | None:
     if not match:
         return None
     operand, third, accumulator = match.groups()
-    return f"{'tf32' if third == 'tf32' else operand} in, {accumulator} accumulated"
+    return TacticMath("tf32" if third == "tf32" else operand, accumulator)
 
 
 def sums_narrow(tactic: str) -> bool | None:
@@ -143,4 +150,4 @@ def sums_narrow(tactic: str) -> bool | None:
     if _NARROW_SUMS.search(tactic):
         return True
     math = tactic_math(tactic)
-    return None if math is None else math.endswith("f16 accumulated") and "bf16 acc" not in math
+    return None if math is None else math.accumulator == "f16"

@@ -53,7 +53,7 @@ class NodeInfo:
 
 @dataclass(frozen=True)
 class NodeAudit:
-    """What is known of one node. `note` says in a few words what is knowable, and what is not."""
+    """What is known of one node. `notes` tell what is knowable, and what is not."""
 
     node: str
     op: str
@@ -61,7 +61,7 @@ class NodeAudit:
     precision: str  # "fp32", "fp16", "bf16", "int64", ..., "mixed" or "unknown"
     coverage: Coverage
     kernels: tuple[str, ...]
-    note: str
+    notes: tuple[Note, ...]
     attention: str | None = None  # the fused attention kernel it is in
 
 
@@ -191,16 +191,15 @@ class Evidence:
         """The regions of which no list says what is inside."""
         return [region for region in self._regions if not self._members.get(region.name) and not region.onnx_nodes]
 
-    def why_not_found(self) -> str:
+    def why_not_found(self) -> Note:
         """Why a node that was asked for may be missing from those audited."""
         if self.knows_model:
-            return "the engine's model has no node of that name; is this the plan of another model?"
+            return Note.of(NoteKind.NODE_NOT_IN_ENGINE)
         if self._engine.schema == "names-only":
-            return "no layer bears its name, and the engine lists only names: build with --profilingVerbosity=detailed"
+            return Note.of(NoteKind.NO_LAYER_NAMED)
         if self.unlisted:
-            regions = f"one of {len(self.unlisted)} Myelin regions" if len(self.unlisted) > 1 else "the Myelin region"
-            return f"no layer bears its name; it may be inside {regions}: give the model that was built (--model)"
-        return "no layer names it: folded away, or of another model; give the model that was built (--model)"
+            return Note.of(NoteKind.MAYBE_IN_REGION, regions=len(self.unlisted))
+        return Note.of(NoteKind.NO_LAYER_HAS_IT)
 
     def _spans(self, region: Layer, node: str) -> bool:
         """Whether the node lies between the ends of the region's name; an end that is no node (a weight) is open."""
@@ -242,40 +241,34 @@ class Evidence:
         else:
             known = precisions & (FLOATS | QUANTISED)
             precision = MIXED if known else UNKNOWN
-            notes.append(f"its {len(telling)} kernels differ: {', '.join(sorted(precisions))}")
-        return NodeAudit(info.name, info.op, info.compute, precision, coverage, names, "; ".join(notes), attention)
+            notes.append(Note.of(NoteKind.KERNELS_DIFFER, count=len(telling), types=sorted(precisions)))
+        return NodeAudit(info.name, info.op, info.compute, precision, coverage, names, tuple(notes), attention)
 
     def _without_kernel(self, info: NodeInfo) -> NodeAudit:
-        def found(precision: str, coverage: Coverage, note: str, kernels: tuple[str, ...] = ()) -> NodeAudit:
-            return NodeAudit(info.name, info.op, info.compute, precision, coverage, kernels, note)
+        def found(precision: str, coverage: Coverage, note: Note, kernels: tuple[str, ...] = ()) -> NodeAudit:
+            return NodeAudit(info.name, info.op, info.compute, precision, coverage, kernels, (note,))
 
         region = self.region_of(info.name)
         if region is not None:
             if self.only_fp32:
-                return found("fp32", "region-only", "the build allowed no other type", (region.name,))
+                return found("fp32", "region-only", Note.of(NoteKind.ONLY_TYPE_ALLOWED), (region.name,))
             if info.name in self._fp16_norms:
-                note = "TensorRT's own warning names it among the LayerNorm layers in FP16"
-                return found("fp16", "region-only", note, (region.name,))
-            note = f"inside a Myelin region; {self._borders(region)}, and types inside are not visible"
-            return found(UNKNOWN, "region-only", note, (region.name,))
+                return found("fp16", "region-only", Note.of(NoteKind.NORM_WARNED), (region.name,))
+            types = sorted(fmt.upper() for fmt in self.float_types(region))
+            seen = Note.of(NoteKind.IN_REGION, types=types) if types else Note.of(NoteKind.IN_REGION_UNTYPED)
+            return found(UNKNOWN, "region-only", seen, (region.name,))
         if self.unlisted:
-            return found(UNKNOWN, "unknown", "in no layer by name; it may be inside a Myelin region")
+            return found(UNKNOWN, "unknown", Note.of(NoteKind.MAYBE_IN_ANY_REGION))
         if info.op in _RECURRENT:
             return self._unrolled(info)
         silent = sum(may_hold(info.op, layer.name) for layer in self._nameless)
         if silent:
-            return found(UNKNOWN, "unknown", f"in no kernel by name; {silent} kernels do not tell whose they are")
+            return found(UNKNOWN, "unknown", Note.of(NoteKind.NO_KERNEL_NAMED, count=silent))
         if self._partial and info.compute:
-            return found(UNKNOWN, "unknown", "in no kernel, and so are most nodes: the list of layers may not be whole")
+            return found(UNKNOWN, "unknown", Note.of(NoteKind.LIST_NOT_WHOLE))
         if any(layer.onnx_nodes for layer in self._working):
-            return found(self.declared(info.name) or UNKNOWN, "folded", "in no kernel: folded, merged or removed")
-        return found(UNKNOWN, "unknown", "the layer list names no ONNX nodes")
-
-    def _borders(self, region: Layer) -> str:
-        types = sorted(fmt.upper() for fmt in self.float_types(region))
-        if not types:
-            return "the types at its borders are not stated"
-        return f"every border of the region is {types[0]}" if len(types) == 1 else f"its borders are {', '.join(types)}"
+            return found(self.declared(info.name) or UNKNOWN, "folded", Note.of(NoteKind.FOLDED_AWAY))
+        return found(UNKNOWN, "unknown", Note.of(NoteKind.LIST_NAMES_NO_NODES))
 
     def _unrolled(self, info: NodeInfo) -> NodeAudit:
         """A recurrent operator: its kernels bear no name of it, so only the whole engine's types speak for it."""
@@ -283,14 +276,14 @@ class Evidence:
         declared = self.declared(info.name)
         precision: str = UNKNOWN
         coverage: Coverage = "unknown"
-        note = "unrolled into kernels that do not bear its name"
+        note = Note.of(NoteKind.UNROLLED)
         if len(types) == 1:
-            precision, coverage, note = next(iter(types)), "mixed", f"{note}; every kernel of the engine has that type"
+            precision, coverage, note = next(iter(types)), "mixed", Note.of(NoteKind.UNROLLED_ONE_TYPE)
         elif declared is not None and declared in types:
-            precision, coverage, note = declared, "mixed", f"{note}; as the model states it (strong typing)"
-        return NodeAudit(info.name, info.op, info.compute, precision, coverage, (), note)
+            precision, coverage, note = declared, "mixed", Note.of(NoteKind.UNROLLED_AS_STATED)
+        return NodeAudit(info.name, info.op, info.compute, precision, coverage, (), (note,))
 
-    def _in_kernel(self, info: NodeInfo, kernel: Layer) -> tuple[str, Coverage, str]:
+    def _in_kernel(self, info: NodeInfo, kernel: Layer) -> tuple[str, Coverage, Note | None]:
         """Precision, coverage and note of a node in one kernel."""
         reads = _floats((*kernel.inputs, *_sized(kernel.constants)))
         writes = _floats(kernel.outputs)
@@ -298,58 +291,53 @@ class Evidence:
             reads.add(kernel.weights)
         types = reads | writes
         declared = self.declared(info.name)
-        math = tactic_math(kernel.tactic)
         if not kernel.inputs and not kernel.outputs:
-            return UNKNOWN, "unknown", "the engine does not list this kernel's types"
+            return UNKNOWN, "unknown", Note.of(NoteKind.KERNEL_UNTYPED)
         if not types:
             return self._not_float(kernel)
         if any(tensor.dtype == UNKNOWN for tensor in (*kernel.inputs, *kernel.outputs)):
-            return (
-                UNKNOWN,
-                "unknown",
-                f"not all types at its kernel's borders are stated; those that are: {_join(types)}",
-            )
+            return UNKNOWN, "unknown", Note.of(NoteKind.KERNEL_PARTLY_TYPED, types=_named(types))
         fused = fused_attention(kernel.name)
         if fused:
             return self._in_attention(fused, types, declared)
         casts = cast_count(kernel.name)
         operands = narrow_operands(kernel.tactic)
         if operands is not None and types == {"fp32"}:
-            return (
-                MIXED,
-                "mixed",
-                f"reads and writes fp32, but multiplies in {operands} by its tactic ({math or kernel.tactic})",
-            )
+            return MIXED, "mixed", Note.of(NoteKind.MULTIPLIES_NARROW, operands=operands, tactic=kernel.tactic)
         if len(types) == 1 and casts < 2:  # one cast cannot widen and narrow again
             only = next(iter(types))
             if declared in FLOATS and only != declared:
-                return only, "exact", f"the model states {declared}, but all that its kernel reads and writes is {only}"
-            return only, "exact", math or ""
+                return only, "exact", Note.of(NoteKind.STATED_OTHERWISE, stated=declared, found=only)
+            math = tactic_math(kernel.tactic)
+            told = math and Note.of(NoteKind.TACTIC_MATH, operand=math.operand, accumulator=math.accumulator)
+            return only, "exact", told
         place = place_of(info.op, kernel.name)
         if place == "before" and len(reads) == 1:
-            return next(iter(reads)), "exact", "before the first cast in its kernel"
+            return next(iter(reads)), "exact", Note.of(NoteKind.BEFORE_CASTS)
         if place == "after" and len(writes) == 1:
-            return next(iter(writes)), "exact", "after the last cast in its kernel"
-        borders = f"borders {_join(reads)} -> {_join(writes)}"
-        if declared in FLOATS and (casts or declared in types):
-            inside = f", {casts} casts inside" if casts else ""
-            return declared, "mixed", f"as the model states it (strong typing); {borders}{inside}"
+            return next(iter(writes)), "exact", Note.of(NoteKind.AFTER_CASTS)
+        read, wrote = _named(reads), _named(writes)
+        if declared in FLOATS and declared in types and not casts:
+            return declared, "mixed", Note.of(NoteKind.AS_MODEL_STATES, reads=read, writes=wrote)
+        if declared in FLOATS and casts:
+            return declared, "mixed", Note.of(NoteKind.AS_MODEL_STATES_CASTS, reads=read, writes=wrote, casts=casts)
         if place == "inside" and len(types) == 1 and casts == 2 and types != {"fp32"}:
-            return "fp32", "mixed", f"between two casts in its kernel; {borders}; by the kernel's name only"
-        inside = f"{casts} casts inside, on which side of this node is not visible" if casts else "what it computes in"
-        return MIXED, "mixed", f"{borders}; {inside}" + ("" if casts else " is not visible")
+            return "fp32", "mixed", Note.of(NoteKind.BETWEEN_CASTS, reads=read, writes=wrote)
+        if casts:
+            return MIXED, "mixed", Note.of(NoteKind.CASTS_UNPLACED, reads=read, writes=wrote, casts=casts)
+        return MIXED, "mixed", Note.of(NoteKind.COMPUTES_UNSEEN, reads=read, writes=wrote)
 
-    def _not_float(self, kernel: Layer) -> tuple[str, Coverage, str]:
+    def _not_float(self, kernel: Layer) -> tuple[str, Coverage, Note | None]:
         types = {tensor.dtype for tensor in (*kernel.inputs, *kernel.outputs)} - {UNKNOWN}
         if len(types) == 1:
-            return types.pop(), "exact", ""
+            return types.pop(), "exact", None
         if types:
-            return MIXED, "mixed", f"borders {_join(types)}"
-        return UNKNOWN, "unknown", "the engine does not state this kernel's types"
+            return MIXED, "mixed", Note.of(NoteKind.READS_AND_WRITES, types=_named(types))
+        return UNKNOWN, "unknown", Note.of(NoteKind.KERNEL_UNTYPED)
 
     @staticmethod
-    def _in_attention(fused: str, types: set[str], declared: str | None) -> tuple[str, Coverage, str]:
-        note = f"inside {fused}: only the types of Q, K, V and the result ({_join(types)}) are visible"
+    def _in_attention(fused: str, types: set[str], declared: str | None) -> tuple[str, Coverage, Note]:
+        note = Note.of(NoteKind.IN_ATTENTION, kernel=fused, types=_named(types))
         only = next(iter(types)) if len(types) == 1 else MIXED
         return (UNKNOWN if declared in FLOATS and declared not in types else only), "mixed", note
 
@@ -375,8 +363,8 @@ def _sized(constants: Sequence[LayerTensor]) -> tuple[LayerTensor, ...]:
     return tuple(tensor for tensor in constants if any(size != 1 for size in tensor.shape))
 
 
-def _join(types: Iterable[str]) -> str:
-    return ", ".join(sorted(types)) or "none"
+def _named(types: Iterable[str]) -> list[str]:
+    return sorted(types) or ["none"]
 
 
 def _cuts(text: str) -> Iterable[int]:

@@ -107,7 +107,7 @@ def _verdict(target: Target, compiled: Compiled | None) -> Iterator[Note]:
     if audit.unproven:
         yield Note.of(NoteKind.PRECISION_UNKNOWN, count=len(audit.unproven))
     for each in audit.violations[:_SHOWN]:
-        yield Note.of(NoteKind.NOT_KEPT, each.node, wanted=each.wanted, got=each.got, why=each.why)
+        yield Note.of(NoteKind.NOT_KEPT, each.node, wanted=each.wanted, got=each.got, why=list(each.messages))
     if broken > _SHOWN:
         yield Note.of(NoteKind.MORE_NOT_KEPT, count=broken - _SHOWN)
     if compiled.builds and not _compiles_itself(target):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from halfwise.compiler.audit_findings import what_ran
 from halfwise.core.english import say
 from halfwise.report.terminal import Terminal
 
@@ -55,10 +56,5 @@ def _plan_verdict(result: Audit, wanted: int) -> str:
 def _show_violations(terminal: Terminal, title: str, violations: Sequence[Violation], style: str) -> None:
     for violation in terminal.some(violations, _SHOWN):
         kernels = f" [{', '.join(violation.kernels[:3])}]" if violation.kernels else ""
-        told = f"wanted {violation.wanted}, {_got(violation)}; {violation.why}{kernels}"
-        terminal.line(f"{title} {violation.node}: {told}", style)
+        terminal.line(f"{title} {violation.node}: {say(what_ran(violation))}{kernels}", style)
     terminal.more(len(violations), _SHOWN, indent=2)
-
-
-def _got(violation: Violation) -> str:
-    return "nothing shows it" if violation.got == "unproven" else f"got {violation.got}"

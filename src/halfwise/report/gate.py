@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from halfwise.core.english import say_all
 from halfwise.report.terminal import Terminal
 from halfwise.report.verdict import show_notes
 from halfwise.verbs.gate import Gate
@@ -22,7 +23,7 @@ def show_gate(terminal: Terminal, result: Gate) -> None:
     for check in result.checks:
         line = f"{WORDS[check.status]}  {check.id:<11} {check.message}"
         terminal.line(line, _STYLES[check.status], indent=2)
-        for detail in terminal.some(check.details, _SHOWN):
+        for detail in terminal.some(say_all(check.details), _SHOWN):
             terminal.line(detail, indent=20)
         terminal.more(len(check.details), _SHOWN, "", indent=20)
     show_notes(terminal, result.notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as ET
 
+from halfwise.core.english import say_all
 from halfwise.core.wording import and_more
 from halfwise.report.text import safe
 from halfwise.verbs.gate import Check, Gate
@@ -34,7 +35,7 @@ def _case(suite: ET.Element, check: Check, model: str) -> None:
     case = ET.SubElement(suite, "testcase", {"classname": _text(f"halfwise.gate.{model}"), "name": check.id})
     if check.status == "fail":
         failure = ET.SubElement(case, "failure", {"message": _text(check.message), "type": check.id})
-        told = [*check.details[:_MOST]]
+        told = say_all(check.details[:_MOST])
         if len(check.details) > _MOST:
             told.append(f"...{and_more(len(check.details), _MOST)}")
         failure.text = "\n".join(map(_text, told or [check.message]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from halfwise.core.english import say
+from halfwise.core.english import say, say_all
 from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
@@ -122,7 +122,8 @@ def gate_markdown(result: Gate) -> str:
     lines += _table(("", "check", "answer"), checks)
     for check in result.checks:
         if check.status == "fail" and check.details:
-            lines += [f"### {check.id}", "", *(f"- {prose(safe(d, 4 * _NAME))}" for d in check.details[:_SHOWN])]
+            told = (prose(safe(detail, 4 * _NAME)) for detail in say_all(check.details[:_SHOWN]))
+            lines += [f"### {check.id}", "", *(f"- {detail}" for detail in told)]
             lines += [*_left_out(len(check.details)), ""]
     if result.result is not None:
         lines += _errors({"": result.result.fixed}, result.result.measured.floats)

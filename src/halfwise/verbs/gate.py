@@ -10,20 +10,19 @@ from typing import Any
 
 import onnx
 
-from halfwise.compiler.audit import Audit, audit
-from halfwise.compiler.audit_findings import audit_findings
+from halfwise.compiler.audit import Audit, Violation, audit
+from halfwise.compiler.audit_findings import audit_findings, what_ran
 from halfwise.compiler.buildlog import read_log
 from halfwise.compiler.layers import layers_from_log, looks_like_json, read_layers
 from halfwise.compiler.layers_model import nodes_of_model
 from halfwise.core.document import Documented, read
-from halfwise.core.english import documented, say_all
+from halfwise.core.english import documented, said, say_all
 from halfwise.core.english.finding import finding
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Finding, Where
 from halfwise.core.measures.named import with_measure
 from halfwise.core.metrics import OutputMetric
-from halfwise.core.notes import Note
-from halfwise.core.wording import counted
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.model import Model, load
@@ -49,12 +48,17 @@ class Check:
 
     id: Question
     status: Status
-    message: str
-    details: tuple[str, ...] = ()
+    note: Note
+    also: tuple[Note, ...] = ()  # what else the same line says
+    details: tuple[Note, ...] = ()
     rule: str = ""
 
+    @property
+    def message(self) -> str:
+        return said((self.note, *self.also))
+
     def document(self) -> CheckRecord:
-        return CheckRecord(self.id, self.status, self.message, self.details)
+        return CheckRecord(self.id, self.status, self.message, say_all(self.details), (self.note, *self.also))
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Gate(Documented):
         where = Where("model", str(self.model.path or ""))
         failed = [check for check in self.checks if check.status == "fail" and check.rule]
         return (
-            *(finding(check.rule, where, check.message, {"details": list(check.details)}) for check in failed),
+            *(finding(check.rule, where, check.note, {"details": say_all(check.details)}) for check in failed),
             *(audit_findings(self.audit) if self.audit is not None else ()),
             *self.findings,
         )
@@ -129,7 +133,8 @@ def gate(
     checks = [fingerprint, applied]
     result: FixResult | None = None
     if applied.status == "fail":
-        checks.append(Check("tolerance", "skip", "not measured: the plan cannot be applied"))
+        not_applied = Note.of(NoteKind.PLAN_NOT_APPLIED)
+        checks.append(Check("tolerance", "skip", Note.of(NoteKind.NOT_MEASURED, why=not_applied)))
     else:
         # The fingerprint has been answered for above: this model is the one to apply the plan to.
         here = replace(stated, sha256=model.sha256, data_sha256=model.data_sha256)
@@ -142,7 +147,8 @@ def gate(
         except InputError as error:
             if change != "graph":
                 raise
-            checks.append(Check("tolerance", "skip", f"not measured: {error}"))  # the inputs are another graph's
+            # The inputs are another graph's.
+            checks.append(Check("tolerance", "skip", Note.of(NoteKind.NOT_MEASURED, why=str(error))))
     audited, violations = _violations(stated, model, result, Path(engine) if engine is not None else None)
     notify("scanning")
     new, findings = _findings(model, known, baseline)
@@ -159,31 +165,29 @@ def gate(
 
 
 def _fingerprint(plan: Plan, model: Model) -> tuple[Change, Check]:
-    def check(status: Status, message: str) -> Check:
-        return Check("fingerprint", status, message, rule="HW901")
+    def check(status: Status, note: Note) -> Check:
+        return Check("fingerprint", status, note, rule="HW901")
 
     if not plan.sha256:
-        return "any", check("pass", "the plan was made for no model in particular")
+        return "any", check("pass", Note.of(NoteKind.PLAN_OF_ANY))
     same_file = plan.sha256 == model.sha256
     if same_file and plan.data_sha256 in ("", model.data_sha256):
-        return "none", check("pass", "the very model that the plan was made for")
+        return "none", check("pass", Note.of(NoteKind.PLAN_OF_THIS))
     if same_file or plan.graph_sha256 == graph_sha256(model):
-        return "weights", check("pass", "the graph that the plan was made for, with other weights")
+        return "weights", check("pass", Note.of(NoteKind.PLAN_OF_OTHER_WEIGHTS))
     if plan.node_count != model.stored_nodes:
-        told = f"another graph: the plan was made for {plan.node_count:,} nodes, this graph has {model.stored_nodes:,}"
-        return "graph", check("fail", told)
+        other = Note.of(NoteKind.PLAN_OF_OTHER_SIZE, planned=plan.node_count, nodes=model.stored_nodes)
+        return "graph", check("fail", other)
     if plan.graph_sha256:
-        told = "another graph with as many nodes: names, wiring, attributes or shapes differ"
-        return "graph", check("fail", told)
-    told = "another file with as many nodes; the plan holds no fingerprint of its graph to compare with"
-    return "weights", check("pass", told)
+        return "graph", check("fail", Note.of(NoteKind.PLAN_OF_OTHER_GRAPH))
+    return "weights", check("pass", Note.of(NoteKind.PLAN_OF_OTHER_FILE))
 
 
 def _applies(plan: Plan, model: Model) -> Check:
     """Its repairs fit, its nodes are there and are what they were, the outputs that its tolerance names exist."""
 
-    def fail(message: str, details: Sequence[str] = ()) -> Check:
-        return Check("nodes", "fail", message, tuple(details), rule="HW902")
+    def fail(note: Note, details: Iterable[Note] = ()) -> Check:
+        return Check("nodes", "fail", note, details=tuple(details), rule="HW902")
 
     known = {rule.id for rule in REPAIRS}
     unknown = next((entry.rule for entry in plan.repairs if entry.rule not in known), None)
@@ -193,52 +197,60 @@ def _applies(plan: Plan, model: Model) -> Check:
         plan.tolerance.check_outputs(model.output_names)
         nodes = reapplied(model, plan.repairs).node_by_name
     except InputError as error:
-        return fail(str(error))
+        return fail(Note.of(NoteKind.PLAN_REFUSED, why=str(error)))
+    planned = len(plan.nodes)
     missing = [node.name for node in plan.nodes if node.name not in nodes]
     if missing:
-        return fail(f"{len(missing):,} of the plan's {len(plan.nodes):,} nodes are not in the model", missing)
+        gone = (Note.of(NoteKind.NODE_MISSING, name) for name in missing)
+        return fail(Note.of(NoteKind.NODES_MISSING, missing=len(missing), planned=planned), gone)
     changed = [
-        f"{node.name}: was {node.op}, is {nodes[node.name].op_type}"
+        Note.of(NoteKind.OPERATOR_CHANGED, node.name, was=node.op, now=nodes[node.name].op_type)
         for node in plan.nodes
         if node.op and node.op != nodes[node.name].op_type
     ]
     if changed:
-        return fail(f"{len(changed):,} of the plan's {len(plan.nodes):,} nodes are other operators now", changed)
-    nodes_told = f"{len(plan.nodes):,} of {counted(len(plan.nodes), 'node')} of the plan are in the model"
-    repairs_told = f"{len(plan.repairs):,} of {counted(len(plan.repairs), 'repair')} of the plan fit"
-    there = [told for told, each in ((nodes_told, plan.nodes), (repairs_told, plan.repairs)) if each]
-    return Check("nodes", "pass", "; ".join(there) or "the plan asks for nothing: all of the model is FP16")
+        return fail(Note.of(NoteKind.NODES_CHANGED, changed=len(changed), planned=planned), changed)
+    there = [Note.of(NoteKind.NODES_FIT, count=planned)] if planned else []
+    there += [Note.of(NoteKind.REPAIRS_FIT, count=len(plan.repairs))] if plan.repairs else []
+    first, *others = there or [Note.of(NoteKind.PLAN_EMPTY)]
+    return Check("nodes", "pass", first, tuple(others))
 
 
 def _tolerance(result: FixResult) -> Check:
-    made_up = "synthetic " if result.samples.origin == "synthetic" else ""
-    told = f"{result.verdict.words}, on {counted(len(result.samples.validation), f'{made_up}input')}"
-    return Check("tolerance", "pass" if result.met else "fail", told, rule="HW903")
+    told, count = result.verdict.words, len(result.samples.validation)
+    if result.samples.origin == "synthetic":
+        note = Note.of(NoteKind.GATE_MEASURED_SYNTHETIC, told=told, count=count)
+    else:
+        note = Note.of(NoteKind.GATE_MEASURED, told=told, count=count)
+    return Check("tolerance", "pass" if result.met else "fail", note, rule="HW903")
 
 
 def _violations(plan: Plan, model: Model, result: FixResult | None, engine: Path | None) -> tuple[Audit | None, Check]:
-    def check(status: Status, message: str, details: Sequence[str] = ()) -> Check:
-        return Check("violations", status, message, tuple(details))
+    def check(status: Status, note: Note, also: Sequence[Note] = (), nodes: Sequence[Violation] = ()) -> Check:
+        details = (Note.of(NoteKind.AT_NODE, each.node, what=what_ran(each)) for each in nodes)
+        return Check("violations", status, note, tuple(also), tuple(details))
 
     if result is not None and result.refusal:
-        return None, check("fail", f"the compiler of {plan.target} refuses the model: {result.refusal}")
+        return None, check("fail", Note.of(NoteKind.COMPILER_REFUSES, target=str(plan.target), why=result.refusal))
     if engine is not None:
         audited = _audit_of(engine, model, {node.name: node.format for node in plan.nodes})
         source = str(engine)
     else:
         compiled = result.deploy_files.compiled if result is not None else None
         if compiled is None or compiled.audit is None:
-            told = say_all(compiled.notes if compiled is not None else ())
-            return None, check("skip", f"not audited: {told[0] if told else 'no engine was given to audit'}")
+            notes = compiled.notes if compiled is not None else ()
+            return None, check(
+                "skip", Note.of(NoteKind.NOT_AUDITED, why=notes[0] if notes else Note.of(NoteKind.NO_ENGINE_GIVEN))
+            )
         audited, source = compiled.audit, compiled.compiler
-    if audited.violations:
-        told = [f"{v.node}: wanted {v.wanted}, got {v.got}; {v.why}" for v in audited.violations]
-        return audited, check("fail", f"{source} breaks the plan at {counted(len(told), 'node')}", told)
+    broken, unproven = audited.violations, audited.unproven
+    if broken:
+        return audited, check("fail", Note.of(NoteKind.PLAN_BROKEN, source=source, count=len(broken)), (), broken)
     if engine is not None and not audited.kept:
-        told = [f"{v.node}: wanted {v.wanted}; {v.why}" for v in audited.unproven]
-        return audited, check("fail", f"{source} does not show {counted(len(told), 'node')} of the plan", told)
-    untold = f"; {counted(len(audited.unproven), 'node')} cannot be verified" if audited.unproven else ""
-    return audited, check("pass", f"{source} keeps the plan{untold}")
+        open_ = Note.of(NoteKind.PLAN_NOT_SHOWN, source=source, count=len(unproven))
+        return audited, check("fail", open_, (), unproven)
+    also = [Note.of(NoteKind.NODES_UNVERIFIED, count=len(unproven))] if unproven else []
+    return audited, check("pass", Note.of(NoteKind.PLAN_KEPT, source=source), also)
 
 
 def _audit_of(engine: Path, model: Model, wanted: Mapping[str, Any]) -> Audit:
@@ -259,21 +271,21 @@ def _findings(
 ) -> tuple[tuple[Finding, ...], Check]:
     """A finding of mere information never closes the gate."""
     if known is None:
-        return (), Check(
-            "findings", "skip", "not compared: no baseline was given (`halfwise scan MODEL --json` makes it)"
-        )
+        return (), Check("findings", "skip", Note.of(NoteKind.NO_BASELINE))
     found = scan(model).findings
     new = tuple(each for each in found if _key(each) not in known)
     bad = [each for each in new if each.severity != "info"]
     gone = len(known - {_key(each) for each in found})
-    rest = f"; {gone:,} of the baseline's are gone" if gone else ""
+    rest = (Note.of(NoteKind.FINDINGS_GONE, count=gone),) if gone else ()
     if not bad:
-        also = f" ({len(new):,} for information)" if new else ""
-        return new, Check("findings", "pass", f"none that {baseline} does not have{also}{rest}")
-    told = [f"{each.severity} {each.rule} {each.where.name}: {each.message}" for each in bad]
-    return new, Check(
-        "findings", "fail", f"{counted(len(bad), 'finding')} that {baseline} does not have{rest}", tuple(told)
+        also = (Note.of(NoteKind.FINDINGS_FOR_INFORMATION, count=len(new)),) if new else ()
+        return new, Check("findings", "pass", Note.of(NoteKind.NO_NEW_FINDINGS, baseline=str(baseline)), also + rest)
+    told = (
+        Note.of(NoteKind.FINDING_OF, each.where.name, severity=each.severity, rule=each.rule, what=each.message)
+        for each in bad
     )
+    note = Note.of(NoteKind.NEW_FINDINGS, count=len(bad), baseline=str(baseline))
+    return new, Check("findings", "fail", note, rest, tuple(told))
 
 
 def _key(each: Finding) -> FindingKey:

@@ -35,6 +35,7 @@ class CheckRecord(Record, frozen=True):
     status: Status
     message: str
     details: Sequence[str]
+    messages: Messages = ()
 
 
 class GateDocument(Document, frozen=True, tag="halfwise.gate/1"):

@@ -7,10 +7,12 @@ from string import Formatter
 from typing import Any, TypedDict
 
 from halfwise.core.document import read
+from halfwise.core.english.auditing import AUDITING
 from halfwise.core.english.backends import BACKENDS
 from halfwise.core.english.compiler import COMPILER
 from halfwise.core.english.deploying import DEPLOYING
 from halfwise.core.english.findings import FINDINGS
+from halfwise.core.english.gating import GATING
 from halfwise.core.english.inputs import INPUTS
 from halfwise.core.english.outputs import OUTPUTS
 from halfwise.core.english.reasons import REASONS
@@ -21,11 +23,11 @@ from halfwise.core.english.verdicts import VERDICTS
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.wording import counted, listed, number, percent, share_of, together
 
-__all__ = ["TEMPLATES", "documented", "fill", "say", "say_all"]
+__all__ = ["TEMPLATES", "documented", "fill", "said", "say", "say_all"]
 
 TEMPLATES: Mapping[NoteKind, str] = {
     **INPUTS, **OUTPUTS, **BACKENDS, **DEPLOYING, **COMPILER, **VERDICTS, **REASONS, **FINDINGS,
-    **SCANNING, **TRAINING, **ROLLOUTS,
+    **SCANNING, **TRAINING, **ROLLOUTS, **AUDITING, **GATING,
 }  # fmt: skip
 
 
@@ -41,11 +43,22 @@ def _change(pair: Sequence[int]) -> str:
     return f"{pair[0]:,} -> {pair[1]:,}"
 
 
+def said(notes: Iterable[Note | Mapping[str, Any]]) -> str:
+    """Notes that are parts of one sentence."""
+    return "; ".join(say(_as_note(note)) for note in notes)
+
+
+def _as_note(note: Note | Mapping[str, Any]) -> Note:
+    """A document holds a note's values as plain JSON."""
+    return note if isinstance(note, Note) else read(note, Note, "a note")
+
+
 _SPECIAL: Mapping[str, Callable[[Any], str]] = {
     "list": listed,
     "plain": together,
     "names": _names,
     "commas": _commas,
+    "said": said,
     "change": _change,
     "number": number,
     "percent": percent,
@@ -58,14 +71,12 @@ class _Words(Formatter):
 
     `many NOUN` or `many NOUN/NOUNS` count; `list` gives the first few names in quotes, `names` the same without;
     `plain` and `commas` give all of a list, with "and" or without; `change` is a pair, before and after; `number`,
-    `percent` and `share` round for people.
+    `percent` and `share` round for people; `said` is a list of notes.
     """
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        if isinstance(value, Mapping):
-            value = read(value, Note, "a note")  # as a document holds it
-        if isinstance(value, Note):
-            return say(value)
+        if isinstance(value, (Note, Mapping)):
+            return say(_as_note(value))
         if format_spec.startswith("many "):
             return counted(value, *format_spec.removeprefix("many ").split("/"))
         if format_spec in _SPECIAL:

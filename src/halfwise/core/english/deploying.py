@@ -29,7 +29,7 @@ DEPLOYING = {
         "reformat}."
     ),
     NoteKind.PRECISION_UNKNOWN: "The engine does not show the precision of {count:many node} kept out of FP16.",
-    NoteKind.NOT_KEPT: "Not kept: {subject!r} was planned in {wanted}, got {got}: {why}",
+    NoteKind.NOT_KEPT: "Not kept: {subject!r} was planned in {wanted}, got {got}: {why:said}",
     NoteKind.MORE_NOT_KEPT: "Not kept: {count:many more node/more nodes} (`violations` in --json).",
     NoteKind.NEAREST_COMPILER: (
         "{compiler} is the nearest compiler that runs without a GPU. {target} has its own, so audit its engine, too."

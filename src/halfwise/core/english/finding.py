@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from halfwise.core.document import LEFT_OUT
 from halfwise.core.english import say
 from halfwise.core.finding import Finding, Severity, Where
 from halfwise.core.notes import Note
@@ -15,10 +14,8 @@ __all__ = ["finding"]
 
 
 def finding(
-    rule: str, where: Where, message: Note | str, numbers: Mapping[str, Any], severity: Severity | None = None
+    rule: str, where: Where, note: Note, numbers: Mapping[str, Any], severity: Severity | None = None
 ) -> Finding:
-    """A finding of a rule of the table; a note is said in the language of messages, and stays in it as data."""
+    """A finding of a rule of the table; its note is said in the language of messages, and stays in it as data."""
     found = RULES[rule]
-    told = message if isinstance(message, str) else say(message)
-    note = LEFT_OUT if isinstance(message, str) else message
-    return Finding(rule, severity or found.severity, where, numbers, told, found.remedy, note)
+    return Finding(rule, severity or found.severity, where, numbers, say(note), found.remedy, note)
