@@ -185,3 +185,17 @@ def test_nodes_are_counted_by_what_they_write() -> None:
     found = typed_nodes(load(typed))
     assert (found.nodes, found.narrow, found.counts[Format.FP32]) == (8, 6, 2)
     assert typed_nodes(load(mlp(BRAIN))).formats == (Format.BF16,)
+
+
+def test_what_is_computed_within_follows_the_types_again() -> None:
+    """Narrow sums inside of an operator are widened too, and the typed model may choose them as before."""
+    nodes = [
+        node("LayerNormalization", "x g", "n", stash_type=HALF),
+        node("Attention", "n n n", "y", q_num_heads=2, kv_num_heads=2, softmax_precision=HALF),
+    ]
+    held = [tensor("g", HALF, [1.0] * 8)]
+    typed = model(nodes, [value("x", HALF, (1, 4, 8))], [value("y", HALF, (1, 4, 8))], held, opset=23, ir_version=10)
+    for proto in (wide(fp32_model(load(typed))), delivered(fp32_model(load(typed)))):
+        onnx.checker.check_model(proto, full_check=True)
+        names = {each.name for found in proto.graph.node for each in found.attribute}
+        assert names.isdisjoint({"stash_type", "softmax_precision"})

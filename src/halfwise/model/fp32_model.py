@@ -16,6 +16,7 @@ from halfwise.model.weights import WidenedTensor
 __all__ = ["TypedNodes", "fp32_model", "typed_nodes", "typed_notes"]
 
 _SWITCHES = ("Cast", "CastLike")
+_WITHIN = ("precision", "softmax_precision", "stash_type")  # of what is computed within: left out, it is never narrower
 _NARROW = {ir.DataType(fmt.onnx_type): fmt for fmt in (Format.FP16, Format.BF16)}
 
 
@@ -137,7 +138,9 @@ class _Widening:
         for node in model.graph.all_nodes():
             for attribute in list(node.attributes.values()):
                 wide = self._attribute(node, attribute)
-                if wide is not None:
+                if wide is not None and attribute.name in _WITHIN:
+                    del node.attributes[attribute.name]
+                elif wide is not None:
                     node.attributes[attribute.name] = wide
 
     def _tensor(self, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
