@@ -14,13 +14,14 @@ from onnx import TensorProto, numpy_helper
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
 from halfwise.core.formats import Format
-from halfwise.emulation.emulate import emulate
+from halfwise.emulation.emulate import Emulator, emulate
 from halfwise.emulation.ort import Session
 from halfwise.model.elements import Elements
 from halfwise.model.fp32_model import fp32_model, typed_nodes
 from halfwise.model.model import Model, load
 from halfwise.model.weights import WidenedTensor, weight_content
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.rewrite import Weight
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto, write_typed
 from tests.models.build import model, node, value
@@ -199,3 +200,14 @@ def test_what_is_computed_within_follows_the_types_again() -> None:
         onnx.checker.check_model(proto, full_check=True)
         names = {each.name for found in proto.graph.node for each in found.attribute}
         assert names.isdisjoint({"stash_type", "softmax_precision"})
+
+
+def test_one_copy_of_a_weight_serves_every_format_that_holds_it() -> None:
+    given = load(mlp(HALF))
+    stored, widened = (each.graph.initializers["w0"].const_value for each in (given, fp32_model(given)))
+    assert stored is not None and widened is not None
+    emulator = Emulator()
+    pairs = [(widened, Format.FP32), (widened, Format.FP16), (stored, Format.FP16)]
+    found = [emulator.widened(Weight("w0", weight, fmt)) for weight, fmt in pairs]
+    assert found[0] is found[1] is found[2] and found[0].dtype == np.float32
+    assert emulator.widened(Weight("w0", widened, Format.BF16)) is not found[0]

@@ -22,7 +22,7 @@ from halfwise.emulation.profiles.opset_check import exist_in
 from halfwise.emulation.profiles.steps import Steps, cast
 from halfwise.model.model import Model
 from halfwise.model.ops import BODIES, CLOSED, TYPE_ATTRIBUTES
-from halfwise.model.weights import convert_fill, convert_weight, to_tensor_proto, whole_tensor
+from halfwise.model.weights import WidenedTensor, convert_fill, convert_weight, to_tensor_proto, whole_tensor
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import Names, Rewritten, SpelledWeight, Weight, rewrite
 
@@ -198,7 +198,7 @@ class _RoundedWeights:
         self._room = 3 * LEAN_BYTES
 
     def of(self, weight: Weight) -> Array:
-        key = (weight.tensor, weight.fmt)
+        key = _values_of(weight)
         if key in self._known:
             return self._known[key]
         array = _widen_weight(weight)
@@ -206,6 +206,13 @@ class _RoundedWeights:
             self._room -= array.nbytes
             self._known[key] = array
         return array
+
+
+def _values_of(weight: Weight) -> tuple[ir.TensorProtocol, Format | None]:
+    """Which values these are: what is stored in a format is the same in FP32."""
+    stored = weight.tensor.stored if isinstance(weight.tensor, WidenedTensor) else weight.tensor
+    exact = weight.fmt is not None and weight.fmt.onnx_type == stored.dtype.value
+    return stored, Format.FP32 if exact else weight.fmt
 
 
 def _hand_out(model: Model, graph: onnx.GraphProto) -> None:
