@@ -9,6 +9,8 @@ import onnx
 import onnxruntime
 import pytest
 
+from halfwise import fix
+from tests.models.report_models import plan_of
 from tests.models.zoo import SHAPES
 from tests.support.command_line import CommandLine, save
 
@@ -44,10 +46,9 @@ def test_a_typed_model_is_emulated_honestly(halfwise_cli: CommandLine, fixed: tu
 def test_an_all_fp16_model_shows_its_overflow(halfwise_cli: CommandLine, tmp_path: Path) -> None:
     """ONNX Runtime's CPU provider computes such a model wide, and would say that all is well."""
     model, inputs = save(SHAPES["rms_norm_overflow"](), tmp_path)
-    words = ["--inputs", inputs, "--out", tmp_path / "loose", "--tol", "*:rel_l2<=1e9", "--json"]
-    loose = halfwise_cli("fix", model, *words).document
-    assert loose["fp32_nodes"] == []
-    ended = halfwise_cli("verify", model, loose["artifacts"]["onnx"], "--inputs", inputs, "--json")
+    made = fix(model, str(inputs), plan=plan_of({}), out=tmp_path / "all-fp16")
+    assert made.typed is not None and not made.fp32_nodes
+    ended = halfwise_cli("verify", model, made.typed.path, "--inputs", inputs, "--json")
     assert ended.code == 1
     assert ended.document["status"] == "not-met"
     assert all(metrics["rel_l2"] > 0.1 for metrics in ended.document["outputs"].values())

@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
 
-from halfwise import fix
+from halfwise import fix, verify
 from halfwise.core.notes import NoteKind
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.profiles import STRICT, WIDE
@@ -120,6 +120,16 @@ def test_a_plan_is_judged_by_both() -> None:
     applied = fix(given, samples(), plan=made.plan)
     assert not applied.met and applied.by_profile["wide"] > 1 >= applied.by_profile["strict"]
     assert NoteKind.SEARCHED_TWICE_IN_VAIN not in kinds(applied.notes)
+
+
+def test_verify_judges_a_typed_model_by_both(tmp_path: Path) -> None:
+    given = attention(LOWEST)
+    made = fix(given, samples(), repairs="none", force="op:Add", out=tmp_path)
+    assert made.typed is not None
+    found = verify(given, made.typed.path, samples())
+    assert not found.met and found.by_profile["wide"] > 1 >= found.by_profile["strict"]
+    assert found.to_json()["profiles"] == found.by_profile
+    assert not verify(given, given, samples()).by_profile  # nothing in it is rounded
 
 
 def test_wide_rounds_weights_and_what_a_product_reads() -> None:

@@ -14,7 +14,7 @@ from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.answer import caution, inputs_told, standing, way_out
 from halfwise.report.repairs import explain_repairs, places
 from halfwise.report.terminal import Terminal, share
-from halfwise.report.verdict import error_table, show_notes
+from halfwise.report.verdict import error_table, show_notes, show_profiles
 from halfwise.verbs.fix.result import FixResult
 
 __all__ = ["show_fix"]
@@ -42,7 +42,7 @@ def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), 
         _show_policies(terminal, result)
     if result.curve:
         _show_curve(terminal, result)
-    _show_profiles(terminal, result)
+    show_profiles(terminal, result.by_profile)
     _show_cost(terminal, result)
     _show_artifacts(terminal, result, inputs)
 
@@ -123,12 +123,6 @@ def _show_policies(terminal: Terminal, result: FixResult) -> None:
 def _why(node: PlannedNode, width: int) -> str:
     """In full where a line has room for it; else the cause alone, so that the story stays on one screen."""
     return f"{node.why}: {node.reason}" if width >= _WIDE else node.cause
-
-
-def _show_profiles(terminal: Terminal, result: FixResult) -> None:
-    if result.by_profile:
-        seen = ", ".join(f"{name} {three_digits(load)}" for name, load in result.by_profile.items())
-        terminal.line(f"error over allowed error, by profile: {seen}")
 
 
 def _show_curve(terminal: Terminal, result: FixResult) -> None:

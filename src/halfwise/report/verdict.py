@@ -10,7 +10,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.wording import three_digits
 from halfwise.report.terminal import Terminal
 
-__all__ = ["error_table", "is_synthetic", "show_notes"]
+__all__ = ["error_table", "is_synthetic", "show_notes", "show_profiles"]
 
 _SHOWN = 12
 
@@ -65,3 +65,9 @@ def show_notes(terminal: Terminal, notes: Sequence[Note]) -> None:
 def is_synthetic(note: Note) -> bool:
     """Whether the note says that the inputs were generated."""
     return note.kind is NoteKind.SYNTHETIC
+
+
+def show_profiles(terminal: Terminal, by_profile: Mapping[str, float]) -> None:
+    """What each profile that judged says; the worst counts."""
+    seen = ", ".join(f"{name} {three_digits(ratio)}" for name, ratio in by_profile.items())
+    terminal.line(f"error over allowed error, by profile: {seen}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from halfwise.core.wording import counted
 from halfwise.report.terminal import Terminal
-from halfwise.report.verdict import error_table, show_notes
+from halfwise.report.verdict import error_table, show_notes, show_profiles
 from halfwise.verbs.verify import Verification
 
 __all__ = ["show_verification"]
@@ -15,6 +15,8 @@ def show_verification(terminal: Terminal, result: Verification, reference: str, 
     inputs = counted(result.samples, "input")
     terminal.line(f"{other} {verb} with {reference} within the tolerance, on {inputs}:", style)
     terminal.line(result.verdict.words, indent=2)
+    if result.by_profile:
+        show_profiles(terminal, result.by_profile)
     show_notes(terminal, result.notes)
     error_table(terminal, {"": result.outputs}, result.floats, ("rel_l2", "max_abs", "cosine", "topk"))
     for name, metrics in result.outputs.items():

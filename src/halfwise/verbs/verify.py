@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 import onnx
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
 from halfwise.backends.runner import BackendRunner
-from halfwise.core.document import LEFT_OUT, Answer, Document, Documented, Left
+from halfwise.core.document import LEFT_OUT, Answer, Document, Documented, Left, Number, about
 from halfwise.core.english import documented
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import Evaluation, SampleError, float_outputs, missing_output, sample_error
@@ -25,7 +25,7 @@ from halfwise.core.output_kinds import kind_notes
 from halfwise.core.tolerance import Bounds, Tolerance, Verdict
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.open_sizes import sizes_that_run
-from halfwise.emulation.profiles import profile_named
+from halfwise.emulation.profiles import WIDE, profile_named
 from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, UsedInputs, all_samples
 from halfwise.model.inputs.rollout import Rollout, carried, lockstep, rollout_of, windows
@@ -33,7 +33,7 @@ from halfwise.model.model import Model, check_outputs, load
 from halfwise.model.outputs.kinds import facts_of
 from halfwise.model.outputs.understood import understand
 from halfwise.precision.assignment import Assignment
-from halfwise.precision.sites import Sites
+from halfwise.precision.sites import Sites, native_format
 
 __all__ = ["EmulatedRunner", "Runner", "SavedOutputs", "Verification", "VerifyDocument", "verify"]
 
@@ -64,6 +64,14 @@ class EmulatedRunner:
         sites = Sites(model)
         assignment = Assignment.all_narrow(sites) if narrow else Assignment(sites, {})
         self._session = Emulator(profile_named(profile)).session(assignment)
+
+    @property
+    def judges(self) -> dict[str, EmulatedRunner]:
+        """By profile: itself and, where it rounds anything, the same with less rounding."""
+        formats = (native_format(value) for node in self.model.nodes for value in node.outputs)
+        if self._profile == WIDE.name or not any(fmt is not None and fmt.narrow for fmt in formats):
+            return {self._profile: self}
+        return {self._profile: self, WIDE.name: EmulatedRunner(self.model, WIDE.name)}
 
     def run(self, index: int, feed: Feed) -> dict[str, Array]:
         missing = [name for name in self._types if name not in feed]
@@ -111,6 +119,10 @@ class VerifyDocument(Document, frozen=True, tag="halfwise.verify/1"):
     notes: Sequence[str]
     messages: Messages = ()
     backend: BackendRecord | Left = LEFT_OUT
+    profiles: Annotated[
+        Mapping[str, Number] | Left,
+        about("Error over allowed error where B was emulated; the worst counts."),
+    ] = LEFT_OUT
 
 
 @dataclass(frozen=True)
@@ -125,6 +137,7 @@ class Verification(Documented):
     inputs: str
     notes: tuple[Note, ...] = ()
     record: BackendRecord | None = None  # what ran B, where that was a real backend
+    by_profile: Mapping[str, float] = field(default_factory=dict)  # error over allowed error, where B was emulated
 
     @property
     def met(self) -> bool:
@@ -138,6 +151,7 @@ class Verification(Documented):
             outputs=self.outputs,
             **documented(self.notes),
             backend=LEFT_OUT if self.record is None else self.record,
+            profiles=self.by_profile or LEFT_OUT,
         )
 
 
@@ -159,11 +173,11 @@ def verify(
 
     Each is a model (a file, a ModelProto or a loaded Model), a `.npz` file or a folder of them with saved outputs (one
     file a sample, in the order of the samples), or any object with a method `run(index, feed)`. FP16 and BF16 tensors
-    are widened to FP32 in the first model, and rounded under `profile` in the second. `inputs` are files or folders, or
-    samples as dictionaries of arrays; none makes synthetic ones. With `backend`, the second is a model file that runs
-    there for real; `options` say how. With `rollout`, the samples in order are the steps of a stream, and so many in a
-    row take the state that the same model gave before: `feedback` names each as "OUTPUT=INPUT". `notify` gets the
-    samples done and their total.
+    are widened to FP32 in the first model, and rounded under `profile` and under `wide` in the second; the worst
+    counts. `inputs` are files or folders, or samples as dictionaries of arrays; none makes synthetic ones. With
+    `backend`, the second is a model file that runs there for real; `options` say how. With `rollout`, the samples in
+    order are the steps of a stream, and so many in a row take the state that the same model gave before: `feedback`
+    names each as "OUTPUT=INPUT". `notify` gets the samples done and their total.
     """
     second = _runner(other, profile) if backend is None else _on_backend(other, backend, options)
     tolerance, metric = with_measure(tolerance, metric)
@@ -171,27 +185,34 @@ def verify(
     stream = rollout_of(rollout, (feedback,) if isinstance(feedback, str) else feedback)
     samples = _samples((first, second), inputs, stream)
     asked = _asked(first, samples.feeds, tolerance, metric)
-    each: list[SampleError] = []
+    judges: Mapping[str, Runner] = second.judges if isinstance(second, EmulatedRunner) else {"": second}
+    each: dict[str, list[SampleError]] = {name: [] for name in judges}
     floats: frozenset[str] = frozenset()
     values = finite = 0
-    for index, (wanted, got) in enumerate(_answers(asked, second, samples.feeds, stream)):
+    runs = {name: _answers(asked, judge, samples.feeds, stream) for name, judge in judges.items()}
+    for index, pairs in enumerate(zip(*runs.values(), strict=True)):
+        wanted = pairs[0][0]
+        answers = dict(zip(runs, (answer for _, answer in pairs), strict=True))
         own = [name for name in wanted if name not in asked.tolerance.inner]
         floats = float_outputs({name: wanted[name] for name in own})
         values += sum(wanted[name].size for name in own)
         finite += sum(int(np.isfinite(wanted[n]).sum()) if n in floats else wanted[n].size for n in own)
-        missing = missing_output({name: wanted[name] for name in own}, [got])
+        missing = missing_output({name: wanted[name] for name in own}, list(answers.values()))
         if missing is not None:
+            got = next(iter(answers.values()))
             raise InputError(
                 f"the second has no output {missing!r}, which the first has; "
                 + (f"its outputs are {', '.join(got)}" if got else "it has none")
             )
-        each.append(sample_error(wanted, got, asked.metric, kinds=asked.tolerance.kinds))
+        for name, got in answers.items():
+            each[name].append(sample_error(wanted, got, asked.metric, kinds=asked.tolerance.kinds))
         notify(min(index + 1, len(samples.feeds)), len(samples.feeds))
     if not values:
         raise InputError("the outputs of the first are empty for every input: nothing can be compared; give others")
     if not finite:
         raise InputError("the outputs of the first hold no finite value for any input: check the inputs")
-    found = Evaluation(asked.tolerance, floats, tuple(each))
+    found = Evaluation(asked.tolerance, floats, tuple(error for errors in each.values() for error in errors))
+    ratios = {name: max(Evaluation(asked.tolerance, floats, tuple(errors)).ratios) for name, errors in each.items()}
     near_zero = asked.tolerance.decided_by_floor(found.outputs)
     floors = (Note.of(NoteKind.OUTPUT_FLOOR, name, error=error) for name, error in near_zero.items())
     notes: tuple[Note, ...] = (*kind_notes(asked.tolerance.kinds), *floors, *samples.notes)
@@ -201,8 +222,9 @@ def verify(
     if isinstance(second, BackendRunner):
         notes, record = (*notes, *second.notes), second.record
     count, origin = len(samples.feeds), samples.origin
+    profiles = ratios if isinstance(second, EmulatedRunner) and len(ratios) > 1 else {}
     judged = asked.tolerance.floats_among(floats)
-    return Verification(asked.tolerance, found.verdict, found.outputs, judged, count, origin, notes, record)
+    return Verification(asked.tolerance, found.verdict, found.outputs, judged, count, origin, notes, record, profiles)
 
 
 @dataclass(frozen=True, eq=False)
