@@ -55,6 +55,7 @@ class OutputKind(Record, frozen=True):
     axis: Annotated[int, about("Of the parts, of the rows, or of the classes that are chosen from.")] = 0
     parts: tuple[Part, ...] = ()
     together: Annotated[tuple[str, ...], about("The outputs whose rows are matched together.")] = ()
+    selected_from: Annotated[tuple[str, ...], about("The tensors from which the rows are selected.")] = ()
     scored: Annotated[str, about("The tensor with a score a row; a row near the last score may change.")] = ""
     decided_by: Annotated[tuple[str, ...], about("The tensors whose comparison makes the choice.")] = ()
     threshold: Annotated[Number, about("What the only one of them is compared with.")] = 0.0
@@ -104,16 +105,15 @@ def inner_names(kinds: Sequence[OutputKind]) -> tuple[str, ...]:
 
 def kind_notes(kinds: Sequence[OutputKind]) -> tuple[Note, ...]:
     """What the result says of each kind: which measure, and why."""
-    return tuple(note for kind in kinds for note in _told(kind, kinds))
+    return tuple(note for kind in kinds for note in _told(kind))
 
 
-def _told(kind: OutputKind, kinds: Sequence[OutputKind]) -> list[Note]:
+def _told(kind: OutputKind) -> list[Note]:
     if kind.reading is Reading.PARTS:
         spans = [f"{part.start}:{part.stop}" for part in kind.parts]
         return [Note.of(NoteKind.OUTPUT_IN_PARTS, kind.output, axis=kind.axis, spans=spans)]
     if kind.reading is Reading.CHOICES:
         return [Note.of(NoteKind.OUTPUT_CHOICES, kind.output, tensors=kind.decided_by)]
     if kind.reading is Reading.ROWS and kind.together[0] == kind.output:
-        inner = [other.output for other in kinds if other.reading is Reading.SELECTED_FROM]
-        return [Note.of(NoteKind.OUTPUT_ROWS, kind.output, outputs=kind.together, tensors=inner)]
+        return [Note.of(NoteKind.OUTPUT_ROWS, kind.output, outputs=kind.together, tensors=kind.selected_from)]
     return []

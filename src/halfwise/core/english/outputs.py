@@ -16,8 +16,8 @@ OUTPUTS = {
         "its own rounding."
     ),
     NoteKind.OUTPUT_ROWS: (
-        "A selection feeds {outputs:list}: rows are matched before they are compared, and 95% must be found again. "
-        "Also judged, before the selection: {tensors:list}."
+        "A selection feeds {outputs:list}. Judged are {tensors:list}, from which it selects, and its rows, matched "
+        "before they are compared: 95% must be found again."
     ),
     NoteKind.OUTPUT_FLOOR: (
         "Output {subject!r} is near zero on some inputs and is judged there by its usual size; relative to itself its "

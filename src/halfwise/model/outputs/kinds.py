@@ -196,8 +196,8 @@ def _rows(facts: OutputFacts, answers: Answers) -> list[OutputKind]:
     """Outputs with an axis as long as what was selected; those behind one selection are matched together."""
     axes: dict[str, int] = {}
     scored: dict[str, str] = {}
+    sources: dict[str, tuple[str, ...]] = {}
     lists: dict[tuple[str, ...], list[str]] = {}
-    entering: list[str] = []
     outputs = {value.name or "": value for value in facts.model.graph.outputs}
     for name, selections in facts.selections.items():
         shape = outputs[name].shape
@@ -208,17 +208,27 @@ def _rows(facts: OutputFacts, answers: Answers) -> list[OutputKind]:
         counted = found[0].counted
         listed = found[0].sorted and is_float(answers[0][counted].dtype)
         scored[name] = counted if listed else ""
+        sources[name] = tuple(dict.fromkeys(each for s in selections for each in s.entering))
         length = tuple(str(answer[name].shape[found[1]]) for answer in answers)
         lists.setdefault(length, []).append(name)
-        entering += [each for s in selections for each in s.entering]
     kinds = []
     for names in lists.values():
         for name in names:
             values = [answer[name] for answer in answers]
             floor = _floor(values, probability=False) if is_float(values[0].dtype) else Floor()
-            kinds.append(OutputKind(name, Reading.ROWS, floor, axes[name], together=tuple(names), scored=scored[name]))
-    made = {value.name or "": value for node in facts.model.graph for value in node.outputs} if entering else {}
-    for inner in dict.fromkeys(entering):
+            kinds.append(
+                OutputKind(
+                    name,
+                    Reading.ROWS,
+                    floor,
+                    axes[name],
+                    together=tuple(names),
+                    selected_from=sources[name],
+                    scored=scored[name],
+                )
+            )
+    made = {value.name or "": value for node in facts.model.graph for value in node.outputs} if sources else {}
+    for inner in dict.fromkeys(each for found in sources.values() for each in found):
         if inner in answers[0] and inner not in facts.model.output_names:
             values, probability = [answer[inner] for answer in answers], is_probability(made[inner])
             kinds.append(OutputKind(inner, Reading.SELECTED_FROM, _floor(values, probability=probability)))

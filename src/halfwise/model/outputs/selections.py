@@ -44,9 +44,10 @@ class Choice:
 
 
 def selections_behind(value: ir.Value) -> tuple[Selection, ...]:
-    """The last selections on every way to an output."""
+    """The last selections on every way to an output; by whole numbers or an input alone, rounding selects nothing."""
     moved = _last_selectors([value], light=True)
-    return tuple(_selection(node, moved=node in moved) for node in _last_selectors([value]))
+    found = (_selection(node, moved=node in moved) for node in _last_selectors([value]))
+    return tuple(selection for selection in found if selection.entering)
 
 
 def _last_selectors(values: Sequence[ir.Value], *, light: bool = False) -> list[ir.Node]:
