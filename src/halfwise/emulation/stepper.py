@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,7 +127,8 @@ class Stepper:
             else:
                 feeds[name] = store.read(value, fmt)
         self.account(1 + len(self.inner(node)))
-        results = compiled.session.run(feeds, compiled.names)
+        with _as_in_model(node, {name: value for name, value, _ in compiled.reads}):
+            results = compiled.session.run(feeds, compiled.names)
         return dict(zip(compiled.outputs, results.values(), strict=True))
 
     def reads(self, node: ir.Node, assignment: Assignment) -> tuple[Read, ...]:
@@ -182,7 +184,9 @@ class Stepper:
         if content not in self._sessions:
             # On the CPU, whatever the device: a GPU takes longer to start a session of one node than to run a model.
             threads = 0 if node.op_type in _HEAVY else 1
-            self._sessions[content] = Session(proto_model, threads=threads)
+            names = {**{name: value for name, value, _ in unit.reads}, **dict(unit.outputs)}
+            with _as_in_model(node, names):
+                self._sessions[content] = Session(proto_model, threads=threads)
         outputs = tuple(value for _, value in unit.outputs)
         return _Compiled(self._sessions[content], unit.reads, outputs, tuple(name for name, _ in unit.outputs))
 
@@ -230,6 +234,18 @@ class Stepper:
 
     def _peek(self, store: Store, value: ir.Value | None) -> Array | None:
         return store.read(value, None) if value is not None and value in store else None
+
+
+@contextmanager
+def _as_in_model(node: ir.Node, names: Mapping[str, ir.Value]) -> Iterator[None]:
+    """What the runtime refuses is told with the node, and with the tensors' own names."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        for name in sorted(names, key=len, reverse=True):
+            text = text.replace(name, names[name].name or "")
+        raise InputError(f"node {node.name!r} by itself: {text}") from error
 
 
 def _declare(name: str, value: ir.Value, fmt: Format | None, shaped: bool) -> onnx.ValueInfoProto:

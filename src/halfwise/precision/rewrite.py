@@ -285,6 +285,8 @@ class _Walk:
                 proto.attribute.append(self._attribute(attribute))
         for slot, value in enumerate(node.inputs):
             proto.input.append("" if value is None else self._read(value, self.assignment.read(node, slot)))
+        while proto.input and not proto.input[-1] and not list(_graphs_of(node)):  # left out: as if it were not there
+            proto.input.pop()
         for value in node.outputs:
             name = self.stored_name.setdefault(value, value.name or "")
             proto.output.append(name)
