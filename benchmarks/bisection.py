@@ -14,6 +14,7 @@ import random
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import cast
 
 from halfwise.verbs.bisect.culprits import Answer, Found, find_culprits
 
@@ -79,8 +80,18 @@ def builds_of(nodes: int, culprits: frozenset[int]) -> tuple[int, Found]:
         builds += 1
         return Answer.BAD if narrow & culprits else Answer.GOOD
 
-    found = find_culprits(nodes, ask)
-    return builds, found
+    return builds, found_by(ask, nodes)
+
+
+def found_by(ask: Callable[[frozenset[int]], Answer | None], nodes: int) -> Found:
+    """What the search finds where `ask` answers."""
+    search = find_culprits(nodes)
+    narrow = next(search)
+    while True:
+        try:
+            narrow = search.send(ask(narrow))
+        except StopIteration as end:
+            return cast(Found, end.value)
 
 
 def measure(case: Case, seeds: int) -> Row:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.bisection import CASES, Case, builds_of, measure
+from benchmarks.bisection import CASES, Case, builds_of, found_by, measure
 from halfwise.verbs.bisect.belief import Belief
-from halfwise.verbs.bisect.culprits import Answer, Found, find_culprits
+from halfwise.verbs.bisect.culprits import Answer, Found
 
 Good = Callable[[frozenset[int]], bool]  # of the nodes that are narrow
 
@@ -55,7 +55,7 @@ def needs(*culprits: int) -> Good:
 )
 def test_every_culprit_is_named_and_no_other_node(culprits: tuple[int, ...], most: int) -> None:
     backend = Hiding(needs(*culprits))
-    found = find_culprits(1000, backend)
+    found = found_by(backend, 1000)
     assert (found.ending, found.culprits) == ("found", culprits)
     assert (found.unbuildable, found.unproven, found.sum) == ((), (), False)
     assert len(backend.asked) <= most
@@ -64,32 +64,32 @@ def test_every_culprit_is_named_and_no_other_node(culprits: tuple[int, ...], mos
 
 def test_the_baseline_is_tried_first_and_the_control_second() -> None:
     backend = Hiding(needs(3))
-    find_culprits(10, backend)
+    found_by(backend, 10)
     assert backend.asked[:2] == [frozenset(range(10)), frozenset()]
 
 
 def test_nothing_wrong_takes_one_build() -> None:
     backend = Hiding(lambda narrow: True)
-    assert find_culprits(1000, backend) == Found("none")
+    assert found_by(backend, 1000) == Found("none")
     assert len(backend.asked) == 1
 
 
 def test_wrong_in_fp32_too_takes_two_builds_and_blames_no_node() -> None:
     backend = Hiding(lambda narrow: False)
-    found = find_culprits(1000, backend)
+    found = found_by(backend, 1000)
     assert (found.ending, found.culprits, found.measured) == ("control", (), True)
     assert len(backend.asked) == 2
 
 
 def test_a_control_that_cannot_be_built_is_told_apart_from_one_that_is_wrong() -> None:
-    found = find_culprits(10, Hiding(lambda narrow: False, lambda build, narrow: not narrow))
+    found = found_by(Hiding(lambda narrow: False, lambda build, narrow: not narrow), 10)
     assert (found.ending, found.measured) == ("control", False)
 
 
 def test_two_that_break_something_only_together_cost_one_node() -> None:
     """Either of them in FP32 is enough: the more suspicious one is taken."""
     backend = Hiding(lambda narrow: not {20, 700} <= narrow)
-    found = find_culprits(1000, backend)
+    found = found_by(backend, 1000)
     assert found.culprits == (20,)
     assert len(backend.asked) <= 20
     backend.check(found, 1000)
@@ -97,7 +97,7 @@ def test_two_that_break_something_only_together_cost_one_node() -> None:
 
 def test_two_that_help_only_together_are_both_named() -> None:
     backend = Hiding(lambda narrow: narrow.isdisjoint({20, 700}))
-    assert find_culprits(1000, backend).culprits == (20, 700)
+    assert found_by(backend, 1000).culprits == (20, 700)
 
 
 def test_single_and_interacting_culprits_mix() -> None:
@@ -105,7 +105,7 @@ def test_single_and_interacting_culprits_mix() -> None:
         return narrow.isdisjoint({3, 998}) and not {100, 101} <= narrow and not {50, 400, 900} <= narrow
 
     backend = Hiding(good)
-    found = find_culprits(1000, backend)
+    found = found_by(backend, 1000)
     assert found.culprits == (3, 50, 100, 998)
     assert len(backend.asked) <= 45
     backend.check(found, 1000)
@@ -115,7 +115,7 @@ def test_errors_that_add_up_are_told_from_culprits() -> None:
     """No node breaks anything by itself; the most suspicious ones stay in FP32, and none of them in vain."""
     energy = {node: 0.1 * 0.9**node for node in range(200)}
     backend = Hiding(lambda narrow: sum(energy[node] for node in narrow) <= 0.3)
-    found = find_culprits(200, backend)
+    found = found_by(backend, 200)
     assert (found.ending, found.sum) == ("found", True)
     assert len(found.culprits) == 12  # of 200; 0.9 ** 12 < 0.3 < 0.9 ** 11
     assert found.culprits == tuple(range(len(found.culprits)))
@@ -125,27 +125,27 @@ def test_errors_that_add_up_are_told_from_culprits() -> None:
 
 def test_many_culprits_of_their_own_are_no_sum() -> None:
     backend = Hiding(needs(*range(0, 120, 10)))
-    found = find_culprits(120, backend)
+    found = found_by(backend, 120)
     assert (found.culprits, found.sum) == (tuple(range(0, 120, 10)), False)
 
 
 def test_a_build_that_fails_now_and_then_changes_no_answer() -> None:
     culprits = (7, 301, 302, 980)
     backend = Hiding(needs(*culprits), lambda build, narrow: build > 2 and build % 3 == 0)
-    found = find_culprits(1000, backend)
+    found = found_by(backend, 1000)
     assert (found.culprits, found.unbuildable) == (culprits, ())
     assert len(backend.asked) <= 62
 
 
 def test_a_baseline_that_fails_is_neither_good_nor_bad() -> None:
     backend = Hiding(needs(4, 5), lambda build, narrow: len(narrow) == 50)
-    found = find_culprits(50, backend)
+    found = found_by(backend, 50)
     assert (found.ending, found.culprits, found.unbuildable) == ("found", (4, 5), ())
 
 
 def test_a_node_with_which_no_build_comes_out_is_named_apart() -> None:
     backend = Hiding(needs(10, 600), lambda build, narrow: 333 in narrow)
-    found = find_culprits(1000, backend)
+    found = found_by(backend, 1000)
     assert (found.culprits, found.unbuildable) == ((10, 600), (333,))
     assert len(backend.asked) <= 64
     backend.check(found, 1000)
@@ -158,14 +158,14 @@ def test_a_limit_of_builds_leaves_a_set_that_is_good() -> None:
     def limited(narrow: frozenset[int]) -> Answer | None:
         return backend(narrow) if len(backend.asked) < 15 else None
 
-    found = find_culprits(1000, limited)
+    found = found_by(limited, 1000)
     assert (found.ending, len(backend.asked)) == ("budget", 15)
     assert set(found.culprits) < set(culprits) <= {*found.culprits, *found.unproven}
     backend.check(found, 1000)
 
 
 def test_builds_run_out_before_the_control_was_good() -> None:
-    found = find_culprits(10, lambda narrow: Answer.BAD if narrow else None)
+    found = found_by(lambda narrow: Answer.BAD if narrow else None, 10)
     assert (found.ending, found.measured) == ("budget", False)
 
 
@@ -177,7 +177,7 @@ def test_any_backend_on_which_more_fp32_does_no_harm_gets_a_minimal_answer(count
     bad = data.draw(st.lists(group, max_size=6))
     failing = data.draw(st.frozensets(st.integers(3, 40), max_size=2))
     backend = Hiding(lambda narrow: not any(each <= narrow for each in bad), lambda build, narrow: build in failing)
-    found = find_culprits(count, backend)
+    found = found_by(backend, count)
     if not bad:
         assert found == Found("none")
         return
@@ -187,7 +187,7 @@ def test_any_backend_on_which_more_fp32_does_no_harm_gets_a_minimal_answer(count
 
 
 def test_a_model_without_nodes_has_no_culprit() -> None:
-    assert find_culprits(0, lambda narrow: Answer.GOOD) == Found("none")
+    assert found_by(lambda narrow: Answer.GOOD, 0) == Found("none")
 
 
 @pytest.mark.parametrize(

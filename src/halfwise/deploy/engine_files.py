@@ -291,7 +291,7 @@ class _Writing:
             self.notes.append(Note.of(NoteKind.NO_COMMAND, error=str(error)))
             return None
         self.notes.extend(command.notes)
-        told = [f"Builds the engine for {self.target.title} as halfwise planned it.", *say_all(command.notes)]
+        told = [f"Builds the engine for {self.target.title} from a plan of halfwise.", *say_all(command.notes)]
         told.append(f"Afterwards, to see what precision really ran: {audit}")
         lines = ["#!/bin/sh", *(f"# {_one_line(line)}" for line in told)]
         lines += ["set -e", 'cd "$(dirname "$0")"', command.shell, ""]

@@ -85,7 +85,7 @@ def build_script(request: ScriptRequest) -> str:
 
 _HEAD = '''\
 #!/usr/bin/env python3
-"""Builds a TensorRT engine as halfwise planned it.
+"""Builds a TensorRT engine from a plan of halfwise.
 
 Exit code: 0 built; 1 a node was not found or the build failed; 2 the model or its shapes are not usable;
 3 TensorRT is missing or cannot do this. With --verbose it prints TensorRT's whole log.
@@ -97,8 +97,8 @@ import sys
 from pathlib import Path
 
 MODULES = @MODULES@
-# shapes: of each input of open shape [min, opt, max], as the samples had them; the engine takes nothing outside them.
-# values: the same of what is in an input that holds a shape.
+# shapes: [min, opt, max] of each input with dynamic shape, from the samples; the engine accepts nothing outside them.
+# values: [min, opt, max] of the contents of each input that is a shape tensor.
 SETTINGS = json.loads(r"""
 @SETTINGS@
 """)
@@ -169,7 +169,7 @@ ONNX_LAYER = re.compile({METADATA_NODE!r}, re.DOTALL)
 
 
 def onnx_nodes(metadata):
-    """The ONNX nodes a layer came from."""
+    """The ONNX nodes that a layer was made from."""
     parts = [ONNX_LAYER.fullmatch(part) for part in re.split(SEPARATORS, metadata or "")]
     return [part.group("node") for part in parts if part]
 
@@ -241,7 +241,7 @@ _STRONG = """\
 def network_and_config(trt, logger, builder):
     creation = trt.NetworkDefinitionCreationFlag
     flags = 1 << int(creation.EXPLICIT_BATCH) if hasattr(creation, "EXPLICIT_BATCH") else 0
-    # Asked for as well where a release that knows weak typing runs a script for a later one.
+    # Also set where a release with weak typing runs a script that was written for a later one.
     if SETTINGS["strongly_typed_flag"] or hasattr(trt.BuilderFlag, "FP16"):
         if not hasattr(creation, "STRONGLY_TYPED"):
             raise Stop(3, "TensorRT {} has no strong typing; it came with 9.1".format(trt.__version__))

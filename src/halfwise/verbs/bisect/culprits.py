@@ -10,7 +10,7 @@ does not make a good result bad.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
@@ -33,7 +33,8 @@ class Answer(Enum):
     FAILED = "failed"
 
 
-Ask = Callable[[frozenset[int]], "Answer | None"]  # with just these nodes narrow; None: no more builds are allowed
+Narrow = frozenset[int]  # a question: is the result good with just these nodes narrow?
+Reply = Answer | None  # None: no more builds are allowed
 
 
 @dataclass(frozen=True)
@@ -55,18 +56,20 @@ class _OutOfBuilds(Exception):
     pass
 
 
-def find_culprits(count: int, ask: Ask) -> Found:
-    """Nodes 0 to count - 1 in the order of suspicion, the most suspicious first."""
-    search = _Search(count, ask)
+def find_culprits(count: int) -> Generator[Narrow, Reply, Found]:
+    """Yields what to build, takes the answer, and returns what it found.
+
+    Nodes 0 to count - 1 are in the order of suspicion, the most suspicious first.
+    """
+    search = _Search(count)
     try:
-        return search.run()
+        return (yield from search.run())
     except _OutOfBuilds:
         return search.found("budget")
 
 
 class _Search:
-    def __init__(self, count: int, ask: Ask) -> None:
-        self._ask = ask
+    def __init__(self, count: int) -> None:
         self._belief = Belief(count) if count else None
         self._pool = list(range(count))[::-1]  # not decided, the least suspicious first
         self._tainted = 0  # so many at the front of the pool are known to hold a culprit, beside what is cleared
@@ -76,22 +79,22 @@ class _Search:
         self._sum: bool | None = None
         self._controlled = False
 
-    def run(self) -> Found:
-        whole = self._answer(self._pool)
+    def run(self) -> Generator[Narrow, Reply, Found]:
+        whole = yield from _answer(self._pool)
         if whole is Answer.GOOD:
             return Found("none")
-        control = self._answer([])
+        control = yield from _answer([])
         if control is not Answer.GOOD:
             return Found("control", measured=control is Answer.BAD)
         self._controlled = True
         if whole is Answer.BAD:
             self._tainted = len(self._pool)
         while self._pool:
-            self._step()
+            yield from self._step()
             if self._sum is None and len(self._culprits) >= SUSPECTED_SUM:
-                self._ask_for_sum()
+                yield from self._ask_for_sum()
         for node in self._aside[:]:  # once more, now that what stands around them has changed
-            self._settle(node)
+            yield from self._settle(node)
         return self.found("found")
 
     def found(self, ending: Ending) -> Found:
@@ -106,13 +109,13 @@ class _Search:
 
     # -- one step ---------------------------------------------------------------------------------------------------
 
-    def _step(self) -> None:
+    def _step(self) -> Generator[Narrow, Reply, None]:
         """Clear a beginning of the pool, or learn that it holds a culprit."""
         if self._tainted == 1:
             self._convict()
             return
         for length in self._lengths():
-            answer = self._answer([*self._cleared, *self._pool[:length]])
+            answer = yield from _answer([*self._cleared, *self._pool[:length]])
             if answer is Answer.GOOD:
                 self._clear(length)
                 return
@@ -155,18 +158,20 @@ class _Search:
         self._culprits.append(node)
         self._tainted = 0
 
-    def _settle(self, node: int) -> None:
-        answer = self._answer([*self._cleared, node])
+    def _settle(self, node: int) -> Generator[Narrow, Reply, None]:
+        answer = yield from _answer([*self._cleared, node])
         if answer is not Answer.FAILED:
             self._aside.remove(node)
             (self._cleared if answer is Answer.GOOD else self._culprits).append(node)
 
-    def _ask_for_sum(self) -> None:
+    def _ask_for_sum(self) -> Generator[Narrow, Reply, None]:
         """Do the first culprits break anything with everything else in FP32? If not, it is errors adding up."""
-        self._sum = self._answer(self._culprits[:PROBED]) is Answer.GOOD
+        answer = yield from _answer(self._culprits[:PROBED])
+        self._sum = answer is Answer.GOOD
 
-    def _answer(self, narrow: list[int]) -> Answer:
-        answer = self._ask(frozenset(narrow))
-        if answer is None:
-            raise _OutOfBuilds
-        return answer
+
+def _answer(narrow: list[int]) -> Generator[Narrow, Reply, Answer]:
+    answer = yield frozenset(narrow)
+    if answer is None:
+        raise _OutOfBuilds
+    return answer

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import onnx
 import onnx_ir as ir
@@ -144,7 +144,7 @@ class _Bisection:
             question, self.samples.feeds, self.rollout, references, self.builds, self.options.time_limit_s, self.notify,
         )  # fmt: skip
         try:
-            found = find_culprits(len(self.nodes), lambda narrow: self._ask(trials, narrow))
+            found = self._search(trials)
         except HalfwiseError:
             if not trials.steps:  # nothing to go on from
                 self.journal.discard()
@@ -154,6 +154,15 @@ class _Bisection:
         for scratch in ("outputs", "reference"):
             shutil.rmtree(folder / scratch, ignore_errors=True)
         return result
+
+    def _search(self, trials: Trials) -> Found:
+        search = find_culprits(len(self.nodes))
+        narrow = next(search)
+        while True:
+            try:
+                narrow = search.send(self._ask(trials, narrow))
+            except StopIteration as end:
+                return cast(Found, end.value)
 
     def _ask(self, trials: Trials, narrow: frozenset[int]) -> Answer | None:
         """The ranking is not needed, and so not made, for the first two builds."""

@@ -69,7 +69,7 @@ const STRIPS = {
       ],
       read: (i) => {
         const r = at.get(i);
-        if (!r) return "no error worth drawing";
+        if (!r) return "error too small to draw";
         return `${brief(NAMES[r[1]], 90)}\n${NAMES[r[2]]}: ${percent(numeric(r[3]))} of the error${r[5] ? "; breaks in FP16" : ""}\n${DATA.states[r[4]][2]}`;
       },
       go: (i) => { const r = at.get(i); if (r && r[6] >= 0) openGraph(r[6], true); },

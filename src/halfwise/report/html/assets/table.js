@@ -9,7 +9,7 @@ function buildTable(box, rows, columns, { filters = [], sort = null, noun = "row
   const label = box.dataset.label;
   const lower = rows.map((row) => columns.filter((c) => c.text).map((c) => c.text(row)).join("\n").toLowerCase());
   const search = make("input", { type: "search", placeholder: box.dataset.placeholder, "aria-label": `Search: ${label}`, autocomplete: "off" });
-  const choose = make("select", { "aria-label": `Show of: ${label}` }, make("option", { value: "" }, `all (${rows.length.toLocaleString("en-US")})`),
+  const choose = make("select", { "aria-label": `Filter: ${label}` }, make("option", { value: "" }, `all (${rows.length.toLocaleString("en-US")})`),
     ...filters.map((f, i) => make("option", { value: i }, `${f.title} (${rows.filter(f.test).length.toLocaleString("en-US")})`)));
   const body = make("tbody");
   const heads = columns.map((column, index) => {
