@@ -47,8 +47,8 @@ def _is_environment(node: ast.AST) -> bool:
 # Classes that count, cache or read on: what they gather changes while they work. Each declares it in `__init__`.
 GATHERERS = {
     "BackendRunner", "Belief", "Collector", "Compiler", "Counter", "Emulator", "Failures", "GraphEdit", "Journal",
-    "Names", "Receiver", "RunCounter", "Steps", "Stepper", "Tape", "Terminal", "Trials", "Atoms", "_Error", "_Gru",
-    "_Lstm", "_RoundedWeights", "_Scanner", "_Scratch", "_Search", "_Seen", "_Shown", "_Sums",
+    "Atoms", "Names", "Receiver", "RunCounter", "Stepper", "Steps", "Tape", "Terminal", "Trials", "_Error", "_Forest",
+    "_Gru", "_Lstm", "_RoundedWeights", "_Scanner", "_Scratch", "_Search", "_Seen", "_Shown", "_Sums",
 }  # fmt: skip
 
 

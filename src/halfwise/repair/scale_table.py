@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,15 @@ class Pools:
     top: Floats
 
 
+@dataclass(frozen=True)
+class _Sides:
+    """What blocks ask of classes, by class: a block's scale grows with `times` the class's number."""
+
+    of: Ints
+    entry: Ints
+    times: Floats
+
+
 class Table:
     """Of a walk: `units`, which are the unknowns of one class that are the same multiple of its number, with the
     loudest and the quietest that their tensors show; and the constants, their blocks pooled by unit."""
@@ -43,7 +52,16 @@ class Table:
         self._label, self.times = units // len(every), every[units % len(every)]
         self._first_unit = np.searchsorted(self._label, np.arange(classes.count + 1))
         self.loud, self.quiet = self._activations(flow)
-        self._blocks(flow.weights)
+        pooled = [pool for index, weights in enumerate(flow.weights) for pool in self._pooled(index, weights)]
+        parts = [np.concatenate([np.zeros(0), *(pool[i] for pool in pooled)]) for i in range(6)]
+        constant, self._row, self._column = (part.astype(np.int64) for part in parts[:3])
+        self._square, self._count, self._peak = parts[3:]
+        self._soft = np.array([weights.soft for weights in flow.weights], bool)[constant]
+        sides = self._sides(constant)
+        self._side_entry, self._side_times = sides.entry, sides.times
+        keys = np.stack([sides.of.astype(np.float64), constant[sides.entry].astype(np.float64), sides.times])
+        self._side_group = np.cumsum((np.diff(keys, axis=1, prepend=np.nan) != 0).any(axis=0))
+        self._first_side = np.searchsorted(sides.of, np.arange(classes.count + 1))
         self.stages = self._stages(flow)
 
     def units_of(self, batch: Ints) -> tuple[Ints, Ints]:
@@ -99,14 +117,6 @@ class Table:
         stages += [np.unique(labels[atoms]) for _, atoms in flow.terms]
         return [stage[stage != PINNED] for stage in stages]
 
-    def _blocks(self, all_weights: Sequence[Weights]) -> None:
-        pooled = [pool for index, weights in enumerate(all_weights) for pool in self._pooled(index, weights)]
-        parts = [np.concatenate([np.zeros(0), *(pool[i] for pool in pooled)]) for i in range(6)]
-        constant, self._row, self._column = (part.astype(np.int64) for part in parts[:3])
-        self._square, self._count, self._peak = parts[3:]
-        self._soft = np.array([weights.soft for weights in all_weights], bool)[constant]
-        self._sides(constant)
-
     def _pooled(self, index: int, weights: Weights) -> Iterator[tuple[NDArray[np.generic], ...]]:
         """The blocks of one constant by the units of their row and column."""
         rows = self._unit[weights.rows]
@@ -141,26 +151,20 @@ class Table:
         parts = (row, column, total, count, top)
         yield (np.full(row.size, index), *(part.reshape(-1) for part in parts))
 
-    def _sides(self, constant: Ints) -> None:
+    def _sides(self, constant: Ints) -> _Sides:
         """Every block asks its row's class, and its column's where that is another one, for something."""
-        entries = np.arange(len(constant))
+        entries = np.arange(len(self._row))
         coupled = self._column != _NONE
         row_class, column_class = self._label[self._row], np.where(coupled, self._label[self._column], PINNED)
         same = coupled & (row_class == column_class)
         times = self.times[self._row] - np.where(same, self.times[self._column], 0.0)
         both = coupled & ~same
-        side_class = np.concatenate([row_class, column_class[both]])
-        side_entry = np.concatenate([entries, entries[both]])
-        side_times = np.concatenate([times, -self.times[self._column[both]]])
-        asks = (side_class != PINNED) & (np.abs(side_times) > 10.0**-_DIGITS)
-        side_class, side_entry, side_times = side_class[asks], side_entry[asks], side_times[asks]
-        side_constant = constant[side_entry]
-        order = np.lexsort((side_times, side_constant, side_class))
-        side_class, self._side_entry, self._side_times = side_class[order], side_entry[order], side_times[order]
-        keys = np.stack([side_class.astype(np.float64), side_constant[order].astype(np.float64), self._side_times])
-        fresh = (np.diff(keys, axis=1, prepend=np.nan) != 0).any(axis=0)
-        self._side_group = np.cumsum(fresh)
-        self._first_side = np.searchsorted(side_class, np.arange(self._classes.count + 1))
+        of, entry = np.concatenate([row_class, column_class[both]]), np.concatenate([entries, entries[both]])
+        times = np.concatenate([times, -self.times[self._column[both]]])
+        asks = (of != PINNED) & (np.abs(times) > 10.0**-_DIGITS)
+        of, entry, times = of[asks], entry[asks], times[asks]
+        order = np.lexsort((times, constant[entry], of))
+        return _Sides(of[order], entry[order], times[order])
 
 
 def _inside(flow: ScaleFlow) -> set[ir.Value]:
