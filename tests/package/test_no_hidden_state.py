@@ -48,7 +48,7 @@ def _is_environment(node: ast.AST) -> bool:
 GATHERERS = {
     "BackendRunner", "Belief", "Collector", "Compiler", "Counter", "Emulator", "Failures", "GraphEdit", "Journal",
     "Atoms", "Names", "Receiver", "RunCounter", "Stepper", "Steps", "Tape", "Terminal", "Trials", "_Error", "_Forest",
-    "_Gru", "_Lstm", "_RoundedWeights", "_Scanner", "_Scratch", "_Search", "_Seen", "_Shown", "_Sums",
+    "_Gru", "_Lines", "_Lstm", "_RoundedWeights", "_Scanner", "_Scratch", "_Search", "_Seen", "_Shown", "_Sums",
 }  # fmt: skip
 
 

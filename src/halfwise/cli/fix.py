@@ -69,6 +69,14 @@ def command(
             show_default="what the profile states",
         ),
     ] = None,
+    max_runs: Annotated[
+        float,
+        typer.Option(
+            "--max-runs",
+            metavar="N",
+            help="Model runs (passes over the search inputs) that may go into saving FP32 nodes.",
+        ),
+    ] = 40,
     io_types: Annotated[
         str | None,
         typer.Option("--io-types", metavar="fp32|fp16", help="Type of float inputs and outputs.", show_default="fp32"),
@@ -182,6 +190,7 @@ def command(
                 target=target,
                 profile=profile,
                 margin=margin,
+                max_runs=max_runs,
                 io_types=io_types,
                 io_formats=io_formats or (),
                 allow_bf16=allow is not None,

@@ -1,16 +1,19 @@
-"""Progress on stderr, where that is a terminal: what is being tried, how far, for how long. Else nothing at all."""
+"""Progress on stderr: what is being tried, how far, for how long. Where that is no terminal, a line now and then."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from threading import Event, Thread
 from typing import Any
 
 __all__ = ["Progress", "progress"]
 
 _TITLE = 40  # columns; a file's name may be long
 _STEP = 200
+_EVERY_S = 10.0  # a line where there is no terminal
 
 
 class Progress:
@@ -40,12 +43,46 @@ class _Shown(Progress):
         self._bars.update(self._task, completed=done, total=total)
 
 
+class _Lines(Progress):
+    """What was last reported, every few seconds: also while a step takes long."""
+
+    def __init__(self, title: str) -> None:
+        self._title, self._said = title, ""
+        self._steps = 0
+        self._over = Event()
+        self._since = time.monotonic()
+
+    def step(self, text: str) -> None:
+        self._steps += 1
+        self._said = f"{self._steps}. {text}"
+
+    def count(self, done: int, total: int) -> None:
+        self._said = f"{done} of {total}"
+
+    def write(self) -> None:
+        from halfwise.report.text import safe
+
+        while not self._over.wait(_EVERY_S):
+            seconds = time.monotonic() - self._since
+            print(
+                f"{safe(self._title, _TITLE)}: {seconds:.0f} s: {safe(self._said, _STEP)}", file=sys.stderr, flush=True
+            )
+
+    def end(self) -> None:
+        self._over.set()
+
+
 @contextmanager
 def progress(title: str) -> Iterator[Progress]:
     """While it lasts, whatever is printed (by a user's own metric, say) goes to stderr: stdout is for the answer."""
     with redirect_stdout(sys.stderr):
         if not sys.stderr.isatty():
-            yield Progress()
+            lines = _Lines(title)
+            Thread(target=lines.write, daemon=True).start()
+            try:
+                yield lines
+            finally:
+                lines.end()
             return
         from rich.console import Console
         from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn

@@ -48,6 +48,7 @@ class NoteKind(Enum):
     VALIDATION_MOVED = "validation-moved"
     VALIDATION_REPLACED = "validation-replaced"
     UNSEEN_MAY_MISS = "unseen-may-miss"
+    RUNS_SPENT = "runs-spent"
     FORCED_REPAIRED = "forced-repaired"
     FORCED_MISSES = "forced-misses"
     FORCED_NOT_ALONE = "forced-not-alone"

@@ -74,8 +74,9 @@ class HeldOutSearch:
         """Search; where a held-out input is missed it joins the search, and others stay held out."""
         samples, notes, target = self.samples, list[Note](), 1.0
         near: tuple[Selection, float] | None = None  # met, but inputs not given may miss it
+        start = frozenset[str]()
         for turn in range(TURNS):
-            found = self._selected(samples, target)
+            found = self._selected(samples, target, start)
             best = found.best
             self.notify("verifying on held-out inputs")
             held_out = self.context.judge(best.search.sites, samples.validation)
@@ -90,6 +91,7 @@ class HeldOutSearch:
             elif turn < TURNS - 1 and missed.ratio > min(HELD_OUT_TARGET, HARDER * best.solution.found.ratio):
                 target, near = 1.0, None
                 samples, note = _with_the_worst(samples, missed, self.context.references)
+                start = frozenset(node.name or "" for node in best.solution.keep)
                 notes.append(note)
                 continue
             elif turn < TURNS - 1:
@@ -99,11 +101,13 @@ class HeldOutSearch:
             break
         if 1.0 < expected < math.inf:
             notes.append(Note.of(NoteKind.UNSEEN_MAY_MISS, bound=expected))
+        if best.solution.keep and best.search.judge.spent:
+            notes.append(Note.of(NoteKind.RUNS_SPENT, runs=round(self.context.counter.most_passes)))
         return self._decided(found, samples, tuple(notes))
 
-    def _selected(self, samples: Samples, target: float) -> Selection:
+    def _selected(self, samples: Samples, target: float, start: frozenset[str]) -> Selection:
         selector = RepairSelector(
-            self.model, self.context, samples.search, self.choices, self.journal, target, self.notify
+            self.model, self.context, samples.search, self.choices, self.journal, target, self.notify, start
         )
         return selector.best(self.rules)
 
@@ -111,7 +115,7 @@ class HeldOutSearch:
         best, solution = found.best, found.best.solution
         formats = dict.fromkeys(solution.keep, Format.FP32)
         if self.allow_bf16:
-            formats.update(self._use_bf16(best))
+            formats.update(self._use_bf16(best, samples))
         return Decided(
             best.model,
             best.search.sites,
@@ -129,16 +133,20 @@ class HeldOutSearch:
         ratios = held_out.ratios if samples.origin == "given" else ()
         return bound_for_unseen((*best.solution.found.ratios, *ratios)) * (1.0 + self.context.question.margin)
 
-    def _use_bf16(self, best: Attempt) -> dict[ir.Node, Format]:
-        """Nodes that only lack range take BF16, as many as the tolerance bears."""
+    def _use_bf16(self, best: Attempt, samples: Samples) -> dict[ir.Node, Format]:
+        """Nodes that only lack range take BF16, as many as the tolerance bears, also of held-out inputs."""
         sites = best.search.sites
         bf16 = Sites(best.model, Format.BF16, self.choices)
         overflowing = [kept.node for kept in best.solution.kept if kept.why is Reason.OVERFLOW]
         able = [node for node in overflowing if why_not_bf16(sites, bf16, node) is None]
+        held_out = self.context.judge(sites, samples.validation)
+        allowed = max(1.0, held_out.measure(best.search.assignment(best.solution.keep)).ratio) if able else 1.0
         while able:
             formats = {**dict.fromkeys(best.solution.keep, Format.FP32), **dict.fromkeys(able, Format.BF16)}
             self.notify(f"trying BF16 instead of FP32 for {len(able)} nodes")
-            if best.search.judge.measure(Assignment.excepting(sites, formats, self.context.io)).unseen_bound <= 1.0:
+            trial = Assignment.excepting(sites, formats, self.context.io)
+            found = best.search.judge.measure(trial)
+            if found.unseen_bound <= 1.0 and held_out.measure(trial).ratio <= allowed:
                 return dict.fromkeys(able, Format.BF16)
             able = able[: len(able) // 2]
         return {}

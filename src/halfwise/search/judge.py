@@ -166,6 +166,11 @@ class Judge:
         session = self.emulator.session(Assignment(self.sites, {}))
         return [self.run(session, feed) for feed in self.feeds]
 
+    @property
+    def spent(self) -> bool:
+        """Whether the runs are used up that may go into saving nodes."""
+        return self.counter.spent(self.executions)
+
     def measure(self, assignment: Assignment) -> Measured:
         """The error over all samples, the worst of the profiles."""
         return worst_of(list(self.by_profile(assignment).values()))

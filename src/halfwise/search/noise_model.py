@@ -34,8 +34,9 @@ class NoiseModel:
         """The squared error that stays with these nodes in FP32."""
         return sum(piece.energy for piece in self.pieces if not piece.needs <= keep)
 
-    def ladder(self) -> Ladder:
-        return build_ladder(self.pieces, self.cost)
+    def ladder(self, start: frozenset[ir.Node] = frozenset()) -> Ladder:
+        """Of what is to be kept beside `start`."""
+        return build_ladder(self.pieces, self.cost, start)
 
     def with_piece(self, piece: Noise) -> NoiseModel:
         return replace(self, pieces=(*self.pieces, piece))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import onnx_ir as ir
 
@@ -15,6 +17,7 @@ __all__ = ["NEAR", "Kept", "Pruning", "kept_node"]
 MANY = 64  # FP32 nodes from which proving each one's need alone costs more than it is worth
 PROOF_RUNS = (64.0, 8.0)  # model runs that may be spent on putting nodes back one at a time: of few nodes, of many
 NEAR = 0.25  # of the tolerance: what is further from it is not kept for its margin
+REFUSALS = 4  # nodes that may not go although their errors told so, until that is believed of all
 BATCH = 48  # nodes reverted side by side in one walk
 
 
@@ -39,71 +42,82 @@ class Pruning:
 
     def run(self, keep: frozenset[ir.Node]) -> tuple[frozenset[ir.Node], tuple[Kept, ...]]:
         """Drop what is not needed until putting back any one node breaks the tolerance, or its reason stands."""
-        counter = self.sets.counter
-        budget = counter.samples + PROOF_RUNS[len(keep) > MANY] * self.sets.judge.executions
+        counter, a_pass = self.sets.counter, self.sets.judge.executions
+        budget = min(counter.samples + PROOF_RUNS[len(keep) > MANY] * a_pass, counter.most(a_pass))
         ratios: dict[ir.Node, float] = {}  # the worst ratio seen with each node alone reverted
         seen: dict[ir.Node, int] = {}  # on how many samples, the worst first
         refused: set[ir.Node] = set()
+        size = BATCH
         while True:
-            order = worst_first(self.sets.measure(keep).ratios)
-            todo = [n for n in keep if ratios.get(n, 0.0) <= 1.0 and seen.get(n, 0) < len(order)]
+            base = self.sets.measure(keep)
+            room = self.target_ratio * base.ratio / base.unseen_bound if base.unseen_bound > 0 else self.target_ratio
+            droppable = [n for n in keep if ratios.get(n, math.inf) <= room and n not in refused]
+            smaller = keep
+            if droppable and (size < BATCH or all(node in ratios for node in keep)):
+                smaller = self._drop(keep, droppable, ratios, refused)
+            if smaller != keep:
+                keep = smaller  # with fewer nodes kept, what did not break may break now
+                ratios = {node: ratio for node, ratio in ratios.items() if node in keep and ratio > 1.0}
+                seen = {node: count for node, count in seen.items() if node in ratios}
+                continue
+            order = worst_first(base.ratios)
+            todo = [n for n in keep if n not in seen or (ratios[n] <= 1.0 and seen[n] < len(order))]
             if not todo or counter.samples >= budget:
                 break
             turn = min(seen.get(n, 0) for n in todo)
-            batch = sorted((n for n in todo if seen.get(n, 0) == turn), key=self._least_likely_needed)[:BATCH]
+            batch = sorted((n for n in todo if seen.get(n, 0) == turn), key=self._least_likely_needed)[:size]
+            before = counter.samples
             self.notify(f"reverting {len(batch)} of {len(keep)} FP32 nodes, each by itself (input {turn + 1})")
             for node, ratio in self.sets.revert_alone(keep, batch, order[turn]).items():
                 ratios[node] = max(ratio, ratios.get(node, 0.0))
                 seen[node] = turn + 1
-            if any(seen.get(n, 0) == turn for n in todo):
-                continue  # more batches on this sample
-            base = self.sets.measure(keep)
-            room = self.target_ratio * base.ratio / base.unseen_bound if base.unseen_bound > 0 else self.target_ratio
-            droppable = [n for n in keep if n in ratios and ratios[n] <= room and n not in refused]
-            smaller = keep
-            while droppable and smaller == keep and counter.samples < budget:
-                smaller = self._drop(keep, droppable, ratios)
-                if smaller == keep:  # the first of them was measured alone: its ratio was told too low
-                    first = self._in_order(droppable, ratios)[0]
-                    ratios[first] = max(ratios[first], self.sets.measure(keep - {first}).ratio)
-                    refused.add(first)
-                    droppable.remove(first)
-            if smaller == keep:
-                continue
-            keep = smaller
-            for node in keep:  # with fewer nodes kept, what did not break may break now
-                if ratios.get(node, 0.0) <= 1.0:
-                    ratios.pop(node, None)
-                    seen.pop(node, None)
+            each = max((counter.samples - before) / len(batch), 1e-9)
+            size = min(BATCH, max(int((budget - counter.samples) / each), 1))  # as many as are still to be had
         return keep, tuple(kept_node(node, ratios.get(node), self.fatal) for node in sorted(keep, key=self._index))
 
     def _least_likely_needed(self, node: ir.Node) -> tuple[bool, int]:
         return node in self.fatal, self._index(node)
 
     def _drop(
-        self, keep: frozenset[ir.Node], droppable: Sequence[ir.Node], ratios: dict[ir.Node, float]
+        self,
+        keep: frozenset[ir.Node],
+        droppable: Sequence[ir.Node],
+        ratios: dict[ir.Node, float],
+        refused: set[ir.Node],
     ) -> frozenset[ir.Node]:
-        """The largest part of the droppable nodes that may go together; squared errors add, then it is measured."""
+        """The largest part of the droppable nodes that may go together, the least needed first: squared errors add, by
+        a factor that is learned from what is measured. One that may not go even alone is refused."""
         base = self.sets.measure(keep)
         order = self._in_order(droppable, ratios)
-        room = (
-            (self.target_ratio * base.ratio / base.unseen_bound) ** 2 - base.ratio**2
-            if base.unseen_bound > 0
-            else self.target_ratio**2
-        )
-        going: list[ir.Node] = []
-        for node in order:
-            grows = max(ratios[node] ** 2 - base.ratio**2, 0.0)
-            if grows <= room or not going:
-                going.append(node)
-                room -= grows
-        while going:
-            smaller = keep - set(going)
-            self.notify(f"trying {len(smaller)} FP32 nodes ({len(going)} fewer)")
-            if self.sets.measure(smaller).unseen_bound <= self.target_ratio:
-                return smaller
-            going = going[: len(going) // 2]
-        return keep
+        start, room = base.unseen_bound**2, self.target_ratio**2 - base.unseen_bound**2
+        factor = start / base.ratio**2 if base.ratio > 0 else 1.0
+        fits, fails = 0, len(order) + 1
+        patience = REFUSALS
+        while patience and fails - fits > 1:
+            grows = [max(ratios[node] ** 2 - base.ratio**2, 0.0) for node in order]
+            totals = list(accumulate(grows))
+            going = sum(total * factor <= room for total in totals[: fails - 1])
+            if going <= fits and fits:
+                break  # one more is told to be too much
+            going = max(min(going, (fits + fails) // 2 if fails <= len(order) else going), 1)
+            smaller = keep - set(order[:going])
+            self.notify(f"trying {len(smaller)} FP32 nodes ({going} fewer)")
+            measured = self.sets.measure(smaller)
+            if measured.unseen_bound <= self.target_ratio:
+                fits = going
+            elif going > 1:
+                fails = going
+            else:  # it was measured alone: its ratio was told too low
+                first = order.pop(0)
+                ratios[first] = max(ratios[first], measured.ratio)
+                refused.add(first)
+                fails = len(order) + 1
+                patience -= 1
+            if not math.isfinite(measured.unseen_bound):
+                factor *= 4.0
+            elif totals[going - 1] > 0:
+                factor = max((measured.unseen_bound**2 - start) / totals[going - 1], factor / 1e3)
+        return keep - set(order[:fits])
 
     def _in_order(self, nodes: Sequence[ir.Node], ratios: Mapping[ir.Node, float]) -> list[ir.Node]:
         return sorted(nodes, key=lambda n: (ratios[n] / self.cost.get(n, 1.0), n.name or ""))

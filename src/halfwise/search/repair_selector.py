@@ -86,6 +86,7 @@ class RepairSelector:
     journal: Journal
     target_ratio: float
     notify: Callable[[str], None]
+    start: frozenset[str] = frozenset()  # nodes that an earlier search over fewer samples kept
 
     @property
     def floats(self) -> frozenset[str]:
@@ -98,14 +99,16 @@ class RepairSelector:
         assert plain is not None
         current, seen = plain, dict[str, Counts]()  # of the model as given, over the first sample
         for _ in range(ROUNDS):
-            if not current.solution.keep or not rules:
+            if not current.solution.keep or not rules or current.search.judge.spent:
                 break
             statistics = self._statistics(current)
             seen = seen or statistics[0].ranges()
             everywhere = self._places(current.model, rules, ranges_of(statistics))
             near = _near(current.solution.keep, everywhere)
             better = self._better(current, near) if near else None
-            if better is None and everywhere:  # what helps may lie elsewhere, or be made possible first
+            if (
+                better is None and everywhere and not current.search.judge.spent
+            ):  # what helps may lie elsewhere, or be made possible first
                 wide = self._with_what_follows(current, rules, everywhere)
                 better = self._better(current, wide) if len(wide) > len(near) else None
             if better is None:
@@ -142,7 +145,8 @@ class RepairSelector:
         )
         if kept and not self._faithful(search, kept):
             return None
-        return Attempt(model, kept, search, search.run(prune=False))
+        start = frozenset(site.node for site in sites.free if site.name in self.start)
+        return Attempt(model, kept, search, search.run(prune=False, start=start))
 
     def _applied(self, final: Attempt, plain: Attempt) -> tuple[AppliedRepair, ...]:
         """The FP32 nodes that are no more, each under the repair that is at that node or nearest to it."""
@@ -201,7 +205,7 @@ class RepairSelector:
         best: Attempt | None = None
         for group in groups.values() if len(groups) > 1 else ():
             base = best or current
-            if not self._promises(base, (*base.repairs, *group)):
+            if base.search.judge.spent or not self._promises(base, (*base.repairs, *group)):
                 continue
             trial = self.attempt((*base.repairs, *group))
             if trial is not None and trial.repairs != base.repairs and trial.cost < base.cost:
@@ -230,12 +234,13 @@ class RepairSelector:
         return judge.measure_one(Assignment.all_narrow(sites, keep, self.context.io), worst) <= self.target_ratio
 
     def _without_idle(self, current: Attempt, plain: Attempt) -> Attempt:
-        """Leave out each rule, then each place away from the nodes that needed help, that is not missed."""
+        """Leave out each rule, the last first, then each place away from the nodes that needed help, that is not
+        missed."""
         names = {node.name for node in current.solution.keep}
         needy = {node.name for node in plain.solution.keep}
         apart = [((rule, repair),) for rule, repair in current.repairs if needy.isdisjoint(repair.nodes)]
-        for group in (*_by_rule(current.repairs).values(), *apart):
-            if len(current.repairs) <= 1 or not set(group) <= set(current.repairs):
+        for group in (*reversed(_by_rule(current.repairs).values()), *apart):
+            if len(current.repairs) <= 1 or current.search.judge.spent or not set(group) <= set(current.repairs):
                 continue
             rest = tuple(entry for entry in current.repairs if entry not in group)
             model, done = self._repaired(rest)
@@ -381,7 +386,7 @@ def _nearest(node: ir.Node, places: Mapping[str, int]) -> int | None:
     return None
 
 
-def _by_rule(repairs: RepairSet) -> Mapping[str, RepairSet]:
+def _by_rule(repairs: RepairSet) -> dict[str, RepairSet]:
     groups: dict[str, RepairSet] = {}
     for rule, repair in repairs:
         groups[rule.id] = (*groups.get(rule.id, ()), (rule, repair))

@@ -29,6 +29,7 @@ Notify = Callable[[str], None]
 
 TRIES = 8  # of a set of nodes before falling back to all that the ladder names
 RELAXATIONS = 5  # smaller sets to try where the first that met left room
+GROWTHS = 3  # of a set that another search found
 WORTH_RELAXING = 8  # nodes; fewer are reverted one by one at once
 
 
@@ -78,7 +79,7 @@ class Search:
     ) -> Solution:
         """Without pruning the set keeps the tolerance, but more may be in it than is needed.
 
-        `start` is tried first. `noise` is what an earlier search of this model saw.
+        `start` is tried first, and with a few more nodes. `noise` is what an earlier search of this model saw.
         """
         found = self._run(prune, start, noise)
         if not self.must:
@@ -99,7 +100,8 @@ class Search:
         if start and self.measure(start).unseen_bound <= self.target_ratio:
             keep = start
         else:
-            keep, noise = self._reach(fp16, noise)
+            grown = self._grown(start, noise) if start else None
+            keep, noise = (grown, noise) if grown is not None else self._reach(fp16, noise)
         refuse_share(fp16.uncompared, len(keep), len(self.sites.free))
         found = self.measure(keep)
         if found.unseen_bound > self.target_ratio and not found.met:
@@ -168,6 +170,23 @@ class Search:
             low = count
         return self._bisect(ladder, min(low, len(ladder.steps) - 1), everything), noise
 
+    def _grown(self, start: frozenset[ir.Node], noise: NoiseModel) -> frozenset[ir.Node] | None:
+        """What another search found, and the few nodes more that these samples need; None where few are not enough."""
+        ladder, keep = noise.ladder(start), start
+        for _ in range(GROWTHS):
+            measured, left = self.measure(keep), noise.left(keep)
+            if measured.unseen_bound <= self.target_ratio:
+                return keep
+            if not math.isfinite(measured.unseen_bound) or left <= 0:
+                return None
+            count = ladder.reach(left * (0.9 * self.target_ratio / measured.unseen_bound) ** 2)
+            larger = start | ladder.nodes(count)
+            if larger <= keep or len(larger) > max(2 * len(start), len(start) + WORTH_RELAXING):
+                return None
+            self.notify(f"trying {len(larger)} FP32 nodes ({len(larger) - len(start)} more)")
+            keep = larger
+        return keep if self.measure(keep).unseen_bound <= self.target_ratio else None
+
     def _relax(
         self, keep: frozenset[ir.Node], ladder: Ladder, measured: Measured, noise: NoiseModel
     ) -> frozenset[ir.Node]:
@@ -175,7 +194,8 @@ class Search:
         low, high = max(ladder.reach(math.inf) - 1, 0), ladder.reach(noise.left(keep))
         for _ in range(RELAXATIONS):
             if (
-                measured.unseen_bound > 0.7 * self.target_ratio
+                self.judge.spent
+                or measured.unseen_bound > 0.7 * self.target_ratio
                 or len(keep) < WORTH_RELAXING
                 or high - low <= max(1, high // 8)
             ):
@@ -257,7 +277,7 @@ class Search:
             if self.measure(everything).unseen_bound > self.target_ratio:
                 return everything if self.measure(everything).ratio <= self.measure(best).ratio else best
             return everything
-        while high - low > max(1, len(ladder.steps) // 64):
+        while high - low > max(1, len(ladder.steps) // 64) and not self.judge.spent:
             middle = (low + high) // 2
             nodes = ladder.nodes(middle)
             self.notify(f"trying {len(nodes)} FP32 nodes (halving)")

@@ -18,6 +18,10 @@ VERDICTS = {
         "About 5% of similar inputs may miss the tolerance (error up to {bound:.2g} times the allowed one). "
         "Give more inputs."
     ),
+    NoteKind.RUNS_SPENT: (
+        "The budget of {runs:many model run} was spent: this is the best answer so far. With a larger --max-runs the "
+        "same command goes on, and may save FP32 nodes."
+    ),
     NoteKind.FORCED_REPAIRED: (
         "{option}: a repair replaced {nodes:list}, and the search decided on the new nodes. --repairs none "
         "leaves the model as it is."

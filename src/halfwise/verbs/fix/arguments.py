@@ -14,7 +14,19 @@ from halfwise.core.formats import FORMATS, Format, format_named
 from halfwise.emulation.ort import Device
 from halfwise.precision.plan import Plan, read_plan
 
-__all__ = ["checked_margin", "checked_time_limit", "device_named", "io_types_of", "path_of", "plan_of", "texts_of"]
+__all__ = [
+    "MAX_RUNS",
+    "checked_margin",
+    "checked_max_runs",
+    "checked_time_limit",
+    "device_named",
+    "io_types_of",
+    "path_of",
+    "plan_of",
+    "texts_of",
+]
+
+MAX_RUNS = 40  # passes over the search inputs that may go into saving FP32 nodes
 
 
 def texts_of(name: str, given: Any) -> tuple[str, ...]:
@@ -65,6 +77,12 @@ def checked_margin(given: Any) -> float | None:
     if given is not None and not 0 <= _number(given) < math.inf:
         raise InputError(f"margin {given!r}: give 0 or more; 0.1 is a margin of 10%")
     return None if given is None else _number(given)
+
+
+def checked_max_runs(given: Any) -> float:
+    if not _number(given) > 0:
+        raise InputError(f"max_runs {given!r}: give a number of model runs above 0, such as {MAX_RUNS}")
+    return _number(given)
 
 
 def checked_time_limit(given: Any) -> float:

@@ -28,7 +28,9 @@ from halfwise.precision.plan import Plan
 from halfwise.precision.selectors import choices_of
 from halfwise.repair import rules_for, rules_named
 from halfwise.verbs.fix.arguments import (
+    MAX_RUNS,
     checked_margin,
+    checked_max_runs,
     checked_time_limit,
     device_named,
     io_types_of,
@@ -68,6 +70,7 @@ def fix(
     curve: bool = False,
     time_limit_s: float = TIME_LIMIT_S,
     margin: float | None = None,
+    max_runs: float = MAX_RUNS,
     device: str = "cpu",
     confirm: str | Backend | None = None,
     layers: str | Path | None = None,
@@ -88,6 +91,8 @@ def fix(
     `reference` is the FP32 original of a model that is typed already: its outputs judge, and its weights are taken
     where the model's are their rounding.
     `margin` is by how much a real error may exceed the emulated one, by default what the target's profile states.
+    `max_runs` is how many passes over the search inputs may go into saving FP32 nodes; where it is spent, a note says
+    so, and with `out` the same call with more of them goes on.
     `time_limit_s` is for each build with a compiler. `device` is where whole models are emulated. The model that was
     written into `out` is run on the backend `confirm`, and compared with what was predicted. `layers` names a list of
     the layers of an engine that was built from `plan`, in any form that `audit` reads: its kernels then judge, too.
@@ -98,6 +103,7 @@ def fix(
     plan, folder, engine = plan_of(plan), path_of("out", out), path_of("layers", layers)
     types, emulated_on = io_types_of(io_types), device_named(device)
     margin, time_limit_s = checked_margin(margin), checked_time_limit(time_limit_s)
+    max_runs = checked_max_runs(max_runs)
     keep, force = texts_of("keep", keep), texts_of("force", force)
     if confirm is not None:
         if folder is None:
@@ -144,6 +150,7 @@ def fix(
         curve,
         time_limit_s,
         margin,
+        max_runs,
         engine,
         original,
         emulated_on,

@@ -77,7 +77,7 @@ def prepare(request: FixRequest) -> Prepared:
     states = None if request.rollout is None else request.rollout.states
     samples = load_samples(request.model.inputs, request.inputs, sizes=sizes, states=states)
     effects = _effects(request, samples)
-    counter = RunCounter()
+    counter = RunCounter(request.max_runs)
     request.notify("running the FP32 model")
     samples = _rolled(request, samples, emulator, counter)
     asked = _asked(request, samples, emulator, counter)

@@ -44,6 +44,7 @@ class FixRequest:
     wants_curve: bool
     time_limit_s: float
     margin: float | None
+    max_runs: float
     layers: Path | None
     original: Original | None
     device: Device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from halfwise.core.notes import NoteKind
 from halfwise.deploy.deploy_files import advisories_for
 from halfwise.emulation.emulate import widen_feeds
 from halfwise.model.inputs.rollout import executions
@@ -43,8 +44,10 @@ def run(request: FixRequest) -> FixResult:
     written = write(prepared, found)
     typed = written.files.typed
     delivered = run_delivered(prepared, found.candidate, typed) if typed is not None else None
-    prepared.journal.discard()
-    runs, seconds = prepared.context.counter.passes(executions(prepared.samples.search)), time.perf_counter() - started
+    decided = found.candidate.decided
+    if not any(note.kind is NoteKind.RUNS_SPENT for note in decided.notes):  # else it may go on from there
+        prepared.journal.discard()
+    runs, seconds = prepared.context.counter.passes(executions(decided.samples.search)), time.perf_counter() - started
     failed = prepared.context.failures.notes
     told = (delivered.note,) if delivered is not None and delivered.note is not None else ()
     notes = tuple(dict.fromkeys((*prepared.notes, *judged.notes, *written.notes, *failed, *told)))
