@@ -1,0 +1,34 @@
+"""Where there is no terminal, a line now and then says what is being done."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from halfwise.cli import progress
+
+
+def test_a_long_step_is_told_again_and_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_EVERY_S", 0.02)
+    with progress.progress("fix model.onnx") as shown:
+        shown.step("running the FP32 model")
+        shown.step("looking for exact repairs")
+        said = ""
+        for _ in range(200):
+            time.sleep(0.02)
+            said += capsys.readouterr().err
+            if said.count("\n") > 1:
+                break
+    lines = said.splitlines()
+    assert len(lines) > 1
+    assert all(line.startswith("fix model.onnx: ") for line in lines)
+    assert lines[-1].endswith("2. looking for exact repairs")
+
+
+def test_a_short_job_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.progress("fix model.onnx") as shown:
+        shown.step("running the FP32 model")
+    assert capsys.readouterr().err == ""
