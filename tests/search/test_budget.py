@@ -32,10 +32,10 @@ def test_a_small_budget_gives_the_best_so_far_and_says_so() -> None:
 
 
 def test_with_a_larger_budget_the_same_command_goes_on(tmp_path: Path) -> None:
-    fixed(8, tmp_path)
-    assert (tmp_path / JOURNAL).exists()
-    on, fresh = fixed(1000, tmp_path), fixed(1000)
-    assert not (tmp_path / JOURNAL).exists()
+    fixed(8, tmp_path / "on")
+    assert (tmp_path / "on" / JOURNAL).exists()
+    on, fresh = fixed(1000, tmp_path / "on"), fixed(1000, tmp_path / "fresh")
+    assert not (tmp_path / "on" / JOURNAL).exists()
     assert on.fp32_nodes == fresh.fp32_nodes
     assert on.cost.model_runs == pytest.approx(fresh.cost.model_runs)
 
