@@ -189,6 +189,7 @@ class NoteKind(Enum):
     KEEPS_NORM_WHOLE = "keeps-norm-whole"
     KEEPS_NORM_LOADABLE = "keeps-norm-loadable"
     KEEPS_TRANSPOSE_LOADABLE = "keeps-transpose-loadable"
+    KEEPS_BIAS_STEPS = "keeps-bias-steps"
     KEEPS_RUNNABLE = "keeps-runnable"
     OWN_KERNELS_MISS = "own-kernels-miss"
     OWN_NOT_READ = "own-not-read"

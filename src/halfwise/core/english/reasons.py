@@ -48,6 +48,9 @@ REASONS = {
         "moves values for {subject!r} in its format: with a Cast between the two, ONNX Runtime may fail to load the "
         "model"
     ),
+    NoteKind.KEEPS_BIAS_STEPS: (
+        "ONNX Runtime quantises the bias of {subject!r} in the format of its scales, and FP16 does not hold the steps"
+    ),
     NoteKind.KEEPS_RUNNABLE: "ONNX Runtime's CPU provider does not run {subject} with this reduction in FP16",
     NoteKind.OWN_KERNELS_MISS: "in FP16 its kernels would miss the tolerance, judged by their names: {kernels}",
     NoteKind.FOREIGN_DOMAIN: "operator of the domain {subject!r}, whose types are not known",

@@ -9,6 +9,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.deploy.onnxruntime.adjustable import Adjustable
 from halfwise.deploy.onnxruntime.cpu_kernels import adjust_scatters, cpu_refusal_note
 from halfwise.deploy.onnxruntime.norm_kernels import adjust_norms, refusal_note
+from halfwise.deploy.onnxruntime.quantised_biases import adjust_biases
 from halfwise.deploy.onnxruntime.transposed_products import adjust_transposes, cpu_crash_note, crash_note
 from halfwise.deploy.onnxruntime.turned_products import adjust_for_cpu, products_first
 from halfwise.model.contrib.kernels import only_narrow_on_cuda
@@ -41,7 +42,7 @@ def adjust_for(
 
         may = Adjustable(decision.sites, decision.io_types, frozenset(stated), holds)
         found = adjust_norms(may, found, fused=fused)
-        found = adjust_transposes(may, found)
+        found = adjust_biases(may, adjust_transposes(may, found))
         if on_cpu:
             found = adjust_for_cpu(may, adjust_scatters(may, found))
     assignment = found.decision.assignment
