@@ -131,7 +131,7 @@ class _Forest:
         self.times: Floats = np.ones(count)
 
     def classes(self, kept: Sequence[bool]) -> Classes:
-        return Classes(np.unique(self.label, return_inverse=True)[1].reshape(-1), self.times, tuple(kept))
+        return Classes(np.unique(self.label, return_inverse=True)[1].reshape(-1), self.times.copy(), tuple(kept))
 
     def free(self, *sides: Ints) -> bool:
         return all((self.label[side] != PINNED).all() for side in sides)
@@ -167,5 +167,5 @@ class _Forest:
             if np.array_equal(above, parent):
                 break
             times, parent = times * times[parent], above
-        self.times = self.times * times[self.label]
-        self.label = parent[self.label]
+        self.times[:] = self.times * times[self.label]
+        self.label[:] = parent[self.label]
