@@ -108,7 +108,7 @@ def _child(graph: Graph, options: argparse.Namespace) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (options.gigabytes << 30,) * 2)
     folder = options.folder / graph.name
-    try_graph(graph, folder, options.target).save(folder)
+    try_graph(graph, folder, options.target, options.provider).save(folder)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -118,6 +118,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--limit", type=float, default=180.0, help="seconds for one graph")
     made.add_argument("--gigabytes", type=int, default=12, help="address space for one graph")
     made.add_argument("--target", default="onnx", help="what fix is asked for")
+    made.add_argument("--provider", default="CPUExecutionProvider", help="what of ONNX Runtime runs the typed models")
     made.add_argument("--kinds", nargs="*", default=(), help="only kinds with such a word")
     made.add_argument("--names", nargs="*", default=(), help="only graphs with such a word in their name")
     made.add_argument("--tenth", action="store_true", help="every tenth of each kind")

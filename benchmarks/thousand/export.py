@@ -16,7 +16,7 @@ from benchmarks.thousand.pathologies import plant
 __all__ = ["EXPORTERS", "export"]
 
 # Name, whether it is the one over torch.export, and its opset.
-EXPORTERS = (("script13", False, 13), ("script17", False, 17), ("dynamo18", True, 18), ("dynamo23", True, 23))
+EXPORTERS = (("script14", False, 14), ("script17", False, 17), ("dynamo18", True, 18), ("dynamo23", True, 23))
 SAMPLES = 4
 
 Inputs = Sequence[tuple[str, Any]]  # name and tensor, in the order of the module's arguments

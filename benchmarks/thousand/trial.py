@@ -21,6 +21,7 @@ __all__ = ["END", "Row", "stage_of", "try_graph"]
 
 END = "row.json"
 STAGE = "stage"
+CPU = "CPUExecutionProvider"
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 SLACK = 1.5  # times the tolerance: the judge may use inputs on which the search did not promise
 
@@ -58,7 +59,7 @@ def stage_of(folder: Path) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else "starting"
 
 
-def try_graph(graph: Graph, folder: Path, target: str) -> Row:
+def try_graph(graph: Graph, folder: Path, target: str, provider: str = CPU) -> Row:
     """Make the graph where it is not there yet, fix it, and look hard at what came out."""
     folder.mkdir(parents=True, exist_ok=True)
     row = Row(graph.name, graph.kind, "")
@@ -75,10 +76,10 @@ def try_graph(graph: Graph, folder: Path, target: str) -> Row:
             _run(path, feeds, LEVELS[0])
     except Exception as error:
         return replace(row, end="not run in FP32", cause=_said(error))
-    return _fixed(row, folder, feeds, target)
+    return _fixed(row, folder, feeds, target, provider)
 
 
-def _fixed(row: Row, folder: Path, feeds: Sequence[Feed], target: str) -> Row:
+def _fixed(row: Row, folder: Path, feeds: Sequence[Feed], target: str, provider: str) -> Row:
     from halfwise import fix
     from halfwise.core.errors import HalfwiseError
 
@@ -102,16 +103,16 @@ def _fixed(row: Row, folder: Path, feeds: Sequence[Feed], target: str) -> Row:
         runs=result.cost.model_runs,
     )
     assert result.typed is not None
-    return _judged(row, folder, Path(result.typed.path), feeds)
+    return _judged(row, folder, Path(result.typed.path), feeds, provider)
 
 
-def _judged(row: Row, folder: Path, typed: Path, feeds: Sequence[Feed]) -> Row:
+def _judged(row: Row, folder: Path, typed: Path, feeds: Sequence[Feed], provider: str) -> Row:
     _note(folder, "checking")
     if (why := _invalid(typed)) and not _invalid(folder / "model.onnx"):
         return replace(row, end="invalid model", cause=why)
     if not feeds:
         return replace(row, end="made-up inputs")
-    row = replace(row, levels=tuple(_at_levels(folder, typed, feeds)))
+    row = replace(row, levels=tuple(_at_levels(folder, typed, feeds, provider)))
     if any(isinstance(level, str) for level in row.levels):
         said = [level for level in row.levels if isinstance(level, str)]
         # The CPU provider has no FP16 kernel for every operator, which is no fault of the model.
@@ -149,13 +150,13 @@ def _verdict(row: Row) -> str:
     return "met, confirmed" if row.strict is not None else "met, confirmed by the runtime"
 
 
-def _at_levels(folder: Path, typed: Path, feeds: Sequence[Feed]) -> Iterator[float | str]:
+def _at_levels(folder: Path, typed: Path, feeds: Sequence[Feed], provider: str) -> Iterator[float | str]:
     """The worst error over inputs and float outputs, at each level of optimisation."""
     wanted = _run(_reference(folder), feeds, LEVELS[0])
     for level in LEVELS:
         _note(folder, f"running the typed model with {level}")
         try:
-            got = _run(typed, feeds, level)
+            got = _run(typed, feeds, level, provider)
         except Exception as error:
             yield _said(error)
             continue
@@ -171,14 +172,19 @@ def _error(wanted: Any, got: Any) -> float:
     return rel_l2(wanted.astype(np.float32), got.astype(np.float32))
 
 
-def _run(path: Path, feeds: Sequence[Feed], level: str) -> list[list[Any]]:
+def _run(path: Path, feeds: Sequence[Feed], level: str, provider: str = CPU) -> list[list[Any]]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    wanted: list[Any] = [(provider, {"use_tf32": "0"}), CPU] if provider != CPU else [CPU]
+    if provider != CPU:
+        onnxruntime.preload_dlls()
+    session = onnxruntime.InferenceSession(str(path), options, providers=wanted)
+    if provider not in session.get_providers():
+        raise RuntimeError(f"{provider} could not be loaded")
     kinds = {value.name: value.type for value in session.get_inputs()}
     return [
         session.run(None, {name: _as(array, kinds[name]) for name, array in feed.items() if name in kinds})
