@@ -10,6 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from halfwise.core.contents import tensors_in
 from halfwise.core.judging import judged
 from halfwise.core.metrics import Metrics, OutputMetric, compare, is_float, no_answer, worst
 from halfwise.core.output_kinds import OutputKind, inner_names
@@ -106,7 +107,7 @@ def sample_error(
 
 def float_outputs(outputs: Outputs) -> frozenset[str]:
     """The names of the outputs that hold real numbers."""
-    return frozenset(name for name, array in outputs.items() if is_float(array.dtype))
+    return frozenset(name for name, output in outputs.items() if any(is_float(a.dtype) for a in tensors_in([output])))
 
 
 def missing_output(reference: Outputs, outputs: Sequence[Outputs]) -> str | None:

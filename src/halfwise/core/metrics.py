@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.core.contents import tensors_in
 from halfwise.core.document import Count, Number, Record, about, written
 from halfwise.core.errors import InputError
 
@@ -93,15 +94,18 @@ def is_number(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "fiub" or (dtype.kind == "V" and "int" in dtype.name) or is_float(dtype)
 
 
-def compare(reference: Array, other: Array, floor: float = 0.0) -> Metrics:
+def compare(reference: Any, other: Any, floor: float = 0.0) -> Metrics:
     """Measure `other` against `reference`, both of any type; arithmetic is in FP64.
 
     rel_l2 is relative to a norm of at least `floor`.
 
     Integers and bools are measured like floats. Text has no distance: unless all of it is equal, every metric but
     `exact` has its worst value. Two different shapes give every metric its worst value, and a note; what is not finite
-    then counts as far as the other has more of it.
+    then counts as far as the other has more of it. Of a sequence the worst tensor counts; one that is lost or new gives
+    every metric its worst value, as does an optional that only one of both holds.
     """
+    if any(side is None or isinstance(side, list) for side in (reference, other)):
+        return _compare_held(reference, other, floor)
     reference, other = np.asarray(reference), np.asarray(other)
     if reference.shape != other.shape:
         return _all_wrong(
@@ -122,9 +126,22 @@ def compare(reference: Array, other: Array, floor: float = 0.0) -> Metrics:
     return sums.metrics(topk=_topk(reference, other), floor=floor)
 
 
-def no_answer(reference: Array) -> Metrics:
+def _compare_held(reference: Any, other: Any, floor: float) -> Metrics:
+    """Sequences, tensor by tensor, and optionals that hold nothing."""
+    if isinstance(reference, list) and isinstance(other, list) and len(reference) == len(other):
+        return worst([_PERFECT, *(compare(a, b, floor) for a, b in zip(reference, other, strict=True))])
+    if reference is None and other is None:
+        return _PERFECT
+    return _all_wrong(exact=0.0, note=f"{_held(other)} instead of {_held(reference)}")
+
+
+def _held(output: Any) -> str:
+    return f"{len(output)} tensors" if isinstance(output, list) else "nothing" if output is None else "a tensor"
+
+
+def no_answer(reference: Any) -> Metrics:
     """What is said of an output that a run could not give: the worst, under any bound."""
-    return _all_wrong(exact=0.0, nonfinite=max(np.size(reference), 1))
+    return _all_wrong(exact=0.0, nonfinite=max(sum(array.size for array in tensors_in([reference])), 1))
 
 
 def worst(metrics: Sequence[Metrics]) -> Metrics:

@@ -40,6 +40,9 @@ _CURVED = frozenset(ELEMENTWISE) - CLOSED - _LINEAR
 # Operators that compute with quantised values.
 _COUNTS = frozenset("DequantizeLinear QLinearConv QLinearMatMul ConvInteger MatMulInteger".split())
 
+# Operators that make a sequence or an optional of values, and how many of their inputs it holds.
+_HOLDERS = {"SequenceConstruct": None, "SequenceInsert": 2, "SplitToSequence": 1, "Optional": 1, "Identity": 1}
+
 # Where a product's weight has its outputs: roundings of different channels are independent.
 _CHANNELS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}
 
@@ -72,10 +75,18 @@ class Adjoint:
         self.roundings: dict[ir.Value, Rounding | None] = {}
 
     def run(self) -> None:
+        held: dict[ir.Value, ir.Value] = {}  # sequences and optionals, and the output that is made of them
         for value in self.sites.model.judged_values:
             if value in self.store and (value.is_graph_output() or value.name in self.kinds):
-                self._seed(value)
+                held[value] = value
+                self._seed(value, value)
         for node in self.tape.rewind():
+            if node.op_type in _HOLDERS and not node.domain and node.outputs[0] in held:
+                for value in (each for each in node.inputs[: _HOLDERS[node.op_type]] if each is not None):
+                    if value in self.store and not isinstance(value.type, ir.TensorType):
+                        held[value] = held[node.outputs[0]]
+                    elif value in self.store:
+                        self._seed(value, held[node.outputs[0]])
             gradients = tuple(self.gradients.pop(value, None) for value in node.outputs)
             flips = [self.flips.pop(value, 0.0) for value in node.outputs]
             if any(g is not None for g in gradients) or any(flips):
@@ -85,18 +96,21 @@ class Adjoint:
                 if done is not None and (done.producer() is node or done.is_initializer()):
                     self.roundings.pop(done, None)
 
-    def _seed(self, value: ir.Value) -> None:
+    def _seed(self, value: ir.Value, output: ir.Value) -> None:
+        """A tensor that is an output, or of which one is made."""
         array = self.store.read(value, None)
         if not isinstance(array, np.ndarray) or not array.size:
             return
+        weight = self.weights.get(output.name or "", 1.0)
         if array.dtype.kind != "f":
-            self.flips[value] = self.weights.get(value.name or "", 1.0) ** 2 * INTEGER_WEIGHT / array.size
+            self.flips[value] = self.flips.get(value, 0.0) + weight**2 * INTEGER_WEIGHT / array.size
             return
         known = np.isfinite(array)
         kind = self.kinds.get(value.name or "", OutputKind(value.name or "", Reading.VALUES))
         size = np.asarray(kind.sizes(array))
-        scale = (self.weights.get(value.name or "", 1.0) / np.where(size == 0, 1.0, size)).astype(np.float32)
-        self.gradients[value] = self.signs(array.shape) * np.where(known, scale, np.float32(0))
+        scale = (weight / np.where(size == 0, 1.0, size)).astype(np.float32)
+        seed = self.signs(array.shape) * np.where(known, scale, np.float32(0))
+        self.gradients[value] = self.gradients[value] + seed if value in self.gradients else seed
         rounding = self.rounding(value)
         if rounding is not None and value.is_graph_output():
             self.into.add_handed_out(value, energy(self.gradients[value], rounding.error))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.core.contents import layout
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import is_float
 from halfwise.precision.assignment import Assignment
@@ -40,9 +41,10 @@ def refuse_unsteady(judge: Judge, uncompared: Sequence[str]) -> None:
         except InputError:  # these inputs may not move
             continue
         for name in uncompared:
-            if answer[name].shape != reference[name].shape:
+            now, before = layout(answer[name]), layout(reference[name])
+            if now != before:
                 raise Uncomparable(
-                    f"output {name!r} has shape {answer[name].shape} instead of {reference[name].shape} in FP32 "
+                    f"output {name!r} has shape {now} instead of {before} in FP32 "
                     f"already, once the inputs move by 2^-11: {_way_out(uncompared)}"
                 )
 

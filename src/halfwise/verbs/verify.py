@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
 from halfwise.backends.runner import BackendRunner
+from halfwise.core.contents import tensors_in
 from halfwise.core.document import LEFT_OUT, Answer, Document, Documented, Left, Number, about
 from halfwise.core.english import documented
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import Evaluation, SampleError, float_outputs, missing_output, sample_error
 from halfwise.core.file_order import by_number
 from halfwise.core.measures.named import metric_named, spec_of, with_measure
-from halfwise.core.metrics import Metrics, OutputMetric, Outputs
+from halfwise.core.metrics import Metrics, OutputMetric, Outputs, is_float
 from halfwise.core.notes import Messages, Note, NoteKind
 from halfwise.core.output_kinds import kind_notes
 from halfwise.core.tolerance import Bounds, Tolerance, Verdict
@@ -195,8 +196,9 @@ def verify(
         answers = dict(zip(runs, (answer for _, answer in pairs), strict=True))
         own = [name for name in wanted if name not in asked.tolerance.inner]
         floats = float_outputs({name: wanted[name] for name in own})
-        values += sum(wanted[name].size for name in own)
-        finite += sum(int(np.isfinite(wanted[n]).sum()) if n in floats else wanted[n].size for n in own)
+        arrays = tensors_in(wanted[name] for name in own)
+        values += sum(array.size for array in arrays)
+        finite += sum(int(np.isfinite(array).sum()) if is_float(array.dtype) else array.size for array in arrays)
         missing = missing_output({name: wanted[name] for name in own}, list(answers.values()))
         if missing is not None:
             got = next(iter(answers.values()))

@@ -50,8 +50,9 @@ class OutputFacts:
 
 
 def facts_of(model: Model) -> OutputFacts:
-    selections = {value.name or "": selections_behind(value) for value in model.graph.outputs}
-    choices = {value.name or "": choice_of(value) for value in model.graph.outputs}
+    tensors = [value for value in model.graph.outputs if isinstance(value.type, ir.TensorType)]
+    selections = {value.name or "": selections_behind(value) for value in tensors}
+    choices = {value.name or "": choice_of(value) for value in tensors}
     return OutputFacts(
         model,
         {name: found for name, found in selections.items() if found},
@@ -66,7 +67,7 @@ def kinds_of(facts: OutputFacts, answers: Answers) -> tuple[OutputKind, ...]:
     known = {kind.output for kind in rows}
     for value in facts.model.graph.outputs:
         name = value.name or ""
-        if name in known or name not in answers[0]:
+        if name in known or not isinstance(answers[0].get(name), np.ndarray):
             continue
         if name in facts.choices:
             kinds.append(_choice(facts, name))

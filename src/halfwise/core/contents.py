@@ -1,0 +1,27 @@
+"""The tensors of an output: it is one, a sequence of them, or an optional that may hold nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["layout", "tensors_in"]
+
+
+def tensors_in(outputs: Iterable[Any]) -> list[NDArray[Any]]:
+    """All of them, in their order."""
+    found: list[NDArray[Any]] = []
+    for output in outputs:
+        if isinstance(output, list):
+            found += tensors_in(output)
+        elif output is not None:
+            found.append(np.asarray(output))
+    return found
+
+
+def layout(output: Any) -> Any:
+    """The shape of a tensor, those of a sequence, or None of nothing: what has to be the same to compare values."""
+    return list(map(layout, output)) if isinstance(output, list) else None if output is None else np.shape(output)

@@ -1,0 +1,165 @@
+"""Outputs that are sequences or optionals are compared tensor by tensor."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+
+from halfwise import fix, verify
+from halfwise.core.child.arrays import read_arrays, write_arrays
+from halfwise.core.formats import Format
+from halfwise.core.metrics import compare
+from tests.models.build import model, node, value, weight
+from tests.support.backend_cases import UNITS, differs, float_cases
+
+Array = np.ndarray[Any, Any]
+FEEDS = [{"x": np.random.default_rng(seed).standard_normal((4, 8)).astype(np.float32)} for seed in range(4)]
+
+
+def sequence(name: str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_sequence_value_info(name, TensorProto.FLOAT, None)
+
+
+def optional(name: str) -> onnx.ValueInfoProto:
+    return helper.make_value_info(name, helper.make_optional_type_proto(helper.make_tensor_type_proto(1, None)))
+
+
+def matrix(scale: float) -> Array:
+    return (scale * np.random.default_rng(9).standard_normal((8, 8))).astype(np.float32)
+
+
+def of_two(scale: float = 1.0) -> onnx.ModelProto:
+    """A sequence of a tensor that is made of large values, which cancel again, and one that is not."""
+    nodes = [
+        node("MatMul", "x w", "p"),
+        node("Mul", "p big", "large"),
+        node("Mul", "large small", "a"),
+        node("ReduceMax", "x", "b", axes=[0]),
+        node("SequenceConstruct", "a b", "s"),
+    ]
+    weights = [weight("w", matrix(1.0)), weight("big", np.float32(scale)), weight("small", np.float32(1 / scale))]
+    return model(nodes, [value("x", shape=(4, 8))], [sequence("s")], weights)
+
+
+def ran(path: Path, feed: dict[str, Array]) -> Any:
+    return ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feed)[0]
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**16])
+def test_a_sequence_as_an_output(scale: float, tmp_path: Path) -> None:
+    """What overflows before an element is kept in FP32, and nothing else."""
+    given = of_two(scale)
+    onnx.save(given, tmp_path / "given.onnx")
+    made = fix(tmp_path / "given.onnx", FEEDS, out=tmp_path / "out", repairs="none")
+    assert made.good and made.typed is not None and made.delivered is not None
+    kept = set(made.fp32_nodes) - {"n_s"}  # what makes the sequence is no choice
+    assert kept <= {"n_large", "n_a"} and bool(kept) is (scale > 1)
+    errors = []
+    for feed in made.samples.validation:
+        wanted, got = ran(tmp_path / "given.onnx", dict(feed)), ran(made.typed.path, dict(feed))
+        assert [each.dtype for each in got] == [np.float32] * 2
+        errors += [np.linalg.norm(b - a) / np.linalg.norm(a) for a, b in zip(wanted, got, strict=True)]
+    assert made.delivered.outputs["s"].rel_l2 == pytest.approx(max(errors), rel=1e-3)
+
+
+@pytest.mark.parametrize("target", ["ort-cuda", "trt-10.9"])
+def test_other_targets_and_types_at_the_ends(target: str) -> None:
+    made = fix(of_two(), FEEDS, target=target, io_types="fp16", curve=True)
+    assert made.good
+
+
+def test_an_optional_as_an_output(tmp_path: Path) -> None:
+    """Of a tensor: it is compared as that."""
+    nodes = [node("MatMul", "x w", "p"), node("Optional", "p", "o")]
+    given = model(nodes, [value("x", shape=(4, 8))], [optional("o")], [weight("w", matrix(1.0))], opset=18)
+    made = fix(given, FEEDS, out=tmp_path / "out")
+    assert made.good and made.fp32_nodes == ("n_o",) and made.typed is not None
+    for feed in FEEDS:
+        wanted = feed["x"] @ matrix(1.0)
+        assert np.linalg.norm(ran(made.typed.path, feed) - wanted) <= 0.01 * np.linalg.norm(wanted)
+
+
+def test_a_sequence_that_a_loop_makes(tmp_path: Path) -> None:
+    """One tensor more in every round."""
+    body = helper.make_graph(
+        [
+            node("MatMul", "carried w", "p"),
+            node("Tanh", "p", "next"),
+            node("SequenceInsert", "grown next", "more"),
+            node("Identity", "go", "on"),
+        ],
+        "body",
+        [value("i", TensorProto.INT64, ()), value("go", TensorProto.BOOL, ()), value("carried"), sequence("grown")],
+        [value("on", TensorProto.BOOL, ()), value("next"), sequence("more")],
+    )
+    for each in (body.input[2], body.output[1]):
+        each.type.tensor_type.ClearField("shape")
+    nodes = [node("SequenceEmpty", "", "empty"), node("Loop", "rounds yes x empty", "last s", body=body)]
+    weights = [weight("w", matrix(0.5)), weight("rounds", np.int64(3)), weight("yes", np.bool_(True))]
+    given = model(nodes, [value("x", shape=(4, 8))], [value("last", shape=(4, 8)), sequence("s")], weights, opset=17)
+    onnx.save(given, tmp_path / "given.onnx")
+    made = fix(tmp_path / "given.onnx", FEEDS, out=tmp_path / "out")
+    assert made.good and made.typed is not None
+    for feed in FEEDS:
+        outputs = []
+        for path in (tmp_path / "given.onnx", made.typed.path):
+            session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+            outputs.append(session.run(["s"], feed)[0])
+        assert len(outputs[0]) == len(outputs[1]) == 3
+        for wanted, got in zip(*outputs, strict=True):
+            assert np.linalg.norm(got - wanted) <= 0.01 * np.linalg.norm(wanted)
+
+
+def test_verify_compares_them_too(tmp_path: Path) -> None:
+    onnx.save(of_two(), tmp_path / "a.onnx")
+    result = verify(tmp_path / "a.onnx", tmp_path / "a.onnx", FEEDS)
+    assert result.met and set(result.outputs) == {"s"}
+
+
+BACKEND = "if_seq if_opt split_to_sequence_1 split_to_sequence_2 split_to_sequence_nokeepdims".split()
+
+
+@pytest.mark.parametrize("name", BACKEND)
+def test_backend_cases(name: str, tmp_path: Path) -> None:
+    case = next(each for each in float_cases() if each.name == f"test_{name}")
+    made = fix(case.model, [case.feeds], out=tmp_path / "out")
+    assert made.good and made.typed is not None
+    (wanted,) = case.expected.values()
+    assert differs(ran(made.typed.path, case.feeds), wanted, Format.FP16, UNITS) is None
+
+
+ONE, TWO = np.ones(2, np.float32), np.full((1, 2), 2.0, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("reference", "other", "error"),
+    [
+        ([ONE, TWO], [ONE, TWO], 0.0),
+        ([ONE, TWO], [ONE, 1.5 * TWO], 0.5),  # the worst tensor's own
+        ([ONE, TWO], [ONE], math.inf),
+        ([ONE], [ONE, TWO], math.inf),
+        ([ONE, TWO], [TWO, ONE], math.inf),
+        ([], [], 0.0),
+        (None, None, 0.0),
+        (ONE, None, math.inf),
+        (None, ONE, math.inf),
+    ],
+)
+def test_the_error_of_a_sequence(reference: Any, other: Any, error: float) -> None:
+    assert compare(reference, other).rel_l2 == pytest.approx(error)
+
+
+def test_sequences_and_nothing_go_to_a_child_and_back(tmp_path: Path) -> None:
+    sent = {"s": [ONE, TWO], "none": None, "empty": [], "x": ONE, "text": np.array(["a", "b"], object)}
+    write_arrays(tmp_path / "a.npz", sent)
+    back = read_arrays(tmp_path / "a.npz")
+    assert list(back) == list(sent)
+    assert back["none"] is None and back["empty"] == [] and back["text"].tolist() == ["a", "b"]
+    assert all(np.array_equal(a, b) for a, b in zip([*back["s"], back["x"]], [ONE, TWO, ONE], strict=True))
