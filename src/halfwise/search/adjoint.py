@@ -78,7 +78,8 @@ class Adjoint:
         held: dict[ir.Value, ir.Value] = {}  # sequences and optionals, and the output that is made of them
         for value in self.sites.model.judged_values:
             if value in self.store and (value.is_graph_output() or value.name in self.kinds):
-                held[value] = value
+                if not isinstance(value.type, ir.TensorType):
+                    held[value] = value
                 self._seed(value, value)
         for node in self.tape.rewind():
             if node.op_type in _HOLDERS and not node.domain and node.outputs[0] in held:
