@@ -52,8 +52,13 @@ def test_every_opset_from_7_on_loads_runs_and_emits(opset: int) -> None:
     assert [(o.domain, o.version) for o in typed.opset_import] == [("", opset)]
 
 
-def test_an_opset_before_7_is_refused() -> None:
-    assert refusal(relu(opset=6)) == (
+def test_an_opset_before_7_is_raised_where_that_changes_nothing() -> None:
+    assert load(relu(opset=6)).opset() == 7
+
+
+def test_an_opset_before_7_is_refused_where_a_meaning_changed() -> None:
+    added = node("Add", "x x", "y", broadcast=1)
+    assert refusal(model([added], [value("x", shape=[2])], [value("y", shape=[2])], opset=6)) == (
         "the model uses opset 6; the oldest understood is 7: raise it with onnx.version_converter.convert_version"
     )
 

@@ -19,7 +19,7 @@ from halfwise.model.external import check_external_data, external_files
 from halfwise.model.inference import has_schema
 from halfwise.model.input_spec import InputSpec
 from halfwise.model.normal_form import normalise
-from halfwise.model.opset import allow_narrow_scales
+from halfwise.model.opset import OLDEST_OPSET, allow_narrow_scales, raise_opset
 from halfwise.model.proto_file import check_proto, read_proto
 from halfwise.model.protobuf_fixups import fix_up, needs_fixups
 
@@ -156,6 +156,12 @@ def _load(source: str | Path | onnx.ModelProto, label: str) -> Model:
         for function in model.functions.values():
             onnx_ir.external_data.set_base_dir(function.graph, path.parent)
     renamed = normalise(model)
+    given = model.opset_imports.get("", OLDEST_OPSET)
+    if given < OLDEST_OPSET and not raise_opset(model, OLDEST_OPSET):
+        raise InputError(
+            f"{label} uses opset {given}; the oldest understood is {OLDEST_OPSET}: "
+            "raise it with onnx.version_converter.convert_version"
+        )
     allow_narrow_scales(model)
     return Model(path, model, digest, stored_nodes, renamed, files)
 

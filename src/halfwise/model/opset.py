@@ -11,7 +11,9 @@ import onnx_ir as ir
 
 from halfwise.model.ops import NARROW_SCALES, QUANTISERS
 
-__all__ = ["allow_narrow_scales", "can_raise", "raise_opset"]
+__all__ = ["OLDEST_OPSET", "allow_narrow_scales", "can_raise", "raise_opset"]
+
+OLDEST_OPSET = 7  # that is understood; models before it are raised to it
 
 # From which IR version on an opset is known; checkers refuse an older one.
 _IR_VERSIONS = ((23, 11), (21, 10), (19, 9), (15, 8), (0, 7))

@@ -14,7 +14,6 @@ from halfwise.core.errors import InputError
 
 __all__ = ["byte_size", "check_proto", "every_graph", "every_tensor", "read_proto"]
 
-OLDEST_OPSET = 7
 LARGEST_PROTOBUF = (1 << 31) - 1
 
 
@@ -108,11 +107,6 @@ def _check_opset(proto: onnx.ModelProto, label: str) -> None:
     if not versions and any(node.domain in ("", "ai.onnx") for graph in every_graph(proto) for node in graph.node):
         raise InputError(f"{label} does not say which opset it uses; export it again")
     for version in versions:
-        if version < OLDEST_OPSET:
-            raise InputError(
-                f"{label} uses opset {version}; the oldest understood is {OLDEST_OPSET}: "
-                "raise it with onnx.version_converter.convert_version"
-            )
         if version > newest:
             raise InputError(
                 f"{label} uses opset {version}; the installed onnx package knows up to {newest}: upgrade onnx"
