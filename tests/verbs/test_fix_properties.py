@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from halfwise.core.errors import HalfwiseError
 from halfwise.precision.plan import read_plan
-from halfwise.verbs.fix.fix import FixResult, fix
+from halfwise.verbs.fix.fix import JOURNAL, FixResult, fix
 from tests.models.random_nets import feeds, random_net
 from tests.models.zoo import SHAPES, ZooModel
 
@@ -51,7 +51,9 @@ def verdict(result: FixResult) -> dict[str, Any]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    """All but the measurements from which a search whose runs are spent would go on."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != JOURNAL)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def check_applied_again(zoo: ZooModel, folder: Path) -> None:
