@@ -150,7 +150,7 @@ def test_a_metric_of_the_user_decides_and_may_print(
     ended = halfwise_cli(*words, "--json")
     assert ended.code == 0
     assert ended.document["tolerance"] == {"*:metric": 0.5}
-    assert set(ended.err.split()) == {"measuring"}
+    assert "measuring" in ended.err.split()  # beside what a slow machine says of its progress
     assert halfwise_cli(*words).out.count("your metric is") == 3
 
 

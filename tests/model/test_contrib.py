@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -9,8 +11,11 @@ import pytest
 from onnx import helper
 from onnxruntime.capi import onnxruntime_pybind11_state as runtime
 
+from halfwise.core.child.process import Ended
+from halfwise.core.child.worker import ChildDied
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.contrib import kernels
 from halfwise.model.contrib.kernels import narrow_kernel
 from halfwise.model.model import load
 from halfwise.model.ops import slot_rule
@@ -128,3 +133,16 @@ def test_an_operator_that_the_runtime_does_not_know_stays_foreign() -> None:
     graph = helper.make_graph([node], "g", [value], [result])
     (site,) = Sites(load(helper.make_model(graph, opset_imports=opsets, ir_version=8))).all
     assert site.pinned == Note.of(NoteKind.FOREIGN_DOMAIN, DOMAIN)
+
+
+def test_a_runtime_whose_list_of_kernels_ends_the_process_counts_as_cuda_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(*arguments: Any, **options: Any) -> Any:
+        raise ChildDied(Ended(-11, 0.1, 1.0, False), ())
+
+    monkeypatch.setattr(kernels, "call", dies)
+    kernels._cpu.cache_clear()
+    try:
+        assert not kernels.cpu_takes("MatMulNBits", "com.microsoft", Format.FP16)
+        assert kernels.narrow_kernel("MatMulNBits", "com.microsoft", Format.FP16)
+    finally:
+        kernels._cpu.cache_clear()

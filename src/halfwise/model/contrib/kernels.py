@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from halfwise.core.child.serve import Answer, Request
+from halfwise.core.child.worker import ChildDied, ChildFailed, call
 from halfwise.core.formats import Format
 
 __all__ = ["FP32_SLOTS", "cpu_takes", "cuda_takes", "narrow_kernel", "only_narrow_on_cuda"]
@@ -38,6 +40,7 @@ _CUDA: Mapping[str, frozenset[Format]] = {
     **dict.fromkeys(("DequantizeLinear", "QuantizeLinear", "GemmaRotaryEmbedding"), frozenset({_FP16})),
 }
 
+_LIMIT_S = 60.0
 _FLOATS = frozenset(fmt.schema_type for fmt in _ALL)
 
 # Slots whose kernels read FP32 beside narrow data, though their schemas let them be narrow.
@@ -65,7 +68,20 @@ def cpu_takes(op: str, domain: str, fmt: Format) -> bool:
 
 @cache
 def _cpu() -> Mapping[tuple[str, str], frozenset[str]]:
-    """The types of data that CPU kernels take: those of the first type variable that takes floats."""
+    """The types of data that CPU kernels take.
+
+    Asked in a child: the list covers all providers, and where the library of one cannot be loaded, as TensorRT's beside
+    CUDA's, asking ends the process. Then only what is known of CUDA counts.
+    """
+    try:
+        answer = call(f"{__name__}:cpu_kernels", {}, time_limit_s=_LIMIT_S)
+    except (ChildDied, ChildFailed):
+        return {}
+    return {(domain, op): frozenset(types) for domain, op, types in answer.data["kernels"]}
+
+
+def cpu_kernels(request: Request) -> Answer:
+    """In the child: of each operator the types of the first type variable that takes floats."""
     from onnxruntime.capi import onnxruntime_pybind11_state as runtime
 
     found: dict[tuple[str, str], frozenset[str]] = {}
@@ -75,4 +91,4 @@ def _cpu() -> Mapping[tuple[str, str], frozenset[str]]:
         data = (_FLOATS.intersection(types) for _, types in sorted(kernel.type_constraints.items()))
         key = (kernel.domain, kernel.op_name)
         found[key] = found.get(key, frozenset()).union(next(filter(None, data), frozenset()))
-    return found
+    return Answer({"kernels": [(domain, op, sorted(types)) for (domain, op), types in found.items()]})
