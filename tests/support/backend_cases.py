@@ -26,6 +26,7 @@ MORE_UNITS = {
     "test_atanh": 8.0,  # near a pole
     "test_matmul_1d_3d": 16.0,  # the products cancel
     "test_hannwindow_symmetric_expanded": 8.0,  # the cosine of a large angle, subtracted from its like
+    "test_blackmanwindow_expanded": 8.0,  # the same
     "test_batchnorm_epsilon_training_mode": 32.0,  # statistics: differences of few values
     "test_batchnorm_example_training_mode": 32.0,
 }
