@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from halfwise.core.metric_identity import metric_identity
-from halfwise.core.metrics import load_metric
+from halfwise.core.user_metric import load_metric
 
 SOURCE = """
 LIMIT = 1.0
@@ -114,7 +114,7 @@ def test_the_source_of_its_module_belongs_to_it(module: Callable[[str], Any]) ->
 def test_another_process_says_the_same(module: Callable[[str], Any], tmp_path: Path) -> None:
     module(SOURCE)
     script = (
-        "from halfwise.core.metric_identity import metric_identity; from halfwise.core.metrics import load_metric; "
+        "from halfwise.core.metric_identity import metric_identity; from halfwise.core.user_metric import load_metric; "
         f"import functools; print(metric_identity(functools.partial(load_metric('{MODULE}:error'), 0.5)))"
     )
     said = {

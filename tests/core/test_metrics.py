@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from halfwise.core import metrics as module
 from halfwise.core.errors import InputError
-from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics, compare, is_float, is_number, load_metric, worst
+from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics, compare, is_float, is_number, worst
+from halfwise.core.user_metric import load_metric
 
 NAN, INF = math.nan, math.inf
 WORST = {"rel_l2": INF, "max_abs": INF, "rms": INF, "cosine": -1.0, "psnr": -INF}

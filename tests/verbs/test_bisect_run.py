@@ -21,11 +21,12 @@ from onnx import TensorProto
 
 from halfwise.backends import BackendFailure, BackendOptions, BackendRecord, BackendRun, backend_named
 from halfwise.core.errors import InputError
-from halfwise.core.metrics import load_metric
 from halfwise.core.notes import NoteKind
+from halfwise.core.user_metric import load_metric
 from halfwise.precision.plan import read_plan
+from halfwise.verbs.bisect.asked import JOURNAL
 from halfwise.verbs.bisect.result import BisectResult
-from halfwise.verbs.bisect.run import JOURNAL, bisect
+from halfwise.verbs.bisect.run import bisect
 from tests.models.build import model, node, value, weight
 from tests.support.command_line import CommandLine, Ended
 from tests.support.messages import kinds

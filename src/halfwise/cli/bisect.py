@@ -81,7 +81,8 @@ def command(
     failed build is worked around. The same command resumes an interrupted search.
     """
     from halfwise.precision.plan import read_plan
-    from halfwise.verbs.bisect.run import JOURNAL, bisect
+    from halfwise.verbs.bisect.asked import JOURNAL
+    from halfwise.verbs.bisect.run import bisect
 
     folder = out or Path(f"{model.stem}.bisect")
     fresh = not folder.exists()

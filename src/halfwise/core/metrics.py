@@ -1,15 +1,10 @@
-"""How far one output is from its reference: built-in metrics, and the user's own function."""
+"""How far one output is from its reference."""
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import reduce
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -17,7 +12,6 @@ from numpy.typing import NDArray
 
 from halfwise.core.contents import tensors_in
 from halfwise.core.document import Count, Number, Record, about, written
-from halfwise.core.errors import InputError
 
 __all__ = [
     "ERRORS",
@@ -28,7 +22,6 @@ __all__ = [
     "compare",
     "is_float",
     "is_number",
-    "load_metric",
     "no_answer",
     "worst",
 ]
@@ -339,67 +332,3 @@ def _sortable(values: Array) -> Array:
     wide = values.copy() if values.dtype.kind == "f" else values.astype(np.float32)
     wide[np.isnan(wide)] = -np.inf  # NumPy sorts NaN as the largest
     return wide
-
-
-def load_metric(spec: str) -> OutputMetric:
-    """Import the user's function `package.module:function`; modules in the current directory are found, too.
-
-    It gets the reference outputs and the other outputs, each a dict by name, and returns one error: 0 is perfect,
-    larger is worse. NaN means that the error cannot be told and reads as infinite.
-    """
-    module_name, colon, attribute = spec.strip().partition(":")
-    if not (colon and module_name and attribute):
-        raise InputError(f"--metric {spec!r}: write package.module:function")
-    try:
-        with _current_directory_importable():
-            module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise InputError(
-                f"--metric {spec}: there is no module {error.name!r} here or among the installed packages"
-            ) from error
-        raise InputError(f"--metric {spec}: importing {module_name} failed: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise InputError(f"--metric {spec}: importing {module_name} failed: {_told(error)}") from error
-    try:
-        function = reduce(getattr, attribute.split("."), module)
-    except AttributeError:
-        raise InputError(f"--metric {spec}: module {module_name} has no {attribute!r}") from None
-    if not callable(function):
-        raise InputError(f"--metric {spec}: {attribute} is not a function")
-
-    return _Named(spec, function)
-
-
-@dataclass(frozen=True)
-class _Named:
-    """A function of the user's, and the name that they gave it."""
-
-    spec: str
-    function: Callable[[Mapping[str, Array], Mapping[str, Array]], Any]
-
-    def __call__(self, reference: Mapping[str, Array], other: Mapping[str, Array]) -> float:
-        try:
-            answer = self.function(reference, other)
-        except Exception as error:
-            raise InputError(f"--metric {self.spec} failed: {_told(error)}") from error
-        try:
-            value = float(answer)
-        except (TypeError, ValueError):
-            raise InputError(f"--metric {self.spec} returned {type(answer).__name__}, not one number") from None
-        return math.inf if math.isnan(value) else value
-
-
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-@contextmanager
-def _current_directory_importable() -> Iterator[None]:
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        if here in sys.path:
-            sys.path.remove(here)

@@ -10,7 +10,7 @@ from typing import Any
 from halfwise.core.errors import InputError
 from halfwise.core.measures import MEASURES
 from halfwise.core.measures.measure import Measure
-from halfwise.core.metrics import load_metric
+from halfwise.core.user_metric import load_metric
 
 __all__ = ["ALLOWED", "measure_named", "metric_named", "spec_of", "with_measure"]
 
