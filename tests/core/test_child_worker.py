@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from halfwise.core.child import kept
 from halfwise.core.child.arrays import read_arrays, write_arrays
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed, Worker, call
@@ -270,3 +271,33 @@ def test_a_worker_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(ChildDied):
         call(here("misbehave"), {"how": "exit", "code": 1}, time_limit_s=LIMIT)
     assert list(tmp_path.iterdir()) == []
+
+
+# -- the child that is kept -------------------------------------------------------------------------------------------
+
+
+def test_one_child_is_kept_and_a_dead_one_is_replaced() -> None:
+    first = kept.ask(here("double"), {}, time_limit_s=LIMIT).data["pid"]
+    assert kept.ask(here("double"), {}, time_limit_s=LIMIT).data["pid"] == first
+    with pytest.raises(ChildFailed):
+        kept.ask(here("misbehave"), {"how": "memory"}, time_limit_s=LIMIT)
+    assert kept.ask(here("double"), {}, time_limit_s=LIMIT).data["pid"] == first
+    with pytest.raises(ChildDied):
+        kept.ask(here("misbehave"), {"how": "exit", "code": 1}, time_limit_s=LIMIT)
+    assert kept.ask(here("double"), {}, time_limit_s=LIMIT).data["pid"] != first
+
+
+def test_the_kept_child_outlives_the_thread_that_started_it_and_ends_with_the_process(tmp_path: Path) -> None:
+    code = (
+        f"import os, sys, threading; sys.path[:] = {sys.path!r}; from halfwise.core.child import kept\n"
+        f"pids = []; ask = lambda: pids.append(kept.ask({here('double')!r}, {{}}, time_limit_s=60).data['pid'])\n"
+        "for _ in range(2): thread = threading.Thread(target=ask); thread.start(); thread.join()\n"
+        "print(*pids)"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
+    first, second = done.stdout.split()
+    assert first == second and done.stderr == ""
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(first), 0)
+    assert list(tmp_path.glob("halfwise-*")) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import halfwise
@@ -11,12 +12,21 @@ import halfwise
 PACKAGE = Path(halfwise.__file__).parent
 
 
+@cache
+def every_node() -> list[tuple[str, ast.AST]]:
+    """Every node of the package's syntax trees that a test asks for, and its file."""
+    asked = (ast.Call, ast.Name, ast.Subscript, ast.Attribute, ast.ClassDef)
+    files = (
+        (str(path.relative_to(PACKAGE)), path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))
+    )
+    return [(name, node) for name, text in files for node in ast.walk(ast.parse(text)) if isinstance(node, asked)]
+
+
 def places(found: type[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
     """Every node of a kind in the package, and where it stands."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, found):
-                yield f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}", node
+    for name, node in every_node():
+        if isinstance(node, found):
+            yield f"{name}:{getattr(node, 'lineno', 0)}", node
 
 
 def test_no_identity_is_a_key() -> None:

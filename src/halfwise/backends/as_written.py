@@ -1,6 +1,6 @@
 """Runs a written model as anybody would: ONNX Runtime's CPU provider with its own defaults, in a child process.
 
-Native code may crash on a model, and a crash there is an answer here. Little is imported, so that it costs little.
+Native code may crash on a model, and a crash there is an answer here.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.backends.backend import BackendFailure
+from halfwise.core.child.kept import ask
 from halfwise.core.child.serve import Answer, Request
-from halfwise.core.child.worker import ChildDied, ChildFailed, call
+from halfwise.core.child.worker import ChildDied, ChildFailed
 
 __all__ = ["NoKernel", "run_as_written", "serve", "typed_as"]
 
@@ -32,7 +33,7 @@ class NoKernel(BackendFailure):
 def run_as_written(model: Path, feeds: Sequence[Feed], time_limit_s: float) -> tuple[dict[str, NDArray[Any]], ...]:
     """The outputs for every sample. Raises NoKernel, or BackendFailure where it cannot be loaded or run."""
     try:
-        told = call(f"{__name__}:serve", {"model": str(model.resolve())}, feeds, time_limit_s=time_limit_s)
+        told = ask(f"{__name__}:serve", {"model": str(model.resolve())}, feeds, time_limit_s=time_limit_s)
     except ChildDied as died:
         raise BackendFailure(f"it {died.ended.describe()}") from died
     except ChildFailed as failed:

@@ -27,7 +27,7 @@ from halfwise.core.errors import HalfwiseError, MissingBackend
 
 __all__ = ["ChildDied", "ChildFailed", "Worker", "call"]
 
-_LOG = "log"
+_FOLDER, _LOG = "halfwise-child-", "log"
 
 
 class ChildDied(HalfwiseError):
@@ -49,16 +49,42 @@ class ChildFailed(HalfwiseError):
 class Worker:
     """A child that answers requests, one at a time, until it is closed.
 
-    What it prints is appended to `log_path`, if that is given; `environment` is added to the parent's own. On Linux
-    the child ends with the thread that made it.
+    What it prints is appended to `log_path`, if that is given; `environment` is added to the parent's own. `preload`
+    are modules that it imports while nobody waits.
     """
 
-    def __init__(self, log_path: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
-        self._folder = TemporaryDirectory(prefix="halfwise-child-")
+    def __init__(
+        self,
+        log_path: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        preload: Sequence[str] = (),
+    ) -> None:
+        self._folder = TemporaryDirectory(prefix=_FOLDER)
         self._log_path = log_path or Path(self._folder.name, _LOG)
         self._lines: SimpleQueue[bytes] = SimpleQueue()
-        self._child = process.start(_command(), log_path=self._log_path, environment=environment, piped=True)
-        Thread(target=_read, args=(self._child.stdout, self._lines), daemon=True).start()
+        started: SimpleQueue[subprocess.Popen[bytes] | Exception] = SimpleQueue()
+
+        def live() -> None:
+            """On Linux a child ends with the thread that started it, so that thread lives as long as the child."""
+            try:
+                child = process.start(_command(preload), log_path=self._log_path, environment=environment, piped=True)
+            except Exception as error:
+                started.put(error)
+                return
+            started.put(child)
+            assert child.stdout is not None
+            _read(child.stdout, self._lines)
+
+        Thread(target=live, daemon=True).start()
+        child = started.get()
+        if isinstance(child, Exception):
+            self._folder.cleanup()
+            raise child
+        self._child = child
+
+    @property
+    def alive(self) -> bool:
+        return self._child.poll() is None
 
     def __enter__(self) -> Worker:
         return self
@@ -89,7 +115,7 @@ class Worker:
         Raises ChildDied, ChildFailed, or MissingBackend where the function did. No child outlives an interruption.
         """
         process.check_limit(time_limit_s)
-        with TemporaryDirectory(dir=self._folder.name) as name:
+        with TemporaryDirectory(prefix=_FOLDER) as name:  # of its own: temporary files are swept away after days
             folder = Path(name)
             for index, each in enumerate(arrays):
                 write_arrays(folder / f"in-{index}.npz", each)
@@ -154,13 +180,14 @@ def call(
         return worker.ask(function, data, arrays, time_limit_s=time_limit_s)
 
 
-def _command() -> list[str]:
+def _command(preload: Sequence[str]) -> list[str]:
     """A fresh Python that can import all that this one can.
 
     Not `-m`: that puts the working directory in front of the path, where a user's `tensorrt.py` would be taken for the
     library.
     """
-    code = f"import sys; sys.path[:] = {sys.path!r}; from halfwise.core.child.serve import serve; serve()"
+    code = f"import sys; sys.path[:] = {sys.path!r}; from halfwise.core.child.serve import serve; "
+    code += "".join(f"import {module}; " for module in preload) + "serve()"
     return [sys.executable, "-c", code]
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from halfwise.core.child.kept import ask
 from halfwise.core.child.serve import Answer, Request
-from halfwise.core.child.worker import ChildDied, ChildFailed, call
+from halfwise.core.child.worker import ChildDied, ChildFailed
 from halfwise.core.formats import Format
 
 __all__ = ["FP32_SLOTS", "cpu_takes", "cuda_takes", "narrow_kernel", "only_narrow_on_cuda"]
@@ -74,7 +75,7 @@ def _cpu() -> Mapping[tuple[str, str], frozenset[str]]:
     CUDA's, asking ends the process. Then only what is known of CUDA counts.
     """
     try:
-        answer = call(f"{__name__}:cpu_kernels", {}, time_limit_s=_LIMIT_S)
+        answer = ask(f"{__name__}:cpu_kernels", {}, time_limit_s=_LIMIT_S)
     except (ChildDied, ChildFailed):
         return {}
     return {(domain, op): frozenset(types) for domain, op, types in answer.data["kernels"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from halfwise.core.child.kept import ready
 from halfwise.core.notes import NoteKind
 from halfwise.deploy.deploy_files import advisories_for
 from halfwise.emulation.emulate import widen_feeds
@@ -32,6 +33,8 @@ __all__ = ["run"]
 
 def run(request: FixRequest) -> FixResult:
     started = time.perf_counter()
+    if request.out is not None:
+        ready()  # what runs the written model loads its libraries beside the search
     prepared = prepare(request)
     first = _candidate(prepared, prepared.context, prepared.journal)
     searched, forced = request.plan is None, request.choices.forced
