@@ -60,6 +60,9 @@ RESPELLED: dict[str, tuple[Callable[[], Model], int]] = {
     "Split evenly": (lambda: one("Split", 11, outputs=2, axis=1), 18),
     "Softmax over the last axis": (lambda: one("Softmax", 11, axis=3), 17),
     "LogSoftmax over the last axis": (lambda: one("LogSoftmax", 11, axis=-1), 17),
+    "a softmax that flattens": (lambda: one("Softmax", 11, axis=2), 17),
+    "a softmax that flattens by default": (lambda: one("Softmax", 9), 17),
+    "one that flattens from the end": (lambda: one("LogSoftmax", 11, axis=-2), 13),
     "Dropout": (lambda: one("Dropout", 10, ratio=0.3), 17),
     "MaxPool": (lambda: one("MaxPool", 11, kernel_shape=[2, 2]), 23),
     "AveragePool": (lambda: one("AveragePool", 11, kernel_shape=[2, 2]), 23),
@@ -82,8 +85,6 @@ def test_answers_stay(name: str) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[], Model], int]] = {
-    "a softmax that flattens": (lambda: one("Softmax", 11, axis=1), 17),
-    "a softmax that flattens by default": (lambda: one("Softmax", 11), 17),
     "a clip by attributes": (lambda: one("Clip", 10, min=0.0, max=6.0), 17),
     "a deprecated operator": (lambda: one("Upsample", 9, "scales", mode="nearest"), 17),
     "a slice by attributes": (lambda: one("Slice", 9, starts=[0], ends=[1]), 17),

@@ -1,4 +1,4 @@
-"""Outputs that are sequences or optionals are compared tensor by tensor."""
+"""Inputs and outputs that are sequences or optionals: fed, made up, and compared tensor by tensor."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from onnx import TensorProto, helper
 
 from halfwise import fix, verify
 from halfwise.core.child.arrays import read_arrays, write_arrays
+from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.metrics import compare
+from halfwise.core.whole_files import WholeFiles
+from halfwise.model.inputs.samples import content_of
+from halfwise.model.inputs.save import save_samples
 from tests.models.build import model, node, value, weight
 from tests.support.backend_cases import UNITS, differs, float_cases
 
@@ -163,3 +167,80 @@ def test_sequences_and_nothing_go_to_a_child_and_back(tmp_path: Path) -> None:
     assert list(back) == list(sent)
     assert back["none"] is None and back["empty"] == [] and back["text"].tolist() == ["a", "b"]
     assert all(np.array_equal(a, b) for a, b in zip([*back["s"], back["x"]], [ONE, TWO, ONE], strict=True))
+
+
+# -- inputs ------------------------------------------------------------------------------------------------------------
+
+
+def taking_a_sequence() -> onnx.ModelProto:
+    """Its squares overflow."""
+    nodes = [
+        node("ConcatFromSequence", "s", "c", axis=0),
+        node("MatMul", "c w", "p"),
+        node("Mul", "p p", "squares"),
+        node("ReduceSum", "squares", "sum", keepdims=1),
+        node("Sqrt", "sum", "y"),
+    ]
+    given = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, (2, 8))
+    return model(nodes, [given], [value("y", shape=(1, 1))], [weight("w", matrix(200.0))])
+
+
+def taking_an_optional() -> onnx.ModelProto:
+    """x + o where there is an o, and x where there is none."""
+    there = helper.make_graph(
+        [node("OptionalGetElement", "o", "held"), node("Add", "x held", "both")], "there", [], [value("both")]
+    )
+    lacking = helper.make_graph([node("Identity", "x", "same")], "lacking", [], [value("same")])
+    nodes = [
+        node("OptionalHasElement", "o", "has"),
+        node("If", "has", "a", then_branch=there, else_branch=lacking),
+        node("Exp", "a", "y"),
+    ]
+    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, (4, 8)))
+    inputs = [value("x", shape=(4, 8)), helper.make_value_info("o", kind)]
+    return model(nodes, inputs, [value("y", shape=(4, 8))], opset=18)
+
+
+def drawn(seed: int, *shape: int) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+SEQUENCES = [{"s": [drawn(10 * seed + place, 2, 8) for place in range(3)]} for seed in range(4)]
+OPTIONALS: list[dict[str, Any]] = [
+    {"x": drawn(1, 4, 8), "o": drawn(2, 4, 8)},
+    {"x": drawn(3, 4, 8)},
+    {"x": drawn(4, 4, 8), "o": None},
+    {"x": drawn(5, 4, 8), "o": drawn(6, 4, 8)},
+]
+
+
+@pytest.mark.parametrize("given", ["samples", "files", "made up"])
+@pytest.mark.parametrize(("make", "feeds"), [(taking_a_sequence, SEQUENCES), (taking_an_optional, OPTIONALS)])
+def test_inputs_that_are_sequences_or_optionals(make: Any, feeds: Any, given: str, tmp_path: Path) -> None:
+    path, inputs = tmp_path / "given.onnx", {"samples": feeds, "files": tmp_path / "samples", "made up": None}[given]
+    onnx.save(make(), path)
+    with WholeFiles() as files:
+        save_samples(files, tmp_path / "samples", feeds)
+    made = fix(path, inputs, out=tmp_path / "out")
+    assert made.good and made.typed is not None and made.delivered is not None
+    assert (made.samples.origin == "synthetic") is (given == "made up")
+    if given == "files":
+        assert {content_of(feed) for feed in made.samples.all} == {content_of(whole(feed)) for feed in feeds}
+    session = ort.InferenceSession(str(made.typed.path), providers=["CPUExecutionProvider"])
+    before = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    assert [each.type for each in session.get_inputs()] == [each.type for each in before.get_inputs()]
+    for feed in feeds:
+        (wanted,), (got,) = before.run(None, whole(feed)), session.run(None, whole(feed))
+        assert np.linalg.norm(got - wanted) < 0.01 * np.linalg.norm(wanted)
+    assert verify(path, made.typed.path, inputs).verdict.met
+
+
+def whole(feed: dict[str, Any]) -> dict[str, Any]:
+    return {"x": feed["x"], "o": feed.get("o")} if "x" in feed else feed
+
+
+def test_a_sample_without_its_sequence_is_refused() -> None:
+    with pytest.raises(InputError, match=r"is a sequence; give a list of arrays \(\"s\[0\]\", \.\.\.\)"):
+        fix(taking_a_sequence(), [{"s": drawn(0, 2, 8)}])
+    with pytest.raises(InputError, match="has shape"):
+        fix(taking_a_sequence(), [{"s": [drawn(0, 2, 8), drawn(0, 3, 8)]}])

@@ -6,6 +6,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from halfwise.backends import Backend, BackendFailure, BackendOptions, BackendRecord, backend_named
+from halfwise.core.contents import changed
 from halfwise.core.document import Answer, Number, Record
 from halfwise.core.english import documented
 from halfwise.core.english.finding import finding
@@ -198,7 +200,11 @@ def _emulated(assignment: Assignment, feeds: Sequence[Feed], profile: str) -> li
     session = Emulator(profile_named(profile)).session(assignment)
     types = {spec.name: spec.dtype for spec in assignment.sites.model.inputs}
     given = [
-        {name: np.asarray(feed[name]).astype(dtype, copy=False) for name, dtype in types.items()} for feed in feeds
+        {
+            name: changed(feed[name], partial(np.ndarray.astype, dtype=dtype, copy=False))
+            for name, dtype in types.items()
+        }
+        for feed in feeds
     ]
     return [session.run({name: feed[name] for name in session.input_names}) for feed in map(widen_feeds, given)]
 

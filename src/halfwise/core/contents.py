@@ -1,14 +1,14 @@
-"""The tensors of an output: it is one, a sequence of them, or an optional that may hold nothing."""
+"""The tensors of an input or output: it is one, a sequence of them, or an optional that may hold nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["layout", "tensors_in"]
+__all__ = ["changed", "layout", "tensors_in"]
 
 
 def tensors_in(outputs: Iterable[Any]) -> list[NDArray[Any]]:
@@ -25,3 +25,10 @@ def tensors_in(outputs: Iterable[Any]) -> list[NDArray[Any]]:
 def layout(output: Any) -> Any:
     """The shape of a tensor, those of a sequence, or None of nothing: what has to be the same to compare values."""
     return list(map(layout, output)) if isinstance(output, list) else None if output is None else np.shape(output)
+
+
+def changed(held: Any, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
+    """The same with each of its tensors changed."""
+    if isinstance(held, list):
+        return [changed(each, change) for each in held]
+    return None if held is None else change(np.asarray(held))

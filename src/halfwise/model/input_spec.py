@@ -12,8 +12,13 @@ __all__ = ["InputSpec"]
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What the model declares of an input. In the shape a str is a symbol, None unknown; None as shape: no rank."""
+    """What the model declares of an input. In the shape a str is a symbol, None unknown; None as shape: no rank.
+
+    Of a sequence, type and shape are those of each of its tensors; an optional input may be left out.
+    """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | str | None, ...] | None
+    sequence: bool = False
+    optional: bool = False

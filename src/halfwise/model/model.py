@@ -60,7 +60,7 @@ class Model:
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
         """What a caller has to feed."""
-        return tuple(InputSpec(value.name or "", _numpy_type(value), _shape(value)) for value in self.ir.graph.inputs)
+        return tuple(map(_input_spec, self.ir.graph.inputs))
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -179,10 +179,15 @@ def check_outputs(model: Model) -> None:
             raise InputError(f"the model's output {value.name!r} is no tensor, sequence or optional; leave it out")
 
 
-def _numpy_type(value: Value) -> np.dtype[np.generic]:
-    if value.dtype is None or not isinstance(value.type, onnx_ir.TensorType):
-        raise InputError(f"the model's input {value.name!r} is no tensor; only tensor inputs can be fed")
-    return np.dtype(value.dtype.numpy())
+def _input_spec(value: Value) -> InputSpec:
+    kind, name = value.type, value.name or ""
+    if optional := isinstance(kind, onnx_ir.OptionalType):
+        kind = kind.elem_type
+    if sequence := isinstance(kind, onnx_ir.SequenceType):
+        kind = kind.elem_type
+    if not isinstance(kind, onnx_ir.TensorType):
+        raise InputError(f"the model's input {name!r} is no tensor, sequence or optional; nothing else can be fed")
+    return InputSpec(name, np.dtype(kind.dtype.numpy()), _shape(value), sequence, optional)
 
 
 def _shape(value: Value) -> tuple[int | str | None, ...] | None:

@@ -10,6 +10,7 @@ from onnx_ir.passes import common as passes
 from halfwise.core.errors import InputError
 from halfwise.model.inference import infer_types
 from halfwise.model.names import name_nodes
+from halfwise.model.opset import raise_function, raise_opset
 
 __all__ = ["normalise"]
 
@@ -49,11 +50,14 @@ def _one_default_domain(model: ir.Model) -> None:
 
 
 def _align_function_opsets(model: ir.Model) -> None:
-    """A function may use another opset than the model, as long as its operators are the same in both."""
+    """A function may use another opset than the model: the older of them is said in the newer one's."""
+    newer = [version for f in model.functions.values() if (version := f.opset_imports.get("", 1)) > _opset_of(model, f)]
+    if newer:
+        raise_opset(model, max(newer))
     for function in model.functions.values():
-        for domain, version in function.opset_imports.items():
+        for domain, version in list(function.opset_imports.items()):
             outer = model.opset_imports.get(domain, version)
-            if outer == version:
+            if outer == version or (not domain and raise_function(function, outer)):
                 continue
             for node in function.all_nodes():
                 if node.domain == domain and not _same_operator(node, version, outer):
@@ -62,6 +66,13 @@ def _align_function_opsets(model: ir.Model) -> None:
                         f"and {node.op_type} differs between them; export with one opset"
                     )
             function.opset_imports[domain] = outer
+
+
+def _opset_of(model: ir.Model, function: ir.Function) -> int:
+    """The model's, where it matters to the function: with operators that differ."""
+    outer, version = model.opset_imports.get("", 1), function.opset_imports.get("", 1)
+    same = all(node.domain or _same_operator(node, version, outer) for node in function.all_nodes())
+    return version if same else outer
 
 
 def _same_operator(node: ir.Node, one: int, other: int) -> bool:

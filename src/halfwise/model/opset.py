@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from halfwise.model.ops import NARROW_SCALES, QUANTISERS
 
-__all__ = ["OLDEST_OPSET", "allow_narrow_scales", "can_raise", "raise_opset"]
+__all__ = ["OLDEST_OPSET", "allow_narrow_scales", "can_raise", "raise_function", "raise_opset"]
 
 OLDEST_OPSET = 7  # that is understood; models before it are raised to it
 
@@ -39,14 +39,24 @@ def raise_opset(model: ir.Model, version: int) -> bool:
     now = model.opset_imports.get("", 1)
     if now >= version:
         return True
-    steps = [_step(node, now, version) for node in _standard(model)]
-    if None in steps:
+    if not _respelled(_standard(model), now, version):
         return False
-    for step in steps:
-        if step is not None:
-            step()
     model.opset_imports[""] = version
     model.ir_version = max(model.ir_version, next(ir_version for opset, ir_version in _IR_VERSIONS if version >= opset))
+    return True
+
+
+def raise_function(function: ir.Function, version: int) -> bool:
+    """The same of a function of the model."""
+    now = function.opset_imports.get("", 1)
+    if now > version or not _respelled((node for node in function.all_nodes() if not node.domain), now, version):
+        return False
+    function.opset_imports[""] = version
+    for value in list(function.graph.initializers.values()):  # a function has no place for them
+        constant = ir.node("Constant", [], {"value": value.const_value})
+        function.graph.insert_before(function.graph[0], constant)
+        ir.convenience.replace_all_uses_with(value, constant.outputs[0])
+        del function.graph.initializers[value.name or ""]
     return True
 
 
@@ -54,6 +64,17 @@ def allow_narrow_scales(model: ir.Model) -> None:
     """Say a quantised model in the opset in which its scales may be narrow, where that can be done."""
     if any(node.op_type in QUANTISERS for node in _standard(model)):
         raise_opset(model, NARROW_SCALES)
+
+
+def _respelled(nodes: Iterable[ir.Node], now: int, version: int) -> bool:
+    """Respell them all, or none where one cannot be."""
+    steps = [_step(node, now, version) for node in nodes]
+    if None in steps:
+        return False
+    for step in steps:
+        if step is not None:
+            step()
+    return True
 
 
 def _standard(model: ir.Model) -> Iterator[ir.Node]:
@@ -137,14 +158,35 @@ def _split(node: ir.Node, now: int, version: int) -> Callable[[], None] | None:
     return _nothing
 
 
-def _last_axis(node: ir.Node) -> Callable[[], None] | None:
+def _last_axis(node: ir.Node) -> Callable[[], None]:
     """Before opset 13 a softmax flattened its input from `axis` on; along the last axis that is no difference."""
     value = node.inputs[0] if node.inputs else None
     rank = len(value.shape) if value is not None and value.shape is not None else None
     axis = node.attributes.get_int("axis", 1)
     if axis == -1 or (rank and axis is not None and axis % rank == rank - 1):
         return lambda: node.attributes.add(ir.AttrInt64("axis", -1))
-    return None
+    return lambda: _flatten(node, 1 if axis is None else axis)
+
+
+def _flatten(node: ir.Node, axis: int) -> None:
+    """The same along the last axis of what is flattened from `axis` on, in its own shape again."""
+    given, made, graph = node.inputs[0], node.outputs[0], node.graph
+    assert given is not None and isinstance(graph, ir.Graph)
+    flat = ir.node("Flatten", [given], {"axis": axis}, name=f"{node.name}/flat")
+    sizes = ir.node("Shape", [given], name=f"{node.name}/shape")
+    back = ir.node("Reshape", [made, sizes.outputs[0]], name=f"{node.name}/back")
+    ir.convenience.replace_all_uses_with(made, back.outputs[0], replace_graph_outputs=True)
+    back.replace_input_with(0, made)
+    kinds = (given.type, ir.TensorType(ir.DataType.INT64), made.type)
+    names = (f"{node.name}/flat", f"{node.name}/shape", made.name)
+    back.outputs[0].shape, made.shape = made.shape, None
+    made.name = f"{node.name}/of_flat"
+    for each, kind, name in zip((flat, sizes, back), kinds, names, strict=True):
+        each.outputs[0].type, each.outputs[0].name = kind, name
+    node.replace_input_with(0, flat.outputs[0])
+    node.attributes.add(ir.AttrInt64("axis", -1))
+    graph.insert_before(node, [flat, sizes])
+    graph.insert_after(node, back)
 
 
 def _attribute_to_input(node: ir.Node, attribute: str, slot: int) -> None:

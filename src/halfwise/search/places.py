@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.core.contents import layout
+from halfwise.core.contents import changed, layout
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import is_float
 from halfwise.precision.assignment import Assignment
@@ -35,7 +36,7 @@ def refuse_unsteady(judge: Judge, uncompared: Sequence[str]) -> None:
     session = judge.emulator.session(Assignment(judge.sites, {}))
     rng = np.random.default_rng(0)
     for feed, reference in zip(judge.feeds, judge.references, strict=True):
-        moved = {name: _moved(values, rng) for name, values in feed.items()}
+        moved = {name: changed(held, partial(_moved, rng=rng)) for name, held in feed.items()}
         try:
             answer = judge.run(session, moved)
         except InputError:  # these inputs may not move
@@ -67,7 +68,7 @@ def _way_out(names: Sequence[str]) -> str:
 
 
 def _moved(values: Array, rng: np.random.Generator) -> Array:
-    if not isinstance(values, np.ndarray) or not is_float(values.dtype):
+    if not is_float(values.dtype):
         return values
     wide = values.astype(np.float64)
     return np.asarray(wide * (1.0 + ONE_ROUNDING * rng.uniform(-1.0, 1.0, wide.shape))).astype(values.dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Protocol, runtime_checkable
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
 from halfwise.backends.runner import BackendRunner
-from halfwise.core.contents import tensors_in
+from halfwise.core.contents import changed, tensors_in
 from halfwise.core.document import LEFT_OUT, Answer, Document, Documented, Left, Number, about
 from halfwise.core.english import documented
 from halfwise.core.errors import InputError
@@ -81,7 +82,10 @@ class EmulatedRunner:
                 f"sample {index + 1} has no input {missing[0]!r}, which {self.model.path or 'a model'} wants: "
                 "the two models do not take the same inputs"
             )
-        typed = {name: np.asarray(feed[name]).astype(dtype, copy=False) for name, dtype in self._types.items()}
+        typed = {
+            name: changed(feed[name], partial(np.ndarray.astype, dtype=dtype, copy=False))
+            for name, dtype in self._types.items()
+        }
         return self._session.run(widen_feeds(typed))
 
     def watching(self, names: tuple[str, ...]) -> EmulatedRunner:

@@ -18,23 +18,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.core.contents import layout, tensors_in
 from halfwise.core.errors import InputError
 from halfwise.core.file_order import by_number
-from halfwise.core.formats import Format
-from halfwise.core.metrics import is_float, is_number
+from halfwise.core.metrics import is_float
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.input_spec import InputSpec
+from halfwise.model.inputs.checked import Arrays, checked, names_of, with_states
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.synthetic import USUAL, OpenSizes, synthesize, vary
 
 __all__ = ["MOST", "Feed", "Samples", "content_of", "load_samples"]
 
-Arrays = Mapping[str, NDArray[Any]]
 Source = str | os.PathLike[str] | Mapping[str, Any]
 
 MOST = 8
 _SYNTHETIC = 4
-_RAW_BF16 = np.dtype("V2")
 _ALL = 1 << 30
 _READABLE = (".npz", ".npy", ".json")
 _POLYGRAPHY_CLASS = "polygraphy_class"  # the key under which Polygraphy's JSON says what an object is
@@ -80,7 +79,8 @@ def load_samples(
     """Read, check and split the inputs of a model.
 
     `sources` are paths (.npz with input names as keys, .npy for a model with one input, Polygraphy's .json, folders of
-    these) or feeds (mappings from input names to arrays), one or many; None makes inputs up, with integers from 0 to
+    these) or feeds (mappings from input names to arrays), one or many. A sequence is a list of arrays, in a file the
+    keys "name[0]", "name[1]", ...; an optional input may be left out. None makes inputs up, with integers from 0 to
     `int_bounds` (by input name, else 1) and symbolic dimensions from `dims` (else 1 for a
     batch, and as `sizes` tells for others).
     At most `most` samples each are kept to search and to validate, evenly picked. The same sources and seed always
@@ -96,7 +96,7 @@ def load_samples(
     entries, given = _picked(_entries(sources, specs), 2 * most if states is None else _ALL)
     if not entries:
         raise InputError("no input samples were given; give files with --inputs, or leave it out for synthetic ones")
-    feeds = [_checked(_with_states(entry.read(), specs, states or ()), specs, entry.label) for entry in entries]
+    feeds = [checked(with_states(entry.read(), specs, states or ()), specs, entry.label) for entry in entries]
     notes = [Note.of(NoteKind.SAMPLES_THINNED, used=len(feeds), given=given)] if given > len(feeds) else []
     feeds, repeats = _distinct(feeds) if states is None else (feeds, 0)
     if repeats:
@@ -145,11 +145,23 @@ def _entries(sources: Source | Iterable[Source], specs: Sequence[InputSpec]) -> 
         if isinstance(source, (str, os.PathLike)):
             yield from _path_entries(Path(source), specs)
         elif isinstance(source, Mapping):
-            yield _Entry(label, partial(dict, {name: _own_array(value, name, label) for name, value in source.items()}))
+            yield _Entry(
+                label, partial(dict, {name: _own(value, name, label, specs) for name, value in source.items()})
+            )
         else:
             raise InputError(
                 f"{label}: is of type {type(source).__name__}, not a path or a mapping from input names to arrays"
             )
+
+
+def _own(value: Any, name: str, label: str, specs: Sequence[InputSpec]) -> Any:
+    """An array, a list of arrays for a sequence, or None."""
+    spec = next((spec for spec in specs if spec.name == name), None)
+    if spec is not None and spec.optional and value is None:
+        return None
+    if spec is not None and spec.sequence and isinstance(value, (list, tuple)):
+        return [_own_array(each, name, label) for each in value]
+    return _own_array(value, name, label)
 
 
 def _own_array(value: Any, name: str, label: str) -> NDArray[Any]:
@@ -172,7 +184,9 @@ def _path_entries(path: Path, specs: Sequence[InputSpec]) -> Iterator[_Entry]:
         yield _Entry(str(path), partial(_read_npz, path))
     elif kind == ".npy":
         if len(specs) != 1:
-            raise InputError(f"{path}: an .npy file holds one array, but the model takes {_names(specs)}; give an .npz")
+            raise InputError(
+                f"{path}: an .npy file holds one array, but the model takes {names_of(specs)}; give an .npz"
+            )
         yield _Entry(str(path), partial(_read_npy, path, specs[0].name))
     elif kind == ".json":
         yield from (_Entry(label, partial(_decoded, feed, label)) for label, feed in _read_polygraphy(path))
@@ -247,94 +261,6 @@ def _decoded_array(node: Any, label: str) -> NDArray[Any]:
         return np.lib.format.read_array(stored, allow_pickle=False)
 
 
-# -- checking ---------------------------------------------------------------------------------------------------------
-
-
-def _checked(feed: Mapping[str, Any], specs: Sequence[InputSpec], label: str) -> Arrays:
-    """The feed in the declared types, or one line on what does not fit the model."""
-    names = [spec.name for spec in specs]
-    if extra := [name for name in feed if name not in names]:
-        raise InputError(f"{label}: holds {_quoted(extra)}, but the model takes {_names(specs)}")
-    if missing := [name for name in names if name not in feed]:
-        raise InputError(f"{label}: lacks {_quoted(missing)}; the model takes {_names(specs)}")
-    symbols: dict[str, tuple[int, str]] = {}
-    checked = {}
-    for spec in specs:
-        array = feed[spec.name]
-        if not isinstance(array, np.ndarray):
-            raise InputError(f"{label}: {spec.name!r} in it is not an array")
-        _check_shape(array.shape, spec, symbols, label)
-        checked[spec.name] = _in_type(array, spec, label)
-    return checked
-
-
-def _with_states(feed: Mapping[str, Any], specs: Sequence[InputSpec], states: Collection[str]) -> Mapping[str, Any]:
-    """A stream starts from a state of zeros where it says nothing else."""
-    lacking = [spec for spec in specs if spec.name in states and spec.name not in feed and spec.shape is not None]
-    sizes = {spec: [size for size in spec.shape or () if isinstance(size, int)] for spec in lacking}
-    known = [spec for spec in lacking if len(sizes[spec]) == len(spec.shape or ())]
-    return {**feed, **{spec.name: np.zeros(sizes[spec], spec.dtype) for spec in known}}
-
-
-def _check_shape(shape: tuple[int, ...], spec: InputSpec, symbols: dict[str, tuple[int, str]], label: str) -> None:
-    if spec.shape is None:
-        return
-    if len(shape) != len(spec.shape) or any(
-        isinstance(declared, int) and declared != size for declared, size in zip(spec.shape, shape, strict=True)
-    ):
-        declared_shape = f"({', '.join('?' if dim is None else str(dim) for dim in spec.shape)})"
-        raise InputError(f"{label}: input {spec.name!r} has shape {shape}, the model takes {declared_shape}")
-    for declared, size in zip(spec.shape, shape, strict=True):
-        if isinstance(declared, str):
-            first, where = symbols.setdefault(declared, (size, spec.name))
-            if first != size:
-                raise InputError(
-                    f"{label}: dimension {declared!r} is {first} in input {where!r} and {size} in input {spec.name!r}"
-                )
-
-
-def _in_type(array: NDArray[Any], spec: InputSpec, label: str) -> NDArray[Any]:
-    if array.dtype == _RAW_BF16 and spec.dtype.kind not in "OUS":  # as NumPy reads back what it wrote of BF16
-        array = array.view(Format.BF16.dtype)
-    if array.dtype == spec.dtype and array.dtype.kind != "O":
-        return np.asarray(array, order="C")
-    if spec.dtype.kind in "OUS":
-        if array.dtype.kind == "U" or (array.dtype.kind == "O" and all(isinstance(item, str) for item in array.flat)):
-            return array.astype(object)
-        raise InputError(f"{label}: input {spec.name!r} is {array.dtype}, the model takes text")
-    cast = _cast(array, spec.dtype) if is_number(array.dtype) and is_number(spec.dtype) else None
-    if cast is None:
-        raise InputError(
-            f"{label}: input {spec.name!r} is {array.dtype}, with values that the model's {spec.dtype} cannot hold"
-        )
-    return np.asarray(cast, order="C")
-
-
-def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """The array in another numeric type, or None where that changes values. Floats are rounded to the declared float
-    type, as there is no other way to feed them, but may not become infinite."""
-    with np.errstate(all="ignore"):
-        cast = array.astype(dtype)
-        if is_float(array.dtype) and is_float(dtype):
-            return None if np.any(np.isfinite(array) & ~np.isfinite(cast)) else cast
-        if is_float(array.dtype) or is_float(dtype):
-            as_float = (array if is_float(array.dtype) else cast).astype(np.float64)
-            if not np.all(np.abs(as_float) < 2.0**63):  # beyond, a cast to an integer is not defined
-                return None
-            back = cast.astype(np.float64) if is_float(array.dtype) else as_float.astype(array.dtype)
-            return cast if np.array_equal(back, array) else None
-        same = np.array_equal(cast.astype(array.dtype), array) and np.array_equal(cast < 0, array < 0)
-        return cast if same else None
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(repr(name) for name in names)
-
-
-def _names(specs: Sequence[InputSpec]) -> str:
-    return _quoted(spec.name for spec in specs)
-
-
 # -- choosing ---------------------------------------------------------------------------------------------------------
 
 
@@ -364,17 +290,20 @@ def _distinct(feeds: Sequence[Arrays]) -> tuple[list[Arrays], int]:
 def content_of(feed: Arrays) -> bytes:
     """A digest of a sample: the same for the same arrays, wherever they come from."""
     digest = hashlib.sha256()
-    for name, array in feed.items():
-        digest.update(f"{name} {array.dtype} {array.shape} ".encode())
-        digest.update(repr(array.tolist()).encode() if array.dtype.kind == "O" else array.tobytes())
+    for name, held in feed.items():
+        digest.update(f"{name} {layout(held)} ".encode())
+        for array in tensors_in([held]):
+            digest.update(f"{array.dtype} {array.shape} ".encode())
+            digest.update(repr(array.tolist()).encode() if array.dtype.kind == "O" else array.tobytes())
     return digest.digest()
 
 
 def _nonfinite_notes(feeds: Sequence[Arrays]) -> list[Note]:
     notes = []
-    for name, first in feeds[0].items():
-        if is_float(first.dtype):
-            bad = sum(not np.isfinite(feed[name]).all() for feed in feeds)
+    for name in feeds[0]:
+        held = [[array for array in tensors_in([feed[name]]) if is_float(array.dtype)] for feed in feeds]
+        if any(held):
+            bad = sum(not all(np.isfinite(array).all() for array in arrays) for arrays in held)
             if bad:
                 notes.append(Note.of(NoteKind.SAMPLES_NOT_FINITE, name, bad=bad, samples=len(feeds)))
     return notes

@@ -20,4 +20,11 @@ def save_samples(files: WholeFiles, folder: Path, samples: Sequence[Mapping[str,
     for old in folder.glob("*.npz"):
         files.drop(old)
     for number, arrays in enumerate(samples):
-        np.savez(files.place(folder / f"{number}.npz"), **dict(arrays))  # type: ignore[arg-type]
+        np.savez(files.place(folder / f"{number}.npz"), **_named(arrays))  # type: ignore[arg-type]
+
+
+def _named(sample: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Each array of a sequence by its place; what is left out of the optional inputs is left out."""
+    lists = {name: held for name, held in sample.items() if isinstance(held, list)}
+    plain = {name: held for name, held in sample.items() if name not in lists and held is not None}
+    return plain | {f"{name}[{place}]": each for name, held in lists.items() for place, each in enumerate(held)}

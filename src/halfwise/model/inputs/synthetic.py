@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.core.contents import changed
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import is_float, is_number
 from halfwise.model.input_spec import InputSpec
@@ -20,6 +22,7 @@ Feed = dict[str, NDArray[Any]]
 
 _BATCH = re.compile(r"(?i).*batch.*|n|b|bs|bsz")
 _VARIATION = 2.0**-7
+_IN_SEQUENCE = 2  # tensors of a sequence
 _FLAGS = 32  # whole numbers within such a range are flags or classes, not quantities
 
 
@@ -65,9 +68,16 @@ def synthesize(
     """`count` random feeds; floats are normal(0, 1) in one and uniform(0, 1) in the next, integers 0 to their bound."""
     shapes = {spec.name: shape for spec, shape in zip(specs, shapes_of(specs, dims, sizes), strict=True)}
     return tuple(
-        {spec.name: _random(spec, shapes[spec.name], index, rng, int_bounds.get(spec.name, 1)) for spec in specs}
+        {spec.name: _made(spec, shapes[spec.name], index, rng, int_bounds.get(spec.name, 1)) for spec in specs}
         for index in range(count)
     )
+
+
+def _made(spec: InputSpec, shape: tuple[int, ...], index: int, rng: np.random.Generator, int_bound: int) -> Any:
+    """What is optional is there."""
+    if spec.sequence:
+        return [_random(spec, shape, index, rng, int_bound) for _ in range(_IN_SEQUENCE)]
+    return _random(spec, shape, index, rng, int_bound)
 
 
 def _random(
@@ -118,10 +128,12 @@ def vary(feed: Mapping[str, NDArray[Any]], *, rng: np.random.Generator) -> Feed:
     An input stays within its own least and largest value: a mask at the edge of its type must not become infinite,
     and an index stored as a float must not leave its table. Whole numbers stay whole, and flags what they are.
     """
-    return {name: _varied(values, rng) if is_float(values.dtype) else values for name, values in feed.items()}
+    return {name: changed(held, partial(_varied, rng=rng)) for name, held in feed.items()}
 
 
 def _varied(values: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    if not is_float(values.dtype):
+        return values
     wide = values.astype(np.float64)
     finite = np.isfinite(wide)
     if not finite.any():

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise._version import __version__
 from halfwise.backends import Backend, BackendOptions
+from halfwise.core.contents import tensors_in
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import float_outputs
 from halfwise.core.formats import Format
@@ -160,7 +161,8 @@ class Asked:
         feeds = [
             f"{name} {array.dtype} {array.shape} {_content(array)}"
             for feed in self.samples.feeds
-            for name, array in sorted(feed.items())
+            for name in sorted(feed)
+            for array in tensors_in([feed[name]])
         ]
         return digest(
             __version__,

@@ -71,8 +71,10 @@ def input_effects(model: Model, feeds: Sequence[Feed]) -> tuple[InputEffect, ...
     found = []
     for value in model.graph.inputs:
         name = value.name or ""
+        if native_format(value) is not Format.FP32:
+            continue
         arrays = [np.asarray(feed[name]) for feed in feeds if name in feed]
-        if native_format(value) is Format.FP32 and any(array.size for array in arrays):
+        if any(array.size for array in arrays):
             found.append(_effect(name, arrays, name in indexing))
     return tuple(found)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from halfwise.core.contents import tensors_in
 from halfwise.core.errors import InputError
 from halfwise.core.whole_files import WholeFiles
 from halfwise.precision.assignment import Assignment
@@ -37,7 +38,8 @@ def feeds_identity(feeds: Sequence[Feed]) -> str:
     parts = [
         f"{name} {array.dtype} {array.shape} {digest(array.tolist() if array.dtype.kind == 'O' else array.tobytes())}"
         for feed in feeds
-        for name, array in sorted(feed.items())
+        for name in sorted(feed)
+        for array in tensors_in([feed[name]])
     ]
     return digest(*parts)
 
