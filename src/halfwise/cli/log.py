@@ -29,13 +29,14 @@ def command(
 ) -> None:
     """List the precision messages of a build log as findings: weights, LayerNorm, constraints, types, removed flags."""
     from halfwise.compiler.buildlog import model_names, read_log, with_origins
+    from halfwise.core.files.identify import not_wanted
     from halfwise.report.files import check_writable
 
     check_writable(sarif)
     names = model_names(model) if model is not None else None
     report = read_log(log)
     if not report.recognised:
-        raise InputError(_foreign(report))
+        raise InputError(not_wanted(log, "a build log", _foreign(report)))
     if names is not None:
         report = with_origins(report, names)
     write_sarif(sarif, report.findings, log)

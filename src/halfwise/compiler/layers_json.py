@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from halfwise.compiler.buildlog.layer_text import dtype_of, nodes_of_metadata, nodes_of_name, shape_of
 from halfwise.compiler.layers_fields import EngineLayers, Layer, LayerTensor
 from halfwise.core.errors import InputError
+from halfwise.core.files.identify import not_wanted
 
 __all__ = ["layers_from_json"]
 
@@ -45,9 +47,10 @@ def _entries(document: Any, source: str) -> tuple[list[Any], list[Any] | None]:
                 return document[key], io if isinstance(io, list) else None
         if "Name" in document and "LayerType" in document:
             return [document], None
-    raise InputError(
+    told = (
         f"{source}: no list of layers in this JSON; give what trtexec --exportLayerInfo or the engine inspector wrote"
     )
+    raise InputError(not_wanted(Path(source), "an engine's layer list", told))
 
 
 def _layer(entry: str | Mapping[str, Any]) -> Layer:

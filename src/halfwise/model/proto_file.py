@@ -11,6 +11,7 @@ import onnx
 from onnx_ir import DataType
 
 from halfwise.core.errors import InputError
+from halfwise.core.files.identify import not_wanted
 
 __all__ = ["byte_size", "check_proto", "every_graph", "every_tensor", "read_proto"]
 
@@ -22,7 +23,7 @@ def read_proto(path: Path) -> tuple[onnx.ModelProto, str]:
     if not path.exists():
         raise InputError(f"{path}: there is no such file")
     if path.is_dir():
-        raise InputError(f"{path} is a folder; name the .onnx file in it")
+        raise InputError(_not_onnx(path, f"{path} is a folder; name the .onnx file in it"))
     if not path.is_file():
         raise InputError(f"{path} is no regular file")
     try:
@@ -31,7 +32,8 @@ def read_proto(path: Path) -> tuple[onnx.ModelProto, str]:
             if size == 0:
                 raise InputError(f"{path} is empty; export or copy the model again")
             if size > LARGEST_PROTOBUF:
-                raise InputError(f"{path} is larger than an ONNX file can be (2 GB); save it with external data")
+                large = f"{path} is larger than an ONNX file can be (2 GB); save it with external data"
+                raise InputError(_not_onnx(path, large))
             # Mapped, so that the bytes of a large file are not held beside what is parsed from them.
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 digest = hashlib.sha256(content).hexdigest()
@@ -39,8 +41,12 @@ def read_proto(path: Path) -> tuple[onnx.ModelProto, str]:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
-        raise InputError(f"{path} is not an ONNX model (no graph in it)")
+        raise InputError(_not_onnx(path, f"{path} is not an ONNX model (no graph in it)"))
     return proto, digest
+
+
+def _not_onnx(path: Path, otherwise: str) -> str:
+    return not_wanted(path, "an ONNX model", otherwise)
 
 
 def _parse(content: mmap.mmap, path: Path) -> onnx.ModelProto:
@@ -49,7 +55,7 @@ def _parse(content: mmap.mmap, path: Path) -> onnx.ModelProto:
     try:
         proto.ParseFromString(view)
     except Exception:
-        raise InputError(f"{path} is not an ONNX model (its bytes are no protobuf of one)") from None
+        raise InputError(_not_onnx(path, f"{path} is not an ONNX model (its bytes are no protobuf of one)")) from None
     finally:
         view.release()
     return proto

@@ -12,6 +12,7 @@ from msgspec import structs
 from halfwise.core.document import LEFT_OUT, Documented, read
 from halfwise.core.english import say, say_all
 from halfwise.core.errors import InputError
+from halfwise.core.files.identify import not_wanted
 from halfwise.core.formats import FORMATS, Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
@@ -150,9 +151,10 @@ def read_plan(path: str | Path) -> Plan:
     except OSError as error:
         raise InputError(f"{path}: the plan cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not a plan: it is not valid JSON ({error})") from None
+        told = f"{path} is not a plan: it is not valid JSON ({error})"
+        raise InputError(not_wanted(path, "a plan", told)) from None
     if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
-        raise InputError(f"{path} is not a plan (no schema {_SCHEMA!r} in it)")
+        raise InputError(not_wanted(path, "a plan", f"{path} is not a plan (no schema {_SCHEMA!r} in it)"))
     planned = read(document, PlanDocument, f"{path} is not a plan")
     try:
         return _plan(planned)

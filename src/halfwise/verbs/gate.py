@@ -19,6 +19,7 @@ from halfwise.core.document import Documented, read
 from halfwise.core.english import documented, said, say_all
 from halfwise.core.english.finding import finding
 from halfwise.core.errors import InputError
+from halfwise.core.files.identify import not_wanted
 from halfwise.core.finding import Finding, Where
 from halfwise.core.measures.named import with_measure
 from halfwise.core.metrics import OutputMetric
@@ -299,7 +300,8 @@ def read_baseline(path: str | Path) -> frozenset[FindingKey]:
     except OSError as error:
         raise InputError(f"{path}: the baseline cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):
-        raise InputError(f"{path} is no baseline: it is not valid JSON") from None
+        told = f"{path} is no baseline: it is not valid JSON"
+        raise InputError(not_wanted(Path(path), "a baseline", told)) from None
     if not isinstance(document, dict) or document.get("schema") != SCAN:
         raise InputError(f"{path} is no baseline: it is not a document of `halfwise scan MODEL --json`")
     known = read(document, ScanDocument, f"{path} is no baseline").findings

@@ -11,6 +11,7 @@ from halfwise.compiler.buildlog.collect import Collector
 from halfwise.compiler.buildlog.prefixes import split_line
 from halfwise.compiler.buildlog.report import LogReport, LogStructure
 from halfwise.core.errors import InputError
+from halfwise.core.files.identify import not_wanted
 
 __all__ = ["read_lines", "read_log"]
 
@@ -74,7 +75,8 @@ def _blocks(path: Path) -> Iterator[bytes]:
             if decoder is not None:
                 chunk = decoder.decode(chunk).encode("utf-8", errors="replace")
             elif first and b"\0" in chunk:
-                raise InputError(f"{path} is not a text; give the build log, not the engine or the model")
+                told = f"{path} is not a text; give the build log, not the engine or the model"
+                raise InputError(not_wanted(path, "a build log", told))
             first = False
             chunk, held = _one_line_end(held + chunk)
             cut = chunk.rfind(b"\n")

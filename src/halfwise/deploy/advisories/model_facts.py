@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from halfwise.core.errors import InputError
+from halfwise.core.files.identify import not_wanted
 from halfwise.model.moving import FROM_FIRST
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ __all__ = ["ModelFacts", "facts_of_engine", "facts_of_file", "facts_of_layers", 
 # Between the operators of a path, these may stand: they move, scale or mask data without making it something else.
 _PASSING = FROM_FIRST | frozenset("Add Cast Clip Concat Div Dropout Max Min Mul Neg Pad Sub Where".split())
 _SNIFFED = 4096
+_MODEL = "an ONNX model or an engine's layer list"
 
 
 @dataclass(frozen=True)
@@ -103,14 +105,15 @@ def facts_of_model(path: Path) -> ModelFacts:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except Exception:  # whatever the protobuf library of this installation raises for bytes it cannot read
-        raise InputError(f"{path}: this is not an ONNX model (its bytes are no protobuf of one)") from None
+        told = f"{path}: this is not an ONNX model (its bytes are no protobuf of one)"
+        raise InputError(not_wanted(path, _MODEL, told)) from None
     nodes: list[Node] = []
     local = {(function.domain, function.name) for function in model.functions}
     _collect(model.graph.node, local, {}, nodes)
     for function in model.functions:
         _collect(function.node, local, {}, nodes)
     if not nodes:
-        raise InputError(f"{path}: this is not an ONNX model (it has no nodes)")
+        raise InputError(not_wanted(path, _MODEL, f"{path}: this is not an ONNX model (it has no nodes)"))
     return ModelFacts(nodes=tuple(nodes))
 
 

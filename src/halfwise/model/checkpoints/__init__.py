@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from halfwise.core.errors import InputError
+from halfwise.core.files.identify import identify, not_wanted
+from halfwise.core.files.kinds import FileKind
 from halfwise.model.checkpoints.checkpoint import Checkpoint, StoredTensor
 from halfwise.model.checkpoints.pytorch import read_pytorch
 from halfwise.model.checkpoints.safetensors import read_safetensors
@@ -14,6 +16,8 @@ __all__ = ["Checkpoint", "StoredTensor", "is_checkpoint", "read_checkpoint"]
 
 _SAFETENSORS = ".safetensors"
 _PYTORCH = (".pth", ".pt", ".bin", ".ckpt")
+_UNSURE = {FileKind.BINARY, FileKind.RAW, FileKind.EMPTY, FileKind.TEXT, FileKind.ARCHIVE}
+_CHECKPOINTS = {FileKind.SAFETENSORS, FileKind.CHECKPOINT, FileKind.TORCHSCRIPT, FileKind.PICKLE, *_UNSURE}
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -38,6 +42,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def _read_file(path: Path) -> Checkpoint:
+    if identify(path).kind not in _CHECKPOINTS and (told := not_wanted(path, "a checkpoint", "")):
+        raise InputError(told)
     return read_safetensors(path) if path.suffix.lower() == _SAFETENSORS else read_pytorch(path)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from halfwise.compiler.audit_document import AuditDocument
 from halfwise.core.document import Record, read
 from halfwise.core.errors import InputError
+from halfwise.core.files.identify import not_wanted
 from halfwise.precision.plan_document import PlanDocument
 from halfwise.verbs.compare import audits, fixes, plans, scans, traces
 from halfwise.verbs.compare.document import Kind
@@ -62,7 +63,8 @@ def _read(source: str | Path | Document, label: str) -> tuple[Document, str]:
     except OSError as error:
         raise InputError(f"{source} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):
-        raise InputError(f"{source} is not valid JSON; compare takes what --json printed, or a plan") from None
+        told = f"{source} is not valid JSON; compare takes what --json printed, or a plan"
+        raise InputError(not_wanted(Path(source), "a result of halfwise", told)) from None
     if not isinstance(document, dict):
         raise InputError(f"{source} is no document of halfwise; compare takes what --json printed, or a plan")
     return document, str(source)

@@ -1,0 +1,60 @@
+"""What a file is, told by its bytes, and the way on from a file that was not wanted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from halfwise.core.files.identify import identify, not_wanted
+from halfwise.core.files.kinds import WORDS, FileKind
+from tests.models.zoo import SHAPES
+from tests.support.foreign_files import FILES, engine, zipped
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_is_known_by_its_content(name: str, tmp_path: Path) -> None:
+    file, content, kind = FILES[name]
+    (tmp_path / file).write_bytes(content)
+    assert identify(tmp_path / file).kind is kind
+
+
+def test_every_kind_has_its_words() -> None:
+    assert set(WORDS) == set(FileKind)
+
+
+@pytest.mark.parametrize("name", ["net", "net.bin", "net.pt", "net.onnx"])
+def test_a_model_is_one_under_any_name(name: str, tmp_path: Path) -> None:
+    onnx.save(SHAPES["healthy_mlp"]().model, tmp_path / name)
+    assert identify(tmp_path / name).kind is FileKind.ONNX
+
+
+def test_a_part_of_a_model_is_none(tmp_path: Path) -> None:
+    content = SHAPES["healthy_mlp"]().model.SerializeToString()
+    (tmp_path / "half.onnx").write_bytes(content[: len(content) // 2])
+    assert identify(tmp_path / "half.onnx").kind is FileKind.BINARY
+
+
+@pytest.mark.parametrize(("content", "version"), [(engine(10, 0, 1, 6), "10.0.1"), (b"ftrt" + bytes(60), "")])
+def test_the_version_of_an_engine(content: bytes, version: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(content)
+    assert identify(tmp_path / "a").detail == version
+
+
+def test_folders_and_what_is_not_there(tmp_path: Path) -> None:
+    assert identify(tmp_path).kind is FileKind.FOLDER
+    assert identify(tmp_path / "none").kind is FileKind.MISSING
+    (tmp_path / "saved_model.pb").write_bytes(b"\x08\x01")
+    assert identify(tmp_path).kind is FileKind.SAVED_MODEL
+
+
+def test_a_damaged_archive_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "a.pt").write_bytes(zipped("a/data.pkl")[:30])
+    assert identify(tmp_path / "a.pt").kind is FileKind.ARCHIVE
+
+
+def test_a_name_with_braces_is_told_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "{option}.tflite"
+    path.write_bytes(FILES["tflite"][1])
+    assert not_wanted(path, "an ONNX model", "").endswith("--tflite {option}.tflite --output model.onnx)")
