@@ -49,9 +49,9 @@ def test_folders_and_what_is_not_there(tmp_path: Path) -> None:
     assert identify(tmp_path).kind is FileKind.SAVED_MODEL
 
 
-def test_a_damaged_archive_is_no_model(tmp_path: Path) -> None:
+def test_an_archive_that_is_cut_off(tmp_path: Path) -> None:
     (tmp_path / "a.pt").write_bytes(zipped("a/data.pkl")[:30])
-    assert identify(tmp_path / "a.pt").kind is FileKind.ARCHIVE
+    assert identify(tmp_path / "a.pt").kind is FileKind.CUT_OFF
 
 
 def test_a_name_with_braces_is_told_as_it_is(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
     assert refusal(tmp_path / "m.onnx") == f"{tmp_path}/m.onnx is empty; export or copy the model again"
 
 
-@pytest.mark.parametrize("content", [b"hello world\n", b"{}", b"\x89PNG\r\n", b"\x00" * 64, b"PK\x03\x04"])
+@pytest.mark.parametrize("content", [b"hello world\n", b"{}", b"\x89PNG\r\n", b"\x00" * 64])
 def test_a_file_of_another_kind(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(content)

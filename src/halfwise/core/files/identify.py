@@ -115,8 +115,6 @@ def not_wanted(path: Path, wanted: str, otherwise: str) -> str:
         return otherwise
     if not found.way:
         return otherwise
-    if found.kind is FileKind.EMPTY:
-        return f"{path} is empty; {found.way}"
     return f"{path} is {found.name}, not {wanted}: {found.way}"
 
 

@@ -50,6 +50,7 @@ class FileKind(Enum):
     HTML = "html"
     ZIPPED_MODEL = "zipped-model"
     ARCHIVE = "archive"
+    CUT_OFF = "cut-off-archive"
     EMPTY = "empty"
     FOLDER = "folder"
     MISSING = "missing"
@@ -139,7 +140,8 @@ WORDS: Mapping[FileKind, Words] = {
     FileKind.HTML: Words("an HTML page saved under this name", "download the file itself (on GitHub: the Raw button)"),
     FileKind.ZIPPED_MODEL: Words("a zip archive with an ONNX model in it", _UNPACK),
     FileKind.ARCHIVE: Words("an archive", _UNPACK),
-    FileKind.EMPTY: Words("empty", "export or copy the model again"),
+    FileKind.CUT_OFF: Words("a zip archive whose end is missing", "copy or download it again"),
+    FileKind.EMPTY: Words("empty"),
     FileKind.FOLDER: Words("a folder"),
     FileKind.MISSING: Words("no file or folder that is there"),
     FileKind.TEXT: Words("a text"),

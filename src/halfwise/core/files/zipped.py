@@ -16,7 +16,7 @@ def zip_kind(path: Path) -> tuple[FileKind, str]:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/")]
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return FileKind.ARCHIVE, "damaged"
+        return FileKind.CUT_OFF, ""
     last = {name.rpartition("/")[2] for name in names}
     if names and all(name.endswith(".npy") for name in names):
         return FileKind.NPZ, ""

@@ -16,7 +16,7 @@ __all__ = ["Checkpoint", "StoredTensor", "is_checkpoint", "read_checkpoint"]
 
 _SAFETENSORS = ".safetensors"
 _PYTORCH = (".pth", ".pt", ".bin", ".ckpt")
-_UNSURE = {FileKind.BINARY, FileKind.RAW, FileKind.EMPTY, FileKind.TEXT, FileKind.ARCHIVE}
+_UNSURE = {FileKind.BINARY, FileKind.RAW, FileKind.EMPTY, FileKind.TEXT, FileKind.CUT_OFF}
 _CHECKPOINTS = {FileKind.SAFETENSORS, FileKind.CHECKPOINT, FileKind.TORCHSCRIPT, FileKind.PICKLE, *_UNSURE}
 
 
