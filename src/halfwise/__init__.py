@@ -8,6 +8,7 @@ from halfwise._version import __version__ as __version__
 from halfwise.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from halfwise.compiler.buildlog import LogReport
     from halfwise.core import measures
     from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
     from halfwise.core.formats import Format
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
     from halfwise.model.model import Model, load
     from halfwise.precision.plan import Plan, read_plan
     from halfwise.report.html.fix_report import fix
+    from halfwise.verbs.advise import Advice, advise
+    from halfwise.verbs.audit import AuditResult, audit
     from halfwise.verbs.bisect.result import BisectResult
     from halfwise.verbs.bisect.run import bisect
     from halfwise.verbs.compare import Comparison, compare
     from halfwise.verbs.demo import DemoResult, demo
     from halfwise.verbs.fix.result import FixResult
     from halfwise.verbs.gate import Gate, gate
+    from halfwise.verbs.log import log
     from halfwise.verbs.scan import ScanResult, scan
     from halfwise.verbs.stages import StagesResult, stages
     from halfwise.verbs.trace import Trace, trace
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "Advice",
+    "AuditResult",
     "BisectResult",
     "Comparison",
     "DemoResult",
@@ -37,6 +43,7 @@ __all__ = [
     "Gate",
     "HalfwiseError",
     "InputError",
+    "LogReport",
     "MissingBackend",
     "Model",
     "Plan",
@@ -46,12 +53,15 @@ __all__ = [
     "Tolerance",
     "Trace",
     "Verification",
+    "advise",
+    "audit",
     "bisect",
     "compare",
     "demo",
     "fix",
     "gate",
     "load",
+    "log",
     "measures",
     "read_plan",
     "scan",
@@ -62,6 +72,8 @@ __all__ = [
 
 # Where each public name lives; importing halfwise itself loads none of it.
 _HOMES = {
+    "Advice": ".verbs.advise",
+    "AuditResult": ".verbs.audit",
     "BisectResult": ".verbs.bisect.result",
     "Comparison": ".verbs.compare",
     "DemoResult": ".verbs.demo",
@@ -70,6 +82,7 @@ _HOMES = {
     "Gate": ".verbs.gate",
     "HalfwiseError": ".core.errors",
     "InputError": ".core.errors",
+    "LogReport": ".compiler.buildlog",
     "MissingBackend": ".core.errors",
     "Model": ".model.model",
     "Plan": ".precision.plan",
@@ -79,12 +92,15 @@ _HOMES = {
     "Tolerance": ".core.tolerance",
     "Trace": ".verbs.trace",
     "Verification": ".verbs.verify",
+    "advise": ".verbs.advise",
+    "audit": ".verbs.audit",
     "bisect": ".verbs.bisect.run",
     "compare": ".verbs.compare",
     "demo": ".verbs.demo",
     "fix": ".report.html.fix_report",
     "gate": ".verbs.gate",
     "load": ".model.model",
+    "log": ".verbs.log",
     "measures": ".core",
     "read_plan": ".precision.plan",
     "scan": ".verbs.scan",

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from halfwise.cli.reporting import answer
-from halfwise.core.errors import HalfwiseError
-
-if TYPE_CHECKING:
-    from halfwise.compiler.attention_regions import Fp32Region
-    from halfwise.deploy.advisories import Advisory
 
 __all__ = ["command"]
 
@@ -35,42 +29,9 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.advise/1).")] = False,
 ) -> None:
     """List the known precision defects of a version that this model can meet, the most certain first."""
-    from halfwise.core.targets import Target
-    from halfwise.deploy.advisories import AdviseDocument, facts_of_file, match
+    from halfwise.verbs.advise import advise
 
-    parsed = Target.parse(target)
-    facts = facts_of_file(source) if source is not None else None
-    advisories = match(parsed, facts)
-    region, note = None, ""
-    if source is not None and facts is not None and facts.nodes is not None:
-        region, note = _region(source, advisories, time_limit)
-    about = str(source) if source is not None else ""
-    document = AdviseDocument(
-        target=str(parsed),
-        source=about or None,
-        advisories=[advisory.document() for advisory in advisories],
-        region=region.document() if region is not None else None,
-    )
+    result = advise(target, source, time_limit_s=time_limit)
     from halfwise.report.advise import show_advisories
 
-    answer(
-        document.to_json,
-        lambda screen: show_advisories(screen, parsed, about, advisories, region, note),
-        as_json=as_json,
-        full=full,
-    )
-
-
-def _region(source: Path, advisories: Sequence[Advisory], time_limit_s: float) -> tuple[Fp32Region | None, str]:
-    """Where a fused attention kernel is the suspect: the FP32 region that keeps it out, or why none is shown."""
-    from halfwise.deploy.advisories.suspect_kernels import suspect_kernels
-
-    suspects = suspect_kernels(advisories, ("defect", "report"))
-    if not suspects:
-        return None, ""
-    from halfwise.compiler.attention_advice import keep_kernel_out
-
-    try:
-        return keep_kernel_out(source, suspects, time_limit_s), ""
-    except HalfwiseError as error:
-        return None, f"how to keep {' or '.join(suspects)} out is not shown: {error}"
+    answer(result.to_json, lambda screen: show_advisories(screen, result), as_json=as_json, full=full)

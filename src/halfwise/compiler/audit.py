@@ -17,6 +17,8 @@ from halfwise.core.document import Documented
 from halfwise.core.english import documented, said
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
+from halfwise.core.summary import Summary
+from halfwise.core.wording import counted
 
 if TYPE_CHECKING:
     from halfwise.compiler.buildlog.report import LogReport
@@ -29,7 +31,7 @@ UNPROVEN = "unproven"
 _INTEGERS = frozenset({"int32", "int64", "uint8", "bool"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit(Documented):
     """The result. `unproven` nodes are neither kept nor broken by anything visible."""
 
@@ -67,6 +69,12 @@ class Audit(Documented):
             kernels_with_casts=self.kernels_with_casts,
             reformat_layers=self.reformat_layers,
         )
+
+    def summary(self) -> Summary:
+        """What each node that computes ran in."""
+        rows = tuple((n.node, n.op, n.precision, ", ".join(n.kernels), n.coverage) for n in self.nodes if n.compute)
+        headline = f"{self.source}: {counted(len(rows), 'compute node')} in {counted(self.cost.kernels, 'kernel')}"
+        return Summary(headline, ("node", "operator", "ran in", "kernels", "evidence"), rows)
 
     def document(self) -> AuditDocument:
         return AuditDocument(

@@ -19,6 +19,7 @@ from msgspec import Meta
 from msgspec import UnsetType as Left
 
 from halfwise.core.errors import InputError
+from halfwise.core.summary import Summary
 
 __all__ = [
     "LEFT_OUT",
@@ -102,6 +103,20 @@ class Documented:
     def to_json(self) -> dict[str, Any]:
         """The document as plain JSON."""
         return self.document().to_json()
+
+    def summary(self) -> Summary:
+        """The answer in a line, and its main table."""
+        raise NotImplementedError
+
+    def to_dataframe(self) -> Any:
+        """The main table as a pandas DataFrame; pandas has to be installed."""
+        return self.summary().dataframe()
+
+    def __repr__(self) -> str:
+        return self.summary().text()
+
+    def _repr_html_(self) -> str:
+        return self.summary().html()
 
 
 def _plain(value: Any) -> Any:

@@ -16,8 +16,9 @@ from halfwise.core.files.identify import not_wanted
 from halfwise.core.formats import FORMATS, Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
+from halfwise.core.summary import Summary
 from halfwise.core.tolerance import Tolerance
-from halfwise.core.wording import listed
+from halfwise.core.wording import counted, listed
 from halfwise.model.model import Model
 from halfwise.precision.plan_document import ModelRecord, PlanDocument, PlannedRecord, RepairRecord, StatedNode
 
@@ -60,7 +61,7 @@ class PlannedNode:
         return PlannedRecord(self.name, self.op, self.format.value, self.why, self.reason, self.numbers)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan(Documented):
     """A decision, ready to be applied again to the same model. An empty `sha256` means any model with these nodes."""
 
@@ -100,6 +101,14 @@ class Plan(Documented):
             fp32_nodes=tuple(StatedNode(**structs.asdict(node.document())) for node in self.nodes),
             repairs=self.repairs,
         )
+
+    def summary(self) -> Summary:
+        kept = counted(len(self.nodes), "node")
+        headline = f"plan for {self.model or 'a model'} on {self.target}: {kept} out of FP16"
+        if self.repairs:
+            headline += f", {counted(len(self.repairs), 'repair')}"
+        rows = tuple((node.name, node.op, node.format.value, str(node.why), node.reason) for node in self.nodes)
+        return Summary(headline, ("node", "operator", "format", "why", "reason"), rows)
 
     def text(self) -> str:
         """JSON that people read; what no letter stands for, as in a file's name of bytes, is an escape."""

@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from halfwise.core.english import say
 from halfwise.report.terminal import Terminal
 
 if TYPE_CHECKING:
-    from halfwise.compiler.attention_regions import Fp32Region
-    from halfwise.core.targets import Target
     from halfwise.deploy.advisories import Advisory
+    from halfwise.verbs.advise import Advice
 
 __all__ = ["show_advisories"]
 
 
-def show_advisories(
-    terminal: Terminal,
-    target: Target,
-    source: str,
-    advisories: Sequence[Advisory],
-    region: Fp32Region | None,
-    note: str,
-) -> None:
-    """`source` is what was looked at, or empty; `note` says why no region is shown."""
-    sure = [advisory for advisory in advisories if not advisory.open_questions]
-    unsure = [advisory for advisory in advisories if advisory.open_questions]
-    what = f" and {source}" if source else ""
-    terminal.line(f"{target}{what}: {len(sure)} advisories apply, {len(unsure)} may apply", "bold")
-    for caution in target.cautions:
+def show_advisories(terminal: Terminal, advice: Advice) -> None:
+    sure = [advisory for advisory in advice.advisories if not advisory.open_questions]
+    unsure = [advisory for advisory in advice.advisories if advisory.open_questions]
+    what = f" and {advice.source}" if advice.source else ""
+    terminal.line(f"{advice.target}{what}: {len(sure)} advisories apply, {len(unsure)} may apply", "bold")
+    for caution in advice.target.cautions:
         terminal.line(f"note: {say(caution)}")
     for advisory in sure:
         _show(terminal, advisory)
-    if region is not None:
+    if advice.region is not None:
         terminal.line()
-        for each in region.notes():
+        for each in advice.region.notes():
             terminal.line(say(each))
-        for node in region.nodes:
+        for node in advice.region.nodes:
             terminal.line(node, indent=2)
-    elif note:
+    elif advice.note:
         terminal.line()
-        terminal.line(f"note: {note}")
+        terminal.line(f"note: {advice.note}")
     if unsure:
         terminal.line()
         terminal.line("may apply" if terminal.full else "may apply (--full shows workarounds and sources)")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.core.document import Document, Documented, Record
+from halfwise.core.summary import Summary
 from halfwise.core.whole_files import WholeFiles
 from halfwise.model.inputs.save import save_samples
 from halfwise.model.model import load
@@ -54,7 +55,7 @@ class DemoDocument(Document, frozen=True, tag="halfwise.demo/1"):
     answers: Answers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DemoResult(Documented):
     """Everything the demo made and found, in `folder`."""
 
@@ -68,6 +69,9 @@ class DemoResult(Documented):
     @property
     def met(self) -> bool:
         return self.fix.met
+
+    def summary(self) -> Summary:
+        return self.fix.summary()
 
     def document(self) -> DemoDocument:
         return DemoDocument(str(self.folder), self.scan.document(), self.fix.document(), self.answers)

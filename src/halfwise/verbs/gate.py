@@ -24,6 +24,7 @@ from halfwise.core.finding import Finding, Where
 from halfwise.core.measures.named import with_measure
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.notes import Note, NoteKind
+from halfwise.core.summary import Summary
 from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.model import Model, load
@@ -62,7 +63,7 @@ class Check:
         return CheckRecord(self.id, self.status, self.message, say_all(self.details), (self.note, *self.also))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Gate(Documented):
     """The answer. `change` is what became of the model since the plan: nothing, other weights, another graph; "any"
     where the plan was made for no model in particular."""
@@ -90,6 +91,13 @@ class Gate(Documented):
             *(audit_findings(self.audit) if self.audit is not None else ()),
             *self.findings,
         )
+
+    def summary(self) -> Summary:
+        """Whether the plan holds, and each check."""
+        answer = "holds" if self.holds else "does not hold"
+        rows = tuple((check.id, check.status, check.message) for check in self.checks)
+        headline = f"{self.plan} {answer} for {self.model.path or 'the model'}"
+        return Summary(headline, ("check", "status", "message"), rows, self.holds)
 
     def document(self) -> GateDocument:
         result = self.result

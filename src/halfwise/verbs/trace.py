@@ -19,6 +19,8 @@ from halfwise.core.english import documented
 from halfwise.core.finding import Finding
 from halfwise.core.formats import Format
 from halfwise.core.notes import Messages, Note
+from halfwise.core.summary import Summary
+from halfwise.core.wording import counted
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.stepper import Stepper, Store
@@ -66,7 +68,7 @@ class TraceDocument(Document, frozen=True, tag="halfwise.trace/1"):
     findings: Annotated[Sequence[Finding], about("Float inputs that FP16 would not carry well.")] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace(Documented):
     """Every float tensor in the order it was first seen, and every node whose precision is a choice."""
 
@@ -76,6 +78,20 @@ class Trace(Documented):
     inputs: str  # where the samples come from
     notes: tuple[Note, ...] = ()
     findings: tuple[Finding, ...] = ()  # float inputs that FP16 would not carry well
+
+    def summary(self) -> Summary:
+        """Each tensor with the error of its node alone in FP16, the worst first."""
+        errors = {node.name: node.local_error for node in self.nodes}
+        worst = sorted(self.tensors, key=lambda t: (-t.nonfinite, -t.over, -t.below_normal))
+        rows = tuple(
+            (t.name, t.node, t.min, t.max, t.over, t.below_normal, t.below_subnormal, t.nonfinite, errors.get(t.node))
+            for t in worst
+        )
+        bad = sum(bool(tensor.over or tensor.nonfinite) for tensor in self.tensors)
+        tensors = counted(len(rows), "float tensor")
+        headline = f"{tensors} over {counted(self.samples, 'input')}; {bad:,} with values that FP16 cannot hold"
+        columns = ("tensor", "node", "min", "max", "over", "below normal", "below subnormal", "not finite", "error")
+        return Summary(headline, columns, rows)
 
     def document(self) -> TraceDocument:
         return TraceDocument(

@@ -24,7 +24,9 @@ from halfwise.core.measures.named import metric_named, spec_of, with_measure
 from halfwise.core.metrics import Metrics, OutputMetric, Outputs, is_float
 from halfwise.core.notes import Messages, Note, NoteKind
 from halfwise.core.output_kinds import kind_notes
+from halfwise.core.summary import Summary
 from halfwise.core.tolerance import Bounds, Tolerance, Verdict
+from halfwise.core.wording import counted
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import WIDE, profile_named
@@ -130,7 +132,7 @@ class VerifyDocument(Document, frozen=True, tag="halfwise.verify/1"):
     ] = LEFT_OUT
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verification(Documented):
     """The verdict on B, with A as the reference. `inputs` says where the samples come from."""
 
@@ -147,6 +149,13 @@ class Verification(Documented):
     @property
     def met(self) -> bool:
         return self.verdict.met
+
+    def summary(self) -> Summary:
+        """The verdict, and each output."""
+        answer = "the tolerance is kept" if self.met else "the tolerance is missed"
+        columns = ("output", "rel_l2", "max_abs", "cosine", "exact", "nonfinite")
+        rows = tuple((name, m.rel_l2, m.max_abs, m.cosine, m.exact, m.nonfinite) for name, m in self.outputs.items())
+        return Summary(f"{answer} on {counted(self.samples, 'input')}: {self.verdict.words}", columns, rows, self.met)
 
     def document(self) -> VerifyDocument:
         return VerifyDocument(

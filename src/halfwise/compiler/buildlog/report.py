@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from halfwise.core.document import Count, Document, Documented
 from halfwise.core.finding import Finding
+from halfwise.core.summary import Summary
+from halfwise.core.wording import counted
 
 __all__ = ["LogDocument", "LogReport", "LogStructure", "NodeType", "ReformatLayer"]
 
@@ -60,7 +62,7 @@ class LogDocument(Document, frozen=True, tag="halfwise.log/1"):
     findings: Sequence[Finding]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LogReport(Documented):
     """A build log, read."""
 
@@ -76,6 +78,16 @@ class LogReport(Documented):
     recognised: bool = True  # whether any line of it is TensorRT's or one of its tools'
     device: str | None = None  # the GPU that trtexec selected, by name
     capability: str | None = None  # its compute capability, as "7.5"
+
+    def summary(self) -> Summary:
+        """Each finding, the most severe first."""
+        rank = {"error": 0, "warning": 1, "info": 2}
+        ordered = sorted(self.findings, key=lambda each: (rank[each.severity], each.rule))
+        rows = tuple((f.severity, f.rule, f.where.name, f.message, f.remedy) for f in ordered)
+        version = f"TensorRT {self.trt_version}" if self.trt_version else "TensorRT version not stated"
+        headline = f"{self.source}: {version}, {self.precision or 'precision not stated'}; "
+        columns = ("severity", "rule", "where", "message", "remedy")
+        return Summary(headline + counted(len(rows), "finding"), columns, rows)
 
     def document(self) -> LogDocument:
         return LogDocument(

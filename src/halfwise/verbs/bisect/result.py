@@ -11,7 +11,9 @@ from halfwise.core.document import Documented
 from halfwise.core.english import documented
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
+from halfwise.core.summary import Summary
 from halfwise.core.tolerance import Tolerance
+from halfwise.core.wording import counted
 from halfwise.model.inputs.all_samples import UsedInputs
 from halfwise.verbs.bisect.culprits import Answer, Ending
 from halfwise.verbs.bisect.document import (
@@ -27,7 +29,7 @@ from halfwise.verbs.bisect.document import (
 __all__ = ["BisectResult", "Culprit", "Step"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BisectResult(Documented):
     """`ending`: "none" (all is well), "control" (wrong in FP32, too), "found", or "budget" (builds ran out)."""
 
@@ -66,6 +68,19 @@ class BisectResult(Documented):
     def builds(self) -> dict[str, int]:
         count = {answer.value: sum(step.answer is answer for step in self.steps) for answer in Answer}
         return {"total": len(self.steps), **count, "resumed": sum(step.resumed for step in self.steps)}
+
+    def summary(self) -> Summary:
+        """The ending, and each culprit."""
+        where = self.record.title if self.record is not None else self.backend or "the given command"
+        endings = {
+            "none": "nothing is wrong",
+            "control": "precision is not the reason: the all-FP32 model is wrong, too",
+            "found": f"{counted(len(self.culprits), 'node has', 'nodes have')} to be FP32",
+            "budget": f"{counted(len(self.culprits), 'culprit')} found before the builds ran out",
+        }
+        rows = tuple((c.name, c.op, c.region, c.rank) for c in self.culprits)
+        headline = f"{self.model} on {where}: {endings[self.ending]} ({counted(len(self.steps), 'build')})"
+        return Summary(headline, ("node", "operator", "region", "rank"), rows, self.good)
 
     def document(self) -> BisectDocument:
         return BisectDocument(

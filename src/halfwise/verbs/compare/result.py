@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from halfwise.core.document import Documented
+from halfwise.core.summary import Summary
 from halfwise.verbs.compare.document import ChangeRecord, CompareDocument, Direction, Kind, SectionRecord, Value
 
 __all__ = ["Change", "Comparison", "Direction", "Section", "Value"]
@@ -49,7 +50,7 @@ class Section:
         return cls(name, title, tuple(sorted(changes, key=lambda c: (_ORDER[c.direction], -c.size))))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison(Documented):
     """Two documents of one kind; `a` is before, `b` after. Sections without a change are left out."""
 
@@ -60,6 +61,16 @@ class Comparison(Documented):
 
     def count(self, direction: Direction) -> int:
         return sum(change.direction == direction for section in self.sections for change in section.changes)
+
+    def summary(self) -> Summary:
+        """Each difference, section by section."""
+        rows = tuple(
+            (s.title, c.name, c.what, c.before, c.after, c.direction) for s in self.sections for c in s.changes
+        )
+        better, worse, changed = (self.count(direction) for direction in ("better", "worse", "changed"))
+        counts = f"{better:,} better, {worse:,} worse, {changed:,} otherwise different"
+        columns = ("section", "name", "what", "before", "after", "direction")
+        return Summary(f"{self.b} against {self.a} ({self.kind}): {counts}", columns, rows)
 
     def document(self) -> CompareDocument:
         return CompareDocument(

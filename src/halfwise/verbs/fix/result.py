@@ -13,7 +13,9 @@ from halfwise.core.english import documented
 from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
+from halfwise.core.summary import Summary
 from halfwise.core.tolerance import Verdict
+from halfwise.core.wording import counted, three_digits
 from halfwise.deploy.deploy_files import DeployFiles
 from halfwise.model.fp32_model import typed_nodes
 from halfwise.model.inputs.samples import Samples
@@ -40,7 +42,7 @@ from halfwise.verbs.fix.policies import Compared, compare_policies
 __all__ = ["Cost", "FixResult"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FixResult(Documented):
     """What `fix` decided, what it measured on inputs that the search did not use, and what it wrote."""
 
@@ -157,6 +159,26 @@ class FixResult(Documented):
             return ()
         states = (word for pair in asked.feedback.items() for word in ("--feedback", "=".join(pair)))
         return ("--rollout", str(asked.steps), *states)
+
+    def summary(self) -> Summary:
+        """The verdict, and each node that stays out of FP16."""
+        name = self.model.path.name if self.model.path else "the model"
+        answer = "keeps the tolerance" if self.good else "does not hold" if self.met else "misses the tolerance"
+        kept, total = len(self.plan.nodes), len(self.sites.all)
+        parts = [f"{name} {answer} in FP16 with {kept:,} of {counted(total, 'node')} out of FP16"]
+        if self.plan.repairs:
+            parts.append(counted(len(self.plan.repairs), "repair"))
+        before, after = three_digits(self.fp16_verdict.ratio), three_digits(self.verdict.ratio)
+        parts.append(f"error over allowed error {after} (plain FP16 {before})")
+        if self.samples.origin == "synthetic":
+            parts.append("SYNTHETIC INPUTS")
+        if self.report is not None:
+            parts.append(f"report: {self.report}")
+        shares = self.shares
+        rows = tuple(
+            (node.name, node.op, node.format.value, node.reason, shares.get(node.name)) for node in self.plan.nodes
+        )
+        return Summary("; ".join(parts), ("node", "operator", "format", "reason", "share of error"), rows, self.good)
 
     def document(self) -> FixDocument:
         audit, files = self.deploy_files.audit, self.deploy_files

@@ -10,6 +10,8 @@ from halfwise.core.counting import Counts
 from halfwise.core.document import LEFT_OUT, Documented
 from halfwise.core.finding import Finding, Severity
 from halfwise.core.notes import Note
+from halfwise.core.summary import Summary
+from halfwise.core.wording import counted
 from halfwise.model.patterns import Pattern
 from halfwise.verbs.scan.document import InitializerRecord, ScanDocument, TotalsRecord, WeightsRecord
 from halfwise.verbs.scan.rounding import Rounding
@@ -42,7 +44,7 @@ class CheckpointFacts:
     notes: tuple[Note, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ScanResult(Documented):
     """Every float weight once, and the findings, most severe first. Patterns are for other rooms to work on."""
 
@@ -63,6 +65,14 @@ class ScanResult(Documented):
         """What rounding does to all weights together; None where not every one was measured."""
         parts = [entry.rounding for entry in self.initializers if entry.rounding is not None]
         return Rounding.together(parts) if parts and len(parts) == len(self.initializers) else None
+
+    def summary(self) -> Summary:
+        """Each finding, the most severe first."""
+        rows = tuple((f.severity, f.rule, f.where.name, f.message, f.remedy) for f in self.findings)
+        counts = ", ".join(counted(sum(f.severity == s for f in self.findings), s) for s in ("error", "warning"))
+        weights = counted(len(self.initializers), "float weight")
+        headline = f"{self.facts.path or 'the model'}: {counted(len(rows), 'finding')} ({counts}); {weights}"
+        return Summary(headline, ("severity", "rule", "where", "message", "remedy"), rows)
 
     def document(self) -> ScanDocument:
         together = self.total_rounding

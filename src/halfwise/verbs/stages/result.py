@@ -9,9 +9,12 @@ from typing import Final
 
 from halfwise.core.document import Documented
 from halfwise.core.english import documented
+from halfwise.core.english.stages import STAGE_FINDINGS
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
+from halfwise.core.summary import Summary
 from halfwise.core.tolerance import Tolerance, Verdict
+from halfwise.core.wording import counted
 from halfwise.model.inputs.all_samples import UsedInputs
 from halfwise.precision.plan import Plan, PlannedNode
 from halfwise.verbs.stages.document import FindingOfStage, RunRecord, StageRecord, StagesDocument, UptoRecord
@@ -100,7 +103,7 @@ class Upto:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StagesResult(Documented):
     """Every stage in the order in which they run; `whole` is the whole model in FP16, against the tolerance."""
 
@@ -125,6 +128,20 @@ class StagesResult(Documented):
 
     def stage(self, name: str) -> Stage:
         return next(stage for stage in self.stages if stage.name == name)
+
+    def summary(self) -> Summary:
+        """Each stage with its error over the allowed error."""
+        rows = tuple(
+            (s.name, s.compute_nodes, s.alone.ratio, s.chained.ratio, s.propagated.ratio, STAGE_FINDINGS[s.finding])
+            for s in self.stages
+        )
+        verb = "keeps" if self.met else "misses"
+        headline = f"{self.model or 'the model'} in FP16 {verb} the tolerance: {self.whole.verdict.words}"
+        headline += (
+            f"; {counted(len(rows), 'stage')}, {counted(len(self.wrong), 'of them fails', 'of them fail')} alone"
+        )
+        columns = ("stage", "nodes", "alone", "chained", "propagated", "finding")
+        return Summary(headline, columns, rows, self.met)
 
     def document(self) -> StagesDocument:
         return StagesDocument(

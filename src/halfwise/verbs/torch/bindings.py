@@ -12,6 +12,8 @@ from typing import Any
 
 from halfwise.core.document import Documented
 from halfwise.core.errors import InputError
+from halfwise.core.summary import Summary
+from halfwise.core.wording import counted
 from halfwise.verbs.torch.document import BindingProblem, BindingsDocument
 from halfwise.verbs.torch.memory import Memory, memory_of
 from halfwise.verbs.torch.slots import Slot, slots_of
@@ -22,7 +24,7 @@ ALIGNMENT = 256  # bytes; what cudaMalloc gives, and kernels are built for
 _RANGES = {"int32": (-(2**31), 2**31 - 1), "int8": (-128, 127), "uint8": (0, 255), "int64": (-(2**63), 2**63 - 1)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BindingsCheck(Documented):
     """All that is wrong with the bindings, errors first. Printed, it is a line for each."""
 
@@ -40,6 +42,12 @@ class BindingsCheck(Documented):
             one = self.checked == 1
             return f"{self.checked} binding{'' if one else 's'}: nothing is wrong with {'it' if one else 'them'}"
         return "\n".join(str(problem) for problem in self.problems)
+
+    def summary(self) -> Summary:
+        """Each problem, errors first."""
+        rows = tuple((each.severity, str(each)) for each in self.problems)
+        headline = f"{counted(self.checked, 'binding')}: {counted(len(rows), 'problem')}"
+        return Summary(headline, ("severity", "problem"), rows, self.ok)
 
     def document(self) -> BindingsDocument:
         return BindingsDocument("ok" if self.ok else "wrong", self.checked, self.problems)

@@ -10,6 +10,7 @@ from halfwise.core.document import Documented
 from halfwise.core.english import documented, say_all
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
+from halfwise.core.summary import Summary
 from halfwise.core.tolerance import Tolerance, Verdict
 from halfwise.core.wording import three_digits
 from halfwise.verbs.torch.document import AutocastDocument, FirstOut, KeptRecord, RunRecord, SubmoduleRecord
@@ -85,7 +86,7 @@ class Kept:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AutocastCheck(Documented):
     """FP32 against autocast and against a module all in FP16. Printed, it is the answer and the tables."""
 
@@ -137,6 +138,12 @@ class AutocastCheck(Documented):
             f"{self.module} is right under autocast and wrong in FP16: no single FP32 operator of autocast is "
             "the cause, only all of them together"
         )
+
+    def summary(self) -> Summary:
+        """The answer, and each submodule."""
+        rows = tuple((s.name, s.type, s.max_abs, s.overflowing, s.autocast, s.half) for s in self.submodules)
+        columns = ("submodule", "type", "largest", "beyond FP16", "autocast", "FP16")
+        return Summary(self.answer, columns, rows, self.met)
 
     def document(self) -> AutocastDocument:
         first = [each.name if each is not None else None for each in (self.first_autocast, self.first_half)]
