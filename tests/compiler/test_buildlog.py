@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.log_speed import clean_lines
 from halfwise.compiler.buildlog import (
-    LogReport,
     ModelNames,
     map_weights,
     model_names,
     read_lines,
     read_log,
-    reader,
     with_origins,
 )
-from halfwise.compiler.buildlog.catalogue import MESSAGES
 from halfwise.compiler.buildlog.layer_text import fused_parts, split_names
 from halfwise.compiler.buildlog.prefixes import decode_version, split_line
-from halfwise.core.errors import InputError
-from halfwise.core.finding import Finding
-from tests.support.paths import DATA
-
-LOGS = DATA / "logs"
-V = "[02/03/2025-10:11:12] [V] [TRT] "
-
-
-def one(report: LogReport, rule: str) -> Finding:
-    (finding,) = [finding for finding in report.findings if finding.rule == rule]
-    return finding
-
+from tests.support.build_logs import LOGS, V, one
 
 # Prefixes and versions
 
@@ -290,77 +271,6 @@ def test_the_three_layernorm_warnings(text: str, what: str) -> None:
     assert one(report, "HW712").numbers["what"] == what
 
 
-# The rest of the catalogue: id, line, where, words in the message
-
-CASES = [
-    ("NONCONF", "For layer {ForeignNode[a...b]} a non-conforming implementation was chosen than was requested i.e. x",
-     "{ForeignNode[a...b]}", "ignored"),
-    ("NOIMPL", "No implementation of layer Conv_1[Conv] + Add_2[E] obeys the requested constraints in strict mode. x",
-     "Conv_1[Conv] + Add_2[E]", "the fastest one runs"),
-    ("NOIMPL_OLD", "Warning: no implementation of c obeys the requested constraints, using a higher precision type",
-     "c", "higher one"),
-    ("REFORMAT_FREE", "No implementation obeys reformatting-free rules, at least 3 reformatting nodes are needed",
-     "", "3 reformatting"),
-    ("NOIMPL_ERR", "10: Could not find any implementation for node {ForeignNode[a...b]}.", "{ForeignNode[a...b]}",
-     "no implementation"),
-    ("SKIP_TACTIC", "Skipping tactic 0x0000000000000001 due to exception out of memory", "0x0000000000000001",
-     "out of memory"),
-    ("TYPE_DIFF_INFER", "Input 0's element type (half) differs from input 1's element type (float).", "",
-     "half and float"),
-    ("SHAPE_INT32", "A shape layer can only run in INT32 precision", "", "INT32"),
-    ("EW_WARN", "IElementWiseLayer with inputs a and b: first input has type Half but second input has type Float.",
-     "b", "Half (a) and Float"),
-    ("SKIPPED_ALL", "Skipped setting precisions for some layers. Check verbose logs for more details.", "", "wildcard"),
-    ("SKIPPED_LAYER", "Skipped setting precision for layer s because this layer operates on a shape tensor.", "s",
-     "shape tensor"),
-    ("NO_EFFECT",
-     '--layerPrecision/--layerOutputTypes flags have no effect when --precisionConstraints flag is set to "none".',
-     "", "no effect"),
-    ("WEAK_DEPRECATED", "Weakly-typed networks have been deprecated in TensorRT.", "", "deprecated"),
-    ("STRONG_FLAG", "Invalid usage, setting fp16 mode is not allowed if graph is strongly typed. Disabling it.",
-     "", "--fp16 was ignored"),
-    ("TF32_HINT", "TF32 is enabled by default. Add --noTF32 flag to further improve accuracy.", "", "TF32"),
-    ("UNKNOWN_OPTION", "Unknown option: --fp16", "--fp16", "does not know --fp16"),
-    ("EW_TYPES", "x: Error Code 4: API Usage Error (/b (1)/Sub: ElementWiseOperation SUB must have same input types. "
-     "But they are of types Half and Float.)", "/b (1)/Sub", "SUB reads Half and Float"),
-    ("FLAG_AND_STRONG", "Parameter check failed, condition: !config.getFlag(BuilderFlag::kFP16)", "", "FP16"),
-    ("SET_TYPE_STRONG", "INetworkLayer::setOutputType cannot be called for a strongly typed network", "",
-     "INetworkLayer::setOutputType"),
-    ("IO_TYPE", 'Input tensor "x": Requested input type FP16 via --inputIOFormats does not match the inferred type '
-     "FP32 for a strongly typed network. Failing build.", "x", "FP16"),
-    ("RTX_STRONG", "In JIT build, strongly typed is enabled by default.", "", "ONNX model"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("identity", "line", "where", "words"), CASES, ids=[case[0] for case in CASES])
-@pytest.mark.parametrize("prefix", [V, "[03/28/2024-08:27:29] [TRT] [W] ", "[2022-11-08 06:01:47 ERROR] ", ""])
-def test_catalogue(identity: str, line: str, where: str, words: str, prefix: str) -> None:
-    (message,) = [message for message in MESSAGES if message.id == identity]
-    finding = one(read_lines([prefix + line]), message.rule.id)
-    assert finding.where.name == where
-    assert words in finding.message
-    assert finding.remedy
-
-
-def test_every_message_of_the_catalogue_is_tested() -> None:
-    assert {case[0] for case in CASES} == {message.id for message in MESSAGES}
-    assert len({message.rule.id for message in MESSAGES}) == len(MESSAGES)
-
-
-def test_a_message_that_repeats_is_one_finding() -> None:
-    finding = one(read_lines(["[E] Unknown option: --fp16"] * 3), "HW737")
-    assert finding.numbers == {"times": 3}
-
-
-def test_ignored_constraints_weigh_more_where_constraints_were_set() -> None:
-    line = V + "For layer a a non-conforming implementation was chosen than was requested i.e. x"
-    assert one(read_lines([line]), "HW721").severity == "info"
-    assert (
-        one(read_lines(["[I] Precision: FP32+FP16 (prefer precision constraints)", line]), "HW721").severity
-        == "warning"
-    )
-
-
 # The build's facts and structure
 
 
@@ -404,119 +314,3 @@ def test_strong_failure() -> None:
     report = read_log(LOGS / "strong_11_failure.log")
     assert (report.trt_version, report.strongly_typed) == ("11.2.1", True)
     assert one(report, "HW741").where.name == "/block (1)/Sub"
-
-
-# Robustness
-
-
-def test_nothing_is_found_in_a_clean_build() -> None:
-    report = read_lines(islice(clean_lines(), 10_000))
-    assert report.findings == ()
-    assert report.lines == 10_000
-    assert len(report.structure.nodes) > 50
-
-
-@given(st.lists(st.text(max_size=60), max_size=20))
-def test_no_line_is_an_error(lines: list[str]) -> None:
-    read_lines(lines)
-
-
-@pytest.mark.parametrize("name", sorted(path.name for path in LOGS.glob("*.log")))
-@given(size=st.integers(1, 3000))
-def test_the_report_does_not_depend_on_where_blocks_are_cut(name: str, size: int) -> None:
-    whole = read_log(LOGS / name)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader, "_BLOCK", size)
-        cut = read_log(LOGS / name)
-    assert cut == whole
-
-
-def test_bytes_lines_and_files_read_alike(tmp_path: Path) -> None:
-    path = LOGS / "weights_10.0_trtexec.log"
-    raw = path.read_bytes()
-    from_bytes = read_lines(iter(raw.split(b"\n")[:-1]), str(path))
-    assert from_bytes.to_json() == read_log(path).to_json()
-    crlf = tmp_path / "crlf.log"
-    crlf.write_bytes(raw.replace(b"\n", b"\r\n"))
-    assert read_log(crlf).findings == read_log(path).findings
-    utf16 = tmp_path / "utf16.log"
-    utf16.write_bytes(raw.decode().encode("utf-16"))
-    assert read_log(utf16).findings == read_log(path).findings
-
-
-@pytest.mark.parametrize("name", sorted(path.name for path in LOGS.glob("*.log")))
-def test_what_containers_and_ci_services_put_in_front_changes_nothing(name: str) -> None:
-    lines = (LOGS / name).read_text(encoding="utf-8").split("\n")
-    plain = read_lines(lines)
-    for front in ("2024-08-20T20:57:50.1234567Z ", "trt-1  | ", "trt-1  | 2024-08-20T20:57:50+00:00 "):
-        told = read_lines([front + line for line in lines])
-        assert (told.findings, told.precision, told.structure) == (plain.findings, plain.precision, plain.structure)
-
-
-@pytest.mark.parametrize("ending", [b"\r\n", b"\r"])
-def test_a_line_ends_as_windows_or_a_progress_bar_ends_it(
-    ending: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = LOGS / "layernorm_8.6_region.log"
-    path = tmp_path / "build.log"
-    path.write_bytes(plain.read_bytes().replace(b"\n", ending))
-    for size in (1, 7, 1 << 19):
-        monkeypatch.setattr(reader, "_BLOCK", size)
-        told = read_log(path)
-        assert (told.findings, told.structure) == (read_log(plain).findings, read_log(plain).structure)
-
-
-def test_control_characters_do_not_end_a_line() -> None:
-    text = V + "ForeignNode {ForeignNode[a...b]} metadata: [ONNX Layer: a]\x1e[ONNX Layer: b]"
-    assert read_lines([text]).structure.foreign == {"{ForeignNode[a...b]}": ("a", "b")}
-
-
-def test_files_that_are_no_logs(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no such file"):
-        read_log(tmp_path / "none.log")
-    with pytest.raises(InputError, match="is a folder"):
-        read_log(tmp_path)
-    engine = tmp_path / "engine.plan"
-    engine.write_bytes(b"ftrt\0\0\0\1" * 100)
-    with pytest.raises(InputError, match="is not a text; give the build log"):
-        read_log(engine)
-    empty = tmp_path / "empty.log"
-    empty.write_bytes(b"")
-    assert read_log(empty).findings == ()
-
-
-def test_json_document() -> None:
-    document = read_log(LOGS / "strategies_10.16_weak.log").to_json()
-    assert (document["schema"], document["trt_version"]) == ("halfwise.log/1", "10.16.1")
-    assert {finding["rule"] for finding in document["findings"]} == {"HW721", "HW734"}
-
-
-def test_a_large_log_is_read_in_little_memory(tmp_path: Path) -> None:
-    path = tmp_path / "large.log"
-    block = "\n".join(islice(clean_lines(), 2_000)) + "\n"
-    with path.open("w", encoding="utf-8") as file:
-        file.writelines(block for _ in range(150))
-    tracemalloc.start()
-    try:
-        report = read_log(path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert path.stat().st_size > 40_000_000
-    assert report.lines == 300_000
-    assert peak < 10_000_000
-
-
-def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path) -> None:
-    path = tmp_path / "line.log"
-    with path.open("wb") as file:
-        file.writelines(b"x" * (1 << 20) for _ in range(40))
-        file.write(b"\n[E] Unknown option: --fp16\n")
-    tracemalloc.start()
-    try:
-        report = read_log(path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert [finding.rule for finding in report.findings] == ["HW737"]
-    assert peak < 80_000_000

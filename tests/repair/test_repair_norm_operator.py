@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from numpy.typing import NDArray
 from onnx import TensorProto
 
-from halfwise.compiler import rtx
-from halfwise.model.model import Model, load
-from halfwise.precision.assignment import Assignment
-from halfwise.precision.sites import Sites
-from halfwise.precision.typed_onnx import write_typed
-from halfwise.repair import Ranges, Repair, repaired
+from halfwise.repair import Ranges
 from halfwise.repair.norm_operator import NormOperator
-from tests.models.numbered_graph import NumberedGraph
-from tests.models.zoo import SHAPES, encoder
-from tests.support.repairing import Effect, effect
+from tests.models.zoo import SHAPES
+from tests.support.norm_graphs import LOOSE, RNG, RULE, WIDTH, Graph, outliers, ways, written
+from tests.support.repairing import effect
 
-Array = NDArray[Any]
-RULE = NormOperator()
 NEWEST = NormOperator(opset=23)
-LOOSE = 2e-6  # what another order of summation may change in FP32
-WIDTH = 16
-RNG = np.random.default_rng()
 
 
 @pytest.fixture(autouse=True)
@@ -38,45 +23,9 @@ def _same_numbers_in_any_order() -> None:
     RNG.bit_generator.state = np.random.default_rng(402).bit_generator.state
 
 
-class Graph(NumberedGraph):
-    """A writer that numbers its constants and spells reductions as its opset does."""
-
-    def constant(self, value: float) -> str:
-        return self.op("Constant", [], "", value_float=value)
-
-    def reduce(self, op: str, x: str, axes: list[int], keepdims: int = 1) -> str:
-        if self.opset >= 18 or (op == "ReduceSum" and self.opset >= 13):
-            return self.op(op, [x, self.number(axes, np.int64)], "", keepdims=keepdims)
-        return self.op(op, [x], "", axes=axes, keepdims=keepdims)
-
-    def loaded(self) -> Model:
-        return load(self.model(self.opset))
-
-
-def outliers(*shape: int, size: float = 900.0) -> Array:
-    """Values around 1 with one in ten up to `size`: their squares do not fit into FP16."""
-    values = RNG.standard_normal(shape)
-    return np.clip(np.where(RNG.random(shape) < 0.1, size * values, values), -3e4, 3e4).astype(np.float32)
-
-
-def written(graph: Graph, x: str, axes: list[int], *, centre: bool = True, **parts: Any) -> str:
-    """(x - mean) / sqrt(variance + epsilon), or x / sqrt(mean square + epsilon), with parts to exchange."""
-    c = graph.op("Sub", [x, graph.reduce("ReduceMean", x, axes)], "") if centre else x
-    square = parts.get("square", lambda g, c: g.op("Mul", [c, c], ""))(graph, c)
-    variance = parts.get("mean", lambda g, s: g.reduce("ReduceMean", s, axes))(graph, square)
-    guard = parts.get("guard", lambda g, v: g.op("Add", [v, g.number(1e-5)], ""))
-    quotient = parts.get("quotient", lambda g, c, v: g.op("Div", [c, g.op("Sqrt", [v], "")], ""))
-    result: str = quotient(graph, c, guard(graph, variance))
-    return result
-
-
 def affine(graph: Graph, y: str, shape: list[int], *, bias: bool = True) -> str:
     y = graph.op("Mul", [graph.weight("gamma", RNG.uniform(0.5, 1.5, shape)), y], "")
     return graph.op("Add", [y, graph.weight("beta", RNG.uniform(-1, 1, shape))], "") if bias else y
-
-
-def ways(found: Effect) -> list[str]:
-    return [str(repair.parameters["way"]) for repair in found.repairs]
 
 
 # -- every spelling ---------------------------------------------------------------------------------------------------
@@ -257,72 +206,6 @@ def test_layer_norm_spelled_with_batch_normalization() -> None:
     assert found.deviation < LOOSE
 
 
-# -- where no operator is to be had -----------------------------------------------------------------------------------
-
-GUARDS: dict[str, dict[str, Any]] = {
-    "a channel axis": {"axes": [1]},
-    "an open last axis": {"axes": [-1], "open": True, "centre": False},
-    "max inside": {"guard": lambda g, v: g.op("Max", [v, g.number(1e-5)], "")},
-    "clip inside": {"guard": lambda g, v: g.op("Clip", [v, g.number(1e-5)], "")},
-    "add outside": {
-        "guard": lambda g, v: v,
-        "quotient": lambda g, c, v: g.op("Div", [c, g.op("Add", [g.op("Sqrt", [v], ""), g.number(1e-3)], "")], ""),
-    },
-    "max outside": {
-        "guard": lambda g, v: v,
-        "quotient": lambda g, c, v: g.op("Div", [c, g.op("Max", [g.op("Sqrt", [v], ""), g.number(1e-3)], "")], ""),
-    },
-    "no guard": {"guard": lambda g, v: v, "axes": [1]},
-    "unbiased": {"axes": [1], "mean": lambda g, s: g.op("Mul", [g.reduce("ReduceMean", s, [1]), g.number(1.25)], "")},
-}
-
-
-def scaled_graph(name: str, opset: int = 17) -> Graph:
-    parts = dict(GUARDS[name])
-    axes, last = parts.pop("axes", [-1]), "w" if parts.pop("open", False) else WIDTH
-    graph = Graph(opset)
-    graph.output(written(graph, graph.input("x", [2, 5, last]), axes, **parts), "y", [2, 5, last])
-    return graph
-
-
-@pytest.mark.parametrize("name", GUARDS)
-@pytest.mark.parametrize("opset", [13, 18])
-def test_elsewhere_the_norm_is_scaled(name: str, opset: int) -> None:
-    feeds = [{"x": outliers(2, 5, WIDTH, size=size)} for size in (900.0, 20000.0, 300.0)]
-    found = effect(RULE, scaled_graph(name, opset).model(opset), feeds)
-    assert ways(found) == ["shifted" if name == "no guard" else "by rows"]
-    assert found.deviation < LOOSE
-    assert found.after < 0.5 < found.before
-
-
-@pytest.mark.parametrize("name", ["a channel axis", "add outside", "max inside"])
-def test_a_constant_scale_where_the_epsilon_survives_it(name: str) -> None:
-    feeds = [{"x": np.clip(outliers(2, 5, WIDTH, size=500.0), -600, 600)} for _ in range(3)]
-    feeds[1]["x"][0] = 0.0  # nothing but the epsilon to divide by
-    found = effect(RULE, scaled_graph(name).model(), feeds)
-    assert ways(found) == ["shifted"]
-    assert found.deviation < LOOSE
-    assert found.after < 0.5 < found.before
-
-
-@pytest.mark.parametrize("size", [1e-4, 1e-2, 1.0, 300.0, 1e4])
-@pytest.mark.parametrize("name", ["a channel axis", "max inside", "add outside"])
-def test_rows_of_any_size_and_rows_of_zeros(name: str, size: float) -> None:
-    rows = np.float32(size) * RNG.standard_normal((2, 5, WIDTH)).astype(np.float32)
-    rows[0] = 0.0
-    rows[1, 0] *= 1e-3
-    feeds = [{"x": outliers(2, 5, WIDTH, size=3e4)}, {"x": np.clip(rows, -3e4, 3e4)}]
-    found = effect(RULE, scaled_graph(name).model(), feeds, searched=1)
-    assert ways(found) == ["by rows"]
-    assert found.deviation < LOOSE
-    assert found.after < 1.0
-
-
-def test_a_norm_that_fits_is_not_scaled() -> None:
-    found = effect(RULE, scaled_graph("a channel axis").model(), [{"x": outliers(2, 5, WIDTH, size=30.0)}])
-    assert found.repairs == ()
-
-
 # -- what is left alone -----------------------------------------------------------------------------------------------
 
 
@@ -393,121 +276,3 @@ def test_fp32_statistics_between_casts_keep_their_casts() -> None:
     )  # fmt: skip
     found = effect(RULE, graph.model(), [{"x": outliers(2, 5, WIDTH).astype(np.float16)}])
     assert found.ops() == ["Cast", "LayerNormalization", "Cast"]
-
-
-# -- the graph around -------------------------------------------------------------------------------------------------
-
-
-def test_what_others_read_stays_and_shared_constants_stay_as_they_are() -> None:
-    graph = Graph(13)
-    x = graph.input("x", [2, 5, WIDTH])
-    two, epsilon, gamma = graph.number(2.0), graph.number(1e-5), graph.weight("gamma", RNG.uniform(0.5, 2, WIDTH))
-    for _ in range(2):
-        c = graph.op("Sub", [x, graph.reduce("ReduceMean", x, [-1])], "")
-        variance = graph.reduce("ReduceMean", graph.op("Pow", [c, two], ""), [-1])
-        root = graph.op("Sqrt", [graph.op("Add", [variance, epsilon], "")], "")
-        x = graph.op("Mul", [graph.op("Div", [c, root], ""), gamma], "")
-    twice = graph.op("Mul", [x, two], "")
-    graph.output(root, "deviation", [2, 5, 1])
-    graph.output(x, "y", [2, 5, WIDTH])
-    graph.output(twice, "twice", [2, 5, WIDTH])
-    found = effect(RULE, graph.model(13), [{"x": outliers(2, 5, WIDTH)}])
-    assert ways(found) == ["LayerNormalization"] * 2
-    assert found.repaired.output_names == ("deviation", "y", "twice")
-    assert found.ops().count("LayerNormalization") == 2
-    assert found.ops().count("Sqrt") == 1
-    assert found.deviation < LOOSE
-    assert [value.name for node in found.repaired.nodes if node.op_type == "LayerNormalization" for value in
-            node.inputs if value is not None and value.is_initializer()] == ["gamma", "gamma"]  # fmt: skip
-
-
-def test_norms_in_branches_are_repaired_inside() -> None:
-    case = SHAPES["if_with_norms"]()
-    found = effect(RULE, case.model, case.inputs, case.tolerance)
-    assert len(found.repairs) == 2
-    assert found.deviation < LOOSE
-    assert found.after < 1.0 < found.before
-
-
-def test_a_place_that_changed_meanwhile_is_not_touched() -> None:
-    graph = Graph()
-    graph.output(written(graph, graph.input("x", [2, 5, WIDTH]), [-1]), "y", [2, 5, WIDTH])
-    model = graph.loaded()
-    (repair,) = RULE.find(model, Ranges())
-    once, done = repaired(model, [(RULE, repair)])
-    assert done == (repair,)
-    again, done = repaired(once, [(RULE, repair)])
-    assert done == ()
-    assert [node.op_type for node in again.nodes] == ["LayerNormalization"]
-    elsewhere = Repair(repair.rule, ("/Gone", *repair.nodes[1:]), repair.algebra, repair.parameters)
-    assert repaired(model, [(RULE, elsewhere)])[1] == ()
-    assert len(model.nodes) == 7
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    data=st.data(),
-    width=st.integers(1, 24),
-    factor=st.sampled_from([1e-3, 1.0, 50.0, 4e3]),
-    offset=st.sampled_from([0.0, 1.0, -30.0]),
-    name=st.sampled_from(["layer", "rms", "channel", "outside"]),
-)
-def test_the_fp32_answer_stays(data: st.DataObject, width: int, factor: float, offset: float, name: str) -> None:
-    graph = Graph(16)
-    x = graph.input("x", [2, 3, width])
-    parts = GUARDS["add outside"] if name == "outside" else {}
-    y = written(graph, x, [1] if name == "channel" else [-1], centre=name != "rms", **parts)
-    graph.output(y, "y", [2, 3, width])
-    seed = data.draw(st.integers(0, 2**32 - 1))
-    values = np.random.default_rng(seed).standard_normal((2, 3, width)) * factor + offset * factor
-    values[0, 0] = data.draw(st.sampled_from([0.0, 1.0, -65000.0]))
-    found = effect(RULE, graph.model(16), [{"x": values.astype(np.float32)}])
-    if found.repairs:
-        assert found.deviation < RULE.bound
-
-
-# -- the failing models -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "way"),
-    [
-        ("layer_norm_overflow", "LayerNormalization"),
-        ("rms_norm_overflow", "by rows"),
-        ("instance_norm_overflow", "InstanceNormalization"),
-        ("group_norm_overflow", "InstanceNormalization"),
-    ],
-)
-def test_the_failing_shapes_need_no_fp32_node(name: str, way: str) -> None:
-    case = SHAPES[name]()
-    found = effect(RULE, case.model, case.inputs, case.tolerance)
-    assert ways(found) == [way]
-    assert found.deviation < LOOSE
-    assert found.after < 0.2 < 1.0 < found.before
-
-
-def test_the_encoder_of_305_nodes_needs_no_fp32_node_at_one_percent() -> None:
-    case = encoder()
-    found = effect(RULE, case.model, case.inputs, 0.01)
-    assert len(found.model.nodes) == 305
-    assert ways(found) == ["LayerNormalization"] * 13
-    assert found.deviation < LOOSE
-    sites = Sites(found.repaired)
-    assert sites.pinned == ()  # nothing is FP32 but what is asked for, and nothing is asked for
-    assert found.before > 50.0
-    assert found.after < 0.2
-
-
-@pytest.mark.skipif(not rtx.available(), reason=f"TensorRT-RTX is not installed: {rtx.INSTALL}")
-def test_the_compiler_takes_the_statistics_in_fp32_and_fuses_as_before(tmp_path: Path) -> None:
-    case = encoder(layers=1)
-    found = effect(RULE, case.model, case.inputs[:1])
-    kernels = {}
-    for word, model in (("before", found.model), ("after", found.repaired)):
-        path = write_typed(Assignment.all_narrow(Sites(model)), tmp_path / f"{word}.onnx").path
-        kernels[word] = [re.sub(r"Name: ([^,]*),.*", r"\1", line) for line in rtx.build(path).kernels]
-    assert len(kernels["after"]) <= len(kernels["before"])
-    wide = "CastMeanSubMulMeanAddSqrtDivMulCast"  # into FP32 before the first mean, back behind the quotient
-    assert sum(wide in name for name in kernels["after"]) == 3
-    assert not any(wide in name for name in kernels["before"])
-    assert any("_gemm_mha" in name for name in kernels["after"])

@@ -7,31 +7,15 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import assume, example, given, settings
-from hypothesis import strategies as st
-from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from halfwise.compiler import rtx
 from halfwise.model.model import load
-from halfwise.precision.assignment import Assignment
-from halfwise.precision.sites import Sites
-from halfwise.precision.typed_onnx import write_typed
 from halfwise.repair import Ranges, repaired
 from halfwise.repair.rescale import RESCALE
 from tests.models.build import f32, model, node, value, weight
 from tests.models.zoo import SHAPES, cnn_tiny_weights
 from tests.support.repairing import Effect, effect, ranges_of
-
-Array = NDArray[np.float32]
-
-
-def normal(seed: int, *shape: int, scale: float = 1.0) -> Array:
-    return (scale * np.random.default_rng(seed).standard_normal(shape)).astype(np.float32)
-
-
-def rows(seed: int = 9, *shape: int, scale: float = 1.0) -> list[dict[str, Array]]:
-    return [{"x": normal(seed + i, *(shape or (4, 8)), scale=scale)} for i in range(3)]
+from tests.support.rescaled import normal, rows
 
 
 def mlp(*middle: onnx.NodeProto, tiny: float = 1e-7, loud: float = 3e3, more: Any = (), **given: Any) -> Any:
@@ -268,135 +252,3 @@ def test_the_algebra_names_places_and_powers() -> None:
     assert repair.nodes == ("n_a", "n_b", "n_y")
     assert repair.algebra.startswith("f(2^k x) = 2^k f(x): n_a: input 1 * 2^-")
     assert repair.algebra.endswith("which cancel")
-
-
-# -- whatever the graph -----------------------------------------------------------------------------------------------
-
-_STEPS = [
-    "relu", "leaky", "prelu", "maxpool", "avgpool", "conv", "depthwise", "grouped", "turned", "batchnorm", "mul", "div",
-    "addconst", "residual", "concat", "split", "slice", "transpose", "flatten", "clip", "pad", "instancenorm", "gate",
-    "reducemean", "where", "tanh", "resize",
-]  # fmt: skip
-
-
-class _Net:
-    """A random network on maps of 6 channels; each constant has a scale of its own."""
-
-    def __init__(self, scales: list[int]) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: list[onnx.TensorProto] = []
-        self.scales = scales
-        self.count = 0
-
-    def new(self, prefix: str = "t") -> str:
-        self.count += 1
-        return f"{prefix}{self.count}"
-
-    def constant(self, *shape: int, scaled: bool = True) -> str:
-        name = self.new("w")
-        power = self.scales[self.count % len(self.scales)] if scaled else 0
-        self.weights.append(weight(name, normal(self.count, *shape, scale=2.0**power)))
-        return name
-
-    def exact(self, array: Any) -> str:
-        name = self.new("k")
-        self.weights.append(weight(name, np.asarray(array)))
-        return name
-
-    def op(self, op: str, inputs: str, outputs: int = 1, **attributes: Any) -> str:
-        names = " ".join(self.new() for _ in range(outputs))
-        self.nodes.append(node(op, inputs, names, **attributes))
-        return names
-
-    def step(self, kind: str, x: str) -> str:
-        simple = {"relu": "Relu", "leaky": "LeakyRelu", "tanh": "Tanh"}
-        if kind in simple:
-            return self.op(simple[kind], x)
-        if kind in ("maxpool", "avgpool"):
-            op = "MaxPool" if kind == "maxpool" else "AveragePool"
-            return self.op(op, x, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
-        if kind in ("conv", "depthwise", "grouped"):
-            groups = {"conv": 1, "depthwise": 6, "grouped": 2}[kind]
-            w, b = self.constant(6, 6 // groups, 3, 3), self.constant(6)
-            return self.op("Conv", f"{x} {w} {b}", pads=[1, 1, 1, 1], group=groups)
-        if kind == "turned":
-            return self.op("ConvTranspose", f"{x} {self.constant(6, 6, 3, 3)}", pads=[1, 1, 1, 1])
-        if kind == "batchnorm":
-            variance = self.exact(normal(self.count, 6) ** 2 + np.float32(0.1))
-            return self.op(
-                "BatchNormalization", f"{x} {self.constant(6)} {self.constant(6)} {self.constant(6)} {variance}"
-            )
-        if kind == "instancenorm":
-            return self.op("InstanceNormalization", f"{x} {self.constant(6)} {self.constant(6)}")
-        if kind in ("mul", "div", "prelu"):
-            op = {"mul": "Mul", "div": "Div", "prelu": "PRelu"}[kind]
-            return self.op(op, f"{x} {self.constant(6, 1, 1, scaled=kind != 'prelu')}")
-        if kind == "addconst":
-            return self.op("Add", f"{x} {self.constant(6, 1, 1)}")
-        if kind == "residual":
-            return self.op("Add", f"{x} {self.step('conv', x)}")
-        if kind == "concat":
-            both = self.op("Concat", f"{x} {self.step('conv', x)}", axis=1)
-            return self.op("Conv", f"{both} {self.constant(6, 12, 1, 1)}")
-        if kind == "split":
-            left, right = self.op("Split", f"{x} {self.exact(np.array([2, 4]))}", 2, axis=1).split()
-            return self.op("Concat", f"{right} {left}", axis=1)
-        if kind == "slice":
-            back = [np.array([v]) for v in (5, -100, 1, -1)]
-            return self.op("Slice", f"{x} {' '.join(self.exact(v) for v in back)}")
-        if kind == "transpose":
-            turned = self.op("Transpose", x, perm=[0, 2, 3, 1])
-            mixed = self.op("MatMul", f"{turned} {self.constant(6, 6)}")
-            return self.op("Transpose", mixed, perm=[0, 3, 1, 2])
-        if kind == "flatten":
-            flat = self.op("Flatten", x)
-            mixed = self.op("Gemm", f"{flat} {self.constant(96, 96)} {self.constant(96)}")
-            return self.op("Reshape", f"{mixed} {self.exact(np.array([-1, 6, 4, 4]))}")
-        if kind == "clip":
-            return self.op("Clip", f"{x} {self.exact(np.float32(-3.0))} {self.exact(np.float32(60.0))}")
-        if kind == "pad":
-            padded = self.op("Pad", f"{x} {self.exact(np.array([0, 0, 1, 0, 0, 0, 0, 1]))}")
-            return self.op("Conv", f"{padded} {self.constant(6, 6, 2, 2)}")
-        if kind == "gate":
-            pooled = self.op("GlobalAveragePool", x)
-            gate = self.op("Sigmoid", self.op("Conv", f"{pooled} {self.constant(6, 6, 1, 1, scaled=False)}"))
-            return self.op("Mul", f"{x} {gate}")
-        if kind == "reducemean":
-            return self.op("Sub", f"{x} {self.op('ReduceMean', x, axes=[2, 3])}")
-        if kind == "where":
-            flag = self.exact(np.arange(16).reshape(1, 1, 4, 4) % 3 == 0)
-            return self.op("Where", f"{flag} {x} {self.constant(6, 1, 1)}")
-        assert kind == "resize"
-        twice = self.op("Resize", f"{x} - {self.exact(f32(1, 1, 2, 2))}", mode="linear")
-        return self.op("Conv", f"{twice} {self.constant(6, 6, 2, 2)}", strides=[2, 2])
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    kinds=st.lists(st.sampled_from(_STEPS), min_size=1, max_size=6),
-    scales=st.lists(st.sampled_from([-24, -22, -18, -4, 0, 0, 5, 9, 14, 17]), min_size=1, max_size=7),
-    loudness=st.sampled_from([1e-3, 1.0, 300.0]),
-)
-@example(["split", "batchnorm"], [-24, -18, -24, -24, -24, -24], 1.0)
-@example(["resize", "relu", "relu", "clip", "mul", "split"], [-24, -4, 14], 1.0)  # one part of the Split is scaled
-def test_no_bit_of_fp32_changes(kinds: list[str], scales: list[int], loudness: float) -> None:
-    net = _Net(scales)
-    x = net.step("conv", "x")
-    for kind in kinds:
-        x = net.step(kind, x)
-    net.nodes.append(node("Conv", f"{x} {net.constant(3, 6, 1, 1)}", "y"))
-    proto = model(net.nodes, [value("x", shape=("n", 6, 4, 4))], [value("y", shape=None)], net.weights)
-    found = effect(RESCALE, proto, rows(3, 2, 6, 4, 4, scale=loudness), searched=2)
-    assume(all(np.isfinite(each["y"]).all() for each in found.references))  # else FP32 itself lost them
-    assert found.bit_identical
-
-
-@pytest.mark.skipif(not rtx.available(), reason=f"TensorRT-RTX is not installed: {rtx.INSTALL}")
-def test_the_repaired_model_builds(tmp_path: Any) -> None:
-    zoo = cnn_tiny_weights("channels")
-    loaded = load(zoo.model)
-    found = RESCALE.find(loaded, ranges_of(loaded, zoo.inputs[:2]))
-    after, _ = repaired(loaded, [(RESCALE, one) for one in found])
-    write_typed(Assignment.all_narrow(Sites(after)), tmp_path / "m.onnx")
-    built = rtx.build(tmp_path / "m.onnx")
-    assert built.kernels

@@ -1,69 +1,45 @@
-"""The HTML report without a browser: what it says, that nothing in it can act, its size, and its arithmetic."""
+"""The HTML report without a browser: what it says, and its size."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import math
 import re
-import shlex
 import time
 from dataclasses import replace
-from datetime import datetime, timezone
-from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from onnx import helper, numpy_helper
 
 from halfwise.backends import BackendRecord
 from halfwise.backends.confirm import Confirmation, OutputGap
-from halfwise.core.counting import count
 from halfwise.core.english.finding import finding
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Where
 from halfwise.core.formats import Format
 from halfwise.core.reasons import Reason
 from halfwise.core.tolerance import Verdict
-from halfwise.core.wording import counted
 from halfwise.deploy.deploy_files import DeployFiles
 from halfwise.model.model import Model, load
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.html import numbers, write_report
-from halfwise.report.html.axis import HIGH, LOW, ZONES, bar, place
-from halfwise.report.html.bars import columns
 from halfwise.report.html.culprits import culprits
-from halfwise.report.html.curve import curve
-from halfwise.report.html.embed import as_json, content_hash, digits
-from halfwise.report.html.graph import graph_data
-from halfwise.report.html.histogram import weigh
-from halfwise.report.html.meter import meter
-from halfwise.report.html.names import ALL_KEPT, KEPT, SHOWN, Names
+from halfwise.report.html.embed import content_hash, digits
+from halfwise.report.html.names import Names
 from halfwise.report.html.places import Places
 from halfwise.report.html.repairs import repair_cards, written
 from halfwise.report.html.story import tell
 from halfwise.report.html.verdict import verdict_words
-from halfwise.report.html.write import render
-from halfwise.report.shell import shell
 from halfwise.report.text import safe
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.output_shares import MOST, shares_by_output
 from halfwise.verbs.fix.parts import FixFiles
-from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.scan import scan
 from halfwise.verbs.trace import trace
 from tests.models.report_models import (
-    HOSTILE,
     healthy_result,
-    hostile_result,
     large_result,
     overflow_result,
     plan_of,
@@ -71,51 +47,7 @@ from tests.models.report_models import (
 )
 from tests.models.zoo import SHAPES, encoder
 from tests.support.messages import saying
-
-WHEN = datetime(2024, 5, 6, 7, 8, tzinfo=timezone.utc)
-
-
-class Page(HTMLParser):
-    """What a browser would see: text, attributes, and the content of scripts and styles."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.words: list[str] = []
-        self.raw: dict[str, list[str]] = {"script": [], "style": []}
-        self._inside = ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, {name: value or "" for name, value in attrs}))
-        self._inside = tag if tag in self.raw else ""
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.raw[self._inside].append(data)
-        else:
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-    @property
-    def data(self) -> dict[str, Any]:
-        return dict(json.loads(self.raw["script"][0]))
-
-    @property
-    def policy(self) -> str:
-        return next(a["content"] for t, a in self.tags if a.get("http-equiv") == "Content-Security-Policy")
-
-
-def shown(result: FixResult, command: str = "", **more: Any) -> Page:
-    others = {"scan": None, "trace": None, "by_output": {}, **more}
-    return Page(render(result, command=command, when=WHEN, **others))
+from tests.support.pages import shown
 
 
 def test_the_page_tells_the_story_of_an_overflow() -> None:
@@ -331,90 +263,6 @@ def test_tensors_of_the_page_are_those_that_were_seen() -> None:
     assert data["names"][data["graph"]["nodes"][row[1]][0]] == node.name and row[2] == 3
 
 
-# -- nothing in it acts -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("result", [overflow_result, healthy_result, hostile_result, repaired_result])
-def test_nothing_is_fetched_and_only_its_own_script_runs(result: Any) -> None:
-    text = render(result(), scan=None, trace=None, command="", when=WHEN, by_output={})
-    page = Page(text)
-    data, script = page.raw["script"]
-    style = page.raw["style"][0]
-    hashes = [base64.b64encode(hashlib.sha256(t.encode()).digest()).decode() for t in (style, script)]
-    assert page.policy == (
-        f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    assert len(page.raw["script"]) == 2 and len(page.raw["style"]) == 1
-    for tag, attributes in page.tags:
-        assert tag not in ("img", "link", "iframe", "object", "embed", "base", "form", "image", "use", "b64")
-        assert not {"src", "srcset", "style", "action"} & set(attributes), (tag, attributes)
-        assert not [name for name in attributes if name.startswith("on")], (tag, attributes)
-        assert attributes.get("href", "#").startswith("#")
-    assert "@import" not in style and "innerHTML" not in script and "eval(" not in script
-    assert not re.search(r"url\((?!#)", style)
-    assert "<" not in data
-
-
-def test_hostile_names_are_shown_as_text() -> None:
-    page = shown(hostile_result())
-    table = page.data["names"]
-    for name in HOSTILE:
-        assert safe(name) in table
-    assert "window.stolen=2" in page.text  # seen, as words
-    assert "safe\\u202egnp.exe\\u2066\\u200b\\u2028end" in page.text
-    assert "line one\\nline two\\r\\x1b[31mred\\x1b[0m\\x00" in page.text
-    assert "{{ 7*7 }}${8*8}" in page.text and "49" not in page.text.split("Culprits")[0]
-    whole = render(hostile_result(), scan=None, trace=None, command="", when=WHEN, by_output={})
-    assert not [c for c in whole if c != "\n" and (ord(c) < 32 or c in "\u202e\u2066\u200b\u2028\x7f")]
-
-
-def test_a_name_of_ten_thousand_characters_stands_in_the_page_once() -> None:
-    text = render(hostile_result(), scan=None, trace=None, command="", when=WHEN, by_output={})
-    long = HOSTILE[-1]
-    assert text.count(long) == 1
-    part = long[: SHOWN * 2]
-    assert text.count(part) == long.count(part)
-
-
-@given(st.text())
-def test_embedded_json_reads_back_and_has_no_markup(text: str) -> None:
-    embedded = str(as_json({"a": [safe(text), 1.5]}))
-    assert json.loads(embedded) == {"a": [safe(text), 1.5]}
-    assert not set(embedded) & set("<>&\u2028\u2029")
-
-
-@given(st.lists(st.text(min_size=1).filter(lambda t: "\x00" not in t), min_size=1, max_size=4))
-def test_a_shown_command_holds_nothing_unseen(words: list[str]) -> None:
-    line = shell(words)
-    assert safe(line) == line
-    if all(safe(word) == word for word in words):
-        assert shlex.split(line) == words
-    else:
-        assert "$'" in line
-
-
-@pytest.mark.parametrize("word", ["a\nb", "it's\ta", "back\\slash\n", "\u202eabc"])
-def test_bash_reads_the_spelled_out_word_as_it_was(word: str) -> None:
-    import subprocess
-
-    done = subprocess.run(
-        ["bash", "-c", f"printf %s {shell([word])}"], capture_output=True, env={"LC_ALL": "C.UTF-8"}, check=True
-    )
-    assert done.stdout.decode() == word
-
-
-def test_names_are_whole_until_there_is_no_more_room() -> None:
-    names = Names()
-    long = ["n" * KEPT + str(i) for i in range(3)] + [f"{i:05}" + "m" * 9_000 for i in range(200)]
-    indices = [names(name) for name in long]
-    assert indices == list(range(len(long))) and names(long[0]) == 0
-    assert "characters left out of this report]" in names.table[0] and len(names.table[0]) < 2 * SHOWN
-    assert names.table[3] == long[3]
-    assert len(names.table[-1]) < 2 * SHOWN
-    assert sum(map(len, names.table)) < ALL_KEPT + 3 * SHOWN * len(long)
-
-
 # -- sizes ------------------------------------------------------------------------------------------------------------
 
 
@@ -441,142 +289,6 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"report\.html cannot be written: "):
         write_report(healthy_result(), tmp_path / "file" / "report.html")
-
-
-# -- its arithmetic ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0"),
-        (845_956.3, "845,956"),
-        (0.00102, "0.00102"),
-        (6.1e-5, "6.1e−5"),
-        (1e-12, "1e−12"),
-        (-1e9, "−1e9"),
-        (3.4028e38, "3.4e38"),
-        (21.325, "21.3"),
-        (999.9, "1,000"),
-        (math.inf, "∞"),
-        (-math.inf, "−∞"),
-        (math.nan, "NaN"),
-    ],
-)
-def test_numbers_have_sensible_digits(value: float, text: str) -> None:
-    assert numbers.number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0%"), (1e-9, "<0.01%"), (0.00044, "0.044%"), (0.5, "50%"), (0.99999, ">99.99%"), (1, "100%")],
-)
-def test_a_share_is_never_rounded_to_none_or_all(value: float, text: str) -> None:
-    assert numbers.percent(value) == text
-
-
-def test_units() -> None:
-    assert numbers.byte_size(999) == "999 bytes" and numbers.byte_size(1_234_567) == "1.23 MB"
-    assert numbers.seconds(0.0591) == "59 ms" and numbers.seconds(4.44) == "4.4 s" and numbers.seconds(600) == "10 min"
-    assert counted(1, "node") == "1 node" and counted(1200, "node") == "1,200 nodes"
-    assert numbers.factor(8.24) == "8.2 times" and numbers.factor(985.3) == "985 times"
-
-
-def test_the_zones_fill_the_axis_and_end_where_fp16_does() -> None:
-    assert ZONES[0].start == 0 and ZONES[-1].end == 1
-    assert all(a.end == b.start for a, b in pairwise(ZONES))
-    assert [z.start for z in ZONES[1:]] == [place(2.0**-24), place(2.0**-14), place(65504.0)]
-
-
-@given(st.floats(1e-45, 3e38), st.floats(1e-45, 3e38))
-def test_places_on_the_axis_keep_the_order(a: float, b: float) -> None:
-    low, high = sorted((a, b))
-    assert 0 <= place(low) <= place(high) <= 1
-    drawn = bar(low, high)
-    assert drawn is not None
-    assert (drawn.below, drawn.above) == (low < 2.0**LOW, high > 2.0**HIGH)
-
-
-def test_what_is_all_zero_has_no_bar() -> None:
-    assert bar(0.0, 0.0) is None
-
-
-@given(st.lists(st.tuples(st.just("x"), st.floats(0, 1e9) | st.just(math.inf)), min_size=1, max_size=4))
-def test_a_meter_puts_what_is_within_left_of_the_line(loads: list[tuple[str, float]]) -> None:
-    drawn = meter(loads)
-    for mark, (_, error) in zip(drawn.marks, loads, strict=True):
-        assert 0 <= mark.place <= 1 and mark.clear == (error <= 1)
-        assert mark.place <= drawn.allowed if error <= 1 else mark.place >= drawn.allowed
-    assert (drawn.infinite is not None) == any(math.isinf(error) for _, error in loads)
-
-
-def test_the_curve_has_every_measured_point_and_the_plan() -> None:
-    result = overflow_result()
-    drawn = curve(result)
-    assert drawn is not None
-    assert {p.nodes for p in drawn.points} == {p.nodes for p in result.curve if p.measured is not None}
-    assert drawn.chosen.nodes == len(result.plan.nodes) and drawn.chosen.ratio == result.verdict.ratio
-    assert {(p.nodes, p.cost) for p in drawn.points} == {(p.nodes, p.cost) for p in result.curve}
-    by_cost = sorted(drawn.points, key=lambda p: p.cost)
-    assert [p.x for p in by_cost] == sorted(p.x for p in drawn.points) and by_cost[-1].cost > by_cost[-1].nodes
-    assert pytest.approx(drawn.chosen.cost) in [p.cost for p in result.curve if p.nodes == drawn.chosen.nodes]
-    assert by_cost[0].label == f"{by_cost[0].nodes:,}"
-    assert all(p.y < drawn.allowed for p in drawn.points if not p.clear)
-    assert all(p.y >= drawn.allowed for p in drawn.points if p.clear)
-    without_curve = replace(result, measured=replace(result.measured, curve=()))
-    assert curve(healthy_result()) is None and curve(without_curve) is None  # shown where it was asked for
-
-
-@given(st.lists(st.floats(width=32), min_size=1, max_size=200))
-def test_the_histogram_agrees_with_the_counts_of_formats(values: list[float]) -> None:
-    array = np.array(values, np.float32)
-    weight = numpy_helper.from_array(array, "w")
-    inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [array.size])]
-    outputs = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [array.size])]
-    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", inputs, outputs, [weight])
-    found = weigh(load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)))
-    expected, total = count(array), found.total
-    assert (total.count, total.subnormal, total.underflow, total.overflow, total.nonfinite) == (
-        expected.count, expected.subnormal, expected.underflow, expected.overflow, expected.nonfinite
-    )  # fmt: skip
-    assert found.zeros == np.count_nonzero(array == 0)
-    assert sum(found.bins.values()) + found.zeros + total.nonfinite == array.size
-    assert bool(found.worst) == bool(total.affected)
-    finite = np.abs(array[np.isfinite(array) & (array != 0)].astype(np.float64))
-    for exponent, many in found.bins.items():
-        if exponent > -127:
-            assert many == np.count_nonzero((finite >= 2.0**exponent) & (finite < 2.0 ** (exponent + 1)))
-    drawn = columns(found)
-    assert all(0 <= c.x < 1 and 0 < c.height <= 1 for c in drawn.bars)
-
-
-def test_the_graph_has_a_cast_on_each_edge_where_the_format_changes() -> None:
-    result = overflow_result()
-    names = Names()
-    data = graph_data(result, names)
-    kept = {node.name for node in result.plan.nodes}
-    states = {names.table[name]: state for name, _, state in data["nodes"]}
-    assert {name for name, state in states.items() if state == 1} == kept
-    position = {names.table[name]: at for at, (name, _, _) in enumerate(data["nodes"])}
-    casts = {(a, b): kind for a, b, kind, _ in data["edges"]}
-    for site in result.sites.all:
-        for value in site.node.inputs:
-            maker = value.producer() if value is not None else None
-            if maker is None:
-                continue
-            ends = ((maker.name or "") in kept, site.name in kept)
-            kind = casts[position[maker.name or ""], position[site.name]]
-            assert kind == {(False, True): 2, (True, False): 1}.get(ends, 0)
-
-
-def test_a_node_inside_control_flow_hangs_on_its_holder() -> None:
-    zoo = SHAPES["if_with_norms"]()
-    result = fix(zoo.model, zoo.inputs[:2], plan=plan_of({}))
-    data = graph_data(result, Names())
-    holds = [(a, b) for a, b, kind, _ in data["edges"] if kind == 3]
-    assert holds
-    for holder, inner in holds:
-        assert result.sites.all[holder].op == "If" and result.sites.all[inner].nested
 
 
 # -- words ------------------------------------------------------------------------------------------------------------

@@ -4,83 +4,26 @@ from __future__ import annotations
 
 import importlib
 import json
-import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from msgspec.structs import replace
 from numpy.typing import NDArray
-from onnx import TensorProto
 
-from halfwise.backends import BackendFailure, BackendOptions, BackendRecord, BackendRun, backend_named
+from halfwise.backends import BackendFailure, BackendRecord, BackendRun
 from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.core.user_metric import load_metric
 from halfwise.precision.plan import read_plan
 from halfwise.verbs.bisect.asked import JOURNAL
-from halfwise.verbs.bisect.result import BisectResult
 from halfwise.verbs.bisect.run import bisect
-from tests.models.build import model, node, value, weight
-from tests.support.command_line import CommandLine, Ended
+from tests.support.bisections import INPUTS, LENGTH, Fake, chain, hiding, named, narrow_nodes
 from tests.support.messages import kinds
-
-LENGTH = 24
-INPUTS = [{"x": np.linspace(-1, 1, 8, dtype=np.float32) * scale} for scale in (1.0, 0.5)]
-
-
-def chain(length: int = LENGTH) -> onnx.ModelProto:
-    """Each node adds a little of the input to what came before: n_t0, n_t1, ..."""
-    nodes, before = [], "x"
-    for index in range(length):
-        after = "y" if index == length - 1 else f"t{index}"
-        nodes.append(node("Mul" if index % 2 else "Add", f"{before} w", after, name=f"n_t{index}"))
-        before = after
-    return model(nodes, [value("x", shape=(8,))], [value("y", shape=(8,))], [weight("w", np.full(8, 0.5, np.float32))])
-
-
-def narrow_nodes(path: Path) -> set[str]:
-    """The nodes of a typed model that give FP16."""
-    proto = onnx.shape_inference.infer_shapes(onnx.load(path))
-    kinds = {v.name: v.type.tensor_type.elem_type for v in (*proto.graph.value_info, *proto.graph.output)}
-    return {n.name for n in proto.graph.node if n.op_type != "Cast" and kinds.get(n.output[0]) == TensorProto.FLOAT16}
-
-
-@dataclass
-class Fake:
-    """Right, but for the error it adds where `bad` says so of the nodes that are FP16; `before` is called first."""
-
-    bad: Callable[[set[str]], bool]
-    before: Callable[[int, set[str]], None] = lambda build, narrow: None
-    device: str = "a device"
-    runs: int = 0
-    name: str = "fake"
-    cautions: tuple[str, ...] = ()
-    seen: list[set[str]] = field(default_factory=list)
-
-    def run(self, model: Path, feeds: Sequence[Mapping[str, NDArray[Any]]]) -> BackendRun:
-        self.runs += 1
-        narrow = narrow_nodes(model)
-        self.seen.append(narrow)
-        self.before(self.runs, narrow)
-        done = backend_named("ort-cpu").run(model, feeds)
-        error = 1.0 if self.bad(narrow) else 0.0
-        outputs = tuple({name: array + error for name, array in each.items()} for each in done.outputs)
-        return BackendRun(outputs, BackendRecord("fake", "Fake", "1", device=self.device))
-
-
-def hiding(*culprits: str) -> Callable[[set[str]], bool]:
-    return lambda narrow: bool(narrow & set(culprits))
-
-
-def named(result: BisectResult) -> tuple[str, ...]:
-    return tuple(culprit.name for culprit in result.culprits)
 
 
 def test_the_answer_is_onnx_node_names_in_a_typed_model_and_a_plan(tmp_path: Path) -> None:
@@ -300,173 +243,3 @@ def test_bad_usage_is_one_line(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as error:
         bisect(chain(), inputs=INPUTS, **arguments)
     assert message in str(error.value)
-
-
-# -- the user's own judge ---------------------------------------------------------------------------------------------
-
-JUDGE = """
-import os, sys
-import numpy as np, onnx
-model, outputs = sys.argv[1], (sys.argv[2:] or [None])[0]
-if outputs:
-    got = np.load(os.path.join(outputs, "1.npz"))["y"]
-    wanted = np.load(os.path.join(os.environ["HALFWISE_REFERENCE"], "1.npz"))["y"]
-    assert got.shape == wanted.shape == (8,)
-print("looking")
-inner = [n for n in onnx.load(model).graph.node if n.name == "n_t7"][0]
-weights = {t.name: t.data_type for t in onnx.load(model).graph.initializer}
-sys.exit(CODE if weights[inner.input[1]] == 10 else 0)
-"""
-
-
-@pytest.fixture
-def judge(tmp_path: Path) -> Callable[[str], str]:
-    def write(code: str) -> str:
-        path = tmp_path / "judge.py"
-        path.write_text(JUDGE.replace("CODE", code))
-        return f"{sys.executable} {path}"
-
-    return write
-
-
-@pytest.mark.parametrize("backend", [None, "ort-cpu"])
-def test_the_users_program_judges(judge: Callable[[str], str], backend: str | None) -> None:
-    result = bisect(chain(8), backend, INPUTS, check=judge("1"))
-    assert named(result) == ("n_t7",)
-    assert result.tolerance is None
-    assert {step.ratio for step in result.steps} == {None}
-
-
-def test_the_users_program_may_not_know(judge: Callable[[str], str]) -> None:
-    result = bisect(chain(8), None, INPUTS, check=judge("125"))
-    assert (result.ending, named(result), result.unbuildable) == ("found", (), ("n_t7",))
-
-
-# -- the command line -------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., Ended]:
-    monkeypatch.chdir(tmp_path)
-    onnx.save(chain(), "chain.onnx")
-    np.savez("in.npz", **INPUTS[0])
-    return CommandLine(monkeypatch, capsys)
-
-
-def fake_on_the_command_line(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> None:
-    monkeypatch.setattr(sys.modules["halfwise.verbs.bisect.run"], "backend_named", lambda name, options: fake)
-
-
-def test_the_command_names_the_culprits_and_ends_with_1(
-    cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_on_the_command_line(monkeypatch, Fake(hiding("n_t5", "n_t6", "n_t20")))
-    ended = cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--inputs", "in.npz")
-    assert ended.code == 1
-    assert "3 nodes in 2 regions have to be FP32 on fake (Fake 1 on a device) (24 nodes, " in ended.out
-    lines = [line.split()[:3] for line in ended.out.splitlines()]
-    assert ["n_t5", "Mul", "1"] in lines
-    assert ["n_t6", "Add", "1"] in lines
-    assert ["n_t20", "Add", "2"] in lines
-    assert "  all FP16: bad, " in ended.out
-    assert "  all FP32: good, " in ended.out
-    assert Path("chain.bisect/chain.bisect.onnx").exists()
-
-
-def test_every_build_is_listed_on_request(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_on_the_command_line(monkeypatch, Fake(hiding("n_t5")))
-    words = ("bisect", "chain.onnx", "--backend", "ort-cuda", "--inputs", "in.npz")
-    count = re.compile(r"^  (all FP|\d+ of 24 nodes in FP16: (good|bad))", re.MULTILINE)
-    short, full = cli(*words, "--out", "a"), cli(*words, "--out", "b", "--full")
-    builds = int(re.search(r"^(\d+) builds?: ", full.out, re.MULTILINE)[1])  # type: ignore[index]
-    assert len(count.findall(short.out)) == 2 < len(count.findall(full.out)) == builds
-
-
-def test_the_document(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_on_the_command_line(monkeypatch, Fake(hiding("n_t5")))
-    ended = cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--inputs", "in.npz", "--out", "there", "--json")
-    document = ended.document
-    assert (ended.code, document["schema"], document["status"]) == (1, "halfwise.bisect/1", "found")
-    assert document["regions"] == [["n_t5"]]
-    assert document["culprits"][0]["name"] == "n_t5"
-    assert document["builds"]["total"] == len(document["steps"])
-    assert document["steps"][0] == {
-        "what": "all FP16", "fp16": 24, "of": 24, "answer": "bad", "load": document["steps"][0]["load"],
-        "why": "", "resumed": False,
-    }  # fmt: skip
-    assert document["backend"]["device"] == "a device"
-    assert document["artifacts"]["plan"] == "there/chain.bisect.plan.json"
-
-
-def test_onnx_runtime_on_the_cpu_says_that_it_proves_little(cli: Callable[..., Ended]) -> None:
-    ended = cli("bisect", "chain.onnx", "--backend", "ort-cpu", "--inputs", "in.npz")
-    assert ended.code == 0
-    assert ended.out.startswith(
-        "Nothing to find: the model with every node that can be FP16 in FP16 is good on ort-cpu"
-    )
-    assert "computes FP16 in FP32 and drops roundings between nodes" in ended.out
-    assert not Path("chain.bisect").exists()
-
-
-def test_a_missing_backend_is_exit_code_3_and_leaves_nothing(cli: Callable[..., Ended]) -> None:
-    ended = cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--inputs", "in.npz")
-    assert ended.code == 3
-    assert "has no CUDAExecutionProvider" in ended.told
-    assert "pip install 'halfwise[gpu]'" in ended.told
-    assert not Path("chain.bisect").exists()
-
-
-def test_wrong_in_fp32_too_on_the_command_line(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_on_the_command_line(monkeypatch, Fake(lambda narrow: True))
-    ended = cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--inputs", "in.npz")
-    assert ended.code == 1
-    assert ended.out.startswith("Precision is not the reason: the all-FP32 model is wrong on fake")
-
-
-def test_an_fp32_model_that_cannot_be_built(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(build: int, narrow: set[str]) -> None:
-        raise BackendFailure("the operator is not supported")
-
-    fake_on_the_command_line(monkeypatch, Fake(hiding(), fail))
-    ended = cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--inputs", "in.npz")
-    assert ended.code == 1
-    assert ended.out.startswith("The all-FP32 model cannot be built on fake: the operator is not supported")
-
-
-def test_ctrl_c_says_how_to_go_on(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(build: int, narrow: set[str]) -> None:
-        if build == 3:
-            raise KeyboardInterrupt
-
-    fake_on_the_command_line(monkeypatch, Fake(hiding("n_t5"), interrupt))
-    ended = cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--inputs", "in.npz")
-    assert ended.code == 130
-    assert ended.told.endswith(f"to resume from chain.bisect/{JOURNAL}")
-    fake_on_the_command_line(monkeypatch, Fake(hiding("n_t5")))
-    ended = cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--inputs", "in.npz")
-    assert ended.code == 1
-    assert "2 of them in an earlier run" in ended.out
-
-
-def test_a_judge_that_breaks_down_is_no_answer(cli: Callable[..., Ended], judge: Callable[[str], str]) -> None:
-    ended = cli("bisect", "chain.onnx", "--check", judge("77"), "--inputs", "in.npz")
-    assert ended.code == 2
-    assert "ended with exit code 77; 0 means good, 1 bad, 125 cannot tell" in ended.told
-
-
-def test_odd_options_are_one_line(cli: Callable[..., Ended]) -> None:
-    ended = cli("bisect", "chain.onnx", "--backend", "ort-cpu", "--optimize", "much")
-    assert (ended.code, ended.told) == (2, "halfwise: --optimize much: write one of disable, basic, extended, all")
-
-
-def test_options_reach_the_backend(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
-    given = []
-
-    def make(name: str, options: BackendOptions) -> Fake:
-        given.append((name, options))
-        return Fake(hiding())
-
-    monkeypatch.setattr(sys.modules["halfwise.verbs.bisect.run"], "backend_named", make)
-    cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--gpu", "1", "--tf32", "--optimize", "disable",
-        "--io-binding", "--time-limit", "9", "--inputs", "in.npz")  # fmt: skip
-    assert given == [("ort-cuda", BackendOptions(1, True, "disable", True, 9.0))]

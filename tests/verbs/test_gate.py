@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
 
 import halfwise
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Tolerance
-from halfwise.model.fingerprint import graph_sha256
-from halfwise.model.model import load
 from halfwise.precision.plan import Plan, read_plan
-from halfwise.report.junit import junit_xml
 from halfwise.verbs.gate import Gate, gate
 from tests.models import build
-from tests.models.report_models import HOSTILE, hostile_model
 from tests.models.zoo import SHAPES
-from tests.support.command_line import CommandLine, Ended, save
-from tests.support.paths import DATA, ROOT
+from tests.support.command_line import CommandLine, save
+from tests.support.gates import changed, scaled, statuses
+from tests.support.paths import DATA
 
 REGION_LOG = DATA / "logs" / "layernorm_8.6_region.log"
 
@@ -46,29 +39,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.rename(path / "model.onnx")
     (path / f"{model.stem}.plan.json").rename(path / "plan.json")
     return path
-
-
-def changed(folder: Path, name: str, change: Callable[[onnx.ModelProto], None]) -> Path:
-    model = onnx.load(folder / "model.onnx")
-    change(model)
-    onnx.save(model, folder / name)
-    return folder / name
-
-
-def scaled(factor: float, tensor: str = "") -> Callable[[onnx.ModelProto], None]:
-    """Trained again: other values in all weights that are no scalars, or in one."""
-
-    def change(model: onnx.ModelProto) -> None:
-        for weight in model.graph.initializer:
-            array = numpy_helper.to_array(weight)
-            if weight.name == tensor or (not tensor and array.ndim and array.dtype == np.float32):
-                weight.CopyFrom(numpy_helper.from_array((array * factor).astype(np.float32), weight.name))
-
-    return change
-
-
-def statuses(result: Gate) -> dict[str, str]:
-    return {check.id: check.status for check in result.checks}
 
 
 def said(result: Gate, check: str) -> Note:
@@ -286,174 +256,3 @@ def test_what_is_no_baseline(document: str | None, told: str, folder: Path, half
     ended = halfwise_cli("gate", folder / "model.onnx", "--plan", folder / "plan.json", "--baseline", path)
     assert (ended.code, ended.out) == (2, "")
     assert told in ended.told
-
-
-# -- the command line -------------------------------------------------------------------------------------------------
-
-
-def run(cli: CommandLine, folder: Path, model: str, *more: object) -> Ended:
-    return cli("gate", folder / model, "--plan", folder / "plan.json", "--inputs", folder / "inputs", *more)
-
-
-def test_one_line_a_check_and_the_exit_code(folder: Path, halfwise_cli: CommandLine) -> None:
-    ended = run(halfwise_cli, folder, "model.onnx", "--baseline", folder / "findings.json")
-    assert ended.code == 0
-    lines = ended.out.splitlines()
-    assert lines[0] == f"{folder / 'plan.json'} holds for {folder / 'model.onnx'}:"
-    assert [line.split()[:2] for line in lines[1:6]] == [
-        ["pass", "fingerprint"],
-        ["pass", "nodes"],
-        ["pass", "tolerance"],
-        ["skip", "violations"],
-        ["pass", "findings"],
-    ]
-    changed(folder, "broken.onnx", scaled(1e6, "proj.weight"))
-    ended = run(halfwise_cli, folder, "broken.onnx")
-    assert ended.code == 1
-    assert "FAIL  tolerance" in ended.out
-
-
-def test_a_plan_may_stand_before_the_model(folder: Path, halfwise_cli: CommandLine) -> None:
-    words = (folder / "plan.json", folder / "model.onnx", "--inputs", folder / "inputs", "--json")
-    assert halfwise_cli("gate", *words).document["status"] == "holds"
-
-
-@pytest.mark.parametrize("words", [["m.onnx"], ["p.json", "m.onnx", "--plan", "p.json"], ["a", "b", "c"]])
-def test_one_plan_and_one_model(words: list[str], halfwise_cli: CommandLine) -> None:
-    ended = halfwise_cli("gate", *words)
-    assert ended.code == 2
-    assert ended.told == "halfwise: gate takes one plan and one model: `halfwise gate MODEL --plan PLAN`"
-
-
-def test_made_up_inputs_are_said(folder: Path, halfwise_cli: CommandLine) -> None:
-    ended = halfwise_cli("gate", folder / "model.onnx", "--plan", folder / "plan.json")
-    assert "synthetic inputs" in ended.out
-    assert "SYNTHETIC INPUTS" in ended.out
-
-
-def test_files_that_cannot_be_written(folder: Path, halfwise_cli: CommandLine) -> None:
-    for option in ("--junit", "--sarif", "--markdown"):
-        ended = run(halfwise_cli, folder, "model.onnx", option, folder / "none" / "file")
-        assert ended.code == 2
-        file = folder / "none" / "file"
-        assert ended.told == f"halfwise: {file} cannot be written: {file.parent} is no folder that can be written to"
-        ended = run(halfwise_cli, folder, "model.onnx", option, folder)
-        assert ended.told == f"halfwise: {folder} cannot be written: it is a folder"
-
-
-# -- JUnit ------------------------------------------------------------------------------------------------------------
-
-
-def test_junit_has_a_case_a_check(folder: Path, halfwise_cli: CommandLine) -> None:
-    changed(folder, "broken2.onnx", scaled(1e6, "proj.weight"))
-    run(halfwise_cli, folder, "broken2.onnx", "--junit", folder / "junit.xml")
-    root = ET.parse(folder / "junit.xml").getroot()
-    assert root.tag == "testsuites"
-    suite = root[0]
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("5", "1", "2")
-    cases = {case.get("name"): case for case in suite}
-    assert list(cases) == ["fingerprint", "nodes", "tolerance", "violations", "findings"]
-    failure = cases["tolerance"].find("failure")
-    assert failure is not None and "not finite" in str(failure.get("message"))
-    assert cases["violations"].find("skipped") is not None
-    assert cases["nodes"].find("failure") is None
-
-
-def hostile_plan() -> Plan:
-    feeds = [{"x<b>": np.full(4, 1 + index / 4, np.float32)} for index in range(4)]
-    return halfwise.fix(hostile_model(), feeds, repairs=("none",)).plan
-
-
-def test_junit_is_xml_whatever_the_names() -> None:
-    model = hostile_model()
-    for node in model.graph.node:
-        node.name = f"{node.name}\ufffe\U0001f600\x0b gone"
-    result = gate(hostile_plan(), model)
-    assert statuses(result)["nodes"] == "fail"
-    text = junit_xml(result)
-    assert not set(text) & set("\x00\x0b\x1b\u202e\u2066\u200b\u2028\ufffe")
-    root = ET.fromstring(text)
-    failure = next(each for each in root.iter("failure") if each.get("type") == "nodes")
-    told = str(failure.text).splitlines()
-    kept = [node.name for node in hostile_plan().nodes]
-    assert len(told) == len(kept)
-    assert any("<script>window.stolen=1" in line for line in told) == (HOSTILE[0] in kept)
-    assert all(len(line) <= 2_000 for line in told)
-
-
-# -- the fingerprint --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["layer_norm_overflow", "large_phase", "inverse_sigmoid"])
-def test_weights_do_not_count_and_everything_else_does(name: str) -> None:
-    model = SHAPES[name]().model
-    known = graph_sha256(load(model))
-    trained = onnx.ModelProto()
-    trained.CopyFrom(model)
-    scaled(1.5)(trained)
-    assert graph_sha256(load(trained)) == known
-    renamed = onnx.ModelProto()
-    renamed.CopyFrom(model)
-    inner = renamed.graph.node[0].output[0]
-    for node in renamed.graph.node:
-        for names in (node.input, node.output):
-            for index, each in enumerate(names):
-                if each == inner:
-                    names[index] = "another_name_inside"
-    if inner not in {value.name for value in model.graph.output}:
-        assert graph_sha256(load(renamed)) == known
-    for change in (
-        lambda m: setattr(m.graph.node[0], "name", "x"),
-        lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", 77),
-        lambda m: setattr(m.opset_import[0], "version", 18),
-    ):
-        other = onnx.ModelProto()
-        other.CopyFrom(model)
-        change(other)
-        try:
-            assert graph_sha256(load(other)) != known
-        except halfwise.InputError:
-            continue  # the change made it unfit
-
-
-def test_shapes_that_a_graph_computes_with_count_and_large_tables_do_not() -> None:
-    def model(shape: list[int], table: int) -> onnx.ModelProto:
-        nodes = [
-            onnx.helper.make_node("Reshape", ["x", "shape"], ["r"], name="r"),
-            onnx.helper.make_node("Gather", ["r", "table"], ["y"], name="g"),
-        ]
-        graph = onnx.helper.make_graph(
-            nodes,
-            "g",
-            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 6])],
-            [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
-            [
-                numpy_helper.from_array(np.array(shape, np.int64), "shape"),
-                numpy_helper.from_array(np.full(2000, table, np.int64), "table"),
-            ],
-        )
-        return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
-
-    known = graph_sha256(load(model([3, 4], 0)))
-    assert graph_sha256(load(model([3, 4], 1))) == known
-    assert graph_sha256(load(model([4, 3], 0))) != known
-
-
-# -- the docs ---------------------------------------------------------------------------------------------------------
-
-
-def test_the_docs_use_options_that_exist(halfwise_cli: CommandLine) -> None:
-    files = (ROOT / "docs" / "ci.md", *sorted((ROOT / "examples" / "ci").glob("*.yml")))
-    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
-    commands = re.findall(r"halfwise (gate|scan|fix|compare) ([^`]*?)(?=`|\n *\n|\n      - |\n  artifacts|\n```)", text)
-    assert len([verb for verb, words in commands if verb == "gate" and "--junit" in words]) == 2  # one a workflow
-    assert {verb for verb, _ in commands} == {"gate", "scan", "fix", "compare"}
-    for verb, words in commands:
-        known = set(re.findall(r"--[a-z-]+", halfwise_cli(verb, "--help").out))
-        assert set(re.findall(r"--[a-z-]+", words)) <= known, (verb, words)
-
-
-def test_the_docs_name_every_check(folder: Path) -> None:
-    text = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
-    named = re.findall(r"^\| `([a-z]+)` \| ", text, re.M)
-    assert named == list(statuses(gate(folder / "plan.json", folder / "model.onnx", folder / "inputs")))

@@ -1,0 +1,131 @@
+"""`fix` on odd models and odd folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import halfwise
+from halfwise.core.errors import InputError
+from halfwise.precision.plan import read_plan
+from halfwise.verbs.fix.fix import JOURNAL, fix
+from tests.models.zoo import SHAPES
+from tests.support.fixing import loads_and_checks
+
+# -- odd models -------------------------------------------------------------------------------------------------------
+
+
+def small(op: str, elem_type: int = TensorProto.FLOAT) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x"], ["y"])],
+        "odd",
+        [helper.make_tensor_value_info("x", elem_type, [4])],
+        [helper.make_tensor_value_info("y", elem_type, [4])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("elem_type", [TensorProto.DOUBLE, TensorProto.INT64])
+def test_a_model_without_fp32_tensors_is_handed_back(elem_type: int, tmp_path: Path) -> None:
+    result = fix(small("Identity" if elem_type == TensorProto.INT64 else "Sqrt", elem_type), out=tmp_path)
+    assert result.met and result.plan.nodes == () and result.sites.free == ()
+    assert result.typed is not None
+    loads_and_checks(result.typed.path)
+
+
+def test_a_nan_that_fp32_also_has_is_no_error() -> None:
+    feeds = [{"x": np.array([-1.0, 1.0, 2.0, 3.0 + i], np.float32)} for i in range(4)]
+    result = fix(small("Sqrt"), feeds)
+    assert result.met and result.fixed["y"].nonfinite == 0
+
+
+def test_a_journal_of_another_search_is_not_used(tmp_path: Path) -> None:
+    zoo = SHAPES["layer_norm_overflow"]()
+    (tmp_path / JOURNAL).write_text("not a journal\n")
+    assert fix(zoo.model, zoo.inputs, out=tmp_path).met
+    assert not (tmp_path / JOURNAL).exists()
+
+
+def test_bad_input_leaves_no_folder(tmp_path: Path) -> None:
+    zoo = SHAPES["layer_norm_overflow"]()
+    with pytest.raises(InputError, match="lacks 'x'"):
+        fix(zoo.model, [{}], out=tmp_path / "never")
+    with pytest.raises(InputError, match="no such output"):
+        fix(zoo.model, zoo.inputs, out=tmp_path / "never", tolerance=["zz:rel_l2<=1"])
+    assert not (tmp_path / "never").exists()
+
+
+def test_inputs_that_leave_nothing_to_compare(tmp_path: Path) -> None:
+    zoo = SHAPES["healthy_mlp"]()
+    hollow = [{name: array * np.float32("nan") for name, array in feed.items()} for feed in zoo.inputs[:3]]
+    with pytest.raises(InputError, match="the FP32 model's own outputs hold no finite value for any input"):
+        fix(zoo.model, hollow, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_tolerance_needs_no_list() -> None:
+    zoo = SHAPES["healthy_mlp"]()
+    assert fix(zoo.model, zoo.inputs[:3], tolerance="rel_l2<=0.02").plan.tolerance.to_json()["*:rel_l2"] == 0.02
+
+
+def test_the_emitted_model_has_a_file_version_that_runtimes_read(tmp_path: Path) -> None:
+    zoo = SHAPES["healthy_mlp"]()
+    model = onnx.ModelProto()
+    model.CopyFrom(zoo.model)
+    model.ir_version = 14
+    result = fix(model, zoo.inputs[:3], out=tmp_path)
+    assert result.typed is not None
+    assert onnx.load(result.typed.path).ir_version == 10
+
+
+def test_a_plan_knows_the_weights_in_external_data(tmp_path: Path) -> None:
+    zoo = SHAPES["layer_norm_overflow"]()
+    path = tmp_path / "m.onnx"
+    onnx.save(zoo.model, path, save_as_external_data=True, location="m.data", size_threshold=0)
+    result = fix(path, zoo.inputs[:3], out=tmp_path / "out")
+    assert result.plan_path is not None
+    plan = read_plan(result.plan_path)
+    assert fix(path, zoo.inputs[:3], plan=plan).met
+    data = bytearray((tmp_path / "m.data").read_bytes())
+    data[0] ^= 1
+    (tmp_path / "m.data").write_bytes(data)
+    with pytest.raises(InputError, match="the same file, but other weights in its external data; run fix without"):
+        fix(path, zoo.inputs[:3], plan=plan)
+
+
+def test_fp8_between_quantising_and_back_is_left_alone() -> None:
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("QuantizeLinear", ["e", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "y")]
+    scale = [
+        helper.make_tensor("s", TensorProto.FLOAT, [], [0.02]),
+        helper.make_tensor("z", TensorProto.FLOAT8E4M3FN, [], [0.0]),
+    ]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], scale)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    result = fix(model, [{"x": np.linspace(0, i, 4, dtype=np.float32)} for i in range(1, 5)], tolerance="rel_l2<=1e-3")
+    assert result.verdict.met
+
+
+def test_inputs_that_get_an_empty_answer(tmp_path: Path) -> None:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(InputError, match="the FP32 model's own outputs are empty for every input"):
+        fix(model, [{"x": np.zeros(0, np.float32)}], out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_report_is_written_from_python_too(tmp_path: Path) -> None:
+    zoo = SHAPES["healthy_mlp"]()
+    result = halfwise.fix(zoo.model, zoo.inputs[:2], out=tmp_path)
+    assert result.report == tmp_path / "model.report.html" and result.report.is_file()
+    assert result.to_json()["artifacts"]["report"] == str(result.report)
+    assert halfwise.fix(zoo.model, zoo.inputs[:2]).report is None

@@ -1,0 +1,101 @@
+"""`fix` with a plan, and for targets and types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto
+
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
+from halfwise.core.tolerance import Tolerance
+from halfwise.model.model import load
+from halfwise.precision.plan import Plan, PlannedNode, read_plan
+from halfwise.verbs.fix.fix import fix
+from tests.models.zoo import SHAPES, encoder
+from tests.support.fixing import float_types, solved
+
+# -- targets, types ---------------------------------------------------------------------------------------------------
+
+
+def test_fp16_inputs_and_outputs(tmp_path: Path) -> None:
+    zoo = SHAPES["rms_norm_overflow"]()
+    result = solved(zoo, tmp_path, io_types=Format.FP16)
+    assert result.typed is not None
+    graph = onnx.load(result.typed.path).graph
+    types = {v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)}
+    assert types == {TensorProto.FLOAT16}
+    assert result.plan.io_types is Format.FP16
+
+
+def test_bf16_for_nodes_that_only_lack_range(tmp_path: Path) -> None:
+    zoo = SHAPES["layer_norm_overflow"]()
+    result = fix(zoo.model, zoo.inputs, out=tmp_path, allow_bf16=True, repairs=("none",))
+    assert result.met and result.typed is not None
+    wide = [node for node in result.plan.nodes if node.format is Format.BF16]
+    assert wide and all(node.why == "overflow" for node in wide)
+    assert TensorProto.BFLOAT16 in float_types(result.typed.path)
+    assert not set(result.fp32_nodes) & {node.name for node in wide}
+    onnx.checker.check_model(str(result.typed.path), full_check=True)
+    assert read_plan(tmp_path / "model.plan.json") == result.plan
+
+
+def test_the_profile_follows_the_target() -> None:
+    zoo = SHAPES["healthy_mlp"]()
+    assert fix(zoo.model, zoo.inputs).plan.profile == "strict"
+    assert fix(zoo.model, zoo.inputs, target="ort-cuda").plan.profile == "ort-cuda"
+    assert fix(zoo.model, zoo.inputs, target="ort-cuda", profile="strict").plan.profile == "strict"
+
+
+# -- plans ------------------------------------------------------------------------------------------------------------
+
+
+def by_hand(model: onnx.ModelProto, *names: str, fmt: Format = Format.FP32, target: str = "onnx") -> Plan:
+    nodes = tuple(PlannedNode(name, "", fmt, Reason.WANTED, (Note.of(NoteKind.IN_PLAN),)) for name in names)
+    sha = load(model).sha256
+    return Plan("m", sha, len(model.graph.node), target, "strict", Tolerance.default(), Format.FP32, "", nodes)
+
+
+def test_a_plan_gives_the_same_model_again(tmp_path: Path) -> None:
+    zoo = encoder(2, seq=16)
+    first = fix(zoo.model, zoo.inputs[:6], out=tmp_path / "a")
+    again = fix(zoo.model, zoo.inputs[6:], out=tmp_path / "b", plan=read_plan(tmp_path / "a" / "model.plan.json"))
+    assert again.met and again.plan.nodes == first.plan.nodes
+    assert (tmp_path / "a" / "model.fp16.onnx").read_bytes() == (tmp_path / "b" / "model.fp16.onnx").read_bytes()
+    assert again.cost.model_runs < first.cost.model_runs
+
+
+def test_a_plan_by_hand_is_applied_and_judged(tmp_path: Path) -> None:
+    zoo = encoder(2, seq=16)
+    assert fix(zoo.model, zoo.inputs[:4], plan=by_hand(zoo.model, *zoo.known_good)).met
+    missed = fix(zoo.model, zoo.inputs[:4], plan=by_hand(zoo.model, *zoo.known_good[1:]), out=tmp_path)
+    assert not missed.met
+    assert set(missed.fp32_nodes) == set(zoo.known_good[1:])
+
+
+def test_what_is_stated_beside_a_plan_wins() -> None:
+    zoo = SHAPES["healthy_mlp"]()
+    plan = by_hand(zoo.model, target="ort-cuda")
+    assert fix(zoo.model, zoo.inputs, plan=plan).plan.target == "ort-cuda"
+    result = fix(zoo.model, zoo.inputs, plan=plan, target="onnx", io_types=Format.FP16, tolerance=["rel_l2<=0.5"])
+    assert (result.plan.target, result.plan.io_types) == ("onnx", Format.FP16)
+    assert result.plan.tolerance.to_json()["*:rel_l2"] == 0.5
+
+
+def test_plans_that_cannot_be_applied() -> None:
+    zoo, other = SHAPES["layer_norm_overflow"](), SHAPES["healthy_mlp"]()
+    pow_node = next(node.name for node in zoo.model.graph.node if node.op_type == "Pow")
+    cases = {
+        "the plan is for another model": by_hand(other.model),
+        "in BF16: t4 (compute capability 7.5) has no BF16": by_hand(
+            zoo.model, pow_node, fmt=Format.BF16, target="trt-10.9@t4"
+        ),
+    }
+    for told, plan in cases.items():
+        with pytest.raises(InputError) as refused:
+            fix(zoo.model, zoo.inputs, plan=plan)
+        assert told in str(refused.value)
