@@ -21,6 +21,11 @@ Feed = Mapping[str, Array]
 
 _FLOAT = TensorProto.FLOAT
 _NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_ELEMENTS = {
+    "tensor(float)": _FLOAT, "tensor(float16)": TensorProto.FLOAT16, "tensor(bfloat16)": TensorProto.BFLOAT16,
+    "tensor(int64)": TensorProto.INT64, "tensor(int32)": TensorProto.INT32, "tensor(bool)": TensorProto.BOOL,
+    "tensor(uint8)": TensorProto.UINT8, "tensor(int8)": TensorProto.INT8, "tensor(double)": TensorProto.DOUBLE,
+}  # fmt: skip
 _TYPE_ATTRIBUTES = ("dtype", "output_dtype")
 EQUAL_INTEGERS = 0.999  # share of an integer output that must agree
 
@@ -174,9 +179,32 @@ def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:
         copy.CopyFrom(model)
     _forget_types(copy.graph)
     try:
-        return onnx.shape_inference.infer_shapes(copy, check_type=True, strict_mode=True)
+        found = onnx.shape_inference.infer_shapes(copy, check_type=True, strict_mode=True)
     except Exception as error:
         raise InvalidModel(" ".join(str(error).split())[:200]) from error
+    return _with_types_of_the_runtime(found) if any(node.domain for node in found.graph.node) else found
+
+
+def _with_types_of_the_runtime(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Behind operators that only ONNX Runtime knows, the types are what it says of them."""
+    known = _kinds(model.graph)
+    untold = [name for node in model.graph.node for name in node.output if name and name not in known]
+    if not untold:
+        return model
+    asked = onnx.ModelProto()
+    asked.CopyFrom(model)
+    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in untold)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(asked.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise InvalidModel(" ".join(str(error).split())[:200]) from error
+    kinds = {value.name: _ELEMENTS.get(value.type) for value in session.get_outputs()}
+    told = (helper.make_tensor_value_info(name, kind, None) for name in untold if (kind := kinds[name]) is not None)
+    model.graph.value_info.extend(told)
+    return model
 
 
 def _forget_types(graph: onnx.GraphProto) -> None:

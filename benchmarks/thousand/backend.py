@@ -40,12 +40,11 @@ def _has_floats(graph: onnx.GraphProto) -> bool:
 
 
 def _can_be_fed(graph: onnx.GraphProto) -> bool:
-    """An .npz file holds tensors of NumPy's own types."""
+    """An .npz file holds tensors of NumPy's own types, and sequences of them by their places."""
+    elements = [_element(value.type) for value in graph.input]
     return all(
-        value.type.HasField("tensor_type")
-        and onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).isbuiltin == 1
-        and value.type.tensor_type.elem_type != TensorProto.STRING
-        for value in graph.input
+        element != TensorProto.STRING and onnx.helper.tensor_dtype_to_np_dtype(element).isbuiltin == 1
+        for element in elements
     )
 
 
@@ -72,4 +71,6 @@ def _make(model: onnx.ModelProto, sets: Sets) -> Made:
 
 
 def _array(given: Any) -> Any:
+    if given is None or isinstance(given, list):
+        return given if given is None else [_array(each) for each in given]
     return numpy_helper.to_array(given) if isinstance(given, TensorProto) else np.asarray(given)

@@ -129,6 +129,9 @@ def graphs() -> Iterator[Graph]:
     for opset in OPSETS:
         for net, text in _of_opset(opset):
             yield Graph(f"opset{opset:02}-{net}", "opsets", partial(_make, opset, text))
+    for net, text in _of_opset(OPSETS[-1] - 3):
+        if net in ("perceptron", "convolutions", "recurrent"):
+            yield Graph(f"net-{net}", "by hand", partial(_make, OPSETS[-1] - 3, text, weights=True))
 
 
 def _of_opset(opset: int) -> Iterator[tuple[str, str]]:
@@ -165,11 +168,13 @@ def _of_opset(opset: int) -> Iterator[tuple[str, str]]:
     )
 
 
-def _make(opset: int, text: str) -> Made:
+def _make(opset: int, text: str, *, weights: bool = False) -> Made:
     text = text.replace("@masks", ", ".join(["-1e9"] * 36))
     more = ', "mine" : 1' if "mine." in text else ""
     model = onnx.parser.parse_model(HEAD.format(ir=max(4, min(11, _ir(opset))), opset=opset, more=more) + text)
     rng = np.random.default_rng(len(text))
+    if weights:
+        _hold_weights(model.graph, rng)
     feeds = []
     for _ in range(4):
         feed = {}
@@ -180,6 +185,15 @@ def _make(opset: int, text: str) -> Made:
             feed[value.name] = np.asarray(drawn, dtype=onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
         feeds.append(feed)
     return Made(model, feeds)
+
+
+def _hold_weights(graph: onnx.GraphProto, rng: np.random.Generator) -> None:
+    """All inputs but the first become weights."""
+    for value in graph.input[1:]:
+        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        drawn = rng.standard_normal(shape).astype(np.float32)
+        graph.initializer.append(onnx.numpy_helper.from_array(drawn, value.name))
+    del graph.input[1:]
 
 
 def _ir(opset: int) -> int:

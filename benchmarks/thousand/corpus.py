@@ -12,11 +12,15 @@ __all__ = ["corpus", "missing"]
 
 
 def corpus(*, made_from_code: bool = True) -> list[Graph]:
-    """Backend cases and what is written by hand; with `made_from_code`, what packages of models make, too."""
-    found = [*backend.graphs(), *control.graphs()]
+    """Backend cases, what is written by hand, what tools make of it; with `made_from_code` models of packages, too."""
+    by_hand = list(control.graphs())
+    found = [*backend.graphs(), *by_hand]
+    below = by_hand
     if made_from_code:
         below = [*vision.graphs(), *language.graphs(), *written.graphs()]
-        found += [*packaged.graphs(), *below, *on_top.graphs(below)]
+        found += [*packaged.graphs(), *below]
+        below = [*by_hand, *below]
+    found += on_top.graphs(below)
     return [graph for graph in found if not missing(graph.needs)]
 
 

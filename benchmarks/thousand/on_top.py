@@ -25,6 +25,7 @@ FAMILIES = (
     ("timm-test_vit", "vit"), ("timm-test_resnet", ""), ("timm-mobilenetv3_small_050", ""), ("timm-test_convnext", ""),
     ("timm-efficientvit_b0", ""), ("timm-mobilevit_xxs", ""), ("torch-lstm", ""), ("torch-gru", ""), ("torch-tcn", ""),
     ("torch-unet_small", ""), ("torch-detector", ""), ("torch-keypoints", ""), ("torch-rotary_decoder", ""),
+    ("net-perceptron", ""), ("net-convolutions", ""), ("net-recurrent", ""),
     ("torch-mlp_norms", ""), ("torch-wavenet", ""), ("torch-segmenter", ""), ("torch-autoencoder", ""),
 )  # fmt: skip
 
@@ -32,7 +33,7 @@ FAMILIES = (
 def graphs(below: Iterable[Graph]) -> Iterator[Graph]:
     found = list(below)
     for family, model_type in FAMILIES:
-        base = next((graph for graph in found if graph.name.startswith(f"{family}-")), None)
+        base = next((graph for graph in found if f"{graph.name}-".startswith(f"{family}-")), None)
         if base is None:
             continue
         for name, kind, change in _changes(model_type):

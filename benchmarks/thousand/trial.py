@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import resource
 import time
 from collections.abc import Iterator, Sequence
@@ -14,8 +13,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from benchmarks.strict import judge, rel_l2
-from benchmarks.thousand.graph import Feed, Graph, keep
+from benchmarks.thousand.graph import Feed, Graph, keep, kept_feeds
+from benchmarks.thousand.judging import Answers, judged_strictly, worst_error
 
 __all__ = ["END", "Row", "stage_of", "try_graph"]
 
@@ -70,7 +69,7 @@ def try_graph(graph: Graph, folder: Path, target: str, provider: str = CPU) -> R
         except Exception as error:
             return replace(row, end="not made", cause=_said(error))
     _note(folder, "running FP32")
-    feeds = list(_feeds(folder))
+    feeds = kept_feeds(folder)
     try:
         for path in {_reference(folder), folder / "model.onnx"}:
             _run(path, feeds, LEVELS[0])
@@ -103,16 +102,16 @@ def _fixed(row: Row, folder: Path, feeds: Sequence[Feed], target: str, provider:
         runs=result.cost.model_runs,
     )
     assert result.typed is not None
-    return _judged(row, folder, Path(result.typed.path), feeds, provider)
+    return _judged(row, folder, Path(result.typed.path), feeds, provider, result.plan.tolerance.kinds)
 
 
-def _judged(row: Row, folder: Path, typed: Path, feeds: Sequence[Feed], provider: str) -> Row:
+def _judged(row: Row, folder: Path, typed: Path, feeds: Sequence[Feed], provider: str, kinds: Sequence[Any]) -> Row:
     _note(folder, "checking")
     if (why := _invalid(typed)) and not _invalid(folder / "model.onnx"):
         return replace(row, end="invalid model", cause=why)
     if not feeds:
         return replace(row, end="made-up inputs")
-    row = replace(row, levels=tuple(_at_levels(folder, typed, feeds, provider)))
+    row = replace(row, levels=tuple(_at_levels(folder, typed, feeds, provider, kinds)))
     if any(isinstance(level, str) for level in row.levels):
         said = [level for level in row.levels if isinstance(level, str)]
         # The CPU provider has no FP16 kernel for every operator, which is no fault of the model.
@@ -121,8 +120,8 @@ def _judged(row: Row, folder: Path, typed: Path, feeds: Sequence[Feed], provider
         )
     _note(folder, "judging")
     try:
-        errors = judge(onnx.load(_reference(folder)), onnx.load(typed), feeds)
-        row = replace(row, strict=errors.rel_l2)
+        strict = judged_strictly(onnx.load(_reference(folder)), onnx.load(typed), feeds, kinds)
+        row = replace(row, strict=strict)
     except Exception as error:
         row = replace(row, cause=f"not judged: {_said(error)}")
     return replace(row, end=_verdict(row))
@@ -150,7 +149,9 @@ def _verdict(row: Row) -> str:
     return "met, confirmed" if row.strict is not None else "met, confirmed by the runtime"
 
 
-def _at_levels(folder: Path, typed: Path, feeds: Sequence[Feed], provider: str) -> Iterator[float | str]:
+def _at_levels(
+    folder: Path, typed: Path, feeds: Sequence[Feed], provider: str, kinds: Sequence[Any]
+) -> Iterator[float | str]:
     """The worst error over inputs and float outputs, at each level of optimisation."""
     wanted = _run(_reference(folder), feeds, LEVELS[0])
     for level in LEVELS:
@@ -160,19 +161,10 @@ def _at_levels(folder: Path, typed: Path, feeds: Sequence[Feed], provider: str) 
         except Exception as error:
             yield _said(error)
             continue
-        pairs = [pair for both in zip(wanted, got, strict=True) for pair in zip(*both, strict=False)]
-        yield max((_error(one, other) for one, other in pairs), default=0.0)
+        yield max((worst_error(one, other, kinds) for one, other in zip(wanted, got, strict=True)), default=0.0)
 
 
-def _error(wanted: Any, got: Any) -> float:
-    if not isinstance(wanted, np.ndarray) or wanted.dtype.kind != "f" or not isinstance(got, np.ndarray):
-        return 0.0
-    if wanted.shape != got.shape:
-        return math.inf
-    return rel_l2(wanted.astype(np.float32), got.astype(np.float32))
-
-
-def _run(path: Path, feeds: Sequence[Feed], level: str, provider: str = CPU) -> list[list[Any]]:
+def _run(path: Path, feeds: Sequence[Feed], level: str, provider: str = CPU) -> list[Answers]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -186,25 +178,20 @@ def _run(path: Path, feeds: Sequence[Feed], level: str, provider: str = CPU) -> 
     if provider not in session.get_providers():
         raise RuntimeError(f"{provider} could not be loaded")
     kinds = {value.name: value.type for value in session.get_inputs()}
-    return [
-        session.run(None, {name: _as(array, kinds[name]) for name, array in feed.items() if name in kinds})
-        for feed in feeds
-    ]
+    names = [value.name for value in session.get_outputs()]
+    given = ({name: _as(feed.get(name), kind) for name, kind in kinds.items()} for feed in feeds)
+    return [dict(zip(names, session.run(None, each), strict=True)) for each in given]
 
 
 def _as(array: Any, kind: str) -> Any:
     """An input of another float type than the model's is handed over in the model's."""
+    if not isinstance(array, np.ndarray):
+        return array
     if kind == "tensor(float16)" and array.dtype == np.float32:
         return array.astype(np.float16)
     if kind == "tensor(float)" and array.dtype == np.float16:
         return array.astype(np.float32)
     return array
-
-
-def _feeds(folder: Path) -> Iterator[Feed]:
-    for path in sorted((folder / "inputs").glob("*.npz")):
-        with np.load(path, allow_pickle=False) as arrays:
-            yield {name: arrays[name] for name in arrays.files}
 
 
 def _reference(folder: Path) -> Path:
