@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from halfwise.report.html import write_report
-from halfwise.report.html.numbers import percent
+from halfwise.report.numbers import percent
 from halfwise.report.text import safe
 from halfwise.verbs.fix.output_shares import shares_by_output
 from tests.models.report_models import (

@@ -15,6 +15,7 @@ import pytest
 import halfwise
 from halfwise.cli.main import VERBS
 from halfwise.model.model import load
+from halfwise.report.groups import Grouping, kept_nodes
 from tests.support.paths import ROOT
 from tools import reference
 
@@ -84,8 +85,12 @@ def test_the_readme_shows_what_fix_finds(shared_models: Path) -> None:
     assert f" {result.fp16['target_label'].nonfinite} " in shown
     (error,) = re.findall(r"\b0\.000\d+", shown)
     assert math.isclose(result.fixed["target_label"].rel_l2, float(error), rel_tol=0.05)
-    listed = re.findall(r"^([\w/]*_[\w/]*) {2,}", shown, re.M)
-    assert len(listed) == 5 and set(listed) <= set(result.fp32_nodes)
+    groups = Grouping(result.model, [site.name for site in result.sites.all]).groups(kept_nodes(result))
+    listed = re.findall(r"^(\S+(?: \S+)*) {2,}(?:(\d+) nodes|(\w+)) {2,}\S", shown.partition(" why\n")[2], re.M)
+    found = {
+        (g.title, str(len(g.nodes)) if len(g.nodes) > 1 else "", "" if g.nodes[1:] else g.worst.op) for g in groups
+    }
+    assert len(listed) == 3 and set(listed) <= found
 
 
 def test_the_chinese_readme_keeps_step() -> None:

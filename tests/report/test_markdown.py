@@ -76,7 +76,10 @@ class Read(HTMLParser):
             self.cells[-1] += data
 
 
-QUIET_TAGS = {"h2", "h3", "p", "table", "thead", "tbody", "tr", "th", "td", "code", "strong", "ul", "li"}
+QUIET_TAGS = {"h2", "h3", "p", "table", "thead", "tbody", "tr", "th", "td", "code", "strong", "ul", "li"} | {
+    "details",
+    "summary",
+}
 
 
 @pytest.mark.parametrize("name", NAMES)

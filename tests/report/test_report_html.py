@@ -24,14 +24,15 @@ from halfwise.deploy.deploy_files import DeployFiles
 from halfwise.model.model import Model, load
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.plan_document import RepairRecord
-from halfwise.report.html import numbers, write_report
+from halfwise.report import numbers
+from halfwise.report.html import write_report
 from halfwise.report.html.culprits import culprits
 from halfwise.report.html.embed import content_hash, digits
 from halfwise.report.html.names import Names
 from halfwise.report.html.places import Places
 from halfwise.report.html.repairs import repair_cards, written
-from halfwise.report.html.story import tell
 from halfwise.report.html.verdict import verdict_words
+from halfwise.report.story import tell
 from halfwise.report.text import safe
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.output_shares import MOST, shares_by_output
@@ -149,7 +150,7 @@ def test_what_a_repair_healed_is_told_with_the_model_as_given() -> None:
     page = shown(repaired_result())
     assert "no node needs FP32" in page.text and "were repaired: they run in FP16 now" in page.text
     assert (
-        "/log_sum_exp/Exp Exp ✓ repaired by HW407 overflow The node takes the exponential of values up to 14; "
+        "/log_sum_exp/Exp Exp ✓ repaired by HW407 overflow 2 nodes The node takes the exponential of values up to 14; "
         "the result reaches 1,202,607, beyond FP16’s 65,504, and becomes infinite." in page.text
     )
     assert "was log(sum(exp(z))) is now ReduceLogSumExp(z)" in page.text

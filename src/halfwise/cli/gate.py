@@ -92,4 +92,10 @@ def command(
         write(markdown, gate_markdown(result))
     from halfwise.report.gate import show_gate
 
-    answer(result.to_json, lambda screen: show_gate(screen, result), as_json=as_json, full=full, good=result.holds)
+    answer(
+        result.to_json,
+        lambda screen: show_gate(screen, result, inputs or ()),
+        as_json=as_json,
+        full=full,
+        good=result.holds,
+    )

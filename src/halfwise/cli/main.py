@@ -10,6 +10,7 @@ from importlib import import_module
 
 import typer
 
+from halfwise.cli.help import Verb, Verbs
 from halfwise.core.errors import HalfwiseError
 
 __all__ = ["VERBS", "app", "main"]
@@ -37,12 +38,13 @@ UsageProblem: type[Exception] = typer.BadParameter.__mro__[2]
 app = typer.Typer(
     name="halfwise",
     help="Find why a neural network goes wrong in FP16, repair it with the fewest FP32 layers, and prove it.",
-    add_completion=False,
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 for _verb, _summary in VERBS.items():
-    app.command(_verb, short_help=_summary)(import_module(f"halfwise.cli.{_verb}").command)
+    app.command(_verb, cls=Verb, short_help=_summary)(import_module(f"halfwise.cli.{_verb}").command)
 
 
 def _version(wanted: bool) -> None:

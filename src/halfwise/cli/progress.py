@@ -30,6 +30,7 @@ class _Shown(Progress):
     def __init__(self, bars: Any, task: Any) -> None:
         self._bars, self._task = bars, task
         self._steps = 0
+        self._since = time.monotonic()
 
     def step(self, text: str) -> None:
         from rich.text import Text
@@ -40,7 +41,13 @@ class _Shown(Progress):
         self._bars.update(self._task, doing=Text(f"{self._steps}. {safe(text, _STEP)}"))
 
     def count(self, done: int, total: int) -> None:
-        self._bars.update(self._task, completed=done, total=total)
+        self._bars.update(self._task, completed=done, total=total, doing=_left(done, total, self._since))
+
+
+def _left(done: int, total: int, since: float) -> str:
+    """How long the rest takes, if it goes on as it went; empty where nothing tells."""
+    passed = time.monotonic() - since
+    return f"about {passed / done * (total - done):,.0f} s left" if 0 < done < total and passed >= 1 else ""
 
 
 class _Lines(Progress):
@@ -57,7 +64,8 @@ class _Lines(Progress):
         self._said = f"{self._steps}. {text}"
 
     def count(self, done: int, total: int) -> None:
-        self._said = f"{done} of {total}"
+        left = _left(done, total, self._since)
+        self._said = f"{done:,} of {total:,}{', ' if left else ''}{left}"
 
     def write(self) -> None:
         from halfwise.report.text import safe

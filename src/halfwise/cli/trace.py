@@ -24,4 +24,4 @@ def command(
     write_sarif(sarif, result.findings, model)
     from halfwise.report.trace import show_trace
 
-    answer(result.to_json, lambda screen: show_trace(screen, result, model.name), as_json=as_json, full=full)
+    answer(result.to_json, lambda screen: show_trace(screen, result, model, inputs or ()), as_json=as_json, full=full)

@@ -12,7 +12,9 @@ from halfwise.core.wording import counted, three_digits
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.answer import caution, inputs_told, standing, way_out
+from halfwise.report.groups import Group, Grouping, kept_nodes
 from halfwise.report.repairs import explain_repairs, places
+from halfwise.report.story import tell
 from halfwise.report.terminal import Terminal, share
 from halfwise.report.verdict import error_table, show_notes, show_profiles
 from halfwise.verbs.fix.result import FixResult
@@ -21,7 +23,7 @@ __all__ = ["show_fix"]
 
 _SHOWN = 12
 _POINTS = 20
-_WIDE = 150
+_PLAIN = str.maketrans("\N{RIGHT SINGLE QUOTATION MARK}\N{MINUS SIGN}", "'-")  # for terminals with few letters
 _STYLES = {"met": "bold green", "caution": "bold yellow", "missed": "bold yellow"}  # of a tolerance that is kept
 
 
@@ -37,7 +39,7 @@ def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), 
         explain_repairs(terminal, result.plan.repairs)
     else:
         _show_repairs(terminal, result.plan.repairs)
-    _show_nodes(terminal, result.plan.nodes, result.decision.pinned)
+    _show_nodes(terminal, result)
     if terminal.full:
         _show_policies(terminal, result)
     if result.curve:
@@ -93,17 +95,27 @@ def _show_repairs(terminal: Terminal, repairs: Sequence[RepairRecord]) -> None:
     terminal.more(len(repairs), _SHOWN)
 
 
-def _show_nodes(terminal: Terminal, nodes: Sequence[PlannedNode], pinned: Sequence[PlannedNode]) -> None:
+def _show_nodes(terminal: Terminal, result: FixResult) -> None:
+    """A row for each group of nodes that say one thing; each node with --full."""
+    nodes, pinned = kept_nodes(result), result.decision.pinned
     if nodes:
         terminal.line()
         with_format = any(node.format is not Format.FP32 for node in nodes)
         titles = ["kept out of FP16", "operator", *(["format"] if with_format else []), "why"]
+        groups = _groups(result, nodes, terminal)
         rows = [
-            [node.name, node.op, *([node.format.value.upper()] if with_format else []), _why(node, terminal.width)]
-            for node in terminal.some(nodes, _SHOWN)
+            [
+                group.title,
+                group.worst.op if len(group.nodes) == 1 else counted(len(group.nodes), "node"),
+                *([group.worst.format.value.upper()] if with_format else []),
+                _why(result, group),
+            ]
+            for group in terminal.some(groups, _SHOWN)
         ]
         terminal.table(titles, rows, fold=len(titles) - 1)
-        terminal.more(len(nodes), _SHOWN)
+        terminal.more(len(groups), _SHOWN)
+        if len(groups) < len(nodes):
+            terminal.line(f"({counted(len(nodes), 'node')} in {counted(len(groups), 'group')}; --full shows each node)")
     if pinned:
         reasons = Counter(node.because for node in pinned).most_common(3)
         shown = "; ".join(f"{count:,}: {', '.join(say_all(because))}" for because, count in reasons)
@@ -120,9 +132,18 @@ def _show_policies(terminal: Terminal, result: FixResult) -> None:
         terminal.line(f"other tools' lists would keep in FP32: {told} (apply: --keep policy:{others[0].policy.name})")
 
 
-def _why(node: PlannedNode, width: int) -> str:
-    """In full where a line has room for it; else the cause alone, so that the story stays on one screen."""
-    return f"{node.why}: {node.reason}" if width >= _WIDE else node.cause
+def _groups(result: FixResult, nodes: Sequence[PlannedNode], terminal: Terminal) -> Sequence[Group]:
+    if terminal.full or len(nodes) == 1:
+        return [Group(node.name, (node,)) for node in nodes]
+    return Grouping(result.model, [site.name for site in result.sites.all]).groups(nodes)
+
+
+def _why(result: FixResult, group: Group) -> str:
+    """What the report says of the worst of them."""
+    known = result.model.node_by_name
+    node = known.get(group.worst.name) or next((s.node for s in result.sites.all if s.name == group.worst.name), None)
+    words = tell(group.worst, node, result.measured.ranges).words.translate(_PLAIN)
+    return words if len(group.nodes) == 1 else f"({group.operators}) worst: {words}"
 
 
 def _show_curve(terminal: Terminal, result: FixResult) -> None:

@@ -11,6 +11,7 @@ from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
 from halfwise.core.wording import and_more, counted
 from halfwise.report.answer import caution, inputs_told, standing, way_out
+from halfwise.report.groups import Grouping, kept_nodes
 from halfwise.report.text import safe
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.gate import Gate
@@ -65,9 +66,7 @@ def fix_markdown(result: FixResult) -> str:
         "",
         *_errors({"plain FP16": result.fp16, "fixed": result.fixed}, result.measured.floats),
     ]
-    if kept:
-        rows = [(code(node.name), prose(node.op), node.format.value.upper(), prose(node.reason)) for node in kept]
-        lines += _table(("kept out of FP16", "operator", "format", "why"), rows)
+    lines += _kept(result)
     if result.plan.repairs:
         repairs = [
             (
@@ -88,6 +87,22 @@ def fix_markdown(result: FixResult) -> str:
         *_notes(result.notes),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _kept(result: FixResult) -> list[str]:
+    """A row for each group of nodes that say one thing; below, folded, a row for each node."""
+    nodes = kept_nodes(result)
+    if not nodes:
+        return []
+    titles = ("kept out of FP16", "operator", "format", "why")
+    groups = Grouping(result.model, [site.name for site in result.sites.all]).groups(nodes)
+    grouped = [(code(g.title), prose(g.operators), g.worst.format.value.upper(), prose(g.worst.reason)) for g in groups]
+    lines = _table(titles, grouped)
+    if len(groups) < len(nodes):
+        rows = [(code(node.name), prose(node.op), node.format.value.upper(), prose(node.reason)) for node in nodes]
+        lines += [f"<details><summary>each of the {len(nodes):,} nodes</summary>", "", *_table(titles, rows)]
+        lines += ["</details>", ""]
+    return lines
 
 
 def _beyond_emulation(result: FixResult) -> list[str]:

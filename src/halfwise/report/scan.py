@@ -9,6 +9,7 @@ from itertools import groupby
 from halfwise.core.english import say_all
 from halfwise.core.finding import Finding
 from halfwise.core.wording import counted, number, percent
+from halfwise.report.shell import shell
 from halfwise.report.terminal import SEVERITY_STYLES, Terminal
 from halfwise.report.text import safe
 from halfwise.verbs.scan import CheckpointFacts, InitializerCounts, ScanResult
@@ -46,6 +47,9 @@ def show_scan(terminal: Terminal, result: ScanResult, *, rounding: bool = False)
         terminal.line("if the model can be trained again:", "bold")
     for sentence in say_all(result.training):
         terminal.line(sentence, indent=2)
+    if not isinstance(result.facts, CheckpointFacts) and result.facts.path:
+        words = ["halfwise", "fix", result.facts.path, "--inputs", "SAMPLES", "--out", "fixed"]
+        terminal.command("next    ", shell(words))
 
 
 def _headlines(result: ScanResult) -> list[str]:

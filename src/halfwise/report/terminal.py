@@ -67,7 +67,10 @@ class Terminal:
     ) -> None:
         """The first column holds names, shortened in the middle where room lacks; `fold` is a column that wraps."""
         rows = [[self._cell(cell, index, fold) for index, cell in enumerate(row)] for row in rows]
-        widths = [max([width_of(title), *(width_of(row[i]) for row in rows)]) for i, title in enumerate(titles)]
+        widths = _widths(titles, rows)
+        if self._wraps and sum(widths) + _GAP * len(widths) > self.width:  # titles of several words take lines
+            titles = [titles[0], *(title.replace(" ", "\n") for title in titles[1:])]
+            widths = _widths(titles, rows)
         taken = sum(width + _GAP for i, width in enumerate(widths) if i not in (0, fold))
         if self._wraps and min(widths[0], _NARROWEST) + taken + (0 if fold is None else _NARROWEST) > self.width:
             self._paragraphs(titles, rows)
@@ -92,7 +95,9 @@ class Terminal:
         """A table for which the screen is too narrow: cut numbers would be wrong ones."""
         for name, *cells in rows:
             self.line(safe(name, self.width))
-            if told := [f"{title} {cell}" for title, cell in zip(titles[1:], cells, strict=True) if cell]:
+            if told := [
+                f"{title} {cell}".replace("\n", " ") for title, cell in zip(titles[1:], cells, strict=True) if cell
+            ]:
                 self.line(", ".join(told), indent=_GAP)
 
     def _cell(self, cell: str, index: int, fold: int | None) -> str:
@@ -104,6 +109,11 @@ class Terminal:
     def full(self) -> bool:
         """Whether everything was asked for."""
         return self._full
+
+    @property
+    def short(self) -> bool:
+        """Whether a person looks, who did not ask for everything."""
+        return self._wraps and not self._full
 
     def some(self, items: Sequence[Item], most: int) -> Sequence[Item]:
         """What of a long list is shown."""
@@ -122,6 +132,12 @@ class Terminal:
         with self._console.capture() as captured:
             self._console.print(renderable)
         self._parts += [f"{line.rstrip()}\n" for line in captured.get().splitlines()]
+
+
+def _widths(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [
+        max([*map(width_of, title.split("\n")), *(width_of(row[i]) for row in rows)]) for i, title in enumerate(titles)
+    ]
 
 
 class _Page(io.StringIO):

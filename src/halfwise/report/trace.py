@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from halfwise.core.wording import counted, three_digits
+from halfwise.report.shell import shell
 from halfwise.report.terminal import Terminal, share
 from halfwise.report.verdict import show_notes
 from halfwise.verbs.trace import TensorTrace, Trace
@@ -12,10 +16,11 @@ __all__ = ["show_trace"]
 _SHOWN = 12
 
 
-def show_trace(terminal: Terminal, result: Trace, name: str) -> None:
+def show_trace(terminal: Terminal, result: Trace, model: Path, inputs: Sequence[Path] = ()) -> None:
+    """`inputs` are the paths given on the command line, for the command to go on with."""
     bad = [tensor for tensor in result.tensors if tensor.over or tensor.nonfinite]
     terminal.line(
-        f"{name}: {len(result.tensors):,} float tensors over {counted(result.samples, 'input')}; "
+        f"{model.name}: {len(result.tensors):,} float tensors over {counted(result.samples, 'input')}; "
         f"{len(bad):,} with values that FP16 cannot hold",
         "bold red" if bad else "bold",
     )
@@ -23,6 +28,8 @@ def show_trace(terminal: Terminal, result: Trace, name: str) -> None:
     _show_findings(terminal, result)
     _show_tensors(terminal, result)
     _show_nodes(terminal, result)
+    given = [word for path in inputs for word in ("--inputs", str(path))]
+    terminal.command("next    ", shell(["halfwise", "fix", str(model), *given, "--out", "fixed"]))
 
 
 def _show_findings(terminal: Terminal, result: Trace) -> None:

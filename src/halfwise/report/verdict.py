@@ -7,12 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from halfwise.core.english import say
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note, NoteKind
-from halfwise.core.wording import three_digits
+from halfwise.core.wording import counted, three_digits
 from halfwise.report.terminal import Terminal
 
 __all__ = ["error_table", "is_synthetic", "show_notes", "show_profiles"]
 
 _SHOWN = 12
+_FOLDED = 2  # routine notes from which they are one line
 
 
 def error_table(
@@ -57,9 +58,13 @@ def show_notes(terminal: Terminal, notes: Sequence[Note]) -> None:
     for note in notes:
         if is_synthetic(note):
             terminal.line(f"SYNTHETIC INPUTS: {say(note)}", "bold yellow")
-    for note in notes:
-        if not is_synthetic(note):
+    others = [note for note in notes if not is_synthetic(note)]
+    routine = [note for note in others if note.severity == "info"] if terminal.short else []
+    for note in others:
+        if len(routine) < _FOLDED or note not in routine:
             terminal.line(f"note: {say(note)}", "yellow")
+    if len(routine) >= _FOLDED:
+        terminal.line(f"{counted(len(routine), 'note')}: --full", "yellow")
 
 
 def is_synthetic(note: Note) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from halfwise.report.html.axis import HIGH, LOW
+from halfwise.report.axis import HIGH, LOW
 from halfwise.report.html.histogram import WeightHistogram
 
 __all__ = ["Column", "Columns", "columns"]

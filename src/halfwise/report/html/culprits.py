@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,13 +11,14 @@ from halfwise.core.counting import Counts
 from halfwise.core.formats import Format
 from halfwise.core.reasons import Reason
 from halfwise.precision.plan import PlannedNode
+from halfwise.report.groups import Group, Grouping, kept_nodes
 from halfwise.report.html.meter import Meter, meter
 from halfwise.report.html.names import Names
 from halfwise.report.html.places import Places
-from halfwise.report.html.story import Story, tell
+from halfwise.report.story import Story, tell
 from halfwise.verbs.fix.result import FixResult
 
-__all__ = ["Alike", "Culprit", "culprits", "kept_nodes", "worst_first"]
+__all__ = ["Alike", "Culprit", "culprits"]
 
 _CARRIES = 0.05  # of plain FP16's squared error, from which a repaired node is worth telling
 
@@ -28,15 +28,18 @@ class Alike:
     """A node of the same kind as the one told: its name, its share and where the graph shows it."""
 
     name: int
+    op: str
     share: float
     index: int | None
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """One card: the worst node of a kind in full, the others by name."""
+    """One card: the worst node of a kind in full, the others by name. `group`: what they are, if several."""
 
     name: int
+    group: str
+    operators: str
     op: str
     format: str
     why: str
@@ -61,32 +64,22 @@ class _Case:
     algebra: str
 
 
-def kept_nodes(result: FixResult) -> list[PlannedNode]:
-    return [node for node in result.plan.nodes if node.format is not Format.FP16]
-
-
-def worst_first(nodes: Sequence[PlannedNode], shares: Mapping[str, float]) -> list[PlannedNode]:
-    """Overflows first, where an infinity begins before those that are handed it; then by what each does alone."""
-
-    def key(node: PlannedNode) -> tuple[bool, bool, float, float]:
-        numbers = node.numbers
-        handed = node.why is Reason.OVERFLOW and numbers.get("input_max_abs", 0.0) > Format.FP16.max
-        return node.why is not Reason.OVERFLOW, handed, -numbers.get("error_without", 0.0), -shares.get(node.name, 0.0)
-
-    return sorted(nodes, key=key)
-
-
 def culprits(result: FixResult, names: Names, places: Places) -> list[Culprit]:
     """Those that a repair healed are told by the model as given, which has them."""
-    kept = [_Case(n, places.given(n.name), "", "") for n in worst_first(kept_nodes(result), result.shares)]
+    kept = [_Case(n, places.given(n.name), "", "") for n in kept_nodes(result)]
     cases = [*_healed(result), *kept]
     cases.sort(key=lambda case: case.planned.why is not Reason.OVERFLOW)
-    groups: dict[tuple[str, str, str, str], list[_Case]] = {}
+    by_rule: dict[str, list[_Case]] = {}
     for case in cases:
-        planned = case.planned
-        tail = re.sub(r"\d+", "", planned.name.rpartition("/")[2])
-        groups.setdefault((planned.op, planned.why, case.rule, tail), []).append(case)
-    return [_culprit(group, result, names, places) for group in groups.values()]
+        by_rule.setdefault(case.rule, []).append(case)
+    grouping = Grouping(result.model, [site.name for site in result.sites.all])
+    found = []
+    for each in by_rule.values():
+        known = {id(case.planned): case for case in each}
+        for group in grouping.groups([case.planned for case in each]):
+            members = [known[id(node)] for node in group.nodes]
+            found.append((cases.index(members[0]), _culprit(group, members, result, names, places)))
+    return [culprit for _, culprit in sorted(found, key=lambda item: item[0])]
 
 
 def _healed(result: FixResult) -> list[_Case]:
@@ -123,8 +116,8 @@ def _seen(node: ir.Node, ranges: Mapping[str, Counts], why: Reason) -> PlannedNo
     return PlannedNode(node.name or "", node.op_type, Format.FP16, why, (), {k: v for k, v in numbers.items() if v})
 
 
-def _culprit(group: Sequence[_Case], result: FixResult, names: Names, places: Places) -> Culprit:
-    worst, planned = group[0], group[0].planned
+def _culprit(group: Group, cases: Sequence[_Case], result: FixResult, names: Names, places: Places) -> Culprit:
+    worst, planned = cases[0], cases[0].planned
     ranges = (
         result.measured.diagnosis.ranges
         if worst.rule and result.measured.diagnosis is not None
@@ -133,6 +126,8 @@ def _culprit(group: Sequence[_Case], result: FixResult, names: Names, places: Pl
     story = tell(planned, worst.node, ranges or result.measured.ranges)
     return Culprit(
         name=names(planned.name),
+        group=group.title if len(cases) > 1 else "",
+        operators=group.operators,
         op=planned.op,
         format=planned.format.value.upper(),
         why=planned.why,
@@ -145,9 +140,10 @@ def _culprit(group: Sequence[_Case], result: FixResult, names: Names, places: Pl
         alike=tuple(
             Alike(
                 names(case.planned.name),
+                case.planned.op,
                 result.shares.get(case.planned.name, 0.0),
                 places.index(case.planned.name),
             )
-            for case in group[1:]
+            for case in cases[1:]
         ),
     )

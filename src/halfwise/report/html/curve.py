@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from halfwise.core.formats import Format
 from halfwise.core.wording import counted
-from halfwise.report.html.numbers import number
+from halfwise.report.numbers import number
 from halfwise.search.cost import node_costs
 from halfwise.verbs.fix.result import FixResult
 

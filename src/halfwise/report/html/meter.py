@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from halfwise.report.html.numbers import number
+from halfwise.report.numbers import number
 
 __all__ = ["Mark", "Meter", "meter"]
 

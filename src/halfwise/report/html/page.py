@@ -13,11 +13,12 @@ from halfwise._version import __version__
 from halfwise.core.english import say, say_all
 from halfwise.deploy.advisories import Advisory
 from halfwise.report.answer import inputs_told
+from halfwise.report.axis import TICKS, ZONES
+from halfwise.report.groups import kept_nodes
 from halfwise.report.html.along import along
-from halfwise.report.html.axis import TICKS, ZONES
 from halfwise.report.html.bars import columns
 from halfwise.report.html.commands import next_steps
-from halfwise.report.html.culprits import culprits, kept_nodes
+from halfwise.report.html.culprits import culprits
 from halfwise.report.html.curve import curve
 from halfwise.report.html.embed import digits
 from halfwise.report.html.graph import STATES, graph_data, state_of

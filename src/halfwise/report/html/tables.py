@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from halfwise.core.counting import Counts
-from halfwise.report.html.axis import zone_of
+from halfwise.report.axis import zone_of
 from halfwise.report.html.embed import digits
 from halfwise.report.html.histogram import WeightHistogram
 from halfwise.report.html.names import Names

@@ -13,7 +13,7 @@ from halfwise.core.wording import counted
 from halfwise.report.answer import Standing, caution, standing, way_out
 from halfwise.report.html.meter import Meter, meter
 from halfwise.report.html.names import Names
-from halfwise.report.html.numbers import factor, number, percent
+from halfwise.report.numbers import factor, number, percent
 from halfwise.verbs.fix.result import FixResult
 
 __all__ = ["ErrorRow", "GapRow", "VerdictWords", "bound_text", "error_rows", "gap_rows", "verdict_words"]

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from halfwise.core.whole_files import WholeFiles
 from halfwise.core.wording import and_more, counted
-from halfwise.report.html import numbers
+from halfwise.report import numbers
 from halfwise.report.html.embed import as_json, content_hash
 from halfwise.report.html.names import SHOWN, short
 from halfwise.report.html.page import gather

@@ -14,9 +14,9 @@ from halfwise.core.notes import NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.model.moving import FROM_FIRST, Move, movers
 from halfwise.precision.plan import PlannedNode
-from halfwise.report.html.axis import Bar, bar
-from halfwise.report.html.names import short
-from halfwise.report.html.numbers import factor, number, percent
+from halfwise.report.axis import Bar, bar
+from halfwise.report.numbers import factor, number, percent
+from halfwise.report.text import safe
 from halfwise.search.prune import NEAR
 
 __all__ = ["Range", "Story", "tell"]
@@ -72,6 +72,11 @@ class Story:
     ranges: tuple[Range, ...]
     ratio: float | None  # the error with this node alone reverted, over the allowed one
 
+    @property
+    def words(self) -> str:
+        """All of it in a few sentences."""
+        return " ".join(part for part in (self.cause, self.then, self.measured) if part)
+
 
 def tell(planned: PlannedNode, node: ir.Node | None, seen: Mapping[str, Counts]) -> Story:
     """`seen` are the ranges of the model that the node belongs to."""
@@ -86,7 +91,7 @@ def tell(planned: PlannedNode, node: ir.Node | None, seen: Mapping[str, Counts])
         for title, least, most in (("reads", read_low, read_high), ("writes", low, high))
         if most > 0
     )
-    cause, then = planned.reason, ""
+    cause, then = planned.cause, ""
     if planned.why in _ROUNDING or planned.why is Reason.OVERFLOW:
         cause = _cause(planned, high, low, read_high, read_low)
         if high > _LIMIT and node is not None:
@@ -141,7 +146,7 @@ def _consequence(node: ir.Node) -> str:
     """Where an infinity goes: up to the node that makes an answer of it."""
     passed: list[str] = []
     for step, slot in _way(node):
-        name = short(step.name or "", 48)
+        name = safe(step.name or "", 48)
         if (step.op_type == "Div" and slot == 1) or step.op_type == "Reciprocal":
             return f"{_through(passed)}{name} divides by the infinity and returns 0: a wrong answer without any NaN."
         if step.op_type in ("Softmax", "LogSoftmax"):

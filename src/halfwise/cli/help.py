@@ -1,0 +1,101 @@
+"""How `--help` is laid out: an example first, verbs by what they are for, options by what they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+__all__ = ["EXAMPLES", "VERB_GROUPS", "Verb", "Verbs"]
+
+VERB_GROUPS = {
+    "Fix a model": ("fix", "demo"),
+    "Look into a model": ("scan", "trace", "stages", "verify", "bisect"),
+    "Look into an engine": ("audit", "log", "advise"),
+    "Keep a result": ("gate", "compare", "schema"),
+}
+EXAMPLES = {
+    "": "halfwise fix model.onnx --inputs samples/ --out out/",
+    "demo": "halfwise demo",
+    "scan": "halfwise scan model.onnx",
+    "trace": "halfwise trace model.onnx --inputs samples/",
+    "fix": "halfwise fix model.onnx --inputs samples/ --out out/ --target trt-10.9@t4",
+    "stages": "halfwise stages model.onnx --inputs samples/",
+    "verify": "halfwise verify model.onnx out/model.fp16.onnx --inputs samples/",
+    "bisect": "halfwise bisect model.onnx --backend ort-cuda --inputs samples/",
+    "audit": "halfwise audit layers.json --plan out/model.plan.json --only violations",
+    "log": "halfwise log build.log --model model.onnx",
+    "advise": "halfwise advise model.onnx --target trt-10.0.1@t4",
+    "gate": "halfwise gate model.onnx --plan model.plan.json --inputs samples/",
+    "compare": "halfwise compare before.json after.json",
+    "schema": "halfwise schema fix",
+}
+# Options in the order of these; what is named in none comes first.
+_ABOUT = {
+    "Inputs and tolerance": "inputs tol metric rollout feedback reference profile",
+    "Target and build": "target margin io-types io-formats allow time-limit confirm device gpu tf32 optimize "
+    "io-binding",
+    "Search": "max-runs repairs keep force plan engine builds check cut depth upto",
+    "What is shown and written": "only node module curve explain html markdown sarif junit full json",
+}
+
+
+class Verb(TyperCommand):
+    """One verb."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.format_usage(ctx, formatter)
+        _example(self.name or "", formatter)
+        self.format_help_text(ctx, formatter)
+        self.format_options(ctx, formatter)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        arguments: list[Any] = []
+        options: list[Any] = []
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is not None:
+                (options if parameter.param_type_name == "option" else arguments).append((parameter, record))
+        _section("Arguments", [record for _, record in arguments], formatter)
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        sections |= {title: [] for title in _ABOUT}
+        known = {f"--{word}": title for title, words in _ABOUT.items() for word in words.split()}
+        few = len(options) < 12  # that need no sections
+        for parameter, record in options:
+            title = next((known[name] for name in parameter.opts if name in known), "Options")
+            sections["Options" if few else title].append(record)
+        for title, records in sections.items():
+            _section(title, records, formatter)
+
+
+class Verbs(TyperGroup):
+    """All verbs."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.format_usage(ctx, formatter)
+        _example("", formatter)
+        self.format_help_text(ctx, formatter)
+        self.format_commands(ctx, formatter)
+        _section("Options", [r for p in self.get_params(ctx) if (r := p.get_help_record(ctx)) is not None], formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        grouped = {verb for verbs in VERB_GROUPS.values() for verb in verbs}
+        others = tuple(verb for verb in self.commands if verb not in grouped)
+        widest = max(map(len, self.commands))
+        for title, verbs in {**VERB_GROUPS, "More": others}.items():
+            rows = [
+                (verb.ljust(widest), self.commands[verb].short_help or "") for verb in verbs if verb in self.commands
+            ]
+            _section(title, rows, formatter)
+
+
+def _example(verb: str, formatter: Any) -> None:
+    if example := EXAMPLES.get(verb):
+        with formatter.section("Example"):
+            formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+def _section(title: str, records: Iterable[tuple[str, str]], formatter: Any) -> None:
+    if rows := list(records):
+        with formatter.section(title):
+            formatter.write_dl(rows)
