@@ -236,7 +236,7 @@ def test_outputs_that_the_backend_does_not_give_are_named() -> None:
         ({"backend": "gpu"}, "there is no backend 'gpu'; there are ort-cpu, ort-cuda"),
         ({"backend": None, "check": "  "}, "--check: the command is empty"),
         ({"backend": None, "check": "a 'b"}, '--check "a \'b": No closing quotation'),
-        ({"backend": None, "check": "/nowhere/judge"}, "--check: cannot start /nowhere/judge: No such file"),
+        ({"backend": None, "check": "/nowhere/judge"}, "--check: '/nowhere/judge' is no program that can be started"),
     ],
 )
 def test_bad_usage_is_one_line(arguments: dict[str, Any], message: str) -> None:

@@ -85,7 +85,6 @@ def command(
     from halfwise.verbs.bisect.run import bisect
 
     folder = out or Path(f"{model.stem}.bisect")
-    fresh = not folder.exists()
     try:
         with progress(f"bisect {model.name}") as shown:
             result = bisect(
@@ -110,9 +109,6 @@ def command(
             if kept.exists()
             else "interrupted before anything was built; nothing was written"
         ) from None
-    finally:
-        if fresh and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
 
     from halfwise.report.bisect import show_bisect
 

@@ -77,6 +77,10 @@ def main() -> None:
         code = _end(_usage(error), 2)
     except (KeyboardInterrupt, typer.Abort):
         code = _end("interrupted", 130)
+    except OSError as error:  # a name that is too long, a folder that is closed or gone, a full disk
+        if debugging and error.filename is None:
+            raise
+        code = _end(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
     except Exception as error:
         if debugging:
             raise

@@ -10,6 +10,7 @@ from halfwise.compiler.layers_fields import EngineLayers, Layer, LayerTensor, So
 from halfwise.compiler.layers_json import layers_from_json
 from halfwise.compiler.layers_text import is_layer_line, layers_from_lines
 from halfwise.core.errors import InputError
+from halfwise.core.json_text import parse_json
 
 if TYPE_CHECKING:
     from halfwise.compiler.buildlog.report import LogReport
@@ -86,15 +87,15 @@ def looks_like_json(text: str) -> bool:
 
 def _parse(text: str, source: str) -> Any:
     try:
-        return json.loads(text.lstrip("\ufeff"))
+        return parse_json(text.lstrip("\ufeff"))
     except json.JSONDecodeError as error:
         if error.pos >= len(text.rstrip()) - 1 or "Unterminated" in error.msg:
             raise InputError(
                 f"{source}: the JSON ends in the middle (line {error.lineno}); the file was cut off, export it again"
             ) from None
         raise InputError(f"{source}: not valid JSON at line {error.lineno}: {error.msg}") from None
-    except RecursionError:
-        raise InputError(f"{source}: the JSON is nested too deeply for layer information") from None
+    except ValueError as error:
+        raise InputError(f"{source}: not valid JSON: {error}") from None
 
 
 def _decode(content: bytes) -> str:

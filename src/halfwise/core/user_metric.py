@@ -6,7 +6,7 @@ import importlib
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -32,7 +32,7 @@ def load_metric(spec: str) -> OutputMetric:
     if not (colon and module_name and attribute):
         raise InputError(f"--metric {spec!r}: write package.module:function")
     try:
-        with _current_directory_importable():
+        with _current_directory_importable(), redirect_stdout(sys.stderr):
             module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
@@ -44,7 +44,7 @@ def load_metric(spec: str) -> OutputMetric:
         raise InputError(f"--metric {spec}: importing {module_name} failed: {_told(error)}") from error
     try:
         function = reduce(getattr, attribute.split("."), module)
-    except AttributeError:
+    except Exception:
         raise InputError(f"--metric {spec}: module {module_name} has no {attribute!r}") from None
     if not callable(function):
         raise InputError(f"--metric {spec}: {attribute} is not a function")
@@ -61,12 +61,13 @@ class _Named:
 
     def __call__(self, reference: Mapping[str, Array], other: Mapping[str, Array]) -> float:
         try:
-            answer = self.function(reference, other)
-        except Exception as error:
+            with redirect_stdout(sys.stderr):  # what it prints is for people, and stdout is for the answer
+                answer = self.function(reference, other)
+        except (Exception, SystemExit) as error:
             raise InputError(f"--metric {self.spec} failed: {_told(error)}") from error
         try:
             value = float(answer)
-        except (TypeError, ValueError):
+        except Exception:
             raise InputError(f"--metric {self.spec} returned {type(answer).__name__}, not one number") from None
         return math.inf if math.isnan(value) else value
 

@@ -18,7 +18,7 @@ def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
     folder = path.parent.resolve()
     sizes: dict[Path, int] = {}
     for tensor in _external_tensors(proto):
-        fields = {entry.key: entry.value for entry in tensor.external_data}
+        fields = _fields(tensor, path)
         location = fields.get("location", "")
         if not location:
             raise InputError(
@@ -26,6 +26,11 @@ def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
             )
         file = _inside(folder, location, tensor.name, path)
         if file not in sizes:
+            if file.exists() and not file.is_file():
+                raise InputError(
+                    f"{path}: the external data of initializer {tensor.name!r} ({location!r}) is no regular file; "
+                    "put the data beside the model"
+                )
             if not file.is_file():
                 raise InputError(
                     f"{path}: the external data file {location!r} of initializer {tensor.name!r} is missing; "
@@ -55,6 +60,17 @@ def external_files(proto: onnx.ModelProto, path: Path) -> tuple[Path, ...]:
             if entry.key == "location":
                 seen[path.parent / entry.value] = None
     return tuple(seen)
+
+
+def _fields(tensor: onnx.TensorProto, path: Path) -> dict[str, str]:
+    """Each key once: of two, one reader takes the first and another one the last."""
+    keys = [entry.key for entry in tensor.external_data]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"{path}: the external data of initializer {tensor.name!r} says {twice!r} twice; export the model again"
+        )
+    return {entry.key: entry.value for entry in tensor.external_data}
 
 
 def _inside(folder: Path, location: str, tensor: str, path: Path) -> Path:

@@ -11,6 +11,7 @@ from halfwise.core.errors import InputError
 from halfwise.model.inference import infer_types
 from halfwise.model.names import name_nodes
 from halfwise.model.opset import raise_function, raise_opset
+from halfwise.model.signatures import check_references, check_signatures
 
 __all__ = ["normalise"]
 
@@ -20,10 +21,12 @@ _ANY_OPSET = 17  # for a model that uses no standard operator itself: casts need
 def normalise(model: ir.Model) -> int:
     """Do so in place; returns how many nodes were named or renamed."""
     _one_default_domain(model)
+    check_references(model)
     if model.functions:
         _align_function_opsets(model)
         passes.InlinePass()(model)
         passes.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+    check_signatures(model)
     renamed = name_nodes(model.graph.all_nodes())
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     passes.RemoveInitializersFromInputsPass()(model)

@@ -1,4 +1,4 @@
-"""Rewrites what no later room knows: sparse tensors, and bodies that hand out an outer tensor as it is."""
+"""Rewrites what no later room knows: sparse tensors, sizes below zero, bodies that hand out an outer tensor."""
 
 from __future__ import annotations
 
@@ -21,19 +21,28 @@ def needs_fixups(proto: onnx.ModelProto) -> bool:
         graph.sparse_initializer or any(a.HasField("sparse_tensor") for node in graph.node for a in node.attribute)
         for graph in every_graph(proto)
     )
-    return sparse or any(_handed_through(proto.graph, frozenset()))
+    return sparse or any(_below_zero(proto)) or any(_handed_through(proto.graph, frozenset()))
 
 
 def fix_up(proto: onnx.ModelProto) -> None:
     """Rewrite the model in place."""
     for graph in every_graph(proto):
         _make_dense(graph)
+    for dimension in list(_below_zero(proto)):
+        dimension.Clear()
     for graph, output in list(_handed_through(proto.graph, frozenset())):
         inner = f"{output.name}_inner"
         while any(inner in node.output for node in graph.node):
             inner += "_"
         graph.node.add(op_type="Identity", input=[output.name], output=[inner])
         output.name = inner
+
+
+def _below_zero(proto: onnx.ModelProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
+    """Sizes that runtimes read as unknown ones."""
+    for graph in every_graph(proto):
+        for info in (*graph.input, *graph.output, *graph.value_info):
+            yield from (dim for dim in info.type.tensor_type.shape.dim if dim.dim_value < 0)
 
 
 def _handed_through(

@@ -14,6 +14,7 @@ from halfwise.core.english import say, say_all
 from halfwise.core.errors import InputError
 from halfwise.core.files.identify import not_wanted
 from halfwise.core.formats import FORMATS, Format
+from halfwise.core.json_text import parse_json
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.core.summary import Summary
@@ -154,12 +155,12 @@ def read_plan(path: str | Path) -> Plan:
     """
     path = Path(path)
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such plan") from None
     except OSError as error:
         raise InputError(f"{path}: the plan cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         told = f"{path} is not a plan: it is not valid JSON ({error})"
         raise InputError(not_wanted(path, "a plan", told)) from None
     if not isinstance(document, dict) or document.get("schema") != _SCHEMA:

@@ -13,9 +13,6 @@ from halfwise.repair.table import RULES
 
 __all__ = ["reapplied"]
 
-# What a rule raises where the parameters of a plan are not its own: plans are edited by hand.
-_UNREADABLE = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
-
 
 def reapplied(model: Model, repairs: Sequence[RepairRecord]) -> Model:
     """The model with a plan's repairs, in the plan's order; raises InputError where one no longer fits."""
@@ -33,10 +30,11 @@ def reapplied(model: Model, repairs: Sequence[RepairRecord]) -> Model:
 
 
 def _applied(model: Model, planned: Sequence[tuple[Rule, Repair]]) -> tuple[Model, tuple[Repair, ...]]:
-    """As `repaired`; a rule that cannot work with what a plan holds for it names the repair."""
+    """As `repaired`; a rule that cannot work with what a plan holds for it names the repair: plans are edited by hand,
+    and what a rule raises over parameters that are not its own can be anything."""
     try:
         return repaired(model, planned)
-    except _UNREADABLE as error:
+    except Exception as error:
         culprit = next((repair for count, (_, repair) in enumerate(planned) if not _works(model, planned[: count + 1])))
         raise InputError(
             f"the plan's repair {culprit.rule} at node {culprit.nodes[0]!r} has parameters that do not fit the rule; "
@@ -47,6 +45,6 @@ def _applied(model: Model, planned: Sequence[tuple[Rule, Repair]]) -> tuple[Mode
 def _works(model: Model, planned: Sequence[tuple[Rule, Repair]]) -> bool:
     try:
         repaired(model, planned)
-    except _UNREADABLE:
+    except Exception:
         return False
     return True

@@ -65,7 +65,7 @@ def check_repairs(repairs: Sequence[RepairRecord], target: Target) -> None:
         if entry.rule not in known:
             raise InputError(f"the plan holds the repair {entry.rule!r}, which this version does not know")
         written = entry.parameters.get("way")
-        if written in unread:
+        if isinstance(written, str) and written in unread:
             raise InputError(
                 f"the plan's repair {entry.rule} writes a {written}, which {target.title} does not read "
                 f"(from {unread[written]} on); run fix without --plan"

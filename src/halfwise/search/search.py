@@ -120,7 +120,7 @@ class Search:
         """Error against FP32 cost, from nothing kept to all that matters: predicted along the way, measured at some."""
         ladder = (noise or self.noise()).ladder()
         steps = len(ladder.steps)
-        counts = sorted({0, steps, *(round(steps ** (i / (points - 1))) for i in range(points))})
+        counts = sorted({0, *(min(round(steps ** (i / (points - 1))), steps) for i in range(points))})
         found = []
         for count in counts:
             nodes = ladder.nodes(count)

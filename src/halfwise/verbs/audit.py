@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from halfwise.core.english import said, say
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Finding
 from halfwise.core.formats import Format
+from halfwise.core.json_text import parse_json
 from halfwise.core.notes import Note
 from halfwise.core.summary import Summary
 from halfwise.core.targets import Target
@@ -195,7 +195,7 @@ def _head(source: Path) -> bytes:
 def _kept(plan: Path) -> KeptNodes:
     """The nodes that the plan keeps out of FP16."""
     try:
-        document: Any = json.loads(plan.read_text(encoding="utf-8"))
+        document: Any = parse_json(plan.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{plan}: the plan cannot be read: {error.strerror}") from error
     except ValueError:

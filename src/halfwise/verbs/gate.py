@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from halfwise.core.english.finding import finding
 from halfwise.core.errors import InputError
 from halfwise.core.files.identify import not_wanted
 from halfwise.core.finding import Finding, Where
+from halfwise.core.json_text import parse_json
 from halfwise.core.measures.named import with_measure
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.notes import Note, NoteKind
@@ -304,10 +304,10 @@ def _key(each: Finding) -> FindingKey:
 def read_baseline(path: str | Path) -> frozenset[FindingKey]:
     """The findings of a document of `scan --json`."""
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = parse_json(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: the baseline cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         told = f"{path} is no baseline: it is not valid JSON"
         raise InputError(not_wanted(Path(path), "a baseline", told)) from None
     if not isinstance(document, dict) or document.get("schema") != SCAN:

@@ -21,7 +21,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.evaluation import Evaluation, SampleError, float_outputs, missing_output, sample_error
 from halfwise.core.file_order import by_number
 from halfwise.core.measures.named import metric_named, spec_of, with_measure
-from halfwise.core.metrics import Metrics, OutputMetric, Outputs, is_float
+from halfwise.core.metrics import Metrics, OutputMetric, Outputs, is_float, is_number
 from halfwise.core.notes import Messages, Note, NoteKind
 from halfwise.core.output_kinds import kind_notes
 from halfwise.core.summary import Summary
@@ -107,13 +107,17 @@ class SavedOutputs:
     def run(self, index: int, feed: Feed) -> dict[str, Array]:
         try:
             with np.load(self.files[index], allow_pickle=False) as saved:
-                return {name: saved[name] for name in saved.files}
+                outputs = {name: saved[name] for name in saved.files}
         except OSError as error:
             raise InputError(f"{self.files[index]} cannot be read: {error.strerror or error}") from None
         except Exception:
             raise InputError(
                 f"{self.files[index]} cannot be read as saved outputs: it is damaged, or no .npz file"
             ) from None
+        for name, array in outputs.items():
+            if not is_number(array.dtype) and array.dtype.kind not in "US":
+                raise InputError(f"{self.files[index]}: the output {name!r} is {array.dtype}: no numbers and no text")
+        return outputs
 
 
 class VerifyDocument(Document, frozen=True, tag="halfwise.verify/1"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,8 +192,8 @@ def _json_kind(path: Path) -> FileKind:
     if path.stat().st_size > _MOST_JSON:
         return FileKind.JSON
     try:
-        document: Any = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
+        document: Any = parse_json(path.read_bytes())
+    except ValueError:
         return FileKind.JSON
     if isinstance(document, Mapping):
         return _object_kind(document)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from halfwise.core.errors import InputError
+from halfwise.core.json_text import parse_json
 from halfwise.model.checkpoints.checkpoint import Checkpoint, StoredTensor
 from halfwise.model.elements import STORED_TYPES, Elements, Stretch
 
@@ -69,8 +69,8 @@ def _parse(path: Path, text: bytes) -> Mapping[str, Any]:
         return found
 
     try:
-        header = json.loads(text.decode("utf-8"), object_pairs_hook=once) if text[:1] == b"{" else None
-    except (ValueError, RecursionError):
+        header = parse_json(text.decode("utf-8"), once) if text[:1] == b"{" else None
+    except ValueError:
         header = None
     if not isinstance(header, dict):
         raise InputError(f"{path} is no safetensors file: its header is not a JSON object; copy or export it again")

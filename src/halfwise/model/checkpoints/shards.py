@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 from halfwise.core.errors import InputError
+from halfwise.core.json_text import parse_json
 from halfwise.model.checkpoints.checkpoint import Checkpoint
 
 __all__ = ["INDEX", "read_index"]
@@ -45,8 +45,8 @@ def read_index(path: Path, read: Callable[[Path], Checkpoint]) -> Checkpoint:
 
 def _weight_map(path: Path) -> dict[str, str]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
+        document = parse_json(path.read_text(encoding="utf-8"))
+    except ValueError:
         raise InputError(f"{path} is no index of shards: it is not valid JSON; copy it again") from None
     found = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(found, dict) or not found or not all(isinstance(shard, str) for shard in found.values()):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import json
 import os
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from halfwise.core.contents import layout, tensors_in
 from halfwise.core.errors import InputError
 from halfwise.core.file_order import by_number
+from halfwise.core.json_text import parse_json
 from halfwise.core.metrics import is_float
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.input_spec import InputSpec
@@ -234,7 +234,7 @@ def _read_npy(path: Path, name: str) -> dict[str, Any]:
 def _read_polygraphy(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The feeds of a file that `polygraphy run --save-inputs` or `polygraphy.json.save_json` wrote, still encoded."""
     with _readable(str(path)):
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
     if isinstance(document, dict) and document.get(_POLYGRAPHY_CLASS) == "RunResults":
         raise InputError(f"{path}: holds the outputs of a Polygraphy run, not inputs; save inputs with --save-inputs")
     feeds = document if isinstance(document, list) else [document]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.contents import changed
 from halfwise.core.errors import InputError
+from halfwise.core.limits import LARGEST_MADE_INPUT
 from halfwise.core.metrics import is_float, is_number
 from halfwise.model.input_spec import InputSpec
 
@@ -66,11 +68,21 @@ def synthesize(
     sizes: OpenSizes = USUAL,
 ) -> tuple[Feed, ...]:
     """`count` random feeds; floats are normal(0, 1) in one and uniform(0, 1) in the next, integers 0 to their bound."""
+    _check_size(specs, dims, sizes)
     shapes = {spec.name: shape for spec, shape in zip(specs, shapes_of(specs, dims, sizes), strict=True)}
     return tuple(
         {spec.name: _made(spec, shapes[spec.name], index, rng, int_bounds.get(spec.name, 1)) for spec in specs}
         for index in range(count)
     )
+
+
+def _check_size(specs: Sequence[InputSpec], dims: Mapping[str, int], sizes: OpenSizes) -> None:
+    for spec, shape in zip(specs, shapes_of(specs, dims, sizes), strict=True):
+        if (size := math.prod(shape) * spec.dtype.itemsize) > LARGEST_MADE_INPUT:
+            raise InputError(
+                f"input {spec.name!r} has {size} bytes, and inputs are generated up to {LARGEST_MADE_INPUT}; "
+                "give real inputs with --inputs"
+            )
 
 
 def _made(spec: InputSpec, shape: tuple[int, ...], index: int, rng: np.random.Generator, int_bound: int) -> Any:

@@ -46,7 +46,7 @@ class Piece:
 def pieces_along(value: ir.Value, axis: int, steps: int = MOST_STEPS) -> tuple[Piece, ...]:
     """The slices along `axis` that different branches made; one where none is known, none where its length is not."""
     shape = _static(value)
-    if shape is None or not isinstance(shape[axis], int):
+    if shape is None or not -len(shape) <= axis < len(shape) or not isinstance(shape[axis], int):
         return ()
     length = int(shape[axis] or 0)
     whole = (Piece(0, length, is_probability(value)),)
@@ -57,7 +57,7 @@ def pieces_along(value: ir.Value, axis: int, steps: int = MOST_STEPS) -> tuple[P
         return pieces_along(node.inputs[0], axis, steps - 1) or whole
     if node.op_type == "Transpose" and node.inputs[0] is not None:
         perm = _ints(node, "perm") or tuple(reversed(range(len(shape))))
-        return pieces_along(node.inputs[0], perm[axis], steps - 1) or whole
+        return (pieces_along(node.inputs[0], perm[axis], steps - 1) or whole) if len(perm) == len(shape) else whole
     if node.op_type in _RESHAPES and node.inputs[0] is not None:
         before = _same_axis(node.inputs[0], value, axis)
         return (pieces_along(node.inputs[0], before, steps - 1) or whole) if before is not None else whole

@@ -20,10 +20,6 @@ __all__ = ["Use", "View", "attribute", "is_float"]
 
 Use = tuple[ir.Node, int]  # a node and the slot in which it reads a value
 
-# A file may break these; a pattern then finds nothing rather than stumbling.
-_TWO = ("Add", "Sub", "Mul", "Div", "Pow", "MatMul", "CumSum", "Gather", "GatherElements", "GatherND")
-_THREE = ("Range", "Where", "OneHot", "ScatterElements", "ScatterND")
-_LEAST_INPUTS = dict.fromkeys(_TWO, 2) | dict.fromkeys(_THREE, 3) | {"NonMaxSuppression": 2}
 _SMALL = 4096  # a constant of more elements is a weight: its values tell no pattern
 _RESHAPED = movers(Move.SHAPE | Move.REPEAT | Move.CAST)
 _ALIKE_DEPTH = 3
@@ -44,7 +40,7 @@ class View:
     def _by_op(self) -> dict[str, list[ir.Node]]:
         found: dict[str, list[ir.Node]] = {}
         for node in self.model.nodes:
-            if not node.domain and _is_whole(node):
+            if not node.domain:
                 found.setdefault(node.op_type, []).append(node)
         return found
 
@@ -71,11 +67,11 @@ class View:
         node = behind.producer() if behind is not None else None
         if node is None or node.domain or node.op_type not in ops:
             return None
-        return node if _is_whole(node) else None
+        return node
 
     def uses(self, value: ir.Value, passed: Collection[str] = (), steps: int = 0) -> list[Use]:
         """Who reads a value, also through what changes nothing and through so many operators of `passed`."""
-        return [(node, slot) for node, slot in beyond(value, passed, steps) if _is_whole(node)]
+        return list(beyond(value, passed, steps))
 
     def only_use(self, value: ir.Value) -> Use | None:
         """The one reader of a value that is no output of the graph."""
@@ -202,8 +198,3 @@ def _attrs(node: ir.Node) -> Iterable[ir.Attr]:
 
 def _all_known(dims: Iterable[object]) -> bool:
     return all(isinstance(dim, int) for dim in dims)
-
-
-def _is_whole(node: ir.Node) -> bool:
-    """Whether a node has the operands that its operator asks for."""
-    return len(node.inputs) >= _LEAST_INPUTS.get(node.op_type, 1) and len(node.outputs) > 0

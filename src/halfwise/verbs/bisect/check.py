@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,10 @@ class Checker:
             raise InputError(f"--check {self.command!r}: {error}") from None
         if not words:
             raise InputError("--check: the command is empty")
+        if shutil.which(words[0]) is None:
+            raise InputError(
+                f"--check: {words[0]!r} is no program that can be started; write its path, or put it on PATH"
+            )
         return words
 
     def judge(self, model: Path, outputs: Path | None, reference: Path | None, time_limit_s: float) -> Answer:

@@ -12,7 +12,7 @@ import onnx
 
 from halfwise.backends import Backend, BackendOptions, backend_named
 from halfwise.core.answers import check_answers
-from halfwise.core.errors import HalfwiseError, InputError
+from halfwise.core.errors import InputError
 from halfwise.core.measures.named import with_measure
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.tolerance import Tolerance
@@ -86,10 +86,19 @@ def bisect(
 def _run(asked: Asked) -> BisectResult:
     if not asked.nodes:
         raise InputError("no node of the model may be FP16, or the plan keeps all of them in FP32")
+    fresh = not asked.folder.exists()
     try:
         asked.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{asked.folder} cannot be written to: {error.strerror}") from error
+    try:
+        return _run_in_folder(asked)
+    finally:
+        if fresh and asked.folder.is_dir() and not any(asked.folder.iterdir()):
+            asked.folder.rmdir()
+
+
+def _run_in_folder(asked: Asked) -> BisectResult:
     asked.notify("running the FP32 model")
     folder, references, question = asked.folder, asked.references, asked.question
     if question is not None:
@@ -103,15 +112,19 @@ def _run(asked: Asked) -> BisectResult:
     )  # fmt: skip
     try:
         found = _search(asked, trials)
-    except HalfwiseError:
+    except Exception:
         if not trials.steps:  # nothing to go on from
-            asked.journal.discard()
+            _tidy(asked)
         raise
     result = result_of(asked, found, trials, question, folder)
+    _tidy(asked)
+    return result
+
+
+def _tidy(asked: Asked) -> None:
     asked.journal.discard()
     for scratch in ("outputs", "reference"):
-        shutil.rmtree(folder / scratch, ignore_errors=True)
-    return result
+        shutil.rmtree(asked.folder / scratch, ignore_errors=True)
 
 
 def _search(asked: Asked, trials: Trials) -> Found:

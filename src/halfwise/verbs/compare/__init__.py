@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from halfwise.compiler.audit_document import AuditDocument
 from halfwise.core.document import Record, read
 from halfwise.core.errors import InputError
 from halfwise.core.files.identify import not_wanted
+from halfwise.core.json_text import parse_json
 from halfwise.precision.plan_document import PlanDocument
 from halfwise.verbs.compare import audits, fixes, plans, scans, traces
 from halfwise.verbs.compare.document import Kind
@@ -59,10 +59,10 @@ def _read(source: str | Path | Document, label: str) -> tuple[Document, str]:
     if isinstance(source, Mapping):
         return source, label
     try:
-        document = json.loads(Path(source).read_text(encoding="utf-8-sig"))
+        document = parse_json(Path(source).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"{source} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         told = f"{source} is not valid JSON; compare takes what --json printed, or a plan"
         raise InputError(not_wanted(Path(source), "a result of halfwise", told)) from None
     if not isinstance(document, dict):

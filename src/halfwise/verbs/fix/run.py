@@ -36,6 +36,16 @@ def run(request: FixRequest) -> FixResult:
     if request.out is not None:
         ready()  # what runs the written model loads its libraries beside the search
     prepared = prepare(request)
+    try:
+        return _answered(prepared, started)
+    except Exception:
+        if not prepared.journal.resumed:  # else the measurements of an interrupted search are worth keeping
+            prepared.journal.withdraw()
+        raise
+
+
+def _answered(prepared: Prepared, started: float) -> FixResult:
+    request = prepared.request
     first = _candidate(prepared, prepared.context, prepared.journal)
     searched, forced = request.plan is None, request.choices.forced
     found = feedback_on(first, prepared.context, request.profile, searched=searched, forced=forced)

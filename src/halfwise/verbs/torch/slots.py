@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from halfwise.core.errors import InputError
+from halfwise.core.json_text import parse_json
 
 __all__ = ["Slot", "slots_of"]
 
@@ -128,7 +128,7 @@ def _inspected(path: Path) -> tuple[Slot, ...]:
     from halfwise.compiler.layers_json import layers_from_json
 
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as an inspector's JSON: {error}") from None
     layers = layers_from_json(document, str(path))

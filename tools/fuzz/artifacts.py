@@ -1,0 +1,120 @@
+"""Files in the making: each kind knows its own mutations, and those of bytes come last."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx
+
+from tools.fuzz.file_mutations import ARRAY_MUTATIONS, BYTE_MUTATIONS, JSON_MUTATIONS, LINE_MUTATIONS, json_text
+from tools.fuzz.model_mutations import MODEL_MUTATIONS
+
+__all__ = ["Archive", "Artifact", "Document", "Lines", "OnnxFile", "Safetensors"]
+
+
+class Artifact(ABC):
+    """What a file is to hold."""
+
+    mutations: ClassVar[Mapping[str, Callable[[Any, Random], None]]]
+
+    def __init__(self, held: Any) -> None:
+        self._held = held
+        self._later: list[tuple[str, int]] = []
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Of all mutations that suit; those of bytes a few times in a hundred."""
+        return (*tuple(cls.mutations) * max(1, 200 // len(cls.mutations)), *tuple(BYTE_MUTATIONS) * 3)
+
+    def change(self, name: str, number: int) -> None:
+        if name in BYTE_MUTATIONS:
+            self._later.append((name, number))
+        else:
+            self.mutations[name](self._held, Random(number))
+
+    def content(self) -> bytes:
+        content = self._written()
+        for name, number in self._later:
+            content = BYTE_MUTATIONS[name](content, Random(number))
+        return content
+
+    @abstractmethod
+    def _written(self) -> bytes: ...
+
+
+class OnnxFile(Artifact):
+    """A ModelProto."""
+
+    mutations = MODEL_MUTATIONS
+
+    def _written(self) -> bytes:
+        assert isinstance(self._held, onnx.ModelProto)
+        return bytes(self._held.SerializeToString())
+
+
+class Document(Artifact):
+    """JSON; the value stands under a key of its own, so that the whole may be another."""
+
+    mutations = JSON_MUTATIONS
+
+    def __init__(self, document: Any) -> None:
+        super().__init__([json.loads(json.dumps(document))])
+
+    def _written(self) -> bytes:
+        return (json_text(self._held[0]) if self._held else "").encode("utf-8", "surrogatepass")
+
+
+class Archive(Artifact):
+    """Arrays by name, as .npz; bytes stand for an .npy file as they are."""
+
+    mutations = ARRAY_MUTATIONS
+
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        super().__init__(dict(arrays))
+
+    def _written(self) -> bytes:
+        whole = io.BytesIO()
+        with zipfile.ZipFile(whole, "w") as archive:
+            for name, array in self._held.items():
+                entry = zipfile.ZipInfo(f"{name}.npy")  # of no date: the same bytes again
+                archive.writestr(entry, array if isinstance(array, bytes) else _npy(array))
+        return whole.getvalue()
+
+
+class Lines(Artifact):
+    """Text, line by line."""
+
+    mutations = LINE_MUTATIONS
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text.split("\n"))
+
+    def _written(self) -> bytes:
+        return "\n".join(self._held).encode("utf-8", "surrogatepass")
+
+
+class Safetensors(Artifact):
+    """A header of JSON, and what it speaks of."""
+
+    mutations = JSON_MUTATIONS
+
+    def __init__(self, header: Mapping[str, Any], body: bytes) -> None:
+        super().__init__(json.loads(json.dumps(header)))
+        self._body = body
+
+    def _written(self) -> bytes:
+        header = json_text(self._held).encode("utf-8", "surrogatepass")
+        return len(header).to_bytes(8, "little") + header + self._body
+
+
+def _npy(array: Any) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=True)
+    return stream.getvalue()

@@ -1,0 +1,254 @@
+"""What is tried: which file is damaged, which sound files stand beside it, and the command that reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from tools.fuzz.artifacts import Archive, Artifact, Document, Lines, OnnxFile, Safetensors
+from tools.fuzz.seeds import SEEDS, seed_model
+
+__all__ = ["ATTACKS", "Attack", "Made"]
+
+_DATA = Path(__file__).parents[2] / "tests" / "data"
+MODEL = "m.onnx"
+
+
+@dataclass(frozen=True)
+class Made:
+    """The file to be damaged, and the others by name."""
+
+    damaged: Artifact
+    beside: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One kind of attempt. `file` is the name of the damaged file, `words` the command line in its folder."""
+
+    name: str
+    file: str
+    words: tuple[str, ...]
+    seeds: tuple[str, ...]
+    make: Callable[[str], Made]
+    artifact: type[Artifact]
+
+    @property
+    def verb(self) -> str:
+        return self.words[0]
+
+    @property
+    def of_model(self) -> bool:
+        return self.artifact is OnnxFile
+
+
+def _model(seed: str) -> Made:
+    return Made(OnnxFile(seed_model(seed)), {"w.bin": bytes(1024)})
+
+
+# -- sound files that halfwise itself writes --------------------------------------------------------------------------
+
+
+@contextmanager
+def _saved(seed: str) -> Iterator[Path]:
+    with TemporaryDirectory(prefix="halfwise-fuzz-") as folder:
+        path = Path(folder, MODEL)
+        path.write_bytes(seed_model(seed).SerializeToString())
+        yield path
+
+
+@cache
+def _fixed(seed: str) -> tuple[Any, Any, bytes]:
+    """The plan and the result of a seed as JSON, and its typed model."""
+    from halfwise.verbs.fix.fix import fix
+
+    with _saved(seed) as path:
+        result = fix(path, out=path.parent / "out", max_runs=12)
+        typed = Path(path.parent, "out", "m.fp16.onnx").read_bytes()
+        return json.loads(result.plan.text()), result.to_json(), typed
+
+
+@cache
+def _told(seed: str, verb: str) -> Any:
+    from halfwise.verbs.scan import scan
+    from halfwise.verbs.trace import trace
+
+    with _saved(seed) as path:
+        found = scan(path) if verb == "scan" else trace(path)
+        return json.loads(json.dumps(found.to_json()))
+
+
+def _sound(seed: str) -> bytes:
+    return bytes(seed_model(seed).SerializeToString())
+
+
+def _plan(seed: str) -> Made:
+    return Made(Document(_fixed(seed)[0]), {MODEL: _sound(seed), "layers.json": _layers(seed)})
+
+
+def _layers(seed: str) -> bytes:
+    """As an engine of TensorRT 10 lists its layers, one a node."""
+    layers = [
+        {"Name": node.name, "LayerType": node.op_type, "Metadata": f"[ONNX Layer: {node.name}]",
+         "Outputs": [{"Name": name, "Format/Datatype": "Half", "Dimensions": [1, 8]} for name in node.output]}
+        for node in seed_model(seed).graph.node
+    ]  # fmt: skip
+    return json.dumps({"Layers": layers}).encode()
+
+
+def _result(seed: str) -> Made:
+    result = _fixed(seed)[1]
+    return Made(Document(result), {"b.json": json.dumps(result).encode()})
+
+
+def _document(verb: str) -> Callable[[str], Made]:
+    return lambda seed: Made(Document(_told(seed, verb)), {"b.json": json.dumps(_told(seed, verb)).encode()})
+
+
+def _baseline(seed: str) -> Made:
+    return Made(Document(_told(seed, "scan")), {MODEL: _sound(seed), "p.json": json.dumps(_fixed(seed)[0]).encode()})
+
+
+def _journal(seed: str) -> Made:
+    """A search that was interrupted after it had measured a few sets."""
+    return Made(Lines(_measured(seed)), {MODEL: _sound(seed)})
+
+
+@cache
+def _measured(seed: str) -> str:
+    from halfwise.verbs.fix.fix import JOURNAL, fix
+
+    seen = ""
+    with _saved(seed) as path:
+        journal = path.parent / "out" / JOURNAL
+
+        def look(_: str) -> None:
+            nonlocal seen
+            seen = journal.read_text(encoding="utf-8") if journal.exists() else seen
+
+        fix(path, out=path.parent / "out", max_runs=6, notify=look)
+    return seen
+
+
+# -- inputs, outputs, and files of other tools ------------------------------------------------------------------------
+
+
+@cache
+def _feed(seed: str) -> Mapping[str, Any]:
+    from halfwise.model.inputs.samples import load_samples
+    from halfwise.model.model import load
+
+    return dict(load_samples(load(seed_model(seed)).inputs, None).search[0])
+
+
+def _inputs(seed: str) -> Made:
+    return Made(Archive(_feed(seed)), {MODEL: _sound(seed)})
+
+
+def _npy(seed: str) -> Made:
+    made = _inputs(seed)
+    return Made(Archive(_feed(seed)), made.beside)
+
+
+def _polygraphy(seed: str) -> Made:
+    import base64
+
+    from tools.fuzz.artifacts import _npy as written
+
+    feed = {
+        name: {"polygraphy_class": "ndarray", "array": base64.b64encode(written(array)).decode()}
+        for name, array in _feed(seed).items()
+    }
+    return Made(Document([feed]), {MODEL: _sound(seed)})
+
+
+def _outputs(seed: str) -> Made:
+    arrays = {"y": np.arange(8, dtype=np.float32).reshape(2, 4), "n": np.arange(3)}
+    return Made(Archive(arrays), {"a.npz": Archive(arrays).content()})
+
+
+def _listed(name: str) -> Made:
+    text = (_DATA / "layers" / name).read_text(encoding="utf-8")
+    beside = {"p.json": json.dumps({"schema": "halfwise.plan/1", "fp32_nodes": ["n_root", "a"]}).encode()}
+    return Made(Document(json.loads(text)) if name.endswith(".json") else Lines(text), beside)
+
+
+def _log(name: str) -> Made:
+    return Made(Lines((_DATA / "logs" / name).read_text(encoding="utf-8")))
+
+
+def _checkpoint(seed: str) -> Made:
+    header, body = {}, b""
+    for tensor in seed_model(seed).graph.initializer:
+        end = len(body) + len(tensor.raw_data)
+        kind = "F32" if tensor.data_type == 1 else "U8"
+        shape = list(tensor.dims) if kind == "F32" else [len(tensor.raw_data)]
+        header[tensor.name] = {"dtype": kind, "shape": shape, "data_offsets": [len(body), end]}
+        body += tensor.raw_data
+    return Made(Safetensors(header, body))
+
+
+def _index(seed: str) -> Made:
+    shard = _checkpoint(seed).damaged.content()
+    names = [tensor.name for tensor in seed_model(seed).graph.initializer]
+    document = {"metadata": {}, "weight_map": dict.fromkeys(names, "part.safetensors")}
+    return Made(Document(document), {"part.safetensors": shard})
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+_OWN = tuple(SEEDS)
+_FIXED = ("norm", "convolutions", "attention", "indices", "recurrent")
+_FIX = ("fix", MODEL, "--out", "out", "--max-runs", "6", "--json")
+_LISTS = tuple(sorted(path.name for path in (_DATA / "layers").glob("*.json")))
+_LOGS = tuple(sorted(path.name for path in (_DATA / "logs").glob("*.log")))
+
+
+def _all() -> Iterator[Attack]:
+    for verb, more in _MODEL_VERBS.items():
+        yield Attack(verb, MODEL, (verb, MODEL, *more), _OWN, _model, OnnxFile)
+    yield Attack("curve", MODEL, (*_FIX, "--curve"), _OWN, _model, OnnxFile)
+    plan = ("--plan", "p.json")
+    yield Attack("plan-fix", "p.json", (*_FIX, *plan), _FIXED, _plan, Document)
+    yield Attack("plan-gate", "p.json", ("gate", MODEL, *plan, "--json"), _FIXED, _plan, Document)
+    yield Attack("plan-audit", "p.json", ("audit", "layers.json", *plan, "--json"), _FIXED, _plan, Document)
+    yield Attack("plan-compare", "p.json", ("compare", "p.json", "p.json", "--json"), _FIXED, _plan, Document)
+    yield Attack("result-compare", "a.json", ("compare", "a.json", "b.json", "--json"), _FIXED, _result, Document)
+    for verb in ("scan", "trace"):
+        words = ("compare", "a.json", "b.json")
+        yield Attack(f"{verb}-compare", "a.json", words, _FIXED, _document(verb), Document)
+    yield Attack("baseline", "s.json", ("gate", MODEL, *plan, "--baseline", "s.json"), _FIXED, _baseline, Document)
+    yield Attack("journal", "out/.halfwise-search.jsonl", _FIX, _FIXED, _journal, Lines)
+    npz = ("--inputs", "i.npz")
+    yield Attack("inputs", "i.npz", ("verify", MODEL, MODEL, *npz, "--json"), _OWN, _inputs, Archive)
+    yield Attack("inputs-fix", "i.npz", (*_FIX, *npz), _OWN, _inputs, Archive)
+    yield Attack("inputs-json", "i.json", ("trace", MODEL, "--inputs", "i.json"), _OWN, _polygraphy, Document)
+    yield Attack("outputs", "b.npz", ("verify", "a.npz", "b.npz", "--json"), ("outputs",), _outputs, Archive)
+    audit = ("audit", "l.json", *plan, "--json")
+    yield Attack("layers", "l.json", audit, _LISTS, _listed, Document)
+    yield Attack("dump", "l.json", audit, ("dump_10.txt",), _listed, Lines)
+    yield Attack("log", "b.log", ("log", "b.log", "--json"), _LOGS, _log, Lines)
+    yield Attack("log-audit", "b.log", ("audit", "b.log"), _LOGS, _log, Lines)
+    yield Attack("checkpoint", "c.safetensors", ("scan", "c.safetensors"), _FIXED, _checkpoint, Safetensors)
+    index = "c.safetensors.index.json"
+    yield Attack("index", index, ("scan", index, "--json"), _FIXED, _index, Document)
+
+
+_MODEL_VERBS: Mapping[str, Sequence[str]] = {
+    "scan": ("--json",),
+    "fix": _FIX[2:],
+    "trace": ("--json",),
+    "stages": ("--json",),
+    "verify": (MODEL, "--json"),
+    "bisect": ("--backend", "ort-cpu", "--builds", "3", "--out", "out", "--json"),
+    "advise": ("--target", "trt-10.9@t4", "--json"),
+}
+ATTACKS = {attack.name: attack for attack in _all()}

@@ -1,0 +1,53 @@
+"""A recipe: what is damaged, and how. The same recipe makes the same bytes on every machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tools.fuzz.attacks import ATTACKS, Attack
+
+__all__ = ["Recipe"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An attack, the seed that it starts from, and the mutations by name and number."""
+
+    attack: str
+    seed: str
+    mutations: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def random(cls, attack: Attack, seeds: Sequence[str], key: str) -> Recipe:
+        random = Random(key)
+        names = attack.artifact.names()
+        count = random.choice((1, 1, 1, 2, 2, 3, 5))
+        mutations = tuple((random.choice(names), random.randrange(1 << 32)) for _ in range(count))
+        return cls(attack.name, random.choice(seeds), mutations)
+
+    @classmethod
+    def from_json(cls, document: Any) -> Recipe:
+        mutations = tuple((str(name), int(number)) for name, number in document["mutations"])
+        return cls(document["attack"], document["seed"], mutations)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"attack": self.attack, "seed": self.seed, "mutations": [list(each) for each in self.mutations]}
+
+    def without(self, place: int) -> Recipe:
+        return replace(self, mutations=self.mutations[:place] + self.mutations[place + 1 :])
+
+    def write(self, folder: Path) -> tuple[str, ...]:
+        """Make the files; gives the command line."""
+        attack = ATTACKS[self.attack]
+        made = attack.make(self.seed)
+        for name, number in self.mutations:
+            made.damaged.change(name, number)
+        for name, content in {**made.beside, attack.file: made.damaged.content()}.items():
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+        return attack.words

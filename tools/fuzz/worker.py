@@ -1,0 +1,132 @@
+"""The child that runs recipes, one after the other: JSON lines in, JSON lines out."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import resource
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tools.fuzz.outcome import Outcome
+from tools.fuzz.recipe import Recipe
+
+__all__ = ["MEMORY", "run"]
+
+MEMORY = 6 << 30  # bytes of address space that a run may take
+
+
+def run(recipe: Recipe) -> Outcome:
+    """What the command says of the files of a recipe, and whether it keeps its word."""
+    with TemporaryDirectory(prefix="halfwise-fuzz-") as folder, _inside(folder):
+        try:
+            words = recipe.write(Path(folder))
+        except Exception:  # mutations that do not suit one another
+            return Outcome("unmade")
+        before = _files()
+        code, out, err, where = _call(words)
+        return _judged(words, code, out, err, where, sorted(_files() - before))
+
+
+def _judged(words: tuple[str, ...], code: int, out: str, err: str, where: str, made: list[str]) -> Outcome:
+    told = err.strip()[-400:]
+    if where:
+        return Outcome("internal", where, told)
+    if code not in (0, 1, 2, 3):
+        return Outcome("code", f"exit code {code}", told)
+    if code in (2, 3):
+        if made:
+            return Outcome("wrote", f"{made[0]} with exit code {code}", told)
+        if err.count("\n") != 1 or out:
+            return Outcome("lines", f"{err.count(chr(10))} lines, {len(out)} bytes on stdout", told)
+        return Outcome("refused", "", told)
+    if "--json" in words:
+        try:
+            json.loads(out, parse_constant=_no_constant)
+        except ValueError as error:
+            return Outcome("json", str(error)[:80], out[:200])
+    return Outcome("answered")
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _call(words: tuple[str, ...]) -> tuple[int, str, str, str]:
+    """Exit code, stdout, stderr, and where an error that nobody expected came from."""
+    main = _main()
+    sys.argv = ["halfwise", *words]
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            main()
+        except SystemExit as ended:
+            return ended.code if isinstance(ended.code, int) else 0, out.getvalue(), err.getvalue(), ""
+        except BaseException as error:
+            return -1, out.getvalue(), _text(error), _where(error)
+    return -1, out.getvalue(), err.getvalue(), "main returned"
+
+
+@cache
+def _main() -> Callable[[], None]:
+    """The entry point, with its commands built once: that takes longer than most of what is run."""
+    import typer
+
+    from halfwise.cli import main as command_line
+
+    command_line.app = typer.main.get_command(command_line.app)  # type: ignore[assignment]
+    return command_line.main
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:400]
+
+
+def _where(error: BaseException) -> str:
+    """The type of an error and the innermost place in halfwise."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/halfwise/" in f.filename]
+    place = f"{frames[-1].filename.rpartition('/halfwise/')[2]} {frames[-1].name}" if frames else "nowhere"
+    return f"{type(error).__name__} in {place}"
+
+
+def _files() -> set[str]:
+    return {str(path) for path in Path().rglob("*")}
+
+
+@contextmanager
+def _inside(folder: str) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _serve() -> None:
+    """Until stdin ends. What native code prints goes nowhere."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    for line in sys.stdin:
+        outcome: Any = run(Recipe.from_json(json.loads(line))).to_json()
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        answers.write(json.dumps({**outcome, "memory": math.ceil(memory / 1024)}) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    _serve()
