@@ -252,8 +252,10 @@ LONG = "n" * 300
 @pytest.mark.parametrize(
     "words",
     [
-        ("scan", LONG), ("fix", LONG, "--out", "o"), ("fix", "m.onnx", "--out", LONG), ("trace", "m.onnx", "--inputs", LONG),
-        ("audit", LONG), ("log", LONG), ("compare", LONG, LONG), ("verify", LONG, LONG), ("verify", "m.onnx", LONG + ".npz"),
+        ("scan", LONG), ("fix", LONG, "--out", "o"), ("fix", "m.onnx", "--out", LONG),
+        ("trace", "m.onnx", "--inputs", LONG),
+        ("audit", LONG), ("log", LONG), ("compare", LONG, LONG), ("verify", LONG, LONG),
+        ("verify", "m.onnx", LONG + ".npz"),
         ("gate", "m.onnx", "--plan", LONG), ("scan", "m.onnx", "--sarif", LONG), ("demo", "--out", LONG),
         ("bisect", "m.onnx", "--check", "true", "--out", LONG), ("stages", "m.onnx", "--emit-plan", LONG),
         ("fix", "m.onnx", "--out", "o", "--markdown", LONG),

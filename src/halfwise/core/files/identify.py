@@ -10,6 +10,7 @@ from typing import Any
 from halfwise.core.files.kinds import WORDS, FileKind
 from halfwise.core.files.protobuf import protobuf_kind
 from halfwise.core.files.zipped import zip_kind
+from halfwise.core.json_text import parse_json
 
 __all__ = ["Identified", "identify", "not_wanted"]
 
