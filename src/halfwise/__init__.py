@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from halfwise.verbs.bisect.run import bisect
     from halfwise.verbs.compare import Comparison, compare
     from halfwise.verbs.demo import DemoResult, demo
+    from halfwise.verbs.doctor import Diagnosed, doctor
     from halfwise.verbs.fix.result import FixResult
     from halfwise.verbs.gate import Gate, gate
     from halfwise.verbs.log import log
@@ -38,6 +39,7 @@ __all__ = [
     "BisectResult",
     "Comparison",
     "DemoResult",
+    "Diagnosed",
     "FixResult",
     "Format",
     "Gate",
@@ -58,6 +60,7 @@ __all__ = [
     "bisect",
     "compare",
     "demo",
+    "doctor",
     "fix",
     "gate",
     "load",
@@ -77,6 +80,7 @@ _HOMES = {
     "BisectResult": ".verbs.bisect.result",
     "Comparison": ".verbs.compare",
     "DemoResult": ".verbs.demo",
+    "Diagnosed": ".verbs.doctor",
     "FixResult": ".verbs.fix.result",
     "Format": ".core.formats",
     "Gate": ".verbs.gate",
@@ -97,6 +101,7 @@ _HOMES = {
     "bisect": ".verbs.bisect.run",
     "compare": ".verbs.compare",
     "demo": ".verbs.demo",
+    "doctor": ".verbs.doctor",
     "fix": ".report.html.fix_report",
     "gate": ".verbs.gate",
     "load": ".model.model",

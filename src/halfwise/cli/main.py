@@ -18,6 +18,7 @@ __all__ = ["VERBS", "app", "main"]
 # Each verb lives in halfwise.cli.<module> as a function called `command`; heavy imports happen inside it.
 VERBS = {
     "demo": "The whole flow on a generated model.",
+    "doctor": "Any files in hand: what they are, what is wrong.",
     "scan": "FP16 risks, found without running the model.",
     "trace": "Ranges of all tensors, error of each node.",
     "fix": "The main job: FP32 model in, verified FP16 out.",

@@ -18,6 +18,7 @@ _HOMES = {
     "bisect": "halfwise.verbs.bisect.document:BisectDocument",
     "compare": "halfwise.verbs.compare.document:CompareDocument",
     "demo": "halfwise.verbs.demo:DemoDocument",
+    "doctor": "halfwise.verbs.doctor.document:DoctorDocument",
     "fix": "halfwise.verbs.fix.document:FixDocument",
     "gate": "halfwise.verbs.gate_document:GateDocument",
     "log": "halfwise.compiler.buildlog.report:LogDocument",

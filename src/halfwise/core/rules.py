@@ -1,8 +1,9 @@
 """The table of finding rules: the id, what it is called, how severe it is unless a finding says otherwise, the remedy.
 
-HW1xx: weights and constants; HW2xx: patterns; HW3xx: types and operators; HW5xx: a real backend against the prediction;
-HW8xx: audits; HW9xx: the gate. Repairs (HW4xx) have their ids in `halfwise.repair`, and the rules of build logs (HW7xx)
-in `halfwise.compiler.buildlog.catalogue`, beside the messages that they are made from.
+HW1xx: weights and constants; HW2xx: patterns; HW3xx: types and operators; HW5xx: a real backend against the
+prediction; HW6xx: files of a build, together; HW8xx: audits; HW9xx: the gate. Repairs (HW4xx) have their ids in
+`halfwise.repair`, and the rules of build logs (HW7xx) in `halfwise.compiler.buildlog.catalogue`, beside the messages
+that they are made from.
 """
 
 from __future__ import annotations
@@ -232,6 +233,69 @@ _RULES = (
         "error",
         "check whether the backend runs the FP32 model; "
         "`halfwise bisect` on that backend names the nodes that make it fail",
+    ),
+    ScanRule(
+        "HW601",
+        "names in precision flags that no layer bears",
+        "error",
+        "write the exact names: `halfwise fix MODEL --target ...` writes the command with the names of this model",
+    ),
+    ScanRule(
+        "HW602",
+        "wildcards that this version does not read",
+        "error",
+        "write out every name, or build with TensorRT 9.1 or later; `halfwise fix MODEL --target ...` writes them",
+    ),
+    ScanRule(
+        "HW603",
+        "an option that this version refuses or reads otherwise",
+        "error",
+        "correct the option; `halfwise fix MODEL --target ...` writes the whole command for a version",
+    ),
+    ScanRule("HW604", "precisions without a constraint", "error", "add --precisionConstraints=obey"),
+    ScanRule(
+        "HW605",
+        "nodes that were asked for in FP32 and did not run so",
+        "error",
+        "replace a norm in steps by its operator, or build a typed model with strong typing: "
+        "`halfwise fix MODEL --target ...` does both",
+    ),
+    ScanRule(
+        "HW606",
+        "a known defect of this version",
+        "warning",
+        "upgrade, or keep the kernel out: `halfwise fix MODEL --target ...` plans it",
+    ),
+    ScanRule(
+        "HW607",
+        "the weights that a build warned about",
+        "warning",
+        "keep the nodes of these weights in FP32; the other warnings need nothing",
+    ),
+    ScanRule(
+        "HW611",
+        "an output that is not finite in plain FP16",
+        "error",
+        "scale the values in front of these nodes, or keep the nodes in FP32: `halfwise fix` finds the fewest",
+    ),
+    ScanRule(
+        "HW612",
+        "an output that plain FP16 does not keep",
+        "error",
+        "keep these nodes in FP32, or repair them: `halfwise fix` finds the fewest",
+    ),
+    ScanRule(
+        "HW613",
+        "an output whose unit FP16 cannot hold",
+        "error",
+        "state the tolerance in the unit of the output, such as --tol 'boxes:max_abs<=0.5'. Or export coordinates "
+        "from 0 to 1 and scale them outside the model",
+    ),
+    ScanRule(
+        "HW614",
+        "a model that plain FP16 keeps",
+        "info",
+        "look at the build: its flags, its version and its engine's layers",
     ),
     ScanRule(
         "HW801",

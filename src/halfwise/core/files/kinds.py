@@ -52,6 +52,7 @@ class FileKind(Enum):
     ARCHIVE = "archive"
     CUT_OFF = "cut-off-archive"
     EMPTY = "empty"
+    SAMPLES = "samples"
     FOLDER = "folder"
     MISSING = "missing"
     TEXT = "text"
@@ -142,6 +143,7 @@ WORDS: Mapping[FileKind, Words] = {
     FileKind.ARCHIVE: Words("an archive", _UNPACK),
     FileKind.CUT_OFF: Words("a zip archive whose end is missing", "copy or download it again"),
     FileKind.EMPTY: Words("empty"),
+    FileKind.SAMPLES: Words("a folder of inputs", "give it with --inputs"),
     FileKind.FOLDER: Words("a folder"),
     FileKind.MISSING: Words("no file or folder that is there"),
     FileKind.TEXT: Words("a text"),

@@ -1,0 +1,60 @@
+"""What a look at a user's files says, and what it names as the next step."""
+
+from __future__ import annotations
+
+from halfwise.core.notes import NoteKind
+
+__all__ = ["DOCTORING"]
+
+DOCTORING = {
+    NoteKind.FILE_NOT_READ: "{subject} was left out: {why}",
+    NoteKind.ONE_MODEL_EXAMINED: "{count:many ONNX model} were given; {subject} is examined. Name another one alone.",
+    NoteKind.NOT_RUN_HERE: "The model was not run: {why}.",
+    NoteKind.NAMES_MATCH_NOTHING: (
+        "{subject} names {total:many layer}, and {count} of these names match no layer: {names:list}{near}"
+    ),
+    NoteKind.NEAREST_NAMES: "; the nearest are {names:list}",
+    NoteKind.WILDCARD_NOT_READ: (
+        "{subject}: {version} reads * only as a whole name, so that {names:list} match nothing, without a message"
+    ),
+    NoteKind.OPTION_REFUSED: "{subject}: {why}",
+    NoteKind.CONSTRAINTS_MISSING: (
+        "--layerPrecisions and --layerOutputTypes have no effect without --precisionConstraints=obey"
+    ),
+    NoteKind.NORM_SWALLOWED: (
+        "LayerNorm was asked for in FP32 and ran in FP16: {count} of {total:many node} ({names:list}) are inside the "
+        "region {subject}, which reads and writes FP16"
+    ),
+    NoteKind.ASKED_NOT_KEPT: "{count} of {total:many node} asked for in FP32 did not run so: {names:list}; {why:said}",
+    NoteKind.DEFECT_OF_VERSION: "{subject}: {symptom}{fixed} It applies, as {why}",
+    NoteKind.FIXED_IN: " Fixed in {version}.",
+    NoteKind.WEIGHTS_WARNED_HARM: (
+        "TensorRT warned of {count:many weight}, and FP16 harms {names:list}; the others lose next to nothing"
+    ),
+    NoteKind.WEIGHTS_WARNED_HARMLESS: (
+        "TensorRT warned of {count:many weight}, and none is the cause: beside larger values in the same sum, their "
+        "lost digits do not count"
+    ),
+    NoteKind.FP16_BREAKS: (
+        "output {subject!r} has {count:many value} that are not finite in plain FP16; the overflow is at {nodes:list}"
+    ),
+    NoteKind.FP16_MISSES: (
+        "output {subject!r}: plain FP16 has an error of {error:.2g}, {ratio:.3g} times what is allowed; "
+        "{share:percent} of it comes from {nodes:list}{inside}"
+    ),
+    NoteKind.SHARE_OF_MODULE: ". The module {subject} makes {share:percent} of it",
+    NoteKind.FP16_COARSE: (
+        "output {subject!r} reaches {top:number}, where FP16 steps by {step:number}: plain FP16 moves it by up to "
+        "{change:.2g}, which a relative error of {error:.1g} hides. Most comes from {nodes:list}"
+    ),
+    NoteKind.FP16_KEEPS: (
+        "plain FP16 keeps the tolerance on {count:many input} ({ratio:.2g} of the allowed error): the model itself is "
+        "not the cause"
+    ),
+    NoteKind.NEXT_FIX: "finds the fewest FP32 nodes and exact repairs, and writes the model and the build files",
+    NoteKind.NEXT_INPUTS: "with real inputs in place of samples/, finds the fewest FP32 nodes and writes the model",
+    NoteKind.NEXT_PROOF: "nothing stands against FP16: proves that on inputs held out, and writes the typed model",
+    NoteKind.NEXT_ONNX: "{subject} cannot be examined as it is",
+    NoteKind.NEXT_LAYERS: "on the machine of the engine: lists its layers; give that file, too",
+    NoteKind.NEXT_MODEL: "with the ONNX model that was built, causes can be found",
+}

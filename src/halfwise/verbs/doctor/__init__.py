@@ -1,0 +1,80 @@
+"""Doctor: what the files that a user has in hand are, what they tell together, and the one next command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from halfwise.core.errors import HalfwiseError, InputError
+from halfwise.core.finding import Finding
+from halfwise.core.notes import Note, NoteKind
+from halfwise.model.patterns import Pattern
+from halfwise.verbs.doctor.built import built_findings
+from halfwise.verbs.doctor.case import Case, read_case
+from halfwise.verbs.doctor.gather import gather
+from halfwise.verbs.doctor.measured import Measured, measure
+from halfwise.verbs.doctor.next_step import next_step
+from halfwise.verbs.doctor.result import Diagnosed
+from halfwise.verbs.scan import scan
+
+__all__ = ["Diagnosed", "doctor"]
+
+_LARGEST = 1 << 30  # bytes of weights of a model that is run without being asked
+_RANK = {"error": 0, "warning": 1, "info": 2}
+
+
+def doctor(
+    *sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    notify: Callable[[int, int], None] = lambda done, total: None,
+) -> Diagnosed:
+    """Look at any mix of files and folders: models, build logs, layer lists, engines, checkpoints, inputs, results.
+
+    A model is scanned, and with inputs among the files also run, in FP32 and in emulated FP16. Its build log, its
+    engine's layers and a plan are compared with it. Nothing is written, and nothing in a file is executed. `notify`
+    gets the runs done and their total.
+    """
+    material = gather(_paths(sources))
+    case = read_case(material)
+    notes = list(case.notes)
+    scanned: tuple[Finding, ...] = ()
+    patterns: tuple[Pattern, ...] = ()
+    if case.model is not None:
+        result = scan(case.model)
+        scanned, patterns = result.findings, result.patterns
+    measured = _measured(case, notes, notify)
+    findings = [
+        *(measured.findings if measured is not None else ()),
+        *built_findings(case, scanned, patterns),
+        *(each for each in scanned if each.severity != "info"),
+    ]
+    ordered = tuple(sorted(findings, key=lambda each: _RANK[each.severity]))
+    return Diagnosed(material.files, case.facts, case.target, ordered, next_step(case, measured, ordered), tuple(notes))
+
+
+def _paths(sources: Iterable[str | os.PathLike[str] | Iterable[str | os.PathLike[str]]]) -> list[Path]:
+    found: list[Path] = []
+    for source in sources:
+        if isinstance(source, (str, os.PathLike)):
+            found.append(Path(source))
+        elif isinstance(source, Iterable):
+            found += _paths(source)
+        else:
+            raise InputError(f"{source!r} is no path: give files and folders")
+    if not found:
+        raise InputError("give files or folders: a model, a build log, an engine's layer list, inputs, ...")
+    return found
+
+
+def _measured(case: Case, notes: list[Note], notify: Callable[[int, int], None]) -> Measured | None:
+    """None without inputs, for a very large model, or where it does not run: a note says why."""
+    if case.model is None or not case.material.samples:
+        return None
+    if case.model.weight_bytes > _LARGEST:
+        notes.append(Note.of(NoteKind.NOT_RUN_HERE, why="its weights take more than 1 GiB"))
+        return None
+    try:
+        return measure(case.model, list(case.material.samples), notify)
+    except HalfwiseError as error:
+        notes.append(Note.of(NoteKind.NOT_RUN_HERE, why=str(error)))
+        return None

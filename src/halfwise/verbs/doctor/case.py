@@ -1,0 +1,129 @@
+"""Reads the files that belong together into one case: a model, the log and the layers of its engine, inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from halfwise.compiler.buildlog import LogReport, read_log
+from halfwise.compiler.layers import EngineLayers, layers_from_log, read_layers
+from halfwise.core.errors import InputError
+from halfwise.core.files.identify import Identified
+from halfwise.core.files.kinds import FileKind
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.targets import Target
+from halfwise.core.wording import counted
+from halfwise.deploy.advisories import target_of_log
+from halfwise.deploy.build_command import BuildCommand, command_of_log, commands_in
+from halfwise.model.model import Model, load
+from halfwise.precision.plan import Plan, read_plan
+from halfwise.verbs.doctor.gather import Material
+
+__all__ = ["Case", "read_case"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """What was read. `facts` are, by file, what its content tells in a few words."""
+
+    material: Material
+    model: Model | None
+    log: LogReport | None
+    layers: EngineLayers | None
+    command: BuildCommand | None
+    plan: Plan | None
+    target: Target | None
+    facts: Mapping[Path, str] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
+
+    def path_of(self, kind: FileKind) -> Path | None:
+        return next(iter(self.material.of(kind)), None)
+
+
+def read_case(material: Material) -> Case:
+    """A file that cannot be read is told in a note, and the others are read all the same."""
+    facts: dict[Path, str] = {}
+    notes: list[Note] = []
+    logs = [log for path in material.of(FileKind.BUILD_LOG) if (log := _log(path, facts, notes)) is not None]
+    log = logs[-1] if logs else None
+    layers = _first(material.of(FileKind.LAYERS), read_layers, notes)
+    if layers is None and log is not None and log.structure.engine_lines:
+        layers = _read(Path(log.source), lambda path: layers_from_log(log, str(path)), notes)
+    command = _command(material, log)
+    model = _model(material.of(FileKind.ONNX), command, facts, notes)
+    plan = _first(material.of(FileKind.PLAN), read_plan, notes)
+    if layers is not None and (path := next(iter(material.of(FileKind.LAYERS)), None)) is not None:
+        regions = sum(layer.is_region for layer in layers.layers)
+        facts[path] = counted(len(layers.layers), "layer") + (f", {counted(regions, 'region')}" if regions else "")
+    target = _target(log, plan, material.files)
+    return Case(material, model, log, layers, command, plan, target, facts, tuple(notes))
+
+
+def _log(path: Path, facts: dict[Path, str], notes: list[Note]) -> LogReport | None:
+    log = _read(path, read_log, notes)
+    if log is None or not log.recognised:
+        return None
+    version = f"TensorRT {log.trt_version}" if log.trt_version else "version not stated"
+    told = [version, log.device or "", log.precision or "precision not stated", log.constraints or ""]
+    facts[path] = ", ".join(text for text in told if text)
+    return log
+
+
+def _model(
+    paths: Sequence[Path], command: BuildCommand | None, facts: dict[Path, str], notes: list[Note]
+) -> Model | None:
+    """The one that the build's command names, else the one with the most nodes."""
+    models = [model for path in paths if (model := _read(path, load, notes)) is not None]
+    for model in models:
+        if model.path is not None:
+            facts[model.path] = f"{counted(len(model.nodes), 'node')}, opset {model.opset()}"
+    if not models:
+        return None
+    built = command.model if command is not None else None
+    chosen = max(models, key=lambda model: (model.path is not None and model.path.name == built, len(model.nodes)))
+    if len(models) > 1:
+        notes.append(Note.of(NoteKind.ONE_MODEL_EXAMINED, str(chosen.path), count=len(models)))
+    return chosen
+
+
+def _command(material: Material, log: LogReport | None) -> BuildCommand | None:
+    if log is not None and log.command is not None:
+        return command_of_log(log.command)
+    for path in material.of(FileKind.BUILD_SCRIPT):
+        found = commands_in(path.read_text(encoding="utf-8", errors="replace"))
+        if found:
+            return found[-1]
+    return None
+
+
+def _target(log: LogReport | None, plan: Plan | None, files: Sequence[Identified]) -> Target | None:
+    """What the log states, else the release that built an engine, else the plan's."""
+    found = target_of_log(log) if log is not None else None
+    if found is not None:
+        return found
+    versions = [each.detail for each in files if each.kind is FileKind.ENGINE and each.detail]
+    stated = [f"trt-{version}" for version in versions] + ([plan.target] if plan is not None else [])
+    for text in stated:
+        try:
+            return Target.parse(text)
+        except InputError:
+            continue
+    return None
+
+
+def _first(paths: Sequence[Path], read: Callable[[Path], T], notes: list[Note]) -> T | None:
+    """The first that can be read."""
+    found = (_read(path, read, notes) for path in paths)
+    return next((each for each in found if each is not None), None)
+
+
+def _read(path: Path, read: Callable[[Path], T], notes: list[Note]) -> T | None:
+    try:
+        return read(path)
+    except InputError as error:
+        notes.append(Note.of(NoteKind.FILE_NOT_READ, str(path), why=str(error)))
+        return None

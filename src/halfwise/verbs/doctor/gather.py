@@ -1,0 +1,71 @@
+"""Sorts what a user has in hand: every file is told by its content, folders are opened, and each kind has its list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from halfwise.core.errors import InputError
+from halfwise.core.file_order import by_number
+from halfwise.core.files.identify import Identified, identify
+from halfwise.core.files.kinds import FileKind
+from halfwise.core.wording import counted
+
+__all__ = ["INPUTS", "Material", "gather"]
+
+INPUTS = (FileKind.NPZ, FileKind.NPY, FileKind.POLYGRAPHY_INPUTS)
+_MOST_FILES = 2_000
+_DEEPEST = 3
+
+
+@dataclass(frozen=True)
+class Material:
+    """The files, in the order given; a folder of samples counts as one."""
+
+    files: tuple[Identified, ...]
+    samples: tuple[Path, ...]  # files and folders of inputs
+
+    def of(self, *kinds: FileKind) -> tuple[Path, ...]:
+        return tuple(each.path for each in self.files if each.kind in kinds)
+
+
+def gather(sources: Iterable[Path]) -> Material:
+    """Look at every file; what is not there or cannot be read is refused."""
+    files: list[Identified] = []
+    samples: list[Path] = []
+    for source in sources:
+        for found in _looked(source, 0):
+            if found.kind in (FileKind.SAMPLES, *INPUTS):
+                samples.append(found.path)
+            files.append(found)
+    if not files:
+        raise InputError("there is no file in what was given; name a model, a build log, an engine's layer list, ...")
+    return Material(tuple(dict.fromkeys(files)), tuple(dict.fromkeys(samples)))
+
+
+def _looked(path: Path, depth: int) -> Iterator[Identified]:
+    try:
+        found = identify(path)
+        inside = _inside(path) if found.kind is FileKind.FOLDER else ()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    if found.kind is FileKind.MISSING:
+        raise InputError(f"{path}: there is no such file or folder")
+    if found.kind is not FileKind.FOLDER:
+        yield found
+        return
+    kinds = {identify(each).kind for each in inside if each.is_file()}
+    if kinds and kinds <= set(INPUTS) and not any(each.is_dir() for each in inside):
+        yield Identified(path, FileKind.SAMPLES, counted(len(inside), "file"))
+        return
+    if depth < _DEEPEST:
+        for each in inside:
+            yield from _looked(each, depth + 1)
+
+
+def _inside(folder: Path) -> Sequence[Path]:
+    found = [path for path in folder.iterdir() if not path.name.startswith((".", "__"))]
+    if len(found) > _MOST_FILES:
+        raise InputError(f"{folder} holds {len(found)} files: name those that matter")
+    return sorted(found, key=by_number)

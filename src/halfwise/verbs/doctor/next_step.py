@@ -1,0 +1,62 @@
+"""The one command to run next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from halfwise.core.files.identify import Identified
+from halfwise.core.files.kinds import FileKind
+from halfwise.core.finding import Finding
+from halfwise.core.notes import Note, NoteKind
+from halfwise.verbs.doctor.case import Case
+from halfwise.verbs.doctor.document import NextStep
+from halfwise.verbs.doctor.measured import Measured
+
+__all__ = ["next_step"]
+
+_MODELS = (
+    FileKind.CHECKPOINT, FileKind.TORCHSCRIPT, FileKind.TORCH_EXPORT, FileKind.SAFETENSORS, FileKind.TFLITE,
+    FileKind.SAVED_MODEL, FileKind.FROZEN_GRAPH, FileKind.HDF5, FileKind.KERAS, FileKind.ZIPPED_MODEL,
+    FileKind.LFS_POINTER, FileKind.HTML, FileKind.ARCHIVE, FileKind.CUT_OFF, FileKind.ORT_FORMAT, FileKind.OPENVINO,
+    FileKind.GGUF, FileKind.PICKLE, FileKind.SHARD_INDEX, FileKind.EXTERNAL_DATA,
+)  # fmt: skip
+_FP16_IS_FINE = {"HW614"}
+
+
+def next_step(case: Case, measured: Measured | None, findings: Sequence[Finding]) -> NextStep:
+    """Of a model the fix, with what is known of inputs, target and tolerance; without one the way to it."""
+    if case.model is not None and case.model.path is not None:
+        return _with_model(case, case.model.path, measured, findings)
+    held = next((each for each in case.material.files if each.kind in _MODELS), None)
+    if held is not None:
+        return NextStep(held.way, Note.of(NoteKind.NEXT_ONNX, held.name))
+    if case.layers is None and (engine := _engine(case)) is not None:
+        command = ["trtexec", f"--loadEngine={engine.path}", "--exportLayerInfo=layers.json", "--skipInference"]
+        return NextStep(shlex.join(command), Note.of(NoteKind.NEXT_LAYERS))
+    given = [str(each.path) for each in case.material.files]
+    return NextStep(shlex.join(["halfwise", "doctor", "MODEL.onnx", *given]), Note.of(NoteKind.NEXT_MODEL))
+
+
+def _engine(case: Case) -> Identified | None:
+    return next((each for each in case.material.files if each.kind is FileKind.ENGINE), None)
+
+
+def _with_model(case: Case, path: Path, measured: Measured | None, findings: Sequence[Finding]) -> NextStep:
+    inputs = [str(each) for each in case.material.samples] or ["samples/"]
+    words = ["halfwise", "fix", str(path)]
+    for each in inputs:
+        words += ["--inputs", each]
+    words += ["--out", "out/"]
+    if case.target is not None and case.target.runtime.builder is not None:
+        words += ["--target", str(case.target)]
+    for name in measured.coarse if measured is not None else ():
+        words += ["--tol", f"{name}:max_abs<=0.5"]
+    command = shlex.join(words)
+    if measured is None and not case.material.samples:
+        return NextStep(command, Note.of(NoteKind.NEXT_INPUTS))
+    rules = {each.rule for each in findings if each.severity != "info"}
+    if not rules:
+        return NextStep(command, Note.of(NoteKind.NEXT_PROOF))
+    return NextStep(command, Note.of(NoteKind.NEXT_FIX))

@@ -1,0 +1,43 @@
+"""What a look at files found, and its document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from halfwise.core.document import Documented
+from halfwise.core.english import documented, say
+from halfwise.core.files.identify import Identified
+from halfwise.core.finding import Finding
+from halfwise.core.notes import Note
+from halfwise.core.targets import Target
+from halfwise.verbs.doctor.document import DoctorDocument, FileRecord, NextRecord, NextStep
+
+__all__ = ["Diagnosed"]
+
+
+@dataclass(frozen=True)
+class Diagnosed(Documented):
+    """The files, what they tell together, and the next step. `facts` are, by file, what its content tells."""
+
+    files: tuple[Identified, ...]
+    facts: Mapping[Path, str]
+    target: Target | None
+    findings: tuple[Finding, ...]
+    next: NextStep
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing was found that is more than information."""
+        return all(finding.severity == "info" for finding in self.findings)
+
+    def document(self) -> DoctorDocument:
+        return DoctorDocument(
+            files=[FileRecord(str(f.path), f.kind.value, f.name, self.facts.get(f.path, "")) for f in self.files],
+            target=str(self.target) if self.target is not None else None,
+            findings=self.findings,
+            next=NextRecord(self.next.command, say(self.next.why), self.next.why),
+            **documented(self.notes),
+        )

@@ -1,0 +1,200 @@
+"""The five articles' files, and any other mix: what is named, in the first lines, and the one next command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import halfwise
+from halfwise.core.errors import InputError
+from halfwise.core.files.kinds import FileKind
+from halfwise.core.finding import Finding
+from halfwise.core.notes import NoteKind
+from halfwise.report.doctor import show_doctor
+from halfwise.report.terminal import Terminal
+from halfwise.verbs.doctor import Diagnosed, doctor
+from tests.models.zoo import SHAPES, cnn_tiny_weights, norm_log_head
+from tests.support import articles
+from tests.support.command_line import CommandLine, save
+from tests.support.documents import check
+from tests.support.foreign_files import FILES, engine
+from tests.support.messages import kinds
+
+
+@pytest.fixture
+def halfwise_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capsys)
+
+
+def first_lines(result: Diagnosed, capsys: pytest.CaptureFixture[str]) -> str:
+    terminal = Terminal()
+    show_doctor(terminal, result)
+    terminal.flush()
+    return "\n".join(capsys.readouterr().out.splitlines()[:10])
+
+
+def of(result: Diagnosed, rule: str) -> Finding:
+    (found,) = [finding for finding in result.findings if finding.rule == rule]
+    return found
+
+
+# -- the five articles -------------------------------------------------------------------------------------------------
+
+
+def test_tiny_weights_are_acquitted_and_the_input_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = doctor(articles.subnormal_weights(tmp_path))
+    assert result.findings[0].rule == "HW312" and result.findings[0].where.name == "readings"
+    assert of(result, "HW611").numbers["nodes"] == ["/embed/MatMul"]
+    warned = of(result, "HW607")
+    assert (warned.severity, warned.numbers) == ("info", {"weights": 115, "names": []})
+    assert "readings" in first_lines(result, capsys)
+    assert result.next.command.endswith("--target trt-10.0.1+weak@t4")
+
+
+def test_a_layernorm_that_a_region_swallowed_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = doctor(articles.swallowed_layernorm(tmp_path))
+    lost = result.findings[0]
+    assert (lost.rule, lost.severity) == ("HW605", "error")
+    assert set(lost.numbers["nodes"]) >= {"/norm/Pow", "/norm/ReduceMean_1"}
+    assert lost.note and lost.note.kind is NoteKind.NORM_SWALLOWED
+    assert {"TRT-LN-MYELIN-86"} <= {f.where.name for f in result.findings if f.rule == "HW606"}
+    assert "LayerNorm" in first_lines(result, capsys) and "/norm/Pow" in first_lines(result, capsys)
+
+
+def test_a_kernel_that_is_wrong_in_this_version_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = doctor(articles.fused_attention(tmp_path))
+    defect = of(result, "HW606")
+    assert (defect.severity, defect.numbers["id"], defect.numbers["fixed_in"]) == ("error", "TRT-MHA-V2-1000", "10.0.1")
+    assert "_gemm_mha_v2" in first_lines(result, capsys)
+
+
+def test_attention_that_is_right_in_parts_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = doctor(articles.tracker(tmp_path))
+    error = of(result, "HW612")
+    assert error.numbers["nodes"][0] == "/filter_predictor/self_attn/MatMul"
+    assert error.numbers["module"] == "/filter_predictor/self_attn"
+    assert 2 < error.numbers["load"] < 10
+    assert "/filter_predictor/self_attn" in first_lines(result, capsys)
+
+
+def test_pixels_that_a_relative_error_hides_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = doctor(articles.box_regression(tmp_path))
+    coarse = of(result, "HW613")
+    assert (coarse.where.name, coarse.numbers["step"]) == ("boxes", 4.0)
+    assert 3 < coarse.numbers["change"] < 8 and coarse.numbers["error"] < 0.001
+    assert set(coarse.numbers["nodes"]) == {"/box/Add", "/box/Mul", "/box/Sub"}
+    assert of(result, "HW601").numbers["names"] == ["bbox_head.*"]
+    assert "/box/Add" in first_lines(result, capsys)
+    assert "--tol 'boxes:max_abs<=0.5'" in result.next.command
+
+
+# -- other mixes -------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_fp16_keeps_is_acquitted(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+    model, inputs = save(SHAPES["healthy_mlp"](), tmp_path)
+    ended = halfwise_cli("doctor", model, inputs, "--json")
+    assert ended.code == 0
+    check(ended.document, "doctor")
+    assert [finding["rule"] for finding in ended.document["findings"]] == ["HW614"]
+    assert ended.document["next"]["message"]["kind"] == "next-proof"
+
+
+def test_a_folder_is_opened(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+    save(SHAPES["healthy_mlp"](), tmp_path)
+    (tmp_path / "net.pt").write_bytes(FILES["checkpoint"][1])
+    ended = halfwise_cli("doctor", tmp_path)
+    assert ended.code == 0
+    assert "a folder of inputs (6 files)" in ended.out and "a PyTorch checkpoint" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, kind) for name, (_, _, kind) in FILES.items() if name in ("checkpoint", "tflite", "lfs pointer", "page")],
+)
+def test_what_is_no_model_yet_gets_its_way_on(name: str, kind: FileKind, tmp_path: Path) -> None:
+    path = tmp_path / FILES[name][0]
+    path.write_bytes(FILES[name][1])
+    result = halfwise.doctor(path)
+    assert result.files[0].kind is kind and result.next.command == result.files[0].way
+    assert result.next.why.kind is NoteKind.NEXT_ONNX
+
+
+def test_an_engine_alone_leads_to_its_layers(tmp_path: Path) -> None:
+    (tmp_path / "net.engine").write_bytes(engine(10, 0, 1, 6))
+    result = doctor(tmp_path / "net.engine")
+    assert result.next.why.kind is NoteKind.NEXT_LAYERS and "--exportLayerInfo=" in result.next.command
+    assert str(result.target) == "trt-10.0.1"
+
+
+def test_a_log_alone_is_read_and_leads_to_its_model(tmp_path: Path) -> None:
+    log = Path(__file__).parents[1] / "data" / "logs" / "weights_10.0_trtexec.log"
+    result = doctor([log])
+    assert {"HW701", "HW702"} <= {finding.rule for finding in result.findings}
+    assert result.next.why.kind is NoteKind.NEXT_MODEL and not result.good
+
+
+def test_weights_that_do_harm_are_named(tmp_path: Path) -> None:
+    model, _ = save(cnn_tiny_weights("tensors"), tmp_path)
+    (tmp_path / "build.log").write_text(
+        "&&&& RUNNING TensorRT.trtexec [TensorRT v100001] # trtexec --onnx=m.onnx --fp16\n"
+        "[02/03/2025-10:11:12] [W] [TRT] - 3 weights are affected by this issue: Detected subnormal FP16 values.\n"
+    )
+    warned = of(doctor(model, tmp_path / "build.log"), "HW607")
+    assert warned.severity == "warning" and warned.numbers["names"]
+
+
+def test_the_model_of_the_command_is_examined(tmp_path: Path) -> None:
+    small, large = SHAPES["healthy_mlp"]().model, norm_log_head().model
+    onnx.save(small, tmp_path / "small.onnx")
+    onnx.save(large, tmp_path / "large.onnx")
+    (tmp_path / "build.sh").write_text("trtexec --onnx=export/small.onnx --fp16\n")
+    result = doctor(tmp_path)
+    assert "small.onnx" in result.next.command and kinds(result.notes) == [NoteKind.ONE_MODEL_EXAMINED]
+
+
+def test_inputs_of_another_model_are_told_and_the_rest_is_done(tmp_path: Path) -> None:
+    model, _ = save(SHAPES["healthy_mlp"](), tmp_path)
+    np.savez(tmp_path / "other.npz", elsewhere=np.ones(3, np.float32))
+    result = doctor(model, tmp_path / "other.npz")
+    assert kinds(result.notes) == [NoteKind.NOT_RUN_HERE] and "halfwise fix" in result.next.command
+
+
+def test_a_file_that_cannot_be_read_is_told_and_the_rest_is_done(tmp_path: Path) -> None:
+    model, _ = save(SHAPES["healthy_mlp"](), tmp_path)
+    (tmp_path / "layers.json").write_text(json.dumps({"Layers": []}))
+    result = doctor(model, tmp_path / "layers.json")
+    assert kinds(result.notes) == [NoteKind.FILE_NOT_READ]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "Missing argument 'FILE...'"),
+        (("nowhere.onnx",), "nowhere.onnx: there is no such file or folder"),
+        (("empty",), "there is no file in what was given"),
+    ],
+)
+def test_nothing_to_look_at_is_one_line(
+    words: tuple[str, ...],
+    told: str,
+    halfwise_cli: CommandLine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    ended = halfwise_cli("doctor", *words)
+    assert (ended.code, ended.out) == (2, "")
+    assert told in ended.told
+
+
+def test_python_is_told_what_it_gave_wrongly() -> None:
+    with pytest.raises(InputError, match="5 is no path"):
+        doctor(5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="give files or folders"):
+        doctor()
