@@ -46,7 +46,8 @@ def _changes(model_type: str) -> Iterator[tuple[str, str, Callable[[Made], onnx.
         yield "optimizer_gpu", "onnxruntime.transformers", partial(_optimized, model_type, True)
     yield "extended", "optimised on disk", partial(_saved, "ORT_ENABLE_EXTENDED")
     yield "basic", "optimised on disk", partial(_saved, "ORT_ENABLE_BASIC")
-    yield "qdq", "quantised", _static
+    yield "qdq", "quantised", partial(_static, "QDQ")
+    yield "qoperator", "quantised", partial(_static, "QOperator")
     yield "dynamic", "quantised", _dynamic
     yield "nbits", "quantised", _four_bits
     yield "half", "typed FP16", partial(_half, False)
@@ -101,7 +102,7 @@ def _saved(level: str, made: Made) -> onnx.ModelProto:
     return _on_disk(made.model, work)
 
 
-def _static(made: Made) -> onnx.ModelProto:
+def _static(form: str, made: Made) -> onnx.ModelProto:
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
@@ -112,7 +113,7 @@ def _static(made: Made) -> onnx.ModelProto:
             return next(self.feeds, None)
 
     def work(given: Path, changed: Path) -> None:
-        quantize_static(given, changed, Reader(), quant_format=QuantFormat.QDQ, per_channel=True)
+        quantize_static(given, changed, Reader(), quant_format=QuantFormat[form], per_channel=True)
 
     return _on_disk(made.model, work)
 

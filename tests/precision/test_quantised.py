@@ -224,3 +224,31 @@ def test_a_product_of_integers_gives_the_type_of_its_zero_point(tmp_path: Path) 
     feed = samples()[0]
     (wide,), (narrow,) = ran(onnx.load(tmp_path / "q.onnx"), feed), ran(onnx.load(result.typed.path), feed)
     assert np.linalg.norm(narrow - wide) <= 0.2 * np.linalg.norm(wide)
+
+
+def test_operators_of_integers_run_as_they_are_and_floats_between_them_are_narrow(tmp_path: Path) -> None:
+    """Their scales are no FP32 arithmetic that could be narrower; what measures a tensor's range in FP32 is."""
+    scales = [weight(name, np.float32(size)) for name, size in (("s", 0.05), ("t", 0.25))]
+    zeros = [weight("z", np.uint8(128)), weight("v", np.int8(0))]
+    weights = np.random.default_rng(5).integers(-20, 20, (8, 8)).astype(np.int8)
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("QLinearMatMul", "q s z w s v t z", "m"),
+        node("DequantizeLinear", "m t z", "d"),
+        node("Exp", "d", "e"),
+        node("DynamicQuantizeLinear", "e", "f g h"),
+        node("MatMulInteger", "f w h v", "i"),
+        node("Cast", "i", "c", to=1),
+        node("Mul", "c g", "y"),
+    ]
+    given = model(
+        nodes, [value("x", shape=(4, 8))], [value("y", shape=(4, 8))], [*scales, *zeros, weight("w", weights)]
+    )
+    feeds = [{"x": np.random.default_rng(seed).standard_normal((4, 8)).astype(np.float32)} for seed in range(4)]
+    made = fix(given, feeds, out=tmp_path)
+    assert made.good and set(made.fp32_nodes) <= {"n_f", "n_c", "n_y"} and "n_e" not in made.fp32_nodes
+    assert [site.op for site in made.sites.pinned] == ["DynamicQuantizeLinear"]
+    assert made.typed is not None
+    for feed in feeds:
+        wanted, got = ran(given, feed)[0], ran(onnx.load(made.typed.path), feed)[0]
+        assert np.linalg.norm(got - wanted) < 0.01 * np.linalg.norm(wanted)

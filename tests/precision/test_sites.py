@@ -252,3 +252,16 @@ def test_sites_of_real_models(shared_models: Path) -> None:
         assert len(found.free) + len(found.pinned) <= len(found.all)
         assert found.compute_nodes > 10, path
         assert all(site.pinned for site in found.pinned)
+
+
+@pytest.mark.parametrize(("training", "random"), [(None, False), (False, False), (True, True)])
+def test_a_dropout_in_training_is_random(training: bool | None, random: bool) -> None:
+    given = "x - t" if training is not None else "x"
+    weights = [weight("t", np.array(training))] if training is not None else []
+    sites = Sites(load(model([node("Dropout", given, "y")], [value("x")], [value("y")], weights)))
+    assert (sites.random == "n_y") is random and sites.all[0].free is not random
+
+
+def test_a_dropout_whose_mode_is_an_input_may_be_random() -> None:
+    inputs = [value("x"), value("t", TensorProto.BOOL, ())]
+    assert Sites(load(model([node("Dropout", "x - t", "y")], inputs, [value("y")]))).random == "n_y"

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import onnx
 import onnx.defs
+import onnx_ir as ir
 
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
@@ -26,6 +27,7 @@ __all__ = [
     "TYPE_ATTRIBUTES",
     "WIDENED_ATTRIBUTES",
     "SlotRule",
+    "holds_scale",
     "slot_rule",
     "takes_any_format",
 ]
@@ -106,6 +108,11 @@ WIDENED_ATTRIBUTES = {**DTYPE_ATTRIBUTES, "DequantizeLinear": "output_dtype"}
 TYPE_ATTRIBUTES = frozenset(
     {*DTYPE_ATTRIBUTES.values(), "output_dtype", "precision", "softmax_precision", "stash_type"}
 )
+
+
+def holds_scale(op: str, slot: int, value: ir.Value | None) -> bool:
+    """Whether an input is the scale of integers: no arithmetic on floats is done with it that could be narrower."""
+    return op.startswith("QLinear") and slot > 0 and value is not None and value.is_initializer()
 
 
 def takes_any_format(op: str, domain: str, slot: int) -> bool:

@@ -13,7 +13,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.model.model import Model
 from halfwise.model.moving import only_moves
 from halfwise.model.operator_slots import SHAPE_READERS, shape_slots
-from halfwise.model.ops import BODIES, CONTROL_FLOW, SlotRule, slot_rule, takes_any_format
+from halfwise.model.ops import BODIES, CONTROL_FLOW, SlotRule, holds_scale, slot_rule, takes_any_format
 from halfwise.model.positions import position_arithmetic
 from halfwise.precision.choices import NO_CHOICES, Choices
 
@@ -54,7 +54,11 @@ class Site:
     def has_fp32(self) -> bool:
         """Whether the node, as the model has it, works on the values of an FP32 tensor."""
         node = self.node
-        read = (v for i, v in enumerate(node.inputs) if not takes_any_format(node.op_type, node.domain, i))
+        read = (
+            value
+            for slot, value in enumerate(node.inputs)
+            if not takes_any_format(node.op_type, node.domain, slot) and not holds_scale(node.op_type, slot, value)
+        )
         return any(v is not None and native_format(v) is Format.FP32 for v in (*read, *node.outputs))
 
 
@@ -159,6 +163,8 @@ def bodies_of(node: ir.Node) -> Iterator[ir.Graph]:
 
 
 def _why_not(node: ir.Node) -> Note | None:
+    if _drops_at_random(node):
+        return Note.of(NoteKind.RANDOM)
     if node.op_type == "QuantizeLinear" and not node.domain and node.inputs[0] and node.inputs[0].is_initializer():
         return Note.of(NoteKind.QUANTISES_WEIGHT)
     for value in (*node.inputs, *node.outputs):
@@ -169,6 +175,14 @@ def _why_not(node: ir.Node) -> Note | None:
         if not isinstance(value.type, ir.TensorType) and node.op_type not in BODIES:  # what else they carry is theirs
             return Note.of(NoteKind.CONTAINER)
     return None
+
+
+def _drops_at_random(node: ir.Node) -> bool:
+    """A Dropout that may be in training; whether it is, a constant says, or an input does in use."""
+    if node.op_type != "Dropout" or node.domain or len(node.inputs) < 3 or node.inputs[2] is None:
+        return False
+    training = node.inputs[2].const_value
+    return training is None or bool(training.numpy().any())
 
 
 def _slots(node: ir.Node, rule: SlotRule) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
