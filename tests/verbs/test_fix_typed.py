@@ -162,3 +162,27 @@ def test_an_interface_that_the_target_lacks_is_fp32(tmp_path: Path) -> None:
     assert NoteKind.IO_WIDENED in kinds(result) and result.typed is not None
     found = onnx.load(result.typed.path).graph
     assert {each.type.tensor_type.elem_type for each in (*found.input, *found.output)} == {FLOAT}
+
+
+@pytest.mark.parametrize("target", ["onnx", "ort-cuda"])
+def test_a_loop_that_reads_what_a_cast_made_outside(target: str, tmp_path: Path) -> None:
+    """ONNX Runtime's CPU provider drops a Cast there and back that only the body of a loop reads, and then fails."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> agraph (float16[4] x) => (float16[4] y) {
+        s = Cast <to = 1> (x) h = Cast <to = 10> (s) w = Cast <to = 1> (h) n = Constant <value_int = 3> ()
+        c = Cast <to = 9> (n) k = Tanh (s)
+        r = Loop (n, c, k) <body = b (int64 i, bool d, float[4] p) => (bool e, float[4] q) {
+            e = Identity (d) q = Add (p, w) }>
+        y = Cast <to = 10> (r) }"""
+    feeds = [{"x": np.random.default_rng(seed).standard_normal(4).astype(np.float16)} for seed in range(4)]
+    made = fix(onnx.parser.parse_model(text), feeds, target=target, out=tmp_path)
+    assert made.good and made.typed is not None
+    for level in (
+        onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
+        onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    ):
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = level
+        session = onnxruntime.InferenceSession(str(made.typed.path), options, providers=["CPUExecutionProvider"])
+        for feed in feeds:
+            wide = feed["x"].astype(np.float32)
+            assert np.allclose(session.run(None, feed)[0], np.tanh(wide) + 3 * wide, rtol=1e-2, atol=1e-2)
