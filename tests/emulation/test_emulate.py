@@ -131,7 +131,7 @@ def test_weights_are_clamped_as_tensorrt_clamps_them() -> None:
 
 
 def test_a_large_weight_is_rounded_as_a_small_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inline, by memory, and kept narrow to be widened in every run."""
+    """Inline, by memory, and in a model that runs segment by segment."""
     rng = np.random.default_rng(5)
     array = (rng.normal(size=(64, 64)) * np.geomspace(1e-9, 1e9, 64)).astype(np.float32)
     proto = model(
@@ -147,7 +147,7 @@ def test_a_large_weight_is_rounded_as_a_small_one_is(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(emulation, "INLINE_ELEMENTS", 1 << 20)
     answers.append(Emulator().session(assignment).run(feed))
     monkeypatch.setattr(emulation, "INLINE_ELEMENTS", 1)
-    monkeypatch.setattr(emulation, "LEAN_BYTES", 0)
+    monkeypatch.setattr(emulation, "LARGE_BYTES", 0)
     answers.append(Emulator().session(assignment).run(feed))
     for answer in answers:
         assert np.array_equal(answer["y"], round_array(clamped, Format.FP16))

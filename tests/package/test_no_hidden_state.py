@@ -57,8 +57,9 @@ def _is_environment(node: ast.AST) -> bool:
 # Classes that count, cache or read on: what they gather changes while they work. Each declares it in `__init__`.
 GATHERERS = {
     "BackendRunner", "Belief", "Collector", "Compiler", "Counter", "Failures", "GraphEdit", "Journal", "Atoms",
-    "Names", "Overflow", "Receiver", "RunCounter", "Stepper", "Steps", "Tape", "Terminal", "Trials", "_Error", "_Gru",
-    "_Lines", "_Lstm", "_RoundedWeights", "_Scanner", "_Scratch", "_Search", "_Seen", "_Shown", "_Sums",
+    "Names", "Overflow", "Receiver", "RoundedWeights", "RunCounter", "Stepper",
+    "Steps", "Tape", "Terminal", "Trials", "_Error", "_Gru",
+    "_Lines", "_Lstm", "_Scanner", "_Scratch", "_Search", "_Seen", "_Shown", "_Sums",
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -324,6 +325,30 @@ def test_large_weights_go_into_a_file_of_their_own(tmp_path: Path, monkeypatch: 
     one = Emulator().session(assignment).run(feed)["y"]
     other = Emulator().session(Assignment(Sites(load(written.path)), {})).run(feed)["y"]
     assert same_bits(one, other)
+
+
+def test_a_file_of_pieces_is_the_model_in_memory(tmp_path: Path) -> None:
+    """Initializers that are filled piece by piece come behind the others."""
+    big = np.arange(4096, dtype=np.float32).reshape(64, 64)
+    proto = model([node("MatMul", "x w", "a"), node("Add", "a b", "y")], [value("x", shape=[1, 64])],
+                  [value("y", shape=[1, 64])], [weight("w", big), weight("b", np.ones(64, np.float32))])  # fmt: skip
+    assignment = Assignment.all_narrow(Sites(load(proto)))
+    write_typed(assignment, tmp_path / "typed.onnx")
+    read, whole = onnx.load(tmp_path / "typed.onnx"), typed_proto(assignment)
+    for one in (read, whole):
+        weights = sorted(one.graph.initializer, key=lambda each: each.name)
+        del one.graph.initializer[:]
+        one.graph.initializer.extend(weights)
+    assert read == whole
+
+
+def test_a_disk_without_room_is_refused_with_what_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=1_000))
+    proto = model([node("MatMul", "x w", "y")], [value("x", shape=[1, 64])], [value("y", shape=[1, 64])],
+                  [weight("w", np.ones((64, 64), np.float32))])  # fmt: skip
+    with pytest.raises(InputError, match=r"typed\.onnx cannot be written: it takes 8 kB.*has 1 kB left"):
+        write_typed(Assignment.all_narrow(Sites(load(proto))), tmp_path / "typed.onnx")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_model_may_be_written_over_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from halfwise.core.errors import InputError
 
-__all__ = ["WholeFiles", "is_special", "write_text"]
+__all__ = ["WholeFiles", "check_room", "is_special", "write_text"]
 
 
 class WholeFiles:
@@ -43,6 +43,12 @@ class WholeFiles:
         place = self.place(path)
         place.write_text(text, encoding="utf-8", errors=errors, newline="\n")
         return place
+
+    def need(self, path: Path, size: int) -> None:
+        """Refuse a file that its disk has no room for."""
+        place = self.place(path)
+        if place != path:
+            check_room(path, place.parent, size)
 
     def folder(self, path: Path) -> None:
         """One more folder that is made for what is written into it."""
@@ -88,6 +94,21 @@ class WholeFiles:
         if folder not in self._scratch:
             self._scratch[folder] = Path(tempfile.mkdtemp(prefix=".halfwise-", dir=folder))
         return self._scratch[folder]
+
+
+def check_room(path: Path, folder: Path, size: int) -> None:
+    """Refuse what is too large for the disk that the folder is on."""
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise InputError(
+            f"{path} cannot be written: it takes {_bytes(size)}, and its disk has {_bytes(free)} left; "
+            "make room or choose another folder"
+        )
+
+
+def _bytes(count: int) -> str:
+    unit, name = next(((u, n) for u, n in ((1e9, "GB"), (1e6, "MB")) if count >= u), (1e3, "kB"))
+    return f"{count / unit:.3g} {name}"
 
 
 def write_text(path: Path, text: str, errors: str = "strict") -> None:

@@ -20,9 +20,11 @@ from halfwise.emulation.profiles.fusion import Fusion
 from halfwise.emulation.profiles.fusions import fused_nodes
 from halfwise.emulation.profiles.opset_check import exist_in
 from halfwise.emulation.profiles.steps import Steps, cast
+from halfwise.emulation.streamed import Sessions, StreamedSession
+from halfwise.emulation.weights import RoundedWeights
 from halfwise.model.model import Model
 from halfwise.model.ops import BODIES, CLOSED, TYPE_ATTRIBUTES
-from halfwise.model.weights import WidenedTensor, convert_fill, convert_weight, to_tensor_proto, whole_tensor
+from halfwise.model.weights import convert_fill, convert_weight, to_tensor_proto, whole_tensor
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import Names, Rewritten, SpelledWeight, Weight, rewrite
 
@@ -33,7 +35,7 @@ Array = NDArray[Any]
 _FLOAT = onnx.TensorProto.FLOAT
 
 INLINE_ELEMENTS = 256  # larger weights are handed to the runtime by memory
-LEAN_BYTES = 1 << 29  # with more weights than this they are kept narrow and widened in every run
+LARGE_BYTES = 1 << 28  # a model with more weights than this runs segment by segment; on a GPU they are kept narrow
 
 
 @dataclass(frozen=True)
@@ -157,17 +159,22 @@ class Emulator:
         check_casts(device)
         self.profile = profile
         self.device = device
-        self._weights = _RoundedWeights()
+        self._weights = RoundedWeights()
+        self._segments: Sessions = {}
 
     def under(self, profile: Profile) -> Emulator:
         """One of another profile on the same device; what weights become does not depend on either."""
         other = Emulator(profile, self.device)
-        other._weights = self._weights
+        other._weights, other._segments = self._weights, self._segments
         return other
 
-    def session(self, assignment: Assignment) -> Session:
-        lean = assignment.sites.model.weight_bytes > LEAN_BYTES
+    def session(self, assignment: Assignment) -> Session | StreamedSession:
+        model = assignment.sites.model
+        large = model.weight_bytes > LARGE_BYTES
+        lean = large and self.device != "cpu"
         written = self.write(assignment, lean=lean)
+        if large and not lean:
+            return StreamedSession(written, model, self._weights, self._segments)
         weights = {w.name: _narrow(w) if lean else self.widened(w) for w in written.weights}
         return Session(written.proto, weights, lean=lean, device=self.device)
 
@@ -189,30 +196,9 @@ class Emulator:
         """A weight rounded to its format and held in FP32."""
         return self._weights.of(weight)
 
-
-class _RoundedWeights:
-    """Weights rounded to a format and held in FP32, as many as there is room for."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[ir.TensorProtocol, Format | None], Array] = {}  # a tensor is known by its identity
-        self._room = 3 * LEAN_BYTES
-
-    def of(self, weight: Weight) -> Array:
-        key = _values_of(weight)
-        if key in self._known:
-            return self._known[key]
-        array = _widen_weight(weight)
-        if array.nbytes <= self._room:
-            self._room -= array.nbytes
-            self._known[key] = array
-        return array
-
-
-def _values_of(weight: Weight) -> tuple[ir.TensorProtocol, Format | None]:
-    """Which values these are: what is stored in a format is the same in FP32."""
-    stored = weight.tensor.stored if isinstance(weight.tensor, WidenedTensor) else weight.tensor
-    exact = weight.fmt is not None and weight.fmt.onnx_type == stored.dtype.value
-    return stored, Format.FP32 if exact else weight.fmt
+    def largest(self, tensor: ir.TensorProtocol) -> float:
+        """A weight's largest magnitude; infinite where it holds anything that is not finite."""
+        return self._weights.largest(tensor)
 
 
 def _hand_out(model: Model, graph: onnx.GraphProto) -> None:

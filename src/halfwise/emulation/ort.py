@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any, Literal
@@ -18,9 +18,10 @@ from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
 from halfwise.core.formats import format_of_dtype
 from halfwise.emulation.stamp import RUNTIME_IR_VERSION, stamped
 
-__all__ = ["RUNTIME_IR_VERSION", "Device", "Session", "check_casts"]
+__all__ = ["RUNTIME_IR_VERSION", "Answer", "Device", "Session", "check_casts"]
 
 Array = NDArray[Any]
+Answer = dict[str, Array] | Exception
 Device = Literal["cpu", "cuda"]
 
 _CUDA = "CUDAExecutionProvider"
@@ -120,6 +121,16 @@ class Session:
         except Exception as error:
             raise InputError(f"ONNX Runtime cannot run the model: {runtime_reason(error)}") from error
         return dict(zip(names, results, strict=True))
+
+    def answers(self, feeds: Sequence[Mapping[str, Array]]) -> Iterator[Answer]:
+        """The outputs of each input, or why it has none."""
+        for feed in feeds:
+            try:
+                yield self.run({name: feed[name] for name in self.input_names})
+            except MissingBackend:
+                raise
+            except Exception as error:
+                yield error
 
     def _values(self, feeds: Mapping[str, Array]) -> dict[str, ort.OrtValue]:
         """The feeds as the runtime's own values, for types that it does not take from NumPy."""

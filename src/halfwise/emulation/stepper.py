@@ -99,6 +99,11 @@ class Stepper:
         """Count work that stands for so many executions of a node."""
         self.executed += nodes
 
+    def largest(self, weight: ir.Value) -> float:
+        """A weight's largest magnitude; infinite where it holds anything that is not finite."""
+        assert weight.const_value is not None
+        return self.emulator.largest(weight.const_value)
+
     def walk(self, store: Store) -> Iterator[Step]:
         """Run the model; each tensor is dropped once nothing needs it any more."""
         graph = store.assignment.sites.model.graph

@@ -15,10 +15,11 @@ from halfwise.core.whole_files import WholeFiles
 from halfwise.model.ops import WIDENED_ATTRIBUTES
 from halfwise.model.weights import convert_fill, weight_content, whole_tensor
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.proto_stream import Streamed, write_streamed
 from halfwise.precision.rewrite import Names, Rewritten, SpelledWeight, Weight, rewrite
-from halfwise.precision.sites import native_format
+from halfwise.precision.sites import Sites, native_format
 
-__all__ = ["TypedModel", "typed_proto", "write_typed"]
+__all__ = ["TypedModel", "least_bytes", "typed_proto", "write_typed"]
 
 INLINE_BYTES = 1024  # smaller weights always stand in the protobuf
 EMBED_BYTES = 256 << 20  # a model with more weights than this keeps them in a file of their own
@@ -116,13 +117,33 @@ def write_typed(assignment: Assignment, path: Path, files: WholeFiles | None = N
     written = rewrite(assignment, writer)
     total = sum(_bytes(weight) for weight in written.weights)
     data = path.with_name(path.name + ".data") if total > EMBED_BYTES else None
+    place = files.place(path)
+    files.need(data or path, total)
     if data is None:
-        _embed(written, writer)
+        with place.open("wb") as file:
+            write_streamed(file, written.proto, _taken_out(written, writer))
     else:
         with files.place(data).open("wb") as file:
             _append_all(file, written, writer, data.name)
-    files.place(path).write_bytes(written.proto.SerializeToString())
+        place.write_bytes(written.proto.SerializeToString())
     return TypedModel(path, data, written.casts, tuple(writer.clamped))
+
+
+def least_bytes(sites: Sites) -> int:
+    """What the weights of a typed model take at least: with every node narrow."""
+    written = rewrite(Assignment.all_narrow(sites), TypedWriter())
+    return sum(_bytes(weight) for weight in written.weights)
+
+
+def _taken_out(written: Rewritten, writer: TypedWriter) -> list[Streamed]:
+    """The initializers that are filled, as they are to be written; the model keeps the others."""
+    pending = {weight.name: weight for weight in written.weights}
+    graph = written.proto.graph
+    every = list(graph.initializer)
+    del graph.initializer[:]
+    graph.initializer.extend(tensor for tensor in every if tensor.name not in pending)
+    filled = [tensor for tensor in every if tensor.name in pending]
+    return [Streamed(t, _bytes(pending[t.name]), writer.content(pending[t.name])) for t in filled]
 
 
 def _embed(written: Rewritten, writer: TypedWriter) -> None:

@@ -30,6 +30,7 @@ from halfwise.search.vjp import ELEMENTWISE, Array, Local, NoRule, pull_back, un
 
 __all__ = ["Adjoint"]
 
+LARGE = 1 << 22  # elements of a weight
 PROBES = 4  # eight change little: most tensors have many elements to average over (benchmarks/ranking.py)
 INTEGER_WEIGHT = 0.1  # one wrong integer in a thousand weighs as much as a relative error of 1%
 
@@ -133,6 +134,16 @@ class Adjoint:
             return Rounding.of(self.store.read(value, Format.FP32), self.store.read(value, fmt), clamp=fmt.max)
         return Rounding.to(self.store.read(value, None), fmt)
 
+    def rounded(self, value: ir.Value) -> Array:
+        """A weight as the narrow format holds it; what is clamped there stays, which is no small change."""
+        fmt = self.sites.fmt
+        if not value.is_initializer():
+            return round_to(self.store.read(value, None), fmt)
+        wide, narrow = self.store.read(value, Format.FP32), self.store.read(value, fmt)
+        if not max(float(np.max(wide, initial=0.0)), -float(np.min(wide, initial=0.0))) <= fmt.max:
+            return np.where(np.abs(wide) > fmt.max, wide, narrow)
+        return narrow
+
 
 class _NodeBack:
     """One node on the way back."""
@@ -185,11 +196,14 @@ class _NodeBack:
     def _float(self, value: ir.Value) -> None:
         slots = [slot for slot, taken in enumerate(self.node.inputs) if taken is value]
         narrows = self.site.free and any(self.site.inputs[slot] for slot in slots)
-        rounding = self.adjoint.rounding(value)
         if value.is_initializer():
-            if rounding is not None and narrows:
-                self._weight(value, slots, rounding)
+            if narrows:
+                self.into.add_weights(self.node, self._weight(value, slots))
             return
+        if self._channels(slots) is not None and _is_large_constant(value, self._peek(value)):
+            self.into.add_read(self.node, value, self._weight(value, slots) if narrows else 0.0)
+            return
+        rounding = self.adjoint.rounding(value)
         gradient = self._gradient(value, slots)
         if gradient is None:
             return
@@ -201,14 +215,24 @@ class _NodeBack:
         known = self.adjoint.gradients.get(value)
         self.adjoint.gradients[value] = gradient if known is None else known + gradient
 
-    def _weight(self, value: ir.Value, slots: list[int], rounding: Rounding) -> None:
-        channels = _CHANNELS.get(self.node.op_type) if not self.node.domain and slots == [1] else None
-        if self._bends(slots) or channels is not None:
-            self.into.add_weights(self.node, self._response(value, rounding, channels))
-            return
+    def _weight(self, value: ir.Value, slots: list[int]) -> float:
+        """The squared error that rounding a weight leaves."""
+        channels = self._channels(slots)
+        if channels is not None:
+            moved = self.adjoint.rounded(value)
+            base = self._peek(value)
+            return 0.0 if base is None or _same(moved, base) else energy(self._seen(value, moved, channels))
+        rounding = self.adjoint.rounding(value)
+        if rounding is None:
+            return 0.0
+        if self._bends(slots):
+            return self._response(value, rounding)
         gradient = self._gradient(value, slots)
-        if gradient is not None:
-            self.into.add_weights(self.node, rounding.energy(gradient))
+        return 0.0 if gradient is None else rounding.energy(gradient)
+
+    def _channels(self, slots: list[int]) -> int | None:
+        """The axis of the outputs' channels, where this node multiplies by the value as by a weight."""
+        return _CHANNELS.get(self.node.op_type) if not self.node.domain and slots == [1] else None
 
     def _gradient(self, value: ir.Value, slots: list[int]) -> Array | None:
         """The gradient of a tensor through this node alone."""
@@ -228,19 +252,24 @@ class _NodeBack:
         op = self.node.op_type
         return op in _CURVED and not self.node.domain and (op != "Div" or 1 in slots)
 
-    def _response(self, value: ir.Value, rounding: Rounding, channels: int | None = None) -> float:
+    def _response(self, value: ir.Value, rounding: Rounding) -> float:
         """The squared error seen at the node's output with the rounding in its input.
 
-        What one rounding moves moves together: all places that an element was broadcast to, or a weight's channel.
+        What one rounding moves moves together: all places that an element was broadcast to.
         """
+        moved = self._seen(value, self._moved(value, rounding.error))
+        return rounding.energy_of(unbroadcast(moved, rounding.error.shape))
+
+    def _seen(self, value: ir.Value, array: Array, channels: int | None = None) -> Array:
+        """What another input moves at the output, weighed by the gradients; summed over each channel if asked."""
         base, gradient = self.local.output(), self.local.gradient()
-        changed = self._run({value: self._moved(value, rounding.error)})[0]
+        changed = self._run({value: array})[0]
         self._check(value, changed, base)
         moved = gradient * finite(changed - base)
         if channels is None:
-            return rounding.energy_of(unbroadcast(moved, rounding.error.shape))
+            return moved
         kept = channels % base.ndim + 1
-        return energy(moved.sum(axis=tuple(a for a in range(1, moved.ndim) if a != kept)))
+        return np.asarray(moved.sum(axis=tuple(a for a in range(1, moved.ndim) if a != kept)))
 
     def _isotropic(self, value: ir.Value, floats: bool) -> Array | None:
         """No rule: a trial perturbation shows how much arrives, and every element gets the same share of it.
@@ -372,3 +401,18 @@ class _NodeBack:
                 raise NoRule
             values[value] = np.asarray(array)
         return self._run(values)
+
+
+def _is_large_constant(value: ir.Value, array: Array | None) -> bool:
+    """A weight that was only moved, of which no gradient is made: it would be several times its size."""
+    maker = value.producer()
+    constant = maker is not None and all(each is None or each.is_initializer() for each in maker.inputs)
+    return constant and array is not None and array.size >= LARGE
+
+
+def _same(one: Array, other: Array) -> bool:
+    flat, others = one.reshape(-1), other.reshape(-1)
+    return all(
+        np.array_equal(flat[start : start + LARGE], others[start : start + LARGE])
+        for start in range(0, flat.size, LARGE)
+    )

@@ -15,7 +15,8 @@ from halfwise.core.evaluation import Evaluation, SampleError, evaluate, float_ou
 from halfwise.core.metrics import Metrics, OutputMetric, worst
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
-from halfwise.emulation.ort import Session
+from halfwise.emulation.ort import Answer, Session
+from halfwise.emulation.streamed import StreamedSession, answered
 from halfwise.model.inputs.rollout import Trajectory, carried
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -163,8 +164,8 @@ class Judge:
         """The FP32 answers."""
         if self._given is not None:
             return [dict(reference) for reference in self._given]
-        session = self.emulator.session(Assignment(self.sites, {}))
-        return [self.run(session, feed) for feed in self.feeds]
+        self.counter.add(len(self.feeds))
+        return answered(self.emulator.session(Assignment(self.sites, {})), self.feeds)
 
     @property
     def spent(self) -> bool:
@@ -202,9 +203,29 @@ class Judge:
         self, emulator: Emulator, assignment: Assignment, samples: Iterable[int]
     ) -> Iterator[dict[str, Array] | None]:
         """What a decision answers, step by step where samples have steps; None where it cannot be run."""
-        session: Session | None = None
+        if self._rollout is not None:
+            yield from self._step_by_step(emulator, assignment, samples)
+            return
+        feeds = [self.feeds[index] for index in samples]
+        try:
+            answers: Iterable[Answer] = emulator.session(assignment).answers(feeds)
+        except MissingBackend:
+            raise
+        except Exception as error:
+            answers = [error] * len(feeds)
+        else:
+            self.counter.add(len(feeds))
+        for answer in answers:
+            if isinstance(answer, Exception):
+                self.failures.trial(answer)
+            yield None if isinstance(answer, Exception) else answer
+
+    def _step_by_step(
+        self, emulator: Emulator, assignment: Assignment, samples: Iterable[int]
+    ) -> Iterator[dict[str, Array] | None]:
+        session: Session | StreamedSession | None = None
         for index in samples:
-            wanted = len(self._steps[index]) if self._steps else 1
+            wanted = len(self._steps[index])
             given = 0
             try:
                 session = session or emulator.session(assignment)
@@ -217,10 +238,8 @@ class Judge:
                 self.failures.trial(error)
                 yield from repeat(None, wanted - given)
 
-    def _runs(self, session: Session, index: int) -> Iterator[dict[str, Array]]:
-        if self._rollout is None:
-            yield self.run(session, self.feeds[index])
-            return
+    def _runs(self, session: Session | StreamedSession, index: int) -> Iterator[dict[str, Array]]:
+        assert self._rollout is not None
         for _, answer in carried(self._rollout, self._steps[index], lambda feed: self.run(session, feed)):
             yield dict(answer)
 
@@ -231,7 +250,7 @@ class Judge:
         )
         return self.question.tolerance.ratio(found.outputs, float_outputs(reference), found.user_metric)
 
-    def run(self, session: Session, feed: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, session: Session | StreamedSession, feed: Mapping[str, Array]) -> dict[str, Array]:
         """One execution, counted."""
         self.counter.add(1)
         return session.run({name: feed[name] for name in session.input_names})

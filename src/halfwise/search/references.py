@@ -8,6 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.streamed import answered
 from halfwise.model.inputs.feed import Feed
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -52,10 +53,9 @@ class References:
     def own(self, feeds: Sequence[Feed]) -> list[Outputs]:
         """What the model itself gives in FP32."""
         new = {feed.id: feed for feed in feeds if feed.id not in self._known}
-        session = self._emulator.session(self._fp32) if new else None
-        for key, feed in new.items():
-            widened = widen_feeds(feed)
-            assert session is not None
-            self._known[key] = session.run({name: widened[name] for name in session.input_names})
-            self._counter.add(1)
+        if new:
+            session = self._emulator.session(self._fp32)
+            found = answered(session, [widen_feeds(feed) for feed in new.values()])
+            self._known.update(zip(new, found, strict=True))
+            self._counter.add(len(new))
         return [self._known[feed.id] for feed in feeds]

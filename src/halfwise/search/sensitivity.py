@@ -88,6 +88,8 @@ class _Forward:
         for slot, value in enumerate(step.node.inputs):
             if value is None or not value.is_initializer() or not site.free or not site.inputs[slot]:
                 continue
+            if self.stepper.largest(value) <= self.sites.fmt.max:
+                continue
             wide = store.read(value, Format.FP32)
             beyond = np.isfinite(wide) & (np.abs(wide) > self.sites.fmt.max)
             if beyond.any():

@@ -33,6 +33,7 @@ from halfwise.model.outputs.understood import understand
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import least_bytes
 from halfwise.search.context import EvaluationContext
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Question
@@ -148,7 +149,7 @@ def _answered(samples: Samples, references: References) -> tuple[Samples, list[d
 def _check(request: FixRequest) -> None:
     """Refuse before any work what could not be done after it."""
     if request.out is not None:
-        check_folder(request.out)
+        check_folder(request.out, least_bytes(Sites(request.model)))
     if request.plan is not None:
         request.plan.check(request.model)
         _check_reference(request, request.plan)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.contents import tensors_in
 from halfwise.core.errors import InputError
-from halfwise.core.whole_files import WholeFiles
+from halfwise.core.whole_files import WholeFiles, check_room
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.typed_onnx import TypedModel, write_typed
@@ -24,13 +24,14 @@ Feed = Mapping[str, NDArray[Any]]
 JOURNAL = ".halfwise-search.jsonl"  # in the folder of results while a search runs
 
 
-def check_folder(out: Path) -> None:
-    """Refuse before the search what could not be written after it."""
+def check_folder(out: Path, size: int) -> None:
+    """Refuse before the search what could not be written after it. `size`: what the results take at least."""
     nearest = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if not nearest.is_dir():
         raise InputError(f"{out} cannot be made: {nearest} is a file; choose another folder with --out")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise InputError(f"{out} cannot be written to; choose another folder with --out")
+    check_room(out, nearest, size)
 
 
 def feeds_identity(feeds: Sequence[Feed]) -> str:

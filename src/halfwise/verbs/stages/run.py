@@ -22,6 +22,7 @@ from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.ort import Session
 from halfwise.emulation.profiles import Profile, profile_named
+from halfwise.emulation.streamed import StreamedSession
 from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
 from halfwise.model.model import Model, load
@@ -235,7 +236,7 @@ def _random(sites: Sites) -> tuple[Note, ...]:
     return () if sites.random is None else (Note.of(NoteKind.RANDOM_NODE, sites.random),)
 
 
-def _run(session: Session, values: Feed) -> Feed:
+def _run(session: Session | StreamedSession, values: Feed) -> Feed:
     return session.run({name: values[name] for name in session.input_names})
 
 

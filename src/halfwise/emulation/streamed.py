@@ -1,0 +1,217 @@
+"""Runs a large model segment by segment: a weight is held while its segment runs, for all the inputs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx import helper
+
+from halfwise.core.errors import InputError, MissingBackend
+from halfwise.core.formats import format_of_dtype
+from halfwise.emulation.ort import RUNTIME_IR_VERSION, Answer, Session
+from halfwise.emulation.segments import LARGE_BYTES, Segment, segments
+from halfwise.emulation.weights import RoundedWeights
+from halfwise.model.model import Model
+from halfwise.precision.rewrite import Rewritten
+
+__all__ = ["Sessions", "StreamedSession", "answered"]
+
+Array = NDArray[Any]
+Sessions = dict[bytes, Session]  # by their content
+
+LIVE_BYTES = 1 << 29  # of tensors that all inputs together hold between segments; beyond it some wait
+
+
+@dataclass
+class _Lane:
+    """One input on its way: the tensors that are still read, or why it ended."""
+
+    number: int
+    values: dict[str, Any] = field(default_factory=dict)
+    failed: Exception | None = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(value.nbytes for value in self.values.values() if isinstance(value, np.ndarray))
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A segment's session for inputs of some types: what it takes and gives, by the names in it."""
+
+    session: Session
+    takes: tuple[tuple[str, str], ...]
+    gives: tuple[tuple[str, str], ...]
+
+
+class StreamedSession:
+    """Like a session over the whole of `model`. `known` keeps the sessions of segments, which hold no large weight."""
+
+    def __init__(self, written: Rewritten, model: Model, weights: RoundedWeights, known: Sessions) -> None:
+        graph = written.proto.graph
+        self.input_names = tuple(value.name for value in graph.input)
+        self.output_names = tuple(value.name for value in graph.output)
+        self._proto, self._rounded, self._known = written.proto, weights, known
+        self._weights = {weight.name: weight for weight in written.weights}
+        self._constants = {tensor.name: tensor for tensor in graph.initializer}
+        self._infos = {info.name: info for info in graph.value_info}
+        made = (value for node in model.graph for value in node.outputs)
+        self._values = {value.name or "": value for value in (*model.graph.inputs, *made)}
+        uncut = {name for name, value in self._values.items() if not isinstance(value.type, ir.TensorType | None)}
+        large = {weight.name for weight in written.weights if 4 * weight.tensor.size >= LARGE_BYTES}
+        self._segments = segments(graph, large, uncut)
+        self._ready: dict[tuple[Any, ...], _Ready] = {}
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Array]:
+        """Outputs by name."""
+        found = next(self.answers([feeds]))
+        if isinstance(found, Exception):
+            raise found
+        return {name: found[name] for name in outputs or self.output_names}
+
+    def answers(self, feeds: Sequence[Mapping[str, Any]]) -> Iterator[Answer]:
+        """The outputs of each input, or why it has none; the weights are read once for all."""
+        done: list[Answer | None] = [None] * len(feeds)
+        waiting = list(range(len(feeds)))
+        while waiting:
+            lanes = [_Lane(number, {n: feeds[number][n] for n in self.input_names}) for number in waiting]
+            waiting = []
+            for segment in self._segments:
+                weights = {
+                    name: self._rounded.of(self._weights[name]) for name in segment.reads if name in self._weights
+                }
+                for lane in lanes:
+                    self._step(segment, lane, weights)
+                while len(lanes) > 1 and sum(lane.bytes for lane in lanes) > LIVE_BYTES:
+                    waiting.insert(0, lanes.pop().number)
+            for lane in lanes:
+                done[lane.number] = lane.failed or {name: self._given(name, lane) for name in self.output_names}
+            lanes.clear()
+        yield from (each for each in done if each is not None)
+
+    def _step(self, segment: Segment, lane: _Lane, weights: Mapping[str, Array]) -> None:
+        if lane.failed is not None:
+            return
+        try:
+            feeds = {name: lane.values[name] for name in segment.reads if name in lane.values}
+            lane.values.update(self._run(segment, feeds, weights))
+        except MissingBackend:
+            raise
+        except Exception as error:
+            lane.failed = InputError(f"at {segment.places}: {error}")
+            lane.values.clear()
+        for name in segment.done:
+            if name not in self.output_names:
+                lane.values.pop(name, None)
+
+    def _given(self, name: str, lane: _Lane) -> Any:
+        """An output, which may be an input or a weight as it is."""
+        if name in lane.values:
+            return lane.values[name]
+        if name in self._weights:
+            return self._rounded.of(self._weights[name])
+        return onnx.numpy_helper.to_array(self._constants[name])
+
+    # -- one segment ------------------------------------------------------------------------------------------------
+
+    def _run(self, segment: Segment, feeds: Mapping[str, Any], weights: Mapping[str, Array]) -> dict[str, Any]:
+        taken = {**feeds, **{name: array for name, array in weights.items() if name not in segment.foreign}}
+        key = (segment, *(value.dtype if isinstance(value, np.ndarray) else None for value in taken.values()))
+        ready = self._ready.get(key)
+        if ready is None:
+            constant = {name: weights[name] for name in weights if name in segment.foreign}
+            ready = self._load(segment, taken, constant)
+            if not constant:  # else it holds weights
+                self._ready[key] = ready
+        found = ready.session.run({inside: taken[name] for inside, name in ready.takes})
+        return {name: found[inside] for inside, name in ready.gives}
+
+    def _load(self, segment: Segment, taken: Mapping[str, Any], constant: Mapping[str, Array]) -> _Ready:
+        names = _spelling(segment)
+        proto = self._spelled(segment, names, taken)
+        if constant:
+            session = Session(proto, {names.get(name, name): array for name, array in constant.items()}, lean=True)
+        else:
+            content = proto.SerializeToString(deterministic=True)
+            session = self._known[content] if content in self._known else Session(proto)
+            self._known[content] = session
+        gives = tuple((names.get(name, name), name) for name in segment.gives)
+        return _Ready(session, tuple((names.get(name, name), name) for name in taken), gives)
+
+    def _spelled(self, segment: Segment, names: Mapping[str, str], taken: Mapping[str, Any]) -> onnx.ModelProto:
+        graph = onnx.GraphProto(name="segment")
+        for node in segment.nodes:
+            proto = graph.node.add()
+            proto.CopyFrom(node)
+            if names:
+                proto.name = proto.doc_string = ""
+                del proto.metadata_props[:]
+                proto.input[:] = [names.get(name, name) for name in node.input]
+                proto.output[:] = [names.get(name, name) for name in node.output]
+        for name in segment.reads:
+            if name in taken:
+                graph.input.append(self._declared(name, taken[name], shaped=segment.has_bodies))
+                graph.input[-1].name = names.get(name, name)
+            else:
+                graph.initializer.append(self._constants[name])
+                graph.initializer[-1].name = names.get(name, name)
+        for node in segment.nodes:
+            for name in node.output:
+                if name in self._infos:
+                    graph.value_info.append(self._infos[name])
+                    graph.value_info[-1].name = names.get(name, name)
+        graph.output.extend(onnx.ValueInfoProto(name=names.get(name, name)) for name in segment.gives)
+        made = onnx.ModelProto(ir_version=RUNTIME_IR_VERSION, graph=graph)
+        made.opset_import.extend(self._proto.opset_import)
+        return made
+
+    def _declared(self, name: str, value: Any, *, shaped: bool) -> onnx.ValueInfoProto:
+        """By what it holds now; a body may need the shapes around it."""
+        if name in self._weights:
+            return helper.make_tensor_value_info(name, self._constants[name].data_type, value.shape)
+        known = self._values.get(name)
+        stated = None if known is None or known.type is None else ir.serde.serialize_value(known)
+        if not isinstance(value, np.ndarray):
+            assert stated is not None
+            return stated
+        info = helper.make_tensor_value_info(name, _onnx_type(value), None)
+        if shaped and stated is not None and stated.type.tensor_type.HasField("shape"):
+            info.type.tensor_type.shape.CopyFrom(stated.type.tensor_type.shape)
+        return info
+
+
+def answered(session: Session | StreamedSession, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Array]]:
+    """The outputs of each input; the first that has none is an error."""
+    found = []
+    for answer in session.answers(feeds):
+        if isinstance(answer, Exception):
+            raise answer
+        found.append(answer)
+    return found
+
+
+def _spelling(segment: Segment) -> dict[str, str]:
+    """Names by their place, so that equal segments are spelled alike; none where bodies refer to names around them."""
+    if segment.has_bodies:
+        return {}
+    names = {name: f"i{index}" for index, name in enumerate(segment.reads)}
+    for node in segment.nodes:
+        for name in node.output:
+            if name:
+                names.setdefault(name, f"v{len(names)}")
+    return names
+
+
+def _onnx_type(array: Array) -> int:
+    fmt = format_of_dtype(array.dtype)
+    if fmt is not None:
+        return fmt.onnx_type
+    if array.dtype.kind in "OUS":
+        return int(onnx.TensorProto.STRING)
+    return int(helper.np_dtype_to_tensor_dtype(array.dtype))

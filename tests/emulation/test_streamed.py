@@ -1,0 +1,149 @@
+"""A large model runs segment by segment: the same answers as of one session over the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.emulation import emulate, segments, streamed, weights
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.profiles import profile_named
+from halfwise.emulation.streamed import StreamedSession
+from halfwise.model.model import Model, load
+from halfwise.model.weights import convert_array
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from tests.models.build import f32, model, node, value, weight
+from tests.models.decoders import decoder, decoder_inputs
+from tests.models.zoo import detr_head, encoder, transformer
+
+Feed = dict[str, NDArray[Any]]
+
+
+@pytest.fixture(autouse=True)
+def every_weight_begins_a_segment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(emulate, "LARGE_BYTES", 0)
+    monkeypatch.setattr(emulate, "INLINE_ELEMENTS", 8)
+    monkeypatch.setattr(streamed, "LARGE_BYTES", 1)
+    yield
+
+
+CASES: dict[str, Callable[[], tuple[onnx.ModelProto, list[Feed]]]] = {
+    "encoder": lambda: (encoder().model, list(encoder().inputs)),
+    "detr_head": lambda: (detr_head().model, list(detr_head().inputs)),
+    "operators": lambda: (decoder("operator"), list(decoder_inputs(2))),
+    "steps": lambda: (decoder("cast"), list(decoder_inputs(2))),
+}
+
+
+@pytest.mark.parametrize("profile", ["strict", "tensorrt"])
+@pytest.mark.parametrize("name", CASES)
+def test_it_answers_as_the_whole_does(name: str, profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    proto, feeds = CASES[name]()
+    sites = Sites(load(proto))
+    for assignment, within in ((Assignment(sites, {}), 1e-5), (Assignment.all_narrow(sites), 2e-3)):
+        session = Emulator(profile_named(profile)).session(assignment)
+        assert isinstance(session, StreamedSession)
+        found = list(session.answers(feeds[:2]))
+        with monkeypatch.context() as patch:
+            patch.setattr(emulate, "LARGE_BYTES", 1 << 40)
+            whole = Emulator(profile_named(profile)).session(assignment)
+        for feed, answer in zip(feeds, found, strict=False):
+            assert isinstance(answer, dict)
+            for output, array in whole.run({n: feed[n] for n in whole.input_names}).items():
+                _assert_near(answer[output], array, within)
+
+
+def _assert_near(one: NDArray[Any], other: NDArray[Any], within: float) -> None:
+    known = np.isfinite(other)
+    assert np.array_equal(np.isfinite(one), known)
+    if other.dtype.kind == "f":
+        assert np.linalg.norm(one[known] - other[known]) <= within * np.linalg.norm(other[known])
+
+
+def test_inputs_at_once_are_answered_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is no room for all of them."""
+    session = Emulator().session(Assignment.all_narrow(Sites(load(encoder().model))))
+    feeds = list(encoder().inputs[:4])
+    apart = [session.run(feed) for feed in feeds]
+    for room in (1 << 30, 1):
+        monkeypatch.setattr(streamed, "LIVE_BYTES", room)
+        for one, other in zip(session.answers(feeds), apart, strict=True):
+            assert isinstance(one, dict) and all(np.array_equal(one[n], other[n]) for n in other)
+
+
+def test_an_input_that_fails_leaves_the_others_alone() -> None:
+    proto = model(
+        [node("Gather", "table i", "rows"), node("MatMul", "rows w", "y")],
+        [value("i", onnx.TensorProto.INT64, [1])],
+        [value("y", shape=[1, 4])],
+        [weight("table", np.ones((3, 4), np.float32)), weight("w", np.eye(4, dtype=np.float32))],
+    )
+    session = Emulator().session(Assignment(Sites(load(proto)), {}))
+    good, bad = {"i": np.array([2])}, {"i": np.array([7])}
+    first, second, third = session.answers([good, bad, good])
+    assert isinstance(second, InputError) and isinstance(first, dict) and isinstance(third, dict)
+    assert np.array_equal(first["y"], np.ones((1, 4))) and np.array_equal(third["y"], first["y"])
+    with pytest.raises(InputError, match="n_rows"):
+        session.run(bad)
+
+
+def test_layers_of_one_kind_share_their_sessions() -> None:
+    counts = []
+    for layers in (2, 6):
+        made, known = transformer(layers), streamed.Sessions()
+        emulator = Emulator()
+        emulator._segments = known
+        emulator.session(Assignment.all_narrow(Sites(load(made.model)))).run(made.inputs[0])
+        counts.append(len(known))
+    assert counts[0] == counts[1]
+
+
+def test_a_sequence_stays_in_one_segment() -> None:
+    proto = model(
+        [
+            node("MatMul", "x w", "a"),
+            node("SplitToSequence", "a", "s", axis=0),
+            node("MatMul", "x v", "b"),
+            node("ConcatFromSequence", "s", "c", axis=0),
+            node("Add", "b c", "y"),
+        ],
+        [value("x", shape=[4, 4])],
+        [value("y", shape=[4, 4])],
+        [weight("w", np.eye(4, dtype=np.float32)), weight("v", 2 * np.eye(4, dtype=np.float32))],
+    )
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    got = Emulator().session(Assignment(Sites(load(proto)), {})).run({"x": x})["y"]
+    assert np.array_equal(got, 3 * x)
+
+
+@pytest.mark.parametrize("fmt", [Format.FP16, Format.BF16, Format.FP32])
+@pytest.mark.parametrize("stored", [np.float32, np.float16, np.float64])
+def test_a_weight_is_rounded_in_blocks_as_it_is_at_once(
+    fmt: Format, stored: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "_BLOCK", 300)
+    rng = np.random.default_rng(3)
+    with np.errstate(over="ignore"):
+        array = (rng.standard_normal(1000) * np.geomspace(1e-10, 1e10, 1000)).astype(stored)
+    array[:4] = f32(np.inf, -np.inf, np.nan, -0.0)
+    expected = np.asarray(convert_array(array, fmt)[0], np.float32)
+    got = weights.held_in_fp32(array.reshape(10, 100), fmt).reshape(-1)
+    assert np.array_equal(got, expected, equal_nan=True)
+
+
+def test_segments_hold_one_large_weight_each() -> None:
+    loaded: Model = load(encoder().model)
+    written = Emulator().write(Assignment(Sites(loaded), {}))
+    names = {each.name for each in written.weights}
+    found = segments.segments(written.proto.graph, names, ())
+    assert sum(len(each.nodes) for each in found) == len(written.proto.graph.node)
+    firsts = [segments.reads_of(each.nodes[0]).keys() & names for each in found[1:]]
+    assert all(firsts) and all(names.isdisjoint(segments.reads_of(inner)) for each in found for inner in each.nodes[1:])
