@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from halfwise.core import metrics as module
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics, compare, is_float, is_number, worst
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.user_metric import load_metric
 
 NAN, INF = math.nan, math.inf
@@ -49,7 +50,7 @@ def test_finite_values_against_a_naive_reference(pair: tuple[np.ndarray, np.ndar
     assert got.max_abs == np.abs(o - r).max()
     assert got.rms == pytest.approx(rms, rel=1e-12)
     assert got.exact == np.mean(r == o)
-    assert got.nonfinite == 0 and got.note == ""
+    assert got.nonfinite == 0 and got.uncompared == ()
     if difference == 0:
         assert (got.rel_l2, got.cosine, got.psnr) == (0.0, 1.0, INF)
     elif norm == 0:
@@ -145,7 +146,7 @@ def test_agreed_non_finite_places_are_left_out_of_the_rest() -> None:
 
 def test_another_shape_is_wholly_wrong() -> None:
     got = compare(np.zeros((2, 3), np.float32), np.zeros((3, 2), np.float32))
-    assert got.note == "shape (3, 2) instead of (2, 3)"
+    assert got.uncompared == (Note.of(NoteKind.OTHER_SHAPE, got=[3, 2], wanted=[2, 3]),)
     assert got.nonfinite == 0
     assert (got.exact, got.topk) == (0.0, 0.0)
     assert {name: getattr(got, name) for name in WORST} == WORST

@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.core.errors import InputError
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Fit, Gpu, Target, Version, VersionRange
 from halfwise.deploy.advisories import ModelFacts, facts_of_file, facts_of_model, load_entries, match
 from halfwise.deploy.advisories.matcher import gpu_fit
+from tests.support.messages import kinds
 
 onnx = pytest.importorskip("onnx")
 helper = onnx.helper
@@ -90,8 +92,9 @@ def found(target: str, facts: ModelFacts | None = None) -> dict[str, str]:
     return {advisory.entry.id: advisory.applies.value for advisory in match(Target.parse(target), facts)}
 
 
-def why(target: str, advisory_id: str, facts: ModelFacts | None = None) -> str:
-    return next(advisory.why for advisory in match(Target.parse(target), facts) if advisory.entry.id == advisory_id)
+def why(target: str, advisory_id: str, facts: ModelFacts | None = None) -> tuple[Note, ...]:
+    matched = match(Target.parse(target), facts)
+    return next(advisory.because for advisory in matched if advisory.entry.id == advisory_id)
 
 
 def test_the_attention_kernel_defect_is_of_one_version_only():
@@ -103,10 +106,12 @@ def test_the_attention_kernel_defect_is_of_one_version_only():
     assert "TRT-MHA-V2-1000" not in found("trt-10.0.0@t4", model("Conv", "Relu"))
     assert found("trt-10.0.0@t4")["TRT-MHA-V2-1000"] == "maybe"
     assert why("trt-10.0.0@t4", "TRT-MHA-V2-1000", facts) == (
-        "TensorRT 10.0.0 is among the versions concerned (10.0.0); the model has MatMul>Softmax>MatMul"
+        Note.of(NoteKind.OF_VERSIONS, "TensorRT 10.0.0", versions=("10.0.0",)),
+        Note.of(NoteKind.WITH_OPERATORS, names=["MatMul>Softmax>MatMul"]),
     )
     assert why("trt-10", "TRT-MHA-V2-1000") == (
-        "TensorRT 10 may be among the versions concerned (10.0.0); only where the model has MatMul>Softmax>MatMul"
+        Note.of(NoteKind.MAYBE_OF_VERSIONS, "TensorRT 10", versions=("10.0.0",)),
+        Note.of(NoteKind.ONLY_WITH_OPERATORS, names=("MatMul>Softmax>MatMul",)),
     )
 
 
@@ -114,14 +119,12 @@ def test_an_engine_tells_by_its_kernels():
     name = "_gemm_mha_v2_myl0_6"
     with_kernel = ModelFacts(kernels=frozenset([name, "conv"]))
     assert found("trt-10.0.0", with_kernel)["TRT-MHA-V2-1000"] == "yes"
-    assert why("trt-10.0.0", "TRT-MHA-V2-1000", with_kernel).endswith(f"the engine has {name}")
+    assert why("trt-10.0.0", "TRT-MHA-V2-1000", with_kernel)[-1] == Note.of(NoteKind.WITH_KERNELS, names=[name])
     without = ModelFacts(kernels=frozenset(["conv"]))
     assert "TRT-MHA-V2-1000" not in found("trt-10.0.0", without)
     hidden = ModelFacts(kernels=frozenset(["{ForeignNode[a...b]}"]), kernels_hidden=True)
     assert found("trt-10.0.0", hidden)["TRT-MHA-V2-1000"] == "maybe"
-    assert why("trt-10.0.0", "TRT-MHA-V2-1000", hidden).endswith(
-        "only where the engine has a kernel _gemm_mha_v2, which it does not tell"
-    )
+    assert kinds(why("trt-10.0.0", "TRT-MHA-V2-1000", hidden))[-1] is NoteKind.ONLY_WITH_KERNELS
     # What only operators tell stays open for an engine.
     assert found("trt-10.8", with_kernel)["TRT-CUMSUM-108"] == "maybe"
 
@@ -135,23 +138,24 @@ def test_gpus():
     assert "TRT-MHA-SM120-1016" not in found("trt-10.12@rtx5090", facts)
     assert "TRT-TF32-DEFAULT" not in found("trt-10.3@t4", model("Conv"))
     assert found("trt-10.3@l4", model("Conv"))["TRT-TF32-DEFAULT"] == "yes"
-    assert "; l4 (compute capability 8.9) is sm_80+; the model has Conv" in why(
-        "trt-10.3@l4", "TRT-TF32-DEFAULT", model("Conv")
+    assert why("trt-10.3@l4", "TRT-TF32-DEFAULT", model("Conv"))[-2:] == (
+        Note.of(NoteKind.ON_GPU, "l4 (compute capability 8.9)", gpus=("sm_80+",)),
+        Note.of(NoteKind.WITH_OPERATORS, names=["Conv"]),
     )
-    assert "only on sm_120" in why("trt-10.16.1", "TRT-MHA-SM120-1016", facts)
+    assert NoteKind.ONLY_ON_GPU in kinds(why("trt-10.16.1", "TRT-MHA-SM120-1016", facts))
     softmax = model("MatMul", "Softmax")
-    assert "reported on t4, the GPU of this target" in why("trt-10.0@t4", "TRT-T4-SOFTMAX-10", softmax)
+    assert NoteKind.SEEN_ON_THIS in kinds(why("trt-10.0@t4", "TRT-T4-SOFTMAX-10", softmax))
     assert found("trt-10.0@t4", softmax)["TRT-T4-SOFTMAX-10"] == "yes"
 
 
 def test_what_was_reported_on_another_gpu_only_may_apply():
     softmax = model("MatMul", "Softmax")
     assert found("trt-10.0@l4", softmax)["TRT-T4-SOFTMAX-10"] == "maybe"
-    assert "reported on t4 only, not on l4" in why("trt-10.0@l4", "TRT-T4-SOFTMAX-10", softmax)
+    assert NoteKind.SEEN_ON_OTHER in kinds(why("trt-10.0@l4", "TRT-T4-SOFTMAX-10", softmax))
     assert found("trt-10.0", softmax)["TRT-T4-SOFTMAX-10"] == "maybe"
     assert found("trt-10.0@sm_75", softmax)["TRT-T4-SOFTMAX-10"] == "maybe"
-    assert "reported on t4, perhaps the GPU of this target" in why("trt-10.0@sm_75", "TRT-T4-SOFTMAX-10", softmax)
-    assert "reported on t4; the target names no GPU" in why("trt-10.0", "TRT-T4-SOFTMAX-10", softmax)
+    assert NoteKind.SEEN_ON_MAYBE_THIS in kinds(why("trt-10.0@sm_75", "TRT-T4-SOFTMAX-10", softmax))
+    assert NoteKind.SEEN_ON_UNNAMED in kinds(why("trt-10.0", "TRT-T4-SOFTMAX-10", softmax))
     # What NVIDIA confirmed and fixed is the version's, wherever it was first seen.
     assert found("trt-10.8@l4", model("CumSum"))["TRT-CUMSUM-108"] == "yes"
 
@@ -205,7 +209,7 @@ def test_typing():
     assert found("trt-8.6")[weak_only] == "yes"
     assert found("trt-10.3+weak")[weak_only] == "yes"
     assert found("trt-10.3")[weak_only] == "maybe"  # --fp16 is one option away
-    assert "only where the build is weakly typed (target +weak)" in why("trt-10.3", weak_only)
+    assert NoteKind.ONLY_OF_TYPING in kinds(why("trt-10.3", weak_only))
     assert weak_only not in found("trt-11.1")
     norm = model("LayerNormalization")
     assert found("trt-10.3", norm)["TRT-NORM-STRONG"] == "yes"
@@ -214,7 +218,7 @@ def test_typing():
 
 def test_conditions_that_nothing_tells_stay_open():
     assert found("trt-10.7", model("Conv"))["TRT-PROFILE-ACC-107"] == "maybe"
-    assert why("trt-10.7", "TRT-PROFILE-ACC-107").endswith("only with several optimisation profiles in one engine")
+    assert kinds(why("trt-10.7", "TRT-PROFILE-ACC-107"))[-1] is NoteKind.ONLY_WITH
     assert "TRT-PROFILE-ACC-107" not in found("trt-10.8")
     assert found("trt-10.13@orin", model("Conv"))["TRT-YOLOV10-1013"] == "maybe"
 
@@ -241,9 +245,9 @@ def test_the_most_certain_come_first_and_every_answer_has_a_reason(text):
     order = [(a.applies is Fit.MAYBE, ["high", "medium", "low"].index(a.entry.confidence)) for a in advisories]
     assert order == sorted(order)
     for advisory in advisories:
-        assert advisory.why
+        assert advisory.because
         assert bool(advisory.open_questions) == (advisory.applies is Fit.MAYBE)
-        assert all(question in advisory.why for question in advisory.open_questions)
+        assert set(advisory.open_questions) <= set(advisory.because)
 
 
 def test_document():

@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 
 from halfwise.backends import BackendRecord
 from halfwise.backends.confirm import Confirmation
+from halfwise.core.english import say
 from halfwise.core.english.finding import finding
 from halfwise.core.finding import Where
 from halfwise.core.tolerance import Verdict
@@ -113,7 +114,7 @@ def test_fix_tells_verdict_errors_nodes_and_reasons() -> None:
     assert text.startswith("## ✅ halfwise fix: the model keeps the tolerance in FP16")
     assert "kept out of FP16" in read.cells
     assert {node.name for node in result.plan.nodes} <= set(read.cells)
-    assert result.verdict.words in read.text and result.fp16_verdict.words in read.text
+    assert say(result.verdict.because) in read.text and say(result.fp16_verdict.because) in read.text
     assert set(result.fixed) <= set(read.cells)
 
 

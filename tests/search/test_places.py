@@ -14,10 +14,12 @@ from onnx import TensorProto
 
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import compare
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Tolerance
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.verify import verify
 from tests.models.build import model, node, value, weight
+from tests.support.messages import kinds
 
 Feeds = list[dict[str, NDArray[Any]]]
 
@@ -99,7 +101,12 @@ def test_a_function_judges_outputs_of_different_shapes(near: tuple[onnx.ModelPro
 
 def test_a_shape_that_only_an_overflow_changes_is_repaired(far: tuple[onnx.ModelProto, Feeds]) -> None:
     result = fix(*far, repairs="none")
-    assert result.fp16_verdict.words.startswith("'kept' cannot be compared place by place: shape ")
+    told = result.fp16_verdict.because
+    assert (told.kind, told.subject, kinds(told.values["why"])) == (
+        NoteKind.NOT_COMPARED,
+        "kept",
+        [NoteKind.OTHER_SHAPE],
+    )
     assert result.verdict.met
     assert result.plan.nodes
 
@@ -115,7 +122,8 @@ def test_the_verdict_says_why_nothing_was_compared() -> None:
 
     result = verify(Fewer(), More(), [{"x": np.zeros(1, np.float32)}])
     assert not result.met
-    assert result.verdict.words == "'y' cannot be compared place by place: shape (3,) instead of (2,)"
+    shapes = Note.of(NoteKind.OTHER_SHAPE, got=[3], wanted=[2])
+    assert result.verdict.because == Note.of(NoteKind.NOT_COMPARED, "y", why=[shapes])
 
 
 def test_another_shape_is_not_itself_a_value_that_is_not_finite() -> None:

@@ -15,6 +15,7 @@ from onnx import numpy_helper
 
 from halfwise.cli.schemas import schema
 from halfwise.core.errors import InputError
+from halfwise.core.notes import Note, NoteKind
 from halfwise.model.model import load
 from halfwise.verbs.compare import Comparison, compare
 from halfwise.verbs.fix.fix import fix
@@ -75,8 +76,8 @@ def test_fixes() -> None:
         ("/new/Pow", ""): (None, "fp32", "worse"),
         (gone["name"], ""): ("fp32", None, "better"),
     }
-    note = next(c.note for s in result.sections for c in s.changes if c.name == "/new/Pow")
-    assert note == f"{gone['op']}; {gone['why']}: too large"
+    (told,) = next(c.because for s in result.sections for c in s.changes if c.name == "/new/Pow")
+    assert told == Note.of(NoteKind.OPERATOR_KEPT, gone["op"], why=gone["why"], reason="too large")
     assert changes(result, "violations") == {("/v", ""): (None, "wanted fp32, got fp16", "worse")}
     cost = changes(result, "cost")
     assert cost["", "casts"][2] == "worse" and cost["", "seconds"][2] == "changed"
@@ -146,7 +147,7 @@ def test_traces() -> None:
     result = checked(a, b)
     name = grown["name"]
     assert changes(result, "ranges")[name, "largest magnitude"][1:] == (1e5, "worse")
-    assert result.sections[1].changes[0].note == "now beyond what FP16 can hold"
+    assert result.sections[1].changes[0].because == (Note.of(NoteKind.NOW_BEYOND, format="FP16"),)
     assert changes(result, "shares")[name, "over"] == (a["tensors"][0]["over"], 0.25, "worse")
     assert changes(result, "errors")[b["nodes"][0]["name"], "local_error"][1:] == (float("inf"), "worse")
     assert changes(result, "graph") == {(a["nodes"][-1]["name"], "node"): ("there", None, "changed")}

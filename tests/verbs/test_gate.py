@@ -91,7 +91,7 @@ def test_other_weights_pass_though_fix_refuses_them(folder: Path) -> None:
     assert said(result, "fingerprint") == Note.of(NoteKind.PLAN_OF_OTHER_WEIGHTS)
     assert result.result is not None
     told = said(result, "tolerance")
-    assert (told.kind, told.values["told"]) == (NoteKind.GATE_MEASURED, result.result.verdict.words)
+    assert (told.kind, told.values["told"]) == (NoteKind.GATE_MEASURED, result.result.verdict.because)
 
 
 def test_weights_that_break_the_tolerance_are_told_with_the_number(folder: Path) -> None:

@@ -161,7 +161,7 @@ def test_a_ready_measure_judges_and_is_kept(tmp_path: Any) -> None:
     result = fix(model, feeds, tolerance="10%", metric="boxes", out=tmp_path)
     assert result.met
     assert result.plan.tolerance.to_json() == {"*:metric": 0.1}
-    assert result.verdict.words.startswith("boxes is 0")
+    assert (result.verdict.because.kind, result.verdict.because.subject) == (NoteKind.MEASURED_BY, "boxes")
     assert result.plan_path is not None
     plan = read_plan(result.plan_path)
     assert plan.tolerance.measure == "boxes"

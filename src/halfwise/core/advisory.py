@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
-from halfwise.core.document import Record
+from halfwise.core.document import Record, about
+from halfwise.core.notes import Note
 
 __all__ = ["AdvisoryRecord"]
 
@@ -23,3 +24,4 @@ class AdvisoryRecord(Record, frozen=True):
     source: Sequence[str]
     confidence: Literal["high", "medium", "low"]
     note: str | None
+    because: Annotated[Sequence[Note], about("`why` as data.")] = ()

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from halfwise.core.contents import tensors_in
 from halfwise.core.document import Count, Number, Record, about, written
+from halfwise.core.english import said
+from halfwise.core.notes import Note, NoteKind
 
 __all__ = [
     "ERRORS",
@@ -50,7 +52,7 @@ class Metrics(Record, frozen=True):
     topk       share of the k largest entries along the last axis found in both, k = min(5, length - 1), ties either way
     exact      share of equal places
     nonfinite  conflicts where the other value is not finite: inf or NaN that the reference does not have there
-    note       what kept the two from being compared place by place
+    note       what kept the two from being compared place by place; `uncompared` holds it as data
     found      of rows that are matched: the share found in both, of at least 20
     unfloored  rel_l2 by the reference's own norm, where a larger floor stood in for it; 0 where none did
     part       the slice with the largest rel_l2, where slices are measured apart
@@ -68,9 +70,10 @@ class Metrics(Record, frozen=True):
     found: Annotated[Number, about("Of matched rows: the share found in both.")] = 1.0
     unfloored: Annotated[Number, about("rel_l2 without the floor, where one stood in for a smaller reference.")] = 0.0
     part: Annotated[str, about("The slice that rel_l2 is of, where slices are measured apart.")] = ""
+    uncompared: Annotated[Sequence[Note], about("What kept the two from being compared, as data.")] = ()
 
     def to_json(self) -> dict[str, Any]:
-        usual = {"note": "", "found": 1.0, "unfloored": 0.0, "part": ""}
+        usual = {"note": "", "found": 1.0, "unfloored": 0.0, "part": "", "uncompared": []}
         return {key: value for key, value in super().to_json().items() if key not in usual or value != usual[key]}
 
 
@@ -104,7 +107,7 @@ def compare(reference: Any, other: Any, floor: float = 0.0) -> Metrics:
         return _all_wrong(
             exact=0.0,
             nonfinite=max(_nonfinite(other) - _nonfinite(reference), 0),
-            note=f"shape {tuple(other.shape)} instead of {tuple(reference.shape)}",
+            why=(Note.of(NoteKind.OTHER_SHAPE, got=list(other.shape), wanted=list(reference.shape)),),
         )
     if reference.size == 0:
         return _PERFECT
@@ -125,11 +128,13 @@ def _compare_held(reference: Any, other: Any, floor: float) -> Metrics:
         return worst([_PERFECT, *(compare(a, b, floor) for a, b in zip(reference, other, strict=True))])
     if reference is None and other is None:
         return _PERFECT
-    return _all_wrong(exact=0.0, note=f"{_held(other)} instead of {_held(reference)}")
+    return _all_wrong(exact=0.0, why=(Note.of(NoteKind.OTHER_CONTENT, got=_held(other), wanted=_held(reference)),))
 
 
-def _held(output: Any) -> str:
-    return f"{len(output)} tensors" if isinstance(output, list) else "nothing" if output is None else "a tensor"
+def _held(output: Any) -> Note:
+    if isinstance(output, list):
+        return Note.of(NoteKind.HOLDS_TENSORS, count=len(output))
+    return Note.of(NoteKind.HOLDS_NOTHING) if output is None else Note.of(NoteKind.HOLDS_TENSOR)
 
 
 def no_answer(reference: Any) -> Metrics:
@@ -141,11 +146,13 @@ def worst(metrics: Sequence[Metrics]) -> Metrics:
     """The worst of each field over several samples; `nonfinite` is their sum."""
     if not metrics:
         raise ValueError("there is no worst of no metrics")
+    why = tuple(dict.fromkeys(note for each in metrics for note in each.uncompared))
     return Metrics(
         **{name: max(getattr(m, name) for m in metrics) for name in ERRORS},
         **{name: min(getattr(m, name) for m in metrics) for name in LIKENESSES},
         nonfinite=sum(m.nonfinite for m in metrics),
-        note="; ".join(dict.fromkeys(m.note for m in metrics if m.note)),
+        note=said(why),
+        uncompared=why,
         unfloored=max(m.unfloored for m in metrics),
         part=max(metrics, key=lambda m: m.rel_l2).part,
     )
@@ -154,7 +161,7 @@ def worst(metrics: Sequence[Metrics]) -> Metrics:
 _PERFECT = Metrics(rel_l2=0.0, max_abs=0.0, rms=0.0, cosine=1.0, psnr=math.inf, topk=1.0, exact=1.0)
 
 
-def _all_wrong(*, exact: float, topk: float = 0.0, nonfinite: int = 0, note: str = "") -> Metrics:
+def _all_wrong(*, exact: float, topk: float = 0.0, nonfinite: int = 0, why: tuple[Note, ...] = ()) -> Metrics:
     return Metrics(
         rel_l2=math.inf,
         max_abs=math.inf,
@@ -164,7 +171,8 @@ def _all_wrong(*, exact: float, topk: float = 0.0, nonfinite: int = 0, note: str
         topk=topk,
         exact=exact,
         nonfinite=nonfinite,
-        note=note,
+        note=said(why),
+        uncompared=why,
     )
 
 

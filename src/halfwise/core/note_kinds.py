@@ -36,6 +36,11 @@ class NoteKind(Enum):
     WEIGHTS_RESTORED = "weights-restored"
     WEIGHTS_DIFFER = "weights-differ"
     WEIGHTS_UNKNOWN = "weights-unknown"
+    # What decided a verdict, and what of an output cannot be compared
+    NOTHING_JUDGED, NOT_FINITE, NOT_COMPARED = "nothing-judged", "not-finite", "not-compared"
+    ERROR_OF, LIKENESS_OF, MEASURED_BY, MEASURED_BY_YOU = "error-of", "likeness-of", "measured-by", "measured-by-you"
+    OTHER_SHAPE, OTHER_CONTENT = "other-shape", "other-content"
+    HOLDS_TENSORS, HOLDS_TENSOR, HOLDS_NOTHING = "holds-tensors", "holds-tensor", "holds-nothing"
     # The search and its verdict
     VALIDATION_MOVED = "validation-moved"
     VALIDATION_REPLACED = "validation-replaced"
@@ -59,6 +64,7 @@ class NoteKind(Enum):
     OVERFLOW_LEFT = "overflow-left"
     EMULATOR_AGREES = "emulator-agrees"
     DELIVERED_NOT_RUN = "delivered-not-run"
+    WEIGHTS_TOO_LARGE, NO_CPU_KERNEL, CPU_MAY_CRASH = "weights-too-large", "no-cpu-kernel", "cpu-may-crash"
     DELIVERED_FAILS = "delivered-fails"
     DELIVERED_MISSES = "delivered-misses"
     TRIAL_NOT_RUN = "trial-not-run"
@@ -133,6 +139,15 @@ class NoteKind(Enum):
     WEAK_TYPING_LIMITS = "weak-typing-limits"
     STRONG_TYPING_HELPS = "strong-typing-helps"
     CHANNELS_PADDED = "channels-padded"
+    # Why an advisory concerns a target and a model
+    OF_ALL_VERSIONS, OF_VERSIONS, MAYBE_OF_VERSIONS = "of-all-versions", "of-versions", "maybe-of-versions"
+    OF_TYPING, ONLY_OF_TYPING = "of-typing", "only-of-typing"
+    ON_GPU, MAYBE_ON_GPU, ONLY_ON_GPU = "on-gpu", "maybe-on-gpu", "only-on-gpu"
+    SEEN_ON, SEEN_ON_UNNAMED, SEEN_ON_OTHER = "seen-on", "seen-on-unnamed", "seen-on-other"
+    SEEN_ON_THIS, SEEN_ON_MAYBE_THIS = "seen-on-this", "seen-on-maybe-this"
+    WITH_KERNELS, ONLY_WITH_KERNELS = "with-kernels", "only-with-kernels"
+    WITH_OPERATORS, ONLY_WITH_OPERATORS = "with-operators", "only-with-operators"
+    SEEN_WITH, ONLY_WITH = "seen-with", "only-with"
     # Backends
     ENGINE_UNTRIED = "engine-untried"
     CPU_COMPUTES_WIDE = "cpu-computes-wide"
@@ -141,6 +156,9 @@ class NoteKind(Enum):
     RAN_ON_CPU = "ran-on-cpu"
     PLACEMENT_UNKNOWN = "placement-unknown"
     LIBRARY_WARNS = "library-warns"
+    # Builds of a bisection, and differences between two documents
+    PROCESS_ENDED, BUILD_FAILS = "process-ended", "build-fails"
+    OPERATOR_KEPT, NODE_KEPT, KERNELS_RAN, NOW_BEYOND = "operator-kept", "node-kept", "kernels-ran", "now-beyond"
     # Engines that are audited
     REGIONS_OPAQUE = "regions-opaque"
     NAMES_ONLY = "names-only"

@@ -12,6 +12,7 @@ from msgspec import Meta, structs
 
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.output_kinds import OutputKind, Reading, inner_names
 from halfwise.core.wording import listed
 
@@ -127,8 +128,8 @@ def _power_of_ten(exponent: float) -> float:
 class Verdict:
     """The outcome of a comparison against the tolerance, and the bound nearest to failing or failing worst.
 
-    `metric` is "nonfinite", with `allowed` 0, where a value is not finite that is finite in the reference. `note` says
-    why that output could not be compared place by place.
+    `metric` is "nonfinite", with `allowed` 0, where a value is not finite that is finite in the reference. `uncompared`
+    says why that output could not be compared place by place.
     """
 
     met: bool
@@ -137,23 +138,26 @@ class Verdict:
     metric: str
     value: float
     allowed: float
-    note: str = ""
+    uncompared: tuple[Note, ...] = ()
     part: str = ""  # of the output, where slices are measured apart; or the ready measure
 
     @property
-    def words(self) -> str:
+    def because(self) -> Note:
         """What decided: the value measured, and what was allowed."""
+        where = self.worst_output + self.part
         if not self.metric:
-            return "the model has no output that the tolerance speaks of"
+            return Note.of(NoteKind.NOTHING_JUDGED)
         if self.metric == "nonfinite":
-            return f"{int(self.value):,} values of {self.worst_output!r} are not finite, where FP32 has finite ones"
-        if self.note:
-            return f"{self.worst_output!r} cannot be compared place by place: {self.note}"
-        what = f"{self.metric} of {self.worst_output + self.part!r}"
+            return Note.of(NoteKind.NOT_FINITE, self.worst_output, count=int(self.value))
+        if self.uncompared:
+            return Note.of(NoteKind.NOT_COMPARED, self.worst_output, why=list(self.uncompared))
+        if self.metric == USER_METRIC and not self.part:
+            return Note.of(NoteKind.MEASURED_BY_YOU, value=self.value, allowed=self.allowed)
         if self.metric == USER_METRIC:
-            what = self.part or "your metric"
-        sign = ">=" if self.metric in LIKENESSES else "<="
-        return f"{what} is {self.value:.3g}, allowed {sign} {self.allowed:.3g}"
+            return Note.of(NoteKind.MEASURED_BY, self.part, value=self.value, allowed=self.allowed)
+        if self.metric in LIKENESSES:
+            return Note.of(NoteKind.LIKENESS_OF, where, metric=self.metric, value=self.value, allowed=self.allowed)
+        return Note.of(NoteKind.ERROR_OF, where, metric=self.metric, value=self.value, allowed=self.allowed)
 
 
 @dataclass(frozen=True)
@@ -247,10 +251,10 @@ class Tolerance:
         for output, bound, value in self._measured(metrics, floats, user_metric):
             ratio = bound.ratio(value)
             if not worst.metric or ratio > worst.ratio:
-                note = metrics[output].note if output in metrics and ratio > 1.0 else ""
+                why = tuple(metrics[output].uncompared) if output in metrics and ratio > 1.0 else ()
                 part = metrics[output].part if bound.metric == "rel_l2" else ""
                 part = self.measure if bound.metric == USER_METRIC else part
-                worst = Verdict(ratio <= 1.0, ratio, output, bound.metric, value, bound.value, note, part)
+                worst = Verdict(ratio <= 1.0, ratio, output, bound.metric, value, bound.value, why, part)
         return worst
 
     def _measured(
@@ -296,7 +300,7 @@ class Tolerance:
     def uncompared(self, metrics: Mapping[str, Metrics], floats: Collection[str]) -> tuple[str, ...]:
         """The outputs that it judges place by place, and that have other places than the reference."""
         judged = {output for output, bound, _ in self._measured(metrics, floats, math.inf) if not bound.void}
-        return tuple(name for name, measured in metrics.items() if measured.note and name in judged)
+        return tuple(name for name, measured in metrics.items() if measured.uncompared and name in judged)
 
     def to_json(self) -> dict[str, float]:
         """'OUTPUT:METRIC' to the bound's value; the metric tells the direction."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from halfwise.core.english import say
+from halfwise.core.english import said, say
 from halfwise.report.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ def show_advisories(terminal: Terminal, advice: Advice) -> None:
     for advisory in unsure:
         if terminal.full:
             _show(terminal, advisory)
-            terminal.line(f"unknown: {'; '.join(advisory.open_questions)}", indent=2)
+            terminal.line(f"unknown: {said(advisory.open_questions)}", indent=2)
             continue
         terminal.line(_title(advisory), indent=2)
         terminal.line(advisory.entry.symptom, indent=4)
-        terminal.line("; ".join(advisory.open_questions), indent=4)
+        terminal.line(said(advisory.open_questions), indent=4)
 
 
 def _show(terminal: Terminal, advisory: Advisory) -> None:
@@ -50,7 +50,7 @@ def _show(terminal: Terminal, advisory: Advisory) -> None:
     terminal.line()
     terminal.line(_title(advisory), "yellow")
     terminal.line(entry.symptom, indent=2)
-    terminal.line(f"why: {advisory.why}", indent=2)
+    terminal.line(f"why: {said(advisory.because)}", indent=2)
     terminal.line(f"do:  {entry.workaround}", indent=2)
     terminal.line(f"see: {', '.join(entry.source)}", indent=2)
 

@@ -83,8 +83,13 @@ def way_out(result: FixResult, inputs: Sequence[str] = ()) -> WayOut:
         return WayOut(told, None)
     if told := noted.get(NoteKind.FORCED_MISSES):
         return WayOut(told, _again(result, inputs, "Search without --force"))
-    if result.met and result.delivered is not None and result.delivered.refutes:
-        cause = f"ONNX Runtime's CPU provider computes something else: {result.delivered.words}."
+    if (
+        result.met
+        and result.delivered is not None
+        and result.delivered.verdict is not None
+        and result.delivered.refutes
+    ):
+        cause = f"ONNX Runtime's CPU provider computes something else: {say(result.delivered.verdict.because)}."
         return WayOut(cause, _compared(result, inputs))
     if result.decision.given:
         return WayOut("The plan does not hold for this model and these inputs.", _again(result, inputs, "Search anew"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from halfwise.core.english import said
 from halfwise.core.wording import counted, listed, three_digits
 from halfwise.report.terminal import Terminal
 from halfwise.report.verdict import error_table, show_notes
@@ -41,7 +42,7 @@ def _headline(terminal: Terminal, result: BisectResult, where: str) -> None:
     if result.ending == "control":
         control = next((step for step in result.steps if step.what == "all FP32"), None)
         if control is not None and control.answer is Answer.FAILED:
-            terminal.line(f"The all-FP32 model cannot be built on {where}: {control.why}", "bold red")
+            terminal.line(f"The all-FP32 model cannot be built on {where}: {said(control.because)}", "bold red")
         else:
             terminal.line(
                 f"Precision is not the reason: the all-FP32 model is wrong on {where}, too ({builds}); look for "
@@ -96,4 +97,4 @@ def _steps(terminal: Terminal, result: BisectResult) -> None:
 def _words(step: Step) -> str:
     error = f", {three_digits(step.ratio)} of the allowed error" if step.ratio is not None else ""
     what = f"{step.fp16:,} of {step.of:,} nodes in FP16" if step.what == "group" else step.what
-    return f"{what}: {step.answer.value}{error}" + (f" ({step.why})" if step.why else "")
+    return f"{what}: {step.answer.value}{error}" + (f" ({said(step.because)})" if step.because else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from halfwise.core.english import said
 from halfwise.core.wording import three_digits
 from halfwise.report.terminal import Terminal
 from halfwise.report.text import safe
@@ -28,7 +29,7 @@ def show_comparison(terminal: Terminal, result: Comparison) -> None:
 
 
 def _show_section(terminal: Terminal, section: Section) -> None:
-    notes = terminal.width >= _NARROW_NOTE and any(change.note for change in section.changes)
+    notes = terminal.width >= _NARROW_NOTE and any(change.because for change in section.changes)
     titles = [section.title, "before", "after", "", *(["why"] if notes else [])]
     rows = [
         [
@@ -36,7 +37,7 @@ def _show_section(terminal: Terminal, section: Section) -> None:
             _shown(change.before),
             _shown(change.after),
             change.direction,
-            *([change.note] if notes else []),
+            *([said(change.because)] if notes else []),
         ]
         for change in terminal.some(section.changes, _SHOWN)
     ]

@@ -17,7 +17,7 @@ def show_confirmation(terminal: Terminal, result: Confirmation) -> None:
     else:
         terminal.line(f"Not confirmed: the tolerance is not kept on {result.record.title}:", "bold red")
     if result.outputs:
-        terminal.line(result.verdict.words, indent=2)
+        terminal.line(say(result.verdict.because), indent=2)
     if result.gaps:
         rows = [
             [name, three_digits(gap.predicted), three_digits(gap.measured), three_digits(gap.ratio)]

@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 
-from halfwise.core.english import say_all
+from halfwise.core.english import say, say_all
 from halfwise.core.formats import Format
 from halfwise.core.wording import counted, three_digits
 from halfwise.precision.plan import PlannedNode
@@ -66,12 +66,12 @@ def _show_verdict(terminal: Terminal, result: FixResult) -> None:
     elif why := caution(result):
         terminal.line(why, "bold yellow")
     if kept or result.plan.repairs:
-        terminal.line(f"plain FP16: {result.fp16_verdict.words}", indent=2)
-        terminal.line(f"fixed:      {result.verdict.words}", indent=2)
+        terminal.line(f"plain FP16: {say(result.fp16_verdict.because)}", indent=2)
+        terminal.line(f"fixed:      {say(result.verdict.because)}", indent=2)
     else:
-        terminal.line(result.verdict.words, indent=2)
+        terminal.line(say(result.verdict.because), indent=2)
     if result.delivered is not None and result.delivered.verdict is not None:
-        terminal.line(f"run by ONNX Runtime as written: {result.delivered.words}", indent=2)
+        terminal.line(f"run by ONNX Runtime as written: {say(result.delivered.verdict.because)}", indent=2)
 
 
 def _with(result: FixResult, kept: Sequence[PlannedNode]) -> str:

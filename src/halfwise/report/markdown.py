@@ -59,8 +59,8 @@ def fix_markdown(result: FixResult) -> str:
         f"{counted(len(result.plan.repairs), 'repair')}, on {inputs_told(result.samples)}, "
         f"for {prose(result.plan.target)}.",
         "",
-        f"- plain FP16: {prose(result.fp16_verdict.words)}",
-        f"- fixed: {prose(result.verdict.words)}",
+        f"- plain FP16: {prose(say(result.fp16_verdict.because))}",
+        f"- fixed: {prose(say(result.verdict.because))}",
         *_beyond_emulation(result),
         *_worth(result),
         "",
@@ -109,12 +109,12 @@ def _beyond_emulation(result: FixResult) -> list[str]:
     """What a real backend and the target's compiler said, where they were asked."""
     lines = []
     if result.delivered is not None and result.delivered.verdict is not None:
-        lines.append(f"- run by ONNX Runtime as written: {prose(result.delivered.words)}")
+        lines.append(f"- run by ONNX Runtime as written: {prose(say(result.delivered.verdict.because))}")
     if result.confirmation is not None:
         where = prose(result.confirmation.record.title)
         found = result.confirmation
-        said = found.verdict.words if found.outputs else found.findings[0].message
-        lines.append(f"- measured on {where}: {prose(said)}")
+        told = say(found.verdict.because) if found.outputs else found.findings[0].message
+        lines.append(f"- measured on {where}: {prose(told)}")
     if result.refusal:
         lines.append(f"- {prose(result.plan.target)} refuses the model: {prose(result.refusal)}")
     return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from halfwise.core.english import say
 from halfwise.core.english.stages import STAGE_FINDINGS
 from halfwise.core.wording import counted, listed, three_digits
 from halfwise.report.terminal import Terminal
@@ -21,7 +22,7 @@ def show_stages(terminal: Terminal, result: StagesResult, name: str) -> None:
     inputs = counted(result.samples, "input")
     verb, style = ("keeps", "bold green") if result.met else ("misses", "bold red")
     terminal.line(f"{Path(name).name} in FP16 {verb} the tolerance, as a chain of {count} stages, on {inputs}:", style)
-    terminal.line(result.whole.verdict.words, indent=2)
+    terminal.line(say(result.whole.verdict.because), indent=2)
     show_notes(terminal, result.notes)
     terminal.line()
     rows = [
@@ -47,15 +48,15 @@ def show_stages(terminal: Terminal, result: StagesResult, name: str) -> None:
 def _show_stage(terminal: Terminal, stage: Stage) -> None:
     if stage.finding == WRONG:
         terminal.line()
-        terminal.line(f"{stage.name} fails alone: {stage.alone.verdict.words}", "bold")
+        terminal.line(f"{stage.name} fails alone: {say(stage.alone.verdict.because)}", "bold")
         _show_culprits(terminal, stage)
     elif stage.finding == IN_COMBINATION:
         terminal.line()
-        terminal.line(f"{stage.name} fails only in combination: {stage.chained.verdict.words}", "bold")
+        terminal.line(f"{stage.name} fails only in combination: {say(stage.chained.verdict.because)}", "bold")
         terminal.line("alone it meets the tolerance, and so do its inputs: the errors add up here", indent=2)
     elif stage.finding == SPREADS:
         terminal.line()
-        terminal.line(f"{stage.name} fails only in combination: {stage.chained.verdict.words}", "bold")
+        terminal.line(f"{stage.name} fails only in combination: {say(stage.chained.verdict.because)}", "bold")
         terminal.line(
             "it would in FP32, too, because it amplifies small errors of its inputs: keep in FP32 what makes "
             f"{listed(stage.inputs)}",
@@ -90,7 +91,7 @@ def _show_written(terminal: Terminal, result: StagesResult, name: str) -> None:
         nodes = counted(count, "node")
         terminal.line(
             f"everything after {result.upto.stage} in FP32 ({nodes}): the model {words} the tolerance; "
-            f"{result.upto.whole.verdict.words}"
+            f"{say(result.upto.whole.verdict.because)}"
         )
         if result.upto.path is not None:
             _show_command(terminal, result.upto.path, name)

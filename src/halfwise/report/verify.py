@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from halfwise.core.english import said, say
 from halfwise.core.wording import counted
 from halfwise.report.terminal import Terminal
 from halfwise.report.verdict import error_table, show_notes, show_profiles
@@ -14,11 +15,11 @@ def show_verification(terminal: Terminal, result: Verification, reference: str, 
     verb, style = ("agrees", "bold green") if result.met else ("does not agree", "bold red")
     inputs = counted(result.samples, "input")
     terminal.line(f"{other} {verb} with {reference} within the tolerance, on {inputs}:", style)
-    terminal.line(result.verdict.words, indent=2)
+    terminal.line(say(result.verdict.because), indent=2)
     if result.by_profile:
         show_profiles(terminal, result.by_profile)
     show_notes(terminal, result.notes)
     error_table(terminal, {"": result.outputs}, result.floats, ("rel_l2", "max_abs", "cosine", "topk"))
     for name, metrics in result.outputs.items():
-        if metrics.note:
-            terminal.line(f"note: {name}: {metrics.note}", "yellow")
+        if metrics.uncompared:
+            terminal.line(f"note: {name}: {said(metrics.uncompared)}", "yellow")

@@ -226,7 +226,7 @@ def _applies(plan: Plan, model: Model) -> Check:
 
 
 def _tolerance(result: FixResult) -> Check:
-    told, count = result.verdict.words, len(result.samples.validation)
+    told, count = result.verdict.because, len(result.samples.validation)
     if result.samples.origin == "synthetic":
         note = Note.of(NoteKind.GATE_MEASURED_SYNTHETIC, told=told, count=count)
     else:

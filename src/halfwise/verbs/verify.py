@@ -16,7 +16,7 @@ from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_na
 from halfwise.backends.runner import BackendRunner
 from halfwise.core.contents import changed, tensors_in
 from halfwise.core.document import LEFT_OUT, Answer, Document, Documented, Left, Number, about
-from halfwise.core.english import documented
+from halfwise.core.english import documented, say
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import Evaluation, SampleError, float_outputs, missing_output, sample_error
 from halfwise.core.file_order import by_number
@@ -159,7 +159,9 @@ class Verification(Documented):
         answer = "the tolerance is kept" if self.met else "the tolerance is missed"
         columns = ("output", "rel_l2", "max_abs", "cosine", "exact", "nonfinite")
         rows = tuple((name, m.rel_l2, m.max_abs, m.cosine, m.exact, m.nonfinite) for name, m in self.outputs.items())
-        return Summary(f"{answer} on {counted(self.samples, 'input')}: {self.verdict.words}", columns, rows, self.met)
+        return Summary(
+            f"{answer} on {counted(self.samples, 'input')}: {say(self.verdict.because)}", columns, rows, self.met
+        )
 
     def document(self) -> VerifyDocument:
         return VerifyDocument(

@@ -7,6 +7,7 @@ from string import Formatter
 from typing import Any, TypedDict
 
 from halfwise.core.document import read
+from halfwise.core.english.advising import ADVISING
 from halfwise.core.english.auditing import AUDITING
 from halfwise.core.english.backends import BACKENDS
 from halfwise.core.english.compiler import COMPILER
@@ -15,6 +16,7 @@ from halfwise.core.english.doctoring import DOCTORING
 from halfwise.core.english.findings import FINDINGS
 from halfwise.core.english.gating import GATING
 from halfwise.core.english.inputs import INPUTS
+from halfwise.core.english.judging import JUDGING
 from halfwise.core.english.outputs import OUTPUTS
 from halfwise.core.english.reasons import REASONS
 from halfwise.core.english.rollouts import ROLLOUTS
@@ -28,7 +30,7 @@ __all__ = ["TEMPLATES", "documented", "fill", "said", "say", "say_all"]
 
 TEMPLATES: Mapping[NoteKind, str] = {
     **INPUTS, **OUTPUTS, **BACKENDS, **DEPLOYING, **COMPILER, **VERDICTS, **REASONS, **FINDINGS,
-    **SCANNING, **TRAINING, **ROLLOUTS, **AUDITING, **GATING, **DOCTORING,
+    **SCANNING, **TRAINING, **ROLLOUTS, **AUDITING, **GATING, **DOCTORING, **JUDGING, **ADVISING,
 }  # fmt: skip
 
 
@@ -54,11 +56,21 @@ def _as_note(note: Note | Mapping[str, Any]) -> Note:
     return note if isinstance(note, Note) else read(note, Note, "a note")
 
 
+def _either(names: Iterable[str]) -> str:
+    return " or ".join(names)
+
+
+def _shape(sizes: Iterable[int]) -> str:
+    return str(tuple(sizes))
+
+
 _SPECIAL: Mapping[str, Callable[[Any], str]] = {
     "list": listed,
     "plain": together,
     "names": _names,
     "commas": _commas,
+    "either": _either,
+    "shape": _shape,
     "said": said,
     "change": _change,
     "number": number,
@@ -71,8 +83,8 @@ class _Words(Formatter):
     """Adds to Python's format specifications what sentences need.
 
     `many NOUN` or `many NOUN/NOUNS` count; `list` gives the first few names in quotes, `names` the same without;
-    `plain` and `commas` give all of a list, with "and" or without; `change` is a pair, before and after; `number`,
-    `percent` and `share` round for people; `said` is a list of notes.
+    `plain`, `either` and `commas` give all of a list, with "and", "or" or neither; `shape` is a tuple; `change` is a
+    pair, before and after; `number`, `percent` and `share` round for people; `said` is a list of notes.
     """
 
     def format_field(self, value: Any, format_spec: str) -> str:

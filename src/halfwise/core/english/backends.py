@@ -7,6 +7,8 @@ from halfwise.core.notes import NoteKind
 __all__ = ["BACKENDS"]
 
 BACKENDS = {
+    NoteKind.PROCESS_ENDED: "{starts} attempts ended the whole process",
+    NoteKind.BUILD_FAILS: "{error}",
     NoteKind.ENGINE_UNTRIED: (
         "The backend {subject} follows TensorRT's documented API. Its authors never ran it with the real "
         "library on a GPU; please report what it does."

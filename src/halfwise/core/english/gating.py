@@ -1,4 +1,4 @@
-"""What the gate says of each of its checks."""
+"""What the gate says of each of its checks, and what `compare` says of a difference."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from halfwise.core.notes import NoteKind
 __all__ = ["GATING"]
 
 GATING = {
+    NoteKind.OPERATOR_KEPT: "{subject}; {why}: {reason}",
+    NoteKind.NODE_KEPT: "{why}: {reason}",
+    NoteKind.KERNELS_RAN: "{kernels:commas}",
+    NoteKind.NOW_BEYOND: "now beyond {format}'s largest value",
     NoteKind.PLAN_OF_ANY: "the plan was made for no model in particular",
     NoteKind.PLAN_OF_THIS: "the model that the plan was made for",
     NoteKind.PLAN_OF_OTHER_WEIGHTS: "the graph that the plan was made for, with other weights",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from halfwise.core.advisory import AdvisoryRecord
+from halfwise.core.english import said
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Fit, Gpu, Target, VersionRange
 from halfwise.core.targets.gpus import KNOWN_GPUS
 from halfwise.core.targets.version import best_fit
-from halfwise.core.wording import listed
 from halfwise.deploy.advisories.entries import Entry, load_entries
 from halfwise.deploy.advisories.model_facts import ModelFacts
 
@@ -26,26 +26,27 @@ _SERIES = frozenset(name for name in KNOWN_GPUS if re.fullmatch(r"[gr]tx\d\d", n
 class Advisory:
     """An entry that can concern this target and model.
 
-    `applies` is YES, or MAYBE where something is not known; `open_questions` say what, and stand in `why` as well.
+    `applies` is YES, or MAYBE where something is not known; `open_questions` say what, and stand in `because` as well.
     """
 
     entry: Entry
     applies: Fit
-    why: str
-    open_questions: tuple[str, ...] = ()
+    because: tuple[Note, ...]
+    open_questions: tuple[Note, ...] = ()
 
     def document(self) -> AdvisoryRecord:
         return AdvisoryRecord(
             id=self.entry.id,
             kind=self.entry.kind,
             applies="yes" if self.applies is Fit.YES else "maybe",
-            why=self.why,
+            why=said(self.because),
             symptom=self.entry.symptom,
             fixed_in=self.entry.fixed_in,
             workaround=self.entry.workaround,
             source=self.entry.source,
             confidence=self.entry.confidence,
             note=self.entry.note,
+            because=self.because,
         )
 
 
@@ -71,76 +72,85 @@ def _advisory(entry: Entry, target: Target, facts: ModelFacts | None) -> Advisor
     fits = [fit for fit, _ in reasons]
     if Fit.NO in fits:
         return None
-    why = "; ".join(reason for _, reason in reasons if reason)
-    questions = tuple(reason for fit, reason in reasons if fit is Fit.MAYBE)
-    return Advisory(entry, Fit.MAYBE if questions else Fit.YES, why, questions)
+    because = tuple(note for _, notes in reasons for note in notes)
+    questions = tuple(note for fit, notes in reasons if fit is Fit.MAYBE for note in notes)
+    return Advisory(entry, Fit.MAYBE if questions else Fit.YES, because, questions)
 
 
-def _by_version(entry: Entry, target: Target) -> tuple[Fit, str]:
+_Reasons = tuple[Fit, tuple[Note, ...]]
+
+
+def _by_version(entry: Entry, target: Target) -> _Reasons:
     if entry.runtimes and target.runtime.name not in entry.runtimes:
-        return Fit.NO, ""
+        return Fit.NO, ()
     if not entry.versions:
-        return Fit.YES, "it holds for every version"
+        return Fit.YES, (Note.of(NoteKind.OF_ALL_VERSIONS),)
     if target.span is None:
-        return Fit.NO, ""
+        return Fit.NO, ()
     fit = best_fit(VersionRange.parse(text).fit(target.span) for text in entry.versions)
-    affected = ", ".join(entry.versions)
     if fit is Fit.MAYBE:
-        return fit, f"{target.title} may be among the versions concerned ({affected})"
-    return fit, f"{target.title} is among the versions concerned ({affected})"
+        return fit, (Note.of(NoteKind.MAYBE_OF_VERSIONS, target.title, versions=entry.versions),)
+    return fit, (Note.of(NoteKind.OF_VERSIONS, target.title, versions=entry.versions),)
 
 
-def _by_typing(entry: Entry, target: Target) -> tuple[Fit, str]:
-    if entry.typing is None or entry.typing == target.typing.value:
-        return Fit.YES, f"the build is {entry.typing}ly typed" if entry.typing else ""
+def _by_typing(entry: Entry, target: Target) -> _Reasons:
+    if entry.typing is None:
+        return Fit.YES, ()
+    if entry.typing == target.typing.value:
+        return Fit.YES, (Note.of(NoteKind.OF_TYPING, typing=entry.typing),)
     # A target that says nothing of typing has its default, and the other is one option away.
     if target.typing is target.typings[0] and len(target.typings) > 1:
-        return Fit.MAYBE, f"only where the build is {entry.typing}ly typed (target +{entry.typing})"
-    return Fit.NO, ""
+        return Fit.MAYBE, (Note.of(NoteKind.ONLY_OF_TYPING, typing=entry.typing),)
+    return Fit.NO, ()
 
 
-def _by_gpu(entry: Entry, target: Target) -> tuple[Fit, str]:
-    gpu = target.gpu
-    seen = f"reported on {', '.join(entry.seen_on)}" if entry.seen_on else ""
-    if gpu is None:
-        if entry.gpus:
-            return Fit.MAYBE, f"only on {' or '.join(entry.gpus)}"
-        return (Fit.MAYBE, f"{seen}; the target names no GPU") if entry.kind == "report" and seen else (Fit.YES, seen)
+def _by_gpu(entry: Entry, target: Target) -> _Reasons:
     if entry.gpus:
-        fit = best_fit(gpu_fit(pattern, gpu) for pattern in entry.gpus)
-        return fit, f"{gpu.describe()} is {'' if fit is Fit.YES else 'perhaps '}{' or '.join(entry.gpus)}"
-    same = best_fit(gpu_fit(pattern, gpu) for pattern in entry.seen_on)
-    if same is Fit.YES:
-        return Fit.YES, f"{seen}, the GPU of this target"
-    if same is Fit.MAYBE:
-        return (Fit.MAYBE if entry.kind == "report" else Fit.YES), f"{seen}, perhaps the GPU of this target"
+        return _among(entry.gpus, target.gpu)
+    if not entry.seen_on:
+        return Fit.YES, ()
     # What NVIDIA confirmed is the version's; what somebody saw on one GPU need not be there on another.
-    if entry.kind == "report" and entry.seen_on:
-        return Fit.MAYBE, f"{seen} only, not on {gpu.describe()}"
-    return Fit.YES, seen
+    unsure = Fit.MAYBE if entry.kind == "report" else Fit.YES
+    gpu, seen = target.gpu, entry.seen_on
+    if gpu is None:
+        known = Note.of(NoteKind.SEEN_ON, gpus=seen)
+        return unsure, (Note.of(NoteKind.SEEN_ON_UNNAMED, gpus=seen) if unsure is Fit.MAYBE else known,)
+    same = best_fit(gpu_fit(pattern, gpu) for pattern in seen)
+    if same is Fit.YES:
+        return Fit.YES, (Note.of(NoteKind.SEEN_ON_THIS, gpus=seen),)
+    if same is Fit.MAYBE:
+        return unsure, (Note.of(NoteKind.SEEN_ON_MAYBE_THIS, gpus=seen),)
+    if unsure is Fit.MAYBE:
+        return unsure, (Note.of(NoteKind.SEEN_ON_OTHER, gpu.describe(), gpus=seen),)
+    return Fit.YES, (Note.of(NoteKind.SEEN_ON, gpus=seen),)
 
 
-def _by_model(entry: Entry, facts: ModelFacts | None) -> tuple[Fit, str]:
-    seen = f"reported with {entry.seen_with}" if entry.seen_with else ""
+def _among(gpus: tuple[str, ...], gpu: Gpu | None) -> _Reasons:
+    if gpu is None:
+        return Fit.MAYBE, (Note.of(NoteKind.ONLY_ON_GPU, gpus=gpus),)
+    fit = best_fit(gpu_fit(pattern, gpu) for pattern in gpus)
+    if fit is Fit.YES:
+        return fit, (Note.of(NoteKind.ON_GPU, gpu.describe(), gpus=gpus),)
+    return fit, (Note.of(NoteKind.MAYBE_ON_GPU, gpu.describe(), gpus=gpus),)
+
+
+def _by_model(entry: Entry, facts: ModelFacts | None) -> _Reasons:
+    seen = (Note.of(NoteKind.SEEN_WITH, what=entry.seen_with),) if entry.seen_with else ()
     if facts is not None and facts.kernels is not None and entry.kernels:
         kernels = [kernel for part in entry.kernels for kernel in facts.kernels_with(part)]
         if not kernels and facts.kernels_hidden:
-            return Fit.MAYBE, f"only where the engine has a kernel {' or '.join(entry.kernels)}, which it does not tell"
-        return (Fit.YES if kernels else Fit.NO), _few("the engine has", kernels)
+            return Fit.MAYBE, (Note.of(NoteKind.ONLY_WITH_KERNELS, names=entry.kernels),)
+        return (Fit.YES if kernels else Fit.NO), (Note.of(NoteKind.WITH_KERNELS, names=kernels),)
     if not entry.ops:
-        return (Fit.MAYBE if entry.seen_with else Fit.YES), seen
+        return (Fit.MAYBE if seen else Fit.YES), seen
     if facts is None or facts.nodes is None:
-        return Fit.MAYBE, f"only where the model has {' or '.join(entry.ops)}" + (f", {seen}" if seen else "")
+        return Fit.MAYBE, (Note.of(NoteKind.ONLY_WITH_OPERATORS, names=entry.ops), *seen)
     present = [pattern for pattern in entry.ops if facts.has(pattern)]
-    return (Fit.YES if present else Fit.NO), _few("the model has", present) + (f", {seen}" if seen else "")
+    return (Fit.YES if present else Fit.NO), (Note.of(NoteKind.WITH_OPERATORS, names=present), *seen)
 
 
-def _by_condition(entry: Entry) -> tuple[Fit, str]:
-    return (Fit.MAYBE, f"only with {entry.only_with}") if entry.only_with else (Fit.YES, "")
-
-
-def _few(what: str, names: Sequence[str]) -> str:
-    return f"{what} {listed(names, quote=str)}"
+def _by_condition(entry: Entry) -> _Reasons:
+    return (Fit.MAYBE, (Note.of(NoteKind.ONLY_WITH, what=entry.only_with),)) if entry.only_with else (Fit.YES, ())
 
 
 def gpu_fit(pattern: str, gpu: Gpu) -> Fit:

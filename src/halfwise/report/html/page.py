@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from halfwise._version import __version__
-from halfwise.core.english import say, say_all
+from halfwise.core.english import said, say, say_all
 from halfwise.deploy.advisories import Advisory
 from halfwise.report.answer import inputs_told
 from halfwise.report.axis import TICKS, ZONES
@@ -119,7 +119,7 @@ def _advisory(advisory: Advisory) -> dict[str, Any]:
     return {
         "id": entry.id,
         "applies": advisory.applies.value,
-        "why": advisory.why,
+        "why": said(advisory.because),
         "symptom": entry.symptom,
         "workaround": entry.workaround,
         "fixed_in": entry.fixed_in,
@@ -136,7 +136,7 @@ def _pinned(result: FixResult) -> list[tuple[str, int]]:
 
 def _notes(result: FixResult) -> list[str]:
     notes = [say(note) for note in result.notes if not is_synthetic(note)]
-    notes += [metrics.note for metrics in result.fixed.values() if metrics.note]
+    notes += [said(metrics.uncompared) for metrics in result.fixed.values() if metrics.uncompared]
     return list(dict.fromkeys(notes))
 
 

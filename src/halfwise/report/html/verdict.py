@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from halfwise.backends.confirm import Confirmation
+from halfwise.core.english import said
 from halfwise.core.formats import Format
 from halfwise.core.metrics import LIKENESSES, Metrics
 from halfwise.core.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance, Verdict
@@ -183,7 +184,7 @@ def _row(
         allowed=allowed,
         before_nonfinite=before.nonfinite,
         after_nonfinite=after.nonfinite,
-        note=after.note or before.note,
+        note=said(after.uncompared or before.uncompared),
         meter=meter((("plain FP16", loads[0]), ("fixed", loads[1]))),
     )
 

@@ -10,7 +10,7 @@ from msgspec import field
 from halfwise.backends.backend import BackendRecord
 from halfwise.core.document import Count, Document, Number, Record, about, written
 from halfwise.core.metrics import Outputs
-from halfwise.core.notes import Messages
+from halfwise.core.notes import Messages, Note
 from halfwise.core.tolerance import Bounds
 from halfwise.model.inputs.all_samples import UsedInputs
 from halfwise.verbs.bisect.culprits import Answer, Ending
@@ -35,6 +35,7 @@ class Step(Record, frozen=True):
     ratio: Annotated[Number | None, written("Worst error over allowed error.")] = field(default=None, name="load")
     why: Annotated[str, written("Of a failed build.")] = ""
     resumed: Annotated[bool, written()] = False
+    because: Annotated[Sequence[Note], about("The same as data.")] = ()
 
 
 class Culprit(Record, frozen=True):

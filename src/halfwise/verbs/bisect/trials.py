@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from halfwise.backends.backend import Backend, BackendFailure, BackendRecord
 from halfwise.core.document import read
+from halfwise.core.english import said
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import evaluate, missing_output
 from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.whole_files import WholeFiles
 from halfwise.model.inputs.rollout import Rollout, lockstep, windows
 from halfwise.model.inputs.save import save_samples
@@ -77,9 +79,10 @@ class Trials:
             self.measured[narrow] = {
                 name: read(each, Metrics, "the journal") for name, each in known["outputs"].items()
             }
+        because = (read(known["note"], Note, "the journal"),) if "note" in known else ()
         ratio = None if known.get("load") is None else float(known["load"])
         self.steps.append(
-            Step(self._what(narrow), len(narrow), len(self.nodes), answer, ratio, known.get("why", ""), resumed)
+            Step(self._what(narrow), len(narrow), len(self.nodes), answer, ratio, said(because), resumed, because)
         )
         return answer
 
@@ -91,7 +94,10 @@ class Trials:
     def _run(self, narrow: frozenset[ir.Node], key: str, starts: int) -> dict[str, Any]:
         self.notify(f"build {len(self.steps) + 1}: {len(narrow)} of {len(self.nodes)} nodes in FP16")
         if starts >= MOST_STARTS:
-            entry: dict[str, Any] = {"state": "failed", "why": f"{starts} attempts ended the whole process"}
+            entry: dict[str, Any] = {
+                "state": "failed",
+                "note": Note.of(NoteKind.PROCESS_ENDED, starts=starts).to_json(),
+            }
             self.journal.put(key, entry)
             return entry
         self.journal.put(key, {"state": "started", "starts": starts + 1})
@@ -116,7 +122,7 @@ class Trials:
                 entry["load"] = None
             return entry
         except BackendFailure as error:
-            return {"state": "failed", "why": str(error)[:400]}
+            return {"state": "failed", "note": Note.of(NoteKind.BUILD_FAILS, error=str(error)[:400]).to_json()}
         finally:
             model.unlink(missing_ok=True)
             model.with_name(model.name + ".data").unlink(missing_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from halfwise.core.notes import Note, NoteKind
 from halfwise.verbs.compare.parts import measured, violations
 from halfwise.verbs.compare.result import Change, Section
 
@@ -18,7 +19,7 @@ _COST = ("kernels", "bytes_moved", "casts", "reformats")
 def sections(a: Document, b: Document) -> list[Section]:
     old, new = ({str(each["node"]): each for each in side["nodes"]} for side in (a, b))
     precision = [
-        Change(name, "", _ran(old.get(name)), _ran(new.get(name)), "changed", ", ".join(_kernels(new.get(name))[:3]))
+        Change(name, "", _ran(old.get(name)), _ran(new.get(name)), "changed", _ran_by(_kernels(new.get(name))[:3]))
         for name in dict.fromkeys((*old, *new))
         if _ran(old.get(name)) != _ran(new.get(name))
     ]
@@ -48,6 +49,10 @@ def _got(entry: Document) -> str:
 
 def _ran(entry: Document | None) -> str | None:
     return None if entry is None else f"{entry['precision']} ({entry['coverage']})"
+
+
+def _ran_by(kernels: Sequence[str]) -> tuple[Note, ...]:
+    return (Note.of(NoteKind.KERNELS_RAN, kernels=kernels),) if kernels else ()
 
 
 def _kernels(entry: Document | None) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from halfwise.core.document import Count, Document, Record, about
+from halfwise.core.notes import Note
 
 __all__ = ["ChangeRecord", "CompareDocument", "Direction", "Kind", "SectionRecord", "Value"]
 
@@ -24,6 +25,7 @@ class ChangeRecord(Record, frozen=True):
     after: _Shown
     direction: Direction
     note: str
+    because: Annotated[Sequence[Note], about("The note as data.")] = ()
 
 
 class SectionRecord(Record, frozen=True):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from halfwise.core.notes import Note, NoteKind
 from halfwise.verbs.compare.result import Change, Direction, Section
 
 __all__ = ["as_number", "findings", "kept_nodes", "less", "measured", "repairs", "settings", "violations", "widely"]
@@ -91,11 +92,18 @@ def _format(entry: Any) -> str:
     return "fp32" if isinstance(entry, str) else str(entry.get("format", "fp32"))
 
 
-def _why(entry: Any) -> str:
-    if isinstance(entry, str):
-        return ""
-    told = f"{entry.get('why', '')}: {entry.get('reason', '')}".strip(": ")
-    return f"{entry['op']}; {told}" if entry.get("op") else told
+def _why(entry: Any) -> tuple[Note, ...]:
+    if isinstance(entry, str) or not (why := entry.get("why")):
+        return ()
+    reason = entry.get("reason", "")
+    if entry.get("op"):
+        return (Note.of(NoteKind.OPERATOR_KEPT, entry["op"], why=why, reason=reason),)
+    return (Note.of(NoteKind.NODE_KEPT, why=why, reason=reason),)
+
+
+def _stated(text: Any) -> tuple[Note, ...]:
+    """What a document says in its own words."""
+    return (Note.of(NoteKind.AS_STATED, text=str(text)),) if text else ()
 
 
 def repairs(before: Sequence[Document], after: Sequence[Document]) -> Section:
@@ -110,7 +118,7 @@ def repairs(before: Sequence[Document], after: Sequence[Document]) -> Section:
     made = [(e, None, "made") for key, e in b.items() if key not in a]
     gone = [(e, "made", None) for key, e in a.items() if key not in b]
     found = [
-        Change(told(e), str(e["rule"]), was, now, "changed", str(e.get("algebra", "")))
+        Change(told(e), str(e["rule"]), was, now, "changed", _stated(e.get("algebra")))
         for e, was, now in [*made, *gone]
     ]
     return Section.of("repairs", "Repairs", found)
@@ -133,7 +141,7 @@ def findings(before: Sequence[Document], after: Sequence[Document]) -> Section:
         direction: Direction = "worse" if ranks[1] > ranks[0] else "better"
         if max(ranks) == 0:
             direction = "changed"  # mere information comes and goes
-        found.append(Change(key[2], key[0], was, now, direction, str(b.get(key, entry)["message"])))
+        found.append(Change(key[2], key[0], was, now, direction, _stated(b.get(key, entry)["message"])))
     return Section.of("findings", "Findings", found)
 
 
@@ -142,6 +150,6 @@ def violations(
 ) -> Section:
     """Nodes at which a plan was not kept, or cannot be shown to have been."""
     a, b = ({str(entry["node"]): entry for entry in entries} for entries in (before, after))
-    found = [Change(n, "", None, got(e), "worse", str(e["why"])) for n, e in b.items() if n not in a]
-    found += [Change(n, "", got(e), None, "better", str(e["why"])) for n, e in a.items() if n not in b]
+    found = [Change(n, "", None, got(e), "worse", _stated(e["why"])) for n, e in b.items() if n not in a]
+    found += [Change(n, "", got(e), None, "better", _stated(e["why"])) for n, e in a.items() if n not in b]
     return Section.of(name, title, found)

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 
 from halfwise.core.document import Documented
+from halfwise.core.english import said
+from halfwise.core.notes import Note
 from halfwise.core.summary import Summary
 from halfwise.verbs.compare.document import ChangeRecord, CompareDocument, Direction, Kind, SectionRecord, Value
 
@@ -23,7 +25,7 @@ class Change:
     before: Value
     after: Value
     direction: Direction
-    note: str = ""
+    because: tuple[Note, ...] = ()
 
     @property
     def size(self) -> float:
@@ -34,7 +36,9 @@ class Change:
         return math.log(large / small) if small > 0 and math.isfinite(large) else math.inf
 
     def document(self) -> ChangeRecord:
-        return ChangeRecord(self.name, self.what, self.before, self.after, self.direction, self.note)
+        return ChangeRecord(
+            self.name, self.what, self.before, self.after, self.direction, said(self.because), self.because
+        )
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
 from halfwise.verbs.compare.parts import as_number, less, measured, widely
 from halfwise.verbs.compare.result import Change, Section
 
@@ -21,11 +22,12 @@ def sections(a: Document, b: Document) -> list[Section]:
     ranges: list[Change] = []
     shares: list[Change] = []
     old, new = ({str(each["name"]): each for each in side["tensors"]} for side in (a, b))
+    beyond = (Note.of(NoteKind.NOW_BEYOND, format="FP16"),)
     for name in (each for each in new if each in old):
         before, after = (_reach(side[name]) for side in (old, new))
         if widely(before, after, _LEAST):
-            note = "now beyond what FP16 can hold" if before <= Format.FP16.max < after else ""
-            ranges.append(Change(name, "largest magnitude", before, after, less(before, after), note))
+            over = before <= Format.FP16.max < after
+            ranges.append(Change(name, "largest magnitude", before, after, less(before, after), beyond if over else ()))
         shares += measured(name, old[name], new[name], _SHARES, least=_LEAST)
     errors: list[Change] = []
     was, now = ({str(each["name"]): each for each in side["nodes"]} for side in (a, b))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from halfwise.backends.as_written import NoKernel, run_as_written
 from halfwise.backends.backend import BackendFailure
+from halfwise.core.english import fill
 from halfwise.core.evaluation import evaluate
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note, NoteKind
@@ -39,18 +40,13 @@ class Delivered:
     note: Note | None = None
 
     @property
-    def words(self) -> str:
-        """In a line that stands beside the verdict; empty where a note tells."""
-        return self.verdict.words if self.verdict is not None else ""
-
-    @property
     def refutes(self) -> bool:
         """Whether it says no to what was emulated."""
         return self.counts and self.verdict is not None and not self.verdict.met
 
     def document(self) -> DeliveredRecord:
         if self.verdict is None:
-            return DeliveredRecord("not-run", why=str(self.note.values["why"]) if self.note is not None else "")
+            return DeliveredRecord("not-run", why=fill("{why}", **self.note.values) if self.note is not None else "")
         return DeliveredRecord("met" if self.verdict.met else "not-met", self.outputs)
 
 
@@ -68,17 +64,17 @@ def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -
     except BackendFailure as error:
         return Delivered(None, note=Note.of(NoteKind.DELIVERED_FAILS, why=runtime_reason(error)))
     found = evaluate(prepared.context.references.of(feeds), outputs, prepared.tolerance, request.metric)
-    note = None if found.verdict.met or counts else Note.of(NoteKind.DELIVERED_MISSES, error=found.verdict.words)
+    note = None if found.verdict.met or counts else Note.of(NoteKind.DELIVERED_MISSES, error=found.verdict.because)
     return Delivered(found.verdict, found.outputs, counts, note)
 
 
-def _why_not(candidate: Candidate, assignment: Assignment, feeds: Sequence[Feed]) -> str:
-    """Why it is not even tried; empty where it is."""
+def _why_not(candidate: Candidate, assignment: Assignment, feeds: Sequence[Feed]) -> Note | None:
+    """Why it is not even tried; None where it is."""
     if crash_note(assignment) or cpu_crash_note(assignment):
-        return "its CPU provider may crash on it"
+        return Note.of(NoteKind.CPU_MAY_CRASH)
     if candidate.decided.model.weight_bytes > LARGEST_BYTES:
-        return f"its weights take more than {LARGEST_BYTES >> 20} MB"
+        return Note.of(NoteKind.WEIGHTS_TOO_LARGE, megabytes=LARGEST_BYTES >> 20)
     foreign = next((node for node in candidate.decided.model.nodes if not runs_on_cpu(node)), None)
     if foreign is not None:
-        return f"its CPU provider has no kernel of {foreign.op_type} in this form"
-    return ""
+        return Note.of(NoteKind.NO_CPU_KERNEL, foreign.op_type)
+    return None

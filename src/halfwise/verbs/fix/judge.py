@@ -109,7 +109,7 @@ def _measurement(
 def _typed_notes(measured: FixMeasurement) -> Iterator[Note]:
     verdict = measured.typed_verdict
     if verdict is not None and not verdict.met:
-        yield Note.of(NoteKind.AS_TYPED_MISSES, told=verdict.words)
+        yield Note.of(NoteKind.AS_TYPED_MISSES, told=verdict.because)
 
 
 def _missed_because_forced(prepared: Prepared, decision: Decision, validation: Judge) -> Note | None:

@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
+from halfwise.core.english import say
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import evaluate
 from halfwise.core.notes import Note, NoteKind
@@ -51,7 +52,7 @@ def check_floor(original: Original, right: Answers, own: Answers, tolerance: Tol
     lost = [*original.weights.differing, *original.weights.unknown]
     told = f"; {counted(len(lost), 'weight')} differ from it by more than rounding ({listed(lost)})" if lost else ""
     raise InputError(
-        f"the model misses the tolerance against {original.name} in FP32 already: {verdict.words}{told}. "
+        f"the model misses the tolerance against {original.name} in FP32 already: {say(verdict.because)}{told}. "
         f"Fix {original.name} itself"
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from halfwise.core.document import Documented
-from halfwise.core.english import documented
+from halfwise.core.english import documented, say
 from halfwise.core.english.stages import STAGE_FINDINGS
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
@@ -136,7 +136,7 @@ class StagesResult(Documented):
             for s in self.stages
         )
         verb = "keeps" if self.met else "misses"
-        headline = f"{self.model or 'the model'} in FP16 {verb} the tolerance: {self.whole.verdict.words}"
+        headline = f"{self.model or 'the model'} in FP16 {verb} the tolerance: {say(self.whole.verdict.because)}"
         headline += (
             f"; {counted(len(rows), 'stage')}, {counted(len(self.wrong), 'of them fails', 'of them fail')} alone"
         )

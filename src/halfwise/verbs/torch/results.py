@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from halfwise.core.document import Documented
-from halfwise.core.english import documented, say_all
+from halfwise.core.english import documented, say, say_all
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
 from halfwise.core.summary import Summary
@@ -40,7 +40,7 @@ class RunErrors:
 
     @property
     def words(self) -> str:
-        return f"fails: {self.failure}" if self.failure else self.verdict.words
+        return f"fails: {self.failure}" if self.failure else say(self.verdict.because)
 
     def document(self) -> RunRecord:
         return RunRecord(self.how, self.met, self.ratio, self.outputs, self.failure)
