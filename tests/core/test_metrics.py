@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from msgspec.structs import replace
 
 from halfwise.core import metrics as module
-from halfwise.core.english import say
+from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics, compare, is_float, is_number, worst
 from halfwise.core.notes import Note, NoteKind
@@ -257,9 +257,9 @@ def test_topk_is_1_where_it_has_no_meaning(array: np.ndarray) -> None:
 def test_worst_of_several_samples() -> None:
     a = Metrics(0.1, 1.0, 0.5, 0.9, 30.0, 1.0, 0.8, 0)
     why = Note.of(NoteKind.OTHER_SHAPE, got=[1], wanted=[2])
-    b = Metrics(0.2, 0.5, 0.6, 0.99, INF, 0.4, 0.9, 3, say(why), uncompared=(why,))
+    b = Metrics(0.2, 0.5, 0.6, 0.99, INF, 0.4, 0.9, 3, uncompared=(why,))
     got = worst([a, b, replace(b, nonfinite=2)])
-    assert got == Metrics(0.2, 1.0, 0.6, 0.9, 30.0, 0.4, 0.8, 5, say(why), uncompared=(why,))
+    assert got == Metrics(0.2, 1.0, 0.6, 0.9, 30.0, 0.4, 0.8, 5, uncompared=(why,))
     assert worst([a]) == a
     with pytest.raises(ValueError, match="no metrics"):
         worst([])
@@ -277,7 +277,8 @@ def test_json_is_strict() -> None:
         "exact": 0.5,
         "nonfinite": 1,
     }
-    assert compare(f32(1), f32(1, 2)).to_json()["note"] == "shape (2,) instead of (1,)"
+    told = outputs_told({"y": compare(f32(1), f32(1, 2))})["y"].to_json()
+    assert told["note"] == "shape (2,) instead of (1,)" and told["uncompared"][0]["kind"] == "other-shape"
 
 
 def test_kinds_of_types() -> None:

@@ -21,6 +21,7 @@ from halfwise.core.contents import changed
 from halfwise.core.document import Answer, Number, Record
 from halfwise.core.english import documented
 from halfwise.core.english.finding import finding
+from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import SampleError, evaluate, missing_output, sample_error
 from halfwise.core.finding import Finding, Where
@@ -107,7 +108,7 @@ class Confirmation:
             backend=self.record,
             profile=self.profile,
             allowed_ratio=self.allowed,
-            outputs=self.outputs,
+            outputs=outputs_told(self.outputs),
             prediction={name: gap.document() for name, gap in self.gaps.items()},
             findings=self.findings,
             **documented(self.notes),

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from halfwise.core.contents import tensors_in
 from halfwise.core.document import Count, Number, Record, about, written
-from halfwise.core.english import said
 from halfwise.core.notes import Note, NoteKind
 
 __all__ = [
@@ -52,7 +51,7 @@ class Metrics(Record, frozen=True):
     topk       share of the k largest entries along the last axis found in both, k = min(5, length - 1), ties either way
     exact      share of equal places
     nonfinite  conflicts where the other value is not finite: inf or NaN that the reference does not have there
-    note       what kept the two from being compared place by place; `uncompared` holds it as data
+    uncompared what kept the two from being compared place by place; a document says it in words, too (`note`)
     found      of rows that are matched: the share found in both, of at least 20
     unfloored  rel_l2 by the reference's own norm, where a larger floor stood in for it; 0 where none did
     part       the slice with the largest rel_l2, where slices are measured apart
@@ -151,7 +150,6 @@ def worst(metrics: Sequence[Metrics]) -> Metrics:
         **{name: max(getattr(m, name) for m in metrics) for name in ERRORS},
         **{name: min(getattr(m, name) for m in metrics) for name in LIKENESSES},
         nonfinite=sum(m.nonfinite for m in metrics),
-        note=said(why),
         uncompared=why,
         unfloored=max(m.unfloored for m in metrics),
         part=max(metrics, key=lambda m: m.rel_l2).part,
@@ -171,7 +169,6 @@ def _all_wrong(*, exact: float, topk: float = 0.0, nonfinite: int = 0, why: tupl
         topk=topk,
         exact=exact,
         nonfinite=nonfinite,
-        note=said(why),
         uncompared=why,
     )
 

@@ -17,6 +17,7 @@ from halfwise.compiler.layers_model import nodes_of_model
 from halfwise.core.document import Documented, read
 from halfwise.core.english import documented, said, say_all
 from halfwise.core.english.finding import finding
+from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.errors import InputError
 from halfwise.core.files.identify import not_wanted
 from halfwise.core.finding import Finding, Where
@@ -107,7 +108,7 @@ class Gate(Documented):
             model=GatedModel(str(self.model.path or ""), self.model.sha256, self.model.stored_nodes, self.change),
             checks=[check.document() for check in self.checks],
             tolerance=result.plan.tolerance.to_json() if result else None,
-            error=result.fixed if result else {},
+            error=outputs_told(result.fixed) if result else {},
             violations=self.audit.violations if self.audit is not None else (),
             findings=self.findings,
             **documented(self.notes),

@@ -17,6 +17,7 @@ from halfwise.backends.runner import BackendRunner
 from halfwise.core.contents import changed, tensors_in
 from halfwise.core.document import LEFT_OUT, Answer, Document, Documented, Left, Number, about
 from halfwise.core.english import documented, say
+from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import Evaluation, SampleError, float_outputs, missing_output, sample_error
 from halfwise.core.file_order import by_number
@@ -168,7 +169,7 @@ class Verification(Documented):
             status="met" if self.met else "not-met",
             tolerance=self.tolerance.to_json(),
             inputs=UsedInputs(self.inputs, self.samples),
-            outputs=self.outputs,
+            outputs=outputs_told(self.outputs),
             **documented(self.notes),
             backend=LEFT_OUT if self.record is None else self.record,
             profiles=self.by_profile or LEFT_OUT,

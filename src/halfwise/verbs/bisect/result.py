@@ -9,6 +9,7 @@ from pathlib import Path
 from halfwise.backends.backend import BackendRecord
 from halfwise.core.document import Documented
 from halfwise.core.english import documented
+from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
 from halfwise.core.summary import Summary
@@ -98,7 +99,7 @@ class BisectResult(Documented):
             kept=self.kept,
             builds=BuildsRecord(**self.builds()),
             steps=self.steps,
-            error=ErrorsRecord(self.baseline, self.emulated, self.fixed),
+            error=ErrorsRecord(*map(outputs_told, (self.baseline, self.emulated, self.fixed))),
             artifacts=Artifacts(str(self.onnx) if self.onnx else None, str(self.plan) if self.plan else None),
             **documented(self.notes),
         )

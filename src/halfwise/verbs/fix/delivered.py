@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from halfwise.backends.as_written import NoKernel, run_as_written
 from halfwise.backends.backend import BackendFailure
 from halfwise.core.english import fill
+from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.evaluation import evaluate
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note, NoteKind
@@ -47,7 +48,7 @@ class Delivered:
     def document(self) -> DeliveredRecord:
         if self.verdict is None:
             return DeliveredRecord("not-run", why=fill("{why}", **self.note.values) if self.note is not None else "")
-        return DeliveredRecord("met" if self.verdict.met else "not-met", self.outputs)
+        return DeliveredRecord("met" if self.verdict.met else "not-met", outputs_told(self.outputs))
 
 
 def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -> Delivered:

@@ -10,6 +10,7 @@ from pathlib import Path
 from halfwise.backends.confirm import Confirmation
 from halfwise.core.document import LEFT_OUT, Documented
 from halfwise.core.english import documented
+from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
@@ -195,7 +196,9 @@ class FixResult(Documented):
             profile=self.plan.profile,
             tolerance=self.plan.tolerance.to_json(),
             output_kinds=self.plan.tolerance.kinds,
-            error=ErrorRecord(self.fp16, self.fixed, self.measured.typed or LEFT_OUT),
+            error=ErrorRecord(
+                outputs_told(self.fp16), outputs_told(self.fixed), outputs_told(self.measured.typed) or LEFT_OUT
+            ),
             fp32_nodes=self.fp32_nodes,
             repairs=self.plan.repairs,
             cost=self.cost.document(),

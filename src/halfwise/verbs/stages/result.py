@@ -9,6 +9,7 @@ from typing import Final
 
 from halfwise.core.document import Documented
 from halfwise.core.english import documented, say
+from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.english.stages import STAGE_FINDINGS
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
@@ -40,7 +41,7 @@ class Run:
         return self.verdict.ratio
 
     def document(self) -> RunRecord:
-        return RunRecord(self.ratio, self.outputs)
+        return RunRecord(self.ratio, outputs_told(self.outputs))
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Upto:
             fp32_nodes=[node.name for node in self.plan.nodes],
             met=self.whole.verdict.met,
             ratio=self.whole.ratio,
-            outputs=self.whole.outputs,
+            outputs=outputs_told(self.whole.outputs),
             plan=str(self.path) if self.path else None,
         )
 
@@ -151,7 +152,7 @@ class StagesResult(Documented):
             tolerance=self.tolerance.to_json(),
             inputs=UsedInputs(self.inputs, self.samples),
             stages=[stage.document() for stage in self.stages],
-            outputs=self.whole.outputs,
+            outputs=outputs_told(self.whole.outputs),
             upto=self.upto.document() if self.upto else None,
             **documented(self.notes),
         )

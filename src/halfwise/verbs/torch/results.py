@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from halfwise.core.document import Documented
 from halfwise.core.english import documented, say, say_all
+from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
 from halfwise.core.summary import Summary
@@ -43,7 +44,7 @@ class RunErrors:
         return f"fails: {self.failure}" if self.failure else say(self.verdict.because)
 
     def document(self) -> RunRecord:
-        return RunRecord(self.how, self.met, self.ratio, self.outputs, self.failure)
+        return RunRecord(self.how, self.met, self.ratio, outputs_told(self.outputs), self.failure)
 
 
 @dataclass(frozen=True)
