@@ -47,14 +47,14 @@ class Grouping:
 
     def __init__(self, model: Model, names: Sequence[str]) -> None:
         """`names` are those of all nodes, to tell a module from what the whole model is called."""
-        self._part: dict[str, Pattern] = {}
+        self._part: dict[str, tuple[int, str]] = {}  # the pattern's number and its kind
         kinds: dict[str, list[Pattern]] = {kind: [] for kind in _THINGS}
         for pattern in find_patterns(model):
             if pattern.kind in kinds:
                 kinds[pattern.kind].append(pattern)
-        for pattern in (each for found in kinds.values() for each in found):
+        for number, pattern in enumerate(each for found in kinds.values() for each in found):
             for name in pattern.nodes:
-                self._part.setdefault(name, pattern)
+                self._part.setdefault(name, (number, pattern.kind))
         self._root = _common([_scope(name).split("/") for name in names if "/" in name])
 
     def groups(self, nodes: Sequence[PlannedNode]) -> tuple[Group, ...]:
@@ -68,7 +68,7 @@ class Grouping:
     def _thing(self, node: PlannedNode) -> str:
         """The pattern that the node is part of, or the operator that is one; empty where it is neither."""
         if (pattern := self._part.get(node.name)) is not None:
-            return KINDS[pattern.kind]
+            return KINDS[pattern[1]]
         return node.op if node.op.endswith("Normalization") or node.op in _LIKE_PATTERNS else ""
 
     def _key(self, node: PlannedNode, scopes: set[str]) -> tuple[str, str]:
@@ -95,7 +95,7 @@ class Grouping:
         kind, name = key[:2]
         if kind != "thing":
             return name
-        places = {id(self._part[node.name]) if node.name in self._part else node.name for node in nodes}
+        places = {self._part.get(node.name, node.name) for node in nodes}
         return f"{name} ({len(places):,})" if len(places) > 1 else name
 
 

@@ -75,9 +75,9 @@ def culprits(result: FixResult, names: Names, places: Places) -> list[Culprit]:
     grouping = Grouping(result.model, [site.name for site in result.sites.all])
     found = []
     for each in by_rule.values():
-        known = {id(case.planned): case for case in each}
+        known = {case.planned.name: case for case in each}
         for group in grouping.groups([case.planned for case in each]):
-            members = [known[id(node)] for node in group.nodes]
+            members = [known[node.name] for node in group.nodes]
             found.append((cases.index(members[0]), _culprit(group, members, result, names, places)))
     return [culprit for _, culprit in sorted(found, key=lambda item: item[0])]
 
