@@ -26,7 +26,7 @@ DOCTORING = {
         "region {subject}, which reads and writes FP16"
     ),
     NoteKind.ASKED_NOT_KEPT: "{count} of {total:many node} asked for in FP32 did not run so: {names:list}; {why:said}",
-    NoteKind.DEFECT_OF_VERSION: "{subject}: {symptom}{fixed} It applies, as {why}",
+    NoteKind.DEFECT_OF_VERSION: "{subject}: {symptom}{fixed} It applies, as {why:said}",
     NoteKind.FIXED_IN: " Fixed in {version}.",
     NoteKind.WEIGHTS_WARNED_HARM: (
         "TensorRT warned of {count:many weight}, and FP16 harms {names:list}; the others lose next to nothing"

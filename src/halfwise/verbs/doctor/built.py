@@ -109,7 +109,9 @@ def _defects(case: Case) -> Iterator[Finding]:
         entry = advisory.entry
         seen = bool(entry.kernels) and case.layers is not None
         fixed = Note.of(NoteKind.FIXED_IN, version=entry.fixed_in) if entry.fixed_in else ""
-        note = Note.of(NoteKind.DEFECT_OF_VERSION, entry.id, symptom=entry.symptom, why=advisory.why, fixed=fixed)
+        note = Note.of(
+            NoteKind.DEFECT_OF_VERSION, entry.id, symptom=entry.symptom, why=list(advisory.because), fixed=fixed
+        )
         numbers = {"id": entry.id, "kind": entry.kind, "fixed_in": entry.fixed_in, "source": list(entry.source)}
         found = finding("HW606", Where("advisory", entry.id), note, numbers, "error" if seen else None)
         yield structs.replace(found, remedy=entry.workaround)
