@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -207,7 +208,9 @@ def test_the_error_along_the_model_is_pointed_at(overflow: Tab) -> None:
     page = overflow.page
     strip = page.locator('[data-strip="shares"]').first
     strip.scroll_into_view_if_needed()
-    until(lambda: strip.locator("svg .break-mark").count() == 5)
+    broken = strip.locator("svg .share-line-break")  # one line a node, to the top: larger than any share
+    until(lambda: broken.count() == 1)
+    assert re.findall("V(.*?)(?=M|$)", broken.get_attribute("d")) == ["0"] * 5
     strip.focus()
     page.keyboard.press("Home")
     texts = [page.locator("#hover").inner_text()]
@@ -279,6 +282,83 @@ def test_the_graph_is_walked_by_keyboard_and_zoomed(overflow: Tab) -> None:
     page.locator("#graph-search").fill("log_sum_exp/Log")
     page.keyboard.press("Enter")
     assert "log_sum_exp/Log" in page.locator("#graph-detail h3").inner_text()
+
+
+def test_jumps_land_where_they_point(browser: Any, reports: dict[str, Path]) -> None:
+    """Tables and pictures above the place are built before the page moves."""
+    with tab(browser, reduced_motion="reduce") as opened:
+        page = opened.open(reports["large"])
+        for link in page.locator("#contents a").all()[::-1]:
+            page.evaluate("scrollTo(0, 0)")
+            link.click()
+            place = link.get_attribute("href").removeprefix("#")
+            top = f"document.getElementById({place!r}).getBoundingClientRect().top"
+            end = "scrollY + innerHeight >= document.documentElement.scrollHeight - 2"
+            until(lambda top=top, end=end: -2 <= page.evaluate(top) <= 40 or page.evaluate(end))
+        page.reload()
+        assert opened.complaints == []
+
+
+def test_the_chosen_node_is_in_the_address_and_back_works(overflow: Tab, reports: dict[str, Path]) -> None:
+    page = overflow.page
+    heading = page.locator("#graph-detail h3")
+    page.locator(".show-node").first.click()
+    first, named = page.evaluate("location.hash"), heading.inner_text()
+    assert re.fullmatch(r"#node-\d+", first)
+    page.locator("#graph-detail ul button").first.click()
+    assert heading.inner_text() != named and page.evaluate("location.hash") != first
+    page.go_back()
+    until(lambda: heading.inner_text() == named)
+    page.goto(reports["healthy"].as_uri())
+    page.goto(reports["overflow"].as_uri() + first)
+    until(lambda: heading.all_inner_texts() == [named])
+    assert abs(page.evaluate("document.getElementById('graph').getBoundingClientRect().top")) < 60
+
+
+def test_the_panel_tells_shapes_attributes_and_weights(browser: Any, reports: dict[str, Path]) -> None:
+    with tab(browser) as opened:
+        page = opened.open(reports["healthy"])
+        page.locator("#graph").scroll_into_view_if_needed()
+        told = ""
+        for node in range(page.evaluate("JSON.parse(document.getElementById('data').textContent).graph.nodes.length")):
+            page.evaluate(f"location.hash = 'node-{node}'")
+            until(lambda node=node: page.locator(f'#graph-view .current[data-node="{node}"]').count() == 1)
+            told += page.locator("#graph-detail").inner_text()
+            if page.locator("#graph-detail .bins").count():
+                break
+        assert page.locator("#graph-detail .bins [class^=column-]").count() > 3
+        assert re.search(r"gives\n\d+", told) and "weights" in told
+
+
+def test_the_overview_has_every_node_and_opens_one(overflow: Tab) -> None:
+    page = overflow.page
+    strip = page.locator('[data-strip="overview"]')
+    strip.scroll_into_view_if_needed()
+    until(lambda: strip.locator("[class*=area-]").count() > 1)
+    drawn = [path.get_attribute("d") for path in strip.locator("[class*=area-]").all()]
+    kinds = [path.get_attribute("class") for path in strip.locator("[class*=area-]").all()]
+    nodes = [d for d, kind in zip(drawn, kinds, strict=True) if not re.search("share|break", kind)]
+    assert sum(d.count("M") for d in nodes) == 22
+    strip.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    until(lambda: page.locator("#graph-detail h3").count() == 1)
+
+
+def test_every_table_is_saved_as_csv(browser: Any, reports: dict[str, Path]) -> None:
+    with tab(browser, accept_downloads=True) as opened:
+        page = opened.open(reports["hostile"])
+        page.evaluate(SCROLL)
+        buttons = page.locator("button.csv")
+        assert buttons.count() >= page.locator("main table").count() > 2
+        with page.expect_download() as saved:
+            page.locator('[data-table="tensors"] button.csv').click()
+        with Path(saved.value.path()).open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.reader(file))
+        tensors = hostile_result().measured.ranges
+        assert len(rows) == 1 + len(tensors) and {len(row) for row in rows} == {len(rows[0])}
+        assert not any(cell[:1] in ("=", "+", "@") for row in rows for cell in row)
+        assert opened.complaints == []
 
 
 def test_the_tree_holds_every_node(overflow: Tab) -> None:

@@ -69,8 +69,8 @@ def test_the_page_tells_the_story_of_an_overflow() -> None:
     sections = [a["id"] for t, a in page.tags if t == "section"]
     assert sections == [
         "verdict",
-        "next",
         "culprits",
+        "next",
         "errors",
         "along",
         "curve",

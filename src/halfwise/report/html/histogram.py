@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,12 +44,14 @@ class WeightHistogram:
     total: WeightLoss
     initializers: int
     worst: tuple[WeightLoss, ...]  # those with any loss, the most affected first
+    each: Mapping[str, Mapping[int, int]]  # the bins of each initializer
 
 
 def weigh(model: Model) -> WeightHistogram:
     """Read every FP32 initializer once, window by window."""
     fields = np.zeros(_EXPONENTS, dtype=np.int64)
     zeros, seen, losses, over = 0, 0, [], 0
+    each: dict[str, dict[int, int]] = {}
     known: set[ir.Value] = set()
     for value in model.initializers():
         tensor = value.const_value
@@ -58,14 +61,18 @@ def weigh(model: Model) -> WeightHistogram:
         seen += 1
         own, own_zeros, own_over = _count(Elements(tensor))
         fields += own
+        each[value.name or ""] = _bins(own)
         zeros += own_zeros
         over += own_over
         loss = _loss(value.name or "", own, own_zeros, own_over)
         if loss.affected:
             losses.append(loss)
     losses.sort(key=lambda loss: -loss.affected)
-    bins = {int(e) - _BIAS: int(fields[e]) for e in np.flatnonzero(fields[: _EXPONENTS - 1])}
-    return WeightHistogram(bins, zeros, _loss("", fields, zeros, over), seen, tuple(losses))
+    return WeightHistogram(_bins(fields), zeros, _loss("", fields, zeros, over), seen, tuple(losses), each)
+
+
+def _bins(fields: np.ndarray[tuple[int], np.dtype[np.int64]]) -> dict[int, int]:
+    return {int(e) - _BIAS: int(fields[e]) for e in np.flatnonzero(fields[: _EXPONENTS - 1])}
 
 
 def _count(elements: Elements) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], int, int]:

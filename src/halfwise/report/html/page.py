@@ -24,6 +24,7 @@ from halfwise.report.html.embed import digits
 from halfwise.report.html.graph import STATES, graph_data, state_of
 from halfwise.report.html.histogram import weigh
 from halfwise.report.html.names import Names
+from halfwise.report.html.panel import with_details
 from halfwise.report.html.places import Places
 from halfwise.report.html.repairs import repair_cards
 from halfwise.report.html.tables import audit_rows, finding_rows, kernel_rows, node_rows, tensor_rows, weight_rows
@@ -58,7 +59,9 @@ def gather(
     audit = result.deploy_files.compiled.audit if result.deploy_files.compiled is not None else None
     tensors = tensor_rows(result, names, trace)
     page = {
-        "model": result.model.path.name if result.model.path else "a model in memory",
+        "model": (model := result.model.path.name if result.model.path else "a model in memory"),
+        "title": f"{model} in FP16",
+        "kind": "FP16 report",
         "when": when.strftime("%Y-%m-%d %H:%M UTC"),
         "verdict": verdict_words(result),
         "inputs_told": inputs_told(result.samples),
@@ -94,7 +97,7 @@ def gather(
         "command": command,
     }
     page["data"] = {
-        "graph": graph_data(result, names, places.repaired),
+        "graph": with_details(graph_data(result, names, places.repaired), result, histogram, names),
         "states": [[state.letter, state.key, state.title] for state in STATES],
         "zones": [[zone.key, zone.letter, zone.title, zone.start, zone.end] for zone in ZONES],
         "ticks": TICKS,

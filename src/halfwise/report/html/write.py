@@ -25,7 +25,7 @@ from halfwise.verbs.trace import Trace
 __all__ = ["render", "write_report"]
 
 _STYLES = ("tokens.css", "page.css", "pictures.css", "graph.css", "print.css")
-_SCRIPTS = ("page.js", "table.js", "tables.js", "strip.js", "layout.js", "graph.js", "tree.js")
+_SCRIPTS = ("page.js", "csv.js", "table.js", "tables.js", "strip.js", "layout.js", "graph.js", "panel.js", "tree.js")
 
 
 def write_report(

@@ -92,31 +92,20 @@ function openGraph(node, scroll = false) {
   document.getElementById("graph-status").textContent = `${plural(nodes.length, "node")} of ${GRAPH.nodes.length.toLocaleString("en-US")}` + (outside ? `; ${plural(outside, "edge")} lead on` : "");
   if (picker) picker.value = [...picker.options].some((o) => o.value === String(node)) ? String(node) : "";
   tell(node);
-  if (scroll) document.getElementById("graph").scrollIntoView();
+  if (scroll) { settle(document.getElementById("graph")); document.getElementById("graph").scrollIntoView(); }
 }
 
-function tell(node) {
-  const [, , title] = stateOf(node), cast = ["", " (cast to FP16)", " (cast to FP32)", ""];
-  const link = (edge, other) => make("li", {}, make("button", { type: "button", class: "more", onclick: () => openGraph(other) }, `${opOf(other)}`), " ", nameOf(GRAPH.nodes[other][0], 60), cast[edge[2]]);
-  const list = (edges, end, word) => edges.length ? [make("p", {}, `${word}:`), make("ul", {}, ...edges.slice(0, 12).map((e) => link(e, e[end])), edges.length > 12 ? make("li", {}, `and ${edges.length - 12} more`) : null)] : [];
-  document.getElementById("graph-detail").replaceChildren(
-    make("h3", {}, nameOf(GRAPH.nodes[node][0], 96)),
-    make("p", { class: "tags" }, make("span", { class: "tag" }, opOf(node)), make("span", { class: `tag tag-${stateOf(node)[1]}` }, title)),
-    ...facts(node), ...list(feeders[node], 0, "reads from"), ...list(readers[node], 1, "read by"),
-  );
+// The chosen node is in the address: a link leads to it, and Back to the one before.
+function choose(node, scroll = false) {
+  if (addressed() !== node) location.hash = `node-${node}`; // first: it would end a movement of the page
+  openGraph(node, scroll);
 }
-
-// What else the page knows of a node: its share of the error, its results' ranges, why it is out of FP16.
-function facts(node) {
-  const part = DATA.shares.find((r) => r[6] === node && r[1] === GRAPH.nodes[node][0]), reason = DATA.nodes.find((r) => r[0] === GRAPH.nodes[node][0]);
-  const made = DATA.tensors.filter((r) => r[T.node] === node).slice(0, 4);
-  const told = [
-    ...(part ? [["share of the error", percent(numeric(part[3])) + (part[5] ? ", and it breaks in FP16" : "")]] : []),
-    ...made.map((r) => ["makes values of", `${number(r[T.least])} … ${number(r[T.most])} in magnitude`]),
-    ...(reason && NAMES[reason[4]] ? [["why", NAMES[reason[4]]]] : []),
-  ];
-  return told.length ? [make("dl", { class: "node-facts" }, ...told.flatMap(([word, text]) => [make("dt", {}, word), make("dd", {}, text)]))] : [];
+function addressed() {
+  const found = Number(/^#node-(\d+)$/.exec(location.hash)?.[1] ?? NaN);
+  return found < GRAPH.nodes.length ? found : null;
 }
+addEventListener("hashchange", () => { const node = addressed(); if (node !== null && node !== shownAt) openGraph(node); });
+addEventListener("load", () => { const node = addressed(); if (node !== null) openGraph(node, true); });
 
 const move = () => stage.setAttribute("transform", `translate(${frame.x.toFixed(2)} ${frame.y.toFixed(2)}) scale(${frame.k.toFixed(4)})`);
 function fit() {
@@ -149,7 +138,7 @@ function zoom(by, x, y) {
   byId("zoom-out").addEventListener("click", () => zoom(1 / 1.3));
   byId("zoom-fit").addEventListener("click", fit);
   hops.addEventListener("change", () => openGraph(shownAt));
-  picker?.addEventListener("change", () => { if (picker.value) openGraph(Number(picker.value)); });
+  picker?.addEventListener("change", () => { if (picker.value) choose(Number(picker.value)); });
   const search = byId("graph-search"), found = byId("graph-found");
   const all = GRAPH.nodes.map((n) => NAMES[n[0]]), lower = all.map((name) => name.toLowerCase());
   const pick = (exact) => {
@@ -159,13 +148,13 @@ function zoom(by, x, y) {
     for (let i = 0; i < all.length && hits.length < 12; i++) if (lower[i].includes(query)) hits.push(i);
     found.replaceChildren(...hits.map((i) => make("option", { value: brief(all[i], 200) })));
     const same = all.findIndex((name) => brief(name, 200) === search.value);
-    if (same >= 0) openGraph(same); else if (exact && hits.length) openGraph(hits[0]);
+    if (same >= 0) choose(same); else if (exact && hits.length) choose(hits[0]);
   };
   search.addEventListener("input", () => pick(false));
   search.addEventListener("keydown", (event) => { if (event.key === "Enter") pick(true); });
   document.addEventListener("click", (event) => {
     const button = event.target.closest(".show-node");
-    if (button) openGraph(Number(button.dataset.node), true);
+    if (button) choose(Number(button.dataset.node), true);
   });
 
   const pointers = new Map();
@@ -198,11 +187,11 @@ function zoom(by, x, y) {
   }, { passive: false });
   view.addEventListener("click", (event) => {
     const node = event.target.closest(".node");
-    if (node && moved <= 4) openGraph(Number(node.dataset.node));
+    if (node && moved <= 4) choose(Number(node.dataset.node));
   });
   view.addEventListener("keydown", (event) => {
     const node = event.target.closest(".node"), step = 60;
-    if (node && (event.key === "Enter" || event.key === " ")) { event.preventDefault(); openGraph(Number(node.dataset.node)); view.querySelector(".current")?.focus(); return; }
+    if (node && (event.key === "Enter" || event.key === " ")) { event.preventDefault(); choose(Number(node.dataset.node)); view.querySelector(".current")?.focus(); return; }
     const by = { ArrowLeft: [step, 0], ArrowRight: [-step, 0], ArrowUp: [0, step], ArrowDown: [0, -step] }[event.key];
     if (by) { frame.x += by[0]; frame.y += by[1]; move(); }
     else if (event.key === "+" || event.key === "=") zoom(1.2);

@@ -81,6 +81,19 @@ function buildNow(element) {
   build();
 }
 
+// A jump lands where it points: what is above the place is built first, so that nothing grows while the page moves.
+function settle(target) {
+  for (const element of [...waiting.keys()]) if (element === target || target.contains(element) || element.compareDocumentPosition(target) & Node.DOCUMENT_POSITION_FOLLOWING) buildNow(element);
+}
+document.addEventListener("click", (event) => {
+  const target = document.getElementById(event.target.closest?.('a[href^="#"]')?.hash.slice(1) ?? "");
+  if (target) settle(target);
+});
+addEventListener("load", () => {
+  const target = document.getElementById(location.hash.slice(1));
+  if (target) { settle(target); target.scrollIntoView({ behavior: "instant" }); }
+});
+
 for (const code of document.querySelectorAll("code.name")) breakable(code, code.textContent);
 
 document.addEventListener("click", (event) => {

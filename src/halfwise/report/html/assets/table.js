@@ -30,7 +30,7 @@ function buildTable(box, rows, columns, { filters = [], sort = null, noun = "row
   box.replaceChildren(
     make("div", { class: "table-tools" }, make("label", {}, "Search", search), filters.length ? make("label", {}, "Show", choose) : null),
     scroller,
-    make("div", { class: "pager" }, back, on, count),
+    make("div", { class: "pager" }, back, on, count, csvButton(label, () => [columns.map((c) => c.title), ...order.map((i) => columns.map((c) => c.csv?.(rows[i]) ?? c.value?.(rows[i]) ?? c.text?.(rows[i]) ?? ""))])),
   );
   let order = [];
 

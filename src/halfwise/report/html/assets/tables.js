@@ -33,7 +33,7 @@ const nodeName = (index) => (index < 0 ? "" : NAMES[DATA.graph.nodes[index][0]])
 const opOf = (index) => (index < 0 ? "input" : NAMES[DATA.graph.ops[DATA.graph.nodes[index][1]]]);
 
 function goTo(index) {
-  return make("button", { type: "button", class: "more", "aria-label": `${opOf(index)}: show in the graph`, onclick: () => openGraph(index, true) }, opOf(index));
+  return make("button", { type: "button", class: "more", "aria-label": `${opOf(index)}: show in the graph`, onclick: () => choose(index, true) }, opOf(index));
 }
 
 const shares = (r) => `${percent(r[T.over])} overflow, ${percent(r[T.sub])} subnormal, ${percent(r[T.lost])} lost, ${percent(r[T.nonfinite])} not finite`.replaceAll("–", "none");

@@ -44,7 +44,7 @@ function branch(title, nodes, build) {
 
 function leaf(node) {
   const [letter, key] = stateOf(node), name = nodeName(node), parts = name.split("/").filter(Boolean);
-  return make("li", {}, make("button", { type: "button", title: brief(name, 300), onclick: () => openGraph(node, true) },
+  return make("li", {}, make("button", { type: "button", title: brief(name, 300), onclick: () => choose(node, true) },
     make("span", { class: `badge badge-${key}` }, letter), make("span", {}, `${opOf(node)} `), make("code", { class: "quiet" }, brief(parts[parts.length - 1] ?? name, 60))));
 }
 
