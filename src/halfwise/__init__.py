@@ -8,6 +8,7 @@ from halfwise._version import __version__ as __version__
 from halfwise.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from halfwise import fleet
     from halfwise.compiler.buildlog import LogReport
     from halfwise.core import measures
     from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
@@ -62,6 +63,7 @@ __all__ = [
     "demo",
     "doctor",
     "fix",
+    "fleet",
     "gate",
     "load",
     "log",
@@ -103,6 +105,7 @@ _HOMES = {
     "demo": ".verbs.demo",
     "doctor": ".verbs.doctor",
     "fix": ".report.html.fix_report",
+    "fleet": ".fleet",
     "gate": ".verbs.gate",
     "load": ".model.model",
     "log": ".verbs.log",

@@ -14,6 +14,7 @@ VERB_GROUPS = {
     "Look into a model": ("scan", "trace", "stages", "verify", "bisect"),
     "Look into an engine": ("audit", "log", "advise"),
     "Keep a result": ("gate", "compare", "schema"),
+    "Many models": ("fleet",),
 }
 EXAMPLES = {
     "": "halfwise fix model.onnx --inputs samples/ --out out/",

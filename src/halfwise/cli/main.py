@@ -6,14 +6,16 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import Sequence
 from importlib import import_module
 
 import typer
 
+from halfwise.cli.fleet import group as fleet_group
 from halfwise.cli.help import Verb, Verbs
 from halfwise.core.errors import HalfwiseError
 
-__all__ = ["VERBS", "app", "main"]
+__all__ = ["VERBS", "app", "main", "run_words"]
 
 # Each verb lives in halfwise.cli.<module> as a function called `command`; heavy imports happen inside it.
 VERBS = {
@@ -63,13 +65,21 @@ def _root(
     pass
 
 
+app.add_typer(fleet_group, name="fleet", short_help="Many models, every night: what broke, which fix to commit.")
+
+
 def main() -> None:
-    """Run the command line; exit codes: 0 good, 1 the answer is no, 2 no answer, 3 missing backend, 130 interrupted."""
+    """Run the command line of this process."""
+    sys.exit(run_words(sys.argv[1:]))
+
+
+def run_words(words: Sequence[str]) -> int:
+    """Run one command line; exit codes: 0 good, 1 the answer is no, 2 no answer, 3 missing backend, 130 interrupted."""
     debugging = bool(os.environ.get("HALFWISE_DEBUG"))
     if not debugging:
         warnings.simplefilter("ignore")  # of the libraries below, to their developers
     try:
-        code = app(sys.argv[1:] or ["--help"], prog_name="halfwise", standalone_mode=False)
+        code = app(list(words) or ["--help"], prog_name="halfwise", standalone_mode=False)
         if code == 130:  # Typer turns a Ctrl-C that no verb caught into this code, and says nothing
             raise KeyboardInterrupt
     except HalfwiseError as error:
@@ -91,7 +101,7 @@ def main() -> None:
             "(HALFWISE_DEBUG=1 shows where)",
             2,
         )
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
 
 
 def _usage(error: Exception) -> str:

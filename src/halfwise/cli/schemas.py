@@ -20,6 +20,8 @@ _HOMES = {
     "demo": "halfwise.verbs.demo:DemoDocument",
     "doctor": "halfwise.verbs.doctor.document:DoctorDocument",
     "fix": "halfwise.verbs.fix.document:FixDocument",
+    "fleet": "halfwise.fleet.document:FleetDocument",
+    "fleet-history": "halfwise.fleet.document:HistoryDocument",
     "gate": "halfwise.verbs.gate_document:GateDocument",
     "log": "halfwise.compiler.buildlog.report:LogDocument",
     "plan": "halfwise.precision.plan_document:PlanDocument",

@@ -328,6 +328,12 @@ _RULES = (
         "error",
         "run `halfwise fix` on this model and commit the new plan",
     ),
+    ScanRule(
+        "HW905",
+        "a job of the fleet is not good",
+        "error",
+        "run the job's command by itself, or read its log in the folder of results",
+    ),
 )
 
 _BORDER = (

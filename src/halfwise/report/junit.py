@@ -10,7 +10,7 @@ from halfwise.core.wording import and_more
 from halfwise.report.text import safe
 from halfwise.verbs.gate import Check, Gate
 
-__all__ = ["junit_xml"]
+__all__ = ["junit_xml", "xml_text"]
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LONGEST = 2_000  # characters of one line; names of 10,000 characters are of no use in a test report
@@ -24,7 +24,7 @@ def junit_xml(result: Gate) -> str:
     counts = {"tests": str(len(result.checks)), "failures": str(failures), "errors": "0", "skipped": str(skipped)}
     root = ET.Element("testsuites", {"name": "halfwise", **counts})
     model = result.model.path.name if result.model.path else "the model"
-    suite = ET.SubElement(root, "testsuite", {"name": _text(f"halfwise gate {model}"), **counts})
+    suite = ET.SubElement(root, "testsuite", {"name": xml_text(f"halfwise gate {model}"), **counts})
     for check in result.checks:
         _case(suite, check, model)
     ET.indent(root)
@@ -32,19 +32,19 @@ def junit_xml(result: Gate) -> str:
 
 
 def _case(suite: ET.Element, check: Check, model: str) -> None:
-    case = ET.SubElement(suite, "testcase", {"classname": _text(f"halfwise.gate.{model}"), "name": check.id})
+    case = ET.SubElement(suite, "testcase", {"classname": xml_text(f"halfwise.gate.{model}"), "name": check.id})
     if check.status == "fail":
-        failure = ET.SubElement(case, "failure", {"message": _text(check.message), "type": check.id})
+        failure = ET.SubElement(case, "failure", {"message": xml_text(check.message), "type": check.id})
         told = say_all(check.details[:_MOST])
         if len(check.details) > _MOST:
             told.append(f"...{and_more(len(check.details), _MOST)}")
-        failure.text = "\n".join(map(_text, told or [check.message]))
+        failure.text = "\n".join(map(xml_text, told or [check.message]))
     elif check.status == "skip":
-        ET.SubElement(case, "skipped", {"message": _text(check.message)})
+        ET.SubElement(case, "skipped", {"message": xml_text(check.message)})
     else:
-        ET.SubElement(case, "system-out").text = _text(check.message)
+        ET.SubElement(case, "system-out").text = xml_text(check.message)
 
 
-def _text(text: str) -> str:
+def xml_text(text: str) -> str:
     """What XML 1.0 can hold: what moves, hides or turns text is spelled out, and so is what it has no place for."""
     return _NOT_XML.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), safe(text, _LONGEST))

@@ -1,0 +1,111 @@
+"""Digests of what jobs read: files, folders, models with their external data, and the source of a user's function."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import IO
+
+from halfwise.core.errors import InputError
+from halfwise.fleet.store import Store
+
+__all__ = ["Contents"]
+
+
+class Contents:
+    """Digests of this run. The store remembers those of files that have not changed since."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        self._store = store
+        self._folder = folder
+        self._found: dict[Path, str] = {}
+        self._sizes: dict[Path, int] = {}
+
+    def of(self, path: Path) -> str:
+        if path not in self._found:
+            self._found[path] = _folder(path, self._file) if path.is_dir() else self._model_or_file(path)
+        return self._found[path]
+
+    def size_of(self, model: Path) -> int:
+        """Bytes of a model, its external data among them."""
+        self.of(model)
+        return self._sizes.get(model, 0)
+
+    def of_function(self, name: str) -> str:
+        """Of the file of the module in which it is."""
+        return self.of(self.source_of(name)) if name else ""
+
+    def parts_of(self, model: Path) -> list[Path]:
+        """The files of its external data."""
+        return [model.parent / part for part in self._known(model)[1]] if model.is_file() else []
+
+    def source_of(self, name: str) -> Path:
+        """The file of the module of a function, found without running anything."""
+        module, _, _ = name.partition(":")
+        search: Sequence[str] | None = [str(self._folder.absolute()), *sys.path]
+        spec = None
+        for part in module.split("."):
+            spec = PathFinder.find_spec(part, search)
+            search = spec.submodule_search_locations if spec is not None else None
+            if spec is None:
+                break
+        if spec is None or not spec.origin or not Path(spec.origin).is_file():
+            raise InputError(f"the function {name}: there is no module {module!r} beside the fleet's file or installed")
+        return Path(spec.origin)
+
+    def _model_or_file(self, path: Path) -> str:
+        digest, parts = self._known(path)
+        self._sizes[path] = path.stat().st_size
+        for part in parts:
+            file = path.parent / part
+            digest += self._file(file)
+            self._sizes[path] += file.stat().st_size
+        return digest
+
+    def _file(self, path: Path) -> str:
+        return self._known(path)[0]
+
+    def _known(self, path: Path) -> tuple[str, list[str]]:
+        try:
+            stat = path.stat()
+            known = self._store.known(path, stat.st_size, stat.st_mtime_ns)
+            if known is not None:
+                return known
+            with path.open("rb") as file:
+                digest = _digest(file)
+            parts = _external(path) if path.suffix == ".onnx" else []
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+        self._store.remember(path, stat.st_size, stat.st_mtime_ns, digest, parts)
+        return digest, parts
+
+
+def _folder(path: Path, of: Callable[[Path], str]) -> str:
+    """Names and contents of all files in it."""
+    whole = hashlib.sha256()
+    for file in sorted(each for each in path.rglob("*") if each.is_file()):
+        whole.update(f"{file.relative_to(path).as_posix()}\0{of(file)}\n".encode("utf-8", "surrogateescape"))
+    return whole.hexdigest()
+
+
+def _digest(file: IO[bytes]) -> str:
+    whole = hashlib.sha256()
+    while block := file.read(1 << 20):
+        whole.update(block)
+    return whole.hexdigest()
+
+
+def _external(path: Path) -> list[str]:
+    """Names of the files with its weights; none of a file that is no model, which its job will say."""
+    import onnx
+
+    from halfwise.model.external import external_files
+
+    try:
+        proto = onnx.load(path, load_external_data=False)
+    except Exception:
+        return []
+    return [str(file.relative_to(path.parent)) for file in external_files(proto, path) if file.is_file()]

@@ -1,0 +1,189 @@
+"""Runs jobs on this machine: one process each, as many at once as cores and memory allow."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from halfwise.core.child.process import Ended, log_tail
+from halfwise.fleet.outcome import LOG, Outcome, ended
+from halfwise.fleet.work import Order, Verb, work
+
+__all__ = ["Limits", "Place", "Task", "cores_here", "memory_here", "run_here"]
+
+_TICK_S = 0.25
+_KEPT_BACK = 0.8  # of the free memory that a fleet takes where nothing else is said
+
+
+@dataclass(frozen=True)
+class Task:
+    """A job with its folder and what it is thought to take."""
+
+    order: Order
+    memory: int  # bytes that it is expected to need
+    most_memory: int  # bytes at which it is stopped
+    seconds: float
+    reads: tuple[str, ...] = ()  # every file that it reads, as its words name it or below a folder that they name
+
+
+@dataclass(frozen=True)
+class Limits:
+    processes: int
+    memory: int
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """One running job."""
+
+    index: int
+    task: Task
+    process: BaseProcess
+    started: float
+    since: float
+    cores: tuple[int, ...]
+    peak_bytes: int = 0
+
+
+Report = Callable[[int, Outcome], None]
+Shown = Callable[[Sequence[Place], int], None]
+
+
+def run_here(tasks: Sequence[Task], verb: Verb, limits: Limits, report: Report, shown: Shown) -> None:
+    """Every task once; `report` gets each outcome as it comes, `shown` what runs and how many wait.
+
+    No process outlives an interruption.
+    """
+    context = multiprocessing.get_context("forkserver" if sys.platform.startswith("linux") else "spawn")
+    if sys.platform.startswith("linux"):
+        context.set_forkserver_preload(["halfwise.fleet.preload", verb.__module__])
+    waiting = list(range(len(tasks)))
+    running: list[Place] = []
+    slots = _slots(limits.processes)
+    try:
+        while waiting or running:
+            while (index := _next(tasks, waiting, running, limits)) is not None:
+                waiting.remove(index)
+                cores = next(each for each in slots if all(place.cores is not each for place in running))
+                running.append(_start(context, index, tasks[index], verb, cores))
+            shown(running, len(waiting))
+            wait([place.process.sentinel for place in running], timeout=_TICK_S)
+            left = []
+            for place in map(_measured, running):
+                outcome = _outcome(place)
+                if outcome is None:
+                    left.append(place)
+                else:
+                    report(place.index, outcome)
+            running = left
+    finally:
+        for place in running:
+            _kill(place.process)
+
+
+def cores_here() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_here() -> int:
+    """Bytes that a fleet may take: most of what is free, or of what a container allows."""
+    free = [_field(Path("/proc/meminfo"), "MemAvailable:")]
+    with suppress(OSError, ValueError):
+        most = int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii"))
+        free.append(most - int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii")))
+    known = [each for each in free if each > 0]
+    return round(_KEPT_BACK * min(known)) if known else 8 << 30
+
+
+def _slots(processes: int) -> list[tuple[int, ...]]:
+    """The cores of each place, so that two jobs do not fight for one; all of them where they cannot be divided."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    share = len(cores) // processes
+    if share < 1:
+        return [(*cores,) for _ in range(processes)]
+    return [tuple(cores[i * share : (i + 1) * share]) for i in range(processes)]
+
+
+def _next(tasks: Sequence[Task], waiting: Sequence[int], running: Sequence[Place], limits: Limits) -> int | None:
+    """The first that fits beside those that run; one always does where nothing runs."""
+    if len(running) >= limits.processes:
+        return None
+    taken = sum(max(place.task.memory, place.peak_bytes) for place in running)
+    for index in waiting:
+        if not running or taken + tasks[index].memory <= limits.memory:
+            return index
+    return None
+
+
+def _start(
+    context: multiprocessing.context.BaseContext, index: int, task: Task, verb: Verb, cores: tuple[int, ...]
+) -> Place:
+    order = replace(task.order, cores=cores)
+    process = context.Process(target=work, args=(order, verb), daemon=False)  # type: ignore[attr-defined]
+    process.start()
+    return Place(index, task, process, time.time(), time.monotonic(), cores)
+
+
+def _measured(place: Place) -> Place:
+    return replace(place, peak_bytes=max(place.peak_bytes, _resident(place.process.pid or 0)))
+
+
+def _outcome(place: Place) -> Outcome | None:
+    """None of a job that goes on; a job beyond its limits is stopped."""
+    seconds = time.monotonic() - place.since
+    code = place.process.exitcode
+    if code is None:
+        if seconds > place.task.seconds:
+            _kill(place.process)
+            why = f"stopped after {place.task.seconds:g} s, its limit (seconds = ...)"
+            return Outcome("over time", why, place.started, seconds, place.peak_bytes)
+        if place.peak_bytes > place.task.most_memory:
+            _kill(place.process)
+            why = f"stopped at {place.peak_bytes / 1e9:.2f} GB; its limit is {place.task.most_memory / 1e9:.2f} GB"
+            return Outcome("over memory", why, place.started, seconds, place.peak_bytes)
+        return None
+    place.process.join()
+    folder = Path(place.task.order.folder)
+    if code < 0:
+        how = Ended(code, seconds, place.task.seconds, timed_out=False).tell("it ran", log_tail(folder / LOG))
+        return Outcome("died", how, place.started, seconds, place.peak_bytes)
+    return ended(folder, code, place.started, seconds, place.peak_bytes)
+
+
+def _kill(process: BaseProcess) -> None:
+    """The job and all that it started."""
+    if process.pid is None:
+        return
+    if sys.platform != "win32":
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(process.pid) == process.pid:
+                os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.join()
+
+
+def _resident(pid: int) -> int:
+    """Bytes that a process and its children hold in memory of their own; 0 where that is not told."""
+    total = _field(Path(f"/proc/{pid}/status"), "RssAnon:")
+    with suppress(OSError, ValueError):
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split():
+            total += _resident(int(child))
+    return total
+
+
+def _field(path: Path, name: str) -> int:
+    """A number of kB in a file of /proc, as bytes."""
+    with suppress(OSError, ValueError, IndexError), path.open(encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith(name):
+                return int(line.split()[1]) << 10
+    return 0

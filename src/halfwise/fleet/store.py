@@ -1,0 +1,319 @@
+"""The store of a fleet's results: one SQLite file, written by one process at a time, read by any."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import sys
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from halfwise.core.errors import InputError
+from halfwise.fleet.jobs import Job
+from halfwise.fleet.outcome import Outcome
+
+__all__ = ["MIGRATIONS", "STORE", "Result", "Store"]
+
+STORE = "fleet.sqlite"
+_LOCK = "fleet.lock"
+
+# Each script brings a store of the version before to the next one; a new store runs them all.
+MIGRATIONS = (
+    """
+    CREATE TABLE runs (
+        id INTEGER PRIMARY KEY, started REAL NOT NULL, ended REAL, halfwise TEXT NOT NULL, settings TEXT NOT NULL,
+        state TEXT NOT NULL
+    );
+    CREATE TABLE results (
+        id INTEGER PRIMARY KEY, key TEXT NOT NULL, subject TEXT NOT NULL, model TEXT NOT NULL, version TEXT NOT NULL,
+        action TEXT NOT NULL, target TEXT NOT NULL, tolerance TEXT NOT NULL, path TEXT NOT NULL, halfwise TEXT NOT NULL,
+        started REAL NOT NULL, seconds REAL NOT NULL, peak_bytes INTEGER NOT NULL, state TEXT NOT NULL,
+        why TEXT NOT NULL, nodes INTEGER, fp32_nodes INTEGER, fp32_share REAL, error REAL, model_runs REAL,
+        culprits TEXT NOT NULL, folder TEXT NOT NULL, document BLOB
+    );
+    CREATE INDEX results_by_key ON results (key);
+    CREATE INDEX results_by_subject ON results (subject, id);
+    CREATE TABLE run_results (
+        run INTEGER NOT NULL REFERENCES runs (id), result INTEGER NOT NULL REFERENCES results (id),
+        reused INTEGER NOT NULL, PRIMARY KEY (run, result)
+    ) WITHOUT ROWID;
+    CREATE TABLE contents (
+        path TEXT PRIMARY KEY, size INTEGER NOT NULL, changed INTEGER NOT NULL, digest TEXT NOT NULL,
+        parts TEXT NOT NULL
+    ) WITHOUT ROWID;
+    """,
+    """
+    ALTER TABLE results ADD COLUMN host TEXT NOT NULL DEFAULT '';
+    ALTER TABLE results ADD COLUMN report TEXT NOT NULL DEFAULT '';
+    """,
+)
+_DONE = ("good", "bad", "refused")  # the same job would end so again
+
+
+@dataclass(frozen=True)
+class Result:
+    """One job as it ended, without its document."""
+
+    id: int
+    key: str
+    subject: str
+    model: str
+    version: str
+    action: str
+    target: str
+    tolerance: str
+    path: str
+    halfwise: str
+    started: float
+    seconds: float
+    peak_bytes: int
+    state: str
+    why: str
+    nodes: int | None
+    fp32_nodes: int | None
+    fp32_share: float | None
+    error: float | None
+    model_runs: float | None
+    culprits: tuple[tuple[str, int], ...]
+    folder: str
+    host: str
+    report: str
+
+    @property
+    def good(self) -> bool:
+        return self.state == "good"
+
+
+_COLUMNS = tuple(field.name for field in fields(Result))
+
+
+class Store:
+    """Opened to write it is locked against other writers; to read it is not, and is never created."""
+
+    def __init__(self, folder: Path, *, write: bool) -> None:
+        self.folder = folder
+        self._lock: IO[str] | None = None
+        path = folder / STORE
+        if write:
+            with _told(path):
+                folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(folder / _LOCK)
+        elif not path.is_file():
+            raise InputError(f"{path} is not there: `halfwise fleet run` makes it")
+        try:
+            with _told(path):
+                where = f"{path.absolute().as_uri()}{'' if write else '?mode=ro'}"
+                self._db = sqlite3.connect(where, uri=True, isolation_level=None, timeout=30.0)
+                self._db.execute("PRAGMA foreign_keys = ON")
+                self._open(path, write)
+        except BaseException:
+            self._unlock()
+            raise
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(sqlite3.Error):
+            self._db.close()
+        self._unlock()
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def begin(self, halfwise: str, settings: str) -> int:
+        """A run; one of before that never ended is called interrupted."""
+        with self._transaction():
+            self._db.execute("UPDATE runs SET state = 'interrupted' WHERE state = 'running'")
+            made = self._db.execute(
+                "INSERT INTO runs (started, halfwise, settings, state) VALUES (?, ?, ?, 'running')",
+                (time.time(), halfwise, settings),
+            )
+            return int(made.lastrowid or 0)
+
+    def add(self, run: int, job: Job, key: str, outcome: Outcome, halfwise: str, folder: str, host: str) -> Result:
+        """What a job came to, whole or not at all."""
+        document = zlib.compress(json.dumps(outcome.document).encode()) if outcome.document is not None else None
+        values: dict[str, Any] = {
+            "key": key,
+            "subject": job.subject,
+            "model": job.model,
+            "version": job.version,
+            "action": job.action,
+            "target": job.target,
+            "tolerance": " ".join(job.tolerance),
+            "path": str(job.path),
+            "halfwise": halfwise,
+            "started": outcome.started,
+            "seconds": outcome.seconds,
+            "peak_bytes": outcome.peak_bytes,
+            "state": outcome.state,
+            "why": outcome.why,
+            "nodes": outcome.nodes,
+            "fp32_nodes": outcome.fp32_nodes,
+            "fp32_share": outcome.fp32_share,
+            "error": outcome.error,
+            "model_runs": outcome.model_runs,
+            "culprits": json.dumps(outcome.culprits),
+            "folder": folder,
+            "host": host,
+            "report": outcome.report,
+        }
+        names = ", ".join([*values, "document"])
+        marks = ", ".join("?" * (len(values) + 1))
+        with self._transaction():
+            made = self._db.execute(f"INSERT INTO results ({names}) VALUES ({marks})", (*values.values(), document))
+            self._db.execute("INSERT INTO run_results VALUES (?, ?, 0)", (run, made.lastrowid))
+        return next(self._results("WHERE id = ?", (made.lastrowid,)))
+
+    def reuse(self, run: int, results: Sequence[Result]) -> None:
+        with self._transaction():
+            rows = [(run, result.id) for result in results]
+            self._db.executemany("INSERT OR IGNORE INTO run_results VALUES (?, ?, 1)", rows)
+
+    def end(self, run: int, state: str) -> None:
+        with self._transaction():
+            self._db.execute("UPDATE runs SET state = ?, ended = ? WHERE id = ?", (state, time.time(), run))
+
+    def remember(self, path: Path, size: int, changed: int, digest: str, parts: Sequence[str]) -> None:
+        """The digest of a file that has this size and this time of its last change."""
+        with self._transaction():
+            row = (str(path.absolute()), size, changed, digest, json.dumps(list(parts)))
+            self._db.execute("INSERT OR REPLACE INTO contents VALUES (?, ?, ?, ?, ?)", row)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def known(self, path: Path, size: int, changed: int) -> tuple[str, list[str]] | None:
+        asked = (str(path.absolute()), size, changed)
+        found = self._db.execute(
+            "SELECT digest, parts FROM contents WHERE path = ? AND size = ? AND changed = ?", asked
+        ).fetchone()
+        return (found[0], json.loads(found[1])) if found else None
+
+    def done(self, key: str) -> Result | None:
+        """The last answer to the same question, where asking again would give it again."""
+        marks = ", ".join("?" * len(_DONE))
+        return next(
+            self._results(f"WHERE key = ? AND state IN ({marks}) ORDER BY id DESC LIMIT 1", (key, *_DONE)), None
+        )
+
+    def last(self, subject: str) -> Result | None:
+        return next(self._results("WHERE subject = ? ORDER BY id DESC LIMIT 1", (subject,)), None)
+
+    def runs(self) -> list[tuple[int, float, float | None, str]]:
+        """Id, start, end and state, the latest first."""
+        return list(self._db.execute("SELECT id, started, ended, state FROM runs ORDER BY id DESC"))
+
+    def results_of(self, run: int) -> list[Result]:
+        return list(self._results("WHERE id IN (SELECT result FROM run_results WHERE run = ?) ORDER BY id", (run,)))
+
+    def before(self, run: int) -> dict[str, Result]:
+        """By subject, the latest result of all runs before this one."""
+        latest = "SELECT max(result) FROM run_results JOIN results ON result = id WHERE run < ? GROUP BY subject"
+        which = f"WHERE id IN ({latest})"
+        return {result.subject: result for result in self._results(which, (run,))}
+
+    def history(self) -> list[tuple[int, Result]]:
+        """Every result with each run that it belongs to, in the order of the runs."""
+        pairs = self._db.execute("SELECT run, result FROM run_results ORDER BY run, result").fetchall()
+        by_id = {result.id: result for result in self._results("", ())}
+        return [(run, by_id[result]) for run, result in pairs]
+
+    def document(self, result: int) -> Mapping[str, Any] | None:
+        found = self._db.execute("SELECT document FROM results WHERE id = ?", (result,)).fetchone()
+        if not found or found[0] is None:
+            return None
+        read: Mapping[str, Any] = json.loads(zlib.decompress(found[0]))
+        return read
+
+    def _results(self, which: str, values: Sequence[Any]) -> Iterator[Result]:
+        for row in self._db.execute(f"SELECT {', '.join(_COLUMNS)} FROM results {which}", values).fetchall():
+            named = dict(zip(_COLUMNS, row, strict=True))
+            culprits = tuple((str(what), int(count)) for what, count in json.loads(named["culprits"]))
+            yield Result(**{**named, "culprits": culprits})
+
+    # -- the file -----------------------------------------------------------------------------------------------------
+
+    def _open(self, path: Path, write: bool) -> None:
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version > len(MIGRATIONS):
+            raise InputError(f"{path} was written by a later version of halfwise: update halfwise")
+        if not write:
+            if version < len(MIGRATIONS):
+                raise InputError(f"{path} was written by an earlier version: `halfwise fleet run` brings it up to date")
+            return
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        for number, script in enumerate(MIGRATIONS[version:], version + 1):
+            with self._transaction():
+                for statement in filter(str.strip, script.split(";")):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version = {number}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with _told(self.folder / STORE):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What goes wrong with the file, in one line."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise InputError(f"{path}: {error}{_advice(str(error))}") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _advice(told: str) -> str:
+    if "full" in told:
+        return "; free some space and run the same command again: what was done is kept"
+    if "malformed" in told or "not a database" in told:
+        return "; move it away and run the same command again: a new store is made"
+    return ""
+
+
+def _locked(path: Path) -> IO[str]:
+    """The lock, held until it is closed or this process ends; a second holder is refused."""
+    with _told(path):
+        file = path.open("a+", encoding="utf-8")
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            file.seek(1 << 20)  # beyond the text, which others may read
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        holder = file.read(200).strip() or "another process"
+        file.close()
+        raise InputError(f"{path.parent} is in use by {holder}: wait for it, or give another folder") from None
+    file.truncate(0)
+    file.write(f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+    file.flush()
+    return file

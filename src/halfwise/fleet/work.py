@@ -1,0 +1,117 @@
+"""What runs in the process of a job: the verb, as a user would call it, with its answer and its words in a folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from halfwise.core.child.serve import guard_child
+from halfwise.core.errors import InputError
+from halfwise.fleet.outcome import ANSWER, LOG
+
+__all__ = ["MOST_SAMPLES", "OUT", "Order", "prepare", "work"]
+
+OUT = "out"
+MOST_SAMPLES = 1_000
+_INPUTS = "inputs"
+
+
+@dataclass(frozen=True)
+class Order:
+    """All that a job's process has to know."""
+
+    words: tuple[str, ...]  # of the command line, without the inputs of a function
+    folder: str
+    function: str
+    imports: str  # the folder in which the function is looked for first
+    cores: tuple[int, ...] = ()  # to keep to; empty: all
+
+
+Verb = Callable[[Sequence[str]], int]
+
+
+def prepare() -> None:
+    """Load what every job needs, once, in the process that the jobs are forked from."""
+    with suppress(Exception):
+        for name in ("numpy", "onnx", "onnx_ir", "onnxruntime", "halfwise.report.html.fix_report"):
+            import_module(name)
+
+
+def work(order: Order, verb: Verb) -> None:
+    """Run the verb and end this process with its exit code."""
+    if sys.platform != "win32":
+        with suppress(OSError):
+            os.setsid()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the fleet decides who stops
+    guard_child()
+    if order.cores and hasattr(os, "sched_setaffinity"):
+        with suppress(OSError):
+            os.sched_setaffinity(0, order.cores)
+    folder = Path(order.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ANSWER).unlink(missing_ok=True)
+    _redirect(folder / ANSWER, folder / LOG)
+    try:
+        words = list(order.words)
+        if order.function:
+            words += ["--inputs", str(_samples(order, folder / _INPUTS))]
+        sys.argv[1:] = words  # which the report tells
+        code = verb(words)
+    except InputError as error:
+        print(f"halfwise: {error}", file=sys.stderr)
+        code = 2
+    except BaseException as error:
+        print(f"halfwise: internal error: {type(error).__name__}: {error}", file=sys.stderr)
+        code = 4
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # without the native libraries' teardown, which has nothing left to do but crash
+
+
+def _redirect(answer: Path, log: Path) -> None:
+    """Output goes to the answer, errors to the log, also those of native libraries; there is nothing to read."""
+    modes = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    for number, opened in (
+        (0, os.open(os.devnull, os.O_RDONLY)),
+        (1, os.open(answer, modes, 0o666)),
+        (2, os.open(log, modes, 0o666)),
+    ):
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def _samples(order: Order, folder: Path) -> Path:
+    """What the user's function gives, one file a sample."""
+    import numpy as np
+
+    sys.path.insert(0, order.imports)
+    module, _, name = order.function.partition(":")
+    started = time.monotonic()
+    try:
+        made: Any = getattr(import_module(module), name)()
+        folder.mkdir(exist_ok=True)
+        for old in folder.glob("*.npz"):
+            old.unlink()
+        count = -1
+        for count, sample in enumerate(islice(made, MOST_SAMPLES)):
+            arrays: dict[str, Any] = {key: np.asarray(value) for key, value in sample.items()}
+            np.savez(folder / f"{count:04d}.npz", **arrays)
+    except Exception as error:
+        raise InputError(
+            f"the function {order.function} failed after {time.monotonic() - started:.0f} s: "
+            f"{type(error).__name__}: {error}; it gives samples, each a dictionary of arrays by input name"
+        ) from None
+    if count < 0:
+        raise InputError(f"the function {order.function} gave no sample")
+    return folder

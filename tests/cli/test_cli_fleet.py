@@ -1,0 +1,81 @@
+"""`halfwise fleet`: from a folder of models to the page, on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.models.zoo import norm_log_head
+from tests.support.command_line import CommandLine, save
+from tests.support.documents import check
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capsys)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Path:
+    save(norm_log_head(), tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert run("fleet", "init", ".").code == 0
+    file = tmp_path / "fleet.toml"
+    file.write_text(file.read_text().replace('do = ["scan", "fix"]', 'do = ["scan"]'))
+    return file
+
+
+def test_a_fleet_from_nothing_to_its_page(fleet: Path, run: CommandLine) -> None:
+    assert 'inputs = "inputs"' in fleet.read_text()  # the samples beside the model
+    assert "no mistakes; 1 jobs for 1 models" in run("fleet", "check").out
+    ended = run("fleet", "run", "--json", "--junit", "j.xml", "--markdown", "m.md", "--sarif", "s.sarif")
+    assert ended.code == 0, ended.err
+    check("fleet", ended.document)
+    assert [job["state"] for job in ended.document["jobs"]] == ["good"]
+    assert (fleet.parent / "fleet-results" / "index.html").is_file()
+    assert all((fleet.parent / name).is_file() for name in ("j.xml", "m.md", "s.sarif"))
+    again = run("fleet", "run")
+    assert again.code == 0 and "1 of them were done before" in again.out
+    check("fleet-history", run("fleet", "show", "--model", "norm_log_head", "--json").document)
+    assert run("fleet", "show", "--json").document["jobs"] == ended.document["jobs"]
+
+
+def test_what_a_user_can_get_wrong(fleet: Path, run: CommandLine) -> None:
+    assert (
+        run("fleet", "init", ".").told
+        == "halfwise: fleet.toml is there already: edit it, or give another name with --out"
+    )
+    fleet.write_text(fleet.read_text().replace("[defaults]", "[defaults]\nsecond = 3"))
+    ended = run("fleet", "check")
+    assert ended.code == 1 and ended.out.startswith("fleet.toml:") and "did you mean 'seconds'?" in ended.out
+    assert run("fleet", "run").code == 2
+    fleet.write_text('[[models]]\npath = "none/*.onnx"\n[[models]]\npath = "norm_log_head.onnx"\ninputs = "gone"\n')
+    assert [line.split(": ")[0] for line in run("fleet", "check").out.splitlines()] == [
+        "fleet.toml:2:1",
+        "fleet.toml:5:1",
+    ]
+    assert "no file is there" in run("fleet", "run").told
+    fleet.write_text('[[models]]\npath = "norm_log_head.onnx"\ndo = "scan"\n')
+    assert "halfwise fleet run" in run("fleet", "show").told
+    assert run("fleet", "run", "--ray", "localhost:1").code == 3
+    assert run("fleet", "show", "--model", "x").told.startswith("halfwise: ")
+
+
+def test_a_frame_needs_its_library(tmp_path: Path) -> None:
+    import halfwise
+
+    with pytest.raises(halfwise.HalfwiseError, match=r"pip install|not there"):
+        halfwise.fleet.load(tmp_path)
+
+
+def test_the_action_and_the_container_are_well_formed() -> None:
+    root = Path(__file__).parents[2]
+    action = (root / "action.yml").read_text()
+    assert "using: composite" in action and "${{ inputs." in action
+    runs = [line for line in action.splitlines() if line.lstrip().startswith(("halfwise", "gh", "run:"))]
+    assert not [line for line in runs if "${{" in line]  # values reach the shell by the environment only
+    lines = [line for line in (root / "Dockerfile").read_text().splitlines() if line and not line.startswith("#")]
+    assert lines[0].startswith("FROM python:3.12-slim") and "USER halfwise" in lines
+    assert json.loads(lines[-2].removeprefix("ENTRYPOINT ")) == ["halfwise"]

@@ -1,0 +1,198 @@
+"""A run: jobs in processes of their own, whatever they do; what is done is done once; what changed is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from halfwise.core.errors import InputError
+from halfwise.fleet.exports import junit_text, markdown_text, sarif_text
+from halfwise.fleet.run import FleetRun, Watcher, run_fleet
+from halfwise.fleet.settings import read_settings
+from halfwise.fleet.store import MIGRATIONS, STORE, Store
+from halfwise.fleet.stored import history_of, last_run
+from halfwise.fleet.write import page_text
+from tests.fleet.verbs import toy
+from tests.support.paths import ROOT
+
+HOSTILE = {
+    "fine": {},
+    "bad": {"ends": "bad"},
+    "refused": {"ends": "refused"},
+    "raises": {"ends": "raise"},
+    "dies": {"ends": "segfault"},
+    "hangs": {"ends": "hang"},
+    "eats": {"ends": "eat"},
+}
+
+
+def fleet(folder: Path, models: dict[str, dict[str, object]], **defaults: object) -> Path:
+    for name, said in models.items():
+        (folder / f"{name}.onnx").write_text(json.dumps(said))
+    keys = {"do": ["fix"], "seconds": 60, **defaults}
+    text = "[fleet]\nprocesses = 2\nmemory = '2 GB'\n[defaults]\n"
+    text += "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+    text += "".join(f"[[models]]\npath = '{name}.onnx'\n" for name in models)
+    (folder / "fleet.toml").write_text(text)
+    return folder / "fleet.toml"
+
+
+def run(file: Path) -> FleetRun:
+    return run_fleet(read_settings(file), toy, Watcher())
+
+
+def calls(folder: Path, name: str) -> int:
+    return len((folder / f"{name}.calls").read_text().split())
+
+
+def test_each_job_ends_by_itself_and_the_others_go_on(tmp_path: Path) -> None:
+    file = fleet(tmp_path, HOSTILE)
+    text = file.read_text().replace("path = 'hangs.onnx'", "path = 'hangs.onnx'\nseconds = 2")
+    file.write_text(text.replace("path = 'eats.onnx'", "path = 'eats.onnx'\nmemory = '300 MB'"))
+    found = {result.model: result for result in run(file).results}
+    assert {name: result.state for name, result in found.items()} == {
+        "fine": "good",
+        "bad": "bad",
+        "refused": "refused",
+        "raises": "failed",
+        "dies": "died",
+        "hangs": "over time",
+        "eats": "over memory",
+    }
+    assert found["refused"].why == "a.onnx is no model"
+    assert "ValueError: unforeseen" in found["raises"].why
+    assert "SIGSEGV" in found["dies"].why
+    assert "2 s" in found["hangs"].why and "0.30 GB" in found["eats"].why
+    assert found["fine"].fp32_share == 0.0 and found["fine"].nodes == 10
+
+
+def test_what_is_done_is_not_done_again_and_what_changed_is_told(tmp_path: Path) -> None:
+    file = fleet(tmp_path, {"same": {}, "worse": {"fp32": 1}, "better": {"error": 1e-2}, "dies": {"ends": "segfault"}})
+    first = run(file)
+    assert {change.direction for change in first.changes} == {"new"}
+    again = run(file)
+    assert again.reused == 3 and not again.changes  # what died is tried again
+    (tmp_path / "worse.onnx").write_text(json.dumps({"fp32": 3}))
+    (tmp_path / "better.onnx").write_text(json.dumps({"error": 1e-4}))
+    (tmp_path / "dies.onnx").write_text("{}")
+    third = run(file)
+    told = {change.now.model: (change.direction, change.what) for change in third.changes}
+    assert told == {"worse": ("worse", "FP32 nodes"), "better": ("better", "error"), "dies": ("better", "state")}
+    assert [calls(tmp_path, name) for name in ("same", "worse", "dies")] == [1, 2, 3]
+    assert [result.fp32_nodes for result in history_of(tmp_path / "fleet-results", "worse").results] == [1, 3]
+    assert last_run(tmp_path / "fleet-results").to_json()["changes"] == third.to_json()["changes"]
+
+
+def test_a_killed_fleet_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """Nothing of it is left running, and nothing that ended is done twice."""
+    file = fleet(tmp_path, {"a": {}, "b": {}, "waits": {"ends": "hang"}})
+    code = (
+        "from pathlib import Path; from tests.fleet.test_run import run; import sys\n"
+        "if __name__ == '__main__': run(Path(sys.argv[1]))"
+    )
+    (tmp_path / "main.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    child = subprocess.Popen([sys.executable, str(tmp_path / "main.py"), str(file)], env=environment)
+    store = tmp_path / "fleet-results" / STORE
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if (tmp_path / "waits.calls").exists() and store.exists():
+            with sqlite3.connect(store) as db:
+                if db.execute("SELECT count(*) FROM results").fetchone()[0] == 2:
+                    break
+        time.sleep(0.1)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    (tmp_path / "waits.onnx").write_text("{}")
+    after = run(file)
+    assert after.good and after.reused == 2
+    assert [calls(tmp_path, name) for name in ("a", "b", "waits")] == [1, 1, 2]
+    with Store(tmp_path / "fleet-results", write=False) as opened:
+        assert [state for _, _, _, state in opened.runs()] == ["ended", "interrupted"]
+
+
+def test_a_second_fleet_on_one_store_is_refused(tmp_path: Path) -> None:
+    with Store(tmp_path, write=True), pytest.raises(InputError, match=r"in use by process \d+ since"):
+        Store(tmp_path, write=True)
+    Store(tmp_path, write=True).__exit__(None, None, None)
+
+
+def test_an_old_store_is_brought_up_to_date(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / STORE) as db:
+        db.executescript(MIGRATIONS[0])
+        db.execute(
+            "INSERT INTO results VALUES (1, 'k', 's', 'm', '', 'fix', 'onnx', '', 'm.onnx', '0.1', 1, 2, 3, 'good', "
+            "'', 10, 1, 0.1, 0.01, 5, '[]', 'm/fix', NULL)"
+        )
+        db.execute("PRAGMA user_version = 1")
+    with pytest.raises(InputError, match="earlier version"):
+        Store(tmp_path, write=False)
+    with Store(tmp_path, write=True) as store:
+        kept = store.done("k")
+        assert kept is not None and (kept.fp32_nodes, kept.host) == (1, "")
+    with sqlite3.connect(tmp_path / STORE) as db:
+        db.execute("PRAGMA user_version = 99")
+    with pytest.raises(InputError, match="later version"):
+        Store(tmp_path, write=False)
+
+
+def test_a_store_that_is_cut_off_is_told_in_one_line(tmp_path: Path) -> None:
+    file = fleet(tmp_path, {"a": {}})
+    run(file)
+    store = tmp_path / "fleet-results" / STORE
+    store.write_bytes(b"not a store at all" * 100)
+    for suffix in ("-wal", "-shm"):
+        store.with_name(store.name + suffix).unlink(missing_ok=True)
+    with pytest.raises(InputError, match="not a database; move it away"):
+        run(file)
+
+
+def test_a_full_disk_is_told_and_keeps_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = fleet(tmp_path, {"a": {}})
+    run(file)
+
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    (tmp_path / "a.onnx").write_text('{"fp32": 1}')
+    monkeypatch.setattr(Store, "end", full)
+    with pytest.raises(sqlite3.OperationalError):
+        run(file)
+    monkeypatch.undo()
+    assert run(file).reused == 1
+
+
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "m.onnx").write_text("{}")
+    (tmp_path / "fleet.toml").write_text("[[models]]\npath = '*/m.onnx'\n")
+    with pytest.raises(InputError, match="two files bear the name 'm'"):
+        run(tmp_path / "fleet.toml")
+
+
+def test_versions_are_told_apart_and_compared(tmp_path: Path) -> None:
+    for number, nodes in ((9, 1), (10, 2)):
+        (tmp_path / f"net-{number}.onnx").write_text(json.dumps({"fp32": nodes}))
+    (tmp_path / "fleet.toml").write_text("[[models]]\nname = 'net'\npath = 'net-*.onnx'\nversions = true\n")
+    assert [(r.version, r.fp32_nodes) for r in run(tmp_path / "fleet.toml").results] == [("net-9", 1), ("net-10", 2)]
+
+
+def test_exports_name_what_is_not_good(tmp_path: Path) -> None:
+    found = run(fleet(tmp_path, {"fine": {"fp32": 2}, "<b>": {"ends": "refused"}}, do=["scan", "fix"]))
+    junit = junit_text(found)
+    assert 'tests="4"' in junit and "&lt;b&gt; fix onnx" in junit and junit.count("<error ") == 2
+    results = [each for one in json.loads(sarif_text(found))["runs"] for each in one["results"]]
+    assert [each["ruleId"] for each in results] == ["HW905", "HW905"]
+    text = markdown_text(found)
+    assert "2 of 4 jobs good" in text and "LayerNormalization" in text and "`<b> scan`" in text
+    page = page_text(found, tmp_path)
+    assert "2 of 4 jobs good" in page and "<b> " not in page

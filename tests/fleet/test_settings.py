@@ -1,0 +1,127 @@
+"""fleet.toml: every mistake has its line and column; what is right is read as it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.core.errors import InputError
+from halfwise.fleet.settings import mistakes_in, read_settings, size_in_bytes
+from halfwise.fleet.settings import tomllib as toml
+from halfwise.fleet.toml_places import places
+
+GOOD = """\
+[fleet]
+results = "out"
+memory = "2 GiB"
+processes = 3
+
+[defaults]
+do = ["scan", "fix"]
+tolerance = [["0.5%"], ["y:max_abs<=0.1", "boxes=1%"]]
+targets = ["onnx", "trt-10.9@t4"]
+inputs = "samples"
+
+[[models]]
+name = "one"
+path = "a.onnx"
+seconds = 1.5
+
+[[models]]
+path = "b/*.onnx"
+function = "make:samples"
+"""
+
+
+def test_what_is_right_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text(GOOD)
+    settings = read_settings(file)
+    assert (settings.results, settings.memory, settings.processes) == (tmp_path / "out", 2 << 30, 3)
+    one, other = settings.models
+    assert one.do == ("scan", "fix") and one.seconds == 1.5 and one.inputs == ("samples",)
+    assert one.tolerances == (("0.5%",), ("y:max_abs<=0.1", "boxes=1%"))
+    assert other.function == "make:samples" and other.inputs == ()  # its own takes the place of the default
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "column", "told"),
+    [
+        (("results", "result"), 2, 1, "no key 'result' here (did you mean 'results'?)"),
+        (('"2 GiB"', '"2 GiX"'), 3, 1, "size"),
+        (("processes = 3", "processes = 0"), 4, 1, "whole number"),
+        (('"fix"]', '"fixx"]'), 7, 15, "'fixx' is none of"),
+        (("max_abs<=0.1", "max_abs>=0.1"), 8, 24, "smaller is better"),
+        (("trt-10.9@t4", "trx-10.9"), 9, 20, "trx-10.9"),
+        (('"a.onnx"', "3"), 14, 1, "a text is wanted"),
+        (("seconds = 1.5", "seconds = -1"), 15, 1, "above 0"),
+        (('"one"', '"a/b"'), 13, 1, "cannot be a folder's name"),
+        (('do = ["scan", "fix"]', 'do = ["gate"]'), 12, 1, "gate needs the committed plan"),
+        (("[defaults]", "[default]"), 6, 1, "no table 'default'"),
+        (("make:samples", "make"), 19, 1, "package.module:function"),
+        (("[[models]]\nname", "[models]\nname"), 17, 9, "no valid TOML"),
+        (('"b/*.onnx"\n', '"b/*.onnx"\ninputs = "x"\n'), 20, 1, "two sources"),
+    ],
+)
+def test_a_mistake_has_its_place(change: tuple[str, str], line: int, column: int, told: str) -> None:
+    found = mistakes_in(GOOD.replace(*change, 1))
+    assert found, "no mistake"
+    assert (found[0].line, found[0].column) == (line, column), found
+    assert told in found[0].what
+
+
+def test_all_mistakes_are_found_and_the_first_is_told_with_their_number(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text(GOOD.replace("seconds", "secs").replace("memory", "ram").replace('path = "b', 'paths = "b'))
+    assert [each.line for each in mistakes_in(file.read_text())] == [3, 15, 17, 18]
+    with pytest.raises(InputError, match=r"fleet\.toml:3:1: .*\(3 more: halfwise fleet check\)"):
+        read_settings(file)
+
+
+def test_no_file_and_no_models_are_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="halfwise fleet init"):
+        read_settings(tmp_path / "fleet.toml")
+    (tmp_path / "fleet.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_settings(tmp_path / "fleet.toml")
+    assert [each.what for each in mistakes_in("")] == ["no models: write a table [[models]] with a path"]
+
+
+def test_sizes() -> None:
+    assert [size_in_bytes(text) for text in ("512 MiB", "1.5GB", "7 B")] == [512 << 20, 1_500_000_000, 7]
+
+
+KEYS = st.sampled_from(["a", "b-1", '"x y"', "'z.w'", "a.b"])
+LEAVES = st.sampled_from(["1", "true", '"t # [x]"', "'''m\n]'''", '"""q\\"""""', "1979-05-27 07:32:00", "-inf"])
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda each: "[ " + ", # c\n ".join(each) + " ]")
+        | inner.map(lambda each: "{ k = " + each.replace("\n", " ").replace("# c", "") + " }")
+    ),
+    max_leaves=4,
+)
+
+
+@given(
+    st.lists(st.tuples(KEYS, VALUES), max_size=4),
+    st.sampled_from(["", "[t]\n", "[[u]]\nv = 1\n[[u]]\n", "[t.'q q']\n"]),
+)
+def test_every_key_and_element_that_the_parser_sees_has_a_place(pairs: list[tuple[str, str]], head: str) -> None:
+    text = "# first\n" + head + "".join(f"  {key} = {value}\n" for key, value in pairs)
+    try:
+        data = toml.loads(text)
+    except toml.TOMLDecodeError:
+        return
+
+    def paths(value: object, path: tuple[str | int, ...]) -> set[tuple[str | int, ...]]:
+        inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        return {path, *(p for key, each in inner for p in paths(each, (*path, key)))}
+
+    found = places(text)
+    assert paths(data, ()) - {()} <= set(found)
+    lines = text.split("\n")
+    assert all(1 <= column <= len(lines[line - 1]) for line, column in found.values())

@@ -1,0 +1,54 @@
+"""Verbs that a fleet's processes run in tests: each does one thing, named by its model's file."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["toy"]
+
+
+def toy(words: Sequence[str]) -> int:
+    """Ends as the file of the model says; every call leaves a mark beside it."""
+    path = Path(words[1])
+    said = json.loads(path.read_text())
+    with path.with_suffix(".calls").open("a") as calls:
+        calls.write(f"{words[0]}\n")
+    kind = said.get("ends", "good")
+    if kind == "segfault":
+        ctypes.string_at(0)
+    if kind == "hang":
+        time.sleep(600)
+    if kind == "eat":
+        held = []
+        while True:
+            held.append(bytearray(os.urandom(1 << 20) * 16))
+    if kind == "refused":
+        print("halfwise: a.onnx is no model", file=sys.stderr)
+        return 2
+    if kind == "raise":
+        raise ValueError("unforeseen")
+    print(json.dumps(_fixed(said)) if words[0] == "fix" else json.dumps({"schema": "halfwise.scan/1", "findings": []}))
+    return 0 if kind == "good" else 1
+
+
+def _fixed(said: dict[str, object]) -> dict[str, object]:
+    count = said.get("fp32", 0)
+    assert isinstance(count, int)
+    nodes = [{"name": f"n{i}", "op": "LayerNormalization", "why": "overflow", "format": "fp32"} for i in range(count)]
+    return {
+        "schema": "halfwise.fix/1",
+        "status": "met",
+        "model": {"nodes": 10},
+        "cost": {"fp32_flops_share": count / 10, "model_runs": 5.0},
+        "error": {"fixed": {"y": {"rel_l2": said.get("error", 1e-3)}}},
+        "fp32_nodes": [node["name"] for node in nodes],
+        "nodes": nodes,
+        "repairs": [],
+        "artifacts": {"report": None},
+    }
