@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import halfwise
-from halfwise.cli.main import VERBS
+from halfwise.cli.main import GROUPS, VERBS
 from halfwise.core.document import Documented
 
 __all__ = ["PAGE", "main", "reference"]
 
+CONTEXT = "context"  # what Typer hands in, not the user
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 
 _HEAD = """# Reference
@@ -41,9 +42,12 @@ def reference() -> str:
 
 
 def _verbs() -> Iterator[str]:
-    for verb in VERBS:
-        command = import_module(f"halfwise.cli.{verb}").command
-        entries = [_Entry.of(name, parameter) for name, parameter in _parameters(command)]
+    commands = {verb: import_module(f"halfwise.cli.{verb}").command for verb in VERBS}
+    for group in GROUPS:
+        module = import_module(f"halfwise.cli.{group}")
+        commands |= {f"{group} {info.name}": info.callback for info in module.group.registered_commands}
+    for verb, command in commands.items():
+        entries = [_Entry.of(name, parameter) for name, parameter in _parameters(command) if name != CONTEXT]
         usage = " ".join(["halfwise", verb, "[OPTIONS]", *(entry.name for entry in entries if entry.positional)])
         yield f"### halfwise {verb}\n\n```\n{usage}\n```\n\n{_prose(inspect.getdoc(command) or '')}\n"
         rows = [f"| `{_bars(e.name)}` | {_cell(e.help)} | {_cell(e.default)} |" for e in entries]
@@ -105,7 +109,8 @@ def _names() -> Iterator[str]:
                 yield "\n".join(["| member | what it is |", "|---|---|", *members]) + "\n"
         elif inspect.ismodule(thing):
             yield f"### halfwise.{name}\n\n{_prose(inspect.getdoc(thing) or '')}\n"
-            for each in (each for each in map(vars(thing).get, thing.__all__) if inspect.isclass(each)):
+            things = (getattr(thing, each) for each in thing.__all__)
+            for each in (each for each in things if inspect.isclass(each) or inspect.isfunction(each)):
                 words = _prose(inspect.getdoc(each) or "")
                 yield f"```python\n{_signature(f'{name}.{each.__name__}', each)}\n```\n\n{words}\n"
         else:

@@ -32,13 +32,13 @@ def test_a_fleet_from_nothing_to_its_page(fleet: Path, run: CommandLine) -> None
     assert "no mistakes; 1 jobs for 1 models" in run("fleet", "check").out
     ended = run("fleet", "run", "--json", "--junit", "j.xml", "--markdown", "m.md", "--sarif", "s.sarif")
     assert ended.code == 0, ended.err
-    check("fleet", ended.document)
+    check(ended.document, "fleet")
     assert [job["state"] for job in ended.document["jobs"]] == ["good"]
     assert (fleet.parent / "fleet-results" / "index.html").is_file()
     assert all((fleet.parent / name).is_file() for name in ("j.xml", "m.md", "s.sarif"))
     again = run("fleet", "run")
     assert again.code == 0 and "1 of them were done before" in again.out
-    check("fleet-history", run("fleet", "show", "--model", "norm_log_head", "--json").document)
+    check(run("fleet", "show", "--model", "norm_log_head", "--json").document, "fleet-history")
     assert run("fleet", "show", "--json").document["jobs"] == ended.document["jobs"]
 
 

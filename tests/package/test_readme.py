@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import halfwise
-from halfwise.cli.main import VERBS
+from halfwise.cli.main import GROUPS, VERBS
 from halfwise.model.model import load
 from halfwise.report.groups import Grouping, kept_nodes
 from tests.support.paths import ROOT
@@ -128,9 +128,9 @@ def test_the_reference_is_what_the_code_says() -> None:
 
 def test_verbs_and_links_exist() -> None:
     for verb in re.findall(r"`halfwise ([a-z]+)", README):
-        assert verb in VERBS
+        assert verb in {*VERBS, *GROUPS}
     index = (DOCS / "README.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| `halfwise ([a-z]+)", index, re.M) == list(VERBS)
+    assert re.findall(r"^\| `halfwise ([a-z]+)", index, re.M) == [*VERBS, *GROUPS]
     for link in re.findall(r"\]\(([^)]+)\)", README):
         assert (ROOT / link).exists(), link
 

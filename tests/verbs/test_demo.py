@@ -70,7 +70,8 @@ def halfwise_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 
 def test_the_verb_tells_what_was_wrong_the_fix_and_before_and_after(halfwise_cli: CommandLine, tmp_path: Path) -> None:
     ended = halfwise_cli("demo", "--out", tmp_path / "d")
-    assert (ended.code, ended.err) == (0, "")
+    assert ended.code == 0
+    assert all(line.startswith("demo: ") for line in ended.err.splitlines())  # how far it is, where that takes long
     assert "wrong without a single NaN" in ended.out
     for row in ("FP32 ", "plain FP16 ", "fixed "):
         assert any(line.startswith(row) for line in ended.out.splitlines())

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from halfwise.cli.options import Full, Interrupted, Json
 from halfwise.cli.reporting import answer
 from halfwise.core.errors import InputError
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["group"]
 
@@ -65,6 +61,7 @@ def check(file: FleetFile = Path(FILE)) -> None:
 
 @group.command("run", short_help="Run what the file says; goes on where it stopped.")
 def run(
+    context: typer.Context,
     file: FleetFile = Path(FILE),
     ray: Annotated[
         str | None,
@@ -104,11 +101,11 @@ def run(
     try:
         with watching(f"fleet {file.name}") as watcher:
             if ray is None:
-                result = run_fleet(settings, one_verb, watcher)
+                result = run_fleet(settings, context.obj, watcher)
             else:
                 from halfwise.fleet.on_ray import OnRay
 
-                result = run_fleet(settings, one_verb, watcher, OnRay(ray))
+                result = run_fleet(settings, context.obj, watcher, OnRay(ray))
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted; what was done is kept: the same command goes on ({settings.results})"
@@ -148,13 +145,6 @@ def show(
         )
     history = history_of(results, model or "")
     answer(history.to_json, lambda screen: show_history(screen, history), as_json=as_json, full=full)
-
-
-def one_verb(words: Sequence[str]) -> int:
-    """One command line in this process."""
-    from halfwise.cli.main import run_words
-
-    return run_words(words)
 
 
 def _results(file: Path) -> Path:

@@ -34,10 +34,10 @@ class _Lines(Watcher):
         print(f"{words}{f': {safe(result.why, 200)}' if result.why else ''}", file=sys.stderr, flush=True)
 
 
-class _Table(_Lines):
-    def __init__(self, title: str, live: Any) -> None:
-        super().__init__(title)
+class _Table(Watcher):
+    def __init__(self, live: Any) -> None:
         self._live = live
+        self._done = self._total = 0
         self._began = time.monotonic()
         self._spent: list[float] = []
         self._bad = 0
@@ -81,4 +81,4 @@ def watching(title: str) -> Iterator[Watcher]:
     from rich.live import Live
 
     with Live(console=Console(stderr=True, highlight=False), transient=True, refresh_per_second=4) as live:
-        yield _Table(title, live)
+        yield _Table(live)

@@ -11,11 +11,10 @@ from importlib import import_module
 
 import typer
 
-from halfwise.cli.fleet import group as fleet_group
 from halfwise.cli.help import Verb, Verbs
 from halfwise.core.errors import HalfwiseError
 
-__all__ = ["VERBS", "app", "main", "run_words"]
+__all__ = ["GROUPS", "VERBS", "app", "main", "run_words"]
 
 # Each verb lives in halfwise.cli.<module> as a function called `command`; heavy imports happen inside it.
 VERBS = {
@@ -34,6 +33,9 @@ VERBS = {
     "compare": "Two results side by side.",
     "schema": "The JSON Schema of a document.",
 }
+
+# Verbs with verbs of their own: halfwise.cli.<module> has them as a Typer application called `group`.
+GROUPS = {"fleet": "Many models, every night: what broke, what got better."}
 
 # Typer brings its own copy of click, or uses the one that is installed: this is that one's base of usage errors.
 UsageProblem: type[Exception] = typer.BadParameter.__mro__[2]
@@ -65,7 +67,8 @@ def _root(
     pass
 
 
-app.add_typer(fleet_group, name="fleet", short_help="Many models, every night: what broke, which fix to commit.")
+for _group, _summary in GROUPS.items():
+    app.add_typer(import_module(f"halfwise.cli.{_group}").group, name=_group, short_help=_summary)
 
 
 def main() -> None:
@@ -79,7 +82,7 @@ def run_words(words: Sequence[str]) -> int:
     if not debugging:
         warnings.simplefilter("ignore")  # of the libraries below, to their developers
     try:
-        code = app(list(words) or ["--help"], prog_name="halfwise", standalone_mode=False)
+        code = app(list(words) or ["--help"], prog_name="halfwise", standalone_mode=False, obj=run_words)
         if code == 130:  # Typer turns a Ctrl-C that no verb caught into this code, and says nothing
             raise KeyboardInterrupt
     except HalfwiseError as error:

@@ -17,6 +17,8 @@ def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any]
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home = import_module(homes[name], package)
+        if homes[name] == f".{name}":  # a package
+            return home
         value = getattr(home, name) if hasattr(home, name) else import_module(f"{homes[name]}.{name}", package)
         setattr(sys.modules[package], name, value)
         return value

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from halfwise.core.document import Count, Document, Number, Record, Share, about
+from halfwise.core.summary import Summary
 from halfwise.fleet.store import Result
 
-__all__ = ["ChangeRecord", "FleetDocument", "HistoryDocument", "JobRecord", "job_record"]
+__all__ = ["ChangeRecord", "FleetDocument", "HistoryDocument", "JobRecord", "job_record", "job_table"]
 
 
 class CulpritRecord(Record, frozen=True):
@@ -70,6 +71,12 @@ class HistoryDocument(Document, frozen=True, tag="halfwise.fleet-history/1", kw_
 
     model: str
     jobs: Sequence[JobRecord]
+
+
+def job_table(headline: str, results: Sequence[Result], good: bool | None = None) -> Summary:
+    """A job a row."""
+    columns = ("model", "version", "action", "target", "tolerance", "state", "fp32_nodes", "error", "seconds", "why")
+    return Summary(headline, columns, tuple(tuple(getattr(each, name) for name in columns) for each in results), good)
 
 
 def job_record(result: Result) -> JobRecord:

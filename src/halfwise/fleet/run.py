@@ -10,9 +10,11 @@ from pathlib import Path
 from halfwise._version import __version__
 from halfwise.core.document import Documented
 from halfwise.core.errors import InputError
+from halfwise.core.summary import Summary
+from halfwise.core.wording import counted
 from halfwise.fleet.changes import Change, changes
 from halfwise.fleet.contents import Contents
-from halfwise.fleet.document import ChangeRecord, FleetDocument, job_record
+from halfwise.fleet.document import ChangeRecord, FleetDocument, job_record, job_table
 from halfwise.fleet.jobs import Job, jobs_of, key_of
 from halfwise.fleet.outcome import Outcome
 from halfwise.fleet.processes import Limits, Place, Task, cores_here, memory_here, run_here
@@ -27,7 +29,7 @@ _TIMES_ITS_FILE = 6
 _SPARE = 1.2  # of what it took last time
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FleetRun(Documented):
     """The end of a run. `results` are in the order of the jobs, `folder` is that of the store."""
 
@@ -40,6 +42,11 @@ class FleetRun(Documented):
     @property
     def good(self) -> bool:
         return all(result.good for result in self.results)
+
+    def summary(self) -> Summary:
+        """Every job."""
+        good = sum(result.good for result in self.results)
+        return job_table(f"{good} of {counted(len(self.results), 'job')} good", self.results, self.good)
 
     def document(self) -> FleetDocument:
         return FleetDocument(

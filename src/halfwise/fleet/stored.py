@@ -8,20 +8,26 @@ from pathlib import Path
 from halfwise.core.document import Documented
 from halfwise.core.errors import InputError
 from halfwise.core.nearest import nearest
+from halfwise.core.summary import Summary
+from halfwise.core.wording import counted
 from halfwise.fleet.changes import changes
-from halfwise.fleet.document import HistoryDocument, job_record
+from halfwise.fleet.document import HistoryDocument, job_record, job_table
 from halfwise.fleet.run import FleetRun
 from halfwise.fleet.store import Result, Store
 
 __all__ = ["History", "history_of", "last_run", "whole_history"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class History(Documented):
     """One model: each result once, the latest last."""
 
     model: str
     results: tuple[Result, ...]
+
+    def summary(self) -> Summary:
+        """Every result."""
+        return job_table(f"{self.model}: {counted(len(self.results), 'result')}", self.results)
 
     def document(self) -> HistoryDocument:
         return HistoryDocument(model=self.model, jobs=[job_record(result) for result in self.results])
