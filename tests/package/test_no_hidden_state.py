@@ -57,15 +57,9 @@ def _is_environment(node: ast.AST) -> bool:
 # Classes that count, cache or read on: what they gather changes while they work. Each declares it in `__init__`.
 GATHERERS = {
     "BackendRunner", "Belief", "Collector", "Compiler", "Counter", "Failures", "GraphEdit", "Journal", "Atoms",
-<<<<<<< HEAD
     "Names", "Overflow", "Receiver", "RoundedWeights", "RunCounter", "Stepper",
     "Steps", "Tape", "Terminal", "Trials", "_Error", "_Gru",
-    "_Lines", "_Lstm", "_Scanner", "_Scratch", "_Search", "_Seen", "_Shown", "_Sums",
-=======
-    "Names", "Overflow", "Receiver", "RunCounter", "Stepper", "Steps", "Tape", "Terminal", "Trials", "_Error", "_Gru",
-    "_Lines", "_Lstm", "_Reader", "_RoundedWeights", "_Scanner", "_Scratch", "_Search", "_Seen", "_Shown", "_Sums",
-    "_Table",
->>>>>>> 53c5b96 (The fleet's own documents, verbs and page; a test no longer waits for ten seconds to be silent)
+    "_Lines", "_Lstm", "_Reader", "_Scanner", "_Scratch", "_Search", "_Seen", "_Shown", "_Sums", "_Table",
 }  # fmt: skip
 
 
