@@ -11,13 +11,15 @@ from halfwise.core.english import documented, say
 from halfwise.core.files.identify import Identified
 from halfwise.core.finding import Finding
 from halfwise.core.notes import Note
+from halfwise.core.summary import Summary
 from halfwise.core.targets import Target
+from halfwise.core.wording import counted
 from halfwise.verbs.doctor.document import DoctorDocument, FileRecord, NextRecord, NextStep
 
 __all__ = ["Diagnosed"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diagnosed(Documented):
     """The files, what they tell together, and the next step. `facts` are, by file, what its content tells."""
 
@@ -32,6 +34,13 @@ class Diagnosed(Documented):
     def good(self) -> bool:
         """Whether nothing was found that is more than information."""
         return all(finding.severity == "info" for finding in self.findings)
+
+    def summary(self) -> Summary:
+        """What was found, the most severe first."""
+        columns = ("rule", "severity", "where", "message")
+        rows = tuple((each.rule, each.severity, each.where.name, each.message) for each in self.findings)
+        told = f"{counted(len(self.files), 'file')}, {counted(len(rows), 'finding')}; next: {self.next.command}"
+        return Summary(told, columns, rows, self.good)
 
     def document(self) -> DoctorDocument:
         return DoctorDocument(
