@@ -44,7 +44,9 @@ class NoteKind(Enum):
     # The search and its verdict
     VALIDATION_MOVED = "validation-moved"
     VALIDATION_REPLACED = "validation-replaced"
+    VARIANT_MOVED = "variant-moved"
     UNSEEN_MAY_MISS = "unseen-may-miss"
+    UNSEEN_SCATTERS = "unseen-scatters"
     RUNS_SPENT = "runs-spent"
     FORCED_REPAIRED = "forced-repaired"
     FORCED_MISSES = "forced-misses"

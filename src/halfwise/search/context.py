@@ -20,9 +20,10 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.failures import Failures
 from halfwise.search.judge import Judge, Measured, Memory, Question, over_all
-from halfwise.search.overflows import Nodes, harmful_overflows
+from halfwise.search.overflows import Nodes, harmful_overflows, headroom, may_overflow
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
+from halfwise.search.tensor_statistics import TensorStatistics, tensor_statistics
 
 __all__ = ["EvaluationContext"]
 
@@ -47,6 +48,7 @@ class EvaluationContext:
     _judges: dict[tuple[Sites, tuple[int, ...]], Judge] = field(default_factory=dict)
     _overflows: dict[tuple[Sites, tuple[int, ...]], frozenset[Nodes]] = field(default_factory=dict)
     _measured: dict[tuple[Model, Format, tuple[int, ...]], Memory] = field(default_factory=dict)
+    _statistics: dict[tuple[Model, Format, int], TensorStatistics] = field(default_factory=dict)
 
     def judge(self, sites: Sites, feeds: Sequence[Feed]) -> Judge:
         """The judge of these samples; the same question gets the same judge, who remembers."""
@@ -77,14 +79,28 @@ class EvaluationContext:
         seen = [judge.by_profile(decision) for judge in judges]
         return {name: over_all([each[name] for each in seen]) for name in seen[0]}
 
+    def statistics(self, sites: Sites, feed: Feed) -> TensorStatistics:
+        """What the tensors of a model hold over one sample."""
+        key = (sites.model, sites.fmt, feed.id)
+        if key not in self._statistics:
+            self._statistics[key] = tensor_statistics(self.stepper, sites, widen_feeds(feed))
+            self.counter.add(1)
+        return self._statistics[key]
+
     def overflows(self, sites: Sites, feeds: Sequence[Feed]) -> frozenset[Nodes]:
-        """Sets of nodes, each of which has to be in FP32 for no value to be lost inside, from some of the samples."""
+        """Sets of nodes, each of which has to be in FP32 for no value to be lost inside, from some of the samples.
+
+        A value that other inputs may be expected to lose counts as lost, from how values spread over these samples.
+        """
+        if not feeds or not may_overflow(sites, self.statistics(sites, feeds[0])):
+            return frozenset()
         walked = feeds[:WALKED]
         key = (sites, tuple(feed.id for feed in walked))
         if key not in self._overflows:
+            room = headroom([self.statistics(sites, feed) for feed in feeds])
             before, found = self.stepper.executed, set[Nodes]()
             for feed in walked:
-                found |= harmful_overflows(self.stepper, sites, widen_feeds(feed), self.io)
+                found |= harmful_overflows(self.stepper, sites, widen_feeds(feed), self.io, room)
             self.counter.add((self.stepper.executed - before) / max(len(sites.all), 1))
             self._overflows[key] = frozenset(found)
         return self._overflows[key]

@@ -6,17 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import onnx_ir as ir
 
-from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.model.inputs.feed import Feed
-from halfwise.model.inputs.rollout import Trajectory
 from halfwise.model.inputs.samples import Samples
-from halfwise.model.inputs.synthetic import vary
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
@@ -24,20 +20,24 @@ from halfwise.precision.sites import Sites
 from halfwise.repair import Rule
 from halfwise.search.context import EvaluationContext
 from halfwise.search.diagnosis import Diagnosis
+from halfwise.search.held_inputs import Inputs
 from halfwise.search.journal import Journal
-from halfwise.search.judge import Measured
-from halfwise.search.references import References
+from halfwise.search.judge import Measured, over_all
+from halfwise.search.prune import Kept, kept_node
 from halfwise.search.repair_selector import AppliedRepair, Attempt, RepairSelector, Selection
-from halfwise.search.search import Kept, Point
+from halfwise.search.search import Point
 from halfwise.search.unseen_bound import bound_for_unseen
+from halfwise.search.variants import chooses
 
 __all__ = ["Decided", "HeldOutSearch", "why_not_bf16"]
 
 TURNS = 5  # searches, each told what the one before it missed
-WORTH_LOWERING = 1.1  # of the tolerance, expected of inputs not given: a search anew would be decided by chance
 TARGET = 0.95  # of the tolerance, for inputs that were not given
 LEAST_STEP = 0.3  # of the target before: no search aims at less than this of what the last one reached
 HARDER = 1.5  # times the worst ratio searched: such a held-out input teaches more than a lower target
+DOUBT = 0.25  # of the tolerance, expected of inputs not given: below it, no more of them are looked at
+LARGER = 3  # sets tried where no search is to be had any more
+UNKNOWN = 1 / 64  # of the squared error is left, where it is infinite
 HELD_OUT_TARGET = 0.9  # of the tolerance: a held-out input nearer to it says that others may miss it
 
 
@@ -54,6 +54,7 @@ class Decided:
     curve: tuple[Point, ...] = ()
     notes: tuple[Note, ...] = ()
     diagnosis: Diagnosis | None = None  # None where nothing was wrong or nothing was searched
+    variants: tuple[Feed, ...] = ()  # of the inputs, where these are too few to judge alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,49 +71,92 @@ class HeldOutSearch:
     wants_curve: bool
     notify: Callable[[str], None]
 
+    start: frozenset[str] = frozenset()  # nodes that another search kept
+
     def run(self) -> Decided:
         """Search; where a held-out input is missed it joins the search, and others stay held out."""
-        samples, notes, target = self.samples, list[Note](), 1.0
-        near: tuple[Selection, float] | None = None  # met, but inputs not given may miss it
-        start = frozenset[str]()
+        inputs, notes, target, start = Inputs(self.samples), list[Note](), 1.0, self.start
+        near: tuple[Selection, Measured] | None = None  # met, but inputs not given may miss it
         for turn in range(TURNS):
-            found = self._selected(samples, target, start)
+            found = self._selected(inputs, target, start)
             best = found.best
             self.notify("verifying on held-out inputs")
-            held_out = self.context.judge(best.search.sites, samples.validation)
-            missed = held_out.measure(best.search.assignment(best.solution.keep))
-            expected = self._expected(best, missed, samples)
-            sites = best.search.sites
-            hopeless = len(best.solution.keep) == len(sites.free) - len(sites.forced)
-            if near is not None and (hopeless or best.solution.found.unseen_bound > target):
-                found, expected = near  # what is not to be had is not worth every node
-            elif hopeless or (missed.ratio <= HELD_OUT_TARGET and expected <= WORTH_LOWERING):
+            inputs, feeds, missed = self._held_out(best, inputs)
+            expected, reached = self._expected(best, missed, inputs), best.solution.found
+            last = turn == TURNS - 1 or best.search.judge.spent
+            hopeless = len(best.solution.keep) == len(best.search.sites.free) - len(best.search.sites.forced)
+            if near is not None and (hopeless or reached.unseen_bound > target):
+                found, missed = near  # what is not to be had is not worth every node
+            elif hopeless or (missed.ratio <= HELD_OUT_TARGET and expected <= 1.0):
                 break
-            elif turn < TURNS - 1 and missed.ratio > min(HELD_OUT_TARGET, HARDER * best.solution.found.ratio):
+            elif last:
+                found = self._larger(found, feeds, missed, expected)
+            elif missed.ratio > min(HELD_OUT_TARGET, HARDER * reached.ratio):
                 target, near = 1.0, None
-                samples, note = _with_the_worst(samples, missed, self.context.references)
+                worst = feeds[max(range(len(feeds)), key=missed.ratios.__getitem__)]
+                inputs, note = inputs.with_searched(worst, self.context.references)
                 start = frozenset(node.name or "" for node in best.solution.keep)
                 notes.append(note)
                 continue
-            elif turn < TURNS - 1:
-                near = found, expected
-                target = min(target, best.solution.found.unseen_bound) * max(TARGET / expected, LEAST_STEP)
+            else:
+                near = found, missed
+                target = min(target, reached.unseen_bound) * max(TARGET / expected, LEAST_STEP)
                 continue
             break
-        if 1.0 < expected < math.inf:
-            notes.append(Note.of(NoteKind.UNSEEN_MAY_MISS, bound=expected))
-        if best.solution.keep and best.search.judge.spent:
+        if found.best.solution.keep and found.best.search.judge.spent:
             notes.append(Note.of(NoteKind.RUNS_SPENT, runs=round(self.context.counter.most_passes)))
-        return self._decided(found, samples, tuple(notes))
+        return self._decided(found, inputs, tuple(notes))
 
-    def _selected(self, samples: Samples, target: float, start: frozenset[str]) -> Selection:
+    def _held_out(self, best: Attempt, inputs: Inputs) -> tuple[Inputs, tuple[Feed, ...], Measured]:
+        """The error on held-out inputs; where few were given and others may be worse, on variants of them, too."""
+        decision = best.search.assignment(best.solution.keep)
+        given = inputs.given.validation
+        missed = self.context.judge(best.search.sites, given).measure(decision)
+        if missed.ratio > HELD_OUT_TARGET or not self._doubtful(best, missed):
+            return inputs, given, missed
+        inputs = inputs.with_variants(self.context.references)
+        more = inputs.held_out[len(given) :]
+        if more:
+            missed = over_all([missed, self.context.judge(best.search.sites, more).measure(decision)])
+        return inputs, (*given, *more), missed
+
+    def _doubtful(self, best: Attempt, missed: Measured) -> bool:
+        """Whether other inputs may come near the tolerance, or a choice between near equals decides."""
+        ratios = (*best.solution.found.ratios, *missed.ratios)
+        near = bound_for_unseen(ratios, most=math.inf) > DOUBT
+        return (near or chooses(self.model)) and not best.search.judge.spent
+
+    def _larger(self, found: Selection, feeds: Sequence[Feed], missed: Measured, expected: float) -> Selection:
+        """Nothing is searched anew: what the noise model ranks next is added until the held-out inputs are met."""
+        best, held = found.best, missed
+        search, keep = best.search, best.solution.keep
+        noise = best.solution.noise or search.noise()
+        ladder, goal, count = noise.ladder(keep), noise.left(keep), 0
+        judge = self.context.judge(search.sites, feeds)
+        for left in reversed(range(LARGER)):
+            if (held.ratio <= HELD_OUT_TARGET and expected <= 1.0) or count >= len(ladder.steps):
+                break
+            goal *= (TARGET / max(expected, held.ratio)) ** 2 if math.isfinite(expected) else UNKNOWN
+            least = len(ladder.steps) >> left if held.ratio > 1.0 else count + 1  # all of it at the last
+            count = max(ladder.reach(goal), least)
+            keep = best.solution.keep | ladder.nodes(count)
+            self.notify(f"trying {len(keep)} FP32 nodes on held-out inputs")
+            held = judge.measure(search.assignment(keep))
+            expected = bound_for_unseen(held.ratios) * (1.0 + self.context.question.margin)
+        if keep == best.solution.keep or held.ratio > max(missed.ratio, 1.0):
+            return found
+        kept = (*best.solution.kept, *(kept_node(node, None, noise.fatal) for node in keep - best.solution.keep))
+        solution = replace(best.solution, keep=keep, kept=kept, noise=noise)
+        return replace(found, best=replace(best, solution=solution))
+
+    def _selected(self, inputs: Inputs, target: float, start: frozenset[str]) -> Selection:
         selector = RepairSelector(
-            self.model, self.context, samples.search, self.choices, self.journal, target, self.notify, start
+            self.model, self.context, inputs.search, self.choices, self.journal, target, self.notify, start
         )
         return selector.best(self.rules)
 
-    def _decided(self, found: Selection, samples: Samples, notes: tuple[Note, ...]) -> Decided:
-        best, solution = found.best, found.best.solution
+    def _decided(self, found: Selection, inputs: Inputs, notes: tuple[Note, ...]) -> Decided:
+        best, solution, samples = found.best, found.best.solution, inputs.given
         formats = dict.fromkeys(solution.keep, Format.FP32)
         if self.allow_bf16:
             formats.update(self._use_bf16(best, samples))
@@ -126,11 +170,12 @@ class HeldOutSearch:
             best.search.curve(solution.noise) if self.wants_curve else (),
             notes,
             found.diagnosis,
+            inputs.variants or (),
         )
 
-    def _expected(self, best: Attempt, held_out: Measured, samples: Samples) -> float:
+    def _expected(self, best: Attempt, held_out: Measured, inputs: Inputs) -> float:
         """The ratio to expect of inputs that were not given, from all that were."""
-        ratios = held_out.ratios if samples.origin == "given" else ()
+        ratios = held_out.ratios if inputs.given.origin == "given" else ()
         return bound_for_unseen((*best.solution.found.ratios, *ratios)) * (1.0 + self.context.question.margin)
 
     def _use_bf16(self, best: Attempt, samples: Samples) -> dict[ir.Node, Format]:
@@ -150,30 +195,6 @@ class HeldOutSearch:
                 return dict.fromkeys(able, Format.BF16)
             able = able[: len(able) // 2]
         return {}
-
-
-def _with_the_worst(samples: Samples, missed: Measured, references: References) -> tuple[Samples, Note]:
-    """The held-out input that did worst joins the search; it judges no more."""
-    worst = max(range(len(missed.ratios)), key=lambda i: missed.ratios[i])
-    search = (*samples.search, samples.validation[worst])
-    rest = tuple(feed for index, feed in enumerate(samples.validation) if index != worst)
-    if rest:
-        return replace(samples, search=search, validation=rest), Note.of(NoteKind.VALIDATION_MOVED)
-    if any(isinstance(feed, Trajectory) for feed in search):
-        return replace(samples, search=search, validation=search, origin="derived"), Note.of(NoteKind.ROLLOUT_REUSED)
-    rng, first = np.random.default_rng(len(search)), 1 + max(feed.id for feed in samples.all)
-    varied = [Feed(first + index, vary(feed, rng=rng)) for index, feed in enumerate(search)]
-    variants = tuple(new if _runs(new, references) else feed for new, feed in zip(varied, search, strict=True))
-    return replace(samples, search=search, validation=variants, origin="derived"), Note.of(NoteKind.VALIDATION_REPLACED)
-
-
-def _runs(feed: Feed, references: References) -> bool:
-    """Whether FP32 takes a variant, whose values nobody gave."""
-    try:
-        references.of((feed,))
-    except InputError:
-        return False
-    return True
 
 
 def why_not_bf16(sites: Sites, bf16: Sites, node: ir.Node) -> Note | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -49,10 +50,16 @@ def cost_of(keep: frozenset[ir.Node], noise: NoiseModel | None) -> float:
 
 
 def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None]) -> NoiseModel:
-    """Walk the worst samples node by node, and model the noise from what is seen."""
+    """Walk the worst samples node by node, and model the noise from what is seen.
+
+    What an earlier search of the same model saw is used, unless something is lost on these samples and it saw no loss.
+    """
     sites, order = sets.sites, worst_first(fp16.ratios)[:SENSITIVITY_SAMPLES]
-    key = sets.key("pieces", *order)
+    key = sets.model_key
     known = sets.journal.get(key)
+    if known is not None and not math.isfinite(fp16.ratio) and not any(fatal for *_, fatal in known["pieces"]):
+        key = sets.key("pieces", *order)
+        known = sets.journal.get(key)
     if known is None:
         known = _walked(sets, order, notify)
         sets.journal.put(key, known)

@@ -1,14 +1,16 @@
 """Finds what a decision leaves infinite inside: finite in FP32, not finite in FP16, and no harmless matter.
 
-An output may hide it: a norm whose squares overflow gives zeros, and the tolerance may bear that on the samples seen.
-It is harmless where it vanishes in FP32 itself: a mask in a softmax, the exponential of minus infinity, what a Clip, a
-Min, a Tanh or a Where behind it replaces. Each overflow is followed through the FP32 model, from each reader by itself.
+What other inputs may be expected to lose counts, too, from how far a tensor's largest and smallest values spread over
+the inputs seen. An output may hide it: a norm whose squares overflow gives zeros, and the tolerance may bear that on
+the samples seen. It is harmless where it vanishes in FP32 itself: a mask in a softmax, the exponential of minus
+infinity, what a Clip, a Min, a Tanh or a Where behind it replaces. Each overflow is followed through the FP32 model,
+from each reader by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,9 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.absorption import Overflow, overflowed
 from halfwise.search.tensor_statistics import TensorStatistics
+from halfwise.search.unseen_bound import bound_for_unseen
 
-__all__ = ["Nodes", "harmful_overflows", "may_overflow"]
+__all__ = ["Headroom", "Nodes", "harmful_overflows", "headroom", "may_overflow"]
 
 Array = NDArray[Any]
 Nodes = frozenset[ir.Node]
@@ -39,18 +42,63 @@ def may_overflow(sites: Sites, statistics: TensorStatistics) -> bool:
     limit, least = sites.fmt.max / OTHER_INPUTS, sites.fmt.smallest_subnormal * OTHER_INPUTS
     if any(counts.max_abs > limit for counts in statistics.tensors.values()):
         return True
-    divided = [node for node in sites.model.graph if node.op_type in _OF_ZERO and not node.domain]
+    divided = [node for node in sites.model.graph if node.op_type in _OF_ZERO and not node.domain and not _grows(node)]
     taken = (value for node in divided if (value := node.inputs[_OF_ZERO[node.op_type]]) is not None)
-    least_seen = (statistics.tensors[value].min_abs for value in taken if value in statistics.tensors)
-    return any(0 < seen < least for seen in least_seen)
+    for value in taken:
+        if value not in statistics.tensors:
+            continue
+        maker = value.producer()
+        terms = [term for term in maker.inputs if term is not None] if maker is not None and _is_sum(maker) else []
+        hidden = statistics.over(terms)[0] * sites.fmt.unit_roundoff * OTHER_INPUTS
+        if 0 < statistics.tensors[value].min_abs < max(least, hidden):
+            return True
+    return False
 
 
-def harmful_overflows(stepper: Stepper, sites: Sites, feed: Mapping[str, Array], io: Format) -> set[Nodes]:
+def _grows(node: ir.Node) -> bool:
+    """Whether it is a power that makes zero of zero."""
+    exponent = node.inputs[1].const_value if node.op_type == "Pow" and node.inputs[1] is not None else None
+    return exponent is not None and bool((exponent.numpy() > 0).all())
+
+
+def _is_sum(node: ir.Node) -> bool:
+    return not node.domain and node.op_type in ("Add", "Sub")
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """By tensor, how many times larger its largest value may be in another input, and how many times smaller its
+    smallest."""
+
+    louder: Mapping[ir.Value, float] = field(default_factory=dict)
+    quieter: Mapping[ir.Value, float] = field(default_factory=dict)
+
+
+def headroom(seen: Sequence[TensorStatistics]) -> Headroom:
+    """From every input's statistics. What is the same in all of them is a constant of the model."""
+    values = set[ir.Value]().union(*(each.tensors for each in seen))
+    counts = {value: [each.tensors[value] for each in seen if value in each.tensors] for value in values}
+    return Headroom(
+        {value: _spread([each.max_abs for each in of]) for value, of in counts.items()},
+        {value: _spread([1.0 / each.min_abs for each in of if each.min_abs]) for value, of in counts.items()},
+    )
+
+
+def _spread(extremes: Sequence[float]) -> float:
+    finite = [each for each in extremes if 0.0 < each < np.inf]
+    if not finite or (len(finite) > 1 and min(finite) == max(finite)):
+        return 1.0
+    return bound_for_unseen(finite) / max(finite)
+
+
+def harmful_overflows(
+    stepper: Stepper, sites: Sites, feed: Mapping[str, Array], io: Format, room: Headroom | None = None
+) -> set[Nodes]:
     """For each overflow that does not vanish again: the nodes that, all in FP32, remove it.
 
     What inputs lose that are handed over in FP16 is no matter of nodes.
     """
-    walk = _Walk(stepper, sites, io)
+    walk = _Walk(stepper, sites, io, room or Headroom())
     walk.run(feed)
     return walk.found
 
@@ -63,9 +111,19 @@ class _Infinite:
     makers: Nodes
 
 
+@dataclass(frozen=True)
+class _Difference:
+    """A sum in FP32: the size up to which FP16 may give zero for it, place by place, and who makes its terms."""
+
+    resolution: Array
+    makers: Nodes
+
+
 class _Walk:
-    def __init__(self, stepper: Stepper, sites: Sites, io: Format) -> None:
+    def __init__(self, stepper: Stepper, sites: Sites, io: Format, room: Headroom) -> None:
         self.io = io
+        self.room = room
+        self.differences: dict[ir.Value, _Difference] = {}
         self.stepper = stepper
         self.sites = sites
         self.fp32 = Assignment(sites, {})
@@ -90,8 +148,11 @@ class _Walk:
                     self._follow(step, store, (step.node, value), needs, Overflow({value: array}, within=SAME))
             for value, array in step.outputs.items():
                 self._meet(value, array)
+            self._subtract(step, store)
             for value in [v for v in self.infinite if v not in store]:
                 del self.infinite[value]
+            for value in [v for v in self.differences if v not in store]:
+                del self.differences[value]
         for needs, overflow in self.on_the_way.values():
             overflow.forget(store)
             if overflow.variant:  # it has come to an output
@@ -100,9 +161,12 @@ class _Walk:
     def _meet(self, value: ir.Value, array: Array) -> None:
         if not isinstance(array, np.ndarray) or array.dtype != np.float32 or not array.size:
             return
-        if max(float(array.max()), -float(array.min())) <= self.sites.fmt.max:
+        room = self.room.louder.get(value, 1.0)
+        if max(float(array.max()), -float(array.min())) * room <= self.sites.fmt.max:
             return
-        infinite = overflowed(array, round_to(array, self.sites.fmt))
+        with np.errstate(over="ignore"):
+            louder = array * np.float32(room)
+        infinite = overflowed(array, round_to(louder, self.sites.fmt))
         if infinite is not None:
             maker = value.producer()
             self.infinite[value] = _Infinite(infinite, self._free(maker))
@@ -123,13 +187,34 @@ class _Walk:
         array = store.read(value, None)
         if not isinstance(array, np.ndarray) or array.dtype != np.float32:
             return
-        narrow = round_to(array, self.sites.fmt)
-        if not ((array != 0) & (narrow == 0)).any():
+        room, known = self.room.quieter.get(value, 1.0), self.differences.get(value)
+        quieter = array / np.float32(room)
+        gone = round_to(quieter, self.sites.fmt) == 0
+        if known is not None:
+            gone |= np.abs(quieter) <= known.resolution
+        gone &= array != 0
+        if not gone.any():
             return
-        flushed = np.where(narrow == 0, narrow, array)
+        flushed = np.where(gone, np.float32(0), array)
         outputs = self.stepper.run(step.node, self.fp32, store, {value: flushed})
         if any((np.isfinite(step.outputs[v]) & ~np.isfinite(changed)).any() for v, changed in outputs.items()):
-            yield self._free(value.producer()) | self._free(step.node), value, flushed
+            makers = known.makers if known is not None else frozenset()
+            yield self._free(value.producer()) | self._free(step.node) | makers, value, flushed
+
+    def _subtract(self, step: Step, store: Store) -> None:
+        """Of a sum that may be near zero, and that something divides by: what the rounding of its terms hides."""
+        if not _is_sum(step.node):
+            return
+        (value,), terms = step.node.outputs, [term for term in step.node.inputs if term is not None]
+        if not any(_OF_ZERO.get(node.op_type) == slot and not node.domain for node, slot in value.uses()):
+            return
+        arrays = [store.read(term, None) for term in terms]
+        if any(not isinstance(array, np.ndarray) or array.dtype != np.float32 for array in arrays):
+            return
+        makers = frozenset[ir.Node]().union(*(self._free(term.producer()) for term in terms))
+        with np.errstate(divide="ignore"):
+            largest = np.exp2(np.floor(np.log2(np.maximum(np.abs(arrays[0]), np.abs(arrays[1])))))
+        self.differences[value] = _Difference(largest * np.float32(self.sites.fmt.unit_roundoff), makers)
 
     def _follow(self, step: Step, store: Store, origin: Origin, needs: Nodes, overflow: Overflow) -> None:
         self.on_the_way[origin] = needs, overflow

@@ -93,7 +93,7 @@ class Pruning:
         factor = start / base.ratio**2 if base.ratio > 0 else 1.0
         fits, fails = 0, len(order) + 1
         patience = REFUSALS
-        while patience and fails - fits > 1:
+        while patience and fails - fits > 1 and not self.sets.judge.spent:
             grows = [max(ratios[node] ** 2 - base.ratio**2, 0.0) for node in order]
             totals = list(accumulate(grows))
             going = sum(total * factor <= room for total in totals[: fails - 1])

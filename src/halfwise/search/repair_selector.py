@@ -27,12 +27,14 @@ from halfwise.search.journal import Journal, digest
 from halfwise.search.noise_model import cost_of
 from halfwise.search.references import References
 from halfwise.search.search import Search, Solution
-from halfwise.search.tensor_statistics import TensorStatistics, tensor_statistics
+from halfwise.search.sets import worst_first
+from halfwise.search.tensor_statistics import TensorStatistics
 
 __all__ = ["AppliedRepair", "Attempt", "RepairSelector", "Selection", "departure", "ranges_of"]
 
 ROUNDS = 3  # repairs may uncover places for others
 REACH = 2  # nodes from an FP32 node within which a repair may help it
+FAITHFUL_ON = 2  # inputs on which a repair's FP32 answer is compared; the verdict compares it on all
 WORTH = 0.5  # cost that repairs have to save: less is no more than another choice between equals
 PROMISING = 0.5  # of the all-FP16 error that a repair leaves
 
@@ -61,9 +63,12 @@ class Attempt:
     solution: Solution
 
     @property
+    def met(self) -> bool:
+        return self.solution.found.unseen_bound <= self.search.target_ratio or self.solution.found.met
+
+    @property
     def cost(self) -> float:
-        met = self.solution.found.unseen_bound <= self.search.target_ratio or self.solution.found.met
-        return cost_of(self.solution.keep, self.solution.noise) if met else math.inf
+        return cost_of(self.solution.keep, self.solution.noise) if self.met else math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +136,9 @@ class RepairSelector:
         kept: RepairSet = tuple((rule, repair) for rule, repair in repairs if repair in done)
         sites = Sites(model, choices=self.choices)
         judge = self.context.judge(sites, self.feeds)
-        label = digest(*(feed.id for feed in self.feeds), *(str(repair) for _, repair in kept))
+        name = digest(*(str(repair) for _, repair in kept))
+        asked = (*(feed.id for feed in self.feeds), *(each.profile.name for each in self.context.also))
+        label = digest(name, *asked, self.context.finite)
         search = Search(
             sites,
             judge,
@@ -140,6 +147,7 @@ class RepairSelector:
             self.context.io,
             self.target_ratio,
             label=label,
+            name=name,
             must=self.context.required(sites, self.feeds),
             notify=self.notify,
         )
@@ -181,7 +189,7 @@ class RepairSelector:
             model, done = self._repaired((*current.repairs, *found))
             if len(done) <= len(current.repairs):
                 break
-            sites, feeds = Sites(model, choices=self.choices), current.search.judge.feeds
+            sites, feeds = Sites(model, choices=self.choices), self.feeds
             worst = max(range(len(feeds)), key=current.solution.fp16.ratios.__getitem__)
             try:
                 one = ranges_of(self._seen(sites, feeds[worst : worst + 1]))
@@ -251,8 +259,10 @@ class RepairSelector:
             if len(keep) != len(names):
                 continue
             judge = self.context.judge(sites, self.feeds)
-            measured = judge.measure(Assignment.all_narrow(sites, keep, self.context.io))
-            if measured.unseen_bound > self.target_ratio:
+            without = Assignment.all_narrow(sites, keep, self.context.io)
+            if judge.measure_one(without, worst_first(current.solution.fp16.ratios)[0]) > self.target_ratio:
+                continue
+            if judge.measure(without).unseen_bound > self.target_ratio:
                 continue
             self.notify(f"{group[0][0].name} saves no FP32 node")
             trial = self.attempt(rest)
@@ -269,10 +279,11 @@ class RepairSelector:
         steps = _steps(repairs)
         tightest = min(rule.bound for rule, _ in repairs)
         if len(steps) > 1 and tightest > 0.0 and not any(rule.lossy for rule, _ in repairs):
-            whole = search.judge.measure(Assignment(search.sites, {}))
+            sites, feeds = search.sites, self.feeds[:FAITHFUL_ON]
+            whole = self.context.judge(sites, feeds).measure(Assignment(sites, {}))
             if departure(whole.outputs, self.floats) <= tightest:
                 return True
-        before = self.context.references.own(self.feeds)
+        before = self.context.references.own(self.feeds[:FAITHFUL_ON])
         for count, step in enumerate(steps, 1):
             so_far = tuple(entry for each in steps[:count] for entry in each)
             sites = search.sites if count == len(steps) else Sites(self._repaired(so_far)[0], choices=self.choices)
@@ -291,7 +302,7 @@ class RepairSelector:
     def _answers(self, sites: Sites, rule: Rule) -> list[dict[str, Array]] | None:
         """What a repaired model answers in FP32; None, and told, where it cannot be run."""
         try:
-            return References(sites, self.context.emulator, self.context.counter).of(self.feeds)
+            return References(sites, self.context.emulator, self.context.counter).of(self.feeds[:FAITHFUL_ON])
         except InputError as error:
             self.context.failures.repair(rule.name, error)
             return None
@@ -302,11 +313,10 @@ class RepairSelector:
 
     def _statistics(self, current: Attempt) -> list[TensorStatistics]:
         """What every tensor held, over each search sample."""
-        return self._seen(current.search.sites, current.search.judge.feeds)
+        return self._seen(current.search.sites, self.feeds)
 
-    def _seen(self, sites: Sites, feeds: Sequence[Mapping[str, Array]]) -> list[TensorStatistics]:
-        self.context.counter.add(len(feeds))
-        return [tensor_statistics(self.context.stepper, sites, feed) for feed in feeds]
+    def _seen(self, sites: Sites, feeds: Sequence[Feed]) -> list[TensorStatistics]:
+        return [self.context.statistics(sites, feed) for feed in feeds]
 
 
 def ranges_of(statistics: Iterable[TensorStatistics]) -> Ranges:
@@ -347,7 +357,10 @@ def departure(outputs: Mapping[str, Metrics], floats: Collection[str]) -> float:
 
 def _pruned(attempt: Attempt, names: Collection[str | None] = ()) -> Attempt:
     """Nothing in it that is not needed. `names` kept another model within the tolerance, and may do it here."""
+    if not attempt.met:
+        return attempt
     start = frozenset(site.node for site in attempt.search.sites.free if site.name in names)
+    start = start or attempt.solution.keep
     return replace(attempt, solution=attempt.search.run(start=start, noise=attempt.solution.noise))
 
 

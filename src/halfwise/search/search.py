@@ -64,13 +64,14 @@ class Search:
     journal: Journal = field(default_factory=Journal)
     io: Format = Format.FP32
     target_ratio: float = 1.0
-    label: str = ""  # of the model, where the journal holds measurements of several
+    label: str = ""  # of the model and the question, where the journal holds measurements of several
+    name: str = ""  # of the model alone
     must: frozenset[ir.Node] = frozenset()  # stays in FP32, however small the error without
     notify: Notify = lambda _: None
 
     @cached_property
     def sets(self) -> Sets:
-        return Sets(self.sites, self.judge, self.stepper, self.journal, self.io, self.label, self.must)
+        return Sets(self.sites, self.judge, self.stepper, self.journal, self.io, self.label, self.must, self.name)
 
     # -- the way to an answer ---------------------------------------------------------------------------------------
 
@@ -148,6 +149,8 @@ class Search:
         goal = self._first_goal(fp16, ladder, noise)
         low = 0  # steps known not to be enough
         for attempt in range(TRIES):
+            if attempt and self.judge.spent:
+                break
             count = max(ladder.reach(goal), low + 1)
             if count > len(ladder.steps):
                 break

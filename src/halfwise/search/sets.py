@@ -32,8 +32,10 @@ class Sets:
         io: Format,
         label: str = "",
         must: frozenset[ir.Node] = frozenset(),
+        model: str = "",
     ) -> None:
-        """`label` names the model, where the journal holds measurements of several. `must` is in every set."""
+        """`label` names the model and the question, where the journal holds measurements of several; `model` the model
+        alone. `must` is in every set."""
         self.must = must
         self.sites = sites
         self.judge = judge
@@ -41,6 +43,7 @@ class Sets:
         self.journal = journal
         self.io = io
         self.label = label
+        self.model = model
         self.measured: dict[frozenset[ir.Node], Measured] = {}
 
     def measure(self, keep: frozenset[ir.Node]) -> Measured:
@@ -116,6 +119,11 @@ class Sets:
     def key(self, what: str, *parts: object) -> str:
         """Under which the journal keeps what was found out about this model."""
         return digest(what, self.label, self.io, self.sites.fmt, *parts)
+
+    @property
+    def model_key(self) -> str:
+        """Under which it keeps what any inputs told of this model."""
+        return digest("model", self.model, self.io, self.sites.fmt)
 
 
 def worst_first(ratios: Sequence[float]) -> list[int]:

@@ -13,19 +13,22 @@ from statistics import NormalDist
 
 import numpy as np
 
-__all__ = ["bound_for_unseen"]
+__all__ = ["bound_alone", "bound_for_unseen", "inputs_wanted"]
 
 SHARE = 0.95  # of unseen inputs that are to stay below
 USUAL = 0.22  # standard deviation of a ratio's logarithm among the inputs of one model
 WEIGHT = 3  # inputs that this prior knowledge counts for
 LEAST = 1 / 30  # of the worst ratio: what is smaller does not say how far others may scatter upwards
+ENOUGH = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # numbers of inputs that are told
+LEAST_ALONE = 4  # ratios that say something by themselves
 MOST = 3.0  # times the worst ratio seen: beyond it the guess says nothing
 
 
-def bound_for_unseen(ratios: Sequence[float], inputs: int = 0) -> float:
+def bound_for_unseen(ratios: Sequence[float], inputs: int = 0, most: float = MOST) -> float:
     """The ratio to expect of an unseen input; never less than the worst seen.
 
     `inputs`: how many there are in all, where only some of them were run so far: the others will be looked at too.
+    `most`: times the worst ratio seen, where the guess ends.
     """
     worst = max(ratios, default=0.0)
     if worst == 0 or not math.isfinite(worst):
@@ -33,8 +36,31 @@ def bound_for_unseen(ratios: Sequence[float], inputs: int = 0) -> float:
     logs = np.log(np.maximum(np.asarray(ratios, dtype=np.float64), worst * LEAST))
     count = max(inputs, len(ratios))
     scatter = math.sqrt((WEIGHT * USUAL**2 + len(ratios) * float(np.var(logs))) / (WEIGHT + len(ratios) - 1))
-    bound = float(np.mean(logs)) + _student(SHARE, WEIGHT + count - 1) * scatter * math.sqrt(1 + 1 / count)
-    return max(worst, min(math.exp(bound), MOST * worst))
+    quantile = _student(SHARE, WEIGHT + count - 1)
+    bound = float(np.mean(logs)) + quantile * scatter * math.sqrt(1 + 1 / count)
+    return max(worst, min(math.exp(bound), most * worst))
+
+
+def bound_alone(ratios: Sequence[float], inputs: int = 0) -> float:
+    """The same where nothing is taken as usual: what ratios say by themselves, if they scatter more than usual."""
+    usual = bound_for_unseen(ratios, inputs)
+    if len(ratios) < LEAST_ALONE or not 0.0 < usual < math.inf:
+        return usual
+    worst = max(ratios)
+    logs = np.log(np.maximum(np.asarray(ratios, dtype=np.float64), worst * LEAST))
+    count, scatter = max(inputs, len(ratios)), float(np.std(logs, ddof=1))
+    if scatter <= 2 * USUAL:
+        return usual
+    bound = float(np.mean(logs)) + _student(SHARE, count - 1) * scatter * math.sqrt(1 + 1 / count)
+    return max(usual, min(math.exp(bound), MOST * worst))
+
+
+def inputs_wanted(ratios: Sequence[float], margin: float = 0.0) -> int:
+    """How many inputs that scatter like these would tell that another one keeps the tolerance; 0 where none would."""
+    for count in ENOUGH:
+        if count > len(ratios) and bound_alone(ratios, count) * (1.0 + margin) <= 1.0:
+            return count
+    return 0
 
 
 def _student(share: float, freedom: int) -> float:

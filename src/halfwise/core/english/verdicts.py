@@ -14,9 +14,14 @@ VERDICTS = {
         "The only validation input was borderline and is now used for the search; perturbed inputs validate "
         "instead. Give more inputs."
     ),
+    NoteKind.VARIANT_MOVED: "A perturbed input missed or was borderline, and is now used for the search.",
     NoteKind.UNSEEN_MAY_MISS: (
         "About 5% of similar inputs may miss the tolerance (error up to {bound:.2g} times the allowed one). "
-        "Give more inputs."
+        "About {wanted} inputs would tell."
+    ),
+    NoteKind.UNSEEN_SCATTERS: (
+        "About 5% of similar inputs may miss the tolerance (error up to {bound:.2g} times the allowed one). "
+        "Errors scatter too far for more inputs to change that; --margin 1 aims at half the tolerance."
     ),
     NoteKind.RUNS_SPENT: (
         "The budget of {runs:many model run} was spent: this is the best answer so far. With a larger --max-runs the "

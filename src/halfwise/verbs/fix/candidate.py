@@ -10,7 +10,6 @@ from halfwise.precision.decision import Adjusted
 from halfwise.search.context import EvaluationContext
 from halfwise.search.held_out import Decided
 from halfwise.search.judge import Measured
-from halfwise.search.overflows import may_overflow
 from halfwise.search.search import Kept
 from halfwise.search.tensor_statistics import TensorStatistics
 
@@ -39,8 +38,6 @@ class Candidate(Adjusted):
     def lost(self, context: EvaluationContext) -> tuple[str, ...]:
         """The nodes at which it makes values infinite that are finite in FP32, and that are no harmless matter."""
         sites, kept = self.decided.sites, frozenset(self.decision.formats)
-        if not may_overflow(sites, self.statistics):
-            return ()
         pieces = context.overflows(sites, self.decided.samples.search)
         nodes = {node for needs in pieces if not needs <= kept for node in needs - kept}
         return tuple(site.name for site in sites.all if site.node in nodes)

@@ -121,6 +121,8 @@ def spared(
         if each.node not in required and (each.without is None or each.without <= 1.0)
     ]
     for count, node in enumerate(doubtful[:MOST_TRIALS], 1):
+        if judge.spent:
+            break
         notify(f"reverting node {count} of {min(len(doubtful), MOST_TRIALS)}, judged by all profiles")
         fewer = {each: fmt for each, fmt in formats.items() if each is not node}
         if judge.measure(Assignment.excepting(decided.sites, fewer, context.io)).unseen_bound <= 1.0:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from halfwise.core.finding import Finding
 from halfwise.core.notes import Note, NoteKind
-from halfwise.emulation.emulate import widen_feeds
 from halfwise.model.inputs.samples import Samples
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Decision
+from halfwise.search.held_out import Decided
 from halfwise.search.judge import Judge, Measured, worst_of
 from halfwise.search.lossy_cost import lossy_costs
 from halfwise.search.repair_selector import ranges_of
-from halfwise.search.tensor_statistics import tensor_statistics
+from halfwise.search.unseen_bound import bound_alone, inputs_wanted
 from halfwise.search.user_overrides import missed_because_forced
 from halfwise.verbs.fix.as_typed import as_typed
 from halfwise.verbs.fix.feedback import Feedback
@@ -55,6 +55,7 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
     left = [Note.of(NoteKind.OVERFLOW_LEFT, nodes=list(found.lost))] if found.lost and fixed.met else []
     notes = (
         *left,
+        *_unseen(prepared, decided, decision, fixed),
         *floors,
         *_typed_notes(measured),
         *candidate.adjustment.notes,
@@ -112,6 +113,24 @@ def _typed_notes(measured: FixMeasurement) -> Iterator[Note]:
         yield Note.of(NoteKind.AS_TYPED_MISSES, told=verdict.because)
 
 
+def _unseen(prepared: Prepared, decided: Decided, decision: Decision, fixed: Measured) -> Iterator[Note]:
+    """What inputs that nobody gave may come to, where those given and their variants cannot carry the promise."""
+    if not fixed.met or decided.samples.origin == "synthetic":
+        return
+    question = prepared.context.question
+    ratios = fixed.ratios
+    if decided.variants:
+        judge = prepared.context.judge(decided.sites, decided.variants)
+        ratios = (*ratios, *judge.measure(decision.assignment).ratios)
+    bound = bound_alone(ratios) * (1.0 + question.margin)
+    if bound > 1.0:
+        wanted = inputs_wanted(ratios, question.margin)
+        if wanted:
+            yield Note.of(NoteKind.UNSEEN_MAY_MISS, bound=bound, wanted=wanted)
+        else:
+            yield Note.of(NoteKind.UNSEEN_SCATTERS, bound=bound)
+
+
 def _missed_because_forced(prepared: Prepared, decision: Decision, validation: Judge) -> Note | None:
     def holds(other: Assignment) -> bool:
         return validation.measure(other).met
@@ -126,8 +145,7 @@ def _lossy_costs(prepared: Prepared, found: Feedback) -> Iterator[Note]:
     if not any(rule.lossy for rule in request.rules):
         return iter(())
     request.notify("measuring what lossy repairs cost")
-    stepper = found.context.stepper
-    statistics = [tensor_statistics(stepper, prepared.sites, widen_feeds(feed)) for feed in samples.search]
+    statistics = [found.context.statistics(prepared.sites, feed) for feed in samples.search]
     return lossy_costs(request.rules, request.model, ranges_of(statistics), found.context, samples.validation)
 
 

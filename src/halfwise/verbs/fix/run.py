@@ -7,13 +7,12 @@ import time
 from halfwise.core.child.kept import ready
 from halfwise.core.notes import NoteKind
 from halfwise.deploy.deploy_files import advisories_for
-from halfwise.emulation.emulate import widen_feeds
+from halfwise.emulation.profiles import ENGINE
 from halfwise.model.inputs.rollout import executions
 from halfwise.precision.decision import Adjustment
 from halfwise.search.context import EvaluationContext
 from halfwise.search.journal import Journal
 from halfwise.search.places import Uncomparable
-from halfwise.search.tensor_statistics import tensor_statistics
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.compile import compile_decision
 from halfwise.verbs.fix.cost import cost_of
@@ -52,7 +51,7 @@ def _answered(prepared: Prepared, started: float) -> FixResult:
     if found.in_sight is not None:
         why = f"the tolerance is missed under {', '.join(found.missed)}" if found.missed else "values overflow inside"
         request.notify(f"searching again: {why}")
-        found = second_feedback(found, _second(prepared, found.in_sight), request.profile)
+        found = second_feedback(found, _second(prepared, found.in_sight, first), request.profile)
     judged = judge(prepared, found)
     written = write(prepared, found)
     typed = written.files.typed
@@ -69,12 +68,17 @@ def _answered(prepared: Prepared, started: float) -> FixResult:
     return FixResult(written.decision, judged.measured, written.files, cost, notes, delivered=delivered)
 
 
-def _candidate(prepared: Prepared, context: EvaluationContext, journal: Journal, *, second: bool = False) -> Candidate:
-    """A decision, fitted to the target, and what the compiler makes of it."""
-    decided = search(prepared, context, journal)
-    decided, proven = spared(decided, context, prepared.request.notify) if second else (decided, frozenset())
+def _candidate(
+    prepared: Prepared, context: EvaluationContext, journal: Journal, first: Candidate | None = None
+) -> Candidate:
+    """A decision, fitted to the target, and what the compiler makes of it; `first` was found before it."""
+    start = frozenset(node.name or "" for node in first.decided.formats) if first is not None else frozenset[str]()
+    decided = search(prepared, context, journal, start)
+    decided, proven = (
+        (decided, frozenset[str]()) if first is None else spared(decided, context, prepared.request.notify)
+    )
     fitted = fit(prepared, context, decided)
-    statistics = tensor_statistics(context.stepper, decided.sites, widen_feeds(decided.samples.search[0]))
+    statistics = context.statistics(decided.sites, decided.samples.search[0])
     advisories = advisories_for(prepared.request.target, decided.model)
     compiled = compile_decision(prepared, context, decided, fitted.decision, statistics, advisories)
     kept = tuple(each for each in decided.kept if each.node in fitted.decision.formats)
@@ -84,9 +88,10 @@ def _candidate(prepared: Prepared, context: EvaluationContext, journal: Journal,
     return Candidate(adjustment, decided, statistics, advisories, compiled, kept, proven)
 
 
-def _second(prepared: Prepared, in_sight: EvaluationContext) -> Candidate | None:
+def _second(prepared: Prepared, in_sight: EvaluationContext, first: Candidate) -> Candidate | None:
     """Searched with the first engine's kernels in sight; None where no such answer is worth having."""
+    compiled = any(each.profile.name == ENGINE for each in in_sight.also)
     try:
-        return _candidate(prepared, in_sight, Journal(), second=True)
+        return _candidate(prepared, in_sight, Journal() if compiled else prepared.journal, first)
     except Uncomparable:
         return None

@@ -18,8 +18,10 @@ from halfwise.verbs.fix.prepare import Prepared
 __all__ = ["search"]
 
 
-def search(prepared: Prepared, context: EvaluationContext, journal: Journal) -> Decided:
-    """Raises Uncomparable where no set of FP32 nodes worth having answers the question."""
+def search(
+    prepared: Prepared, context: EvaluationContext, journal: Journal, start: frozenset[str] = frozenset()
+) -> Decided:
+    """Raises Uncomparable where no set of FP32 nodes worth having answers the question. `start` is tried first."""
     request = prepared.request
     if request.plan is not None:
         return _applied(prepared, request.plan)
@@ -33,6 +35,7 @@ def search(prepared: Prepared, context: EvaluationContext, journal: Journal) -> 
         request.allow_bf16,
         request.wants_curve,
         request.notify,
+        start,
     )
     try:
         return decided_with(request.choices, job.run())

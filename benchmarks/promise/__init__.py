@@ -1,0 +1,1 @@
+"""Is "met" also met on inputs that nobody gave? `python -m benchmarks.promise`."""
