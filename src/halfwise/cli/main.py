@@ -108,9 +108,9 @@ def run_words(words: Sequence[str]) -> int:
 
 
 def _usage(error: Exception) -> str:
-    told = getattr(error, "format_message", error.__str__)()
+    text = getattr(error, "format_message", error.__str__)()
     context = getattr(error, "ctx", None)
-    return f"{told.removesuffix('.')}. See {context.command_path} --help." if context is not None else told
+    return f"{text.removesuffix('.')}. See {context.command_path} --help." if context is not None else text
 
 
 def _end(message: str, code: int) -> int:

@@ -76,7 +76,7 @@ Steps = Annotated[
     typer.Option(
         "--rollout",
         metavar="N",
-        help="Judge N steps in a row: the samples in order are a stream, and each step takes the state that the same "
+        help="Judge N steps in a row. The samples in order are a stream; each step takes the state that the same "
         "model gave before it (--feedback).",
         show_default=False,
     ),

@@ -22,8 +22,8 @@ DOCTORING = {
         "--layerPrecisions and --layerOutputTypes have no effect without --precisionConstraints=obey"
     ),
     NoteKind.NORM_SWALLOWED: (
-        "LayerNorm was asked for in FP32 and ran in FP16: {count} of {total:many node} ({names:list}) are inside the "
-        "region {subject}, which reads and writes FP16"
+        "LayerNorm was asked for in FP32 and ran in FP16. The region {subject}, which reads and writes FP16, holds "
+        "{count} of {total:many node}: {names:list}"
     ),
     NoteKind.ASKED_NOT_KEPT: "{count} of {total:many node} asked for in FP32 did not run so: {names:list}; {why:said}",
     NoteKind.DEFECT_OF_VERSION: "{subject}: {symptom}{fixed} It applies, as {why:said}",

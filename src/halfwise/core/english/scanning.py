@@ -40,8 +40,8 @@ SCANNING = {
         "the result then silently becomes 0"
     ),
     NoteKind.MOMENTS_CANCEL: (
-        "{pattern}: in FP16 the difference is noise where the mean is over 30 times the spread, "
-        "and infinite once |x| exceeds {limit:number}"
+        "{pattern}: in FP16 the difference is noise where the mean is over 30 times the spread; "
+        "it is infinite once |x| exceeds {limit:number}"
     ),
     NoteKind.LENGTH_SQUARES: (
         "{pattern} whose squares are 0 in FP16 for |x| below 0.0002 and overflow above {limit:number}"
