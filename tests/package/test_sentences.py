@@ -1,4 +1,4 @@
-"""No sentence that a user meets is longer than 25 words: messages, advisories, help, and what the page's script says."""
+"""No sentence that a user meets is longer than 25 words: messages, advisories, help, what the page's script says."""
 
 from __future__ import annotations
 
