@@ -10,15 +10,24 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line; loading it takes long enough to be interrupted."""
     try:
-        from halfwise.cli.main import main as command_line
+        from halfwise.cli.supervise import supervised
 
-        command_line()
+        supervised(_command_line)
     except KeyboardInterrupt:
         import signal
 
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one does not spoil the line
         print("halfwise: interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _command_line() -> None:
+    try:
+        from halfwise.cli.main import main as command_line
+    except (MemoryError, SystemError, ImportError) as error:  # what a small limit of memory makes of an import
+        print(f"halfwise: it cannot be loaded: {type(error).__name__}: {error}"[:300], file=sys.stderr)
+        sys.exit(2)
+    command_line()
 
 
 if __name__ == "__main__":

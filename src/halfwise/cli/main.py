@@ -95,6 +95,8 @@ def run_words(words: Sequence[str]) -> int:
         if debugging and error.filename is None:
             raise
         code = _end(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
+    except MemoryError:
+        code = _end("out of memory; HALFWISE_MEMORY_LIMIT is a limit, where it is set", 2)
     except Exception as error:
         if debugging:
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,8 +14,10 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import helper
 
+from halfwise.core.child.black_box import Fatal, guarded, native_call
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
 from halfwise.core.formats import format_of_dtype
+from halfwise.emulation.culprit import culprit
 from halfwise.emulation.stamp import RUNTIME_IR_VERSION, stamped
 
 __all__ = ["RUNTIME_IR_VERSION", "Answer", "Device", "Session", "check_casts"]
@@ -24,6 +26,7 @@ Array = NDArray[Any]
 Answer = dict[str, Array] | Exception
 Device = Literal["cpu", "cuda"]
 
+_LOADING, _RUNNING = "loading a model in ONNX Runtime", "running a model in ONNX Runtime"
 _CUDA = "CUDAExecutionProvider"
 _BY_BITS = {  # what the runtime hands out as bytes and takes as bytes, if it is told what they are
     "tensor(float8e4m3fn)": onnx.TensorProto.FLOAT8E4M3FN,
@@ -93,12 +96,15 @@ class Session:
         self._weights = [_ort_value(array) for array in (weights or {}).values()]  # the session reads their memory
         if weights:
             options.add_external_initializers(list(weights), self._weights)
+        self._start = partial(_start, options, [*providers, "CPUExecutionProvider"])
         try:
             with stamped(proto):
                 content = proto.SerializeToString()
-            self._session = ort.InferenceSession(content, options, providers=[*providers, "CPUExecutionProvider"])
+            self._session = self._start(content)
         except Exception as error:
-            raise InputError(f"ONNX Runtime cannot load the model: {runtime_reason(error)}") from error
+            at = self._culprit(error, proto)
+            raise InputError(f"ONNX Runtime cannot load the model: {runtime_reason(error)}{at}") from error
+        self._proto, self._running = proto, native_call(_RUNNING, content)
         if on_gpu:
             if _CUDA not in self._session.get_providers():
                 raise MissingBackend(
@@ -114,12 +120,15 @@ class Session:
         """Outputs by name."""
         names = list(outputs or self.output_names)
         try:
-            if self._by_bits:
-                results = [value.numpy() for value in self._session.run_with_ort_values(names, self._values(feeds))]
-            else:
-                results = self._session.run(names, dict(feeds))
+            with guarded(self._running, told := _shapes(feeds)):
+                if self._by_bits:
+                    results = [value.numpy() for value in self._session.run_with_ort_values(names, self._values(feeds))]
+                else:
+                    results = self._session.run(names, dict(feeds))
         except Exception as error:
-            raise InputError(f"ONNX Runtime cannot run the model: {runtime_reason(error)}") from error
+            given = f", given {told}" if isinstance(error, Fatal) else ""
+            at = self._culprit(error, self._proto, feeds)
+            raise InputError(f"ONNX Runtime cannot run the model: {runtime_reason(error)}{at}{given}") from error
         return dict(zip(names, results, strict=True))
 
     def answers(self, feeds: Sequence[Mapping[str, Array]]) -> Iterator[Answer]:
@@ -132,6 +141,22 @@ class Session:
             except Exception as error:
                 yield error
 
+    def _culprit(self, error: Exception, proto: onnx.ModelProto, feeds: Mapping[str, Array] | None = None) -> str:
+        """Where a call that ends the process does so; only of the first such call, for it costs one more death."""
+        if not isinstance(error, Fatal) or not error.first:
+            return ""
+
+        def attempt(cut: onnx.ModelProto) -> None:
+            with stamped(cut):
+                content = cut.SerializeToString()
+            session = self._start(content)
+            if feeds is not None:
+                with guarded(native_call(_RUNNING, content)):
+                    session.run(None, dict(feeds))
+
+        found = culprit(proto, attempt)
+        return f" at {found}" if found else ""
+
     def _values(self, feeds: Mapping[str, Array]) -> dict[str, ort.OrtValue]:
         """The feeds as the runtime's own values, for types that it does not take from NumPy."""
         return {
@@ -142,6 +167,18 @@ class Session:
             else ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"))
             for name, array in feeds.items()
         }
+
+
+def _start(options: ort.SessionOptions, providers: Sequence[Any], content: bytes) -> ort.InferenceSession:
+    with guarded(native_call(_LOADING, content)):
+        return ort.InferenceSession(content, options, providers=providers)
+
+
+def _shapes(feeds: Mapping[str, Array]) -> str:
+    return ", ".join(
+        f"{name} {'x'.join(map(str, array.shape)) or 'scalar'}" if isinstance(array, np.ndarray) else name
+        for name, array in feeds.items()
+    )
 
 
 def _ort_value(array: Array) -> ort.OrtValue:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 import onnx
 import onnx.defs
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
+from halfwise.core.child.black_box import Fatal, attached, guarded, native_call
 from halfwise.core.formats import format_of_type
 from halfwise.model.contrib.registered import lent_schemas
+from halfwise.model.inference_trial import is_doubtful, survives
 from halfwise.model.ops import DTYPE_ATTRIBUTES
 
 __all__ = ["has_schema", "infer_types"]
@@ -48,12 +51,19 @@ def has_schema(node: ir.Node) -> bool:
 
 
 def _infer(model: ir.Model) -> None:
-    with lent_schemas(model):
+    if not attached() and is_doubtful(model) and not survives(model):
+        return
+    call = native_call("inferring types and shapes", _structure(model) if attached() else b"")
+    with lent_schemas(model), suppress(Fatal), guarded(call):
         ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
     for node in model.graph.all_nodes():
         for index, value in enumerate(node.outputs):
             if isinstance(value.type, ir.TensorType) and _is_sequence(node, index):
                 value.type = ir.SequenceType(value.type)  # the pass tells the type of the elements only
+
+
+def _structure(model: ir.Model) -> bytes:
+    return "\n".join(f"{node.op_type} {node.name}" for node in model.graph.all_nodes()).encode(errors="replace")
 
 
 def _is_sequence(node: ir.Node, index: int) -> bool:

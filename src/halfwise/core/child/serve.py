@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from halfwise.core.child.arrays import Arrays, read_arrays, write_arrays
+from halfwise.core.child.guard import end_with_parent
 from halfwise.core.errors import HalfwiseError, MissingBackend
 
 __all__ = ["Answer", "Request", "guard_child", "serve"]
 
 # What is left to a child after the time limit of a request, should the parent be gone and nobody else end it.
 _ORPHAN_GRACE_S = 15.0
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,8 @@ def serve() -> NoReturn:
 
 def guard_child() -> None:
     """Let this process end with its parent, and be the first to go when memory is out."""
+    end_with_parent()
     if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 

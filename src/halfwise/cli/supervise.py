@@ -1,0 +1,166 @@
+"""Runs the command line in a process of its own, so that its death is one line and an exit code.
+
+The child is forked off before anything heavy is loaded; the parent waits, hands signals on, and tells what the child
+died of. A native call that ended the child is refused when the command is run again: a search goes on without that
+trial. Where processes cannot be forked, the command line runs here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+
+from halfwise.core.child.black_box import BlackBox, attach
+from halfwise.core.child.guard import end_with_parent, limit_memory
+from halfwise.core.errors import InputError
+
+__all__ = ["supervised"]
+
+_MOST_REFUSED = 8  # calls in one command
+_CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGBUS", "SIGILL", "SIGTRAP")
+_HANDED_ON = ("SIGINT", "SIGTERM", "SIGHUP")
+_ONE_PRESS_S = 0.5  # a Ctrl-C reaches the child twice: from the terminal and from its parent
+_MEMORY, _TIME = "HALFWISE_MEMORY_LIMIT", "HALFWISE_TIME_LIMIT"
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a command may take: bytes for each of its processes, and seconds. 0: no limit."""
+
+    memory: int = 0
+    seconds: float = 0.0
+
+
+def supervised(command_line: Callable[[], None]) -> None:
+    """Run it; ends by SystemExit, as `command_line` does."""
+    limits = _limits()
+    if not hasattr(os, "fork"):
+        command_line()
+        return
+    box = BlackBox()
+    started = time.monotonic()
+    while True:
+        said = None if os.environ.get("HALFWISE_DEBUG") or sys.platform != "linux" else os.memfd_create("stderr")
+        child = _forked(box, limits, said)
+        if not child:
+            command_line()
+            return
+        status, timed_out = _wait(child, limits.seconds and started + limits.seconds - time.monotonic())
+        if os.WIFEXITED(status):
+            _pass_on(said)
+            os._exit(os.WEXITSTATUS(status))
+        number = os.WTERMSIG(status)
+        call = box.read()
+        crashed = not timed_out and signal.Signals(number).name in _CRASHES
+        if not (crashed and call and call not in box.fatal and len(box.fatal) < _MOST_REFUSED):
+            break
+        box.fatal[call] = f"crashed ({signal.Signals(number).name})"
+        box.write(b"")
+    _tell(number, box, limits if timed_out else Limits())
+
+
+def _forked(box: BlackBox, limits: Limits, said: int | None) -> int:
+    """0 in the child. No signal comes between the fork and what is done with it."""
+    handed_on = {getattr(signal, name) for name in _HANDED_ON}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, handed_on)
+    parent = os.getpid()
+    child = os.fork()
+    if not child:
+        end_with_parent()
+        if os.getppid() != parent:
+            os._exit(1)
+        attach(box)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _Press())
+        if limits.memory:
+            limit_memory(limits.memory)
+        if said is not None:
+            _set_noise_apart(said)
+    else:
+        for number in handed_on:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda number, frame: os.kill(child, number))
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return child
+
+
+class _Press:
+    """A Ctrl-C, once."""
+
+    def __init__(self) -> None:
+        self._last = float("-inf")
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        last, self._last = self._last, time.monotonic()
+        if self._last - last > _ONE_PRESS_S:
+            raise KeyboardInterrupt
+
+
+def _set_noise_apart(said: int) -> None:
+    """What native code prints before it dies is kept; Python's own lines go where they went."""
+    lines = os.fdopen(os.dup(2), "w", buffering=1, encoding=sys.stderr.encoding, errors=sys.stderr.errors)
+    os.dup2(said, 2)
+    sys.stderr = sys.__stderr__ = lines  # type: ignore[misc]
+
+
+def _pass_on(said: int | None) -> None:
+    """The noise of a command that came to its end."""
+    if said is not None:
+        os.lseek(said, 0, os.SEEK_SET)
+        while piece := os.read(said, 1 << 16):
+            os.write(2, piece)
+
+
+def _wait(child: int, seconds: float) -> tuple[int, bool]:
+    """How it ended, and whether it was ended for its time."""
+    late = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        late.append(child)
+        os.kill(child, signal.SIGKILL)
+
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3) if seconds else 0.0)
+    _, status = os.waitpid(child, 0)
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    return status, bool(late)
+
+
+def _tell(number: int, box: BlackBox, reached: Limits) -> None:
+    """One line, and the end of this process: as the child's where somebody ended that."""
+    from halfwise.core.child.process import Ended
+
+    if not reached.seconds and number in [getattr(signal, name) for name in _HANDED_ON]:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    doing = f" while {box.doing}" if box.doing else ""
+    if reached.seconds:
+        told = f"the command was stopped after {reached.seconds:g} s ({_TIME}){doing}"
+    else:
+        told = f"the command {Ended(-number, 0.0, 0.0, False).describe()}{doing}"
+    os.write(2, f"halfwise: {told}\n".encode())
+    os._exit(InputError.exit_code)
+
+
+def _limits() -> Limits:
+    memory, seconds = os.environ.get(_MEMORY, ""), os.environ.get(_TIME, "")
+    try:
+        unit = _UNITS.get(memory[-1:].upper(), 1)
+        size = int(float(memory.rstrip("kKmMgG")) * unit) if memory else 0
+        limits = Limits(size, float(seconds) if seconds else 0.0)
+        if size < 0 or not limits.seconds >= 0:
+            raise ValueError
+    except (ValueError, OverflowError):
+        print(
+            f"halfwise: {_MEMORY} is a size such as 8G, {_TIME} a number of seconds; "
+            f"not {memory[:40]!r} and {seconds[:40]!r}",
+            file=sys.stderr,
+        )
+        sys.exit(InputError.exit_code)
+    return limits

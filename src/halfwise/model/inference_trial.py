@@ -1,0 +1,99 @@
+"""Type inference is native code that a model can crash: what is unusual is tried in a child process first.
+
+That is for callers of the Python functions; the command line runs in a process that may die.
+"""
+
+from __future__ import annotations
+
+from tempfile import NamedTemporaryFile
+
+import onnx
+import onnx.defs
+import onnx_ir as ir
+
+from halfwise.core.child.kept import ask
+from halfwise.core.child.serve import Answer, Request
+from halfwise.core.child.worker import ChildDied, ChildFailed
+from halfwise.model.contrib.registered import lent_schemas
+
+__all__ = ["is_doubtful", "survives", "try_inference"]
+
+_LIMIT_S = 60.0
+_USUAL = 1 << 20  # of integers in attributes, whatever they mean
+_USUAL_OUTPUTS = 64
+_USUAL_SIZE = 1 << 40
+_CARRIED_BYTES = 1000  # of a weight, whose values inference may look at
+
+
+def is_doubtful(model: ir.Model) -> bool:
+    """Whether something in a model is as no exporter writes it."""
+    given = (*model.graph.inputs, *model.graph.initializers.values())
+    return any(_unusual_value(value) for value in given) or any(_unusual(model, n) for n in model.graph.all_nodes())
+
+
+def survives(model: ir.Model) -> bool:
+    """Whether a process that infers the types of this model lives on."""
+    with NamedTemporaryFile(prefix="halfwise-", suffix=".onnx") as file:
+        file.write(ir.to_proto(_light(model)).SerializeToString())
+        file.flush()
+        try:
+            ask(f"{__name__}:try_inference", {"model": file.name}, time_limit_s=_LIMIT_S)
+        except ChildDied:
+            return False
+        except ChildFailed:
+            return True  # here, too, it will raise
+    return True
+
+
+def try_inference(request: Request) -> Answer:
+    """In the child."""
+    proto = onnx.load(request.data["model"])
+    with lent_schemas(ir.from_proto(proto)):
+        onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
+    return Answer({})
+
+
+def _light(model: ir.Model) -> ir.Model:
+    """The model without its large weights, whose types are declared."""
+    light = model.clone()
+    for name, value in list(light.graph.initializers.items()):
+        if value.const_value is not None and value.const_value.nbytes > _CARRIED_BYTES:
+            value.shape, value.dtype = value.const_value.shape, value.const_value.dtype  # type: ignore[assignment]
+            del light.graph.initializers[name]
+            value.const_value = None
+            if value not in light.graph.inputs:
+                light.graph.inputs.append(value)
+    return light
+
+
+def _unusual_value(value: ir.Value) -> bool:
+    if value.const_value is None and value.type is None:
+        return True
+    sizes = value.shape.dims if value.shape is not None else ()
+    return any(isinstance(size, int) and not 0 <= size < _USUAL_SIZE for size in sizes)
+
+
+def _unusual(model: ir.Model, node: ir.Node) -> bool:
+    for attribute in node.attributes.values():
+        if attribute.type is ir.AttributeType.INT and abs(attribute.as_int()) > _USUAL:
+            return True
+        if attribute.type is ir.AttributeType.INTS and any(abs(each) > _USUAL for each in attribute.as_ints()):
+            return True
+    if len(node.outputs) > _USUAL_OUTPUTS:
+        return True
+    try:
+        schema = onnx.defs.get_schema(node.op_type, model.opset_imports.get(node.domain, 1), node.domain)
+    except onnx.defs.SchemaError:
+        return False  # nothing is inferred of it
+    needed = (each for each in schema.attributes.values() if each.required)
+    return (
+        not schema.min_input <= len(node.inputs) <= schema.max_input
+        or not schema.min_output <= len(node.outputs) <= schema.max_output
+        or any(each.name not in node.attributes for each in needed)
+        or any(_of_another_type(schema, each) for each in node.attributes.values())
+    )
+
+
+def _of_another_type(schema: onnx.defs.OpSchema, attribute: ir.Attr) -> bool:
+    declared = schema.attributes.get(attribute.name)
+    return declared is not None and str(declared.type).rpartition(".")[2] != attribute.type.name
