@@ -263,7 +263,8 @@ def test_ctrl_c_keeps_what_was_measured_and_the_same_command_goes_on(large: tupl
     stdout, stderr = running.communicate(timeout=120)
     assert running.returncode == 130, stderr
     assert stdout == ""
-    assert stderr.startswith("halfwise: interrupted; run the same command to resume from") and stderr.count("\n") == 1
+    told = [line for line in stderr.splitlines() if not line.startswith("fix encoder.onnx: ")]  # how far, if it is slow
+    assert len(told) == 1 and told[0].startswith("halfwise: interrupted; run the same command to resume from")
     assert [file.name for file in out.iterdir()] == [JOURNAL]
     entries = journal.read_text().splitlines()
     assert len(entries) == 1 + 3 and all(json.loads(line) for line in entries)
