@@ -77,7 +77,7 @@ def _forked(box: BlackBox, limits: Limits, said: int | None) -> int:
             os._exit(1)
         attach(box)
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, _Press())
+            signal.signal(signal.SIGINT, _once())
         if limits.memory:
             limit_memory(limits.memory)
         if said is not None:
@@ -90,16 +90,16 @@ def _forked(box: BlackBox, limits: Limits, said: int | None) -> int:
     return child
 
 
-class _Press:
-    """A Ctrl-C, once."""
+def _once() -> Callable[[int, FrameType | None], None]:
+    """What a Ctrl-C does: the second of two that are one does nothing."""
+    pressed = [float("-inf")]
 
-    def __init__(self) -> None:
-        self._last = float("-inf")
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        last, self._last = self._last, time.monotonic()
-        if self._last - last > _ONE_PRESS_S:
+    def press(number: int, frame: FrameType | None) -> None:
+        pressed.append(time.monotonic())
+        if pressed[-1] - pressed[-2] > _ONE_PRESS_S:
             raise KeyboardInterrupt
+
+    return press
 
 
 def _set_noise_apart(said: int) -> None:
