@@ -21,7 +21,7 @@ from onnx import helper
 
 from benchmarks.zoo.weight_file import Array, WeightFile
 
-__all__ = ["PLANTED", "Sizes", "feeds", "main", "parser", "write_decoder"]
+__all__ = ["PLANTED", "Sizes", "feeds", "main", "parser", "save_feeds", "write_decoder"]
 
 PLANTED = ("massive", "tiny", "mask")
 _ASPECT = 72  # width of the model per layer
@@ -280,16 +280,22 @@ def feeds(
     return found
 
 
+def save_feeds(folder: Path, sizes: Sizes, *, stored: str = "fp32", tokens: int = 32, past: int = 0) -> Path:
+    """The same as files that halfwise reads."""
+    folder.mkdir(exist_ok=True)
+    for index, feed in enumerate(feeds(sizes, stored=stored, tokens=tokens, past=past)):
+        as_given: dict[str, Any] = {n: a if a.dtype.isbuiltin == 1 else a.astype(np.float32) for n, a in feed.items()}
+        np.savez(folder / f"{index}.npz", **as_given)
+    return folder
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     sizes = Sizes.of(options.billions, options.vocabulary)
     path = write_decoder(
         options.folder, sizes, stored=options.stored, operators=options.operators, planted=options.planted
     )
-    (options.folder / "inputs").mkdir(exist_ok=True)
-    for index, feed in enumerate(feeds(sizes, stored=options.stored, tokens=options.tokens, past=options.past)):
-        as_given: dict[str, Any] = {n: a if a.dtype.isbuiltin == 1 else a.astype(np.float32) for n, a in feed.items()}
-        np.savez(options.folder / "inputs" / f"{index}.npz", **as_given)
+    save_feeds(options.folder / "inputs", sizes, stored=options.stored, tokens=options.tokens, past=options.past)
     data = path.with_name("model.onnx.data").stat().st_size
     print(f"{path}: {sizes.parameters / 1e9:.2f} billion parameters, {data / 1e9:.2f} GB, {sizes}")
     return 0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.cores import in_blocks
 from halfwise.core.formats import Format, format_of_dtype, round_to
 from halfwise.model.weights import WidenedTensor
 from halfwise.precision.rewrite import Weight
@@ -20,7 +18,6 @@ __all__ = ["RoundedWeights", "held_in_fp32"]
 Array = NDArray[Any]
 
 _BLOCK = 1 << 20  # elements that one thread takes at a time
-_MOST_THREADS = 8
 _ROOM = 3 << 29  # bytes of rounded weights that are kept
 
 
@@ -55,30 +52,15 @@ class RoundedWeights:
         """The largest magnitude; infinite where anything is not finite."""
         stored = _stored(tensor)
         if stored not in self._largest:
-            array = np.asarray(stored.numpy())
-            found = [0.0]
+            flat = np.asarray(stored.numpy()).reshape(-1)
 
-            def see(start: int) -> None:
-                piece = _widened(array.reshape(-1)[start : start + _BLOCK])
+            def see(start: int, stop: int) -> float:
+                piece = _widened(flat[start:stop])
                 least, most = float(piece.min()), float(piece.max())
-                found.append(max(-least, most) if np.isfinite(least) and np.isfinite(most) else np.inf)
+                return max(-least, most) if np.isfinite(least) and np.isfinite(most) else np.inf
 
-            _on_all_cores(see, array.size)
-            self._largest[stored] = max(found)
+            self._largest[stored] = max(in_blocks(see, flat.size, _BLOCK), default=0.0)
         return self._largest[stored]
-
-
-def _on_all_cores(work: Callable[[int], None], size: int) -> None:
-    """Do it for the start of every block."""
-    starts = range(0, size, _BLOCK)
-    threads = min(_cores(), len(starts))
-    if threads <= 1:
-        for start in starts:
-            work(start)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(work, starts):
-            pass
 
 
 def held_in_fp32(stored: Array, fmt: Format) -> Array:
@@ -89,14 +71,11 @@ def held_in_fp32(stored: Array, fmt: Format) -> Array:
     source, target = np.ascontiguousarray(stored).reshape(-1), held.reshape(-1)
     own = format_of_dtype(stored.dtype)
 
-    def make(start: int) -> None:
-        piece = source[start : start + _BLOCK]
-        wide = _widened(piece)
-        if own is not fmt:
-            wide = _rounded(wide, fmt)
-        target[start : start + _BLOCK] = wide
+    def make(start: int, stop: int) -> None:
+        wide = _widened(source[start:stop])
+        target[start:stop] = wide if own is fmt else _rounded(wide, fmt)
 
-    _on_all_cores(make, source.size)
+    in_blocks(make, source.size, _BLOCK)
     return held
 
 
@@ -122,8 +101,3 @@ def _values_of(weight: Weight) -> tuple[ir.TensorProtocol, Format | None]:
     stored = _stored(weight.tensor)
     exact = weight.fmt is not None and weight.fmt.onnx_type == stored.dtype.value
     return stored, Format.FP32 if exact else weight.fmt
-
-
-def _cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return min(len(affinity(0)) if affinity is not None else os.cpu_count() or 1, _MOST_THREADS)

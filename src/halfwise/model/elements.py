@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.cores import cores
 from halfwise.core.counting import Counter, Counts
 from halfwise.core.errors import InputError
 from halfwise.core.formats import FORMATS
@@ -24,7 +25,6 @@ __all__ = ["STORED_TYPES", "WINDOW", "Elements", "Stretch", "count_all", "merged
 WINDOW = 1 << 20  # elements held at a time where they are worked on
 STORED_TYPES = {**{name: fmt.dtype for name, fmt in FORMATS.items()}, "fp64": np.dtype(np.float64)}
 _SHARE = 1 << 26  # bytes that one thread counts at a time, and maps at most
-_MOST_THREADS = 8
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def count_all(tensors: Sequence[Elements]) -> list[Counts]:
     ]
     parts: list[list[Counts]] = [[] for _ in tensors]
     sizes = [tensors[index].dtype.itemsize * (stop - start) for index, start, stop in shares]
-    threads = min(_threads(), 2 * sum(sizes) // _SHARE + 1)
+    threads = min(cores(), 2 * sum(sizes) // _SHARE + 1)
 
     def work(jobs: Sequence[tuple[int, int, int]]) -> list[tuple[int, Counts]]:
         return [(index, _count(tensors[index], start, stop)) for index, start, stop in jobs]
@@ -160,9 +160,3 @@ def _bundles(shares: Sequence[tuple[int, int, int]], sizes: Sequence[int]) -> It
             bundle, gathered = [], 0
     if bundle:
         yield bundle
-
-
-def _threads() -> int:
-    """The cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return min(len(affinity(0)) if affinity is not None else os.cpu_count() or 1, _MOST_THREADS)

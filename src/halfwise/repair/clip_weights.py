@@ -20,7 +20,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.model.model import Model
-from halfwise.repair.graph_edit import GraphEdit, whole
+from halfwise.repair.graph_edit import GraphEdit, is_constant, whole
 from halfwise.repair.rule import Ranges, Repair
 
 __all__ = ["CLIP_WEIGHTS", "ClipWeights"]
@@ -64,7 +64,7 @@ CLIP_WEIGHTS = ClipWeights()
 
 def _slots(node: ir.Node) -> tuple[int, ...]:
     slots = () if node.domain else _SLOTS.get(node.op_type, ())
-    return tuple(slot for slot in slots if slot < len(node.inputs) and whole(node.inputs[slot]) is not None)
+    return tuple(slot for slot in slots if slot < len(node.inputs) and is_constant(node.inputs[slot]))
 
 
 def _found(node: ir.Node, slot: int) -> Repair | None:

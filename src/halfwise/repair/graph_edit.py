@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import View
 
-__all__ = ["GraphEdit", "node_named", "view_of", "whole"]
+__all__ = ["GraphEdit", "is_constant", "node_named", "view_of", "whole"]
 
 
 class GraphEdit:
@@ -99,6 +99,11 @@ def node_named(model: ir.Model, name: str) -> ir.Node | None:
     """The node of this name, in whatever graph."""
     node = _names_of(model).nodes.get(name)
     return node if node is not None and node.graph is not None and node.name == name else None
+
+
+def is_constant(value: ir.Value | None) -> bool:
+    """Whether it is an initializer; its elements are not read."""
+    return value is not None and value.is_initializer() and value.const_value is not None
 
 
 def whole(value: ir.Value | None) -> NDArray[Any] | None:

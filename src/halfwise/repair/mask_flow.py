@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.model.elements import Elements
 from halfwise.model.moving import FROM_FIRST, Move, behind, movers
 from halfwise.model.patterns.view import View, attribute
 from halfwise.repair.rule import Ranges
@@ -305,6 +306,8 @@ def _of_source(index: int, number: float, *, pure: bool) -> Carried:
 def _stand_in(value: ir.Value) -> float | None:
     """The one large number in a constant whose other elements are small; None where there is none, or several."""
     if value.const_value is None:
+        return None
+    if not any((np.abs(window) >= LARGE).any() for window in Elements(value.const_value).windows()):
         return None
     array = np.asarray(value.const_value.numpy())
     size = np.abs(array)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.model.patterns.pieces import piece_of
 from halfwise.model.patterns.view import View
-from halfwise.repair.graph_edit import GraphEdit, whole
+from halfwise.repair.graph_edit import GraphEdit, is_constant, whole
 from halfwise.repair.rule import Ranges
 
 __all__ = ["Recentred", "recentred", "write_recentred"]
@@ -53,7 +53,7 @@ def recentred(view: View, node: ir.Node, ranges: Ranges) -> Recentred | None:
         return None
     inner: list[ir.Node] = []
     terms = _terms(view, node, 1.0, _DEPTH, inner)
-    moving = [term for term in terms if whole(term.base) is None]
+    moving = [term for term in terms if not is_constant(term.base)]
     constants = [(term.factor, term.base, array) for term in terms if (array := whole(term.base)) is not None]
     groups: dict[ir.Value, list[_Term]] = {}
     for term in moving:

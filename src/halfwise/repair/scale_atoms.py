@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,10 +10,14 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.cores import in_blocks
+
 __all__ = ["PINNED", "TYPICAL", "Atoms", "Floats", "Follow", "Ints", "Layout", "Products", "Tie", "Weights", "blocks"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+_BLOCK = 1 << 20  # elements that are looked at together
 Tie = tuple[Ints, Ints, Floats]  # one, other, ratio
 
 PINNED = 0  # the unknown that is known: no scaling
@@ -116,9 +121,21 @@ class Atoms:
 
 def blocks(array: NDArray[Any], keep: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
     """Over all axes but those kept: mean square, largest magnitude, and sum of magnitudes."""
-    sizes = np.abs(array.astype(np.float64))
     over = tuple(axis for axis in range(array.ndim) if axis not in keep)
     if not array.size:
         shape = tuple(array.shape[axis] for axis in keep)
         return np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    return (sizes**2).mean(axis=over), sizes.max(axis=over), sizes.sum(axis=over)
+    if array.size <= _BLOCK or not over:
+        sizes = np.abs(array.astype(np.float64))
+        return (sizes**2).mean(axis=over), sizes.max(axis=over), sizes.sum(axis=over)
+    cut = max(over, key=lambda axis: array.shape[axis])  # the parts of a large one are taken along the longest axis
+
+    def part(start: int, stop: int) -> tuple[Floats, Floats, Floats]:
+        index = (slice(None),) * cut + (slice(start, stop),)
+        sizes = np.abs(array[index].astype(np.float64))
+        return np.square(sizes).sum(axis=over), sizes.max(axis=over), sizes.sum(axis=over)
+
+    step = max(1, _BLOCK * array.shape[cut] // array.size)
+    squares, peaks, sums = zip(*in_blocks(part, array.shape[cut], step), strict=True)
+    count = array.size // max(1, math.prod(array.shape[axis] for axis in keep))
+    return np.sum(squares, axis=0) / count, np.max(peaks, axis=0), np.sum(sums, axis=0)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import attribute
-from halfwise.repair.graph_edit import whole
+from halfwise.repair.graph_edit import is_constant, whole
 from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, Floats, Ints, Layout, Weights, blocks
 from halfwise.repair.scale_moves import SAME
@@ -145,7 +145,7 @@ class ScaleFlow(ScaleProducts):
         operands = [(slot, value) for slot, value in given if (slot >= skip if slots is None else slot in slots)]
         if rank is None or any(value.dtype is not ir.DataType.FLOAT for _, value in operands):
             return False
-        moving = [value for _, value in operands if whole(value) is None]
+        moving = [value for _, value in operands if not is_constant(value)]
         if not moving or any(self.view.rank(value) is None for value in moving):
             return False
         axes = {self._axis_in(value, rank) for value in moving} - {None}
@@ -192,9 +192,9 @@ class ScaleFlow(ScaleProducts):
             return False
         if any(value.dtype is not ir.DataType.FLOAT for value in (left, right)):
             return False
-        if whole(right) is not None and whole(left) is None:
+        if is_constant(right) and not is_constant(left):
             return self._by_constant(node, left, 1, rank)
-        if whole(left) is not None and whole(right) is None:
+        if is_constant(left) and not is_constant(right):
             return self._by_constant(node, right, 0, rank)
         for gate, value in ((right, left), (left, right)):
             if _is_gate(gate) and self.view.rank(value) == rank and (node.op_type == "Mul" or gate is right):
@@ -307,14 +307,14 @@ class ScaleFlow(ScaleProducts):
         array, rank = whole(other), self.view.rank(value)
         if value is None or other is None or rank is None or value.dtype is not ir.DataType.FLOAT:
             return False
-        if array is not None and array.ndim == 2 and rank >= 2 and whole(value) is None:
+        if array is not None and array.ndim == 2 and rank >= 2 and not is_constant(value):
             return self._linear(node, 1, array, value, (1, 0, rank - 1))
-        if array is None and whole(value) is None and _is_gate(value) and self.view.rank(other) == rank >= 2:
+        if array is None and not is_constant(value) and _is_gate(value) and self.view.rank(other) == rank >= 2:
             self.atoms.pin(self._read(value).atoms)
             layout = self._read(other)
             layout = layout if layout.axis == rank - 1 else self._uniform(other)
             return self._keep(node, layout, layout.axis, capped=False)
-        if array is None and whole(value) is None and other.dtype is ir.DataType.FLOAT:
+        if array is None and not is_constant(value) and other.dtype is ir.DataType.FLOAT:
             made = self.atoms.fresh(1)
             self._multiply(made, [self._uniform(value), self._uniform(other)], (value, other), 1.0)
             return self._write(node, None, made)
@@ -372,7 +372,7 @@ class ScaleFlow(ScaleProducts):
             scale.ndim != 1
             or extents is None
             or extents[axis] != len(scale)
-            or (bias is not None and whole(bias) is None)
+            or (bias is not None and not is_constant(bias))
         ):
             return self._write(node, None, np.array([PINNED]))
         made = self.atoms.fresh(len(scale))

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.model.patterns.view import attribute
-from halfwise.repair.graph_edit import whole
+from halfwise.repair.graph_edit import is_constant
 from halfwise.repair.scale_atoms import Layout
 from halfwise.repair.scale_walk import ScaleWalk, count, sizes
 
@@ -42,7 +42,7 @@ class ScaleMoves(ScaleWalk):
     def _prelu(self, node: ir.Node) -> bool:
         value = self._data(node)
         slope = node.inputs[1] if len(node.inputs) > 1 else None
-        if value is None or whole(slope) is None:
+        if value is None or not is_constant(slope):
             return False
         layout = self._read(value)
         return self._keep(node, layout, layout.axis, capped=False)

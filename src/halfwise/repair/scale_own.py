@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.patterns.view import attribute
-from halfwise.repair.graph_edit import whole
+from halfwise.repair.graph_edit import is_constant, whole
 from halfwise.repair.scale_atoms import PINNED, Atoms, Floats, Ints, Layout, Weights, blocks
 
 __all__ = ["own_handler"]
@@ -102,7 +102,7 @@ def _fused_product(flow: Flow, node: ir.Node) -> bool:
     if array is None:
         return not attribute(node, "transB", 0) and flow._matmul(node)
     rank = flow.rank(value)
-    if value is None or rank is None or rank < 2 or array.ndim != 2 or whole(value) is not None:
+    if value is None or rank is None or rank < 2 or array.ndim != 2 or is_constant(value):
         return False
     return flow._linear(node, 1, array, value, (0, 1, rank - 1) if attribute(node, "transB", 0) else (1, 0, rank - 1))
 
@@ -111,7 +111,7 @@ def _packed_product(flow: Flow, node: ir.Node) -> bool:
     """All scales of the packed weights take the difference of the powers of two in front and behind."""
     value, scales = flow._data(node), whole(node.inputs[2])
     bias = node.inputs[5] if len(node.inputs) > 5 else None
-    if value is None or scales is None or (bias is not None and whole(bias) is None):
+    if value is None or scales is None or (bias is not None and not is_constant(bias)):
         return False
     layout, made = flow._uniform(value), flow.atoms.fresh(1)
     square, peak, _ = blocks(scales, ())

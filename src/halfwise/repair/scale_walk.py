@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import View
-from halfwise.repair.graph_edit import whole
+from halfwise.repair.graph_edit import is_constant
 from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, Atoms, Floats, Ints, Layout, Weights
 from halfwise.repair.scale_classes import Classes, solve
@@ -56,7 +56,7 @@ class ScaleWalk:
 
     def _data(self, node: ir.Node) -> ir.Value | None:
         value = node.inputs[0]
-        return value if value is not None and value.dtype is ir.DataType.FLOAT and whole(value) is None else None
+        return value if value is not None and value.dtype is ir.DataType.FLOAT and not is_constant(value) else None
 
     def _along(self, value: ir.Value, axis: int, size: int) -> Layout:
         """A tensor's unknowns, one for each of `size` channels along an axis."""

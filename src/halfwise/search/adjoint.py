@@ -19,18 +19,19 @@ from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, round_to
 from halfwise.core.output_kinds import OutputKind, Reading
 from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.weights import held_in_fp32
 from halfwise.model.ops import CLOSED
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Site, Sites
 from halfwise.search.body_noise import body_parts
 from halfwise.search.effects import Sensitivity
+from halfwise.search.large_weights import is_large_constant, same_values, taken_rows
 from halfwise.search.rounding import Rounding, energy, finite
 from halfwise.search.tape import Tape
 from halfwise.search.vjp import ELEMENTWISE, Array, Local, NoRule, pull_back, unbroadcast
 
 __all__ = ["Adjoint"]
 
-LARGE = 1 << 22  # elements of a weight
 PROBES = 4  # eight change little: most tensors have many elements to average over (benchmarks/ranking.py)
 INTEGER_WEIGHT = 0.1  # one wrong integer in a thousand weighs as much as a relative error of 1%
 
@@ -129,10 +130,14 @@ class Adjoint:
     def _rounding(self, value: ir.Value) -> Rounding | None:
         if value.dtype is not ir.DataType.FLOAT:
             return None
+        if value.is_initializer():
+            return self.rounding_of(self.store.read(value, Format.FP32))
+        return Rounding.to(self.store.read(value, None), self.sites.fmt)
+
+    def rounding_of(self, weights: Array) -> Rounding | None:
+        """Of weights: where one is clamped that is no small change, and followed on the way forwards."""
         fmt = self.sites.fmt
-        if value.is_initializer():  # where it is clamped that is no small change: followed on the way forwards
-            return Rounding.of(self.store.read(value, Format.FP32), self.store.read(value, fmt), clamp=fmt.max)
-        return Rounding.to(self.store.read(value, None), fmt)
+        return Rounding.of(weights, held_in_fp32(weights, fmt), clamp=fmt.max)
 
     def rounded(self, value: ir.Value) -> Array:
         """A weight as the narrow format holds it; what is clamped there stays, which is no small change."""
@@ -200,8 +205,8 @@ class _NodeBack:
             if narrows:
                 self.into.add_weights(self.node, self._weight(value, slots))
             return
-        if self._channels(slots) is not None and _is_large_constant(value, self._peek(value)):
-            self.into.add_read(self.node, value, self._weight(value, slots) if narrows else 0.0)
+        if self._channels(slots) is not None and is_large_constant(value, self._peek(value)):
+            self.into.add_read(self.node, value, self._weight(value, slots))
             return
         rounding = self.adjoint.rounding(value)
         gradient = self._gradient(value, slots)
@@ -221,7 +226,13 @@ class _NodeBack:
         if channels is not None:
             moved = self.adjoint.rounded(value)
             base = self._peek(value)
-            return 0.0 if base is None or _same(moved, base) else energy(self._seen(value, moved, channels))
+            return 0.0 if base is None or same_values(moved, base) else energy(self._seen(value, moved, channels))
+        if self.node.op_type == "Gather" and not self.node.domain and slots == [0]:
+            if self.local.gradients[0] is None:
+                return 0.0
+            rows, summed = taken_rows(self.local, self.local.gradients[0])
+            rounding = self.adjoint.rounding_of(rows)
+            return 0.0 if rounding is None else rounding.energy(finite(summed))
         rounding = self.adjoint.rounding(value)
         if rounding is None:
             return 0.0
@@ -401,18 +412,3 @@ class _NodeBack:
                 raise NoRule
             values[value] = np.asarray(array)
         return self._run(values)
-
-
-def _is_large_constant(value: ir.Value, array: Array | None) -> bool:
-    """A weight that was only moved, of which no gradient is made: it would be several times its size."""
-    maker = value.producer()
-    constant = maker is not None and all(each is None or each.is_initializer() for each in maker.inputs)
-    return constant and array is not None and array.size >= LARGE
-
-
-def _same(one: Array, other: Array) -> bool:
-    flat, others = one.reshape(-1), other.reshape(-1)
-    return all(
-        np.array_equal(flat[start : start + LARGE], others[start : start + LARGE])
-        for start in range(0, flat.size, LARGE)
-    )

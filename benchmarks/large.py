@@ -1,0 +1,184 @@
+"""Memory and time on large decoders: python -m benchmarks.large [--billions 0.1 0.24] [--verbs scan fix].
+
+Each model is written by benchmarks.zoo.decoder. Every measurement is a fresh process, so that peaks do not mix: a
+single FP32 run of ONNX Runtime, a plain loop that reads each weight once and converts it to FP16, and halfwise's
+verbs. `own` is the peak of resident memory without mapped pages of files (RssAnon and RssShmem of /proc/PID/status,
+sampled 50 times a second); `all` is the kernel's VmHWM. A limit is 2.5 times the own peak of the FP32 run and 300 MB.
+`CPU` are seconds of all threads, which other programs on the machine change less than `seconds`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.contest import machine, markdown
+from benchmarks.zoo.decoder import PLANTED, Sizes, save_feeds, write_decoder
+
+__all__ = ["Measured", "main", "measured", "parser", "row"]
+
+VERBS = ("scan", "trace", "fix", "verify")  # the last of what the one before it wrote
+HEAD = ("billions", "what", "seconds", "CPU", "own GB", "all GB", "limit GB", "runs", "FP32 nodes", "remark")
+SAMPLE_S = 0.02
+_RUN = """
+import json, resource, sys, time
+import numpy as np, onnxruntime
+options = onnxruntime.SessionOptions()
+session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+feed = dict(np.load(sys.argv[2] + "/0.npz"))
+session.run(None, feed)
+started = time.perf_counter()
+session.run(None, feed)
+print(json.dumps({"run": time.perf_counter() - started}))
+"""
+_LOOP = """
+import json, sys
+import numpy as np, onnx
+proto, total = onnx.load(sys.argv[1], load_external_data=False), 0
+data = np.memmap(sys.argv[1] + ".data", np.uint8, "r")
+for tensor in proto.graph.initializer:
+    fields = {entry.key: entry.value for entry in tensor.external_data}
+    if tensor.data_type == 1 and fields:
+        start, length = int(fields["offset"]), int(fields["length"])
+        for first in range(start, start + length, 1 << 24):
+            piece = data[first : min(first + (1 << 24), start + length)].view(np.float32)
+            total += piece.astype(np.float16).nbytes
+print(json.dumps({"bytes": total}))
+"""
+_VERB = """
+import json, sys
+import halfwise
+verb, model, inputs, out = sys.argv[1:]
+if verb == "scan":
+    halfwise.scan(model)
+    told = {}
+elif verb == "fix":
+    found = halfwise.fix(model, inputs, out=out)
+    told = {"runs": round(found.cost.model_runs, 1), "nodes": len(found.plan.nodes), "says": found.met}
+elif verb == "trace":
+    halfwise.trace(model, inputs)
+    told = {}
+else:
+    told = {"says": halfwise.verify(model, out + "/model.fp16.onnx", inputs).met}
+print(json.dumps(told))
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One fresh process. `told` is the last line that it printed."""
+
+    what: str
+    seconds: float
+    cpu: float
+    own: float
+    all: float
+    told: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    rows = []
+    for billions in options.billions:
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            rows += _of_size(billions, Path(folder), options)
+    print(f"{machine()}\n")
+    print(markdown(HEAD, rows))
+    return 0
+
+
+def _of_size(billions: float, folder: Path, options: argparse.Namespace) -> list[tuple[str, ...]]:
+    sizes = Sizes.of(billions)
+    model = write_decoder(folder, sizes, stored=options.stored, planted=options.planted)
+    inputs = save_feeds(folder / "inputs", sizes, stored=options.stored, tokens=options.tokens)
+    found = []
+    if options.stored == "fp32":
+        found.append(measured("one FP32 run", [_RUN, str(model), str(inputs)], options.limit))
+        found.append(measured("read and convert", [_LOOP, str(model)], options.limit))
+    for verb in options.verbs:
+        arguments = [_VERB, verb, str(model), str(inputs), str(folder / "out")]
+        found.append(measured(verb, arguments, options.limit))
+    limit = 2.5 * found[0].own + 0.3 if options.stored == "fp32" else None
+    return [row(sizes.parameters / 1e9, each, limit) for each in found]
+
+
+def measured(what: str, code: Sequence[str], limit_s: float) -> Measured:
+    """A fresh interpreter that runs the code, with its peak of memory."""
+    print(f"{what} ...", file=sys.stderr, flush=True)
+    started = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen([sys.executable, "-c", *code], stdout=out, stderr=errors)
+        own = whole = cpu = 0.0
+        while process.poll() is None:
+            now = _status(process.pid)
+            own, whole = max(own, now[0]), max(whole, now[1])
+            cpu = max(cpu, now[2])
+            if time.perf_counter() - started > limit_s:
+                process.kill()
+            time.sleep(SAMPLE_S)
+        seconds = time.perf_counter() - started
+        out.seek(0)
+        errors.seek(0)
+        lines, said = out.read().splitlines(), errors.read().strip().splitlines()
+    if process.returncode:
+        problem = f"stopped after {limit_s:.0f} s" if seconds > limit_s else (said or ["failed"])[-1]
+        return Measured(what, seconds, cpu, own, whole, problem=problem)
+    return Measured(what, seconds, cpu, own, whole, json.loads(lines[-1]))
+
+
+def _status(pid: int) -> tuple[float, float, float]:
+    """Own and all resident memory in GB, and the seconds of all threads."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+        times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0, 0.0, 0.0
+    kept = {line.split(":")[0]: line.split()[1] for line in text.splitlines() if len(line.split()) > 1}
+    own = sum(int(kept.get(name, 0)) for name in ("RssAnon", "RssShmem"))
+    ticks = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+    return own * 1024 / 1e9, int(kept.get("VmHWM", 0)) * 1024 / 1e9, ticks
+
+
+def row(billions: float, each: Measured, limit: float | None) -> tuple[str, ...]:
+    """One line of the table."""
+    remark = each.problem or (f"{each.told['run']:.2f} s a run" if "run" in each.told else "")
+    if "says" in each.told:
+        remark = "met" if each.told["says"] else "not met"
+    return (
+        f"{billions:.2f}",
+        each.what,
+        f"{each.seconds:.1f}",
+        f"{each.cpu:.1f}",
+        f"{each.own:.2f}",
+        f"{each.all:.2f}",
+        "" if limit is None or each.what not in VERBS else f"{limit:.2f}",
+        str(each.told.get("runs", "")),
+        str(each.told.get("nodes", "")),
+        remark,
+    )
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m benchmarks.large", description=(__doc__ or "").splitlines()[0])
+    made.add_argument("--billions", nargs="+", type=float, default=(0.1, 0.24), help="parameters of the models")
+    made.add_argument("--verbs", nargs="+", choices=VERBS, default=("scan", "fix"), metavar="VERB")
+    made.add_argument("--stored", choices=("fp32", "fp16", "bf16"), default="fp32", help="the types of the file")
+    made.add_argument("--planted", nargs="*", choices=PLANTED, default=(), help="what goes wrong in FP16")
+    made.add_argument("--tokens", type=int, default=32)
+    made.add_argument("--folder", type=Path, help="where the models are written, and removed again")
+    made.add_argument("--limit", type=float, default=3600.0, help="seconds a process may take")
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""Work on a large array in blocks, on all cores: NumPy lets go of the interpreter while it works."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+__all__ = ["cores", "in_blocks"]
+
+_MOST_THREADS = 8
+
+Result = TypeVar("Result")
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return min(len(affinity(0)) if affinity is not None else os.cpu_count() or 1, _MOST_THREADS)
+
+
+def in_blocks(work: Callable[[int, int], Result], size: int, block: int) -> list[Result]:
+    """What it gives for each start and stop, in their order."""
+    spans = [(start, min(start + block, size)) for start in range(0, size, block)]
+    threads = min(cores(), len(spans))
+    if threads <= 1:
+        return [work(*span) for span in spans]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda span: work(*span), spans))
