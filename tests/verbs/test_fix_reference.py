@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,12 @@ from halfwise.model.model import load
 from halfwise.model.restored import restored
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
+from halfwise.verbs.bisect.run import bisect
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.gate import gate
+from halfwise.verbs.stages import stages
+from halfwise.verbs.trace import trace
 from halfwise.verbs.verify import verify
 from tests.models.build import model, node, value, weight
 from tests.models.typed_graphs import FLOAT, samples
@@ -159,3 +163,15 @@ def test_a_plan_asks_for_the_reference_that_it_was_made_with(tmp_path: Path) -> 
     assert again.typed is not None
     assert weights_of(onnx.load(again.typed.path)) == weights_of(onnx.load(tmp_path / "out" / "typed.fp16.onnx"))
     assert gate(plan, tmp_path / "typed.onnx", folder, reference=tmp_path / "whole.onnx").holds
+
+
+def test_other_verbs_take_the_original_too() -> None:
+    """What they say is what they say of the original itself."""
+    whole = original(scale=1e-6)
+    given, feeds = typed(whole), samples(whole)
+    for look in (trace, partial(stages, cut=["n"]), lambda given, fed, **more: bisect(given, "ort-cpu", fed, **more)):
+        alone, beside = look(whole, feeds).to_json(), look(given, feeds, reference=whole).to_json()
+        assert any(each["kind"] == "weights-restored" for each in beside["messages"])
+        for key in ("nodes", "tensors", "whole", "culprits"):
+            assert alone.get(key) == beside.get(key)
+        assert not any(each["kind"] == "typed-already" for each in alone["messages"])

@@ -16,6 +16,7 @@ from halfwise.cli.options import (
     Json,
     MetricSpec,
     ModelPath,
+    Reference,
     Steps,
     Tolerances,
     paths,
@@ -67,6 +68,7 @@ def command(
             "--builds", metavar="N", min=3, help="Stop after this many builds and report the proven culprits."
         ),
     ] = None,
+    reference: Reference = None,
     device: Device = 0,
     tf32: Tf32 = False,
     optimize: Optimize = "all",
@@ -99,6 +101,7 @@ def command(
                 check=check,
                 plan=read_plan(plan) if plan is not None else None,
                 builds=builds,
+                reference=reference,
                 options=backend_options(device, tf32, optimize, io_binding, time_limit),
                 notify=shown.step,
             )

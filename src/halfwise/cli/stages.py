@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from halfwise.cli.options import Full, Inputs, Json, ModelPath, Tolerances, paths
+from halfwise.cli.options import Full, Inputs, Json, ModelPath, Reference, Tolerances, paths
 from halfwise.cli.progress import progress
 from halfwise.cli.reporting import answer
 from halfwise.core.errors import InputError
@@ -58,6 +58,7 @@ def command(
     profile: Annotated[
         str, typer.Option("--profile", metavar="P", help="Rounding profile to emulate: strict or ort-cuda.")
     ] = "strict",
+    reference: Reference = None,
     full: Full = False,
     as_json: Json = False,
 ) -> None:
@@ -78,6 +79,7 @@ def command(
             depth=1 if depth is None else depth,
             tolerance=tol or (),
             profile=profile,
+            reference=reference,
             out=out,
             upto=upto,
             notify=shown.step,

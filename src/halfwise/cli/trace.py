@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfwise.cli.options import Full, Inputs, Json, ModelPath, Sarif, paths
+from halfwise.cli.options import Full, Inputs, Json, ModelPath, Reference, Sarif, paths
 from halfwise.cli.progress import progress
 from halfwise.cli.reporting import answer, write_sarif
 
@@ -10,7 +10,12 @@ __all__ = ["command"]
 
 
 def command(
-    model: ModelPath, inputs: Inputs = None, sarif: Sarif = None, full: Full = False, as_json: Json = False
+    model: ModelPath,
+    inputs: Inputs = None,
+    reference: Reference = None,
+    sarif: Sarif = None,
+    full: Full = False,
+    as_json: Json = False,
 ) -> None:
     """Run the FP32 model once per input: ranges of all tensors, and each node's error if it alone were FP16."""
     from halfwise.report.files import check_writable
@@ -19,7 +24,7 @@ def command(
     check_writable(sarif)
 
     with progress(f"trace {model.name}") as shown:
-        result = trace(model, paths(inputs), notify=shown.count)
+        result = trace(model, paths(inputs), reference=reference, notify=shown.count)
 
     write_sarif(sarif, result.findings, model)
     from halfwise.report.trace import show_trace

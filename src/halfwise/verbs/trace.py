@@ -24,12 +24,13 @@ from halfwise.core.wording import counted
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.stepper import Stepper, Store
-from halfwise.model.fp32_model import fp32_model, typed_notes
+from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.all_samples import UsedInputs, all_samples
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.verbs.fix.model_inputs import input_effects, input_findings
+from halfwise.verbs.fix.original import put_back
 
 __all__ = ["NodeTrace", "TensorTrace", "Trace", "TraceDocument", "trace"]
 
@@ -107,15 +108,17 @@ def trace(
     model: str | Path | onnx.ModelProto | Model,
     inputs: str | Path | Iterable[Any] | None = None,
     *,
+    reference: str | Path | onnx.ModelProto | Model | None = None,
     fmt: Format = Format.FP16,
     notify: Callable[[int, int], None] = lambda done, total: None,
 ) -> Trace:
     """Run the FP32 model node by node; every tensor is counted when it is made and dropped after its last use.
 
     `inputs` are files or folders, or samples as dictionaries of arrays; none makes synthetic ones. Errors of
-    nodes inside control flow are those of the node that holds them. `notify` gets the nodes done and their total.
+    nodes inside control flow are those of the node that holds them. `reference` is the FP32 original of a model that
+    is typed already: its weights are taken. `notify` gets the nodes done and their total.
     """
-    model = fp32_model(model if isinstance(model, Model) else load(model))
+    model, notes = put_back(fp32_model(model if isinstance(model, Model) else load(model)), reference)
     samples = all_samples(model.inputs, inputs, sizes=sizes_that_run(model, inputs))
     sites = Sites(model, fmt)
     stepper = Stepper(Emulator())
@@ -144,7 +147,7 @@ def trace(
         tuple(NodeTrace(node.name or "", node.op_type, error.relative) for node, error in errors.items()),
         len(samples.feeds),
         samples.origin,
-        (*typed_notes(model), *samples.notes),
+        (*notes, *samples.notes),
         tuple(input_findings(input_effects(model, samples.feeds))) if fmt is Format.FP16 else (),
     )
 

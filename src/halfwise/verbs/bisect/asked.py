@@ -20,6 +20,7 @@ from halfwise.core.formats import Format
 from halfwise.core.measures.named import metric_named
 from halfwise.core.metric_identity import metric_identity
 from halfwise.core.metrics import OutputMetric
+from halfwise.core.notes import Note
 from halfwise.core.targets import Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
@@ -50,6 +51,7 @@ JOURNAL = ".halfwise-bisect.jsonl"  # in the folder of results while a search ru
 @dataclass(frozen=True, eq=False)
 class Asked:
     given: Model
+    told: tuple[Note, ...]  # of the file, where it is typed, or of its original
     backend: Backend | None
     inputs: Any
     out: Path | None
@@ -168,6 +170,7 @@ class Asked:
             __version__,
             self.given.sha256,
             self.given.data_sha256,
+            self.told,
             self.backend.name if self.backend is not None else "",
             self.options,
             self.rollout,

@@ -26,6 +26,7 @@ from halfwise.verbs.bisect.culprits import Answer, Found, find_culprits
 from halfwise.verbs.bisect.result import BisectResult
 from halfwise.verbs.bisect.telling import result_of
 from halfwise.verbs.bisect.trials import Trials
+from halfwise.verbs.fix.original import put_back
 
 __all__ = ["bisect"]
 
@@ -43,6 +44,7 @@ def bisect(
     builds: int | None = None,
     rollout: int | None = None,
     feedback: str | Sequence[str] = (),
+    reference: str | Path | onnx.ModelProto | Model | None = None,
     options: BackendOptions | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> BisectResult:
@@ -51,8 +53,9 @@ def bisect(
     The all-FP16 model is tried first (with `plan`: the planned one), then the all-FP32 one. `check` is a command that
     judges instead of the tolerance; with it, `backend` may be None, and the command runs the model itself. `builds`
     limits how many models are built. With `rollout`, the samples in order are the steps of a stream, and so many in a
-    row take the state that the same build gave before: `feedback` names each as "OUTPUT=INPUT". The same call goes on
-    where an interrupted one stopped, if `out` is given.
+    row take the state that the same build gave before: `feedback` names each as "OUTPUT=INPUT". `reference` is the
+    FP32 original of a model that is typed already: its weights are taken. The same call goes on where an interrupted
+    one stopped, if `out` is given.
     """
     options = options or BackendOptions()
     tolerance, metric = with_measure(tolerance, metric)
@@ -64,9 +67,11 @@ def bisect(
     checker = Checker(check) if check is not None else None
     if checker is not None:
         checker.words()
+    given, told = put_back(fp32_model(model if isinstance(model, Model) else load(model)), reference)
     with tempfile.TemporaryDirectory(prefix="halfwise-bisect-") as scratch:
         asked = Asked(
-            fp32_model(model if isinstance(model, Model) else load(model)),
+            given,
+            told,
             runner,
             inputs,
             Path(out) if out is not None else None,

@@ -15,7 +15,6 @@ from halfwise.core.targets import DEFAULT_TARGET
 from halfwise.core.tolerance import Tolerance
 from halfwise.core.whole_files import WholeFiles
 from halfwise.emulation.profiles import STRICT
-from halfwise.model.fp32_model import typed_notes
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan, PlannedNode
 from halfwise.precision.typed_onnx import write_typed
@@ -135,7 +134,7 @@ def _notes(
     asked: Asked, found: Found, trials: Trials, emulated: Mapping[str, Metrics], question: Question | None
 ) -> tuple[Note, ...]:
     notes: list[Note] = [
-        *typed_notes(asked.given),
+        *asked.told,
         *asked.samples.notes,
         *(asked.backend.cautions if asked.backend is not None else ()),
     ]

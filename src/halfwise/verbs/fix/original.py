@@ -16,11 +16,11 @@ from halfwise.core.evaluation import evaluate
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Tolerance
 from halfwise.core.wording import counted, listed
-from halfwise.model.fp32_model import fp32_model
+from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.model import Model, load
 from halfwise.model.restored import Restored, check_interface, restored
 
-__all__ = ["Original", "check_floor", "original_notes", "with_original"]
+__all__ = ["Original", "check_floor", "original_notes", "put_back", "with_original"]
 
 Answers = Sequence[Mapping[str, NDArray[Any]]]
 
@@ -42,6 +42,14 @@ def with_original(model: Model, given: str | Path | onnx.ModelProto | Model) -> 
     original = fp32_model(given if isinstance(given, Model) else load(given))
     check_interface(model, original)
     return Original(original, restored(model, original))
+
+
+def put_back(model: Model, given: str | Path | onnx.ModelProto | Model | None) -> tuple[Model, tuple[Note, ...]]:
+    """The model with its original's weights, and what is to be said of them; as it is where no original is given."""
+    if given is None:
+        return model, typed_notes(model)
+    original = with_original(model, given)
+    return original.weights.model, tuple(original_notes(original))
 
 
 def check_floor(original: Original, right: Answers, own: Answers, tolerance: Tolerance) -> None:

@@ -23,11 +23,12 @@ from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.ort import Session
 from halfwise.emulation.profiles import Profile, profile_named
 from halfwise.emulation.streamed import StreamedSession
-from halfwise.model.fp32_model import fp32_model, typed_notes
+from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
+from halfwise.verbs.fix.original import put_back
 from halfwise.verbs.stages.culprits import find_culprits
 from halfwise.verbs.stages.cut import Piece, cut_at_scopes, cut_at_tensors, needed_by
 from halfwise.verbs.stages.document import FindingOfStage
@@ -60,6 +61,7 @@ def stages(
     depth: int = 1,
     tolerance: Sequence[str] | Tolerance = (),
     profile: str = "strict",
+    reference: str | Path | onnx.ModelProto | Model | None = None,
     out: str | Path | None = None,
     upto: str | None = None,
     notify: Callable[[str], None] = lambda text: None,
@@ -69,9 +71,10 @@ def stages(
     `inputs` are files or folders, or samples as dictionaries of arrays; none makes synthetic ones. The tolerance holds
     for what every stage hands on, too: a bound on `*` for all of it, one on an output for that. With `out`, each stage
     is written as a model of its own, with its FP32 inputs. `upto` names the last stage in FP16 and makes a plan with
-    everything after it in FP32.
+    everything after it in FP32. `reference` is the FP32 original of a model that is typed already: its weights are
+    taken.
     """
-    model = fp32_model(model if isinstance(model, Model) else load(model))
+    model, told = put_back(fp32_model(model if isinstance(model, Model) else load(model)), reference)
     sites = Sites(model)
     pieces = cut_at_tensors(model, cut) if cut else cut_at_scopes(sites, depth)
     last = _stage_named(upto, pieces) if upto is not None else None
@@ -90,7 +93,7 @@ def stages(
         profile=profile,
         samples=len(samples.feeds),
         inputs=samples.origin,
-        notes=(*typed_notes(model), *samples.notes, *_random(sites)),
+        notes=(*told, *samples.notes, *_random(sites)),
         model=model.path.name if model.path else "",
     )
     if last is None:
