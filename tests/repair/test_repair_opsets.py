@@ -22,21 +22,23 @@ SHAPE = (3, 8)
 
 # Places for rules, each in a few nodes; "mean" and "sum" stand for reductions over the last axis in the opset's form.
 PLACES = """
-    a0 = Mul (x, thousand) a1 = Mul (a0, a0) a2 = mean (a1) a3 = Add (a2, tiny) a4 = Sqrt (a3) norm = Div (a0, a4)
+    a0 = Mul (x, thousand) a1 = mean (a0) a2 = Sub (a0, a1) a3 = Mul (a2, a2) a4 = mean (a3) a5 = Add (a4, tiny)
+    a6 = Sqrt (a5) norm = Div (a2, a6)
     b0 = Exp (x) b1 = sum (b0) lse = Log (b1)
     c0 = Mul (b0, b0) c1 = Div (b0, c0) sig = Log (c1)
     d0 = Add (x, masks) masked = Softmax <axis = 1> (d0)
-    e0 = Mul (x, hundred) e1 = Transpose (x) e2 = MatMul (e0, e1) e3 = Mul (e2, tenth) e4 = Softmax <axis = 1> (e3)
+    e0 = Mul (x, loud) e1 = Transpose (x) e2 = MatMul (e0, e1) e3 = Mul (e2, tenth) e4 = Softmax <axis = 1> (e3)
     attended = MatMul (e4, x)
     f0 = Abs (x) f1 = Add (f0, tiny) quotient = Div (x, f1)
-    g0 = Mul (x, thousand) g1 = Mul (g0, g0) g2 = sum (g1) g3 = Sqrt (g2) length = Mul (g3, milli)
+    g0 = Mul (x, six) g1 = Exp (g0) g2 = Mul (g1, g1) g3 = sum (g2) g4 = Sqrt (g3)
+    length = Mul (g4, milli)
     h0 = Exp (tenth) folded = Mul (x, h0)
     i0 = Mul (x, small) i1 = Mul (i0, i0) i2 = Add (i1, milli) level = Log (i2)
     j0 = MatMul (x, weights) j1 = Mul (j0, million) j2 = Relu (j1) back = Mul (j2, millionth)
     k0 = Max (x, least) bounded = Softmax <axis = 1> (k0)
 """
 OUTPUTS = "norm lse sig masked attended quotient length folded level back bounded".split()
-NUMBERS = {"thousand": 1e3, "tiny": 1e-12, "hundred": 1e2, "tenth": 0.125, "milli": 1e-3, "small": 2.0**-9,
+NUMBERS = {"thousand": 1e3, "tiny": 1e-12, "loud": 9e3, "six": 6.0, "tenth": 0.125, "milli": 1e-3, "small": 2.0**-9,
            "million": 1e6, "millionth": 1e-6}  # fmt: skip
 
 

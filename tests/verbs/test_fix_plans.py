@@ -16,6 +16,7 @@ from halfwise.core.tolerance import Tolerance
 from halfwise.model.model import load
 from halfwise.precision.plan import Plan, PlannedNode, read_plan
 from halfwise.verbs.fix.fix import fix
+from tests.models.random_nets import feeds, random_net
 from tests.models.zoo import SHAPES, encoder
 from tests.support.fixing import float_types, solved
 
@@ -99,3 +100,12 @@ def test_plans_that_cannot_be_applied() -> None:
         with pytest.raises(InputError) as refused:
             fix(zoo.model, zoo.inputs, plan=plan)
         assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("seed", [1, 3, 12])
+def test_allowing_bf16_loses_no_answer_that_fp16_and_fp32_have(seed: int) -> None:
+    asked = {"repairs": "none", "max_runs": 20}
+    without = fix(random_net(seed), feeds(seed), **asked)  # type: ignore[arg-type]
+    allowed = fix(random_net(seed), feeds(seed), allow_bf16=True, **asked)  # type: ignore[arg-type]
+    assert allowed.met >= without.met
+    assert set(allowed.fp32_nodes) <= set(without.fp32_nodes)

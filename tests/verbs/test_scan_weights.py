@@ -317,3 +317,22 @@ def test_the_summary_counts_what_tensorrt_would() -> None:
     assert summary.numbers["tensors_underflow"] == 3
     assert summary.numbers["tensors_harmful"] == 3
     assert rules(result) == ["HW103"] * 3
+
+
+@pytest.mark.parametrize("size", [1e-6, 3e38])
+def test_a_norm_of_the_runtime_is_spoken_of_as_a_plain_one(size: float) -> None:
+    """Its scale is a factor, wherever it stands among the inputs."""
+    scale = (size * np.ones(64)).astype(np.float32)
+    told = []
+    for op, inputs, domain in (
+        ("LayerNormalization", ["x", "g"], ""),
+        ("SkipLayerNormalization", ["x", "z", "g"], "com.microsoft"),
+        ("SkipSimplifiedLayerNormalization", ["x", "z", "g"], "com.microsoft"),
+    ):
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 64]) for name in (*inputs[:-1], "y")]
+        made = helper.make_node(op, inputs, ["y"], domain=domain, name="norm")
+        graph = helper.make_graph([made], "g", ends[:-1], ends[-1:], [numpy_helper.from_array(scale, "g")])
+        imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+        found = scan(helper.make_model(graph, opset_imports=imports, ir_version=8)).findings
+        told.append([(each.rule, each.severity, each.where.name) for each in found])
+    assert told[0] and told[0] == told[1] == told[2]

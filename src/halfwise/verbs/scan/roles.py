@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -42,6 +43,24 @@ class Reading:
     channels: int | None = None
 
 
+_PRODUCT = {1: Role.MATRIX, 2: Role.ADDEND}
+_BOTH = {0: Role.MATRIX, 1: Role.MATRIX}
+_BIAS = {1: Role.ADDEND}
+_NORM = {1: Role.FACTOR, 2: Role.ADDEND}
+_SKIPPING_NORM = {2: Role.FACTOR, 3: Role.ADDEND, 4: Role.ADDEND}
+
+# The same of ONNX Runtime's own operators, by slot.
+_OWN: Mapping[str, Mapping[int, Role]] = {
+    **dict.fromkeys(("Attention", "FusedConv", "FusedGemm", "QAttention"), _PRODUCT),
+    **dict.fromkeys(("FusedMatMul", "TransposeMatMul"), _BOTH),
+    **dict.fromkeys(("BiasGelu", "FastGelu", "BiasSplitGelu", "BiasAdd"), _BIAS),
+    **dict.fromkeys(("SimplifiedLayerNormalization", "GroupNorm"), _NORM),
+    **dict.fromkeys(("SkipLayerNormalization", "SkipGroupNorm"), _SKIPPING_NORM),
+    "SkipSimplifiedLayerNormalization": {2: Role.FACTOR, 3: Role.ADDEND},
+    "EmbedLayerNormalization": {5: Role.FACTOR, 6: Role.ADDEND},
+}
+
+
 def readings(view: View, sites: Sites, value: ir.Value, depth: int = _DEPTH) -> list[Reading]:
     found: list[Reading] = []
     for node, slot in value.uses():
@@ -66,6 +85,8 @@ def _moved(node: ir.Node, axis: int | None) -> int | None:
 
 def _reading(view: View, node: ir.Node, slot: int) -> Reading:
     op = node.op_type
+    if op in _OWN and (node.domain or op == "SimplifiedLayerNormalization"):
+        return Reading(node, _OWN[op].get(slot, Role.OTHER))
     if op in ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", *_RECURRENT):
         if slot < (3 if op in _RECURRENT else 2):
             return Reading(node, Role.MATRIX, _channel_axis(view, node, slot))
