@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import fields
 from functools import cache
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -306,3 +309,22 @@ def test_outputs_that_do_not_fit_are_one_line() -> None:
             metric(y, y)
     with pytest.raises(InputError, match="there is no output 'dets'; there are y"):
         Boxes(boxes="dets")(y, y)
+
+
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "measures"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in PAGES.glob("*.md")))
+def test_the_page_of_a_measure_names_options_that_it_has(name: str) -> None:
+    page = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+    (spec,) = re.findall(r"--metric (\S+)", page)
+    measure = measure_named(spec)
+    assert measure is not None and measure.name == name and spec_of(measure).partition(":")[0] == name
+    options = {field.name for field in fields(measure)}
+    assert {option.partition("=")[0] for option in spec.partition(":")[2].split(",")} <= options
+
+
+def test_each_ready_measure_has_a_page() -> None:
+    assert {path.stem for path in PAGES.glob("*.md")} == {
+        "boxes", "keypoints", "mask", "logits", "text", "audio", "image", "embedding"
+    }  # fmt: skip

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,12 @@ from halfwise.backends import BackendRecord, BackendRun
 from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.model.model import load
+from halfwise.precision.plan import read_plan
+from halfwise.report.html.rollout import rollout_picture
+from halfwise.report.html.write import write_report
 from halfwise.verbs.bisect.run import bisect
 from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.gate import gate
 from halfwise.verbs.verify import EmulatedRunner, verify
 from tests.support.command_line import CommandLine
 from tests.support.messages import kinds
@@ -175,3 +181,75 @@ def test_a_state_of_another_rank_is_refused() -> None:
     model.graph.node[1].attribute.extend([helper.make_attribute("axes", [1]), helper.make_attribute("keepdims", 0)])
     with pytest.raises(InputError, match="dimensions"):
         fix(model, frames(8), rollout=4, feedback="y=sum_in")
+
+
+def test_a_plan_knows_its_rollout_and_the_gate_judges_by_it(tmp_path: Path) -> None:
+    stream, asked = frames(80), {"tolerance": LOOSE_Y, "repairs": "none"}
+    rolled = fix(counter(), stream, out=tmp_path, rollout=40, feedback=STATE, **asked)
+    assert rolled.plan_path is not None
+    plan = read_plan(rolled.plan_path)
+    assert plan.rollout == rolled.plan.rollout and plan.rollout is not None and plan.rollout.steps == 40
+    document = json.loads(rolled.plan_path.read_text())["rollout"]
+    assert document == {"steps": 40, "feedback": {"sum_in": "sum_out"}}
+    held = gate(plan, counter(), stream)
+    assert held.holds and held.result is not None and held.result.measured.rollout is not None
+    # Without its FP32 node every single step is right, and the trajectory is not.
+    emptied = replace(plan, nodes=())
+    assert not gate(emptied, counter(), stream).holds
+    assert gate(replace(emptied, rollout=None), counter(), stream).holds
+    assert not gate(replace(emptied, rollout=None), counter(), stream, rollout=40, feedback=STATE).holds
+    again = fix(counter(), stream, plan=replace(emptied, rollout=None), rollout=40, feedback=STATE)
+    assert not again.met
+
+
+def test_a_typed_file_is_judged_as_typed_over_its_own_steps(tmp_path: Path) -> None:
+    stream = frames(40)
+    typed = fix(counter(), stream, out=tmp_path, force="op:*", repairs="none", tolerance="*:rel_l2<=1").typed
+    assert typed is not None
+    asked = {"tolerance": LOOSE_Y, "repairs": "none"}
+    alone, rolled = fix(typed.path, stream, **asked), fix(typed.path, stream, rollout=40, feedback=STATE, **asked)
+    first, last = (each.measured.typed["sum_out"].rel_l2 for each in (alone, rolled))
+    assert last > 10 * first
+    assert NoteKind.AS_TYPED_MISSES in kinds(rolled.notes) and NoteKind.AS_TYPED_MISSES not in kinds(alone.notes)
+
+
+def test_saved_outputs_take_no_state(command_line: CommandLine, tmp_path: Path) -> None:
+    onnx.save(counter(), tmp_path / "m.onnx")
+    (tmp_path / "inputs").mkdir()
+    (tmp_path / "saved").mkdir()
+    for index, frame in enumerate(frames(4)):
+        np.savez(tmp_path / "inputs" / f"{index}.npz", **frame)
+        np.savez(tmp_path / "saved" / f"{index}.npz", sum_out=frame["x"], y=frame["x"])
+    asked = ("--inputs", tmp_path / "inputs", "--rollout", "2", "--feedback", STATE)
+    ended = command_line("verify", tmp_path / "m.onnx", tmp_path / "saved", *asked)
+    assert ended.code == 2 and "saved outputs, which take no state" in ended.told
+    assert len(ended.told.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("feedback", [5, [5], {"sum_out": "sum_in"}])
+def test_what_is_no_feedback_is_one_line(feedback: Any) -> None:
+    for verb in (fix, lambda *given, **asked: verify(counter(), *given, **asked)):
+        with pytest.raises(InputError, match="feedback"):
+            verb(counter(), frames(8), rollout=4, feedback=feedback)
+
+
+def test_a_backend_carries_the_state_too(tmp_path: Path) -> None:
+    stream = frames(40)
+    onnx.save(counter(), tmp_path / "m.onnx")
+    found = verify(counter(), tmp_path / "m.onnx", stream, rollout=20, feedback=STATE, backend="ort-cpu")
+    assert found.met and found.samples == 40
+
+
+def test_the_report_draws_the_error_over_the_steps(tmp_path: Path) -> None:
+    result = fix(counter(), frames(64), rollout=32, feedback=STATE, tolerance="*:rel_l2<=0.1", repairs="none")
+    picture, found = rollout_picture(result), result.measured.rollout
+    assert picture is not None and found is not None
+    points = [tuple(map(float, point.split())) for point in picture.fixed.replace("L", "M").split("M") if point.strip()]
+    assert [x for x, _ in points] == pytest.approx(np.linspace(0, 1, 32), abs=1e-4)
+    heights = [y for _, y in points]  # a logarithm from the top: a line through two gives all others
+    slope, start = np.polyfit(np.log10(found.fixed), heights, 1)
+    assert slope < 0 and heights == pytest.approx(slope * np.log10(found.fixed) + start, abs=1e-3)
+    assert picture.allowed == pytest.approx(start, abs=1e-3)
+    page = write_report(result, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert picture.fixed in page and picture.plain in page
+    assert rollout_picture(fix(counter(), frames(8), tolerance="*:rel_l2<=1")) is None

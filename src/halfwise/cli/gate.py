@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from halfwise.cli.options import Full, Inputs, Json, MetricSpec, Reference, Sarif, paths, user_metric
+from halfwise.cli.options import Feedback, Full, Inputs, Json, MetricSpec, Reference, Sarif, Steps, paths, user_metric
 from halfwise.cli.progress import progress
 from halfwise.cli.reporting import answer, write_sarif
 from halfwise.core.errors import InputError
@@ -46,6 +46,8 @@ def command(
         ),
     ] = None,
     reference: Reference = None,
+    rollout: Steps = None,
+    feedback: Feedback = None,
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.", show_default=False)
     ] = None,
@@ -78,6 +80,8 @@ def command(
             baseline=baseline,
             engine=engine,
             reference=reference,
+            rollout=rollout,
+            feedback=feedback or (),
             notify=shown.step,
         )
 

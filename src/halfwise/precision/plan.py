@@ -20,8 +20,16 @@ from halfwise.core.reasons import Reason
 from halfwise.core.summary import Summary
 from halfwise.core.tolerance import Tolerance
 from halfwise.core.wording import counted, listed
+from halfwise.model.inputs.rollout import Rollout, rollout_of
 from halfwise.model.model import Model
-from halfwise.precision.plan_document import ModelRecord, PlanDocument, PlannedRecord, RepairRecord, StatedNode
+from halfwise.precision.plan_document import (
+    ModelRecord,
+    PlanDocument,
+    PlannedRecord,
+    RepairRecord,
+    RolloutQuestion,
+    StatedNode,
+)
 
 __all__ = ["Plan", "PlannedNode", "read_plan"]
 
@@ -80,6 +88,7 @@ class Plan(Documented):
     graph_sha256: str = ""  # of the graph without its weights; not stated by older plans and by those made by hand
     reference_sha256: str = ""  # of the FP32 original that judged, where one was given
     io_formats: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # layouts of inputs and outputs, not plain
+    rollout: Rollout | None = None  # many steps in a row, where these were judged
 
     def document(self) -> PlanDocument:
         return PlanDocument(
@@ -99,6 +108,7 @@ class Plan(Documented):
             io_types=self.io_types.value,
             io_formats=self.io_formats or LEFT_OUT,
             inputs=self.inputs,
+            rollout=LEFT_OUT if self.rollout is None else _question(self.rollout),
             fp32_nodes=tuple(StatedNode(**structs.asdict(node.document())) for node in self.nodes),
             repairs=self.repairs,
         )
@@ -197,7 +207,16 @@ def _plan(stated: PlanDocument) -> Plan:
         graph_sha256=stated.model.graph_sha256 or "",
         reference_sha256=stated.model.reference_sha256 or "",
         io_formats=stated.io_formats or {},
+        rollout=None if stated.rollout is LEFT_OUT else _rollout(stated.rollout),
     )
+
+
+def _question(rollout: Rollout) -> RolloutQuestion:
+    return RolloutQuestion(rollout.steps, {state: output for output, state in rollout.feedback})
+
+
+def _rollout(stated: RolloutQuestion) -> Rollout | None:
+    return rollout_of(stated.steps, [f"{output}={state}" for state, output in stated.feedback.items()])
 
 
 def _planned(entry: str | StatedNode) -> PlannedNode:

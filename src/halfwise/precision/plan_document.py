@@ -15,7 +15,16 @@ from halfwise.core.reasons import Reason
 from halfwise.core.targets import DEFAULT_TARGET, STRICT_PROFILE
 from halfwise.core.tolerance import Bounds
 
-__all__ = ["FormatName", "KeptNodes", "ModelRecord", "PlanDocument", "PlannedRecord", "RepairRecord", "StatedNode"]
+__all__ = [
+    "FormatName",
+    "KeptNodes",
+    "ModelRecord",
+    "PlanDocument",
+    "PlannedRecord",
+    "RepairRecord",
+    "RolloutQuestion",
+    "StatedNode",
+]
 
 if TYPE_CHECKING:
     FormatName = str
@@ -99,6 +108,13 @@ class ModelRecord(Record, frozen=True):
     reference_sha256: Annotated[str | Left, about("Of the FP32 original that judged, where one was given.")] = LEFT_OUT
 
 
+class RolloutQuestion(Record, frozen=True):
+    """How many steps in a row are judged; outputs by the inputs that take them in the next step."""
+
+    steps: Count
+    feedback: Mapping[str, str]
+
+
 class PlanDocument(Document, frozen=True, tag="halfwise.plan/1", kw_only=True):
     """A plan: which nodes stay out of FP16 and why. Written by hand it needs `schema` and `fp32_nodes` only."""
 
@@ -114,5 +130,6 @@ class PlanDocument(Document, frozen=True, tag="halfwise.plan/1", kw_only=True):
         about("Memory layouts of inputs and outputs; what is not named is plain `chw`."),
     ] = LEFT_OUT
     inputs: str = ""
+    rollout: Annotated[RolloutQuestion | Left, about("Where many steps in a row were judged.")] = LEFT_OUT
     fp32_nodes: tuple[str | StatedNode, ...]
     repairs: tuple[RepairRecord, ...] = ()

@@ -148,7 +148,7 @@ class Judge:
         self.feeds = tuple(widen_feeds(feed) for feed in feeds)
         self._rollout = next((feed.rollout for feed in feeds if isinstance(feed, Trajectory)), None)
         self._steps = [[widen_feeds(step) for step in each.steps] for each in feeds if isinstance(each, Trajectory)]
-        self._answers = trajectories
+        self.trajectories = trajectories
         self.counter = counter or RunCounter()
         self.failures = failures or Failures()
         self._known = {} if memory is None else memory
@@ -184,7 +184,7 @@ class Judge:
         key = (emulator, frozenset(assignment.formats.items()), assignment.io)
         if key not in self._known:
             lengths = [len(each) for each in self._steps]
-            references = [answer for each in self._answers for answer in each] if lengths else self.references
+            references = [answer for each in self.trajectories for answer in each] if lengths else self.references
             outputs = self._outputs(emulator, assignment, range(len(self.feeds)))
             found = evaluate(references, outputs, self.question.tolerance, self.question.metric)
             self._known[key] = Measured.of(found, self.question, lengths)
@@ -192,7 +192,7 @@ class Judge:
 
     def measure_one(self, assignment: Assignment, index: int) -> float:
         """The ratio on one sample only."""
-        references = self._answers[index] if self._steps else (self.references[index],)
+        references = self.trajectories[index] if self._steps else (self.references[index],)
         return max(
             self.ratio_of(reference, outputs)
             for emulator in (self.emulator, *self.also)

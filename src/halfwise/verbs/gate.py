@@ -28,6 +28,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.summary import Summary
 from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.fp32_model import fp32_model
+from halfwise.model.inputs.rollout import rollout_of
 from halfwise.model.model import Model, load
 from halfwise.precision.plan import Plan, read_plan
 from halfwise.repair import RULES as REPAIRS
@@ -124,6 +125,8 @@ def gate(
     baseline: str | Path | None = None,
     engine: str | Path | None = None,
     reference: str | Path | onnx.ModelProto | Model | None = None,
+    rollout: int | None = None,
+    feedback: str | Sequence[str] = (),
     notify: Callable[[str], None] = lambda text: None,
 ) -> Gate:
     """Check a plan against a model that may have been trained again since.
@@ -131,6 +134,7 @@ def gate(
     Nothing is searched here, so that the tolerance has to hold on all inputs. `baseline` is what `scan --json` said of
     the model that the plan was made for; `engine` is the layer list or the verbose log of the engine that was built.
     `reference` is the FP32 original of a typed model, as `fix` takes it.
+    A plan that was judged over many steps is judged so again; `rollout` and `feedback` state others, as in `fix`.
     Without an engine the plan is audited where TensorRT-RTX stands for its target's compiler, as `fix` does.
     """
     _, metric = with_measure((), metric)
@@ -151,6 +155,7 @@ def gate(
         if reference is not None:
             reference = reference if isinstance(reference, Model) else load(reference)
             here = replace(here, reference_sha256=reference.sha256)
+        here = replace(here, rollout=rollout_of(rollout, feedback) or here.rollout)
         try:
             result = fix(model, inputs, plan=here, judge_on_all=True, metric=metric, reference=reference, notify=notify)
             checks.append(_tolerance(result))

@@ -203,7 +203,7 @@ def verify(
     second = _runner(other, profile) if backend is None else _on_backend(other, backend, options)
     tolerance, metric = with_measure(tolerance, metric)
     first = _runner(reference, profile, widened=True)
-    stream = rollout_of(rollout, (feedback,) if isinstance(feedback, str) else feedback)
+    stream = rollout_of(rollout, feedback)
     samples = _samples((first, second), inputs, stream)
     asked = _asked(first, samples.feeds, tolerance, metric)
     judges: Mapping[str, Runner] = second.judges if isinstance(second, EmulatedRunner) else {"": second}

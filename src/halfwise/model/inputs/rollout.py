@@ -56,8 +56,11 @@ class Trajectory(Feed):
     __hash__ = object.__hash__
 
 
-def rollout_of(steps: Any, feedback: Sequence[str]) -> Rollout | None:
-    """As a user writes it: a number of steps, and OUTPUT=INPUT for every state."""
+def rollout_of(steps: Any, feedback: Any) -> Rollout | None:
+    """As a user writes it: a number of steps, and OUTPUT=INPUT for every state, as one text or a list of them."""
+    feedback = [feedback] if isinstance(feedback, str) else feedback
+    if not isinstance(feedback, (list, tuple)) or not all(isinstance(text, str) for text in feedback):
+        raise InputError(f"feedback {feedback!r}: give a text such as 'state_out=state_in', or a list of such texts")
     if steps is None:
         if feedback:
             raise InputError(f"--feedback {feedback[0]}: give the number of steps, too (--rollout N)")

@@ -27,6 +27,7 @@ from halfwise.report.html.names import Names
 from halfwise.report.html.panel import with_details
 from halfwise.report.html.places import Places
 from halfwise.report.html.repairs import repair_cards
+from halfwise.report.html.rollout import rollout_picture
 from halfwise.report.html.tables import audit_rows, finding_rows, kernel_rows, node_rows, tensor_rows, weight_rows
 from halfwise.report.html.verdict import bound_text, error_rows, gap_rows, verdict_words
 from halfwise.report.verdict import is_synthetic
@@ -76,6 +77,7 @@ def gather(
         "confirmation_notes": say_all(result.confirmation.notes) if result.confirmation is not None else [],
         "gaps": gap_rows(result.confirmation, names),
         "curve": curve(result),
+        "rollout": rollout_picture(result),
         "histogram": histogram,
         "columns": columns(histogram),
         "tensors": tensors,

@@ -81,7 +81,7 @@ def bisect(
             checker,
             plan,
             builds,
-            rollout_of(rollout, (feedback,) if isinstance(feedback, str) else feedback),
+            rollout_of(rollout, feedback),
             options,
             notify,
         )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from halfwise.core.formats import round_to
+from halfwise.core.formats import Format, round_to
+from halfwise.emulation.emulate import widen_feeds
+from halfwise.model.inputs.feed import Feed
+from halfwise.model.inputs.rollout import Trajectory
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -13,15 +17,28 @@ from halfwise.search.judge import Judge, Measured
 __all__ = ["as_typed"]
 
 
-def as_typed(model: Model, judge: Judge) -> Measured | None:
-    """On the samples of `judge`, under all its profiles; None of a model whose file is in FP32."""
+def as_typed(model: Model, judge: Judge, feeds: Sequence[Feed]) -> Measured | None:
+    """On `feeds`, which are those of `judge`, under all its profiles; None of a model whose file is in FP32."""
     if model.given is None:
         return None
     sites = Sites(replace(model.given, watched=model.watched))
-    types = model.interface
-    feeds = [
-        {name: round_to(array, types[name]) if name in types else array for name, array in feed.items()}
-        for feed in judge.feeds
-    ]
-    own = Judge(sites, judge.emulator, judge.question, feeds, judge.references, judge.also, judge.counter)
+    own = Judge(
+        sites,
+        judge.emulator,
+        judge.question,
+        [_rounded(feed, model.interface) for feed in feeds],
+        judge.references,
+        judge.also,
+        judge.counter,
+        trajectories=judge.trajectories,
+    )
     return own.measure(Assignment(sites, {}))
+
+
+def _rounded(feed: Feed, types: Mapping[str, Format]) -> Feed:
+    """As the file takes its inputs; of a trajectory in every step."""
+    wide = widen_feeds(feed)
+    arrays = {name: round_to(array, types[name]) if name in types else array for name, array in wide.items()}
+    if isinstance(feed, Trajectory):
+        return replace(feed, arrays=arrays, steps=tuple(_rounded(step, types) for step in feed.steps))
+    return Feed(feed.id, arrays)

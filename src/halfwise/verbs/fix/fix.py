@@ -97,7 +97,7 @@ def fix(
     written into `out` is run on the backend `confirm`, and compared with what was predicted. `layers` names a list of
     the layers of an engine that was built from `plan`, in any form that `audit` reads: its kernels then judge, too.
     With `rollout`, the samples in order are the steps of a stream; so many in a row are judged, with the state that the
-    narrow model itself comes to: `feedback` names each as "OUTPUT=INPUT".
+    narrow model itself comes to: `feedback` names each as "OUTPUT=INPUT". A plan keeps it, and is judged so again.
     """
     tolerance, metric = with_measure(tolerance, metric)
     plan, folder, engine = plan_of(plan), path_of("out", out), path_of("layers", layers)
@@ -154,7 +154,7 @@ def fix(
         engine,
         original,
         emulated_on,
-        rollout_of(rollout, texts_of("feedback", feedback)),
+        rollout_of(rollout, feedback) or (plan.rollout if plan is not None else None),
         notify,
         (*widened, *said),
     )

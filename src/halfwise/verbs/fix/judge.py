@@ -44,7 +44,7 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
     fp16 = _plain(prepared, found, decided.samples, narrow)
     by_profile = candidate.by_profile(found.context)
     fixed = worst_of(list(by_profile.values()))
-    typed = as_typed(request.model, validation)
+    typed = as_typed(request.model, validation, decided.samples.validation)
     effects = measured_effects(prepared.inputs, validation)
     findings = tuple(input_findings(effects))
     forced = None if fixed.met else _missed_because_forced(prepared, decision, validation)

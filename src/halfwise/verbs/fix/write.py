@@ -82,6 +82,7 @@ def _plan(prepared: Prepared, found: Feedback) -> Plan:
         io_types=request.io_types,
         io_formats={name: each for name, each in prepared.layouts.of.items() if each != ("chw",)},
         inputs=decided.samples.origin,
+        rollout=request.rollout,
         nodes=found.explained((*_nodes(prepared, found), *found.candidate.adjustment.added)),
         repairs=given.repairs if given is not None else tuple(repair.document() for repair in decided.repairs),
     )
