@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
+from onnx import helper
 
 from halfwise.core.formats import Format
 from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.ort import Session
 from halfwise.emulation.profiles import ORT_CUDA_UNFUSED, STRICT, Profile
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.model.model import load
@@ -98,3 +101,26 @@ def test_scales_of_packed_weights_are_rounded_and_the_weights_are_not() -> None:
 
 def _half(array: Array) -> Array:
     return np.asarray(array.astype(Format.FP16.dtype).astype(np.float32))
+
+
+def test_a_weight_that_nothing_reads_is_not_handed_to_the_runtime() -> None:
+    """It drops such a weight, as is left where an operator was replaced by its steps, and refuses to be given it."""
+    weights = {name: np.ones(64, np.float32) for name in ("read", "left", "inside")}
+    declared = [onnx.TensorProto(name=name, data_type=1, dims=[64], data_location=1) for name in weights]
+    for tensor in declared:
+        tensor.external_data.add(key="location", value="given")
+    body = helper.make_graph([helper.make_node("Neg", ["inside"], ["b"])], "body", [], [_float("b")])
+    nodes = [
+        helper.make_node("Add", ["x", "read"], ["y"]),
+        helper.make_node("If", ["c"], ["z"], then_branch=body, else_branch=body),
+    ]
+    given = [_float("x"), helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, [])]
+    graph = helper.make_graph(nodes, "g", given, [_float("y"), _float("z")], declared)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    found = Session(proto, weights).run({"x": np.zeros(64, np.float32), "c": np.array(True)})
+    np.testing.assert_array_equal(found["y"], weights["read"])
+    np.testing.assert_array_equal(found["z"], -weights["inside"])
+
+
+def _float(name: str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [64])

@@ -93,9 +93,11 @@ class Session:
         options = _options(lean=lean, threads=threads)
         on_gpu = device == "cuda"
         providers: list[Any] = [(_CUDA, _CUDA_OPTIONS)] if on_gpu else []
-        self._weights = [_ort_value(array) for array in (weights or {}).values()]  # the session reads their memory
-        if weights:
-            options.add_external_initializers(list(weights), self._weights)
+        read = _read_by(proto.graph) if weights else frozenset()
+        handed = {name: _ort_value(array) for name, array in (weights or {}).items() if name in read}
+        self._weights = list(handed.values())  # the session reads their memory
+        if handed:
+            options.add_external_initializers(list(handed), self._weights)
         self._start = partial(_start, options, [*providers, "CPUExecutionProvider"])
         try:
             with stamped(proto):
@@ -179,6 +181,18 @@ def _shapes(feeds: Mapping[str, Array]) -> str:
         f"{name} {'x'.join(map(str, array.shape)) or 'scalar'}" if isinstance(array, np.ndarray) else name
         for name, array in feeds.items()
     )
+
+
+def _read_by(graph: onnx.GraphProto) -> frozenset[str]:
+    """Names that nodes read, in bodies too, or that are outputs. The runtime drops initializers that nothing reads,
+    and does not load a model for which it is then given their values."""
+    names = {value.name for value in graph.output}
+    for node in graph.node:
+        names.update(node.input)
+        for attribute in node.attribute:
+            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                names |= _read_by(body)
+    return frozenset(names)
 
 
 def _ort_value(array: Array) -> ort.OrtValue:
