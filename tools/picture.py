@@ -21,8 +21,6 @@ __all__ = ["FOLDER", "main"]
 FOLDER = Path(__file__).parent.parent / "docs" / "images"
 SIZE: Any = {"width": 1180, "height": 1075}
 SHARPNESS = 1.0
-# The verdict and the culprits, without what stands between them.
-TRIM = "document.getElementById('next').hidden = true"
 
 
 def main() -> int:
@@ -41,7 +39,6 @@ def main() -> int:
             context = browser.new_context(viewport=SIZE, color_scheme=scheme, device_scale_factor=SHARPNESS)
             page = context.new_page()
             page.goto(report.as_uri())
-            page.evaluate(TRIM)
             page.screenshot(path=FOLDER / f"report-{scheme}.png")
             context.close()
         browser.close()

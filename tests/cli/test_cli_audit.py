@@ -57,7 +57,7 @@ def test_a_broken_plan_is_exit_code_1(tmp_path: Path) -> None:
     path = plan(tmp_path, {"fp32_nodes": ["/norm/Pow", {"name": "/in/Conv", "why": "x"}]})
     output = run(REGION_LOG, "--plan", path, exit_code=1)
     assert "violation /norm/Pow: wanted fp32, got fp16; TensorRT's own warning" in output
-    assert "/in/Conv" not in output
+    assert "violation /in/Conv" not in output and "/in/Conv" in output
     document = json.loads(run(REGION_LOG, "--plan", path, "--json", exit_code=1))
     assert [violation["node"] for violation in document["violations"]] == ["/norm/Pow"]
 
@@ -152,7 +152,7 @@ def test_an_empty_list_of_layers_is_refused(tmp_path: Path, text: str) -> None:
 def test_an_engine_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "engine.plan"
     path.write_bytes(b"ftrt\0\0\0\1" * 100)
-    with pytest.raises(InputError, match="is not an ONNX model"):
+    with pytest.raises(InputError, match="not an ONNX model"):
         run(path)
 
 

@@ -12,6 +12,7 @@ import pytest
 import typer
 
 import halfwise
+from halfwise.cli import help as layout
 from halfwise.cli import main as entry
 from halfwise.core.errors import InputError, MissingBackend
 from tests.support.command_line import CommandLine, Ended
@@ -190,3 +191,28 @@ def test_the_installed_command_starts_there_too() -> None:
     code = "import sys; before = set(sys.modules); import halfwise.__main__; print(*(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {name.partition(".")[0] for name in done.stdout.split()} <= {"halfwise", *sys.stdlib_module_names}
+
+
+def test_every_verb_has_a_group_and_an_example() -> None:
+    grouped = [verb for verbs in layout.VERB_GROUPS.values() for verb in verbs]
+    assert sorted(grouped) == sorted(entry.VERBS)
+    for verb, example in layout.EXAMPLES.items():
+        assert example.split()[:2] == ["halfwise", verb or "fix"]
+    assert set(layout.EXAMPLES) == {"", *entry.VERBS}
+
+
+@pytest.mark.parametrize("words", [["-h"], ["fix", "-h"]])
+def test_help_is_short_to_ask_for_and_begins_with_an_example(words: list[str], halfwise_cli: CommandLine) -> None:
+    shown = halfwise_cli(*words).out
+    assert shown == halfwise_cli(*words[:-1], "--help").out
+    lines = shown.splitlines()
+    assert lines[2] == "Example:" and lines[3].startswith("  halfwise fix model.onnx ")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_completes_verbs_and_options(shell: str) -> None:
+    variables = {"_HALFWISE_COMPLETE": f"complete_{shell}", "COMP_WORDS": "halfwise ga", "COMP_CWORD": "1"}
+    variables |= {"_TYPER_COMPLETE_ARGS": "halfwise ga", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    code = "import sys; from halfwise.cli.main import main; sys.argv = ['halfwise']; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **variables})
+    assert "gate" in done.stdout and "scan" not in done.stdout

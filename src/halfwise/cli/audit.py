@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from halfwise.cli.options import Full, Sarif
-from halfwise.cli.reporting import answer, write_sarif
+from halfwise.cli.options import Full, Html, Sarif
+from halfwise.cli.reporting import answer, write_page, write_sarif
 
 if TYPE_CHECKING:
     from halfwise.report.terminal import Terminal
@@ -47,22 +47,47 @@ def command(
     time_limit: Annotated[
         float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="Time limit for compiling a model.")
     ] = 600.0,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--only",
+            metavar="violations|unproven|kept",
+            help="Show only these nodes; --json has all.",
+            show_default=False,
+        ),
+    ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option("--node", metavar="NAME", help="Show only this node; * and ? match.", show_default=False),
+    ] = None,
+    module: Annotated[
+        str | None,
+        typer.Option("--module", metavar="SCOPE", help="Show only the nodes of this module.", show_default=False),
+    ] = None,
     sarif: Sarif = None,
+    html: Html = None,
     full: Full = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.audit/1).")] = False,
 ) -> None:
     """Show the precision that each ONNX node ran in. Exit code 1: the plan was not kept, or that cannot be shown."""
     from halfwise.report.files import check_writable
-    from halfwise.verbs.audit import audit
+    from halfwise.verbs.audit import Wanted, audit
 
-    check_writable(sarif)
+    check_writable(sarif, html)
+    shown = Wanted.of(only, node, module)
     result = audit(source, plan, model, inputs or (), target=target, time_limit_s=time_limit)
     write_sarif(sarif, result.findings, result.model or source)
+
+    if html is not None:
+        from halfwise.core.english import say_all
+
+        picked, notes = result.only(shown), say_all(result.audit.notes)
+        write_page(html, f"Audit of {source.name}", picked, noun="node", notes=notes)
 
     def screen(terminal: Terminal) -> None:
         from halfwise.report.audit import show_audit
 
-        show_audit(terminal, result.audit, len(result.wanted) if result.wanted is not None else None)
+        show_audit(terminal, result, shown)
         if said := _known_words(result, source, model):
             terminal.line(said)
 

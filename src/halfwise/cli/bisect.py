@@ -11,6 +11,7 @@ from halfwise.cli.backend_options import BackendName, Device, IoBinding, Optimiz
 from halfwise.cli.options import (
     Feedback,
     Full,
+    Html,
     Inputs,
     Interrupted,
     Json,
@@ -23,7 +24,7 @@ from halfwise.cli.options import (
     user_metric,
 )
 from halfwise.cli.progress import progress
-from halfwise.cli.reporting import answer
+from halfwise.cli.reporting import answer, write_page
 
 __all__ = ["command"]
 
@@ -74,6 +75,7 @@ def command(
     optimize: Optimize = "all",
     io_binding: IoBinding = False,
     time_limit: TimeLimit = 600.0,
+    html: Html = None,
     full: Full = False,
     as_json: Json = False,
 ) -> None:
@@ -83,9 +85,11 @@ def command(
     failed build is worked around. The same command resumes an interrupted search.
     """
     from halfwise.precision.plan import read_plan
+    from halfwise.report.files import check_writable
     from halfwise.verbs.bisect.asked import JOURNAL
     from halfwise.verbs.bisect.run import bisect
 
+    check_writable(html)
     folder = out or Path(f"{model.stem}.bisect")
     try:
         with progress(f"bisect {model.name}") as shown:
@@ -113,6 +117,12 @@ def command(
             else "interrupted before anything was built; nothing was written"
         ) from None
 
+    if html is not None:
+        from halfwise.core.english import say_all
+        from halfwise.report.bisect import step_table
+
+        tables = step_table(result)
+        write_page(html, f"Bisection of {model.name}", result, tables=tables, noun="node", notes=say_all(result.notes))
     from halfwise.report.bisect import show_bisect
 
     answer(result.to_json, lambda screen: show_bisect(screen, result), as_json=as_json, full=full, good=result.good)

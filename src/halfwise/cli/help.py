@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 __all__ = ["EXAMPLES", "VERB_GROUPS", "Verb", "Verbs"]
 
 VERB_GROUPS = {
-    "Fix a model": ("fix", "demo"),
+    "Start here": ("doctor", "fix", "demo"),
     "Look into a model": ("scan", "trace", "stages", "verify", "bisect"),
     "Look into an engine": ("audit", "log", "advise"),
     "Keep a result": ("gate", "compare", "schema"),
@@ -19,6 +19,7 @@ VERB_GROUPS = {
 EXAMPLES = {
     "": "halfwise fix model.onnx --inputs samples/ --out out/",
     "demo": "halfwise demo",
+    "doctor": "halfwise doctor model.onnx build.log layers.json",
     "scan": "halfwise scan model.onnx",
     "trace": "halfwise trace model.onnx --inputs samples/",
     "fix": "halfwise fix model.onnx --inputs samples/ --out out/ --target trt-10.9@t4",

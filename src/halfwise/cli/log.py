@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from halfwise.cli.options import Full, Sarif
-from halfwise.cli.reporting import answer, write_sarif
+from halfwise.cli.options import Full, Html, Sarif
+from halfwise.cli.reporting import answer, write_page, write_sarif
 
 __all__ = ["command"]
 
@@ -20,6 +20,7 @@ def command(
         typer.Option("--model", metavar="MODEL", help="ONNX model that was built; maps weights to initializers."),
     ] = None,
     sarif: Sarif = None,
+    html: Html = None,
     full: Full = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.log/1).")] = False,
 ) -> None:
@@ -27,9 +28,10 @@ def command(
     from halfwise.report.files import check_writable
     from halfwise.verbs.log import log as read
 
-    check_writable(sarif)
+    check_writable(sarif, html)
     report = read(log, model)
     write_sarif(sarif, report.findings, log)
+    write_page(html, f"Build log {log.name}", report, noun="finding")
     from halfwise.report.log import show_log
 
     answer(report.to_json, lambda screen: show_log(screen, report), as_json=as_json, full=full)

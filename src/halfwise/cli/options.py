@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Feedback",
     "Full",
+    "Html",
     "Inputs",
     "Interrupted",
     "Json",
@@ -91,6 +92,9 @@ Feedback = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, all else on stderr.")]
+Html = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Also write a page to look at.", show_default=False)
+]
 Sarif = Annotated[
     Path | None, typer.Option("--sarif", metavar="FILE", help="Also write SARIF 2.1.0.", show_default=False)
 ]

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from halfwise.core.document import Documented
     from halfwise.core.finding import Finding
     from halfwise.report.terminal import Terminal
 
-__all__ = ["answer", "command_line", "write_sarif"]
+__all__ = ["answer", "command_line", "write_page", "write_sarif"]
 
 
 def answer(
@@ -46,6 +47,15 @@ def write_sarif(path: Path | None, findings: Sequence[Finding], artifact: Path) 
     from halfwise.report.sarif import sarif_text
 
     write(path, sarif_text(findings, artifact))
+
+
+def write_page(path: Path | None, kind: str, result: Documented, **more: Any) -> None:
+    """The result as a page, where one was asked for."""
+    if path is None:
+        return
+    from halfwise.report.html.sheet import write_sheet
+
+    write_sheet(path, kind, result, command=command_line(), **more)
 
 
 def command_line() -> str:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from halfwise.cli.options import Full, Inputs, Json, ModelPath, Reference, Tolerances, paths
+from halfwise.cli.options import Full, Html, Inputs, Json, ModelPath, Reference, Tolerances, paths
 from halfwise.cli.progress import progress
-from halfwise.cli.reporting import answer
+from halfwise.cli.reporting import answer, write_page
 from halfwise.core.errors import InputError
 
 __all__ = ["command"]
@@ -59,6 +59,7 @@ def command(
         str, typer.Option("--profile", metavar="P", help="Rounding profile to emulate: strict or ort-cuda.")
     ] = "strict",
     reference: Reference = None,
+    html: Html = None,
     full: Full = False,
     as_json: Json = False,
 ) -> None:
@@ -69,7 +70,10 @@ def command(
     """
     if cut and depth is not None:
         raise InputError("--cut names the places to cut at, --depth says how deep the modules are: give one of them")
+    from halfwise.report.files import check_writable
     from halfwise.verbs.stages import stages
+
+    check_writable(html)
 
     with progress(f"stages {model.name}") as shown:
         result = stages(
@@ -85,6 +89,12 @@ def command(
             notify=shown.step,
         )
 
+    if html is not None:
+        from halfwise.core.english import say_all
+        from halfwise.report.stages import culprit_table
+
+        tables = culprit_table(result)
+        write_page(html, f"Stages of {model.name}", result, tables=tables, noun="stage", notes=say_all(result.notes))
     from halfwise.report.stages import show_stages
 
     answer(

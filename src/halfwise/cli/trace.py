@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from halfwise.cli.options import Full, Inputs, Json, ModelPath, Reference, Sarif, paths
+from halfwise.cli.options import Full, Html, Inputs, Json, ModelPath, Reference, Sarif, paths
 from halfwise.cli.progress import progress
-from halfwise.cli.reporting import answer, write_sarif
+from halfwise.cli.reporting import answer, write_page, write_sarif
 
 __all__ = ["command"]
 
@@ -14,6 +14,7 @@ def command(
     inputs: Inputs = None,
     reference: Reference = None,
     sarif: Sarif = None,
+    html: Html = None,
     full: Full = False,
     as_json: Json = False,
 ) -> None:
@@ -21,12 +22,15 @@ def command(
     from halfwise.report.files import check_writable
     from halfwise.verbs.trace import trace
 
-    check_writable(sarif)
+    check_writable(sarif, html)
 
     with progress(f"trace {model.name}") as shown:
         result = trace(model, paths(inputs), reference=reference, notify=shown.count)
 
     write_sarif(sarif, result.findings, model)
+    from halfwise.core.english import say_all
     from halfwise.report.trace import show_trace
+
+    write_page(html, f"Trace of {model.name}", result, noun="tensor", notes=say_all(result.notes))
 
     answer(result.to_json, lambda screen: show_trace(screen, result, model, inputs or ()), as_json=as_json, full=full)

@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING
 from halfwise.compiler.audit_findings import what_ran
 from halfwise.core.english import say
 from halfwise.report.terminal import Terminal
+from halfwise.report.text import safe
 
 if TYPE_CHECKING:
     from halfwise.compiler.audit import Audit, Violation
+    from halfwise.verbs.audit import AuditResult, Wanted
 
 __all__ = ["show_audit"]
 
 _SHOWN = 20
+_KERNEL = 24  # columns
 
 
-def show_audit(terminal: Terminal, result: Audit, wanted: int | None) -> None:
-    """`wanted`: how many nodes the plan keeps out of FP16; None without a plan."""
+def show_audit(terminal: Terminal, audited: AuditResult, shown: Wanted) -> None:
+    """`shown`: the nodes to list."""
+    result = audited.audit
+    wanted = len(audited.wanted) if audited.wanted is not None else None
     cost = result.cost
     terminal.line(
         f"{result.source}: {cost.kernels} kernels, {cost.bytes_moved / 1e6:.2f} MB between them, "
@@ -36,10 +41,38 @@ def show_audit(terminal: Terminal, result: Audit, wanted: int | None) -> None:
         terminal.line(f"  {number:6} {precision:8} {coverage}")
     for note in result.notes:
         terminal.line(f"note: {say(note)}")
-    _show_violations(terminal, "violation", result.violations, "red")
-    _show_violations(terminal, "unproven", result.unproven, "yellow")
+    if not shown:
+        _show_violations(terminal, "violation", result.violations, "red")
+        _show_violations(terminal, "unproven", result.unproven, "yellow")
+    _show_nodes(terminal, audited.only(shown), bool(shown))
     if wanted is not None:
         terminal.line(_plan_verdict(result, wanted), "bold green" if result.kept else "bold red")
+
+
+def _show_nodes(terminal: Terminal, result: AuditResult, chosen: bool) -> None:
+    """What each node was asked to run in and ran in: those that were chosen, else what violations do not tell."""
+    nodes = [n for n in result.nodes if n.compute or n.asked]
+    if not chosen:
+        nodes = [n for n in nodes if n.status in ("kept", "")]
+    if not nodes:
+        if chosen:
+            terminal.line("no node is of these")
+        return
+    terminal.line()
+    asked = any(node.asked for node in nodes)
+    titles = ["node", *(["asked"] if asked else []), "got", "kernel", "evidence"]
+    rows = [
+        [
+            node.node,
+            *([node.asked] if asked else []),
+            f"{node.got} ({node.status})" if node.status in ("violation", "unproven") else node.got,
+            safe(", ".join(node.kernels), _KERNEL),
+            node.evidence,
+        ]
+        for node in terminal.some(nodes, _SHOWN)
+    ]
+    terminal.table(titles, rows, fold=len(titles) - 1)
+    terminal.more(len(nodes), _SHOWN, "nodes")
 
 
 def _plan_verdict(result: Audit, wanted: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from halfwise.core.english import said
 from halfwise.core.wording import counted, listed, three_digits
+from halfwise.report.sheet_table import SheetTable
 from halfwise.report.terminal import Terminal
 from halfwise.report.verdict import error_table, show_notes
 from halfwise.verbs.bisect.culprits import Answer
@@ -14,6 +15,13 @@ __all__ = ["show_bisect"]
 _SHOWN = 40  # culprits
 _NAMED = 8  # nodes of a sentence
 _STEPS = 2  # builds: all FP16, all FP32
+
+
+def step_table(result: BisectResult) -> tuple[SheetTable, ...]:
+    """Every build, for the page."""
+    rows = [(step.what, step.fp16, step.of, step.answer.value, step.ratio, step.why) for step in result.steps]
+    columns = ("build", "nodes in FP16", "of", "answer", "error over allowed error", "why")
+    return (SheetTable("Builds", "build", columns, rows),)
 
 
 def show_bisect(terminal: Terminal, result: BisectResult) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from halfwise.core.english import say
 from halfwise.core.english.stages import STAGE_FINDINGS
 from halfwise.core.wording import counted, listed, three_digits
+from halfwise.report.sheet_table import SheetTable
 from halfwise.report.terminal import Terminal
 from halfwise.report.verdict import error_table, show_notes
 from halfwise.verbs.stages.result import IN_COMBINATION, SPREADS, WRONG, Run, Stage, StagesResult
@@ -15,6 +16,13 @@ from halfwise.verbs.stages.result import IN_COMBINATION, SPREADS, WRONG, Run, St
 __all__ = ["show_stages"]
 
 _CULPRITS = 8
+
+
+def culprit_table(result: StagesResult) -> tuple[SheetTable, ...]:
+    """The nodes that make a stage fail alone, for the page."""
+    rows = [(stage.name, node.name, node.op, node.reason) for stage in result.stages for node in stage.culprits]
+    about = "Nodes that have to be FP32 for a stage to meet the tolerance alone."
+    return (SheetTable("Culprits", "node", ("stage", "node", "operator", "reason"), rows, about),)
 
 
 def show_stages(terminal: Terminal, result: StagesResult, name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +32,7 @@ from halfwise.core.wording import counted
 from halfwise.deploy.advisories import Advisory, advisories_of_engine, target_of_log
 from halfwise.precision.plan_document import KeptNodes
 
-__all__ = ["AuditResult", "AuditedNode", "audit"]
+__all__ = ["AuditResult", "AuditedNode", "Wanted", "audit"]
 
 Status = Literal["violation", "unproven", "kept", ""]
 _ORDER: Mapping[Status, int] = {"violation": 0, "unproven": 1, "kept": 2, "": 3}
@@ -54,6 +55,31 @@ class AuditedNode:
     status: Status
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Which nodes to tell of: by status, by name (with wildcards), by the module that they are in; empty takes all."""
+
+    status: str = ""
+    node: str = ""
+    module: str = ""
+
+    @classmethod
+    def of(cls, only: str | None, node: str | None, module: str | None) -> Wanted:
+        """`only` is one of violations, unproven and kept."""
+        statuses = {"violations": "violation", "unproven": "unproven", "kept": "kept"}
+        if only is not None and only not in statuses:
+            raise InputError(f"--only {only}: write one of {', '.join(statuses)}")
+        return cls(statuses[only] if only else "", node or "", (module or "").rstrip("/"))
+
+    def __bool__(self) -> bool:
+        return bool(self.status or self.node or self.module)
+
+    def takes(self, row: AuditedNode) -> bool:
+        inside = not self.module or row.node == self.module or row.node.startswith(f"{self.module}/")
+        named = not self.node or row.node == self.node or fnmatchcase(row.node, self.node)
+        return inside and named and self.status in ("", row.status)
+
+
 @dataclass(frozen=True, repr=False)
 class AuditResult(Documented):
     """The audit with what was asked for. `wanted` is None without a plan, `target` where nothing names a version."""
@@ -63,6 +89,11 @@ class AuditResult(Documented):
     target: Target | None = None
     advisories: tuple[Advisory, ...] = field(default=())
     model: Path | None = None  # the ONNX file that the engine was built from
+    shown: Wanted | None = None  # the nodes to tell of, where not all
+
+    def only(self, wanted: Wanted) -> AuditResult:
+        """The same, of which only these nodes are told; the document has all."""
+        return replace(self, shown=wanted)
 
     @property
     def kept(self) -> bool:
@@ -83,8 +114,8 @@ class AuditResult(Documented):
         for node in self.audit.nodes:
             found = against[node.node][1] if node.node in against else None
             status: Status = against[node.node][0] if found else "kept" if node.node in wanted else ""
-            notes = found.messages if found is not None else node.notes
-            evidence = f"{node.coverage}: {said(notes)}" if notes else node.coverage
+            notes = said(found.messages if found is not None else node.notes)
+            evidence = f"{node.coverage}: {notes}" if notes else node.coverage
             asked = wanted.get(node.node, "")
             rows.append(
                 AuditedNode(node.node, node.op, node.compute, asked, node.precision, node.kernels, evidence, status)
@@ -94,7 +125,8 @@ class AuditResult(Documented):
             if name not in seen:
                 evidence = say(what_ran(violation))
                 rows.append(AuditedNode(name, "", True, violation.wanted, "unknown", (), evidence, standing))
-        return tuple(sorted(rows, key=lambda row: _ORDER[row.status]))
+        told = rows if self.shown is None else [row for row in rows if self.shown.takes(row)]
+        return tuple(sorted(told, key=lambda row: _ORDER[row.status]))
 
     def summary(self) -> Summary:
         """What each node was asked to run in, and what it ran in; violations first."""

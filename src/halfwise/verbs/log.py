@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from halfwise.compiler.buildlog import LogReport, model_names, read_log, with_origins
 from halfwise.core.errors import InputError
 from halfwise.core.files.identify import not_wanted
+from halfwise.core.finding import Finding
+from halfwise.deploy.advisories import target_of_log
+from halfwise.deploy.build_command import command_of_log, lint
 
 __all__ = ["log"]
 
@@ -20,7 +24,20 @@ def log(path: str | Path, model: str | Path | None = None) -> LogReport:
     report = read_log(Path(path))
     if not report.recognised:
         raise InputError(not_wanted(Path(path), "a build log", _foreign(report)))
-    return report if names is None else with_origins(report, names)
+    report = report if names is None else with_origins(report, names)
+    return replace(report, findings=(*_of_its_command(report), *report.findings))
+
+
+def _of_its_command(report: LogReport) -> tuple[Finding, ...]:
+    """What in the precision flags of the build has no effect; names are looked up where the log lists its layers."""
+    if report.command is None:
+        return ()
+    target = target_of_log(report)
+    span = target.span if target is not None else None
+    if span is None:
+        return ()
+    version = target.title if target is not None else ""
+    return tuple(lint(command_of_log(report.command), tuple(report.structure.registered), span, version))
 
 
 def _foreign(report: LogReport) -> str:

@@ -22,7 +22,7 @@ from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.scan import ScanResult
 from halfwise.verbs.trace import Trace
 
-__all__ = ["render", "write_report"]
+__all__ = ["render", "rendered", "write_report"]
 
 _STYLES = ("tokens.css", "page.css", "pictures.css", "graph.css", "print.css")
 _SCRIPTS = ("page.js", "csv.js", "table.js", "tables.js", "strip.js", "layout.js", "graph.js", "panel.js", "tree.js")
@@ -60,13 +60,18 @@ def render(
     by_output: Mapping[str, Mapping[str, float]],
 ) -> str:
     page = gather(result, scan, trace, command, when, by_output)
-    style, script = _joined(_STYLES), f"(() => {{\n{_joined(_SCRIPTS)}}})();\n"
+    return rendered("report.html", page, _STYLES, _SCRIPTS)
+
+
+def rendered(template: str, page: Mapping[str, Any], styles: Sequence[str], scripts: Sequence[str]) -> str:
+    """A page that may run its own script and style, by their hashes, and nothing else; `page["data"]` is its data."""
+    style, script = _joined(styles), f"(() => {{\n{_joined(scripts)}}})();\n"
     table: Sequence[str] = page["data"]["names"]
     environment = _environment()
     environment.globals["full"] = table.__getitem__
     environment.globals["brief"] = lambda index, width=SHOWN: short(table[index], width)
-    return environment.get_template("report.html").render(
-        page,
+    return environment.get_template(template).render(
+        {"culprits": (), **page},
         style=Markup(style),
         script=Markup(script),
         policy=f"default-src 'none'; style-src {content_hash(style)}; script-src {content_hash(script)}; "

@@ -48,9 +48,9 @@ const TABLES = {
     return [DATA.tensors, [
       { title: "Tensor", text: (r) => NAMES[r[T.name]], value: (r) => NAMES[r[T.name]], cell: (r) => nameOf(r[T.name], 72) },
       { title: "Made by", text: (r) => opOf(r[T.node]) + "\n" + nodeName(r[T.node]), value: (r) => opOf(r[T.node]), cell: (r) => (r[T.node] < 0 ? "input" : goTo(r[T.node])) },
-      { title: "On FP16’s axis", pic: true, cell: (r) => rangePicture(r[T.least], numeric(r[T.most])) },
-      { title: "Values", num: true, value: (r) => numeric(r[T.most]), cell: (r) => make("span", { class: "sign-word" }, `${number(r[T.min])} … ${number(r[T.max])}`) },
-      { title: "Worst zone", value: badness, num: true, cell: (r) => zoneWord(r) },
+      { title: "On FP16’s axis", pic: true, csv: (r) => `${r[T.least]} to ${r[T.most]}`, cell: (r) => rangePicture(r[T.least], numeric(r[T.most])) },
+      { title: "Values", num: true, value: (r) => numeric(r[T.most]), csv: (r) => `${r[T.min]} to ${r[T.max]}`, cell: (r) => make("span", { class: "sign-word" }, `${number(r[T.min])} … ${number(r[T.max])}`) },
+      { title: "Worst zone", value: badness, num: true, csv: (r) => `${ZONE_WORDS[ZONES[r[T.zone]]].slice(2)}: ${shares(r)}`, cell: (r) => zoneWord(r) },
     ], { sort: [4, -1], noun: "tensor", filters: ["over", "nonfinite", "lost", "sub", "normal"].map((key) => ({ title: ZONE_WORDS[key].slice(2), test: (r) => ZONES[r[T.zone]] === key })).filter((f) => DATA.tensors.some(f.test)) }];
   },
   weights() {
