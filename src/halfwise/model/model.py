@@ -18,6 +18,7 @@ from halfwise.core.formats import Format
 from halfwise.model.external import check_external_data, external_files
 from halfwise.model.inference import has_schema
 from halfwise.model.input_spec import InputSpec
+from halfwise.model.map_outputs import MapOutput, cut_maps, has_maps
 from halfwise.model.normal_form import normalise
 from halfwise.model.opset import OLDEST_OPSET, allow_narrow_scales, raise_opset
 from halfwise.model.proto_file import check_proto, read_proto
@@ -31,7 +32,7 @@ class Model:
     """A model in normal form. `ir` is shared by every room and never changed after loading.
 
     Of a model that was widened to FP32, `given` is the one that the file holds, and `interface` tells which inputs and
-    outputs are narrow there.
+    outputs are narrow there. Of outputs that are `maps`, the tensors that they are made of are the outputs here.
     """
 
     path: Path | None
@@ -43,6 +44,7 @@ class Model:
     watched: tuple[str, ...] = ()  # tensors inside the model that are judged besides its outputs
     given: Model | None = None
     interface: Mapping[str, Format] = field(default_factory=dict)
+    maps: tuple[MapOutput, ...] = ()
 
     @property
     def graph(self) -> Graph:
@@ -146,9 +148,11 @@ def _load(source: str | Path | onnx.ModelProto, label: str) -> Model:
         check_external_data(proto, path)
         files = external_files(proto, path)
     stored_nodes = len(proto.graph.node)
+    if path is None and (needs_fixups(proto) or has_maps(proto)):
+        proto = _copy(proto)
     if needs_fixups(proto):
-        proto = _copy(proto) if path is None else proto
         fix_up(proto)
+    maps = cut_maps(proto) if has_maps(proto) else ()
     model = onnx_ir.from_proto(proto)
     assert isinstance(model, onnx_ir.Model)
     if path is not None:
@@ -163,7 +167,7 @@ def _load(source: str | Path | onnx.ModelProto, label: str) -> Model:
             "raise it with onnx.version_converter.convert_version"
         )
     allow_narrow_scales(model)
-    return Model(path, model, digest, stored_nodes, renamed, files)
+    return Model(path, model, digest, stored_nodes, renamed, files, maps=maps)
 
 
 def _copy(proto: onnx.ModelProto) -> onnx.ModelProto:

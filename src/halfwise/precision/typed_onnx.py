@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from halfwise.core.formats import Format
 from halfwise.core.whole_files import WholeFiles
+from halfwise.model.map_outputs import put_maps_back
 from halfwise.model.ops import WIDENED_ATTRIBUTES
 from halfwise.model.weights import convert_fill, weight_content, whole_tensor
 from halfwise.precision.assignment import Assignment
@@ -103,7 +104,7 @@ class TypedWriter:
 def typed_proto(assignment: Assignment) -> onnx.ModelProto:
     """The typed model in memory, weights and all; meant for models of moderate size."""
     writer = TypedWriter()
-    written = rewrite(assignment, writer)
+    written = _rewritten(assignment, writer)
     _embed(written, writer)
     return written.proto
 
@@ -114,7 +115,7 @@ def write_typed(assignment: Assignment, path: Path, files: WholeFiles | None = N
         with WholeFiles() as own:
             return write_typed(assignment, path, own)
     writer = TypedWriter()
-    written = rewrite(assignment, writer)
+    written = _rewritten(assignment, writer)
     total = sum(_bytes(weight) for weight in written.weights)
     data = path.with_name(path.name + ".data") if total > EMBED_BYTES else None
     place = files.place(path)
@@ -127,6 +128,12 @@ def write_typed(assignment: Assignment, path: Path, files: WholeFiles | None = N
             _append_all(file, written, writer, data.name)
         place.write_bytes(written.proto.SerializeToString())
     return TypedModel(path, data, written.casts, tuple(writer.clamped))
+
+
+def _rewritten(assignment: Assignment, writer: TypedWriter) -> Rewritten:
+    written = rewrite(assignment, writer)
+    put_maps_back(written.proto, assignment.sites.model.maps)
+    return written
 
 
 def least_bytes(sites: Sites) -> int:

@@ -64,6 +64,8 @@ def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -
         return Delivered(None, note=Note.of(NoteKind.DELIVERED_NOT_RUN, why=runtime_reason(error)))
     except BackendFailure as error:
         return Delivered(None, note=Note.of(NoteKind.DELIVERED_FAILS, why=runtime_reason(error)))
+    for made in candidate.decided.model.maps:
+        outputs = tuple({**each, made.tensor: made.in_order(each[made.name])} for each in outputs)
     found = evaluate(prepared.context.references.of(feeds), outputs, prepared.tolerance, request.metric)
     note = None if found.verdict.met or counts else Note.of(NoteKind.DELIVERED_MISSES, error=found.verdict.because)
     return Delivered(found.verdict, found.outputs, counts, note)
