@@ -252,3 +252,28 @@ def test_operators_of_integers_run_as_they_are_and_floats_between_them_are_narro
     for feed in feeds:
         wanted, got = ran(given, feed)[0], ran(onnx.load(made.typed.path), feed)[0]
         assert np.linalg.norm(got - wanted) < 0.01 * np.linalg.norm(wanted)
+
+
+def test_a_join_that_the_runtime_makes_one_of_integers_loads_at_every_level(tmp_path: Path) -> None:
+    """QLinearConcat takes FP32 scales only, and ONNX Runtime makes one of whatever stands between quantisers."""
+    rng = np.random.default_rng(2)
+    held = [weight(name, np.float32(size)) for name, size in (("s", 0.03), ("t", 0.04))]
+    held += [weight("z", np.int8(0)), weight("w", rng.standard_normal((8, 8)).astype(np.float32))]
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "d"),
+        node("Tanh", "x", "h"),
+        node("QuantizeLinear", "h s z", "r"),
+        node("DequantizeLinear", "r s z", "e"),
+        node("Concat", "d e", "j", axis=0),
+        node("QuantizeLinear", "j t z", "k"),
+        node("DequantizeLinear", "k t z", "l"),
+        node("MatMul", "l w", "y"),
+    ]
+    given = model(nodes, [value("x", shape=(4, 8))], [value("y", shape=(8, 8))], held, opset=21, ir_version=10)
+    feeds = [{"x": np.random.default_rng(seed).standard_normal((4, 8)).astype(np.float32)} for seed in range(4)]
+    made = fix(given, feeds, tolerance="rel_l2<=0.05", out=tmp_path)
+    assert made.good and made.typed is not None and made.delivered is not None and made.delivered.verdict is not None
+    assert {"n_d", "n_e", "n_j", "n_k"} <= set(made.fp32_nodes) and "n_h" not in made.fp32_nodes
+    alone = fix(given, feeds, tolerance="rel_l2<=0.05", target="ort-cuda")
+    assert "n_j" not in alone.fp32_nodes

@@ -10,6 +10,7 @@ from halfwise.deploy.onnxruntime.adjustable import Adjustable
 from halfwise.deploy.onnxruntime.cpu_kernels import adjust_scatters, cpu_refusal_note
 from halfwise.deploy.onnxruntime.norm_kernels import adjust_norms, refusal_note
 from halfwise.deploy.onnxruntime.quantised_biases import adjust_biases
+from halfwise.deploy.onnxruntime.quantised_joins import adjust_joins
 from halfwise.deploy.onnxruntime.transposed_products import adjust_transposes, cpu_crash_note, crash_note
 from halfwise.deploy.onnxruntime.turned_products import adjust_for_cpu, products_first
 from halfwise.model.contrib.kernels import only_narrow_on_cuda
@@ -44,7 +45,7 @@ def adjust_for(
         found = adjust_norms(may, found, fused=fused)
         found = adjust_biases(may, adjust_transposes(may, found))
         if on_cpu:
-            found = adjust_for_cpu(may, adjust_scatters(may, found))
+            found = adjust_for_cpu(may, adjust_joins(may, adjust_scatters(may, found)))
     assignment = found.decision.assignment
     crash = crash_note(assignment) or (cpu_crash_note(products_first(assignment)) if on_cpu else None)
     refused = cpu_refusal_note(assignment) if on_cpu else None
