@@ -195,5 +195,6 @@ def test_refusals_are_few() -> None:
 
 def test_most_cases_have_something_to_narrow() -> None:
     """The cases would pass if nothing ever narrowed, too."""
-    free = sum(bool(Sites(load(case.model)).free) for case in float_cases())
-    assert free >= 0.75 * len(float_cases())
+    some = float_cases()[::4]
+    free = sum(bool(Sites(load(case.model)).free) for case in some)
+    assert free >= 0.75 * len(some)

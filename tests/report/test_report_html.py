@@ -270,11 +270,10 @@ def test_tensors_of_the_page_are_those_that_were_seen() -> None:
 def test_a_model_of_three_thousand_nodes_makes_a_small_page_quickly(tmp_path: Path) -> None:
     result = large_result()
     assert len(result.sites.all) > 2_900
-    path = write_report(result, tmp_path / "report.html")
-    assert path.stat().st_size < 1_500_000
     started = time.process_time()
-    write_report(result, path)
+    path = write_report(result, tmp_path / "report.html")
     assert time.process_time() - started < 5  # in seconds of this process; the benchmark states the real figure
+    assert path.stat().st_size < 1_500_000
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
