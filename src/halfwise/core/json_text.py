@@ -1,29 +1,37 @@
-"""Reads JSON that a stranger wrote: what is nested deeper than any document of ours is refused."""
+"""Reads JSON that a stranger wrote: what is larger or deeper than any document of ours is refused."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-__all__ = ["DEEPEST", "parse_json"]
+from halfwise.core import limits
 
-DEEPEST = 100  # containers in one another
-_TOO_DEEP = f"it is nested more than {DEEPEST} levels deep"
+__all__ = ["parse_json", "read_json"]
+
+
+def read_json(path: Path, encoding: str = "utf-8") -> Any:
+    """The document in a file; a ValueError where there is none."""
+    if path.stat().st_size > limits.LARGEST_JSON:
+        raise ValueError(f"it is larger than {limits.LARGEST_JSON >> 20} MiB")
+    return parse_json(path.read_text(encoding=encoding))
 
 
 def parse_json(text: str | bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """The document; a ValueError where there is none. `pairs` makes an object of its keys and values."""
+    too_deep = f"it is nested more than {limits.DEEPEST_JSON} levels deep"
     try:
         document = json.loads(text, object_pairs_hook=pairs)
     except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
+        raise ValueError(too_deep) from None
     level = [document]
-    for _ in range(DEEPEST):
+    for _ in range(limits.DEEPEST_JSON):
         level = [each for held in level for each in _inside(held) if isinstance(each, (dict, list))]
         if not level:
             return document
-    raise ValueError(_TOO_DEEP)
+    raise ValueError(too_deep)
 
 
 def _inside(held: Any) -> Any:

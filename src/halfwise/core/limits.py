@@ -3,5 +3,9 @@
 from __future__ import annotations
 
 LARGEST_MODEL_FILE = (1 << 31) - 1  # bytes; the most that a protobuf holds
+MOST_NODES = 1_000_000  # of a model, those of its bodies and functions included
+LONGEST_NAME = 1 << 16  # characters
 LARGEST_MADE_INPUT = 1 << 29  # bytes of one generated input
+LARGEST_ARRAYS = 1 << 32  # bytes of the arrays of one .npz file, unpacked
+LARGEST_JSON = 1 << 28  # bytes of one document
 DEEPEST_JSON = 100  # containers in one another

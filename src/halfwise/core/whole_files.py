@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from errno import EISDIR
 from pathlib import Path
 from types import TracebackType
 
 from halfwise.core.errors import InputError
 
-__all__ = ["WholeFiles", "check_room", "is_special", "write_text"]
+__all__ = ["WholeFiles", "check_room", "finish_interrupted", "is_special", "write_text"]
+
+_SCRATCH = ".halfwise-"
+_NAMES = "names.json"  # in a scratch folder: what was written whole, and the names that it is about to get
 
 
 class WholeFiles:
     """A batch of files to write. They get their names when the block ends well; after an exception nothing is left.
 
-    The folders given are made with them. A device or a pipe is written to as it is. An OSError of the block becomes an
-    InputError which names the file that was written last.
+    A process that is killed leaves the old files or the new ones: `finish_interrupted` gives names that are still
+    owed. The folders given are made with them. A device or a pipe is written to as it is. An OSError of the block
+    becomes an InputError which names the file that was written last.
     """
 
     def __init__(self, *folders: Path) -> None:
@@ -78,21 +86,35 @@ class WholeFiles:
 
     def _name(self) -> None:
         written = {path: place for path, place in self._places.items() if place.exists()}
-        for path in self._dropped:
-            if path not in written:
-                path.unlink(missing_ok=True)
+        dropped = [path for path in self._dropped if path not in written]
+        for path, place in written.items():
+            if place != path:
+                _sync(place)
+        if len(written) + len(dropped) > 1 and self._scratch:
+            self._promise(written, dropped)
+        for path in dropped:
+            path.unlink(missing_ok=True)
         for path, place in written.items():
             if place != path:
                 if path.parent in self._folders:
                     path.parent.mkdir(parents=True, exist_ok=True)
                 place.replace(path)
 
+    def _promise(self, written: Mapping[Path, Path], dropped: Sequence[Path]) -> None:
+        """Note in the first scratch folder what is to come, so that another process can finish it."""
+        folder, scratch = next(iter(self._scratch.items()))
+        names = {os.path.relpath(place, folder): os.path.relpath(path, folder) for path, place in written.items()}
+        text = json.dumps({"names": names, "dropped": [os.path.relpath(path, folder) for path in dropped]})
+        part = scratch / f"{_NAMES}.part"
+        part.write_text(text, encoding="utf-8")
+        part.replace(scratch / _NAMES)
+
     def _beside(self, path: Path) -> Path:
         folder = path.parent
         if folder in self._folders:
             folder = next(each for each in path.absolute().parents if each.exists())
         if folder not in self._scratch:
-            self._scratch[folder] = Path(tempfile.mkdtemp(prefix=".halfwise-", dir=folder))
+            self._scratch[folder] = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=folder))
         return self._scratch[folder]
 
 
@@ -109,6 +131,50 @@ def check_room(path: Path, folder: Path, size: int) -> None:
 def _bytes(count: int) -> str:
     unit, name = next(((u, n) for u, n in ((1e9, "GB"), (1e6, "MB")) if count >= u), (1e3, "kB"))
     return f"{count / unit:.3g} {name}"
+
+
+def finish_interrupted(folder: Path) -> None:
+    """Give the files of a batch whose process was killed their names, and remove what was not written whole."""
+    for scratch in folder.glob(f"{_SCRATCH}*-*"):
+        if not scratch.is_dir() or scratch.is_symlink() or _runs(scratch.name.split("-")[1]):
+            continue
+        try:
+            promised = json.loads((scratch / _NAMES).read_text(encoding="utf-8"))
+            names, dropped = dict(promised["names"]), list(promised["dropped"])
+            inside = all(_is_inside(name) for name in (*names, *names.values(), *dropped))
+        except (OSError, ValueError, KeyError, TypeError):
+            inside = False
+        if inside:
+            for name in dropped:
+                (folder / name).unlink(missing_ok=True)
+            for place, name in names.items():
+                if (folder / place).exists():
+                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / place).replace(folder / name)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    """To the disk, before a name says that it is there."""
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())
+
+
+def _runs(process: str) -> bool:
+    if sys.platform == "win32" or not process.isdecimal():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_inside(name: object) -> bool:
+    """Whether a name stays within the folder: the note may be a stranger's."""
+    return isinstance(name, str) and not Path(name).is_absolute() and ".." not in Path(name).parts
 
 
 def write_text(path: Path, text: str, errors: str = "strict") -> None:

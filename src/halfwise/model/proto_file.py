@@ -10,12 +10,11 @@ from pathlib import Path
 import onnx
 from onnx_ir import DataType
 
+from halfwise.core import limits
 from halfwise.core.errors import InputError
 from halfwise.core.files.identify import not_wanted
 
 __all__ = ["byte_size", "check_proto", "every_graph", "every_tensor", "read_proto"]
-
-LARGEST_PROTOBUF = (1 << 31) - 1
 
 
 def read_proto(path: Path) -> tuple[onnx.ModelProto, str]:
@@ -31,7 +30,7 @@ def read_proto(path: Path) -> tuple[onnx.ModelProto, str]:
             size = path.stat().st_size
             if size == 0:
                 raise InputError(f"{path} is empty; export or copy the model again")
-            if size > LARGEST_PROTOBUF:
+            if size > limits.LARGEST_MODEL_FILE:
                 large = f"{path} is larger than an ONNX file can be (2 GB); save it with external data"
                 raise InputError(_not_onnx(path, large))
             # Mapped, so that the bytes of a large file are not held beside what is parsed from them.
@@ -76,14 +75,17 @@ def _check_nodes(proto: onnx.ModelProto, label: str) -> None:
     known = set(onnx.AttributeProto.AttributeType.values()) - {onnx.AttributeProto.UNDEFINED}
     nodes = [node for graph in every_graph(proto) for node in graph.node]
     nodes += [node for function in proto.functions for node in function.node]
+    if len(nodes) > limits.MOST_NODES:
+        raise InputError(f"{label} has {len(nodes)} nodes; models are read up to {limits.MOST_NODES}")
     for node in nodes:
-        for text in (node.op_type, node.domain, node.name, *node.input, *node.output, node.doc_string):
-            _check_text(text, label)
+        for name in (node.op_type, node.domain, node.name, *node.input, *node.output):
+            _check_name(name, label)
+        _check_text(node.doc_string, label)
         for entry in node.metadata_props:
             _check_text(entry.key, label)
             _check_text(entry.value, label)
         for attribute in node.attribute:
-            _check_text(attribute.name, label)
+            _check_name(attribute.name, label)
             if attribute.type not in known:
                 raise InputError(f"{label}: the attribute {attribute.name!r} of node {node.name!r} has no known type")
     for entry in (*proto.metadata_props, *(e for graph in every_graph(proto) for e in graph.metadata_props)):
@@ -95,11 +97,19 @@ def _check_nodes(proto: onnx.ModelProto, label: str) -> None:
         _check_text(graph.name, label)
         _check_text(graph.doc_string, label)
         for named in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
-            _check_text(named.name, label)
+            _check_name(named.name, label)
         made = [name for node in graph.node for name in node.output if name]
         if len(set(made)) < len(made):
             twice = next(name for name in made if made.count(name) > 1)
             raise InputError(f"{label}: the tensor {twice!r} is produced twice")
+
+
+def _check_name(name: object, label: str) -> None:
+    _check_text(name, label)
+    if len(str(name)) > limits.LONGEST_NAME:
+        raise InputError(
+            f"{label} has a name of {len(str(name))} characters; names are read up to {limits.LONGEST_NAME}"
+        )
 
 
 def _check_text(text: object, label: str) -> None:
@@ -117,6 +127,10 @@ def _check_opset(proto: onnx.ModelProto, label: str) -> None:
             raise InputError(
                 f"{label} uses opset {version}; the installed onnx package knows up to {newest}: upgrade onnx"
             )
+
+
+# Where the content of a tensor may stand, in one of them.
+_FIELDS = ("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data", "string_data")
 
 
 def _check_tensor(tensor: onnx.TensorProto, label: str) -> None:
@@ -140,6 +154,8 @@ def _check_tensor(tensor: onnx.TensorProto, label: str) -> None:
 
 def _has_content(tensor: onnx.TensorProto, data_type: DataType) -> bool:
     elements = _elements(tensor)
+    if sum(bool(getattr(tensor, field)) for field in _FIELDS) > 1:
+        return False
     if data_type is DataType.STRING:
         return len(tensor.string_data) == elements
     if tensor.HasField("raw_data"):

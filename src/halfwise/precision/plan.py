@@ -14,7 +14,7 @@ from halfwise.core.english import say, say_all
 from halfwise.core.errors import InputError
 from halfwise.core.files.identify import not_wanted
 from halfwise.core.formats import FORMATS, Format
-from halfwise.core.json_text import parse_json
+from halfwise.core.json_text import read_json
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.core.summary import Summary
@@ -165,7 +165,7 @@ def read_plan(path: str | Path) -> Plan:
     """
     path = Path(path)
     try:
-        document = parse_json(path.read_text(encoding="utf-8"))
+        document = read_json(path)
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such plan") from None
     except OSError as error:

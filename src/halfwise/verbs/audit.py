@@ -24,7 +24,7 @@ from halfwise.core.english import said, say
 from halfwise.core.errors import InputError
 from halfwise.core.finding import Finding
 from halfwise.core.formats import Format
-from halfwise.core.json_text import parse_json
+from halfwise.core.json_text import read_json
 from halfwise.core.notes import Note
 from halfwise.core.summary import Summary
 from halfwise.core.targets import Target
@@ -227,7 +227,7 @@ def _head(source: Path) -> bytes:
 def _kept(plan: Path) -> KeptNodes:
     """The nodes that the plan keeps out of FP16."""
     try:
-        document: Any = parse_json(plan.read_text(encoding="utf-8"))
+        document: Any = read_json(plan)
     except OSError as error:
         raise InputError(f"{plan}: the plan cannot be read: {error.strerror}") from error
     except ValueError:

@@ -21,7 +21,7 @@ from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.errors import InputError
 from halfwise.core.files.identify import not_wanted
 from halfwise.core.finding import Finding, Where
-from halfwise.core.json_text import parse_json
+from halfwise.core.json_text import read_json
 from halfwise.core.measures.named import with_measure
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.notes import Note, NoteKind
@@ -310,7 +310,7 @@ def _key(each: Finding) -> FindingKey:
 def read_baseline(path: str | Path) -> frozenset[FindingKey]:
     """The findings of a document of `scan --json`."""
     try:
-        document = parse_json(Path(path).read_text(encoding="utf-8"))
+        document = read_json(Path(path))
     except OSError as error:
         raise InputError(f"{path}: the baseline cannot be read: {error.strerror}") from None
     except ValueError:

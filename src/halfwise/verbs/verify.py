@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
 from halfwise.backends.runner import BackendRunner
+from halfwise.core.archives import read_npz
 from halfwise.core.contents import changed, tensors_in
 from halfwise.core.document import LEFT_OUT, Answer, Document, Documented, Left, Number, about
 from halfwise.core.english import documented, say
@@ -107,8 +108,7 @@ class SavedOutputs:
 
     def run(self, index: int, feed: Feed) -> dict[str, Array]:
         try:
-            with np.load(self.files[index], allow_pickle=False) as saved:
-                outputs = {name: saved[name] for name in saved.files}
+            outputs = read_npz(self.files[index])
         except OSError as error:
             raise InputError(f"{self.files[index]} cannot be read: {error.strerror or error}") from None
         except Exception:

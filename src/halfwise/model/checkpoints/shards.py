@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from halfwise.core.errors import InputError
-from halfwise.core.json_text import parse_json
+from halfwise.core.json_text import read_json
 from halfwise.model.checkpoints.checkpoint import Checkpoint
 
 __all__ = ["INDEX", "read_index"]
@@ -45,7 +45,7 @@ def read_index(path: Path, read: Callable[[Path], Checkpoint]) -> Checkpoint:
 
 def _weight_map(path: Path) -> dict[str, str]:
     try:
-        document = parse_json(path.read_text(encoding="utf-8"))
+        document = read_json(path)
     except ValueError:
         raise InputError(f"{path} is no index of shards: it is not valid JSON; copy it again") from None
     found = document.get("weight_map") if isinstance(document, dict) else None

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import io
 import os
-import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,10 +16,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.core.archives import read_npz
 from halfwise.core.contents import layout, tensors_in
 from halfwise.core.errors import InputError
 from halfwise.core.file_order import by_number
-from halfwise.core.json_text import parse_json
+from halfwise.core.json_text import read_json
 from halfwise.core.metrics import is_float
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.input_spec import InputSpec
@@ -220,10 +220,8 @@ def _readable(label: str) -> Iterator[None]:
 
 
 def _read_npz(path: Path) -> dict[str, Any]:
-    with _readable(str(path)), zipfile.ZipFile(path):  # checked first: NumPy takes what is no archive for a pickle
-        archive = np.load(path, allow_pickle=False)
-        with archive:
-            return {name: archive[name] for name in archive.files}
+    with _readable(str(path)):
+        return dict(read_npz(path))
 
 
 def _read_npy(path: Path, name: str) -> dict[str, Any]:
@@ -234,7 +232,7 @@ def _read_npy(path: Path, name: str) -> dict[str, Any]:
 def _read_polygraphy(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The feeds of a file that `polygraphy run --save-inputs` or `polygraphy.json.save_json` wrote, still encoded."""
     with _readable(str(path)):
-        document = parse_json(path.read_text(encoding="utf-8"))
+        document = read_json(path)
     if isinstance(document, dict) and document.get(_POLYGRAPHY_CLASS) == "RunResults":
         raise InputError(f"{path}: holds the outputs of a Polygraphy run, not inputs; save inputs with --save-inputs")
     feeds = document if isinstance(document, list) else [document]

@@ -13,6 +13,7 @@ import onnx
 from halfwise.backends import Backend, BackendOptions, backend_named
 from halfwise.core.answers import check_answers
 from halfwise.core.errors import InputError
+from halfwise.core.held_folder import held
 from halfwise.core.measures.named import with_measure
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.tolerance import Tolerance
@@ -91,16 +92,8 @@ def bisect(
 def _run(asked: Asked) -> BisectResult:
     if not asked.nodes:
         raise InputError("no node of the model may be FP16, or the plan keeps all of them in FP32")
-    fresh = not asked.folder.exists()
-    try:
-        asked.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{asked.folder} cannot be written to: {error.strerror}") from error
-    try:
+    with held(asked.folder):
         return _run_in_folder(asked)
-    finally:
-        if fresh and asked.folder.is_dir() and not any(asked.folder.iterdir()):
-            asked.folder.rmdir()
 
 
 def _run_in_folder(asked: Asked) -> BisectResult:

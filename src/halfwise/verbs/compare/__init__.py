@@ -11,7 +11,7 @@ from halfwise.compiler.audit_document import AuditDocument
 from halfwise.core.document import Record, read
 from halfwise.core.errors import InputError
 from halfwise.core.files.identify import not_wanted
-from halfwise.core.json_text import parse_json
+from halfwise.core.json_text import read_json
 from halfwise.precision.plan_document import PlanDocument
 from halfwise.verbs.compare import audits, fixes, plans, scans, traces
 from halfwise.verbs.compare.document import Kind
@@ -59,7 +59,7 @@ def _read(source: str | Path | Document, label: str) -> tuple[Document, str]:
     if isinstance(source, Mapping):
         return source, label
     try:
-        document = parse_json(Path(source).read_text(encoding="utf-8-sig"))
+        document = read_json(Path(source), "utf-8-sig")
     except OSError as error:
         raise InputError(f"{source} cannot be read: {error.strerror}") from None
     except ValueError:

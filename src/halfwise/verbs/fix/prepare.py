@@ -33,7 +33,6 @@ from halfwise.model.outputs.understood import understand
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.sites import Sites
-from halfwise.precision.typed_onnx import least_bytes
 from halfwise.search.context import EvaluationContext
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Question
@@ -43,7 +42,7 @@ from halfwise.search.run_counter import RunCounter
 from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, refuse_ids
 from halfwise.verbs.fix.original import check_floor, original_notes
 from halfwise.verbs.fix.request import FixRequest
-from halfwise.verbs.fix.results_folder import JOURNAL, check_folder, feeds_identity
+from halfwise.verbs.fix.results_folder import JOURNAL, feeds_identity
 from halfwise.verbs.fix.typed_file import because_stored, notes_on_file
 
 __all__ = ["Prepared", "prepare"]
@@ -148,8 +147,6 @@ def _answered(samples: Samples, references: References) -> tuple[Samples, list[d
 
 def _check(request: FixRequest) -> None:
     """Refuse before any work what could not be done after it."""
-    if request.out is not None:
-        check_folder(request.out, least_bytes(Sites(request.model)))
     if request.plan is not None:
         request.plan.check(request.model)
         _check_reference(request, request.plan)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 
 from halfwise.core.child.kept import ready
+from halfwise.core.held_folder import held
 from halfwise.core.notes import NoteKind
 from halfwise.deploy.deploy_files import advisories_for
 from halfwise.emulation.profiles import ENGINE
 from halfwise.model.inputs.rollout import executions
 from halfwise.precision.decision import Adjustment
+from halfwise.precision.sites import Sites
+from halfwise.precision.typed_onnx import least_bytes
 from halfwise.search.context import EvaluationContext
 from halfwise.search.journal import Journal
 from halfwise.search.places import Uncomparable
@@ -24,6 +27,7 @@ from halfwise.verbs.fix.mostly_fp32 import mostly_fp32
 from halfwise.verbs.fix.prepare import Prepared, prepare
 from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.fix.results_folder import check_folder
 from halfwise.verbs.fix.search import search
 from halfwise.verbs.fix.write import write
 
@@ -32,8 +36,15 @@ __all__ = ["run"]
 
 def run(request: FixRequest) -> FixResult:
     started = time.perf_counter()
-    if request.out is not None:
+    if request.out is None:
+        return _run(request, started)
+    check_folder(request.out, least_bytes(Sites(request.model)))
+    with held(request.out):
         ready()  # what runs the written model loads its libraries beside the search
+        return _run(request, started)
+
+
+def _run(request: FixRequest, started: float) -> FixResult:
     prepared = prepare(request)
     try:
         return _answered(prepared, started)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from halfwise.core.errors import InputError
-from halfwise.core.json_text import parse_json
+from halfwise.core.json_text import read_json
 
 __all__ = ["Slot", "slots_of"]
 
@@ -128,7 +128,7 @@ def _inspected(path: Path) -> tuple[Slot, ...]:
     from halfwise.compiler.layers_json import layers_from_json
 
     try:
-        document = parse_json(path.read_text(encoding="utf-8"))
+        document = read_json(path)
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as an inspector's JSON: {error}") from None
     layers = layers_from_json(document, str(path))

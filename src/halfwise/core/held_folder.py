@@ -1,0 +1,83 @@
+"""Holds a folder of results for one run at a time; the system lets go of it when the process ends, however it ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from halfwise.core.errors import InputError
+from halfwise.core.whole_files import finish_interrupted
+
+__all__ = ["LOCK", "held"]
+
+LOCK = ".halfwise-lock"
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Nobody else's while the block runs. The folder is made; where nothing was written into it, it goes again.
+
+    What a run that was killed has left half-named is finished first.
+    """
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = _locked(folder / LOCK)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written to: {error.strerror or error}") from error
+    try:
+        finish_interrupted(folder)
+        yield
+    finally:
+        with suppress(OSError):
+            if sys.platform == "win32":  # an open file has to be closed before it goes
+                file.close()
+            (folder / LOCK).unlink(missing_ok=True)
+            file.close()
+        with suppress(OSError):  # one that is not empty stays
+            for each in made:
+                each.rmdir()
+
+
+def _locked(path: Path) -> IO[str]:
+    """The open file; whoever holds it has written into it who that is."""
+    while True:
+        file = path.open("a+", encoding="utf-8")
+        if not _lock(file):
+            file.seek(0)
+            holder = file.read(200).strip() or "another process"
+            file.close()
+            raise InputError(f"{path.parent} is in use by {holder}; wait for it, or choose another folder with --out")
+        # Who held it before may have removed the name in between.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                break
+        file.close()
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+    file.flush()
+    return file
+
+
+def _lock(file: IO[str]) -> bool:
+    if sys.platform == "win32":
+        import msvcrt
+
+        file.seek(1 << 20)  # what is locked cannot be read
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,123 @@
+"""The table of limits: the page says what the code holds to, and what is over a limit is one line."""
+
+from __future__ import annotations
+
+import re
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from halfwise.core import limits
+from halfwise.core.errors import InputError
+from halfwise.core.json_text import parse_json, read_json
+from halfwise.model.inputs.samples import load_samples
+from halfwise.model.model import load
+from halfwise.precision.plan import read_plan
+from halfwise.verbs.verify import verify
+from tests.models.build import f32, model, node, value
+from tests.support.paths import ROOT
+
+
+def test_the_page_has_every_limit() -> None:
+    page = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
+    stated = re.findall(r"\| ([\d,]+)[^|]*\| `(\w+)` \|", page)
+    told = {name: int(number.replace(",", "")) for number, name in stated}
+    held = {name: held for name, held in vars(limits).items() if name.isupper()}
+    assert told == held
+
+
+def exp(name: str = "x", **more: Any) -> Any:
+    return model([node("Exp", name, "y")], [value(name, **more)], [value("y", **more)])
+
+
+def test_a_name_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(exp("x" * limits.LONGEST_NAME)).inputs
+    with pytest.raises(InputError, match="has a name of 65537 characters; names are read up to 65536"):
+        load(exp("x" * (limits.LONGEST_NAME + 1)))
+
+
+def test_many_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_NODES", 50)
+    nodes = [helper.make_node("Exp", [f"t{i}"], [f"t{i + 1}"]) for i in range(51)]
+    assert load(model(nodes[:50], [value("t0")], [value("t50")])).stored_nodes == 50
+    with pytest.raises(InputError, match="has 51 nodes; models are read up to 50"):
+        load(model(nodes, [value("t0")], [value("t51")]))
+
+
+def test_a_file_that_is_no_protobuf_for_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(exp().SerializeToString())
+    monkeypatch.setattr(limits, "LARGEST_MODEL_FILE", path.stat().st_size - 1)
+    with pytest.raises(InputError, match="is larger than an ONNX file can be"):
+        load(path)
+
+
+@pytest.mark.parametrize("size", [1 << 29, 1 << 62])
+def test_generated_inputs(size: int) -> None:
+    with pytest.raises(InputError, match="give real inputs with --inputs"):
+        load_samples(load(exp(shape=[size])).inputs, None)
+
+
+def a_bomb(path: Path) -> Path:
+    """8 MiB that take 8 KiB."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as file:
+        np.lib.format.write_array(file, np.zeros(1 << 21, np.float32))
+    assert path.stat().st_size < 1 << 14
+    return path
+
+
+def test_arrays_that_unpack_to_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = a_bomb(tmp_path / "b.npz")
+    monkeypatch.setattr(limits, "LARGEST_ARRAYS", 1 << 20)
+    with pytest.raises(InputError, match="it unpacks to 8388736 bytes, and files are read up to 1048576"):
+        load_samples(load(exp(shape=[1 << 21])).inputs, bomb)
+    with pytest.raises(InputError, match="cannot be read as saved outputs"):
+        verify(bomb, bomb)
+
+
+def test_an_archive_that_says_less_than_it_holds(tmp_path: Path) -> None:
+    """The reader stops where the archive says that the array ends."""
+    bomb = a_bomb(tmp_path / "b.npz")
+    content = bytearray(bomb.read_bytes())
+    for mark, place in ((b"PK\x01\x02", 24), (b"PK\x03\x04", 22)):
+        at = content.rindex(mark) + place
+        content[at : at + 4] = struct.pack("<I", 1000)
+    bomb.write_bytes(bytes(content))
+    with pytest.raises(InputError, match="is damaged"):
+        load_samples(load(exp(shape=[1 << 21])).inputs, bomb)
+
+
+def test_a_header_that_promises_more_than_there_is(tmp_path: Path) -> None:
+    head = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,), }"
+    head += b" " * (53 + 64 - len(head)) + b"\n"
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + bytes(64))
+    with pytest.raises(InputError, match="is damaged"):
+        load_samples(load(exp()).inputs, tmp_path / "x.npy")
+
+
+def test_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    depth = limits.DEEPEST_JSON
+    assert parse_json("[" * depth + "]" * depth)
+    with pytest.raises(ValueError, match="nested more than 100 levels"):
+        parse_json("[" * (depth + 1) + "]" * (depth + 1))
+    plan = tmp_path / "p.json"
+    plan.write_text('{"schema": "halfwise.plan/1", "fp32_nodes": []}')
+    assert read_plan(plan).nodes == () and read_json(plan)
+    monkeypatch.setattr(limits, "LARGEST_JSON", 8)
+    with pytest.raises(ValueError, match="it is larger than 0 MiB"):
+        read_json(plan)
+
+
+def test_many_samples_are_picked_from_without_being_read(tmp_path: Path) -> None:
+    class Samples:
+        def __iter__(self) -> Any:
+            for index in range(100_000):
+                yield {"x": f32(index, 1, 2, 3)}
+
+    found = load_samples(load(exp()).inputs, Samples())
+    assert len(found.all) == 16

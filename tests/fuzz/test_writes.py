@@ -1,0 +1,189 @@
+"""Every write survives: a process that is killed, a full disk, a closed or lost folder, two runs at once."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from halfwise.core.errors import InputError
+from halfwise.core.held_folder import LOCK, held
+from halfwise.core.whole_files import WholeFiles, finish_interrupted
+from halfwise.verbs.fix.fix import fix
+from tests.models.build import f32, model, node, value, weight
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and locks as POSIX has them")
+
+
+def saved(folder: Path) -> Path:
+    proto = model([node("Mul", "x w", "h"), node("Exp", "h", "y")], [value("x")], [value("y")], [weight("w", f32(0.5))])
+    onnx.save(proto, folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+# -- killed -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["fix", "bisect"])
+def test_a_command_that_is_killed_goes_on(command: str) -> None:
+    """At a few of the points that `python -m tools.fuzz.kills` tries all of."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "tools.fuzz.kills", command, "--points", "2"],
+        env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert ended.stdout.splitlines()[-1] == f"{command}: killed at 2 points, 2 of them good", ended
+
+
+def test_a_batch_that_was_killed_among_its_names_is_finished(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old a")
+    (tmp_path / "gone").write_text("old")
+    child = os.fork()
+    if child == 0:
+        with WholeFiles() as files:
+            files.text(tmp_path / "a", "new a")
+            files.text(tmp_path / "b", "new b")
+            files.drop(tmp_path / "gone")
+            unlink = Path.unlink
+            Path.unlink = lambda *a, **k: (unlink(*a, **k), os.kill(os.getpid(), signal.SIGKILL))[0]  # type: ignore[method-assign]
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (tmp_path / "a").read_text() == "old a" and not (tmp_path / "gone").exists()
+    finish_interrupted(tmp_path)
+    assert tree(tmp_path) == {"a": b"new a", "b": b"new b"}
+
+
+@pytest.mark.parametrize("name", ["../outside", "/tmp/halfwise-outside", "a/../../outside"])
+def test_a_note_of_a_stranger_names_nothing_outside(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    scratch = folder / ".halfwise-999999999-x"
+    scratch.mkdir(parents=True)
+    (scratch / "a").write_text("a")
+    (tmp_path / "outside").write_text("mine")
+    promised = {"names": {".halfwise-999999999-x/a": name}, "dropped": [name]}
+    (scratch / "names.json").write_text(json.dumps(promised))
+    finish_interrupted(folder)
+    assert tree(tmp_path) == {"outside": b"mine"}
+
+
+def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
+    scratch = tmp_path / f".halfwise-{os.getppid()}-x"
+    scratch.mkdir()
+    finish_interrupted(tmp_path)
+    assert scratch.exists()
+
+
+# -- two at once ------------------------------------------------------------------------------------------------------
+
+
+def test_the_second_run_says_who_holds_the_folder(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    with held(tmp_path / "out"):
+        before = tree(tmp_path)
+        with pytest.raises(InputError, match=f"out is in use by process {os.getpid()} on .*; wait for it, or choose"):
+            fix(path, out=tmp_path / "out")
+        assert tree(tmp_path) == before
+    assert not (tmp_path / "out").exists()
+    assert fix(path, out=tmp_path / "out").met
+
+
+def test_the_lock_of_a_dead_process_does_not_count(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        with held(tmp_path / "out"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert (tmp_path / "out" / LOCK).exists()
+    with held(tmp_path / "out"):
+        assert f"process {os.getpid()} " in (tmp_path / "out" / LOCK).read_text()
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+# -- disks and folders ------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_leaves_the_results_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path)
+    fix(path, out=tmp_path / "out")
+    before = tree(tmp_path)
+
+    def full(self: Path, data: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(InputError, match=r"m.fp16.onnx cannot be written: No space left on device"):
+        fix(path, out=tmp_path / "out", target="trt-10.9@t4")
+    with pytest.raises(InputError):
+        fix(path, out=tmp_path / "new")
+    assert tree(tmp_path) == before
+
+
+def test_a_quota_is_one_line(tmp_path: Path) -> None:
+    """Files of at most 100 bytes: the system refuses the rest of each."""
+    path = saved(tmp_path)
+    before = tree(tmp_path)
+
+    def limited() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "halfwise", "fix", str(path), "--out", str(tmp_path / "out")],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True, text=True, preexec_fn=limited,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1), ended
+    assert "File too large" in ended.stderr
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root writes everywhere")
+def test_a_closed_folder_is_refused_before_the_search(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    (tmp_path / "out").mkdir(mode=0o555)
+    with pytest.raises(InputError, match="out cannot be written to"):
+        fix(path, out=tmp_path / "out")
+
+
+def test_a_folder_that_vanishes_is_made_again_or_one_line(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+
+    told_before: list[str] = []
+
+    def vanish(told: str) -> None:
+        told_before.append(told)
+        if any(each.startswith("writing") for each in told_before):  # the results are there from then on
+            return
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+
+    try:
+        result = fix(path, out=tmp_path / "out", notify=vanish)
+    except InputError as error:
+        assert "cannot be written" in str(error)
+    else:
+        assert result.files.typed is not None and result.files.typed.path.exists()
+
+
+def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path)
+    fix(path, out=tmp_path / "a")
+    jumps = iter(range(10**9, 0, -(10**6)))
+    monkeypatch.setattr(time, "time", lambda: float(next(jumps)))
+    fix(path, out=tmp_path / "b")
+    assert tree(tmp_path / "a") == tree(tmp_path / "b")

@@ -1,0 +1,217 @@
+"""Kills a command after each of its writes, renames and removals: what is there then is whole, and the command goes on.
+
+python -m tools.fuzz.kills fix          every point of `halfwise fix`
+python -m tools.fuzz.kills bisect --points 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import pathlib
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tools.fuzz.seeds import seed_model
+
+__all__ = ["COMMANDS", "Killed", "kill_all"]
+
+MODEL = "m.onnx"
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "fix": ("fix", MODEL, "--out", "out"),
+    "bisect": ("bisect", MODEL, "--check", "sh check.sh", "--out", "out"),
+}
+# Good where the norm's MatMul is in FP32, which the search has to find out.
+_CHECK = 'grep -q "y_fp16" "$1" && exit 1\nexit 0\n'
+_TIMED = (".html",)  # tells when it was written
+_LOADED = (
+    "onnxruntime", "halfwise.cli.main", "halfwise.verbs.fix.fix", "halfwise.verbs.bisect.run",
+    "halfwise.report.html.fix_report", "halfwise.report.fix", "halfwise.report.bisect",
+)  # fmt: skip
+
+
+@dataclass
+class _Points:
+    """Counts what changes the folder, and ends the process at one of the points."""
+
+    folder: str
+    fatal: int
+    seen: int = 0
+
+    def pass_(self, path: object) -> None:
+        name = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
+        if not name or not str(Path(name).absolute()).startswith(self.folder):
+            return
+        if self.seen == self.fatal:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.seen += 1
+
+
+class _Torn:
+    """A file whose writes come in two halves, with a point between them."""
+
+    def __init__(self, file: Any, points: _Points, path: object) -> None:
+        self._file, self._points, self._path = file, points, path
+
+    def write(self, data: Any) -> Any:
+        if len(data) > 1 and isinstance(data, (str, bytes)):
+            middle = len(data) // 2
+            self._file.write(data[:middle])
+            self._file.flush()
+            self._points.pass_(self._path)
+            self._file.write(data[middle:])
+        else:
+            self._file.write(data)
+        return len(data)
+
+    def __enter__(self) -> _Torn:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Any:
+        return iter(self._file)
+
+    def close(self) -> None:
+        if not self._file.closed:
+            self._file.close()
+            self._points.pass_(self._path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def _watch(points: _Points) -> None:
+    """From here on every change of the folder by Python is a point."""
+    opened = io.open
+
+    def opening(file: Any, mode: str = "r", *more: Any, **named: Any) -> Any:
+        found = opened(file, mode, *more, **named)
+        writes = set(mode) & set("wax+") and not isinstance(file, int)
+        return _Torn(found, points, file) if writes else found
+
+    io.open = pathlib.io.open = opening  # type: ignore[assignment,attr-defined]
+    for name in ("rename", "replace", "unlink", "remove", "mkdir", "rmdir", "fsync"):
+        _counted(name, points)
+
+
+def _counted(name: str, points: _Points) -> None:
+    does: Callable[..., Any] = getattr(os, name)
+
+    def counted(path: Any, *more: Any, **named: Any) -> Any:
+        answer = does(path, *more, **named)
+        points.pass_(more[0] if name in ("rename", "replace") else path)
+        return answer
+
+    setattr(os, name, counted)
+
+
+def _forked(folder: Path, words: Sequence[str], fatal: int = -1) -> tuple[int, int]:
+    """Runs the command in a process of its own; its status, and how many points it passed."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        os.chdir(folder)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        points = _Points(str(folder / "out"), fatal)
+        _watch(points)
+        from halfwise.cli.main import main
+
+        sys.argv = ["halfwise", *words]
+        code = 99
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        finally:
+            os.write(writing, str(points.seen).encode())
+            os._exit(code)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        seen = answer.read()
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status), int(seen or -1)
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix not in _TIMED)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+@dataclass(frozen=True)
+class Killed:
+    """What a command left that was killed at one point, and what the same command made of it."""
+
+    point: int
+    torn: tuple[str, ...]  # files under their names that are neither the old nor the new ones
+    code: int
+    differ: tuple[str, ...]  # from what an undisturbed run leaves
+
+    @property
+    def good(self) -> bool:
+        return not self.torn and self.code in (0, 1) and not self.differ
+
+
+def _prepared(folder: Path, old: Mapping[str, bytes]) -> Path:
+    (folder / MODEL).write_bytes(seed_model("norm").SerializeToString())
+    (folder / "check.sh").write_text(_CHECK)
+    if old:
+        (folder / "out").mkdir()
+        for name, content in old.items():
+            (folder / "out" / name).write_bytes(content)
+    return folder
+
+
+def kill_all(command: str, points: int | None = None, old: Mapping[str, bytes] | None = None) -> list[Killed]:
+    """Kill the command at every point, or at so many of them, evenly spread. `old` are results of before."""
+    words, before = COMMANDS[command], dict(old or {})
+    with TemporaryDirectory(prefix="halfwise-kills-") as place:
+        undisturbed = _prepared(Path(place).resolve(), before)
+        code, count = _forked(undisturbed, words)
+        wanted = _files(undisturbed / "out")
+    assert code in (0, 1) and count > 0, (code, count)
+    steps = range(count) if points is None else sorted({(2 * i + 1) * count // (2 * points) for i in range(points)})
+    return [_killed(words, before, wanted, point) for point in steps]
+
+
+def _killed(words: Sequence[str], old: Mapping[str, bytes], wanted: Mapping[str, bytes], point: int) -> Killed:
+    with TemporaryDirectory(prefix="halfwise-kills-") as place:
+        folder = _prepared(Path(place).resolve(), old)
+        code, _ = _forked(folder, words, point)
+        assert code == -signal.SIGKILL, code
+        left = {name: content for name, content in _files(folder / "out").items() if not name.startswith(".halfwise")}
+        left = {name: content for name, content in left.items() if name in {*wanted, *old}}
+        torn = tuple(name for name, content in left.items() if content not in (old.get(name), wanted.get(name)))
+        code, _ = _forked(folder, words)
+        now = _files(folder / "out")
+        return Killed(point, torn, code, tuple(n for n in {*now, *wanted} if now.get(n) != wanted.get(n)))
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(prog="python -m tools.fuzz.kills", description=__doc__)
+    options.add_argument("command", choices=list(COMMANDS))
+    options.add_argument("--points", type=int, default=None)
+    given = options.parse_args()
+    for module in _LOADED:  # forked processes have it then
+        import_module(module)
+    found = kill_all(given.command, given.points)
+    for killed in found:
+        if not killed.good:
+            print(killed)
+    print(f"{given.command}: killed at {len(found)} points, {sum(killed.good for killed in found)} of them good")
+    return 0 if all(killed.good for killed in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
