@@ -98,7 +98,7 @@ def _watch(points: _Points) -> None:
         writes = set(mode) & set("wax+") and not isinstance(file, int)
         return _Torn(found, points, file) if writes else found
 
-    io.open = pathlib.io.open = opening  # type: ignore[assignment,attr-defined]
+    io.open = pathlib.io.open = opening  # type: ignore[attr-defined]
     for name in ("rename", "replace", "unlink", "remove", "mkdir", "rmdir", "fsync"):
         _counted(name, points)
 
