@@ -84,6 +84,18 @@ def test_fixes() -> None:
     assert ("", "target") in changes(result, "asked")
 
 
+def test_fixes_by_profile_and_along_steps() -> None:
+    steps = {"steps": 3, "feedback": {"s": "t"}, "fp16": [1.0, 2.0, 3.0]}
+    first, last = {"fixed": [0.1, 0.2, 0.3], "growth": 1.7}, {"fixed": [0.1, 0.4, 0.9], "growth": 3.0}
+    told = healthy_result().to_json()
+    a = edited(told, profiles={"strict": 0.5, "wide": 0.2}, rollout={**steps, **first})
+    b = edited(told, profiles={"strict": 0.5, "wide": 0.8, "ort-cuda": 0.1}, rollout={**steps, **last})
+    result = checked(a, b)
+    assert changes(result, "profiles") == {("wide", ""): (0.2, 0.8, "worse")}
+    assert changes(result, "rollout") == {("", "last"): (0.3, 0.9, "worse"), ("", "growth"): (1.7, 3.0, "worse")}
+    assert changes(checked(a, edited(b, rollout={**steps, **last, "steps": 4})), "rollout") == {}
+
+
 def test_two_real_fixes_by_their_repairs() -> None:
     zoo = SHAPES["layer_norm_overflow"]()
     plain, repaired = (fix(zoo.model, zoo.inputs[:6], repairs=rules) for rules in (("none",), ("all",)))

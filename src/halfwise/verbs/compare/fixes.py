@@ -27,6 +27,8 @@ def sections(a: Document, b: Document) -> list[Section]:
     return [
         Section.of("verdict", "Verdict", _verdict(a, b)),
         Section.of("error", "Error of the fixed model, by output", _errors(a["error"]["fixed"], b["error"]["fixed"])),
+        Section.of("profiles", "Error over allowed error, by profile", _profiles(a, b)),
+        Section.of("rollout", "Error over allowed error, along steps", _steps(a, b)),
         Section.of("fp16", "Error of plain FP16, by output", _errors(a["error"]["fp16"], b["error"]["fp16"])),
         Section.of("confirmed", "Error measured on a real backend, by output", _errors(_confirmed(a), _confirmed(b))),
         kept_nodes(a["nodes"], b["nodes"]),
@@ -58,6 +60,21 @@ def _errors(a: Document, b: Document) -> list[Change]:
             was, now = ("output" if name in side else None for side in (a, b))
             found.append(Change(name, "", was, now, "changed"))
     return found
+
+
+def _profiles(a: Document, b: Document) -> list[Change]:
+    """Under those that both results name."""
+    was, now = a.get("profiles", {}), b.get("profiles", {})
+    return [change for name in was if name in now for change in measured(name, {"": was[name]}, {"": now[name]}, ("",))]
+
+
+def _steps(a: Document, b: Document) -> list[Change]:
+    """The first and the last step, and the growth, where both were judged over as many."""
+    was, now = a.get("rollout"), b.get("rollout")
+    if not was or not now or was["steps"] != now["steps"]:
+        return []
+    ends = [{"first": each["fixed"][0], "last": each["fixed"][-1], "growth": each["growth"]} for each in (was, now)]
+    return measured("", ends[0], ends[1], ("first", "last", "growth"))
 
 
 def _asked(a: Document, b: Document) -> list[Change]:
