@@ -1,0 +1,88 @@
+"""Decoders of any size: what the generator writes is what it says, and halfwise keeps its one embedding one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+from benchmarks.large import Measured, row
+from benchmarks.zoo.decoder import Sizes, feeds, write_decoder
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites as ModelSites
+from halfwise.precision.typed_onnx import write_typed
+
+TINY = Sizes(layers=2, width=64, heads=4, shared=2, inner=128, vocabulary=100)
+
+
+def _run(path: Path, feed: dict[str, Any]) -> dict[str, NDArray[Any]]:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_outputs()]
+    return dict(zip(names, session.run(names, feed), strict=True))
+
+
+@pytest.mark.parametrize("billions", [0.1, 0.24, 0.71, 1.5, 3.0, 7.0])
+def test_a_size_is_about_what_was_asked_for(billions: float) -> None:
+    sizes = Sizes.of(billions)
+    assert sizes.parameters / 1e9 == pytest.approx(billions, rel=0.05)
+    assert sizes.width % sizes.heads == 0 == sizes.heads % sizes.shared
+
+
+def test_steps_and_operators_say_the_same(tmp_path: Path) -> None:
+    (feed,) = feeds(TINY, count=1, tokens=5)
+    steps = _run(write_decoder(tmp_path / "steps", TINY), feed)
+    operators = _run(write_decoder(tmp_path / "operators", TINY, operators=True), feed)
+    assert all(np.allclose(steps[name], operators[name], atol=1e-4) for name in steps)
+
+
+def test_a_step_behind_the_cache_is_the_prefill_s_last_token(tmp_path: Path) -> None:
+    path = write_decoder(tmp_path, TINY)
+    (feed,) = feeds(TINY, count=1, tokens=5)
+    whole = _run(path, feed)
+    first = {**feed, "attention_mask": np.ones((1, 4), np.int64)}
+    first |= {name: feed[name][:, :4] for name in ("input_ids", "position_ids")}
+    cache = {
+        name.replace("present", "past_key_values"): a for name, a in _run(path, first).items() if "present" in name
+    }
+    last = {**feed, **cache, **{name: feed[name][:, 4:] for name in ("input_ids", "position_ids")}}
+    assert np.allclose(_run(path, last)["logits"][:, 0], whole["logits"][:, 4], atol=1e-4)
+
+
+def test_what_is_planted_is_there(tmp_path: Path) -> None:
+    path = write_decoder(tmp_path, TINY, planted=("massive", "tiny", "mask"))
+    proto = onnx.load(path)
+    stream = next(node.input[0] for node in reversed(proto.graph.node) if node.op_type == "Pow")
+    proto.graph.output.append(onnx.helper.make_tensor_value_info(stream, onnx.TensorProto.FLOAT, None))
+    onnx.save(proto, tmp_path / "watched.onnx")
+    (feed,) = feeds(TINY, count=1, tokens=5)
+    found = np.abs(_run(tmp_path / "watched.onnx", feed)[stream])
+    assert found[0, 0].max() > 65504 > found[0, 1:].max()
+    weights = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    values = np.abs(weights["layers.1.attention.v"])
+    assert values[:, :2].max() < 2.0**-24 < values[:, 2:].max()
+    assert min(array.min() for array in weights.values() if array.dtype == np.float32) < -1e38
+
+
+@pytest.mark.parametrize("stored", ["fp32", "fp16"])
+def test_a_tied_embedding_is_stored_once_in_the_result(tmp_path: Path, stored: str) -> None:
+    from halfwise.model.fp32_model import fp32_model
+
+    sites = ModelSites(fp32_model(load(write_decoder(tmp_path / "given", TINY, stored=stored))))
+    (tmp_path / "out").mkdir()
+    write_typed(Assignment.all_narrow(sites), tmp_path / "out" / "typed.onnx")
+    typed = onnx.load(tmp_path / "out" / "typed.onnx")
+    tables = [tensor for tensor in typed.graph.initializer if tuple(tensor.dims) == (TINY.vocabulary, TINY.width)]
+    assert [tensor.data_type for tensor in tables] == [onnx.TensorProto.FLOAT16]
+
+
+def test_a_row_tells_what_was_measured() -> None:
+    each = Measured("fix", 12.34, 20.0, 1.25, 1.5, {"runs": 14.0, "nodes": 3, "says": True})
+    assert row(0.24, each, 2.8) == ("0.24", "fix", "12.3", "20.0", "1.25", "1.50", "2.80", "14.0", "3", "met")
+    late = Measured("scan", 60.0, 1.0, 0.1, 0.2, problem="stopped after 60 s")
+    assert row(0.24, late, None)[-4:] == ("", "", "", "stopped after 60 s")
