@@ -26,6 +26,7 @@ _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGBUS", "SIGILL", "SIGTRAP")
 _HANDED_ON = ("SIGINT", "SIGTERM", "SIGHUP")
 _ONE_PRESS_S = 0.5  # a Ctrl-C reaches the child twice: from the terminal and from its parent
 _MEMORY, _TIME = "HALFWISE_MEMORY_LIMIT", "HALFWISE_TIME_LIMIT"
+_LEAST_MEMORY = 1 << 30  # with less the libraries end the process while they load
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -154,11 +155,11 @@ def _limits() -> Limits:
         unit = _UNITS.get(memory[-1:].upper(), 1)
         size = int(float(memory.rstrip("kKmMgG")) * unit) if memory else 0
         limits = Limits(size, float(seconds) if seconds else 0.0)
-        if size < 0 or not limits.seconds >= 0:
+        if (memory and size < _LEAST_MEMORY) or not limits.seconds >= 0:
             raise ValueError
     except (ValueError, OverflowError):
         print(
-            f"halfwise: {_MEMORY} is a size such as 8G, {_TIME} a number of seconds; "
+            f"halfwise: {_MEMORY} is a size such as 8G, at least 1G, {_TIME} a number of seconds; "
             f"not {memory[:40]!r} and {seconds[:40]!r}",
             file=sys.stderr,
         )

@@ -79,7 +79,8 @@ def _unusual(model: ir.Model, node: ir.Node) -> bool:
             return True
         if attribute.type is ir.AttributeType.INTS and any(abs(each) > _USUAL for each in attribute.as_ints()):
             return True
-    if len(node.outputs) > _USUAL_OUTPUTS:
+    stated = node.attributes.get("num_outputs")
+    if len(node.outputs) > _USUAL_OUTPUTS or (stated is not None and stated.value != len(node.outputs)):
         return True
     try:
         schema = onnx.defs.get_schema(node.op_type, model.opset_imports.get(node.domain, 1), node.domain)
@@ -88,6 +89,7 @@ def _unusual(model: ir.Model, node: ir.Node) -> bool:
     needed = (each for each in schema.attributes.values() if each.required)
     return (
         not schema.min_input <= len(node.inputs) <= schema.max_input
+        or None in node.inputs[: schema.min_input]
         or not schema.min_output <= len(node.outputs) <= schema.max_output
         or any(each.name not in node.attributes for each in needed)
         or any(_of_another_type(schema, each) for each in node.attributes.values())
