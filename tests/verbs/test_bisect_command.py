@@ -77,7 +77,7 @@ def test_the_document(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
     assert document["builds"]["total"] == len(document["steps"])
     assert document["steps"][0] == {
         "what": "all FP16", "fp16": 24, "of": 24, "answer": "bad", "load": document["steps"][0]["load"],
-        "why": "", "resumed": False,
+        "why": "", "resumed": False, "because": [],
     }  # fmt: skip
     assert document["backend"]["device"] == "a device"
     assert document["artifacts"]["plan"] == "there/chain.bisect.plan.json"
