@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from halfwise.core.child.kept import ready
 from halfwise.core.held_folder import held
@@ -85,6 +86,8 @@ def _candidate(
     """A decision, fitted to the target, and what the compiler makes of it; `first` was found before it."""
     start = frozenset(node.name or "" for node in first.decided.formats) if first is not None else frozenset[str]()
     decided = search(prepared, context, journal, start)
+    if first is not None and decided.diagnosis is None:  # what was wrong with the model as given is known from before
+        decided = replace(decided, diagnosis=first.decided.diagnosis)
     decided, proven = (
         (decided, frozenset[str]()) if first is None else spared(decided, context, prepared.request.notify)
     )

@@ -92,7 +92,7 @@ function openGraph(node, scroll = false) {
   document.getElementById("graph-status").textContent = `${plural(nodes.length, "node")} of ${GRAPH.nodes.length.toLocaleString("en-US")}` + (outside ? `; ${plural(outside, "edge")} lead on` : "");
   if (picker) picker.value = [...picker.options].some((o) => o.value === String(node)) ? String(node) : "";
   tell(node);
-  if (scroll) { settle(document.getElementById("graph")); document.getElementById("graph").scrollIntoView(); }
+  if (scroll) { settle(document.getElementById("graph")); document.getElementById("graph").scrollIntoView({ behavior: "instant" }); }
 }
 
 // The chosen node is in the address: a link leads to it, and Back to the one before.
