@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from halfwise.core.formats import Format
     from halfwise.core.targets import Target
     from halfwise.core.tolerance import Tolerance
+    from halfwise.model.inputs.audio import Audio
+    from halfwise.model.inputs.images import Images
+    from halfwise.model.inputs.shapes import Shapes
     from halfwise.model.model import Model, load
     from halfwise.precision.plan import Plan, read_plan
     from halfwise.report.html.fix_report import fix
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Advice",
+    "Audio",
     "AuditResult",
     "BisectResult",
     "Comparison",
@@ -45,12 +49,14 @@ __all__ = [
     "Format",
     "Gate",
     "HalfwiseError",
+    "Images",
     "InputError",
     "LogReport",
     "MissingBackend",
     "Model",
     "Plan",
     "ScanResult",
+    "Shapes",
     "StagesResult",
     "Target",
     "Tolerance",
@@ -77,6 +83,7 @@ __all__ = [
 
 # Where each public name lives; importing halfwise itself loads none of it.
 _HOMES = {
+    "Audio": ".model.inputs.audio",
     "Advice": ".verbs.advise",
     "AuditResult": ".verbs.audit",
     "BisectResult": ".verbs.bisect.result",
@@ -87,12 +94,14 @@ _HOMES = {
     "Format": ".core.formats",
     "Gate": ".verbs.gate",
     "HalfwiseError": ".core.errors",
+    "Images": ".model.inputs.images",
     "InputError": ".core.errors",
     "LogReport": ".compiler.buildlog",
     "MissingBackend": ".core.errors",
     "Model": ".model.model",
     "Plan": ".precision.plan",
     "ScanResult": ".verbs.scan",
+    "Shapes": ".model.inputs.shapes",
     "StagesResult": ".verbs.stages",
     "Target": ".core.targets",
     "Tolerance": ".core.tolerance",

@@ -27,7 +27,7 @@ from tests.support.sample_cases import F32, IDS, X, encoded, refused, x
             {"x": x(1), "ids": [1], "mask": [1], "y": [2]},
             "inputs[0]: holds 'mask', 'y', but the model takes 'x', 'ids'",
         ),
-        ({"x": np.ones(3), "ids": [1]}, "inputs[0]: input 'x' has shape (3,), the model takes (N, 3)"),
+        ({"x": np.ones(2), "ids": [1]}, "inputs[0]: input 'x' has shape (2,), the model takes (N, 3)"),
         ({"x": np.ones((1, 4)), "ids": [1]}, "inputs[0]: input 'x' has shape (1, 4), the model takes (N, 3)"),
         ({"x": x(1, rows=2), "ids": [1]}, "inputs[0]: dimension 'N' is 2 in input 'x' and 1 in input 'ids'"),
     ],

@@ -45,7 +45,7 @@ def test_an_input_that_overflows_is_the_cause_and_the_command_leaves_it_in_fp32(
     onnx.save(product(1e-4), path)
     feeds = [{"x": 1e5 * feed["x"]} for feed in FEEDS]
     made = fix(path, feeds, io_types="fp16", out=tmp_path / "out")
-    out = way_out(made, ["in"])
+    out = way_out(made, ["--inputs", "in"])
     assert not made.good and standing(made) == "missed" and "'x' overflows" in out.cause
     assert out.step is not None
     words = shlex.split(out.step.command)

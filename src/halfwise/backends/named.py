@@ -17,7 +17,7 @@ BACKENDS = {
     "ort-rtx": "ONNX Runtime's TensorRT-RTX provider",
     "tensorrt": "a TensorRT engine",
     "rtx": "a TensorRT-RTX engine",
-    "saved:PATH": "outputs computed elsewhere, an .npz file a sample",
+    "saved:PATH": "outputs computed elsewhere: .npz files, Polygraphy's or trtexec's",
 }
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from halfwise.cli.backend_options import BackendName, Device, IoBinding, Optimize, Tf32, TimeLimit, backend_options
+from halfwise.cli.input_options import takes_inputs
 from halfwise.cli.options import (
     Feedback,
     Full,
     Html,
-    Inputs,
     Interrupted,
     Json,
     MetricSpec,
@@ -20,7 +20,6 @@ from halfwise.cli.options import (
     Reference,
     Steps,
     Tolerances,
-    paths,
     user_metric,
 )
 from halfwise.cli.progress import progress
@@ -29,10 +28,11 @@ from halfwise.cli.reporting import answer, write_page
 __all__ = ["command"]
 
 
+@takes_inputs
 def command(
     model: ModelPath,
     backend: BackendName = None,
-    inputs: Inputs = None,
+    inputs: list[Any] | None = None,
     tol: Tolerances = None,
     metric: MetricSpec = None,
     rollout: Steps = None,
@@ -96,7 +96,7 @@ def command(
             result = bisect(
                 model,
                 backend,
-                paths(inputs),
+                inputs,
                 out=folder,
                 tolerance=tol or (),
                 metric=user_metric(metric),

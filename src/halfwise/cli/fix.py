@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from halfwise.cli.input_options import takes_inputs
 from halfwise.cli.options import (
     Feedback,
     Full,
-    Inputs,
     Interrupted,
     Json,
     MetricSpec,
@@ -18,7 +18,6 @@ from halfwise.cli.options import (
     Reference,
     Steps,
     Tolerances,
-    paths,
     user_metric,
 )
 from halfwise.cli.progress import progress
@@ -31,12 +30,13 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
+@takes_inputs
 def command(
     model: ModelPath,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Folder for the typed model and the plan.", show_default=False)
     ],
-    inputs: Inputs = None,
+    inputs: list[Any] | None = None,
     tol: Tolerances = None,
     metric: MetricSpec = None,
     rollout: Steps = None,
@@ -181,7 +181,7 @@ def command(
         with progress(f"fix {model.name}") as shown:
             result = fix(
                 model,
-                paths(inputs),
+                inputs,
                 out=out,
                 tolerance=tol or (),
                 metric=user_metric(metric),
@@ -223,8 +223,9 @@ def command(
     def screen(terminal: Terminal) -> None:
         from halfwise.report.confirm import show_confirmation
         from halfwise.report.fix import show_fix
+        from halfwise.report.shell import input_words
 
-        show_fix(terminal, result, [str(path) for path in inputs or ()], explain=explain)
+        show_fix(terminal, result, input_words(command_line()), explain=explain)
         if result.confirmation is not None:
             show_confirmation(terminal, result.confirmation)
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from halfwise.cli.options import Feedback, Full, Inputs, Json, MetricSpec, Reference, Sarif, Steps, paths, user_metric
+from halfwise.cli.input_options import takes_inputs
+from halfwise.cli.options import Feedback, Full, Json, MetricSpec, Reference, Sarif, Steps, user_metric
 from halfwise.cli.progress import progress
-from halfwise.cli.reporting import answer, write_sarif
+from halfwise.cli.reporting import answer, command_line, write_sarif
 from halfwise.core.errors import InputError
 
 __all__ = ["command"]
 
 
+@takes_inputs
 def command(
     words: Annotated[
         list[Path],
@@ -24,7 +26,7 @@ def command(
         Path | None,
         typer.Option("--plan", metavar="PLAN", help="The committed plan that `fix` wrote.", show_default=False),
     ] = None,
-    inputs: Inputs = None,
+    inputs: list[Any] | None = None,
     metric: MetricSpec = None,
     baseline: Annotated[
         Path | None,
@@ -75,7 +77,7 @@ def command(
         result = gate(
             plan,
             model,
-            paths(inputs),
+            inputs,
             metric=user_metric(metric),
             baseline=baseline,
             engine=engine,
@@ -95,10 +97,11 @@ def command(
 
         write(markdown, gate_markdown(result))
     from halfwise.report.gate import show_gate
+    from halfwise.report.shell import input_words
 
     answer(
         result.to_json,
-        lambda screen: show_gate(screen, result, inputs or ()),
+        lambda screen: show_gate(screen, result, input_words(command_line())),
         as_json=as_json,
         full=full,
         good=result.holds,

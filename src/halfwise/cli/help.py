@@ -19,7 +19,7 @@ VERB_GROUPS = {
 EXAMPLES = {
     "": "halfwise fix model.onnx --inputs samples/ --out out/",
     "demo": "halfwise demo",
-    "doctor": "halfwise doctor model.onnx build.log layers.json",
+    "doctor": "halfwise doctor model.onnx build.log layers.json samples/",
     "scan": "halfwise scan model.onnx",
     "trace": "halfwise trace model.onnx --inputs samples/",
     "fix": "halfwise fix model.onnx --inputs samples/ --out out/ --target trt-10.9@t4",
@@ -35,7 +35,8 @@ EXAMPLES = {
 }
 # Options in the order of these; what is named in none comes first.
 _ABOUT = {
-    "Inputs and tolerance": "inputs tol metric rollout feedback reference profile",
+    "Inputs and tolerance": "inputs images size mean std layout range letterbox audio rate shapes "
+    "tol metric rollout feedback reference profile",
     "Target and build": "target margin io-types io-formats allow time-limit confirm device gpu tf32 optimize "
     "io-binding",
     "Search": "max-runs repairs keep force plan engine builds check cut depth upto",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +25,6 @@ __all__ = [
     "Sarif",
     "Steps",
     "Tolerances",
-    "paths",
     "user_metric",
 ]
 
@@ -105,11 +103,6 @@ class Interrupted(HalfwiseError):
     """The user pressed Ctrl-C."""
 
     exit_code = 130
-
-
-def paths(given: Sequence[Path] | None) -> list[Path] | None:
-    """An option that was not given is no list of nothing."""
-    return list(given) if given else None
 
 
 def user_metric(spec: str | None) -> OutputMetric | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from halfwise.cli.options import Full, Html, Inputs, Json, ModelPath, Reference, Tolerances, paths
+from halfwise.cli.input_options import takes_inputs
+from halfwise.cli.options import Full, Html, Json, ModelPath, Reference, Tolerances
 from halfwise.cli.progress import progress
 from halfwise.cli.reporting import answer, write_page
 from halfwise.core.errors import InputError
@@ -15,9 +16,10 @@ from halfwise.core.errors import InputError
 __all__ = ["command"]
 
 
+@takes_inputs
 def command(
     model: ModelPath,
-    inputs: Inputs = None,
+    inputs: list[Any] | None = None,
     cut: Annotated[
         list[str] | None,
         typer.Option(
@@ -78,7 +80,7 @@ def command(
     with progress(f"stages {model.name}") as shown:
         result = stages(
             model,
-            paths(inputs),
+            inputs,
             cut=cut or (),
             depth=1 if depth is None else depth,
             tolerance=tol or (),

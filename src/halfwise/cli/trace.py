@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from halfwise.cli.options import Full, Html, Inputs, Json, ModelPath, Reference, Sarif, paths
+from typing import Any
+
+from halfwise.cli.input_options import takes_inputs
+from halfwise.cli.options import Full, Html, Json, ModelPath, Reference, Sarif
 from halfwise.cli.progress import progress
-from halfwise.cli.reporting import answer, write_page, write_sarif
+from halfwise.cli.reporting import answer, command_line, write_page, write_sarif
 
 __all__ = ["command"]
 
 
+@takes_inputs
 def command(
     model: ModelPath,
-    inputs: Inputs = None,
+    inputs: list[Any] | None = None,
     reference: Reference = None,
     sarif: Sarif = None,
     html: Html = None,
@@ -25,12 +29,15 @@ def command(
     check_writable(sarif, html)
 
     with progress(f"trace {model.name}") as shown:
-        result = trace(model, paths(inputs), reference=reference, notify=shown.count)
+        result = trace(model, inputs, reference=reference, notify=shown.count)
 
     write_sarif(sarif, result.findings, model)
     from halfwise.core.english import say_all
+    from halfwise.report.shell import input_words
     from halfwise.report.trace import show_trace
+
+    words = input_words(command_line())
 
     write_page(html, f"Trace of {model.name}", result, noun="tensor", notes=say_all(result.notes))
 
-    answer(result.to_json, lambda screen: show_trace(screen, result, model, inputs or ()), as_json=as_json, full=full)
+    answer(result.to_json, lambda screen: show_trace(screen, result, model, words), as_json=as_json, full=full)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from halfwise.cli.backend_options import BackendName, Device, IoBinding, Optimize, Tf32, TimeLimit, backend_options
+from halfwise.cli.input_options import takes_inputs
 from halfwise.cli.options import (
     Feedback,
     Full,
-    Inputs,
     Json,
     MetricSpec,
     Steps,
     Tolerances,
-    paths,
     user_metric,
 )
 from halfwise.cli.progress import progress
@@ -24,13 +23,14 @@ from halfwise.cli.reporting import answer
 
 __all__ = ["command"]
 
-_KINDS = "an ONNX model, or an .npz (or a folder of them, one a sample) with saved outputs"
+_KINDS = "an ONNX model, or saved outputs (.npz, Polygraphy's or trtexec's; a folder of them, one a sample)"
 
 
+@takes_inputs
 def command(
     reference: Annotated[Path, typer.Argument(metavar="A", help=f"The reference: {_KINDS}.", show_default=False)],
     other: Annotated[Path, typer.Argument(metavar="B", help=f"What is judged: {_KINDS}.", show_default=False)],
-    inputs: Inputs = None,
+    inputs: list[Any] | None = None,
     tol: Tolerances = None,
     metric: MetricSpec = None,
     rollout: Steps = None,
@@ -57,7 +57,7 @@ def command(
         result = verify(
             reference,
             other,
-            paths(inputs),
+            inputs,
             tolerance=tol or (),
             metric=user_metric(metric),
             profile=profile,

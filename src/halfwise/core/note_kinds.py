@@ -18,6 +18,12 @@ class NoteKind(Enum):
     SYNTHETIC = "synthetic"
     ONE_SAMPLE = "one-sample"
     ONE_CONSTANT_SAMPLE = "one-constant-sample"
+    INPUT_TAKEN_AS = "input-taken-as"
+    BATCH_ADDED = "batch-added"
+    BATCH_SPLIT = "batch-split"
+    IMAGES_READ = "images-read"
+    AUDIO_READ = "audio-read"
+    RESAMPLED = "resampled"
     # How outputs are judged
     OUTPUT_IN_PARTS = "output-in-parts"
     OUTPUT_CHOICES = "output-choices"

@@ -69,6 +69,7 @@ class DeployFiles:
     model: Path | None = None  # the FP32 model with a name for every node, where the given one lacks them
     build: tuple[str, ...] = ()  # the words that build the engine: by the command, or else by the script
     audit_command: str = ""
+    outputs: Path | None = None  # where the script writes what the engine answers to samples
     compiled: Compiled | None = None
     advisories: tuple[Advisory, ...] = ()
     notes: tuple[Note, ...] = ()

@@ -9,6 +9,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.targets import Target, Typing
 from halfwise.deploy.layer_names import METADATA_NODE, METADATA_SEPARATORS
+from halfwise.deploy.script_run import RUN
 from halfwise.deploy.trtexec import InputShape
 from halfwise.deploy.trtexec_grammar import IoFormat
 
@@ -28,6 +29,7 @@ class ScriptRequest:
     onnx: str
     engine: str = "model.engine"
     layer_info: str = "layers.json"
+    outputs: str = "engine-outputs"
     nodes: tuple[tuple[str, Format], ...] = ()
     shapes: tuple[InputShape, ...] = ()
     values: tuple[InputShape, ...] = ()
@@ -59,6 +61,7 @@ def build_script(request: ScriptRequest) -> str:
         "model": request.onnx,
         "engine": request.engine,
         "layer_info": request.layer_info,
+        "outputs": request.outputs,
         "tf32": request.tf32,
         "shapes": {shape.name: [shape.minimum, shape.optimum, shape.maximum] for shape in request.shapes},
         "values": {held.name: [held.minimum, held.optimum, held.maximum] for held in request.values},
@@ -77,7 +80,7 @@ def build_script(request: ScriptRequest) -> str:
     text = _HEAD.replace("@SETTINGS@", json.dumps(settings, indent=2)) + _PARSE + (_WEAK if weak else _STRONG)
     if request.model_io:
         text += _MODEL_IO
-    text += _BUILD.replace("@MODEL_IO@", _SET_MODEL_IO if request.model_io else "")
+    text += RUN + _BUILD.replace("@MODEL_IO@", _SET_MODEL_IO if request.model_io else "")
     # Last, so that no name in the settings can be taken for a mark.
     head, _, tail = text.partition("@MODULES@")
     return head + repr(builder.modules) + tail
@@ -89,7 +92,9 @@ _HEAD = '''\
 
 Exit code: 0 built; 1 a node was not found or the build failed; 2 the model or its shapes are not usable;
 3 TensorRT is missing or cannot do this. With --verbose it prints TensorRT's whole log.
+With --run FOLDER it runs the engine that was built on the .npz files of inputs in a folder.
 """
+import ctypes
 import importlib
 import json
 import re
@@ -316,6 +321,12 @@ def build():
 
 def main():
     try:
+        if "--run" in sys.argv:
+            folder = sys.argv[sys.argv.index("--run") + 1 :]
+            if not folder:
+                raise Stop(2, "--run: name a folder with .npz files of inputs")
+            run(folder[0])
+            return 0
         build()
     except Stop as stop:
         say(str(stop))

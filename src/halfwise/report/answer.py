@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from halfwise.core.english import say
@@ -16,7 +17,7 @@ from halfwise.model.inputs.samples import Samples
 from halfwise.report.shell import shell
 from halfwise.verbs.fix.result import FixResult
 
-__all__ = ["Standing", "Step", "WayOut", "caution", "inputs_told", "standing", "way_out"]
+__all__ = ["Standing", "Step", "WayOut", "caution", "engine_loop", "inputs_told", "standing", "way_out"]
 
 _WORRYING = frozenset(
     {
@@ -73,7 +74,7 @@ def inputs_told(samples: Samples) -> str:
 
 
 def way_out(result: FixResult, inputs: Sequence[str] = ()) -> WayOut:
-    """`inputs` are the paths that were given on the command line."""
+    """`inputs` are the options of the command line that say what it runs on."""
     over = next((each for each in result.measured.inputs if each.over), None)
     if over is not None:
         cause = f"Input {over.name!r} overflows in FP16: {counted(over.over, 'value')} beyond {Format.FP16.max:,.0f}."
@@ -119,10 +120,21 @@ def _kept(result: FixResult) -> list[str]:
 # -- commands ---------------------------------------------------------------------------------------------------------
 
 
+def engine_loop(result: FixResult, inputs: Sequence[str]) -> tuple[list[str], list[str]] | None:
+    """Run the engine that was built on the samples, and judge what it answers; None where no script was written."""
+    files = result.deploy_files
+    if files.script is None or files.outputs is None or result.model.path is None:
+        return None
+    one = len(inputs) == 2 and inputs[0] == "--inputs" and Path(inputs[1]).is_dir()
+    folder = inputs[1] if one else "samples/"
+    verify = ["halfwise", "verify", str(result.model.path), str(files.outputs), "--inputs", folder]
+    return ["python", str(files.script), "--run", folder], verify
+
+
 def _again(result: FixResult, inputs: Sequence[str], title: str, *options: str) -> Step | None:
     if result.model.path is None:
         return None
-    words = ["halfwise", "fix", str(result.model.path), *_options("--inputs", inputs)]
+    words = ["halfwise", "fix", str(result.model.path), *inputs]
     if result.plan.target != str(DEFAULT_TARGET):
         words += ["--target", result.plan.target]
     out = str(result.plan_path.parent) if result.plan_path is not None else "fixed"
@@ -132,17 +144,13 @@ def _again(result: FixResult, inputs: Sequence[str], title: str, *options: str) 
 def _compared(result: FixResult, inputs: Sequence[str]) -> Step | None:
     if result.model.path is None or result.typed is None:
         return None
-    words = ["halfwise", "verify", str(result.model.path), str(result.typed.path), *_options("--inputs", inputs)]
+    words = ["halfwise", "verify", str(result.model.path), str(result.typed.path), *inputs]
     return Step("Compare with ONNX Runtime", "Runs the written model there.", shell([*words, "--backend", "ort-cpu"]))
 
 
 def _looked_at(result: FixResult, inputs: Sequence[str]) -> Step | None:
     if result.model.path is None:
         return None
-    words = ["halfwise", "trace", str(result.model.path), *_options("--inputs", inputs)]
+    words = ["halfwise", "trace", str(result.model.path), *inputs]
     why = "Ranges of every tensor, and the error of each node alone in FP16."
     return Step("See where FP16 goes wrong", why, shell(words))
-
-
-def _options(name: str, values: Sequence[str]) -> list[str]:
-    return [word for value in values for word in (name, value)]

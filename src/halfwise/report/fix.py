@@ -11,7 +11,7 @@ from halfwise.core.formats import Format
 from halfwise.core.wording import counted, three_digits
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.plan_document import RepairRecord
-from halfwise.report.answer import caution, inputs_told, standing, way_out
+from halfwise.report.answer import caution, engine_loop, inputs_told, standing, way_out
 from halfwise.report.groups import Group, Grouping, kept_nodes
 from halfwise.report.repairs import explain_repairs, places
 from halfwise.report.story import tell
@@ -28,7 +28,7 @@ _STYLES = {"met": "bold green", "caution": "bold yellow", "missed": "bold yellow
 
 
 def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), *, explain: bool = False) -> None:
-    """`inputs` are the paths given on the command line, for the command to go on with."""
+    """`inputs` are the options of the command line that say what it runs on, for the command to go on with."""
     _show_verdict(terminal, result)
     show_notes(terminal, result.notes)
     typed = {"as typed": result.measured.typed} if result.measured.typed else {}
@@ -191,9 +191,11 @@ def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]
     elif deploy_files.build:
         terminal.command("next    ", shlex.join(deploy_files.build))
         terminal.command("then    ", f"{deploy_files.audit_command}   (in {result.typed.path.parent})")
+        for words in engine_loop(result, inputs) or ():
+            terminal.command("then    ", shlex.join(words))
     elif result.model.path is not None:
         words = ["halfwise", "verify", str(result.model.path), str(result.typed.path)]
-        words += [word for path in inputs for word in ("--inputs", path)]
+        words += inputs
         words += result.rollout_words
         terminal.command("next    ", shlex.join(words))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from halfwise.core.english import say_all
 from halfwise.report.shell import shell
@@ -18,8 +17,8 @@ _STYLES = {"pass": "green", "fail": "bold red", "skip": ""}
 _SHOWN = 5
 
 
-def show_gate(terminal: Terminal, result: Gate, inputs: Sequence[Path] = ()) -> None:
-    """`inputs` are the paths given on the command line, for the command that helps where the plan does not hold."""
+def show_gate(terminal: Terminal, result: Gate, inputs: Sequence[str] = ()) -> None:
+    """`inputs` are the options that say what it ran on, for the command that helps where the plan does not hold."""
     path = result.model.path or "the model"
     if result.holds:
         terminal.line(f"{result.plan} holds for {path}:", "bold green")
@@ -33,7 +32,6 @@ def show_gate(terminal: Terminal, result: Gate, inputs: Sequence[Path] = ()) -> 
         terminal.more(len(check.details), _SHOWN, "", indent=20)
     show_notes(terminal, result.notes)
     if not result.holds and result.model.path is not None:
-        given = [word for path in inputs for word in ("--inputs", str(path))]
         target = [] if result.result is None else ["--target", result.result.plan.target]
-        words = ["halfwise", "fix", str(result.model.path), *given, *target, "--out", "again"]
+        words = ["halfwise", "fix", str(result.model.path), *inputs, *target, "--out", "again"]
         terminal.command("next    ", shell(words))

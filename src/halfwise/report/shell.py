@@ -7,7 +7,28 @@ from collections.abc import Sequence
 
 from halfwise.report.text import safe
 
-__all__ = ["shell"]
+__all__ = ["input_words", "shell"]
+
+_OF_INPUTS = (
+    "--inputs", "--images", "--size", "--mean", "--std", "--layout", "--range", "--audio", "--rate", "--shapes",
+    "--minShapes", "--optShapes", "--maxShapes", "--min-shapes", "--opt-shapes", "--max-shapes",
+)  # fmt: skip
+_SWITCHES = ("--letterbox", "--stretch")
+
+
+def input_words(command: str) -> list[str]:
+    """The options of a command line that say what it runs on, for a command to go on with."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return []
+    found: list[str] = []
+    for place, word in enumerate(words):
+        if word in _SWITCHES or (word.partition("=")[0] in _OF_INPUTS and "=" in word):
+            found.append(word)
+        elif word in _OF_INPUTS and place + 1 < len(words):
+            found += [word, words[place + 1]]
+    return found
 
 
 def shell(words: Sequence[str]) -> str:

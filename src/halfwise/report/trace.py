@@ -16,8 +16,8 @@ __all__ = ["show_trace"]
 _SHOWN = 12
 
 
-def show_trace(terminal: Terminal, result: Trace, model: Path, inputs: Sequence[Path] = ()) -> None:
-    """`inputs` are the paths given on the command line, for the command to go on with."""
+def show_trace(terminal: Terminal, result: Trace, model: Path, inputs: Sequence[str] = ()) -> None:
+    """`inputs` are the options that say what it ran on, for the command to go on with."""
     bad = [tensor for tensor in result.tensors if tensor.over or tensor.nonfinite]
     terminal.line(
         f"{model.name}: {len(result.tensors):,} float tensors over {counted(result.samples, 'input')}; "
@@ -28,8 +28,7 @@ def show_trace(terminal: Terminal, result: Trace, model: Path, inputs: Sequence[
     _show_findings(terminal, result)
     _show_tensors(terminal, result)
     _show_nodes(terminal, result)
-    given = [word for path in inputs for word in ("--inputs", str(path))]
-    terminal.command("next    ", shell(["halfwise", "fix", str(model), *given, "--out", "fixed"]))
+    terminal.command("next    ", shell(["halfwise", "fix", str(model), *inputs, "--out", "fixed"]))
 
 
 def _show_findings(terminal: Terminal, result: Trace) -> None:

@@ -14,16 +14,15 @@ from numpy.typing import NDArray
 
 from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
 from halfwise.backends.runner import BackendRunner
-from halfwise.core.archives import read_npz
+from halfwise.backends.saved_files import holds_outputs, saved_samples
 from halfwise.core.contents import changed, tensors_in
 from halfwise.core.document import LEFT_OUT, Answer, Document, Documented, Left, Number, about
 from halfwise.core.english import documented, say
 from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import Evaluation, SampleError, float_outputs, missing_output, sample_error
-from halfwise.core.file_order import by_number
 from halfwise.core.measures.named import metric_named, spec_of, with_measure
-from halfwise.core.metrics import Metrics, OutputMetric, Outputs, is_float, is_number
+from halfwise.core.metrics import Metrics, OutputMetric, Outputs, is_float
 from halfwise.core.notes import Messages, Note, NoteKind
 from halfwise.core.output_kinds import kind_notes
 from halfwise.core.summary import Summary
@@ -98,27 +97,14 @@ class EmulatedRunner:
 
 
 class SavedOutputs:
-    """Outputs that something else computed: one `.npz` file a sample, in the order of the samples."""
+    """Outputs that something else computed, in the order of the samples."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.files = [path] if path.is_file() else sorted(path.glob("*.npz"), key=by_number)
-        if not self.files:
-            raise InputError(f"{path}: no .npz files with saved outputs in it")
+        self.samples = saved_samples(path)
 
     def run(self, index: int, feed: Feed) -> dict[str, Array]:
-        try:
-            outputs = read_npz(self.files[index])
-        except OSError as error:
-            raise InputError(f"{self.files[index]} cannot be read: {error.strerror or error}") from None
-        except Exception:
-            raise InputError(
-                f"{self.files[index]} cannot be read as saved outputs: it is damaged, or no .npz file"
-            ) from None
-        for name, array in outputs.items():
-            if not is_number(array.dtype) and array.dtype.kind not in "US":
-                raise InputError(f"{self.files[index]}: the output {name!r} is {array.dtype}: no numbers and no text")
-        return outputs
+        return self.samples[index].read()
 
 
 class VerifyDocument(Document, frozen=True, tag="halfwise.verify/1"):
@@ -192,11 +178,12 @@ def verify(
 ) -> Verification:
     """Run both on every sample and judge the second by the first.
 
-    Each is a model (a file, a ModelProto or a loaded Model), a `.npz` file or a folder of them with saved outputs (one
-    file a sample, in the order of the samples), or any object with a method `run(index, feed)`. FP16 and BF16 tensors
-    are widened to FP32 in the first model, and rounded under `profile` and under `wide` in the second; the worst
-    counts. `inputs` are files or folders, or samples as dictionaries of arrays; none makes synthetic ones. With
-    `backend`, the second is a model file that runs there for real; `options` say how. With `rollout`, the samples in
+    Each is a model (a file, a ModelProto or a loaded Model), saved outputs (`.npz` files, one a sample, in the order
+    of the samples; what Polygraphy's --save-outputs, trtexec's --exportOutput or --dumpRawBindingsToFile wrote), or
+    any object with a method `run(index, feed)`. FP16 and BF16 tensors are widened to FP32 in the first model, and
+    rounded under `profile` and under `wide` in the second; the worst counts. `inputs` are files or folders, or
+    samples as dictionaries of arrays; none makes synthetic ones. With `backend`, the second is a model file that
+    runs there for real; `options` say how. With `rollout`, the samples in
     order are the steps of a stream, and so many in a row take the state that the same model gave before: `feedback`
     names each as "OUTPUT=INPUT". `notify` gets the samples done and their total.
     """
@@ -314,9 +301,7 @@ def _answers(
 def _runner(source: Runnable, profile: str, *, widened: bool = False) -> Runner:
     if isinstance(source, Runner):
         return source
-    if isinstance(source, (str, Path)) and (Path(source).suffix.lower() == ".npz" or Path(source).is_dir()):
-        if not Path(source).exists():
-            raise InputError(f"{source}: there is no such file")
+    if isinstance(source, (str, Path)) and holds_outputs(Path(source)):
         return SavedOutputs(Path(source))
     model = source if isinstance(source, Model) else load(source)
     return EmulatedRunner(fp32_model(model) if widened else model, profile)
@@ -333,7 +318,7 @@ def _samples(runners: Sequence[Runner], inputs: Any, stream: Rollout | None) -> 
     if len(saved) == len(runners):
         if inputs is not None:
             raise InputError("two sets of saved outputs are compared as they are: leave --inputs out")
-        samples = AllSamples(({},) * len(saved[0].files), "given", ())
+        samples = AllSamples(({},) * len(saved[0].samples), "given", ())
     elif not models:
         feeds: list[Any] = [inputs] if isinstance(inputs, (str, Path, Mapping)) else list(inputs or ())
         if not feeds or not all(isinstance(feed, Mapping) for feed in feeds):
@@ -349,9 +334,9 @@ def _samples(runners: Sequence[Runner], inputs: Any, stream: Rollout | None) -> 
         for model in models:
             stream.check(model.inputs, model.output_names)
     for runner in saved:
-        if len(runner.files) != len(samples.feeds):
+        if len(runner.samples) != len(samples.feeds):
             raise InputError(
-                f"{runner.path} holds {len(runner.files)} saved outputs for {len(samples.feeds)} different samples; "
-                "save one .npz file a sample, in the order of the samples"
+                f"{runner.path} holds {len(runner.samples)} saved outputs for {len(samples.feeds)} different samples; "
+                "save one file a sample, in the order of the samples"
             )
     return samples

@@ -31,6 +31,16 @@ INPUTS = {
         "No inputs were given, so random ones of the declared types and shapes were generated. "
         "Give real ones with --inputs."
     ),
+    NoteKind.INPUT_TAKEN_AS: "The array {given!r} was taken as input {subject!r}.",
+    NoteKind.BATCH_ADDED: "Input {subject!r} has no batch dimension in the samples; one of 1 was added.",
+    NoteKind.BATCH_SPLIT: "Batches of {count} were split, as the model takes fewer at a time.",
+    NoteKind.IMAGES_READ: (
+        "{count:many image} as input {subject!r}: {width}x{height} ({fit}), {layout}, range {range}, "
+        "mean {mean:plain}, std {std:plain}. Compare this with the training code: preprocessing is the commonest "
+        "mistake."
+    ),
+    NoteKind.AUDIO_READ: "{count:many audio file} as input {subject!r}: one channel at {rate:,} Hz{resampled}.",
+    NoteKind.RESAMPLED: ", resampled from {rates:plain} Hz",
     NoteKind.ONE_SAMPLE: (
         "Only one distinct sample was given. Copies of it, changed by up to 2^-7, validate the result. "
         "Give more samples."

@@ -194,8 +194,10 @@ def _json_kind(path: Path) -> FileKind:
         return FileKind.JSON
     try:
         document: Any = parse_json(path.read_bytes())
-    except ValueError:
-        return FileKind.JSON
+    except ValueError:  # trtexec writes nan and inf as C++ prints them
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+        return FileKind.TRTEXEC_OUTPUTS if b'"dimensions"' in head and b'"values"' in head else FileKind.JSON
     if isinstance(document, Mapping):
         return _object_kind(document)
     first = document[0] if isinstance(document, list) and document else None

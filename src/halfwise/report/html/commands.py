@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from halfwise.core.targets import DEFAULT_TARGET
-from halfwise.report.answer import Step, way_out
-from halfwise.report.shell import shell
+from halfwise.report.answer import Step, engine_loop, way_out
+from halfwise.report.shell import input_words, shell
 from halfwise.report.text import safe
 from halfwise.verbs.fix.result import FixResult
 
@@ -16,7 +16,7 @@ __all__ = ["next_steps"]
 
 def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
     model = str(result.model.path) if result.model.path else ""
-    inputs = [word for path in _inputs_of(command) for word in ("--inputs", path)]
+    inputs = input_words(command)
     rolled = [*inputs, *result.rollout_words] if inputs else []
     if result.typed is None or result.plan_path is None:
         return (
@@ -25,7 +25,7 @@ def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
             else ()
         )
     if not result.good:  # nothing to build, to commit or to ship
-        step = way_out(result, _inputs_of(command)).step
+        step = way_out(result, inputs).step
         return (step,) if step is not None else ()
     typed, plan = str(result.typed.path), str(result.plan_path)
     steps = []
@@ -37,7 +37,7 @@ def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
                 shell(["halfwise", "verify", model, typed, *(rolled or ["--inputs", "YOUR-INPUTS"])]),
             )
         )
-    steps += _build(result)
+    steps += _build(result, inputs)
     if model and result.plan.target == str(DEFAULT_TARGET):
         steps.append(
             Step(
@@ -67,7 +67,7 @@ def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
 _NOT_WRITTEN = "This run wrote nothing; with --out the typed model and its plan are written."
 
 
-def _build(result: FixResult) -> list[Step]:
+def _build(result: FixResult, inputs: Sequence[str]) -> list[Step]:
     deploy_files = result.deploy_files
     steps = []
     if deploy_files.command is not None:
@@ -94,19 +94,13 @@ def _build(result: FixResult) -> list[Step]:
                 _in_folder(result.plan_path, deploy_files.audit_command),
             )
         )
+    if (loop := engine_loop(result, inputs)) is not None:
+        ran, judged = loop
+        steps.append(Step("Run the engine on your samples", "Writes what it answers to .npz files.", shell(ran)))
+        steps.append(Step("Is the engine right?", "Judges its answers by the FP32 model.", shell(judged)))
     return steps
 
 
 def _in_folder(file: Path | None, command: str) -> str:
     """A command whose files are told by their names alone, made to work from anywhere."""
     return safe(command) if file is None else f"{shell(['cd', str(file.parent)])} && {safe(command)}"
-
-
-def _inputs_of(command: str) -> list[str]:
-    """The input paths that the command line named."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return []
-    found = [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--inputs"]
-    return found + [word.partition("=")[2] for word in words if word.startswith("--inputs=")]

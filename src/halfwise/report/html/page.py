@@ -25,6 +25,7 @@ from halfwise.report.html.graph import STATES, graph_data, state_of
 from halfwise.report.html.histogram import weigh
 from halfwise.report.html.names import Names
 from halfwise.report.html.panel import with_details
+from halfwise.report.html.picture import picture_of
 from halfwise.report.html.places import Places
 from halfwise.report.html.repairs import repair_cards
 from halfwise.report.html.rollout import rollout_picture
@@ -74,6 +75,7 @@ def gather(
         "kept": kept,
         "errors": error_rows(result, names),
         "confirmation": result.confirmation,
+        "picture": picture_of(result),
         "confirmation_notes": say_all(result.confirmation.notes) if result.confirmation is not None else [],
         "gaps": gap_rows(result.confirmation, names),
         "curve": curve(result),

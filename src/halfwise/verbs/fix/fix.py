@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from halfwise.core.targets import DEFAULT_TARGET, Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.profiles import TENSORRT, profile_named
 from halfwise.model.fp32_model import fp32_model
+from halfwise.model.inputs.all_samples import all_samples
 from halfwise.model.inputs.rollout import rollout_of
 from halfwise.model.model import Model, load
 from halfwise.precision.assignment import Assignment
@@ -109,7 +110,8 @@ def fix(
         if folder is None:
             raise InputError("the model has to be written to be run on a backend: give a folder (out)")
         confirmer = backend_named(confirm) if isinstance(confirm, str) else confirm
-        probe(confirmer)
+        if plan is None or not confirmer.name.startswith("saved:"):  # of a plan, an engine may have run already
+            probe(confirmer)
     if target is not None and not isinstance(target, (str, Target)):
         raise InputError(f"target {target!r} is not a text such as 'trt-10.9@t4'")
     stated = target if isinstance(target, Target) or target is None else Target.parse(target)
@@ -164,7 +166,7 @@ def fix(
     confirmation = confirm_fix(
         result.model,
         result.typed.path,
-        result.samples.validation,
+        _confirming(result, confirm, inputs),
         confirm,
         tolerance=result.plan.tolerance,
         profile=result.plan.profile,
@@ -173,6 +175,14 @@ def fix(
         notify=notify,
     )
     return replace(result, confirmation=confirmation)
+
+
+def _confirming(result: FixResult, confirm: str | Backend, inputs: Any) -> Sequence[Mapping[str, Any]]:
+    """The held-out inputs; of outputs that were saved, all in the order in which they are given."""
+    name = confirm if isinstance(confirm, str) else confirm.name
+    if not name.startswith("saved:"):
+        return result.samples.validation
+    return all_samples(result.model.inputs, inputs, most=1 << 30).feeds
 
 
 def _decision_of(result: FixResult) -> Assignment:
