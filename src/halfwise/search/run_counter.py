@@ -7,7 +7,7 @@ import math
 __all__ = ["RunCounter"]
 
 
-KEPT_BACK = 8  # passes for the verdict
+KEPT_BACK = 6  # passes for the verdict
 
 
 class RunCounter:
