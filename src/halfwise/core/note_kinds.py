@@ -301,6 +301,8 @@ class NoteKind(Enum):
     NEXT_ONNX = "next-onnx"
     NEXT_LAYERS = "next-layers"
     NEXT_MODEL = "next-model"
+    # A job of a fleet
+    JOB_NOT_GOOD = "job-not-good"
     # What to change in training
     TRAIN_NO_DECAY, TRAIN_LESS_DECAY, TRAIN_MORE_DECAY = "train-no-decay", "train-less-decay", "train-more-decay"
     TRAIN_NORM_OPERATOR, TRAIN_NORM_PLACE = "train-norm-operator", "train-norm-place"

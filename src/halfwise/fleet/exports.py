@@ -9,8 +9,9 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from halfwise.core.document import read
+from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Where
-from halfwise.core.rules import RULES
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.wording import and_more, counted, number
 from halfwise.fleet.run import FleetRun
 from halfwise.fleet.show import culprits_of, title, told, what_changed
@@ -66,8 +67,8 @@ def _findings(result: Result, store: Store) -> Iterator[Finding]:
     if result.action in ("scan", "gate"):
         yield from (read(each, Finding, title(result)) for each in document.get("findings", ()))
     if not result.good:
-        where, rule = Where("model", result.path), RULES["HW905"]
-        yield Finding(rule.id, rule.severity, where, {}, f"{title(result)}: {told(result)}", rule.remedy)
+        note = Note.of(NoteKind.JOB_NOT_GOOD, job=title(result), told=told(result))
+        yield finding("HW905", Where("model", result.path), note, {})
 
 
 def markdown_text(run: FleetRun) -> str:

@@ -27,6 +27,7 @@ GATING = {
     NoteKind.NODES_FIT: "the plan's {count:many node is/nodes are} in the model",
     NoteKind.REPAIRS_FIT: "the plan's {count:many repair fits/repairs fit}",
     NoteKind.PLAN_EMPTY: "the plan asks for nothing: all of the model is FP16",
+    NoteKind.JOB_NOT_GOOD: "{job}: {told}",
     NoteKind.GATE_MEASURED: "{told}, on {count:many input}",
     NoteKind.GATE_MEASURED_SYNTHETIC: "{told}, on {count:many synthetic input}",
     NoteKind.NOT_MEASURED: "not measured: {why}",
