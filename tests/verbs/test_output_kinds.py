@@ -16,6 +16,7 @@ from halfwise.core.notes import NoteKind
 from halfwise.core.output_kinds import OutputKind, Reading
 from halfwise.core.tolerance import Tolerance
 from halfwise.precision.plan import read_plan
+from halfwise.search.places import Uncomparable
 from halfwise.verbs.bisect.run import bisect
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
@@ -77,10 +78,17 @@ def test_a_sample_far_below_the_usual_size_is_judged_by_the_floor() -> None:
     assert index.floor.rms == pytest.approx(0.1 * np.sqrt(np.mean(np.square(sizes))), rel=1e-4)
 
 
+def holds_place_by_place(model: onnx.ModelProto, feeds: Any) -> bool:
+    """Whether plain FP16 gives each row in its place; lists of other lengths cannot be compared at all."""
+    try:
+        return fix(model, feeds, tolerance=PLAIN).fp16_verdict.met
+    except Uncomparable:
+        return False
+
+
 def test_rows_that_swap_are_matched() -> None:
     for (model, feeds), head in ((keypoints(), "points"), (nms_detector(), "rows"), (nms_detector(100), "padded")):
-        blind = fix(model, feeds, tolerance=PLAIN)
-        assert not blind.fp16_verdict.met
+        assert not holds_place_by_place(model, feeds)
         result = fix(model, feeds)
         assert kind_of(result, head).reading is Reading.ROWS
         assert result.met
