@@ -195,10 +195,10 @@ def test_the_installed_command_starts_there_too() -> None:
 
 def test_every_verb_has_a_group_and_an_example() -> None:
     grouped = [verb for verbs in layout.VERB_GROUPS.values() for verb in verbs]
-    assert sorted(grouped) == sorted(entry.VERBS)
+    assert sorted(grouped) == sorted([*entry.VERBS, *entry.GROUPS])
     for verb, example in layout.EXAMPLES.items():
         assert example.split()[:2] == ["halfwise", verb or "fix"]
-    assert set(layout.EXAMPLES) == {"", *entry.VERBS}
+    assert set(layout.EXAMPLES) == {"", *entry.VERBS, *entry.GROUPS}
 
 
 @pytest.mark.parametrize("words", [["-h"], ["fix", "-h"]])

@@ -103,7 +103,7 @@ def test_a_file_that_is_no_model(tmp_path: Path) -> None:
 def test_tables_keep_to_the_width(tmp_path: Path, width: int) -> None:
     path = hostile(tmp_path / "model.onnx", "model/" + "very_long_scope/" * 20 + "weight")
     lines = run(path, COLUMNS=str(width)).splitlines()
-    assert all(len(line) <= width for line in lines)
+    assert all(len(line) <= width for line in lines if not line.startswith("next"))  # a command to copy stays whole
     first = next(index for index, line in enumerate(lines) if line.startswith("weight "))
     table = lines[first : first + 2]
     assert table[1].startswith("model/")
@@ -132,7 +132,7 @@ def test_a_terminal_gets_colours_and_wrapped_lines(tiny: str) -> None:
     screen = terminal(tiny, COLUMNS="64")
     assert "\x1b[1;31merror" in screen
     plain = screen.replace("\x1b[1;31m", "").replace("\x1b[36m", "").replace("\x1b[1m", "").replace("\x1b[0m", "")
-    assert max(len(line.rstrip()) for line in plain.splitlines()) <= 64
+    assert max(len(line.rstrip()) for line in plain.splitlines() if not line.startswith("next")) <= 64
 
 
 def test_no_color_is_heeded(tiny: str) -> None:

@@ -91,7 +91,7 @@ def test_files_that_are_no_logs(tmp_path: Path) -> None:
         read_log(tmp_path)
     engine = tmp_path / "engine.plan"
     engine.write_bytes(b"ftrt\0\0\0\1" * 100)
-    with pytest.raises(InputError, match="is not a text; give the build log"):
+    with pytest.raises(InputError, match="is a TensorRT engine, not a build log"):
         read_log(engine)
     empty = tmp_path / "empty.log"
     empty.write_bytes(b"")

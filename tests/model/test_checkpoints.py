@@ -255,7 +255,7 @@ def test_many_threads_count_like_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ]
     monkeypatch.setattr(module, "_SHARE", 64)
     for threads in (1, 3):
-        monkeypatch.setattr(module, "_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(module, "cores", lambda threads=threads: threads)
         assert count_all(tensors) == [count(values), count(values), count(BAD)]
 
 

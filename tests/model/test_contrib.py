@@ -139,7 +139,7 @@ def test_a_runtime_whose_list_of_kernels_ends_the_process_counts_as_cuda_s(monke
     def dies(*arguments: Any, **options: Any) -> Any:
         raise ChildDied(Ended(-11, 0.1, 1.0, False), ())
 
-    monkeypatch.setattr(kernels, "call", dies)
+    monkeypatch.setattr(kernels, "ask", dies)
     kernels._cpu.cache_clear()
     try:
         assert not kernels.cpu_takes("MatMulNBits", "com.microsoft", Format.FP16)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
@@ -94,8 +95,8 @@ def test_the_steps_are_what_the_kernel_computes(name: str, opset: int) -> None:
 
 def test_what_is_not_known_has_no_steps() -> None:
     proto, _ = attention("plain")
-    proto.graph.node[0].attribute.append(helper.make_attribute("window", 3))
     (node,) = load(proto).graph
+    node.attributes.add(ir.AttrInt64("window", 3))
     assert decompose(PlainSteps(node, 23, str), ["i0", "i1", "i2"]) is None
 
 

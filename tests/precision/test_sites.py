@@ -180,18 +180,18 @@ def test_the_condition_of_a_branch_made_from_shapes_stays_on_the_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "inputs", "why"),
+    ("op", "inputs", "outputs", "why"),
     [
-        ("RandomNormalLike", "x", NoteKind.RANDOM),
-        ("Bernoulli", "x", NoteKind.RANDOM),
-        ("EyeLike", "x", NoteKind.TABLE),
-        ("DynamicQuantizeLinear", "x", NoteKind.QUANTISATION),
-        ("SequenceConstruct", "x x", NoteKind.CONTAINER),
+        ("RandomNormalLike", "x", "made", NoteKind.RANDOM),
+        ("Bernoulli", "x", "made", NoteKind.RANDOM),
+        ("EyeLike", "x", "made", NoteKind.TABLE),
+        ("DynamicQuantizeLinear", "x", "made scale_of zero_of", NoteKind.QUANTISATION),
+        ("SequenceConstruct", "x x", "made", NoteKind.CONTAINER),
     ],
 )
-def test_what_stays_as_it_is(op: str, inputs: str, why: NoteKind) -> None:
+def test_what_stays_as_it_is(op: str, inputs: str, outputs: str, why: NoteKind) -> None:
     proto = model(
-        [node("Relu", "x0", "x"), node(op, inputs, "made"), node("Relu", "x", "y")],
+        [node("Relu", "x0", "x"), node(op, inputs, outputs), node("Relu", "x", "y")],
         [value("x0", shape=[2, 2])],
         [value("y", shape=[2, 2])],
         [weight("scale", np.float32(0.5))],

@@ -353,7 +353,7 @@ def test_the_next_steps_of_a_target_are_its_own_commands(tmp_path: Path) -> None
     result = fix(model, zoo.inputs[:2], out=tmp_path / "out", target="trt-10.9+weak@t4")
     page = shown(result, f"halfwise fix '{model}' --inputs 'data one' --inputs=two")
     assert (
-        f"halfwise verify '{model}' '{tmp_path}/out/my model.fp16.onnx' --inputs 'data one' --inputs two" in page.text
+        f"halfwise verify '{model}' '{tmp_path}/out/my model.fp16.onnx' --inputs 'data one' --inputs=two" in page.text
     )
     assert result.deploy_files.command is not None and f"sh '{result.deploy_files.command}'" in page.text
     assert f"cd {tmp_path}/out && halfwise audit" in page.text

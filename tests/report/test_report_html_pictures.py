@@ -16,8 +16,8 @@ from onnx import helper, numpy_helper
 from halfwise.core.counting import count
 from halfwise.core.wording import counted
 from halfwise.model.model import load
-from halfwise.report.axis import HIGH, LOW, ZONES, bar, place
 from halfwise.report import numbers
+from halfwise.report.axis import HIGH, LOW, ZONES, bar, place
 from halfwise.report.html.bars import columns
 from halfwise.report.html.curve import curve
 from halfwise.report.html.graph import graph_data

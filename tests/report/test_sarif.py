@@ -216,13 +216,18 @@ def test_nothing_found_is_an_empty_run() -> None:
     assert run["results"] == [] and run["tool"]["driver"]["rules"] == []
 
 
+def _description(rule: str) -> str:
+    """A log's own rule, or one on the command that it shows."""
+    return catalogue.RULES[rule].description if rule in catalogue.RULES else RULES[rule].title
+
+
 @pytest.mark.parametrize("source", sorted((DATA / "logs").iterdir()), ids=lambda path: path.name)
 def test_logs(source: Path, halfwise_cli: CommandLine, tmp_path: Path) -> None:
     ended = halfwise_cli("log", source, "--sarif", tmp_path / "log.sarif", "--json")
     run = checked((tmp_path / "log.sarif").read_text(encoding="utf-8"))
     assert len(run["results"]) == len(ended.document["findings"])
     for rule in run["tool"]["driver"]["rules"]:
-        assert rule["shortDescription"]["text"].lower() == catalogue.RULES[rule["id"]].description.lower()
+        assert rule["shortDescription"]["text"].lower() == _description(rule["id"]).lower()
 
 
 def test_a_rule_of_logs_is_described_without_what_a_log_fills_in() -> None:

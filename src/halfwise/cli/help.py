@@ -32,6 +32,7 @@ EXAMPLES = {
     "gate": "halfwise gate model.onnx --plan model.plan.json --inputs samples/",
     "compare": "halfwise compare before.json after.json",
     "schema": "halfwise schema fix",
+    "fleet": "halfwise fleet run",
 }
 # Options in the order of these; what is named in none comes first.
 _ABOUT = {

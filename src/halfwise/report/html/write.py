@@ -75,7 +75,7 @@ def rendered(template: str, page: Mapping[str, Any], styles: Sequence[str], scri
         style=Markup(style),
         script=Markup(script),
         policy=f"default-src 'none'; style-src {content_hash(style)}; script-src {content_hash(script)}; "
-        f"{'img-src data:; ' if page['picture'] is not None else ''}"
+        f"{'img-src data:; ' if page.get('picture') is not None else ''}"
         "base-uri 'none'; form-action 'none'",
         json=as_json(page["data"]),
     )
