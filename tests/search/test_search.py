@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx_ir as ir
 import pytest
 
 from halfwise.core.tolerance import Bound, Tolerance
 from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.ort import Answer, Session
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.model import load
 from halfwise.precision.sites import Sites
@@ -87,17 +90,19 @@ def test_a_healthy_model_keeps_nothing_and_costs_two_runs(name: str) -> None:
     assert passes(search) == pytest.approx(2.0)
 
 
-def test_runs_count_every_execution() -> None:
+def test_runs_count_every_execution(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted where the whole model runs: a measurement asks its session for all inputs at once, not the judge."""
     search = searched(SHAPES["layer_norm_overflow"]())
     ran = 0.0
-    original = search.judge.run
+    original = Session.answers
 
-    def counted(*args: object) -> object:
+    def counted(session: Session, feeds: Sequence[Mapping[str, Any]]) -> Iterator[Answer]:
         nonlocal ran
-        ran += 1 / len(search.judge.feeds)
-        return original(*args)  # type: ignore[arg-type]
+        for answer in original(session, feeds):
+            ran += 1 / len(search.judge.feeds)
+            yield answer
 
-    search.judge.run = counted  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(Session, "answers", counted)
     search.run()
     stepped = search.stepper.executed / len(search.sites.all) / len(search.judge.feeds)
     assert passes(search) == pytest.approx(ran + stepped)

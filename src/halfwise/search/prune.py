@@ -19,6 +19,7 @@ PROOF_RUNS = (64.0, 8.0)  # model runs that may be spent on putting nodes back o
 NEAR = 0.25  # of the tolerance: what is further from it is not kept for its margin
 REFUSALS = 4  # nodes that may not go although their errors told so, until that is believed of all
 BATCH = 48  # nodes reverted side by side in one walk
+FEW = 8  # FP32 nodes that are pruned to the end although the runs are spent: that is soon done
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,10 @@ class Pruning:
     def run(self, keep: frozenset[ir.Node]) -> tuple[frozenset[ir.Node], tuple[Kept, ...]]:
         """Drop what is not needed until putting back any one node breaks the tolerance, or its reason stands."""
         counter, a_pass = self.sets.counter, self.sets.judge.executions
-        budget = min(counter.samples + PROOF_RUNS[len(keep) > MANY] * a_pass, counter.most(a_pass))
+        most = counter.most(a_pass)
+        if len(keep) <= FEW:
+            most = max(most, counter.samples + 2 * len(keep) * a_pass * (1 + len(self.sets.judge.also)))
+        budget = min(counter.samples + PROOF_RUNS[len(keep) > MANY] * a_pass, most)
         ratios: dict[ir.Node, float] = {}  # the worst ratio seen with each node alone reverted
         seen: dict[ir.Node, int] = {}  # on how many samples, the worst first
         refused: set[ir.Node] = set()
@@ -54,7 +58,7 @@ class Pruning:
             droppable = [n for n in keep if ratios.get(n, math.inf) <= room and n not in refused]
             smaller = keep
             if droppable and (size < BATCH or all(node in ratios for node in keep)):
-                smaller = self._drop(keep, droppable, ratios, refused)
+                smaller = self._drop(keep, droppable, ratios, refused, most)
             if smaller != keep:
                 keep = smaller  # with fewer nodes kept, what did not break may break now
                 ratios = {node: ratio for node, ratio in ratios.items() if node in keep and ratio > 1.0}
@@ -84,16 +88,18 @@ class Pruning:
         droppable: Sequence[ir.Node],
         ratios: dict[ir.Node, float],
         refused: set[ir.Node],
+        most: float,
     ) -> frozenset[ir.Node]:
         """The largest part of the droppable nodes that may go together, the least needed first: squared errors add, by
-        a factor that is learned from what is measured. One that may not go even alone is refused."""
+        a factor that is learned from what is measured. One that may not go even alone is refused.
+        `most`: the count of runs at which it ends."""
         base = self.sets.measure(keep)
         order = self._in_order(droppable, ratios)
         start, room = base.unseen_bound**2, self.target_ratio**2 - base.unseen_bound**2
         factor = start / base.ratio**2 if base.ratio > 0 else 1.0
         fits, fails = 0, len(order) + 1
         patience = REFUSALS
-        while patience and fails - fits > 1 and not self.sets.judge.spent:
+        while patience and fails - fits > 1 and self.sets.counter.samples < most:
             grows = [max(ratios[node] ** 2 - base.ratio**2, 0.0) for node in order]
             totals = list(accumulate(grows))
             going = sum(total * factor <= room for total in totals[: fails - 1])

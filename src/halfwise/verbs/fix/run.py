@@ -8,6 +8,7 @@ from dataclasses import replace
 from halfwise.core.child.kept import ready
 from halfwise.core.held_folder import held
 from halfwise.core.notes import NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.deploy.deploy_files import advisories_for
 from halfwise.emulation.profiles import ENGINE
 from halfwise.model.inputs.rollout import executions
@@ -15,8 +16,10 @@ from halfwise.precision.decision import Adjustment
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import least_bytes
 from halfwise.search.context import EvaluationContext
+from halfwise.search.held_out import Decided
 from halfwise.search.journal import Journal
 from halfwise.search.places import Uncomparable
+from halfwise.search.prune import Kept
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.compile import compile_decision
 from halfwise.verbs.fix.cost import cost_of
@@ -91,6 +94,8 @@ def _candidate(
     decided, proven = (
         (decided, frozenset[str]()) if first is None else spared(decided, context, prepared.request.notify)
     )
+    if first is not None:
+        decided = replace(decided, kept=_remembered(decided, first.decided))
     fitted = fit(prepared, context, decided)
     statistics = context.statistics(decided.sites, decided.samples.search[0])
     advisories = advisories_for(prepared.request.target, decided.model)
@@ -100,6 +105,19 @@ def _candidate(
     decision = fitted.decision if compiled is None else compiled.decision
     adjustment = Adjustment(decision, added, (*decided.notes, *fitted.notes))
     return Candidate(adjustment, decided, statistics, advisories, compiled, kept, proven)
+
+
+def _remembered(decided: Decided, first: Decided) -> tuple[Kept, ...]:
+    """With what the first search measured of overflows, where all that it kept is kept: none is measured anew."""
+    if not {node.name for node in first.formats} <= {node.name for node in decided.formats}:
+        return decided.kept
+    without = {each.node.name: each.without for each in first.kept if each.why is Reason.OVERFLOW}
+    return tuple(
+        replace(each, without=without.get(each.node.name))
+        if each.why is Reason.OVERFLOW and each.without is None
+        else each
+        for each in decided.kept
+    )
 
 
 def _second(prepared: Prepared, in_sight: EvaluationContext, first: Candidate) -> Candidate | None:
