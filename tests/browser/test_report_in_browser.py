@@ -115,7 +115,7 @@ def test_the_verdict_and_a_culprit_are_drawn(overflow: Tab) -> None:
     line = verdict.locator("line.allowed").bounding_box()
     bad, good = (verdict.locator(f".mark-{word}").bounding_box() for word in ("bad", "ok"))
     assert good["x"] + good["width"] / 2 < line["x"] < bad["x"]
-    card = page.locator(".card", has=page.locator("h3", has_text="/area/ReduceSum")).first
+    card = page.locator(".card", has_text="/area/ReduceSum").first
     axis = card.locator("svg.axis")
     over = axis.locator(".zone-over").bounding_box()
     writes, reads = (axis.locator(f".range-{word}").first.bounding_box() for word in ("writes", "reads"))
@@ -237,12 +237,13 @@ def test_the_error_along_the_model_is_shown_output_by_output(overflow: Tab) -> N
     strips.nth(1).focus()
     page.keyboard.press("Home")
     shown = [page.locator("#hover").inner_text()]
-    for _ in range(21):
+    for _ in range(60):
         page.keyboard.press("ArrowRight")
         shown.append(page.locator("#hover").inner_text())
     output = choice.locator("option").nth(1).inner_text()
     most = max(shares_by_output(overflow_result())[output].items(), key=lambda item: item[1])
-    assert any(text.startswith(most[0]) and f"{percent(most[1])} of the error" in text for text in shown)
+    told = next(text for text in shown if text.startswith(most[0]))
+    assert f"{percent(most[1])} of the error" in told or "breaks in FP16" in told
     choice.select_option(index=0)
     assert strips.first.is_visible() and strips.nth(1).is_hidden()
 
@@ -250,7 +251,7 @@ def test_the_error_along_the_model_is_shown_output_by_output(overflow: Tab) -> N
 def test_a_repaired_culprit_leads_to_what_replaced_it(browser: Any, reports: dict[str, Path]) -> None:
     with tab(browser) as opened:
         page = opened.open(reports["repaired"])
-        card = page.locator(".card", has=page.locator("h3", has_text="/log_sum_exp/Exp"))
+        card = page.locator(".card", has_text="/log_sum_exp/Exp").first
         card.get_by_role("button", name="Show what replaced it").click()
         page.wait_for_selector("#graph-view .node.current.state-repaired")
         assert "ReduceLogSumExp" in page.locator("#graph-detail .tags").inner_text()
