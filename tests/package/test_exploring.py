@@ -33,7 +33,8 @@ def examples(folder: Path, *options: str) -> tuple[str, str]:
 
 
 def test_fresh_examples_can_be_had_again(tmp_path: Path) -> None:
-    assert examples(tmp_path) == examples(tmp_path)
-    first, seed = examples(tmp_path, "--hypothesis-profile", "explore")
-    assert seed and examples(tmp_path, "--hypothesis-profile", "explore", "--hypothesis-seed", seed) == (first, seed)
-    assert examples(tmp_path, "--hypothesis-profile", "explore")[0] != first
+    same = examples(tmp_path)
+    assert examples(tmp_path) == same
+    fresh, seed = examples(tmp_path, "--hypothesis-profile", "explore")
+    assert seed and fresh != same[0]
+    assert examples(tmp_path, "--hypothesis-profile", "explore", "--hypothesis-seed", seed) == (fresh, seed)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-__all__ = ["AXE", "Tab", "open_browser", "tab"]
+__all__ = ["AXE", "SCROLL", "Tab", "open_browser", "tab", "until"]
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or ""
 
@@ -25,6 +26,12 @@ def _axe() -> Path:
 
 
 AXE = _axe()
+SCROLL = """async () => {
+  for (let y = 0; y < document.documentElement.scrollHeight; y += 500) {
+    scrollTo({ top: y, behavior: "instant" });
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
+  }
+}"""
 QUIET = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
@@ -62,3 +69,12 @@ def tab(browser: Any, **options: Any) -> Iterator[Tab]:
     context = browser.new_context(viewport={"width": options.pop("width", 1280), "height": 900}, **options)
     yield Tab(context.new_page())
     context.close()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """What the page does a moment later; its policy forbids the browser driver to wait inside it."""
+    for _ in range(200):
+        if holds():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not come to hold")
