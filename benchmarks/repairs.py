@@ -30,8 +30,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import write_typed
 from halfwise.repair import Ranges, repaired, rules_named
-from halfwise.search.repair_selector import ranges_of
-from halfwise.search.tensor_statistics import tensor_statistics
+from halfwise.search.tensor_statistics import ranges_of, tensor_statistics
 from halfwise.verbs.fix.fix import fix
 from tests.models.zoo import SHAPES, ZooModel, cnn_tiny_weights, detr_head, encoder, norm_log_head, transformer
 

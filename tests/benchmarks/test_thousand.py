@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.thousand.corpus import corpus
-from benchmarks.thousand.graph import Graph, Made, keep, kept_feeds, sampled
+from benchmarks.thousand.graph import Made, keep, kept_feeds, sampled
 from benchmarks.thousand.judging import worst_error
 from benchmarks.thousand.table import GOOD
 from benchmarks.thousand.trial import LEVELS, try_graph

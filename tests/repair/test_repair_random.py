@@ -16,8 +16,8 @@ from halfwise.emulation.emulate import Emulator
 from halfwise.model.model import Model, load
 from halfwise.precision.sites import Sites
 from halfwise.repair import RULES, Repair, Rule, repaired
+from halfwise.search.departure import departure
 from halfwise.search.judge import Judge, Question
-from halfwise.search.repair_selector import departure
 from tests.models.random_nets import feeds, random_net
 from tests.support.repairing import ranges_of
 

@@ -20,8 +20,8 @@ from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search import tape
-from halfwise.search.adjoint import PROBES
 from halfwise.search.choose import build_ladder, trim
+from halfwise.search.gradients import PROBES
 from halfwise.search.noise import Noise, noise_pieces
 from halfwise.search.rounding import Rounding
 from halfwise.search.sensitivity import Sensitivity, measure_sensitivity

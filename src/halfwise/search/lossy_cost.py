@@ -12,7 +12,7 @@ from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges, Repair, Rule, found_by, repaired
 from halfwise.repair.rescale import RESCALE
 from halfwise.search.context import EvaluationContext
-from halfwise.search.repair_selector import departure
+from halfwise.search.departure import departure
 
 __all__ = ["lossy_costs"]
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from halfwise.core.counting import Counts
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import sample_error
-from halfwise.core.metrics import Metrics
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
@@ -22,15 +21,17 @@ from halfwise.precision.plan_document import RepairRecord
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges, Repair, Rule, found_by, repaired
 from halfwise.search.context import EvaluationContext
+from halfwise.search.departure import departure
 from halfwise.search.diagnosis import Diagnosis, diagnose
 from halfwise.search.journal import Journal, digest
+from halfwise.search.nearby import around, nearest
 from halfwise.search.noise_model import cost_of
 from halfwise.search.references import References
 from halfwise.search.search import Search, Solution
 from halfwise.search.sets import worst_first
-from halfwise.search.tensor_statistics import TensorStatistics
+from halfwise.search.tensor_statistics import TensorStatistics, ranges_of
 
-__all__ = ["AppliedRepair", "Attempt", "RepairSelector", "Selection", "departure", "ranges_of"]
+__all__ = ["AppliedRepair", "Attempt", "RepairSelector", "Selection"]
 
 ROUNDS = 3  # repairs may uncover places for others
 REACH = 2  # nodes from an FP32 node within which a repair may help it
@@ -111,9 +112,8 @@ class RepairSelector:
             everywhere = self._places(current.model, rules, ranges_of(statistics))
             near = _near(current.solution.keep, everywhere)
             better = self._better(current, near) if near else None
-            if (
-                better is None and everywhere and not current.search.judge.spent
-            ):  # what helps may lie elsewhere, or be made possible first
+            if better is None and everywhere and not current.search.judge.spent:
+                # what helps may lie elsewhere, or be made possible first
                 wide = self._with_what_follows(current, rules, everywhere)
                 better = self._better(current, wide) if len(wide) > len(near) else None
             if better is None:
@@ -164,9 +164,9 @@ class RepairSelector:
             name: index for index, (_, repair) in reversed(list(enumerate(final.repairs))) for name in repair.nodes
         }
         for node in sorted(plain.solution.keep, key=lambda each: plain.search.sites.of[each].index):
-            nearest = _nearest(node, places) if node.name not in kept else None
-            if nearest is not None:
-                saved[nearest].append(node.name or "")
+            index = nearest(node, places) if node.name not in kept else None
+            if index is not None:
+                saved[index].append(node.name or "")
         return tuple(
             AppliedRepair(repair, tuple(names)) for (_, repair), names in zip(final.repairs, saved, strict=True)
         )
@@ -319,21 +319,6 @@ class RepairSelector:
         return [self.context.statistics(sites, feed) for feed in feeds]
 
 
-def ranges_of(statistics: Iterable[TensorStatistics]) -> Ranges:
-    """What tensors held, over several looks at a model."""
-    high: dict[str, float] = {}
-    low: dict[str, float] = {}
-    size: dict[str, int] = {}
-    for each in statistics:
-        for value, counts in each.tensors.items():
-            name = value.name or ""
-            size[name] = counts.count
-            high[name] = max(high.get(name, 0.0), counts.max_abs)
-            if counts.min_abs:
-                low[name] = min(low.get(name, math.inf), counts.min_abs)
-    return Ranges(high, low, size)
-
-
 def _steps(repairs: RepairSet) -> list[RepairSet]:
     """Rule by rule; neighbours that promise the same bits are one step."""
     found: list[RepairSet] = []
@@ -345,14 +330,6 @@ def _steps(repairs: RepairSet) -> list[RepairSet]:
         else:
             found.append((entry,))
     return found
-
-
-def departure(outputs: Mapping[str, Metrics], floats: Collection[str]) -> float:
-    """How far the worst output is from its reference: relative to its norm, or the share of places that differ."""
-    return max(
-        (math.inf if m.nonfinite else m.rel_l2 if name in floats else 1.0 - m.exact for name, m in outputs.items()),
-        default=0.0,
-    )
 
 
 def _pruned(attempt: Attempt, names: Collection[str | None] = ()) -> Attempt:
@@ -372,31 +349,8 @@ def _diagnosis(plain: Attempt, seen: Mapping[str, Counts]) -> Diagnosis | None:
 
 def _near(keep: Iterable[ir.Node], found: RepairSet) -> RepairSet:
     """Those at or beside a node that stays in FP32."""
-    near = {node.name for node in _around(keep, REACH)}
+    near = {node.name for node in around(keep, REACH)}
     return tuple((rule, repair) for rule, repair in found if not near.isdisjoint(repair.nodes))
-
-
-def _around(nodes: Iterable[ir.Node], reach: int) -> set[ir.Node]:
-    found = set(nodes)
-    edge = set(found)
-    for _ in range(reach):
-        edge = {n for node in edge for n in (*node.predecessors(), *node.successors())} - found
-        found |= edge
-    return found
-
-
-def _nearest(node: ir.Node, places: Mapping[str, int]) -> int | None:
-    """The repair at a node, or the one to which the way through the graph is shortest."""
-    seen, edge = {node}, [node]
-    while edge:
-        for each in edge:
-            found = places.get(each.name or "")
-            if found is not None:
-                return found
-        reached = dict.fromkeys(n for each in edge for n in (*each.predecessors(), *each.successors()))
-        edge = [n for n in reached if n not in seen]
-        seen.update(edge)
-    return None
 
 
 def _by_rule(repairs: RepairSet) -> dict[str, RepairSet]:

@@ -17,6 +17,7 @@ from halfwise.precision.sites import Sites
 from halfwise.search.absorption import Overflow, overflowed
 from halfwise.search.adjoint import Adjoint
 from halfwise.search.effects import Sensitivity
+from halfwise.search.gradients import Gradients
 from halfwise.search.tape import Tape
 
 __all__ = ["Sensitivity", "measure_sensitivity"]
@@ -43,7 +44,8 @@ def measure_sensitivity(
     tape = Tape(stepper, fp32, feeds)
     forward = _Forward(stepper, sites, into, fp32)
     forward.run(feeds, tape)
-    Adjoint(stepper, sites, fp32, tape, into, seed, weights or {}, kinds).run()
+    known = Gradients(stepper, sites, fp32, tape, into, seed)
+    Adjoint(known, weights or {}, {kind.output: kind for kind in kinds}).run()
     into.samples += 1
 
 

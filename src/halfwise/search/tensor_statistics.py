@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from halfwise.core.errors import InputError
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
+from halfwise.repair import Ranges
 
-__all__ = ["TensorStatistics", "tensor_statistics"]
+__all__ = ["TensorStatistics", "ranges_of", "tensor_statistics"]
 
 Array = NDArray[Any]
 
@@ -61,3 +63,18 @@ def tensor_statistics(stepper: Stepper, sites: Sites, feed: Mapping[str, Array])
             sizes.update((value, counts.count) for value, counts in inside.items())
             tensors.update(inside)
     return TensorStatistics(sizes, tensors)
+
+
+def ranges_of(statistics: Iterable[TensorStatistics]) -> Ranges:
+    """What tensors held, over several samples."""
+    high: dict[str, float] = {}
+    low: dict[str, float] = {}
+    size: dict[str, int] = {}
+    for each in statistics:
+        for value, counts in each.tensors.items():
+            name = value.name or ""
+            size[name] = counts.count
+            high[name] = max(high.get(name, 0.0), counts.max_abs)
+            if counts.min_abs:
+                low[name] = min(low.get(name, math.inf), counts.min_abs)
+    return Ranges(high, low, size)

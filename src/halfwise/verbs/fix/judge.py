@@ -13,7 +13,7 @@ from halfwise.precision.decision import Decision
 from halfwise.search.held_out import Decided
 from halfwise.search.judge import Judge, Measured, worst_of
 from halfwise.search.lossy_cost import lossy_costs
-from halfwise.search.repair_selector import ranges_of
+from halfwise.search.tensor_statistics import ranges_of
 from halfwise.search.unseen_bound import bound_alone, inputs_wanted
 from halfwise.search.user_overrides import missed_because_forced
 from halfwise.verbs.fix.as_typed import as_typed

@@ -1,0 +1,73 @@
+"""What the way back knows of each tensor: its gradient, what a wrong integer in it costs, its rounding error."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.core.formats import Format, round_to
+from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.weights import held_in_fp32
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.search.effects import Sensitivity
+from halfwise.search.rounding import Rounding
+from halfwise.search.tape import Tape
+from halfwise.search.vjp import Array
+
+__all__ = ["PROBES", "Gradients"]
+
+PROBES = 4  # eight change little: most tensors have many elements to average over (benchmarks/ranking.py)
+
+
+class Gradients:
+    """Of one sample, over its tape; the gradients of the tensors alive take `PROBES` times their size."""
+
+    def __init__(
+        self, stepper: Stepper, sites: Sites, fp32: Assignment, tape: Tape, into: Sensitivity, seed: int
+    ) -> None:
+        self.stepper = stepper
+        self.sites = sites
+        self.fp32 = fp32
+        self.tape = tape
+        self.store = tape.store
+        self.into = into
+        self.rng = np.random.default_rng([seed, into.samples])
+        self.of: dict[ir.Value, Array] = {}
+        self.flips: dict[ir.Value, float] = {}  # of integers: squared error at the outputs per wrong element
+        self.roundings: dict[ir.Value, Rounding | None] = {}
+
+    def add(self, value: ir.Value, gradient: Array) -> None:
+        known = self.of.get(value)
+        self.of[value] = gradient if known is None else known + gradient
+
+    def signs(self, shape: tuple[int, ...]) -> Array:
+        return (2 * self.rng.integers(0, 2, (PROBES, *shape), dtype=np.int8) - 1).astype(np.float32)
+
+    def rounding(self, value: ir.Value) -> Rounding | None:
+        """The rounding error of a tensor or weight, where it is finite; None where there is none."""
+        if value not in self.roundings:
+            self.roundings[value] = self._rounding(value)
+        return self.roundings[value]
+
+    def _rounding(self, value: ir.Value) -> Rounding | None:
+        if value.dtype is not ir.DataType.FLOAT:
+            return None
+        if value.is_initializer():
+            return self.rounding_of(self.store.read(value, Format.FP32))
+        return Rounding.to(self.store.read(value, None), self.sites.fmt)
+
+    def rounding_of(self, weights: Array) -> Rounding | None:
+        """Of weights: where one is clamped that is no small change, and followed on the way forwards."""
+        fmt = self.sites.fmt
+        return Rounding.of(weights, held_in_fp32(weights, fmt), clamp=fmt.max)
+
+    def rounded(self, value: ir.Value) -> Array:
+        """A weight as the narrow format holds it; what is clamped there stays, which is no small change."""
+        fmt = self.sites.fmt
+        if not value.is_initializer():
+            return round_to(self.store.read(value, None), fmt)
+        wide, narrow = self.store.read(value, Format.FP32), self.store.read(value, fmt)
+        if not max(float(np.max(wide, initial=0.0)), -float(np.min(wide, initial=0.0))) <= fmt.max:
+            return np.where(np.abs(wide) > fmt.max, wide, narrow)
+        return narrow

@@ -1,0 +1,294 @@
+"""One node on the way back: from the gradients of what it makes to those of what it reads, and what rounding costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.core.errors import InputError
+from halfwise.core.formats import round_to
+from halfwise.model.ops import CLOSED
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Site
+from halfwise.search.body_noise import body_parts
+from halfwise.search.gradients import PROBES, Gradients
+from halfwise.search.large_weights import is_large_constant, same_values, taken_rows
+from halfwise.search.rounding import Rounding, energy, finite
+from halfwise.search.vjp import ELEMENTWISE, Array, Local, NoRule, pull_back, unbroadcast
+
+__all__ = ["NodeAdjoint"]
+
+# Elementwise operators whose response to a rounding is taken as it is, not by its slope: it may bend, or break.
+_LINEAR = frozenset("Add Sub Mul Sum Mean PRelu LeakyRelu Clip Dropout".split())
+_CURVED = frozenset(ELEMENTWISE) - CLOSED - _LINEAR
+
+# Operators that compute with quantised values.
+_COUNTS = frozenset("DequantizeLinear QLinearConv QLinearMatMul ConvInteger MatMulInteger".split())
+
+# Where a product's weight has its outputs: roundings of different channels are independent.
+_CHANNELS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}
+
+
+class NodeAdjoint:
+    """One node on the way back."""
+
+    def __init__(
+        self, known: Gradients, node: ir.Node, gradients: tuple[Array | None, ...], flips: list[float]
+    ) -> None:
+        self.known = known
+        self.into = known.into
+        self.stepper = known.stepper
+        self.node = node
+        self.site: Site = known.sites.of[node]
+        self.flips = flips
+        self.inner = self.stepper.inner(node)
+        self.local = Local(
+            node,
+            node.version or known.sites.model.opset(node.domain),
+            tuple(self._peek(value) for value in node.inputs),
+            tuple(self._peek(value) for value in node.outputs),
+            gradients,
+            self._run_slots,
+        )
+
+    def run(self) -> None:
+        self.stepper.account(PROBES * (1 + len(self.inner)))
+        for value in self._values():
+            array = self._peek(value)
+            if array is None or not array.size:
+                continue
+            if array.dtype.kind == "f":
+                try:
+                    self._float(value)
+                except InputError:  # the node does not take the rounded value: an index beyond its table
+                    self.into.breaks.add((self.node, value))
+            elif not value.is_initializer():
+                self._integer(value)
+        if any(self.known.sites.of[n].free for n in self.inner):
+            self._inside()
+        if self.local.inside and self.site.free and self.stepper.emulator.profile.apart:
+            self._between_steps()
+
+    def _values(self) -> list[ir.Value]:
+        taken = [value for value in self.node.inputs if value is not None]
+        if self.inner:
+            taken += [value for _, value, _ in self.stepper.reads(self.node, self.known.fp32)]
+        return list(dict.fromkeys(taken))
+
+    # -- float tensors ----------------------------------------------------------------------------------------------
+
+    def _float(self, value: ir.Value) -> None:
+        slots = [slot for slot, taken in enumerate(self.node.inputs) if taken is value]
+        narrows = self.site.free and any(self.site.inputs[slot] for slot in slots)
+        if value.is_initializer():
+            if narrows:
+                self.into.add_weights(self.node, self._weight(value, slots))
+            return
+        if self._channels(slots) is not None and is_large_constant(value, self._peek(value)):
+            self.into.add_read(self.node, value, self._weight(value, slots))
+            return
+        rounding = self.known.rounding(value)
+        gradient = self._gradient(value, slots)
+        if gradient is None:
+            return
+        if rounding is not None:
+            left = rounding.energy(gradient)
+            if narrows and self._bends(slots):
+                left = self._response(value, rounding)
+            self.into.add_read(self.node, value, left)
+        self.known.add(value, gradient)
+
+    def _weight(self, value: ir.Value, slots: list[int]) -> float:
+        """The squared error that rounding a weight leaves."""
+        channels = self._channels(slots)
+        if channels is not None:
+            moved = self.known.rounded(value)
+            base = self._peek(value)
+            return 0.0 if base is None or same_values(moved, base) else energy(self._seen(value, moved, channels))
+        if self.node.op_type == "Gather" and not self.node.domain and slots == [0]:
+            if self.local.gradients[0] is None:
+                return 0.0
+            rows, summed = taken_rows(self.local, self.local.gradients[0])
+            rounding = self.known.rounding_of(rows)
+            return 0.0 if rounding is None else rounding.energy(finite(summed))
+        rounding = self.known.rounding(value)
+        if rounding is None:
+            return 0.0
+        if self._bends(slots):
+            return self._response(value, rounding)
+        gradient = self._gradient(value, slots)
+        return 0.0 if gradient is None else rounding.energy(gradient)
+
+    def _channels(self, slots: list[int]) -> int | None:
+        """The axis of the outputs' channels, where this node multiplies by the value as by a weight."""
+        return _CHANNELS.get(self.node.op_type) if not self.node.domain and slots == [1] else None
+
+    def _gradient(self, value: ir.Value, slots: list[int]) -> Array | None:
+        """The gradient of a tensor through this node alone."""
+        smooth = bool(slots) and any(g is not None for g in self.local.gradients)
+        parts: list[Array] = []
+        if smooth:
+            try:
+                parts = [part for slot in slots if (part := pull_back(self.local, slot)) is not None]
+            except NoRule:
+                smooth = False
+        if not smooth or any(self.flips):
+            trial = self._isotropic(value, floats=not smooth)
+            parts += [] if trial is None else [trial]
+        return finite(np.asarray(sum(parts[1:], parts[0]), dtype=np.float32)) if parts else None
+
+    def _bends(self, slots: list[int]) -> bool:
+        op = self.node.op_type
+        return op in _CURVED and not self.node.domain and (op != "Div" or 1 in slots)
+
+    def _response(self, value: ir.Value, rounding: Rounding) -> float:
+        """The squared error seen at the node's output with the rounding in its input.
+
+        What one rounding moves moves together: all places that an element was broadcast to.
+        """
+        moved = self._seen(value, self._moved(value, rounding.error))
+        return rounding.energy_of(unbroadcast(moved, rounding.error.shape))
+
+    def _seen(self, value: ir.Value, array: Array, channels: int | None = None) -> Array:
+        """What another input moves at the output, weighed by the gradients; summed over each channel if asked."""
+        base, gradient = self.local.output(), self.local.gradient()
+        changed = self._run({value: array})[0]
+        self._check(value, changed, base)
+        moved = gradient * finite(changed - base)
+        if channels is None:
+            return moved
+        kept = channels % base.ndim + 1
+        return np.asarray(moved.sum(axis=tuple(a for a in range(1, moved.ndim) if a != kept)))
+
+    def _isotropic(self, value: ir.Value, floats: bool) -> Array | None:
+        """No rule: a trial perturbation shows how much arrives, and every element gets the same share of it.
+
+        What arrives through integer outputs has no other way; through `floats`, only where there is no rule.
+        """
+        array = self._peek(value)
+        assert array is not None
+        rounding = self.known.rounding(value)
+        unit = self.known.sites.fmt.unit_roundoff
+        noise = (array * (unit * self.known.rng.uniform(-1, 1, array.shape))).astype(np.float32)
+        if rounding is not None:
+            noise = np.where(rounding.error != 0, rounding.error, noise)
+        noise = finite(noise)
+        strength = float(np.sum(np.square(noise, dtype=np.float64)))
+        if strength == 0:
+            return None
+        arriving = 0.0
+        for slot, changed in enumerate(self._run({value: self._moved(value, noise)})):
+            base, gradient, flips = self.local.outputs[slot], self.local.gradients[slot], self.flips[slot]
+            if base is None or changed.shape != base.shape:
+                if rounding is not None:
+                    self.into.breaks.add((self.node, value))
+                continue
+            if gradient is not None and floats:
+                self._check(value, changed, base)
+                arriving += energy(gradient, finite(changed - base))
+            elif flips:
+                arriving += flips * float(np.count_nonzero(changed != base))
+        return np.asarray(self.known.signs(array.shape) * np.float32(np.sqrt(arriving / strength)))
+
+    def _check(self, value: ir.Value, changed: Array, base: Array) -> None:
+        if not np.isfinite(changed).all() and (np.isfinite(base) & ~np.isfinite(changed)).any():
+            self.into.breaks.add((self.node, value))
+
+    def _inside(self) -> None:
+        """The node's own narrow border, and what is in its subgraphs."""
+        sites = self.known.sites
+        self.into.parts += body_parts([n for n in (*self.inner, self.node) if sites.of[n].free], self._narrowed)
+
+    def _narrowed(self, nodes: tuple[ir.Node, ...]) -> tuple[float, bool]:
+        """The squared error that these nodes leave in the narrow format, and whether something breaks."""
+        narrow = Assignment(self.known.sites, dict.fromkeys(nodes, self.known.sites.fmt))
+        try:
+            outputs = self.stepper.run(self.node, narrow, self.known.store)
+        except InputError:
+            return 0.0, True
+        left, broken = 0.0, False
+        for value, changed in outputs.items():
+            slot = value.index() or 0
+            base, gradient = self.local.outputs[slot], self.local.gradients[slot]
+            if base is None or gradient is None:
+                continue
+            if changed.shape != base.shape or (np.isfinite(base) & ~np.isfinite(changed)).any():
+                broken = True
+            if changed.shape == base.shape:
+                left += energy(gradient, finite(changed - base))
+        return left, broken
+
+    def _between_steps(self) -> None:
+        """What an operator stores between its steps, where they run apart."""
+        fmt = self.known.sites.fmt
+        known = [(Rounding.to(array, fmt), gradient) for array, gradient in self.local.inside]
+        left = [rounding.energy(finite(gradient)) for rounding, gradient in known if rounding is not None]
+        self.into.add_weights(self.node, sum(left))
+        if any(not np.isfinite(round_to(array, fmt)).all() for array, _ in self.local.inside):
+            narrow = Assignment(self.known.sites, {self.node: fmt})
+            for value, changed in self.stepper.run(self.node, narrow, self.known.store).items():
+                self._check(value, changed, self.local.output(value.index() or 0))
+
+    # -- integers ---------------------------------------------------------------------------------------------------
+
+    def _integer(self, value: ir.Value) -> None:
+        """A wrong integer or truth value: what it costs at the outputs, on average over the tensor."""
+        found = max(self.flips)
+        array = self._peek(value)
+        gradient = self.local.gradients[0]
+        assert array is not None
+        if gradient is not None and self.node.op_type == "Where" and value is self.node.inputs[0]:
+            step = np.broadcast_to(finite(self.local.input(1) - self.local.input(2)), gradient.shape[1:])
+            found += energy(gradient, step) / array.size
+        elif gradient is not None and self.node.op_type == "Cast":
+            found += energy(gradient) / array.size
+        elif self.node.op_type in _COUNTS and not self.node.domain:
+            found = self._counted(value, array)
+        if found:
+            self.known.flips[value] = self.known.flips.get(value, 0.0) + found
+
+    def _counted(self, value: ir.Value, array: Array) -> float:
+        """What one step of a quantised value costs: all of them take one, up or down, which adds as squares."""
+        most = np.iinfo(array.dtype).max
+        step = np.where(array == most, -1, self.known.rng.choice([-1, 1], array.shape)).astype(array.dtype)
+        step[array == np.iinfo(array.dtype).min] = 1
+        found = 0.0
+        for slot, changed in enumerate(self._run({value: self._moved(value, step)})):
+            base, gradient, flips = self.local.outputs[slot], self.local.gradients[slot], self.flips[slot]
+            if base is None or changed.shape != base.shape:
+                continue
+            if gradient is not None:
+                found += energy(gradient, finite(changed - base))
+            elif flips:
+                found += flips * float(np.sum(np.square(changed.astype(np.float64) - base)))
+        return found / array.size
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    def _peek(self, value: ir.Value | None) -> Array | None:
+        if value is None or not (value.is_initializer() or value in self.known.store):
+            return None
+        array = self.known.store.read(value, None)
+        if not isinstance(array, np.ndarray):
+            return None
+        return array if array.dtype.kind in "iub" or array.itemsize >= 4 else array.astype(np.float32)
+
+    def _moved(self, value: ir.Value, by: Array) -> Array:
+        array = self._peek(value)
+        assert array is not None
+        return np.asarray(array + by, dtype=array.dtype)
+
+    def _run(self, changed: Mapping[ir.Value, Array]) -> tuple[Array, ...]:
+        found = self.stepper.run(self.node, self.known.fp32, self.known.store, changed)
+        return tuple(found[value] for value in self.node.outputs if value in found)
+
+    def _run_slots(self, changed: Mapping[int, Array]) -> tuple[Array, ...]:
+        values: dict[ir.Value, Array] = {}
+        for slot, array in changed.items():
+            value = self.node.inputs[slot]
+            if value is None or sum(v is value for v in self.node.inputs) > 1:
+                raise NoRule
+            values[value] = np.asarray(array)
+        return self._run(values)
