@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 from hypothesis import given, settings
 from onnx import TensorProto, numpy_helper
 
-from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import Session
@@ -24,12 +21,8 @@ from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto, write_typed
 from tests.models.build import f32, graph, model, node, value, weight
 from tests.models.dags import FEEDS, WEIGHTS, Dag, dags
+from tests.support.assignments import narrow
 from tests.support.backend_cases import same_bits
-
-
-def narrow(proto: onnx.ModelProto, *kept: str, io: Format = Format.FP32) -> Assignment:
-    sites = Sites(load(proto))
-    return Assignment.all_narrow(sites, frozenset(s.node for s in sites.all if s.name in kept), io)
 
 
 def ops(proto: onnx.ModelProto) -> list[str]:
@@ -286,102 +279,6 @@ def test_what_is_clamped_is_said_whatever_its_size(tmp_path: Path) -> None:
     assert stored["scalar"] == -65504
     assert stored["big"][1999] == 65504
     assert stored["fine"] == 65504  # nearest, not clamped
-
-
-# -- files -----------------------------------------------------------------------------------------------------------
-
-
-def two_weights() -> onnx.ModelProto:
-    rng = np.random.default_rng(1)
-    return model(
-        [node("MatMul", "x w", "a"), node("MatMul", "a v", "b"), node("Gather", "b i", "y", axis=1)],
-        [value("x", shape=[1, 64])],
-        [value("y", shape=[1, 700])],
-        [
-            weight("w", rng.normal(size=(64, 64)).astype(np.float32)),
-            weight("v", rng.normal(size=(64, 64)).astype(np.float32)),
-            weight("i", np.arange(700) % 64),
-        ],
-    )
-
-
-def test_large_weights_go_into_a_file_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assignment = narrow(two_weights(), "n_b")
-    whole = typed_proto(assignment)
-    monkeypatch.setattr(typed_onnx, "EMBED_BYTES", 0)
-    written = write_typed(assignment, tmp_path / "typed.onnx")
-    assert written.data == tmp_path / "typed.onnx.data"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["typed.onnx", "typed.onnx.data"]
-    onnx.checker.check_model(str(written.path), full_check=True)
-    read = onnx.load(written.path)
-    for mine, theirs in zip(read.graph.initializer, whole.graph.initializer, strict=True):
-        assert np.array_equal(numpy_helper.to_array(mine), numpy_helper.to_array(theirs))
-    offsets = [
-        int(next(e.value for e in t.external_data if e.key == "offset"))
-        for t in onnx.load(written.path, load_external_data=False).graph.initializer
-    ]
-    assert all(offset % 4096 == 0 for offset in offsets)
-    feed = {"x": np.ones((1, 64), np.float32)}
-    one = Emulator().session(assignment).run(feed)["y"]
-    other = Emulator().session(Assignment(Sites(load(written.path)), {})).run(feed)["y"]
-    assert same_bits(one, other)
-
-
-def test_a_file_of_pieces_is_the_model_in_memory(tmp_path: Path) -> None:
-    """Initializers that are filled piece by piece come behind the others."""
-    big = np.arange(4096, dtype=np.float32).reshape(64, 64)
-    proto = model([node("MatMul", "x w", "a"), node("Add", "a b", "y")], [value("x", shape=[1, 64])],
-                  [value("y", shape=[1, 64])], [weight("w", big), weight("b", np.ones(64, np.float32))])  # fmt: skip
-    assignment = Assignment.all_narrow(Sites(load(proto)))
-    write_typed(assignment, tmp_path / "typed.onnx")
-    read, whole = onnx.load(tmp_path / "typed.onnx"), typed_proto(assignment)
-    for one in (read, whole):
-        weights = sorted(one.graph.initializer, key=lambda each: each.name)
-        del one.graph.initializer[:]
-        one.graph.initializer.extend(weights)
-    assert read == whole
-
-
-def test_a_disk_without_room_is_refused_with_what_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=1_000))
-    proto = model([node("MatMul", "x w", "y")], [value("x", shape=[1, 64])], [value("y", shape=[1, 64])],
-                  [weight("w", np.ones((64, 64), np.float32))])  # fmt: skip
-    with pytest.raises(InputError, match=r"typed\.onnx cannot be written: it takes 8.19 kB.*has 1 kB left"):
-        write_typed(Assignment.all_narrow(Sites(load(proto))), tmp_path / "typed.onnx")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_model_may_be_written_over_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "m.onnx"
-    onnx.save(two_weights(), path, save_as_external_data=True, location="m.onnx.data", size_threshold=0)
-    monkeypatch.setattr(typed_onnx, "EMBED_BYTES", 0)
-    sites = Sites(load(path))
-    expected = typed_proto(Assignment.all_narrow(sites))
-    write_typed(Assignment.all_narrow(sites), path)
-    for mine, theirs in zip(onnx.load(path).graph.initializer, expected.graph.initializer, strict=True):
-        assert np.array_equal(numpy_helper.to_array(mine), numpy_helper.to_array(theirs))
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    path = tmp_path / "no" / "typed.onnx"
-    with pytest.raises(InputError) as caught:
-        write_typed(narrow(two_weights()), path)
-    assert str(caught.value) == f"{path} cannot be written: No such file or directory"
-
-
-@pytest.mark.parametrize("embed", [0, 1 << 30])
-def test_nothing_is_left_of_a_write_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embed: int) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(typed_onnx, "EMBED_BYTES", embed)
-    monkeypatch.setattr(typed_onnx, "weight_content", fail)
-    (tmp_path / "typed.onnx").write_text("before")
-    assignment = narrow(two_weights())
-    with pytest.raises(InputError, match="cannot be written: No space left on device"):
-        write_typed(assignment, tmp_path / "typed.onnx")
-    assert [p.name for p in tmp_path.iterdir()] == ["typed.onnx"]
-    assert (tmp_path / "typed.onnx").read_text() == "before"
 
 
 # -- real models -----------------------------------------------------------------------------------------------------
