@@ -24,6 +24,7 @@ from halfwise.report.html.graph import graph_data
 from halfwise.report.html.histogram import weigh
 from halfwise.report.html.meter import meter
 from halfwise.report.html.names import Names
+from halfwise.report.html.panel import with_details
 from halfwise.verbs.fix.fix import fix
 from tests.models.report_models import (
     healthy_result,
@@ -138,6 +139,21 @@ def test_the_histogram_agrees_with_the_counts_of_formats(values: list[float]) ->
             assert many == np.count_nonzero((finite >= 2.0**exponent) & (finite < 2.0 ** (exponent + 1)))
     drawn = columns(found)
     assert all(0 <= c.x < 1 and 0 < c.height <= 1 for c in drawn.bars)
+
+
+def test_every_result_that_ran_has_its_histogram() -> None:
+    """Its letters are logarithms of counts, from the first power of two on."""
+    result, names = overflow_result(), Names()
+    data = with_details(graph_data(result, names), result, weigh(result.model), names)
+    assert set(data["results"]) == {
+        site.index for site in result.sites.all if any(v.name in result.measured.powers for v in site.node.outputs)
+    }
+    for places in data["results"].values():
+        for at in places:
+            name, _, count, first, code = data["bins"][at]
+            ranges = result.measured.ranges[names.table[name]]
+            assert 0 < count <= ranges.count and len(code.strip("0")) == len(code)
+            assert 2.0**first >= ranges.min_abs / 2 and 2.0 ** (first + len(code) - 1) <= ranges.max_abs
 
 
 def test_the_graph_has_a_cast_on_each_edge_where_the_format_changes() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from halfwise.core.english import say
@@ -120,13 +119,12 @@ def _kept(result: FixResult) -> list[str]:
 # -- commands ---------------------------------------------------------------------------------------------------------
 
 
-def engine_loop(result: FixResult, inputs: Sequence[str]) -> tuple[list[str], list[str]] | None:
+def engine_loop(result: FixResult) -> tuple[list[str], list[str]] | None:
     """Run the engine that was built on the samples, and judge what it answers; None where no script was written."""
     files = result.deploy_files
-    if files.script is None or files.outputs is None or result.model.path is None:
+    if files.script is None or result.files.samples is None or result.model.path is None:
         return None
-    one = len(inputs) == 2 and inputs[0] == "--inputs" and Path(inputs[1]).is_dir()
-    folder = inputs[1] if one else "samples/"
+    folder = str(result.files.samples)
     verify = ["halfwise", "verify", str(result.model.path), str(files.outputs), "--inputs", folder]
     return ["python", str(files.script), "--run", folder], verify
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from halfwise.core.english import say, say_all
 from halfwise.core.formats import Format
@@ -179,6 +180,7 @@ def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]
         "fp32": deploy_files.model,
         "command": deploy_files.command,
         "script": deploy_files.script,
+        "samples": _written_samples(result),
         **deploy_files.others,
     }
     terminal.line()
@@ -191,13 +193,19 @@ def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]
     elif deploy_files.build:
         terminal.command("next    ", shlex.join(deploy_files.build))
         terminal.command("then    ", f"{deploy_files.audit_command}   (in {result.typed.path.parent})")
-        for words in engine_loop(result, inputs) or ():
+        for words in engine_loop(result) or ():
             terminal.command("then    ", shlex.join(words))
     elif result.model.path is not None:
         words = ["halfwise", "verify", str(result.model.path), str(result.typed.path)]
         words += inputs
         words += result.rollout_words
         terminal.command("next    ", shlex.join(words))
+
+
+def _written_samples(result: FixResult) -> Path | None:
+    """What the script runs the engine on, where it was written for that."""
+    samples, script = result.files.samples, result.deploy_files.script
+    return samples if samples is not None and script is not None and samples.parent == script.parent else None
 
 
 def _nodes(count: int) -> str:

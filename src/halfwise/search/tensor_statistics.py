@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.counting import Counts, count
 from halfwise.core.errors import InputError
+from halfwise.core.powers import powers
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -30,6 +31,7 @@ class TensorStatistics:
 
     sizes: Mapping[ir.Value, int]
     tensors: Mapping[ir.Value, Counts]
+    powers: Mapping[ir.Value, Mapping[int, int]] = field(default_factory=dict)  # of some values of each, by exponent
 
     def over(self, values: Iterable[ir.Value | None]) -> tuple[float, float]:
         """The largest finite magnitude and the smallest that is not zero; zeros where there is nothing."""
@@ -46,6 +48,7 @@ def tensor_statistics(stepper: Stepper, sites: Sites, feed: Mapping[str, Array])
     """Walk one sample in FP32, as far as the model can be run node by node."""
     sizes: dict[ir.Value, int] = {}
     tensors: dict[ir.Value, Counts] = {}
+    spread: dict[ir.Value, Mapping[int, int]] = {}
 
     def see(arrays: Mapping[ir.Value, Array]) -> None:
         for value, array in arrays.items():
@@ -53,6 +56,7 @@ def tensor_statistics(stepper: Stepper, sites: Sites, feed: Mapping[str, Array])
                 sizes[value] = array.size
                 if array.dtype == np.float32:
                     tensors[value] = count(array)
+                    spread[value] = powers(array)
 
     store = Store(stepper.emulator, Assignment(sites, {}), feed)
     see({value: store.read(value, None) for value in sites.model.graph.inputs if value in store})
@@ -62,7 +66,7 @@ def tensor_statistics(stepper: Stepper, sites: Sites, feed: Mapping[str, Array])
             inside = stepper.observe(step.node, store, sites.fmt)
             sizes.update((value, counts.count) for value, counts in inside.items())
             tensors.update(inside)
-    return TensorStatistics(sizes, tensors)
+    return TensorStatistics(sizes, tensors, spread)
 
 
 def ranges_of(statistics: Iterable[TensorStatistics]) -> Ranges:

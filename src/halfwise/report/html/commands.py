@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from halfwise.core.targets import DEFAULT_TARGET
@@ -37,7 +36,7 @@ def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
                 shell(["halfwise", "verify", model, typed, *(rolled or ["--inputs", "YOUR-INPUTS"])]),
             )
         )
-    steps += _build(result, inputs)
+    steps += _build(result)
     if model and result.plan.target == str(DEFAULT_TARGET):
         steps.append(
             Step(
@@ -67,7 +66,7 @@ def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
 _NOT_WRITTEN = "This run wrote nothing; with --out the typed model and its plan are written."
 
 
-def _build(result: FixResult, inputs: Sequence[str]) -> list[Step]:
+def _build(result: FixResult) -> list[Step]:
     deploy_files = result.deploy_files
     steps = []
     if deploy_files.command is not None:
@@ -94,7 +93,7 @@ def _build(result: FixResult, inputs: Sequence[str]) -> list[Step]:
                 _in_folder(result.plan_path, deploy_files.audit_command),
             )
         )
-    if (loop := engine_loop(result, inputs)) is not None:
+    if (loop := engine_loop(result)) is not None:
         ran, judged = loop
         steps.append(Step("Run the engine on your samples", "Writes what it answers to .npz files.", shell(ran)))
         steps.append(Step("Is the engine right?", "Judges its answers by the FP32 model.", shell(judged)))

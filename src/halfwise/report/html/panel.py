@@ -1,4 +1,4 @@
-"""What the page tells of a chosen node beyond its place: attributes, shapes, and its weights in FP16's bins."""
+"""What the page tells of a chosen node: attributes, shapes, and its weights and results in FP16's bins."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ _SKIPPED = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
 def with_details(
     graph: Mapping[str, Any], result: FixResult, histogram: WeightHistogram, names: Names
 ) -> dict[str, Any]:
-    """Adds to each node its attributes and the shapes of its results (or -1), and the weights that it reads."""
+    """Adds to each node its attributes and the shapes of its results (or -1), the weights that it reads, and how the
+    values of its results spread."""
     bins: list[list[Any]] = []
     known: dict[ir.Value, int] = {}
     weights: dict[int, list[int]] = {}
+    results: dict[int, list[int]] = {}
     nodes = []
     for row, site in zip(graph["nodes"], result.sites.all, strict=True):
         nodes.append([*row, _index(_attributes(site.node), names), _index(_shapes(site.node), names)])
@@ -40,7 +42,13 @@ def with_details(
                 bins.append([names(value.name or ""), names(_shape(value)), int(tensor.size), first, code])
             if known[value] not in weights.setdefault(site.index, []):
                 weights[site.index].append(known[value])
-    return {**graph, "nodes": nodes, "bins": bins, "weights": weights}
+        for value in site.node.outputs:
+            held = result.measured.powers.get(value.name or "", {})
+            first, code = coded(held)
+            if code:
+                results.setdefault(site.index, []).append(len(bins))
+                bins.append([names(value.name or ""), names(_shape(value)), sum(held.values()), first, code])
+    return {**graph, "nodes": nodes, "bins": bins, "weights": weights, "results": results}
 
 
 def coded(bins: Mapping[int, int]) -> tuple[int, str]:

@@ -101,6 +101,7 @@ def _measurement(
         inputs=effects,
         input_findings=findings,
         ranges=found.candidate.statistics.ranges(),
+        powers={value.name or "": bins for value, bins in found.candidate.statistics.powers.items()},
         curve=decided.curve,
         rollout=None if rollout is None else rollout_record(rollout, fp16, fixed),
         diagnosis=decided.diagnosis,

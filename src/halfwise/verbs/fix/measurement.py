@@ -32,6 +32,7 @@ class FixMeasurement:
     inputs: tuple[InputEffect, ...] = ()  # what inputs in FP16 do, where they are
     input_findings: tuple[Finding, ...] = ()
     ranges: Mapping[str, Counts] = field(default_factory=dict)  # of every FP32 tensor, over one search input
+    powers: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # how some of their values spread
     curve: tuple[Point, ...] = ()
     rollout: RolloutRecord | None = None  # the error step by step, where a rollout was asked for
     diagnosis: Diagnosis | None = None  # None where all of it may be in FP16, and where a plan was given

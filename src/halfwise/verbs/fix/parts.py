@@ -38,3 +38,4 @@ class FixFiles:
     plan_path: Path | None = None
     deploy_files: DeployFiles = field(default_factory=DeployFiles)
     report: Path | None = None
+    samples: Path | None = None  # the folder that the build script runs its engine on

@@ -24,7 +24,7 @@ from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import WIDE, Profile, worst_case_profiles
 from halfwise.emulation.stepper import Stepper
-from halfwise.model.inputs.rollout import trajectories
+from halfwise.model.inputs.rollout import executions, trajectories
 from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.split import split
 from halfwise.model.model import check_outputs
@@ -43,6 +43,7 @@ from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, refuse_i
 from halfwise.verbs.fix.original import check_floor, original_notes
 from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.results_folder import JOURNAL, feeds_identity
+from halfwise.verbs.fix.time_left import with_time_left
 from halfwise.verbs.fix.typed_file import because_stored, notes_on_file
 
 __all__ = ["Prepared", "prepare"]
@@ -94,6 +95,8 @@ def prepare(request: FixRequest) -> Prepared:
     context = EvaluationContext(emulator, Stepper(emulator), question, request.io_types, references, counter, also)
     if request.judge_on_all:
         chosen = replace(chosen, validation=samples.all)
+    notify = with_time_left(request.notify, counter, executions(chosen.search))
+    request = replace(request, notify=notify)
     return Prepared(
         request,
         sites,

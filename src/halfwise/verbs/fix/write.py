@@ -15,6 +15,7 @@ from halfwise.precision.sites import Site
 from halfwise.search.reasons import explain
 from halfwise.search.user_overrides import wanted_nodes
 from halfwise.verbs.fix.cost import casts_of
+from halfwise.verbs.fix.engine_samples import engine_samples
 from halfwise.verbs.fix.feedback import Feedback
 from halfwise.verbs.fix.parts import FixDecision, FixFiles
 from halfwise.verbs.fix.prepare import Prepared
@@ -54,13 +55,18 @@ def write(prepared: Prepared, found: Feedback) -> Written:
         time_limit_s=request.time_limit_s,
     )
     deploy_files = kind_of(request.target).deploy(handover)
+    samples = candidate.decided.samples
+    run_on = None
+    if deploy_files.script is not None and deploy_files.outputs is not None:
+        name = deploy_files.outputs.name.removesuffix(".engine-outputs")
+        run_on = engine_samples(request.inputs, samples, deploy_files.outputs.with_name(f"{name}.samples"))
     clamped = typed.clamped if typed is not None else ()
     notes = [Note.of(NoteKind.CLAMPED_WEIGHTS, count=len(clamped), names=clamped)] if clamped else []
     sites = candidate.decided.sites
     pinned = tuple(_pinned(site) for site in sites.pinned)
     return Written(
-        FixDecision(request.model, plan, sites, pinned, candidate.decided.samples, request.plan is not None),
-        FixFiles(typed, plan_path, deploy_files),
+        FixDecision(request.model, plan, sites, pinned, samples, request.plan is not None),
+        FixFiles(typed, plan_path, deploy_files, samples=run_on),
         typed.casts if typed is not None else casts_of(assignment),
         (*notes, *deploy_files.notes),
     )

@@ -1,4 +1,4 @@
-// What is known of the chosen node: formats, shapes, attributes, its weights in FP16's bins, its neighbours.
+// What is known of the chosen node: formats, shapes, attributes, its weights and results in FP16's bins, its neighbours.
 "use strict";
 function tell(node) {
   const [, , title] = stateOf(node), cast = ["", " (cast to FP16)", " (cast to FP32)", ""];
@@ -7,7 +7,9 @@ function tell(node) {
   document.getElementById("graph-detail").replaceChildren(
     make("h3", {}, nameOf(GRAPH.nodes[node][0], 96)),
     make("p", { class: "tags" }, make("span", { class: "tag" }, opOf(node)), make("span", { class: `tag tag-${stateOf(node)[1]}` }, title)),
-    ...facts(node), ...(GRAPH.weights[node] ?? []).map(weightOf), ...list(feeders[node], 0, "reads from"), ...list(readers[node], 1, "read by"),
+    ...facts(node), ...(GRAPH.weights[node] ?? []).map((at) => binsOf(at, "weights", "weight")),
+    ...(GRAPH.results[node] ?? []).slice(0, 4).map((at) => binsOf(at, "results", "value")),
+    ...list(feeders[node], 0, "reads from"), ...list(readers[node], 1, "read by"),
   );
 }
 
@@ -38,8 +40,8 @@ function histogram([first, code], label, height = 64) {
   return picture;
 }
 
-function weightOf(at) {
+function binsOf(at, title, word) {
   const [name, shape, count, first, code] = GRAPH.bins[at];
-  return make("div", { class: "bins-box" }, make("p", {}, `weights ${NAMES[shape]}:`), nameOf(name, 60),
-    code ? histogram([first, code], `${plural(count, "weight")} by power of two`) : null);
+  return make("div", { class: "bins-box" }, make("p", {}, `${title} ${NAMES[shape]}:`), nameOf(name, 60),
+    code ? histogram([first, code], `${plural(count, word)} by power of two`) : null);
 }
