@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["cores", "in_blocks"]
+__all__ = ["cores", "in_blocks", "kept_to"]
 
 _MOST_THREADS = 8
 
@@ -18,6 +18,13 @@ def cores() -> int:
     """The cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return min(len(affinity(0)) if affinity is not None else os.cpu_count() or 1, _MOST_THREADS)
+
+
+def kept_to() -> int:
+    """To how many cores this process is kept; 0 where it may use all: ONNX Runtime starts a thread for each it sees."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    allowed = len(affinity(0)) if affinity is not None else 0
+    return allowed if allowed < (os.cpu_count() or 1) else 0
 
 
 def in_blocks(work: Callable[[int, int], Result], size: int, block: int) -> list[Result]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from halfwise.core.child.black_box import Fatal, guarded, native_call
+from halfwise.core.cores import kept_to
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
 from halfwise.core.formats import format_of_dtype
 from halfwise.emulation.culprit import culprit
@@ -60,7 +61,7 @@ def _options(*, lean: bool, threads: int = 0) -> ort.SessionOptions:
     # The search for a buffer to reuse is quadratic in the nodes: a second at 1,900 nodes, twenty at 7,300. Without it
     # tensors are still freed after their last use, and neither run time nor memory was seen to change.
     options.enable_mem_reuse = False
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = threads or kept_to()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if lean:
         options.add_session_config_entry("session.disable_prepacking", "1")

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from halfwise.core.child.forks import Processes
+from halfwise.core.child.kept import forked
 from halfwise.core.child.process import Ended, log_tail
 from halfwise.fleet.outcome import LOG, Outcome, ended
-from halfwise.fleet.work import Order, Verb, work
+from halfwise.fleet.work import Order, Verb
 
 __all__ = ["Limits", "Place", "Task", "cores_here", "memory_here", "run_here"]
 
-_TICK_S = 0.25
+_TICK_S = 0.1
 _KEPT_BACK = 0.8  # of the free memory that a fleet takes where nothing else is said
+_STOP_S = 10.0  # within which a killed process is gone
+_SPARE = 1.2  # of what a job held when it was stopped for others
 
 
 @dataclass(frozen=True)
@@ -41,16 +40,17 @@ class Limits:
     memory: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Place:
-    """One running job."""
+    """One running job. `peak_bytes` is the most that it held, `bytes` what it holds now."""
 
     index: int
     task: Task
-    process: BaseProcess
+    process: int
     started: float
     since: float
     cores: tuple[int, ...]
+    bytes: int = 0
     peak_bytes: int = 0
 
 
@@ -61,33 +61,41 @@ Shown = Callable[[Sequence[Place], int], None]
 def run_here(tasks: Sequence[Task], verb: Verb, limits: Limits, report: Report, shown: Shown) -> None:
     """Every task once; `report` gets each outcome as it comes, `shown` what runs and how many wait.
 
-    No process outlives an interruption.
+    No process outlives an interruption, or the end of this one.
     """
-    context = multiprocessing.get_context("forkserver" if sys.platform.startswith("linux") else "spawn")
-    if sys.platform.startswith("linux"):
-        context.set_forkserver_preload(["halfwise.fleet.preload", verb.__module__])
     waiting = list(range(len(tasks)))
+    if not waiting:
+        return
+    started = forked(("halfwise.fleet.preload", verb.__module__))
+    needs = [task.memory for task in tasks]
     running: list[Place] = []
     slots = _slots(limits.processes)
     try:
         while waiting or running:
-            while (index := _next(tasks, waiting, running, limits)) is not None:
+            while (index := _next(needs, waiting, running, limits)) is not None:
                 waiting.remove(index)
                 cores = next(each for each in slots if all(place.cores is not each for place in running))
-                running.append(_start(context, index, tasks[index], verb, cores))
+                running.append(_start(started, index, tasks[index], verb, cores))
             shown(running, len(waiting))
-            wait([place.process.sentinel for place in running], timeout=_TICK_S)
+            codes = started.ended(_TICK_S)
             left = []
             for place in map(_measured, running):
-                outcome = _outcome(place)
+                outcome = _outcome(place, codes)
                 if outcome is None:
                     left.append(place)
-                else:
-                    report(place.index, outcome)
+                    continue
+                if place.process not in codes:
+                    _stop(started, place)
+                report(place.index, outcome)
             running = left
+            if len(running) > 1 and sum(place.bytes for place in running) > limits.memory:
+                last = running.pop()  # it begins anew when the others leave it room
+                _stop(started, last)
+                needs[last.index] = max(needs[last.index], round(_SPARE * last.peak_bytes))
+                waiting.insert(0, last.index)
     finally:
         for place in running:
-            _kill(place.process)
+            _stop(started, place)
 
 
 def cores_here() -> int:
@@ -113,45 +121,41 @@ def _slots(processes: int) -> list[tuple[int, ...]]:
     return [tuple(cores[i * share : (i + 1) * share]) for i in range(processes)]
 
 
-def _next(tasks: Sequence[Task], waiting: Sequence[int], running: Sequence[Place], limits: Limits) -> int | None:
+def _next(needs: Sequence[int], waiting: Sequence[int], running: Sequence[Place], limits: Limits) -> int | None:
     """The first that fits beside those that run; one always does where nothing runs."""
     if len(running) >= limits.processes:
         return None
-    taken = sum(max(place.task.memory, place.peak_bytes) for place in running)
+    taken = sum(max(needs[place.index], place.bytes) for place in running)
     for index in waiting:
-        if not running or taken + tasks[index].memory <= limits.memory:
+        if not running or taken + needs[index] <= limits.memory:
             return index
     return None
 
 
-def _start(
-    context: multiprocessing.context.BaseContext, index: int, task: Task, verb: Verb, cores: tuple[int, ...]
-) -> Place:
-    order = replace(task.order, cores=cores)
-    process = context.Process(target=work, args=(order, verb), daemon=False)  # type: ignore[attr-defined]
-    process.start()
-    return Place(index, task, process, time.time(), time.monotonic(), cores)
+def _start(started: Processes, index: int, task: Task, verb: Verb, cores: tuple[int, ...]) -> Place:
+    order = asdict(replace(task.order, cores=cores))
+    data = {"order": order, "verb": f"{verb.__module__}:{verb.__qualname__}"}
+    number = started.start("halfwise.fleet.work:work", data)
+    return Place(index, task, number, time.time(), time.monotonic(), cores)
 
 
 def _measured(place: Place) -> Place:
-    return replace(place, peak_bytes=max(place.peak_bytes, _resident(place.process.pid or 0)))
+    held = _resident(place.process)
+    return replace(place, bytes=held, peak_bytes=max(place.peak_bytes, held))
 
 
-def _outcome(place: Place) -> Outcome | None:
-    """None of a job that goes on; a job beyond its limits is stopped."""
+def _outcome(place: Place, codes: Mapping[int, int]) -> Outcome | None:
+    """None of a job that goes on; one that is beyond its limits is to be stopped."""
     seconds = time.monotonic() - place.since
-    code = place.process.exitcode
+    code = codes.get(place.process)
     if code is None:
         if seconds > place.task.seconds:
-            _kill(place.process)
             why = f"stopped after {place.task.seconds:g} s, its limit (seconds = ...)"
             return Outcome("over time", why, place.started, seconds, place.peak_bytes)
         if place.peak_bytes > place.task.most_memory:
-            _kill(place.process)
             why = f"stopped at {place.peak_bytes / 1e9:.2f} GB; its limit is {place.task.most_memory / 1e9:.2f} GB"
             return Outcome("over memory", why, place.started, seconds, place.peak_bytes)
         return None
-    place.process.join()
     folder = Path(place.task.order.folder)
     if code < 0:
         how = Ended(code, seconds, place.task.seconds, timed_out=False).tell("it ran", log_tail(folder / LOG))
@@ -159,16 +163,12 @@ def _outcome(place: Place) -> Outcome | None:
     return ended(folder, code, place.started, seconds, place.peak_bytes)
 
 
-def _kill(process: BaseProcess) -> None:
-    """The job and all that it started."""
-    if process.pid is None:
-        return
-    if sys.platform != "win32":
-        with suppress(ProcessLookupError, PermissionError):
-            if os.getpgid(process.pid) == process.pid:
-                os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
-    process.join()
+def _stop(started: Processes, place: Place) -> None:
+    """Its memory is free when this returns."""
+    started.kill(place.process)
+    deadline = time.monotonic() + _STOP_S
+    while time.monotonic() < deadline and _resident(place.process):
+        time.sleep(_STOP_S / 1000)
 
 
 def _resident(pid: int) -> int:

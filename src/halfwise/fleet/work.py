@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,7 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from halfwise.core.child.serve import guard_child
 from halfwise.core.errors import InputError
 from halfwise.fleet.outcome import ANSWER, LOG
 
@@ -46,13 +44,11 @@ def prepare() -> None:
             import_module(name)
 
 
-def work(order: Order, verb: Verb) -> None:
-    """Run the verb and end this process with its exit code."""
-    if sys.platform != "win32":
-        with suppress(OSError):
-            os.setsid()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the fleet decides who stops
-    guard_child()
+def work(data: Mapping[str, Any]) -> int:
+    """Run the verb in this process, which ends with its exit code: `data` has the order and the verb's name."""
+    order = Order(**data["order"])
+    module, _, name = data["verb"].partition(":")
+    verb: Verb = getattr(import_module(module), name)
     if order.cores and hasattr(os, "sched_setaffinity"):
         with suppress(OSError):
             os.sched_setaffinity(0, order.cores)
@@ -72,9 +68,7 @@ def work(order: Order, verb: Verb) -> None:
     except BaseException as error:
         print(f"halfwise: internal error: {type(error).__name__}: {error}", file=sys.stderr)
         code = 4
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # without the native libraries' teardown, which has nothing left to do but crash
+    return code
 
 
 def _redirect(answer: Path, log: Path) -> None:

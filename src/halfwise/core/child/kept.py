@@ -1,4 +1,7 @@
-"""One child for all small requests of this process: started with the first, replaced when it died, gone at the end."""
+"""Children that are kept: one for all small requests of this process, and those from which others are forked.
+
+Each is started when it is first asked for, replaced when it died, and gone at the end.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,17 @@ from threading import RLock
 from typing import Any
 
 from halfwise.core.child.arrays import Arrays
+from halfwise.core.child.forks import Processes, processes
 from halfwise.core.child.serve import Answer
 from halfwise.core.child.worker import Worker
 
-__all__ = ["ask", "ready"]
+__all__ = ["ask", "forked", "ready"]
 
 _PRELOAD = ("numpy", "onnxruntime")  # what every request needs
 
 _one_at_a_time = RLock()
 _workers: dict[int, Worker] = {}  # by the process that started it: a fork starts its own
+_forks: dict[tuple[int, tuple[str, ...]], Processes] = {}
 
 
 def ask(function: str, data: Mapping[str, Any], arrays: Sequence[Arrays] = (), *, time_limit_s: float) -> Answer:
@@ -30,6 +35,17 @@ def ready() -> None:
     """Start the child now, so that it has loaded its libraries when it is asked."""
     with _one_at_a_time:
         _worker()
+
+
+def forked(preload: tuple[str, ...]) -> Processes:
+    """Where processes start with these modules loaded."""
+    with _one_at_a_time:
+        key = (os.getpid(), preload)
+        if key not in _forks:
+            if not any(process == os.getpid() for process, _ in _forks):
+                atexit.register(_close_forks, os.getpid())
+            _forks[key] = processes(preload)
+        return _forks[key]
 
 
 def _worker() -> Worker:
@@ -47,3 +63,9 @@ def _worker() -> Worker:
 def _close(process: int) -> None:
     if os.getpid() == process:
         _workers[process].close()
+
+
+def _close_forks(process: int) -> None:
+    for (owner, _), each in _forks.items():
+        if owner == process == os.getpid():
+            each.close()

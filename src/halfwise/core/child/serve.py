@@ -17,7 +17,7 @@ from halfwise.core.child.arrays import Arrays, read_arrays, write_arrays
 from halfwise.core.child.guard import end_with_parent
 from halfwise.core.errors import HalfwiseError, MissingBackend
 
-__all__ = ["Answer", "Request", "guard_child", "serve"]
+__all__ = ["Answer", "Request", "channels", "guard_child", "serve"]
 
 # What is left to a child after the time limit of a request, should the parent be gone and nobody else end it.
 _ORPHAN_GRACE_S = 15.0
@@ -42,7 +42,7 @@ class Answer:
 
 def serve() -> NoReturn:
     """The whole life of a child. A line in names a folder with a request; lines out are events as JSON objects."""
-    asked, events = _channels()
+    asked, events = channels()
     guard_child()
     for line in asked:
         folder = Path(json.loads(line))
@@ -64,7 +64,7 @@ def guard_child() -> None:
             Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
-def _channels() -> tuple[IO[str], IO[str]]:
+def channels() -> tuple[IO[str], IO[str]]:
     """Private copies of input and output: what a library prints goes to the log, and it finds nothing to read."""
     asked = os.fdopen(os.dup(0), encoding="utf-8")
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")

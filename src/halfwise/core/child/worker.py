@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty
 from tempfile import TemporaryDirectory
-from threading import Thread
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 from halfwise.core.child import process
 from halfwise.core.child.arrays import Arrays, read_arrays, write_arrays
+from halfwise.core.child.lines import FOLDER, LOG, Lines, python_command
 from halfwise.core.child.process import Ended
 from halfwise.core.child.serve import Answer
 from halfwise.core.errors import HalfwiseError, MissingBackend
 
 __all__ = ["ChildDied", "ChildFailed", "Worker", "call"]
-
-_FOLDER, _LOG = "halfwise-child-", "log"
 
 
 class ChildDied(HalfwiseError):
@@ -59,32 +55,17 @@ class Worker:
         environment: Mapping[str, str] | None = None,
         preload: Sequence[str] = (),
     ) -> None:
-        self._folder = TemporaryDirectory(prefix=_FOLDER)
-        self._log_path = log_path or Path(self._folder.name, _LOG)
-        self._lines: SimpleQueue[bytes] = SimpleQueue()
-        started: SimpleQueue[subprocess.Popen[bytes] | Exception] = SimpleQueue()
-
-        def live() -> None:
-            """On Linux a child ends with the thread that started it, so that thread lives as long as the child."""
-            try:
-                child = process.start(_command(preload), log_path=self._log_path, environment=environment, piped=True)
-            except Exception as error:
-                started.put(error)
-                return
-            started.put(child)
-            assert child.stdout is not None
-            _read(child.stdout, self._lines)
-
-        Thread(target=live, daemon=True).start()
-        child = started.get()
-        if isinstance(child, Exception):
+        self._folder = TemporaryDirectory(prefix=FOLDER)
+        self._log_path = log_path or Path(self._folder.name, LOG)
+        try:
+            self._lines = Lines(python_command("serve:serve", preload), self._log_path, environment)
+        except BaseException:
             self._folder.cleanup()
-            raise child
-        self._child = child
+            raise
 
     @property
     def alive(self) -> bool:
-        return self._child.poll() is None
+        return self._lines.alive
 
     def __enter__(self) -> Worker:
         return self
@@ -95,10 +76,7 @@ class Worker:
         self.close()
 
     def close(self) -> None:
-        process.end(self._child)
-        assert self._child.stdin is not None
-        with suppress(OSError):
-            self._child.stdin.close()
+        self._lines.close()
         self._folder.cleanup()
 
     def ask(
@@ -115,7 +93,7 @@ class Worker:
         Raises ChildDied, ChildFailed, or MissingBackend where the function did. No child outlives an interruption.
         """
         process.check_limit(time_limit_s)
-        with TemporaryDirectory(prefix=_FOLDER) as name:  # of its own: temporary files are swept away after days
+        with TemporaryDirectory(prefix=FOLDER) as name:  # of its own: temporary files are swept away after days
             folder = Path(name)
             for index, each in enumerate(arrays):
                 write_arrays(folder / f"in-{index}.npz", each)
@@ -124,7 +102,7 @@ class Worker:
             try:
                 event = self._ask(folder, time_limit_s, notify)
             except BaseException:
-                process.end(self._child)
+                process.end(self._lines.child)
                 raise
             if "missing" in event:
                 raise MissingBackend(event["missing"])
@@ -135,20 +113,14 @@ class Worker:
 
     def _ask(self, folder: Path, time_limit_s: float, notify: Callable[[str], None]) -> dict[str, Any]:
         started = time.monotonic()
-        assert self._child.stdin is not None
-        with suppress(OSError):  # of a child that is gone: how it ended is told below
-            self._child.stdin.write(f"{json.dumps(str(folder))}\n".encode())
-            self._child.stdin.flush()
+        self._lines.send(str(folder))
         while True:
-            left = max(0.0, started + time_limit_s - time.monotonic())
             try:
-                line = self._lines.get(timeout=left)
+                event = self._lines.receive(max(0.0, started + time_limit_s - time.monotonic()))
             except Empty:
                 raise self._died(started, time_limit_s, timed_out=True) from None
-            if not line.endswith(b"\n"):  # its output is closed
-                self._lines.put(line)
+            if event is None:
                 raise self._died(started, time_limit_s, timed_out=False)
-            event = _event(line)
             if "progress" in event:
                 notify(event["progress"])
             elif event:
@@ -157,11 +129,11 @@ class Worker:
     def _died(self, started: float, time_limit_s: float, *, timed_out: bool) -> ChildDied:
         if not timed_out:
             try:
-                self._child.wait(timeout=max(0.0, started + time_limit_s - time.monotonic()))
+                self._lines.child.wait(timeout=max(0.0, started + time_limit_s - time.monotonic()))
             except subprocess.TimeoutExpired:
                 timed_out = True
-        process.end(self._child)
-        ended = Ended(self._child.returncode, time.monotonic() - started, time_limit_s, timed_out)
+        process.end(self._lines.child)
+        ended = Ended(self._lines.child.returncode, time.monotonic() - started, time_limit_s, timed_out)
         return ChildDied(ended, process.log_tail(self._log_path))
 
 
@@ -178,32 +150,3 @@ def call(
     process.check_limit(time_limit_s)
     with Worker(log_path, environment) as worker:
         return worker.ask(function, data, arrays, time_limit_s=time_limit_s)
-
-
-def _command(preload: Sequence[str]) -> list[str]:
-    """A fresh Python that can import all that this one can.
-
-    Not `-m`: that puts the working directory in front of the path, where a user's `tensorrt.py` would be taken for the
-    library.
-    """
-    code = f"import sys; sys.path[:] = {sys.path!r}; from halfwise.core.child.serve import serve; "
-    code += "".join(f"import {module}; " for module in preload) + "serve()"
-    return [sys.executable, "-c", code]
-
-
-def _read(stream: IO[bytes], lines: SimpleQueue[bytes]) -> None:
-    """All lines, and one that does not end with a newline when there is no more."""
-    with stream:
-        for line in stream:
-            if line.endswith(b"\n"):
-                lines.put(line)
-    lines.put(b"")
-
-
-def _event(line: bytes) -> dict[str, Any]:
-    """Empty for a line that is none of the child's, such as what a library printed while Python started."""
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return {}
-    return event if isinstance(event, dict) else {}
