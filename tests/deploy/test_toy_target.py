@@ -14,7 +14,7 @@ from halfwise.core.formats import Format
 from halfwise.core.reasons import Reason
 from halfwise.core.targets import RUNTIMES, Runtime, Target
 from halfwise.deploy.deploy_files import DeployFiles, Handover
-from halfwise.deploy.targets import KINDS, TargetKind, register
+from halfwise.deploy.targets import KINDS, PlainTarget, register
 from halfwise.emulation.profiles import PROFILES, STRICT, Profile
 from halfwise.emulation.profiles.steps import Steps
 from halfwise.precision.assignment import Assignment
@@ -30,7 +30,7 @@ def coarse_tanh(proto: onnx.NodeProto, steps: Steps) -> str:
     return steps.op("Mul", steps.op("Tanh", proto.input[0]), steps.constant(1.1))
 
 
-class Toy(TargetKind):
+class Toy(PlainTarget):
     def adjust(
         self,
         target: Target,

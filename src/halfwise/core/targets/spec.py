@@ -59,6 +59,17 @@ class Target:
             raise InputError(f"target '{text}': {title} has no {typing.value} typing, only {typings[0].value}")
         return cls(runtime, version, typing or typings[0], gpu)
 
+    @classmethod
+    def of_builder(cls, version: str) -> Target | None:
+        """The target of what a builder made that states only its version; None where none of that version is known."""
+        major = version.partition(".")[0]
+        built = (each for each in RUNTIMES.values() if each.builder is not None and major in map(str, each.releases))
+        runtime = next(built, None)
+        try:
+            return None if runtime is None else cls.parse(f"{runtime.name}-{version}")
+        except InputError:
+            return None
+
     def __str__(self) -> str:
         text = self.runtime.name + (f"-{self.version}" if self.version else "")
         if self.typing is not self.typings[0]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from halfwise.core.errors import InputError
-from halfwise.core.targets import RUNTIMES, Fit, Gpu, Target, Typing
+from halfwise.core.targets import Fit, Gpu, Target, Typing
 from halfwise.deploy.advisories.entries import Entry
 from halfwise.deploy.advisories.matcher import Advisory, match
 from halfwise.deploy.advisories.model_facts import ModelFacts, facts_of_layers, facts_of_model
@@ -22,16 +22,8 @@ __all__ = ["advisories_of_engine", "summary", "target_of_log"]
 
 def target_of_log(log: LogReport) -> Target | None:
     """The target that a build log states; None where it states no version, or one that is not known here."""
-    if log.trt_version is None:
-        return None
-    major = log.trt_version.partition(".")[0]
-    built = (each for each in RUNTIMES.values() if each.builder is not None and major in map(str, each.releases))
-    runtime = next(built, None)
-    if runtime is None:
-        return None
-    try:
-        target = Target.parse(f"{runtime.name}-{log.trt_version}")
-    except InputError:
+    target = None if log.trt_version is None else Target.of_builder(log.trt_version)
+    if target is None:
         return None
     weak = log.strongly_typed is False and Typing.WEAK in target.typings
     return Target(target.runtime, target.version, Typing.WEAK if weak else target.typing, _gpu(log))

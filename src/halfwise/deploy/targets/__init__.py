@@ -6,10 +6,11 @@ from halfwise.core.targets import RUNTIMES, Target
 from halfwise.core.targets.runtimes import ONNX, ORT_CUDA, RTX, TENSORRT
 from halfwise.deploy.targets.kind import Compile, TargetKind
 from halfwise.deploy.targets.onnxruntime import OnnxRuntime
+from halfwise.deploy.targets.plain import PlainTarget
 from halfwise.deploy.targets.tensorrt import TensorRT
 from halfwise.emulation import profiles
 
-__all__ = ["KINDS", "Compile", "TargetKind", "kind_of", "register"]
+__all__ = ["KINDS", "Compile", "PlainTarget", "TargetKind", "kind_of", "register"]
 
 KINDS: dict[str, TargetKind] = {
     kind.runtime.name: kind

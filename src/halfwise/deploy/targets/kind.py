@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from typing import Protocol
 
 from halfwise.compiler.compiled import Compiled
 from halfwise.core.targets import Runtime, Target
@@ -17,17 +17,23 @@ __all__ = ["Compile", "TargetKind"]
 Compile = Callable[..., Compiled]  # with the arguments of `compile_and_adjust`
 
 
-@dataclass(frozen=True)
-class TargetKind:
-    """All targets of one runtime. By itself a kind adjusts nothing, compiles nothing and deploys nothing.
+class TargetKind(Protocol):
+    """All targets of one runtime; `PlainTarget` has the usual answers."""
 
-    `profile` judges, and so do the profiles `beside` it; the worst result counts. `on_cpu`: the model may also run on
-    ONNX Runtime's CPU provider.
-    """
+    @property
+    def runtime(self) -> Runtime:
+        """Its name, versions, typing, formats, and what its parser reads."""
+        ...
 
-    runtime: Runtime
-    profile: Profile
-    on_cpu: bool = False
+    @property
+    def profile(self) -> Profile:
+        """It judges, and so do the profiles `beside` it; the worst result counts."""
+        ...
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the model may also run on ONNX Runtime's CPU provider."""
+        ...
 
     def adjust(
         self,
@@ -43,16 +49,16 @@ class TargetKind:
         `ratio` measures: what is changed may not come out worse than before, or than what is allowed. Nodes that are
         `stated` by the user stay as they are.
         """
-        return Adjustment(decision)
+        ...
 
     def as_written(self, assignment: Assignment) -> Assignment:
         """The decision as the model is written in it: nodes may stand in another order where the runtime needs that."""
-        return assignment
+        ...
 
     def compiler(self, target: Target) -> Compile | None:
         """What compiles a decision as the target does, or nearly so; None where nothing can without a GPU."""
-        return None
+        ...
 
     def deploy(self, handover: Handover) -> DeployFiles:
         """Write what the target needs beside the typed model."""
-        return DeployFiles()
+        ...

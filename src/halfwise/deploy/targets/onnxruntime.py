@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from halfwise.core.targets import Target
 from halfwise.deploy.onnxruntime.fit import adjust_for
 from halfwise.deploy.onnxruntime.turned_products import products_first
-from halfwise.deploy.targets.kind import TargetKind
+from halfwise.deploy.targets.plain import PlainTarget
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Adjustment, Decision
 
@@ -16,7 +16,7 @@ __all__ = ["OnnxRuntime"]
 
 
 @dataclass(frozen=True)
-class OnnxRuntime(TargetKind):
+class OnnxRuntime(PlainTarget):
     """Norms are kept in one kernel where the provider fuses them."""
 
     def adjust(

@@ -6,12 +6,13 @@ from halfwise.compiler.compiled import compile_and_adjust
 from halfwise.core.targets import Target, Typing
 from halfwise.deploy.deploy_files import DeployFiles, Handover
 from halfwise.deploy.engine_files import deploy
-from halfwise.deploy.targets.kind import Compile, TargetKind
+from halfwise.deploy.targets.kind import Compile
+from halfwise.deploy.targets.plain import PlainTarget
 
 __all__ = ["TensorRT"]
 
 
-class TensorRT(TargetKind):
+class TensorRT(PlainTarget):
     def compiler(self, target: Target) -> Compile | None:
         """TensorRT-RTX, which needs no GPU; it is strongly typed only."""
         return compile_and_adjust if target.typing is Typing.STRONG else None

@@ -105,14 +105,14 @@ def _target(log: LogReport | None, plan: Plan | None, files: Sequence[Identified
     found = target_of_log(log) if log is not None else None
     if found is not None:
         return found
-    versions = [each.detail for each in files if each.kind is FileKind.ENGINE and each.detail]
-    stated = [f"trt-{version}" for version in versions] + ([plan.target] if plan is not None else [])
-    for text in stated:
-        try:
-            return Target.parse(text)
-        except InputError:
-            continue
-    return None
+    built = (Target.of_builder(each.detail) for each in files if each.kind is FileKind.ENGINE)
+    stated = next((target for target in built if target is not None), None)
+    if stated is not None or plan is None:
+        return stated
+    try:
+        return Target.parse(plan.target)
+    except InputError:
+        return None
 
 
 def _first(paths: Sequence[Path], read: Callable[[Path], T], notes: list[Note]) -> T | None:
