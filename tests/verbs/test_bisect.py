@@ -217,11 +217,10 @@ def test_a_row_counts_only_exact_answers() -> None:
 def test_belief_follows_the_answers() -> None:
     """What was cleared makes culprits look rarer, what was convicted makes them look more common."""
     group = list(range(100, 140))
-    calm, alarmed = Belief(1000), Belief(1000)
-    before = calm.clean(group, False)[-1]
-    calm.cleared(list(range(500, 1000)))
-    alarmed.convicted(700)
-    alarmed.convicted(701)
+    belief = Belief.before(1000)
+    before = belief.clean(group, False)[-1]
+    calm = belief.clearing(list(range(500, 1000)))
+    alarmed = belief.convicting(700).convicting(701)
     assert alarmed.clean(group, False)[-1] < before < calm.clean(group, False)[-1]
     tainted = calm.clean(group, True)
     assert tainted[-1] == pytest.approx(0.0)

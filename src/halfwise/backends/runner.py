@@ -1,45 +1,69 @@
-"""A model on a backend as one of the two that `verify` compares."""
+"""A model on a backend: its answers to samples, or to the steps of a rollout."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from halfwise.backends.backend import Backend, BackendRecord
+from halfwise.backends.backend import Backend, BackendRecord, BackendRun
 from halfwise.core.errors import InputError
 from halfwise.core.notes import Note
+from halfwise.model.inputs.rollout import Rollout, lockstep, windows
 from halfwise.model.model import Model, load
 
-__all__ = ["BackendRunner"]
+__all__ = ["BackendAnswers", "BackendModel", "run_on"]
 
 Feed = Mapping[str, NDArray[Any]]
 
 
-class BackendRunner:
-    """Runs all samples in one go, when they are known, and hands out the answers one by one."""
+def run_on(backend: Backend, model: Path, feeds: Sequence[Feed], rollout: Rollout | None) -> BackendRun:
+    """The answers to all samples; of a rollout those to all steps, each with the state that the model itself gave."""
+    if rollout is None:
+        return backend.run(model, feeds)
+    records: list[BackendRecord] = []
 
-    def __init__(self, source: Any, backend: Backend) -> None:
-        if not isinstance(source, (str, Path)) or not Path(source).is_file():
-            raise InputError(f"{backend.name} runs a model file: there is no such file as {str(source)[:200]!r}")
-        self.path, self.backend = Path(source), backend
-        self.model: Model = load(self.path)
-        self.record: BackendRecord | None = None
-        self._outputs: Sequence[dict[str, NDArray[Any]]] = ()
+    def run(step: Sequence[Feed]) -> Sequence[dict[str, NDArray[Any]]]:
+        done = backend.run(model, step)
+        records.append(done.record)
+        return done.outputs
 
-    def prepare(self, feeds: Sequence[Feed]) -> None:
-        done = self.backend.run(self.path, feeds)
-        self.record, self._outputs = done.record, done.outputs
+    answers = lockstep(rollout, windows(feeds, rollout.steps), run)
+    return BackendRun(tuple(dict(answer) for answer in chain(*answers)), records[-1])
 
-    def run_all(self, feeds: Sequence[Feed]) -> Sequence[dict[str, NDArray[Any]]]:
-        self.prepare(feeds)
-        return self._outputs
 
-    def run(self, index: int, feed: Feed) -> dict[str, NDArray[Any]]:
-        return self._outputs[index]
+@dataclass(frozen=True, eq=False)
+class BackendAnswers:
+    """What a model answered on a backend, in the order of the samples or steps."""
+
+    backend: Backend
+    done: BackendRun
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        return (*self.backend.cautions, *(self.record.remarks if self.record is not None else ()))
+        return (*self.backend.cautions, *self.done.record.remarks)
+
+    def run(self, index: int, feed: Feed) -> dict[str, NDArray[Any]]:
+        return self.done.outputs[index]
+
+
+@dataclass(frozen=True, eq=False)
+class BackendModel:
+    """A model file that a backend is to run, all samples in one go."""
+
+    path: Path
+    backend: Backend
+    model: Model
+
+    @classmethod
+    def of(cls, source: Any, backend: Backend) -> BackendModel:
+        if not isinstance(source, (str, Path)) or not Path(source).is_file():
+            raise InputError(f"{backend.name} runs a model file: there is no such file as {str(source)[:200]!r}")
+        return cls(Path(source), backend, load(source))
+
+    def answers(self, feeds: Sequence[Feed], rollout: Rollout | None) -> BackendAnswers:
+        return BackendAnswers(self.backend, run_on(self.backend, self.path, feeds, rollout))

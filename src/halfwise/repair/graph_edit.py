@@ -24,7 +24,7 @@ class GraphEdit:
         self._model = model
         self._anchor = anchor
         self._word = word
-        self.made: tuple[ir.Node, ...] = ()  # by `op`
+        self.made: list[ir.Node] = []  # by `op`
         names = _names_of(model)
         self._nodes, self._values = names.nodes, names.values
 
@@ -54,7 +54,7 @@ class GraphEdit:
         name = self._name(self._nodes)
         node = ir.node(op, inputs, attributes or {}, name=name)
         self._nodes[name] = node
-        self.made = (*self.made, node)
+        self.made.append(node)
         value: ir.Value = node.outputs[0]
         self._values[name] = None
         value.name = self._name(self._values)

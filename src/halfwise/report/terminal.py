@@ -131,7 +131,7 @@ class Terminal:
     def _print(self, renderable: Padding | Table) -> None:
         with self._console.capture() as captured:
             self._console.print(renderable)
-        self._parts += [f"{line.rstrip()}\n" for line in captured.get().splitlines()]
+        self._parts.extend(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def _widths(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:

@@ -28,7 +28,7 @@ class Journal:
         self._entries: dict[str, Any] = dict(_read(path, identity)) if path is not None else {}
         self.resumed = len(self._entries)
         self._owed = set(self._entries)
-        self._made: Path | None = None  # the folder, where it was not there before
+        self._makes_folder = path is not None and not path.parent.exists()
 
     def get(self, key: str) -> Any:
         return self._entries.get(key)
@@ -47,9 +47,7 @@ class Journal:
             return
         try:
             fresh = not self.path.exists()
-            if not self.path.parent.exists():
-                self.path.parent.mkdir(parents=True)
-                self._made = self.path.parent
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
                 if fresh:
                     file.write(json.dumps({"identity": self._identity}))
@@ -65,8 +63,9 @@ class Journal:
     def withdraw(self) -> None:
         """There is no answer: leave nothing behind."""
         self.discard()
-        if self._made is not None and not any(self._made.iterdir()):
-            self._made.rmdir()
+        folder = self.path.parent if self.path is not None and self._makes_folder else None
+        if folder is not None and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _read(path: Path, identity: str) -> Iterable[tuple[str, Any]]:

@@ -122,8 +122,8 @@ def trace(
     samples = all_samples(model.inputs, inputs, sizes=sizes_that_run(model, inputs))
     sites = Sites(model, fmt)
     stepper = Stepper(Emulator())
-    tensors: dict[ir.Value, _Seen] = {}
-    errors: dict[ir.Node, _Error] = {}
+    tensors: dict[ir.Value, list[Counts]] = {}
+    errors: dict[ir.Node, list[_Squares]] = {}
     fp32 = Assignment(sites, {})
     narrow = Assignment.all_narrow(sites)
     total = len(samples.feeds) * len(model.graph)
@@ -139,12 +139,13 @@ def trace(
             for value, array in step.outputs.items():
                 _see(tensors, value, array, fmt)
             for value, counts in stepper.observe(step.node, store, fmt).items():
-                tensors.setdefault(value, _Seen()).add(counts)
+                tensors.setdefault(value, []).append(counts)
             if any(sites.of[n].free for n in (step.node, *stepper.inner(step.node))):
-                errors.setdefault(step.node, _Error()).add(step.outputs, stepper.run(step.node, narrow, store))
+                rounded = stepper.run(step.node, narrow, store)
+                errors.setdefault(step.node, []).append(_squares(step.outputs, rounded))
     return Trace(
-        tuple(seen.result(value) for value, seen in tensors.items()),
-        tuple(NodeTrace(node.name or "", node.op_type, error.relative) for node, error in errors.items()),
+        tuple(_traced(value, counts) for value, counts in tensors.items()),
+        tuple(NodeTrace(node.name or "", node.op_type, _relative(parts)) for node, parts in errors.items()),
         len(samples.feeds),
         samples.origin,
         (*notes, *samples.notes),
@@ -152,62 +153,55 @@ def trace(
     )
 
 
-def _see(tensors: dict[ir.Value, _Seen], value: ir.Value, array: Array, fmt: Format) -> None:
+def _see(tensors: dict[ir.Value, list[Counts]], value: ir.Value, array: Array, fmt: Format) -> None:
     if isinstance(array, np.ndarray) and array.dtype == np.float32:
-        tensors.setdefault(value, _Seen()).add(count(array, fmt))
+        tensors.setdefault(value, []).append(count(array, fmt))
 
 
-class _Seen:
-    def __init__(self) -> None:
-        self.low, self.high = math.inf, -math.inf
-        self.count = self.over = self.below_normal = self.below_subnormal = self.nonfinite = 0
-
-    def add(self, counts: Counts) -> None:
-        if counts.count > counts.nonfinite:
-            self.low, self.high = min(self.low, counts.min), max(self.high, counts.max)
-        self.count += counts.count
-        self.over += counts.overflow
-        self.below_normal += counts.subnormal + counts.underflow
-        self.below_subnormal += counts.underflow
-        self.nonfinite += counts.nonfinite
-
-    def result(self, value: ir.Value) -> TensorTrace:
-        producer = value.producer()
-        places = max(self.count, 1)
-        return TensorTrace(
-            name=value.name or "",
-            node=producer.name or "" if producer is not None else "",
-            min=self.low if math.isfinite(self.low) else 0.0,
-            max=self.high if math.isfinite(self.high) else 0.0,
-            over=self.over / places,
-            below_normal=self.below_normal / places,
-            below_subnormal=self.below_subnormal / places,
-            nonfinite=self.nonfinite / places,
-        )
+def _traced(value: ir.Value, counts: Sequence[Counts]) -> TensorTrace:
+    """A tensor over all samples."""
+    producer = value.producer()
+    places = max(sum(each.count for each in counts), 1)
+    finite = [each for each in counts if each.count > each.nonfinite]
+    return TensorTrace(
+        name=value.name or "",
+        node=producer.name or "" if producer is not None else "",
+        min=min((each.min for each in finite), default=0.0),
+        max=max((each.max for each in finite), default=0.0),
+        over=sum(each.overflow for each in counts) / places,
+        below_normal=sum(each.subnormal + each.underflow for each in counts) / places,
+        below_subnormal=sum(each.underflow for each in counts) / places,
+        nonfinite=sum(each.nonfinite for each in counts) / places,
+    )
 
 
-class _Error:
-    def __init__(self) -> None:
-        self.difference = self.reference = 0.0
+@dataclass(frozen=True)
+class _Squares:
+    """Of one node on one sample, summed over its outputs."""
 
-    def add(self, base: Mapping[ir.Value, Array], changed: Mapping[ir.Value, Array]) -> None:
-        for value, array in base.items():
-            if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-                continue
-            other = changed[value]
-            if other.shape != array.shape:
-                self.difference = math.inf
-                continue
-            finite = np.isfinite(array)
-            if (finite & ~np.isfinite(other)).any():
-                self.difference = math.inf
-                continue
-            a, b = array[finite].astype(np.float64), other[finite].astype(np.float64)
-            self.difference += float(((a - b) ** 2).sum())
-            self.reference += float((a**2).sum())
+    difference: float = 0.0
+    reference: float = 0.0
 
-    @property
-    def relative(self) -> float:
-        if self.difference == 0:
-            return 0.0
-        return math.sqrt(self.difference / self.reference) if self.reference > 0 else math.inf
+
+def _squares(base: Mapping[ir.Value, Array], changed: Mapping[ir.Value, Array]) -> _Squares:
+    difference = reference = 0.0
+    for value, array in base.items():
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+            continue
+        other = changed[value]
+        finite = np.isfinite(array)
+        if other.shape != array.shape or (finite & ~np.isfinite(other)).any():
+            difference = math.inf
+            continue
+        a, b = array[finite].astype(np.float64), other[finite].astype(np.float64)
+        difference += float(((a - b) ** 2).sum())
+        reference += float((a**2).sum())
+    return _Squares(difference, reference)
+
+
+def _relative(parts: Sequence[_Squares]) -> float:
+    difference = sum(part.difference for part in parts)
+    reference = sum(part.reference for part in parts)
+    if difference == 0:
+        return 0.0
+    return math.sqrt(difference / reference) if reference > 0 else math.inf

@@ -13,7 +13,7 @@ import onnx
 from numpy.typing import NDArray
 
 from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
-from halfwise.backends.runner import BackendRunner
+from halfwise.backends.runner import BackendAnswers, BackendModel
 from halfwise.backends.saved_files import holds_outputs, saved_samples
 from halfwise.core.contents import changed, tensors_in
 from halfwise.core.document import LEFT_OUT, Answer, Document, Documented, Left, Number, about
@@ -33,7 +33,7 @@ from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import WIDE, profile_named
 from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, UsedInputs, all_samples
-from halfwise.model.inputs.rollout import Rollout, carried, lockstep, rollout_of, windows
+from halfwise.model.inputs.rollout import Rollout, carried, rollout_of, windows
 from halfwise.model.model import Model, check_outputs, load
 from halfwise.model.outputs.kinds import facts_of
 from halfwise.model.outputs.understood import understand
@@ -187,12 +187,13 @@ def verify(
     order are the steps of a stream, and so many in a row take the state that the same model gave before: `feedback`
     names each as "OUTPUT=INPUT". `notify` gets the samples done and their total.
     """
-    second = _runner(other, profile) if backend is None else _on_backend(other, backend, options)
+    judged = _runner(other, profile) if backend is None else _on_backend(other, backend, options)
     tolerance, metric = with_measure(tolerance, metric)
     first = _runner(reference, profile, widened=True)
     stream = rollout_of(rollout, feedback)
-    samples = _samples((first, second), inputs, stream)
+    samples = _samples((first, judged), inputs, stream)
     asked = _asked(first, samples.feeds, tolerance, metric)
+    second = judged.answers(samples.feeds, stream) if isinstance(judged, BackendModel) else judged
     judges: Mapping[str, Runner] = second.judges if isinstance(second, EmulatedRunner) else {"": second}
     each: dict[str, list[SampleError]] = {name: [] for name in judges}
     floats: frozenset[str] = frozenset()
@@ -228,12 +229,12 @@ def verify(
     if isinstance(first, EmulatedRunner):
         notes = (*typed_notes(first.model), *notes)
     record = None
-    if isinstance(second, BackendRunner):
-        notes, record = (*notes, *second.notes), second.record
+    if isinstance(second, BackendAnswers):
+        notes, record = (*notes, *second.notes), second.done.record
     count, origin = len(samples.feeds), samples.origin
     profiles = ratios if isinstance(second, EmulatedRunner) and len(ratios) > 1 else {}
-    judged = asked.tolerance.floats_among(floats)
-    return Verification(asked.tolerance, found.verdict, found.outputs, judged, count, origin, notes, record, profiles)
+    bounded = asked.tolerance.floats_among(floats)
+    return Verification(asked.tolerance, found.verdict, found.outputs, bounded, count, origin, notes, record, profiles)
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,21 +279,15 @@ def _answers(
     asked: _Asked, second: Runner, feeds: Sequence[Feed], stream: Rollout | None
 ) -> Iterator[tuple[dict[str, Array], Mapping[str, Array]]]:
     """Of both on every sample; with a stream on every step, each with the state that the same runner gave before."""
-    if isinstance(second, BackendRunner) and stream is None:
-        second.prepare(feeds)
     if stream is None:
         for index, feed in enumerate(feeds):
             yield asked.reference(index, feed), second.run(index, feed)
         return
-    for runner in (asked.runner, second):
-        if isinstance(runner, SavedOutputs):
-            raise InputError(f"--rollout: {runner.path} holds saved outputs, which take no state: give the model")
-    parts = windows(feeds, stream.steps)
-    theirs = lockstep(stream, parts, second.run_all) if isinstance(second, BackendRunner) else None
-    for index, part in enumerate(parts):
+    for index, part in enumerate(windows(feeds, stream.steps)):
         wanted = carried(stream, part, lambda feed: asked.reference(len(feeds), feed))
-        if theirs is not None:
-            got = iter(theirs[index])
+        if isinstance(second, BackendAnswers):
+            start = index * stream.steps
+            got: Iterable[Mapping[str, Array]] = second.done.outputs[start : start + stream.steps]
         else:
             got = (answer for _, answer in carried(stream, part, lambda feed: second.run(0, feed)))
         yield from zip((dict(answer) for _, answer in wanted), got, strict=True)
@@ -307,14 +302,14 @@ def _runner(source: Runnable, profile: str, *, widened: bool = False) -> Runner:
     return EmulatedRunner(fp32_model(model) if widened else model, profile)
 
 
-def _on_backend(source: Runnable, backend: str | Backend, options: BackendOptions | None) -> BackendRunner:
-    return BackendRunner(source, backend_named(backend, options) if isinstance(backend, str) else backend)
+def _on_backend(source: Runnable, backend: str | Backend, options: BackendOptions | None) -> BackendModel:
+    return BackendModel.of(source, backend_named(backend, options) if isinstance(backend, str) else backend)
 
 
-def _samples(runners: Sequence[Runner], inputs: Any, stream: Rollout | None) -> AllSamples:
+def _samples(runners: Sequence[Runner | BackendModel], inputs: Any, stream: Rollout | None) -> AllSamples:
     """What both are run on; saved outputs must have been computed from just these samples, in this order."""
     saved = [runner for runner in runners if isinstance(runner, SavedOutputs)]
-    models = [runner.model for runner in runners if isinstance(runner, (EmulatedRunner, BackendRunner))]
+    models = [runner.model for runner in runners if isinstance(runner, (EmulatedRunner, BackendModel))]
     if len(saved) == len(runners):
         if inputs is not None:
             raise InputError("two sets of saved outputs are compared as they are: leave --inputs out")
@@ -331,6 +326,8 @@ def _samples(runners: Sequence[Runner], inputs: Any, stream: Rollout | None) -> 
         states = None if stream is None else stream.states
         samples = all_samples(models[0].inputs, inputs, most=1 << 30 if saved else None, sizes=sizes, states=states)
     if stream is not None:
+        for runner in saved:
+            raise InputError(f"--rollout: {runner.path} holds saved outputs, which take no state: give the model")
         for model in models:
             stream.check(model.inputs, model.output_names)
     for runner in saved:

@@ -45,7 +45,7 @@ class Steps:
     def round(self, value: str) -> str:
         """A value as the kernel stores it."""
         narrow, result = self.names.value(f"{self.base}__narrow"), self.names.value(f"{self.base}__rounded")
-        self.nodes += [cast(value, narrow, self.fmt.onnx_type), cast(narrow, result, _FLOAT)]
+        self.nodes.extend((cast(value, narrow, self.fmt.onnx_type), cast(narrow, result, _FLOAT)))
         return result
 
     def store(self, value: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -44,15 +45,18 @@ def _gradients(local: Local) -> dict[int, Array]:
     }  # fmt: skip
     for d, order in enumerate(_orders(local.text("direction", "forward"), length)):
         start = [local.input(s)[d] if local.has(s) else np.zeros((batch, hidden), np.float32) for s in (5, 6)]
-        unit = cell(weight[d], again[d], bias[d], start, bool(local.integer("linear_before_reset", 0)))
+        unit = cell(weight[d], again[d], bias[d], bool(local.integer("linear_before_reset", 0)))
+        past: list[tuple[Array, ...]] = []
+        state = tuple(start)
         for t in order:
-            unit.step(x[t])
+            state, kept = unit.step(x[t], *state)
+            past.append(kept)
         back_h = np.zeros((probes, batch, hidden), np.float32) if given[1] is None else given[1][:, d]
         back_c = np.zeros((probes, batch, hidden), np.float32) if given[2] is None else given[2][:, d]
         for t in reversed(order):
             if given[0] is not None:
                 back_h = back_h + given[0][:, t, d]
-            from_x, from_h, hidden_in, reset, back_h, back_c = unit.back(back_h, back_c)
+            from_x, from_h, hidden_in, reset, back_h, back_c = unit.back(past.pop(), back_h, back_c)
             found[0][:, t] += from_x @ weight[d]
             found[1][:, d] += np.swapaxes(from_x, 1, 2) @ x[t]
             found[2][:, d] += np.swapaxes(from_h, 1, 2) @ hidden_in
@@ -74,31 +78,33 @@ def _orders(direction: str, length: int) -> Iterator[list[int]]:
         yield list(reversed(range(length)))
 
 
+@dataclass(frozen=True, eq=False)
 class _Gru:
-    """Gates update, reset, candidate. Each step's values are kept for the way back."""
+    """Gates update, reset, candidate. Each step gives its state and what is kept for the way back."""
 
-    def __init__(self, weight: Array, again: Array, bias: Array, start: list[Array], linear: bool) -> None:
-        self.weight, self.again, self.linear = weight, again, linear
-        self.bias_x, self.bias_h = np.split(bias, 2)
-        self.h = start[0]
-        self.past: list[tuple[Array, ...]] = []
+    weight: Array
+    again: Array
+    bias: Array
+    linear: bool
 
-    def step(self, x: Array) -> None:
-        n = self.h.shape[1]
-        by_x = x @ self.weight.T + self.bias_x
-        by_h = self.h @ self.again.T + self.bias_h
+    def step(self, x: Array, h: Array, unused: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+        n = h.shape[1]
+        bias_x, bias_h = np.split(self.bias, 2)
+        by_x = x @ self.weight.T + bias_x
+        by_h = h @ self.again.T + bias_h
         update, reset = _sigmoid(by_x[:, :n] + by_h[:, :n]), _sigmoid(by_x[:, n : 2 * n] + by_h[:, n : 2 * n])
         inner = by_h[:, 2 * n :]
         if self.linear:
             candidate = np.tanh(by_x[:, 2 * n :] + reset * inner)
         else:
-            inner = self.h
-            candidate = np.tanh(by_x[:, 2 * n :] + (reset * self.h) @ self.again[2 * n :].T + self.bias_h[2 * n :])
-        self.past.append((self.h, update, reset, candidate, inner))
-        self.h = (1 - update) * candidate + update * self.h
+            inner = h
+            candidate = np.tanh(by_x[:, 2 * n :] + (reset * h) @ self.again[2 * n :].T + bias_h[2 * n :])
+        return ((1 - update) * candidate + update * h, unused), (h, update, reset, candidate, inner)
 
-    def back(self, g: Array, unused: Array) -> tuple[Array, Array, Array, Array | None, Array, Array]:
-        h, update, reset, candidate, inner = self.past.pop()
+    def back(
+        self, kept: tuple[Array, ...], g: Array, unused: Array
+    ) -> tuple[Array, Array, Array, Array | None, Array, Array]:
+        h, update, reset, candidate, inner = kept
         n = h.shape[1]
         to_candidate = g * (1 - update) * (1 - candidate * candidate)
         to_update = g * (h - candidate) * update * (1 - update)
@@ -117,26 +123,27 @@ class _Gru:
         return from_x, from_h, h, None if self.linear else reset * h, back_h, unused
 
 
+@dataclass(frozen=True, eq=False)
 class _Lstm:
     """Gates input, output, forget, cell."""
 
-    def __init__(self, weight: Array, again: Array, bias: Array, start: list[Array], linear: bool) -> None:
-        self.weight, self.again = weight, again
-        self.bias = np.add(*np.split(bias, 2))
-        self.h, self.c = start
-        self.past: list[tuple[Array, ...]] = []
+    weight: Array
+    again: Array
+    bias: Array
+    linear: bool
 
-    def step(self, x: Array) -> None:
-        gates = x @ self.weight.T + self.h @ self.again.T + self.bias
+    def step(self, x: Array, h: Array, c: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+        gates = x @ self.weight.T + h @ self.again.T + np.add(*np.split(self.bias, 2))
         i, o, f, candidate = np.split(gates, 4, axis=1)
         i, o, f, candidate = _sigmoid(i), _sigmoid(o), _sigmoid(f), np.tanh(candidate)
-        c = f * self.c + i * candidate
-        bent = np.tanh(c)
-        self.past.append((self.h, self.c, i, o, f, candidate, bent))
-        self.h, self.c = o * bent, c
+        after = f * c + i * candidate
+        bent = np.tanh(after)
+        return (o * bent, after), (h, c, i, o, f, candidate, bent)
 
-    def back(self, g: Array, back_c: Array) -> tuple[Array, Array, Array, Array | None, Array, Array]:
-        h, c, i, o, f, candidate, bent = self.past.pop()
+    def back(
+        self, kept: tuple[Array, ...], g: Array, back_c: Array
+    ) -> tuple[Array, Array, Array, Array | None, Array, Array]:
+        h, c, i, o, f, candidate, bent = kept
         back_c = back_c + g * o * (1 - bent * bent)
         gates = np.concatenate(
             [

@@ -8,6 +8,8 @@ is known beforehand.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,10 +25,16 @@ _TRUST = 2.0  # how much likelier, before any build, each steep reading is than 
 Floats = NDArray[np.float64]
 
 
+@dataclass(frozen=True, eq=False)
 class Belief:
     """Over nodes 0 to count - 1, in the order of the ranking: the most suspicious first."""
 
-    def __init__(self, count: int) -> None:
+    log_weights: Floats  # of each reading
+    rates: Floats  # of each reading and node
+
+    @classmethod
+    def before(cls, count: int) -> Belief:
+        """What is believed before any build."""
         ranks = np.arange(count, dtype=np.float64)
         even = np.full(count, 1.0 / count)
         shapes = [(1.0, even)]
@@ -39,20 +47,19 @@ class Belief:
             for expected, likely in _COUNTS.items()
             if expected <= count
         ]
-        self._log_weights: Floats = np.log(np.array([weight for weight, _ in readings]))
-        self._rates: Floats = np.array([rates for _, rates in readings])
+        return cls(np.log(np.array([weight for weight, _ in readings])), np.array([rates for _, rates in readings]))
 
-    def cleared(self, nodes: list[int]) -> None:
+    def clearing(self, nodes: list[int]) -> Belief:
         """None of these is a culprit."""
-        self._log_weights = self._log_weights - self._rates[:, nodes].sum(axis=1)
+        return replace(self, log_weights=self.log_weights - self.rates[:, nodes].sum(axis=1))
 
-    def convicted(self, node: int) -> None:
-        self._log_weights = self._log_weights + np.log(-np.expm1(-self._rates[:, node]))
+    def convicting(self, node: int) -> Belief:
+        return replace(self, log_weights=self.log_weights + np.log(-np.expm1(-self.rates[:, node])))
 
     def clean(self, group: list[int], tainted: bool) -> Floats:
         """For every beginning of `group`: how likely it holds no culprit. `tainted`: the whole is known to hold one."""
-        rates = np.cumsum(self._rates[:, group], axis=1)
-        log_weights = self._log_weights
+        rates = np.cumsum(self.rates[:, group], axis=1)
+        log_weights = self.log_weights
         clean = np.exp(-rates)
         if tainted:
             some = -np.expm1(-rates[:, -1:])

@@ -70,7 +70,7 @@ def find_culprits(count: int) -> Generator[Narrow, Reply, Found]:
 
 class _Search:
     def __init__(self, count: int) -> None:
-        self._belief = Belief(count) if count else None
+        self._belief = Belief.before(max(count, 1))  # of no nodes nothing is asked
         self._pool = list(range(count))[::-1]  # not decided, the least suspicious first
         self._tainted = 0  # so many at the front of the pool are known to hold a culprit, beside what is cleared
         self._cleared: list[int] = []
@@ -137,7 +137,6 @@ class _Search:
 
     def _length(self) -> int:
         """The beginning whose answer says most: as likely clean as not."""
-        assert self._belief is not None
         if self._tainted:
             chances = self._belief.clean(self._pool[: self._tainted], True)[:-1]
         else:
@@ -145,16 +144,14 @@ class _Search:
         return int(abs(chances - 0.5).argmin()) + 1
 
     def _clear(self, length: int) -> None:
-        assert self._belief is not None
-        self._belief.cleared(self._pool[:length])
+        self._belief = self._belief.clearing(self._pool[:length])
         self._cleared += self._pool[:length]
         del self._pool[:length]
         self._tainted = max(self._tainted - length, 0)
 
     def _convict(self) -> None:
-        assert self._belief is not None
         node = self._pool.pop(0)
-        self._belief.convicted(node)
+        self._belief = self._belief.convicting(node)
         self._culprits.append(node)
         self._tainted = 0
 

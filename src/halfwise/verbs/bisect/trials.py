@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.backends.backend import Backend, BackendFailure, BackendRecord
+from halfwise.backends.runner import run_on
 from halfwise.core.document import read
 from halfwise.core.english import said
 from halfwise.core.errors import InputError
@@ -20,7 +20,7 @@ from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.whole_files import WholeFiles
-from halfwise.model.inputs.rollout import Rollout, lockstep, windows
+from halfwise.model.inputs.rollout import Rollout
 from halfwise.model.inputs.save import save_samples
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -115,7 +115,9 @@ class Trials:
             typed = write_typed(self.assignment(narrow), model)
             outputs: Sequence[Mapping[str, Array]] = ()
             if self.backend is not None:
-                outputs = self._answers(self.backend, typed.path)
+                done = run_on(self.backend, typed.path, self.feeds, self.rollout)
+                self._same_device(done.record)
+                outputs = done.outputs
             entry = self._measure(outputs)
             if self.checker is not None:
                 entry["state"] = self._check(typed.path, outputs).value
@@ -126,18 +128,6 @@ class Trials:
         finally:
             model.unlink(missing_ok=True)
             model.with_name(model.name + ".data").unlink(missing_ok=True)
-
-    def _answers(self, backend: Backend, model: Path) -> Sequence[Mapping[str, Array]]:
-        """Of every sample; of a rollout step by step, each with the state that the build itself gave."""
-
-        def run(feeds: Sequence[Feed]) -> Sequence[Mapping[str, Array]]:
-            done = backend.run(model, feeds)
-            self._same_device(done.record)
-            return done.outputs
-
-        if self.rollout is None:
-            return run(self.feeds)
-        return list(chain(*lockstep(self.rollout, windows(self.feeds, self.rollout.steps), run)))
 
     def _measure(self, outputs: Sequence[Mapping[str, Array]]) -> dict[str, Any]:
         """The verdict by the tolerance, and the numbers behind it."""
