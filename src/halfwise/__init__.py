@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from halfwise.verbs.bisect.result import BisectResult
     from halfwise.verbs.bisect.run import bisect
     from halfwise.verbs.compare import Comparison, compare
+    from halfwise.verbs.convert import ConversionWarning, convert
     from halfwise.verbs.demo import DemoResult, demo
     from halfwise.verbs.doctor import Diagnosed, doctor
     from halfwise.verbs.fix.result import FixResult
@@ -43,6 +44,7 @@ __all__ = [
     "AuditResult",
     "BisectResult",
     "Comparison",
+    "ConversionWarning",
     "DemoResult",
     "Diagnosed",
     "FixResult",
@@ -66,6 +68,7 @@ __all__ = [
     "audit",
     "bisect",
     "compare",
+    "convert",
     "demo",
     "doctor",
     "fix",
@@ -88,6 +91,7 @@ _HOMES = {
     "AuditResult": ".verbs.audit",
     "BisectResult": ".verbs.bisect.result",
     "Comparison": ".verbs.compare",
+    "ConversionWarning": ".verbs.convert",
     "DemoResult": ".verbs.demo",
     "Diagnosed": ".verbs.doctor",
     "FixResult": ".verbs.fix.result",
@@ -111,6 +115,7 @@ _HOMES = {
     "audit": ".verbs.audit",
     "bisect": ".verbs.bisect.run",
     "compare": ".verbs.compare",
+    "convert": ".verbs.convert",
     "demo": ".verbs.demo",
     "doctor": ".verbs.doctor",
     "fix": ".report.html.fix_report",

@@ -301,6 +301,10 @@ class NoteKind(Enum):
     NEXT_ONNX = "next-onnx"
     NEXT_LAYERS = "next-layers"
     NEXT_MODEL = "next-model"
+    # What a conversion has to say
+    OPTION_BY_ERROR, OPTION_OF_WEIGHTS, OPTION_OF_DEVICE = "option-by-error", "option-of-weights", "option-of-device"
+    OPTION_OF_OPSET, OPTION_OF_TYPES, OPTION_FITS_NONE = "option-of-opset", "option-of-types", "option-fits-none"
+    CONVERTED_TO_BOTH, CONVERTED_MISSES = "converted-to-both", "converted-misses"
     # A job of a fleet
     JOB_NOT_GOOD = "job-not-good"
     # What to change in training

@@ -87,6 +87,7 @@ _WARNINGS = frozenset(
         NoteKind.NOTHING_IN_FP16,
         NoteKind.MODULE_IS_FORGIVING,
         NoteKind.HALF_FAILS,
+        NoteKind.CONVERTED_MISSES,
     }
 )
 

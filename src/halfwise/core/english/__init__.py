@@ -11,6 +11,7 @@ from halfwise.core.english.advising import ADVISING
 from halfwise.core.english.auditing import AUDITING
 from halfwise.core.english.backends import BACKENDS
 from halfwise.core.english.compiler import COMPILER
+from halfwise.core.english.converting import CONVERTING
 from halfwise.core.english.deploying import DEPLOYING
 from halfwise.core.english.doctoring import DOCTORING
 from halfwise.core.english.findings import FINDINGS
@@ -30,7 +31,7 @@ __all__ = ["TEMPLATES", "documented", "fill", "said", "say", "say_all"]
 
 TEMPLATES: Mapping[NoteKind, str] = {
     **INPUTS, **OUTPUTS, **BACKENDS, **DEPLOYING, **COMPILER, **VERDICTS, **REASONS, **FINDINGS,
-    **SCANNING, **TRAINING, **ROLLOUTS, **AUDITING, **GATING, **DOCTORING, **JUDGING, **ADVISING,
+    **SCANNING, **TRAINING, **ROLLOUTS, **AUDITING, **GATING, **DOCTORING, **JUDGING, **ADVISING, **CONVERTING,
 }  # fmt: skip
 
 

@@ -24,7 +24,6 @@ from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.all_samples import all_samples
 from halfwise.model.inputs.rollout import rollout_of
 from halfwise.model.model import Model, load
-from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.selectors import choices_of
 from halfwise.repair import rules_for, rules_named
@@ -171,7 +170,7 @@ def fix(
         tolerance=result.plan.tolerance,
         profile=result.plan.profile,
         metric=metric,
-        decision=_decision_of(result),
+        decision=result.assignment,
         notify=notify,
     )
     return replace(result, confirmation=confirmation)
@@ -183,8 +182,3 @@ def _confirming(result: FixResult, confirm: str | Backend, inputs: Any) -> Seque
     if not name.startswith("saved:"):
         return result.samples.validation
     return all_samples(result.model.inputs, inputs, most=1 << 30).feeds
-
-
-def _decision_of(result: FixResult) -> Assignment:
-    formats = {result.sites.model.node_by_name[node.name]: node.format for node in result.plan.nodes}
-    return Assignment.excepting(result.sites, formats, result.plan.io_types)

@@ -21,6 +21,7 @@ from halfwise.deploy.deploy_files import DeployFiles
 from halfwise.model.fp32_model import typed_nodes
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
+from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import TypedModel
@@ -68,6 +69,12 @@ class FixResult(Documented):
     def sites(self) -> Sites:
         """The nodes of the repaired model."""
         return self.decision.sites
+
+    @property
+    def assignment(self) -> Assignment:
+        """The format of every tensor of the repaired model."""
+        formats = {self.sites.model.node_by_name[node.name]: node.format for node in self.plan.nodes}
+        return Assignment.excepting(self.sites, formats, self.plan.io_types)
 
     @property
     def samples(self) -> Samples:
