@@ -16,12 +16,14 @@ Result = TypeVar("Result")
 
 def cores() -> int:
     """The cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return min(len(affinity(0)) if affinity is not None else os.cpu_count() or 1, _MOST_THREADS)
+    return min(kept_to() or os.cpu_count() or 1, _MOST_THREADS)
 
 
 def kept_to() -> int:
     """To how many cores this process is kept; 0 where it may use all: ONNX Runtime starts a thread for each it sees."""
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    if said.isdecimal() and int(said):
+        return int(said)
     affinity = getattr(os, "sched_getaffinity", None)
     allowed = len(affinity(0)) if affinity is not None else 0
     return allowed if allowed < (os.cpu_count() or 1) else 0

@@ -7,12 +7,11 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import IO
 
 from halfwise.core.errors import InputError
 from halfwise.fleet.store import Store
 
-__all__ = ["Contents"]
+__all__ = ["Contents", "digest_of"]
 
 
 class Contents:
@@ -74,8 +73,7 @@ class Contents:
             known = self._store.known(path, stat.st_size, stat.st_mtime_ns)
             if known is not None:
                 return known
-            with path.open("rb") as file:
-                digest = _digest(file)
+            digest = digest_of(path)
             parts = _external(path) if path.suffix == ".onnx" else []
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
@@ -91,10 +89,11 @@ def _folder(path: Path, of: Callable[[Path], str]) -> str:
     return whole.hexdigest()
 
 
-def _digest(file: IO[bytes]) -> str:
-    whole = hashlib.sha256()
-    while block := file.read(1 << 20):
-        whole.update(block)
+def digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        whole = hashlib.sha256()
+        while block := file.read(1 << 20):
+            whole.update(block)
     return whole.hexdigest()
 
 

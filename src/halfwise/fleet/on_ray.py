@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import shutil
+import json
+import os
 import sys
 import tarfile
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
 from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
 
 from halfwise._version import __version__
 from halfwise.core.errors import InputError, MissingBackend
+from halfwise.fleet.contents import digest_of
 from halfwise.fleet.outcome import Outcome
-from halfwise.fleet.processes import Limits, Report, Shown, Task, run_here
-from halfwise.fleet.work import Verb
+from halfwise.fleet.processes import Limits, Report, Shown, Task, memory_here, name_of, run_here
+from halfwise.fleet.work import Verb, verb_named
 
 __all__ = ["OnRay"]
 
 _TRIES_AFTER_DEATH = 3  # of the node or the worker, not of the job
-_AHEAD = 4  # jobs handed over for each core, so that no core waits and the object store stays small
+_AHEAD = 2  # jobs handed over for each core, so that no core waits and the object store stays small
 _WAIT_S = 0.5
-_CACHE = "halfwise-fleet"
+_PIECE = 64 << 20  # bytes of a file that travel as one object
+_TEXTS = (".json", ".html", ".md", ".txt", ".sh", ".py", ".jsonl")
 
 
 @dataclass(frozen=True)
@@ -39,22 +46,28 @@ class OnRay:
         ray = _ray()
         _connect(ray, self.address)
         remote = ray.remote(max_retries=_TRIES_AFTER_DEATH, retry_exceptions=False)(_at_node)
-        cores = int(ray.cluster_resources().get("CPU", 1))
+        files = _Files(ray, tasks)
         waiting = list(range(len(tasks)))
         held: dict[Any, int] = {}
-        sent: dict[str, Any] = {}
         try:
             while waiting or held:
-                while waiting and len(held) < _AHEAD * cores:
+                cores = int(ray.cluster_resources().get("CPU", 1))
+                while waiting and len(held) < _AHEAD * max(cores, 1):
                     index = waiting.pop(0)
-                    files = {path: _put(ray, Path(path), sent) for path in tasks[index].reads}
-                    asked = remote.options(num_cpus=1, memory=tasks[index].memory)
-                    held[asked.remote(tasks[index], verb, files, __version__)] = index
+                    task = tasks[index]
+                    try:
+                        sent = files.sent(task)
+                    except InputError as error:
+                        report(index, Outcome("refused", str(error), 0.0, 0.0, 0))
+                        continue
+                    asked = remote.options(num_cpus=1, memory=min(task.memory, _largest(ray)))
+                    held[asked.remote(task, name_of(verb), sent, str(Path.cwd()), __version__)] = index
                 shown((), len(waiting) + len(held))
-                ended, _ = ray.wait(list(held), num_returns=1, timeout=_WAIT_S)
-                for answer in ended:
+                for answer in _ended(ray, list(held)):
                     index = held.pop(answer)
-                    report(index, _outcome(ray, answer, tasks[index]))
+                    outcome = _outcome(ray, answer, tasks[index])
+                    files.done(tasks[index])
+                    report(index, outcome)
         finally:
             for answer in held:
                 with suppress(Exception):
@@ -74,16 +87,63 @@ def _connect(ray: Any, address: str) -> None:
         raise MissingBackend(f"--ray {address}: no Ray cluster answers there: {told}") from None
 
 
-def _put(ray: Any, path: Path, sent: dict[str, Any]) -> tuple[str, Any]:
-    """A file's digest and where Ray keeps its bytes, once for each content."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    digest = hashlib.sha256(content).hexdigest()
-    if digest not in sent:
-        sent[digest] = ray.put(content)
-    return digest, sent[digest]
+def _ended(ray: Any, held: list[Any]) -> list[Any]:
+    """All that have ended, as soon as one has; none where none does for a while."""
+    found, _ = ray.wait(held, num_returns=1, timeout=_WAIT_S) if held else ([], [])
+    if found:
+        found, _ = ray.wait(held, num_returns=len(held), timeout=0)
+    return list(found)
+
+
+def _largest(ray: Any) -> int:
+    """The most memory that a node offers: a job that is thought to need more is tried there."""
+    return int(max((n["Resources"].get("memory", 0.0) for n in ray.nodes() if n["Alive"]), default=0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class _Sent:
+    """A file's bytes in Ray's store, as long as this is held."""
+
+    pieces: tuple[Any, ...]
+
+
+class _Files:
+    """Each content is sent once, and held until the last job that reads it has ended."""
+
+    def __init__(self, ray: Any, tasks: Sequence[Task]) -> None:
+        self._ray = ray
+        self._wanted = Counter(path for task in tasks for path in task.reads)
+        self._by_path: dict[str, _Sent] = {}
+        self._by_content: WeakValueDictionary[str, _Sent] = WeakValueDictionary()
+
+    def sent(self, task: Task) -> dict[str, tuple[Any, ...]]:
+        for path in task.reads:
+            if path not in self._by_path:
+                self._by_path[path] = self._put(Path(path))
+        return {path: self._by_path[path].pieces for path in task.reads}
+
+    def done(self, task: Task) -> None:
+        self._wanted.subtract(task.reads)
+        for path in task.reads:
+            if not self._wanted[path]:
+                self._by_path.pop(path, None)
+
+    def _put(self, path: Path) -> _Sent:
+        try:
+            digest = digest_of(path)
+            known = self._by_content.get(digest)
+            if known is None:
+                known = _Sent(tuple(map(self._ray.put, _pieces(path))))
+                self._by_content[digest] = known
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        return known
+
+
+def _pieces(path: Path) -> Iterator[Any]:
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            yield np.frombuffer(piece, np.uint8)
 
 
 def _outcome(ray: Any, answer: Any, task: Task) -> Outcome:
@@ -93,7 +153,7 @@ def _outcome(ray: Any, answer: Any, task: Task) -> Outcome:
     except Exception as error:  # of the cluster, not of the job: that one's end is in its outcome
         return Outcome("died", f"the cluster lost it: {str(error).splitlines()[0][:300]}", 0.0, 0.0, 0)
     folder = Path(task.order.folder)
-    shutil.rmtree(folder, ignore_errors=True)
+    rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(folder, filter="data")
@@ -101,61 +161,57 @@ def _outcome(ray: Any, answer: Any, task: Task) -> Outcome:
     return made
 
 
-def _at_node(task: Task, verb: Verb, files: Mapping[str, tuple[str, Any]], version: str) -> tuple[Outcome, bytes]:
-    """One job at a node of the cluster, in a process of its own there."""
+# -- at a node of the cluster -----------------------------------------------------------------------------------------
+
+
+def _at_node(task: Task, verb: str, files: Mapping[str, Sequence[Any]], cwd: str, version: str) -> tuple[Outcome, Any]:
+    """One job in a process of its own, in a folder that looks like the root of the machine that asked."""
     if version != __version__:
         why = f"the node has halfwise {__version__}, the fleet {version}: install the same on every node"
         return Outcome("unavailable", why, 0.0, 0.0, 0), _packed(None)
-    ray = _ray()
-    cache = Path(tempfile.gettempdir()) / _CACHE
-    with tempfile.TemporaryDirectory(prefix="halfwise-job-") as name:
-        root = Path(name)
-        places = {path: _placed(root, path) for path in files}
-        for path, (digest, kept) in files.items():
-            places[path].parent.mkdir(parents=True, exist_ok=True)
-            places[path].symlink_to(_cached(ray, cache, digest, kept))
-        folder = root / "job"
-        here = _moved(task, root, folder)
+    with TemporaryDirectory(prefix="halfwise-job-") as root:
+        for path, pieces in files.items():
+            place = Path(_placed(root, cwd, path))
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with place.open("wb") as file:
+                for piece in pieces:
+                    file.write(_ray().get(piece))
+        here = _moved(task, root, cwd)
+        folder = Path(here.order.folder)
         ends: list[Outcome] = []
-        run_here([here], verb, Limits(1, task.most_memory), lambda _, end: ends.append(end), lambda *_: None)
-        return ends[0], _packed(folder)
+        run_here([here], verb_named(verb), Limits(1, here.most_memory), lambda _, end: ends.append(end), _silent)
+        for text in folder.rglob("*"):
+            if text.is_file() and text.suffix in _TEXTS:
+                text.write_bytes(text.read_bytes().replace(root.encode(), b""))
+        told = json.loads(json.dumps([ends[0].why, ends[0].document]).replace(root, ""))
+        return replace(ends[0], why=told[0], document=told[1]), _packed(folder)
 
 
-def _moved(task: Task, root: Path, folder: Path) -> Task:
-    """The same with the paths of this node."""
-    known = {word for path in task.reads for word in (path, *map(str, Path(path).parents))}
-    words = []
-    for word in task.order.words:
-        if word.startswith(task.order.folder):
-            words.append(str(folder) + word[len(task.order.folder) :])
-        else:
-            words.append(str(_placed(root, word)) if word in known else word)
-    imports = str(_placed(root, task.order.imports))
-    return replace(task, order=replace(task.order, words=tuple(words), folder=str(folder), imports=imports))
+def _moved(task: Task, root: str, cwd: str) -> Task:
+    """The same at this node: its words are the same from where it stands, but for those that start at the root."""
+    order = task.order
+    words = tuple(root + word if Path(word).is_absolute() else word for word in order.words)
+    folder, imports, stands = (_placed(root, cwd, path) for path in (order.folder, order.imports, cwd))
+    Path(stands).mkdir(parents=True, exist_ok=True)
+    moved = replace(order, words=words, folder=folder, imports=imports, cwd=stands)
+    most = min(task.most_memory, memory_here()) if task.bounded else memory_here()
+    return replace(task, order=moved, most_memory=most)
 
 
-def _placed(root: Path, path: str) -> Path:
-    absolute = Path(path).absolute()
-    return root / "files" / absolute.relative_to(absolute.anchor)
+def _placed(root: str, cwd: str, path: str) -> str:
+    return root + os.path.normpath(Path(cwd, path))
 
 
-def _cached(ray: Any, cache: Path, digest: str, kept: Any) -> Path:
-    """The file with this content, written once at a node, whole or not at all."""
-    place = cache / digest
-    if not place.exists():
-        cache.mkdir(exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=cache, delete=False) as file:
-            file.write(ray.get(kept))
-        Path(file.name).replace(place)
-    return place
+def _silent(places: object, waiting: int) -> None:
+    """Nobody looks on."""
 
 
-def _packed(folder: Path | None) -> bytes:
+def _packed(folder: Path | None) -> Any:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         if folder is not None:
             archive.add(folder, ".")
-    return packed.getvalue()
+    return np.frombuffer(packed.getbuffer(), np.uint8)
 
 
 def _ray() -> Any:

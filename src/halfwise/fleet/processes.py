@@ -15,7 +15,7 @@ from halfwise.core.child.process import Ended, log_tail
 from halfwise.fleet.outcome import LOG, Outcome, ended
 from halfwise.fleet.work import Order, Verb
 
-__all__ = ["Limits", "Place", "Task", "cores_here", "memory_here", "run_here"]
+__all__ = ["Limits", "Place", "Task", "cores_here", "memory_here", "name_of", "run_here"]
 
 _TICK_S = 0.1
 _KEPT_BACK = 0.8  # of the free memory that a fleet takes where nothing else is said
@@ -31,6 +31,7 @@ class Task:
     memory: int  # bytes that it is expected to need
     most_memory: int  # bytes at which it is stopped
     seconds: float
+    bounded: bool = False  # whether a user said how much that may be
     reads: tuple[str, ...] = ()  # every file that it reads, as its words name it or below a folder that they name
 
 
@@ -98,6 +99,10 @@ def run_here(tasks: Sequence[Task], verb: Verb, limits: Limits, report: Report, 
             _stop(started, place)
 
 
+def name_of(verb: Verb) -> str:
+    return f"{verb.__module__}:{verb.__qualname__}"
+
+
 def cores_here() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -134,7 +139,7 @@ def _next(needs: Sequence[int], waiting: Sequence[int], running: Sequence[Place]
 
 def _start(started: Processes, index: int, task: Task, verb: Verb, cores: tuple[int, ...]) -> Place:
     order = asdict(replace(task.order, cores=cores))
-    data = {"order": order, "verb": f"{verb.__module__}:{verb.__qualname__}"}
+    data = {"order": order, "verb": name_of(verb)}
     number = started.start("halfwise.fleet.work:work", data)
     return Place(index, task, number, time.time(), time.monotonic(), cores)
 

@@ -105,7 +105,9 @@ def run_fleet(settings: Settings, verb: Verb, watcher: Watcher, runner: Runner =
                 index = left[number]
                 folder = f"{jobs[index].model}/{jobs[index].folder}"
                 machine = host or platform.node()
-                result = store.add(run, jobs[index], keys[index], outcome, __version__, folder, machine)
+                same = _key(jobs[index], Contents(store, settings.folder)) == keys[index]
+                key = keys[index] if same else ""  # else it may have read what was put there meanwhile
+                result = store.add(run, jobs[index], key, outcome, __version__, folder, machine)
                 found[index] = result
                 watcher.ended(jobs[index], result)
 
@@ -154,7 +156,8 @@ def _task(settings: Settings, job: Job, store: Store, contents: Contents, limits
     most = min(job.need.memory or limits.memory, limits.memory)
     words = tuple(job.words([str(path) for path in job.inputs], str(folder / OUT)))
     order = Order(words, str(folder), job.function, str(settings.folder.absolute()))
-    return Task(order, min(expected, most), most, job.need.seconds, _reads(job, contents))
+    bounded = bool(job.need.memory or settings.memory)
+    return Task(order, min(expected, most), most, job.need.seconds, bounded, _reads(job, contents))
 
 
 def _reads(job: Job, contents: Contents) -> tuple[str, ...]:

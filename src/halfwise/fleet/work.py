@@ -16,7 +16,7 @@ from typing import Any
 from halfwise.core.errors import InputError
 from halfwise.fleet.outcome import ANSWER, LOG
 
-__all__ = ["MOST_SAMPLES", "OUT", "Order", "prepare", "work"]
+__all__ = ["MOST_SAMPLES", "OUT", "Order", "prepare", "verb_named", "work"]
 
 OUT = "out"
 MOST_SAMPLES = 1_000
@@ -32,6 +32,7 @@ class Order:
     function: str
     imports: str  # the folder in which the function is looked for first
     cores: tuple[int, ...] = ()  # to keep to; empty: all
+    cwd: str = ""  # where its words start; empty: where the fleet was started
 
 
 Verb = Callable[[Sequence[str]], int]
@@ -44,11 +45,19 @@ def prepare() -> None:
             import_module(name)
 
 
+def verb_named(name: str) -> Verb:
+    """Of "module:function"."""
+    module, _, function = name.partition(":")
+    verb: Verb = getattr(import_module(module), function)
+    return verb
+
+
 def work(data: Mapping[str, Any]) -> int:
     """Run the verb in this process, which ends with its exit code: `data` has the order and the verb's name."""
     order = Order(**data["order"])
-    module, _, name = data["verb"].partition(":")
-    verb: Verb = getattr(import_module(module), name)
+    verb = verb_named(data["verb"])
+    if order.cwd:
+        os.chdir(order.cwd)
     if order.cores and hasattr(os, "sched_setaffinity"):
         with suppress(OSError):
             os.sched_setaffinity(0, order.cores)

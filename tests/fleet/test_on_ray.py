@@ -1,0 +1,130 @@
+"""The side of a cluster that is ours, on a stand-in for Ray: files by content, the same words, a lost node, a cap."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from halfwise.fleet.jobs import Job
+from halfwise.fleet.on_ray import OnRay
+from halfwise.fleet.run import FleetRun, Watcher, run_fleet
+from halfwise.fleet.settings import read_settings
+from halfwise.fleet.store import Result
+from tests.fleet.test_run import calls, fleet, run
+from tests.fleet.verbs import toy
+
+
+class Ray:
+    """The calls that are used, in this process; what is put is counted, and `lost` nodes answer with an error."""
+
+    def __init__(self) -> None:
+        self.put_bytes = 0
+        self.asked: list[dict[str, float]] = []
+        self.lost: list[str] = []
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 2.0}
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [
+            {"Alive": True, "Resources": {"memory": 1e9}},
+            {"Alive": True, "Resources": {}},
+            {"Alive": False, "Resources": {"memory": 9e9}},
+        ]
+
+    def put(self, value: Any) -> Any:
+        self.put_bytes += value.nbytes
+        return SimpleNamespace(value=value)
+
+    def get(self, reference: Any) -> Any:
+        return reference.value() if callable(reference.value) else reference.value
+
+    def remote(self, **_: object) -> Callable[..., Any]:
+        return lambda function: SimpleNamespace(options=lambda **asked: self.options(function, asked))
+
+    def options(self, function: Callable[..., Any], asked: dict[str, float]) -> Any:
+        self.asked.append(asked)
+
+        def value(task: Any, *rest: Any) -> Any:
+            if Path(task.order.words[1]).stem in self.lost:
+                raise RuntimeError("the node died\nwith a trace")
+            return function(task, *rest)
+
+        return SimpleNamespace(remote=lambda *given: Reference(lambda: value(*given)))
+
+    def wait(self, held: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
+        return held[:num_returns], held[num_returns:]
+
+
+class Reference:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
+    stand_in = Ray()
+    monkeypatch.setitem(sys.modules, "ray", stand_in)  # type: ignore[arg-type]
+    return stand_in
+
+
+def on_ray(file: Path, watcher: Watcher | None = None) -> FleetRun:
+    return run_fleet(read_settings(file), toy, watcher or Watcher(), OnRay("auto"))
+
+
+def said(found: FleetRun) -> list[tuple[object, ...]]:
+    return [(each.model, each.state, each.why, each.fp32_nodes, each.error, each.folder) for each in found.results]
+
+
+def test_a_cluster_gives_the_same_results_and_files(tmp_path: Path, ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    models: dict[str, dict[str, object]] = {"a": {"fp32": 2}, "same": {"fp32": 2}, "dies": {"ends": "segfault"}}
+    here, there = (tmp_path / name for name in ("here", "there"))
+    for folder in (here, there):
+        folder.mkdir()
+    one = run(fleet(here, models))
+    monkeypatch.chdir(there)
+    fleet(there, models)
+    other = on_ray(Path("fleet.toml"))
+    assert said(one) == said(other)
+    answers = [sorted((folder / "fleet-results").rglob("answer.json")) for folder in (here, there)]
+    assert [path.read_bytes() for path in answers[0]] == [path.read_bytes() for path in answers[1]]
+    assert ray.put_bytes == len(json.dumps({"fp32": 2})) + len(json.dumps({"ends": "segfault"}))  # a content once
+    assert not list(there.glob("*.calls"))  # the job had a copy
+    assert all(asked["num_cpus"] == 1 and asked["memory"] <= 1e9 for asked in ray.asked)
+    assert on_ray(Path("fleet.toml")).reused == 2
+
+
+def test_a_lost_node_and_a_lost_input_cost_their_jobs_only(tmp_path: Path, ray: Ray) -> None:
+    file = fleet(tmp_path, {"a": {}, "lost": {}, "b": {}, "c": {}, "d": {}, "gone": {}})
+
+    class Removes(Watcher):
+        def ended(self, job: Job, result: Result) -> None:
+            (tmp_path / "gone.onnx").unlink(missing_ok=True)
+
+    ray.lost.append("lost")
+    found = {each.model: each for each in on_ray(file, Removes()).results}
+    assert [name for name, each in found.items() if each.good] == ["a", "b", "c", "d"]
+    assert found["lost"].state == "died" and "the node died" in found["lost"].why
+    assert found["gone"].state == "refused" and "gone.onnx cannot be read" in found["gone"].why
+    ray.lost.clear()
+    (tmp_path / "gone.onnx").write_text("{}")
+    again = on_ray(file)
+    assert again.good and again.reused == 4
+
+
+def test_inputs_that_vanish_in_mid_run_are_told_and_asked_for_again(tmp_path: Path) -> None:
+    file = fleet(tmp_path, {"a": {}, "gone": {"ends": "vanish"}})
+    found = {each.model: each for each in run(file).results}
+    assert found["a"].good and found["gone"].state == "refused"
+    (tmp_path / "gone.onnx").write_text('{"ends": "vanish"}')  # the same bytes as before
+    again = run(file)
+    assert again.reused == 1 and calls(tmp_path, "gone") == 2
