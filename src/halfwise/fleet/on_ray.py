@@ -9,7 +9,7 @@ import sys
 import tarfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -43,48 +43,55 @@ class OnRay:
     address: str
 
     def __call__(self, tasks: Sequence[Task], verb: Verb, limits: Limits, report: Report, shown: Shown) -> None:
-        ray = _ray()
-        _connect(ray, self.address)
-        remote = ray.remote(max_retries=_TRIES_AFTER_DEATH, retry_exceptions=False)(_at_node)
-        files = _Files(ray, tasks)
-        waiting = list(range(len(tasks)))
-        held: dict[Any, int] = {}
-        try:
-            while waiting or held:
-                cores = int(ray.cluster_resources().get("CPU", 1))
-                while waiting and len(held) < _AHEAD * max(cores, 1):
-                    index = waiting.pop(0)
-                    task = tasks[index]
-                    try:
-                        sent = files.sent(task)
-                    except InputError as error:
-                        report(index, Outcome("refused", str(error), 0.0, 0.0, 0))
-                        continue
-                    asked = remote.options(num_cpus=1, memory=min(task.memory, _largest(ray)))
-                    held[asked.remote(task, name_of(verb), sent, str(Path.cwd()), __version__)] = index
-                shown((), len(waiting) + len(held))
-                for answer in _ended(ray, list(held)):
-                    index = held.pop(answer)
-                    outcome = _outcome(ray, answer, tasks[index])
-                    files.done(tasks[index])
-                    report(index, outcome)
-        finally:
-            for answer in held:
-                with suppress(Exception):
-                    ray.cancel(answer, force=True)
+        with _connected(self.address) as ray:
+            _run(ray, tasks, verb, report, shown)
 
 
-def _connect(ray: Any, address: str) -> None:
-    if ray.is_initialized():
-        return
+def _run(ray: Any, tasks: Sequence[Task], verb: Verb, report: Report, shown: Shown) -> None:
+    remote = ray.remote(max_retries=_TRIES_AFTER_DEATH, retry_exceptions=False)(_at_node)
+    files = _Files(ray, tasks)
+    waiting = list(range(len(tasks)))
+    held: dict[Any, int] = {}
     try:
-        if address == "local":
-            ray.init(log_to_driver=False, include_dashboard=False)
-        else:
-            ray.init(address=address, log_to_driver=False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise MissingBackend(f"--ray {address}: no Ray cluster answers there: {told}") from None
+        while waiting or held:
+            cores = int(ray.cluster_resources().get("CPU", 1))
+            while waiting and len(held) < _AHEAD * max(cores, 1):
+                index = waiting.pop(0)
+                task = tasks[index]
+                try:
+                    sent = files.sent(task)
+                except InputError as error:
+                    report(index, Outcome("refused", str(error), 0.0, 0.0, 0))
+                    continue
+                asked = remote.options(num_cpus=1, memory=min(task.memory, _largest(ray)))
+                held[asked.remote(task, name_of(verb), sent, str(Path.cwd()), __version__)] = index
+            shown((), len(waiting) + len(held))
+            for answer in _ended(ray, list(held)):
+                index = held.pop(answer)
+                outcome = _outcome(ray, answer, tasks[index])
+                files.done(tasks[index])
+                report(index, outcome)
+    finally:
+        for answer in held:
+            with suppress(Exception):
+                ray.cancel(answer, force=True)
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[Any]:
+    """Ray, with what it prints on stdout, 20 lines for a node that died, kept from the answer there."""
+    ray = _ray()
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        try:
+            here = {"include_dashboard": False} if address == "local" else {"address": address}
+            ray.init(log_to_driver=False, logging_level="warning", **here)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            told = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise MissingBackend(f"--ray {address}: no Ray cluster answers there: {told}") from None
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
 
 
 def _ended(ray: Any, held: list[Any]) -> list[Any]:
