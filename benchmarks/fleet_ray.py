@@ -2,8 +2,8 @@
 
 Needs Ray in the Python that runs it. Each row is one run of the same fleet: on this machine, on one to three nodes of
 one core each, with a node killed in the middle, and with the driver killed in the middle and started again. Equal: all
-documents but for time and memory, and all models and plans written, are the same bytes as on one machine. Done: results in the
-store; a job that is done twice would have two.
+documents but for time and memory, and all models and plans written, are the same bytes as on one machine. Done: results
+in the store; a job that is done twice would have two.
 """
 
 from __future__ import annotations
