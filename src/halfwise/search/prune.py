@@ -60,12 +60,12 @@ class Pruning:
             if droppable and (size < BATCH or all(node in ratios for node in keep)):
                 smaller = self._drop(keep, droppable, ratios, refused, most)
             if smaller != keep:
-                keep = smaller  # with fewer nodes kept, what did not break may break now
-                ratios = {node: ratio for node, ratio in ratios.items() if node in keep and ratio > 1.0}
+                keep = smaller  # with fewer nodes kept, what left room may leave none now; what left none still does
+                ratios = {node: ratio for node, ratio in ratios.items() if node in keep and ratio > room}
                 seen = {node: count for node, count in seen.items() if node in ratios}
                 continue
             order = worst_first(base.ratios)
-            todo = [n for n in keep if n not in seen or (ratios[n] <= 1.0 and seen[n] < len(order))]
+            todo = [n for n in keep if n not in seen or (ratios[n] <= room and seen[n] < len(order))]
             if not todo or counter.samples >= budget:
                 break
             turn = min(seen.get(n, 0) for n in todo)
