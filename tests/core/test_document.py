@@ -85,7 +85,9 @@ def test_a_mistake_is_one_line_with_its_place(change: dict[str, Any], place: str
 
 
 def test_the_schema_follows_from_the_type() -> None:
-    assert schema_of(Toy) == {
+    schema = schema_of(Toy)
+    schema["properties"]["best"]["anyOf"].sort(key=str)  # versions of msgspec differ in it
+    assert schema == {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:halfwise:toy:1",
         "title": "What a toy prints.",
