@@ -9,22 +9,10 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import onnx
 
 from benchmarks.gpu.cuda import cuda_session, half, machine, placement, prepare
-from benchmarks.gpu.forms import FORMS, Form
-from halfwise.core.formats import Format
-from halfwise.model.model import load
-from halfwise.precision.assignment import Assignment
-from halfwise.precision.sites import Sites
-from halfwise.precision.typed_onnx import typed_proto
-
-__all__ = ["typed_form"]
-
-
-def typed_form(form: Form) -> onnx.ModelProto:
-    """The form with every tensor in FP16, its input and output included."""
-    return typed_proto(Assignment.all_narrow(Sites(load(form.model())), io=Format.FP16))
+from halfwise.emulation.probes import FORMS
+from halfwise.emulation.probes.joined import typed_form
 
 
 def main() -> None:

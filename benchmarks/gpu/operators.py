@@ -16,29 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gpu.forms import FORMS, Form
 from halfwise.core.formats import Format
 from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.probes import FORMS, Form
+from halfwise.emulation.probes.judge import EQUAL, distance
 from halfwise.emulation.profiles import ORT_CUDA, ORT_CUDA_UNFUSED, STRICT, Profile
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 
-__all__ = ["EQUAL", "distance", "is_proven"]
+__all__ = ["EQUAL", "is_proven"]
 
 Array = NDArray[Any]
-EQUAL = 0.999  # share of results that must be the same to the bit
-
-
-def distance(one: Array, other: Array) -> NDArray[np.int64]:
-    """How many FP16 numbers lie between; 0 for two NaN, and a NaN is far from every number."""
-    places = []
-    for array in (one, other):
-        bits = np.asarray(array, dtype=np.float16).view(np.uint16).astype(np.int64)
-        places.append(np.where(bits & 0x8000, -(bits & 0x7FFF), bits))
-    both = np.isnan(one) & np.isnan(other)
-    either = np.isnan(one) != np.isnan(other)
-    return np.where(both, 0, np.where(either, 1 << 16, np.abs(places[0] - places[1])))
 
 
 def is_proven(row: Mapping[str, Any]) -> bool:

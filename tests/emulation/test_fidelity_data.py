@@ -11,13 +11,13 @@ import pytest
 
 from benchmarks.fidelity import MODES, error_of
 from benchmarks.gpu.autocast import filled, without_weights
-from benchmarks.gpu.forms import FORMS
 from benchmarks.gpu.gaps import DATA, ratios, worst
 from benchmarks.gpu.missing import MISSING
 from benchmarks.gpu.operators import EQUAL, distance, is_proven
 from benchmarks.gpu.recurrent import LAYERS
 from benchmarks.gpu.report import PAGE, page
 from benchmarks.gpu.spread import MODULE, bound, excesses, left_out, module
+from halfwise.emulation.probes import FORMS
 from halfwise.emulation.profiles import PROFILES
 
 

@@ -173,8 +173,8 @@ def allowed_ratio(profile: str, samples: int, nodes: Iterable[ir.Node] = ()) -> 
     return (1.0 + spread) * (1.0 + SCATTER / math.sqrt(max(samples, 1)))
 
 
-def probe(backend: Backend) -> None:
-    """Find out now, not after an hour of searching, that a backend cannot be used here."""
+def probe(backend: Backend) -> BackendRecord:
+    """Find out now, not after an hour of searching, that a backend cannot be used here; else what it is."""
     if backend.name.startswith("saved:"):
         raise InputError(f"{backend.name}: saved outputs cannot confirm a model that is not made yet; use verify")
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "y")]
@@ -183,7 +183,7 @@ def probe(backend: Backend) -> None:
     with tempfile.TemporaryDirectory(prefix="halfwise-probe-") as folder:
         path = Path(folder, "probe.onnx")
         onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
-        backend.run(path, [{"x": np.array([-1, 0, 1, 2], dtype=np.float32)}])
+        return backend.run(path, [{"x": np.array([-1, 0, 1, 2], dtype=np.float32)}]).record
 
 
 def _failed(runner: Backend, profile: str, why: str) -> Confirmation:

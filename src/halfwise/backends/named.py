@@ -17,6 +17,7 @@ BACKENDS = {
     "ort-rtx": "ONNX Runtime's TensorRT-RTX provider",
     "tensorrt": "a TensorRT engine",
     "rtx": "a TensorRT-RTX engine",
+    "cmd:PROGRAM": "a program of yours, which runs the models of a folder anywhere",
     "saved:PATH": "outputs computed elsewhere: .npz files, Polygraphy's or trtexec's",
 }
 
@@ -28,6 +29,10 @@ def backend_named(name: str, options: BackendOptions | None = None) -> Backend:
         from halfwise.backends.saved import SavedBackend
 
         return SavedBackend(Path(name.removeprefix("saved:")))
+    if name.startswith("cmd:"):
+        from halfwise.backends.command import CommandBackend
+
+        return CommandBackend(name.removeprefix("cmd:"), options)
     if name in ("ort-cpu", "ort-cuda", "ort-tensorrt", "ort-rtx"):
         from halfwise.backends.runtime import RuntimeBackend
 

@@ -17,7 +17,8 @@ def command(
     a: Annotated[
         Path,
         typer.Argument(
-            metavar="A.json", help="Before: a document that fix, scan, trace or audit printed with --json, or a plan."
+            metavar="A.json",
+            help="Before: a document that fix, scan, trace or audit printed with --json, a plan, or what prove wrote.",
         ),
     ],
     b: Annotated[Path, typer.Argument(metavar="B.json", help="After: another document of the same kind.")],

@@ -28,6 +28,8 @@ VERBS = {
     "bisect": "The nodes that a real backend needs in FP32.",
     "audit": "The precision that an engine really ran in.",
     "log": "The precision messages of a build log.",
+    "prove": "How a GPU's kernels round, learned from it.",
+    "profiles": "Rounding profiles: built in and learned.",
     "advise": "Known precision defects of a target.",
     "gate": "For CI: check that a committed plan still holds.",
     "compare": "Two results side by side.",

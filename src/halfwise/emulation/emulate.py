@@ -15,6 +15,7 @@ from halfwise.core.formats import Format, format_of_dtype, format_of_type, round
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Device, Session, check_casts
 from halfwise.emulation.own_operators import own_steps
 from halfwise.emulation.profiles import STRICT, Profile
+from halfwise.emulation.profiles.conversions import converted
 from halfwise.emulation.profiles.fused_kernels import FUSED_KERNELS
 from halfwise.emulation.profiles.fusion import Fusion
 from halfwise.emulation.profiles.fusions import fused_nodes
@@ -56,8 +57,14 @@ class EmulationWriter:
     def convert(self, source: str, target: str, have: Format, want: Format, names: Names) -> list[onnx.NodeProto]:
         if source in self.unstored:
             return [onnx.NodeProto(op_type="Identity", input=[source], output=[target])]
+        if have is Format.FP32 and want is Format.FP16 and self.profile.conversion:
+            return converted(source, target, self.profile.conversion, names)
+        return self.stored(source, target, want, names)
+
+    def stored(self, source: str, target: str, fmt: Format, names: Names) -> list[onnx.NodeProto]:
+        """A result as its kernel stores it."""
         narrow = names.value(f"{target}__narrow")
-        return [cast(source, narrow, want.onnx_type), cast(narrow, target, _FLOAT)]
+        return [cast(source, narrow, fmt.onnx_type), cast(narrow, target, _FLOAT)]
 
     def finish(
         self, proto: onnx.NodeProto, node: ir.Node, assignment: Assignment, names: Names
@@ -85,9 +92,7 @@ class EmulationWriter:
                 fmt = assignment.stored(node.outputs[slot])
                 plain = fmt is None or fmt is Format.FP32
                 same = [onnx.NodeProto(op_type="Identity", input=[name], output=[proto.output[slot]])]
-                nodes += (
-                    same if plain or fmt is None else self.convert(name, proto.output[slot], Format.FP32, fmt, names)
-                )
+                nodes += same if plain or fmt is None else self.stored(name, proto.output[slot], fmt, names)
             return nodes
         steps: Steps | None = None
         for slot, value in enumerate(node.outputs):
@@ -109,7 +114,7 @@ class EmulationWriter:
                 if spelled is not None:
                     nodes, steps.results[0] = spelled
             wide = steps.results.get(slot, wide)
-            nodes += self.convert(wide, name, Format.FP32, fmt, names)
+            nodes += self.stored(wide, name, fmt, names)
         return nodes
 
     def _as_kernel(self, proto: onnx.NodeProto, node: ir.Node, steps: Steps) -> tuple[list[onnx.NodeProto], str] | None:

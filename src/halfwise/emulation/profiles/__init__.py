@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from halfwise.core.errors import InputError
 from halfwise.core.targets import STRICT_PROFILE
 from halfwise.emulation.profiles.cuda import CUDA_KERNELS, cuda_loose
 from halfwise.emulation.profiles.kernel_set import EngineKernel, KernelSet
+from halfwise.emulation.profiles.learned import learned_profile
+from halfwise.emulation.profiles.machine import read_machine
 from halfwise.emulation.profiles.narrow_sums import NARROW_SUMS
 from halfwise.emulation.profiles.profile import Kernel, Profile
 from halfwise.emulation.profiles.spreads import LOOSE_SPREADS, SPREADS
@@ -16,9 +19,11 @@ from halfwise.emulation.profiles.wide import WIDE_RULE
 
 __all__ = [
     "ENGINE",
+    "LEARNED",
     "ORT_CUDA",
     "ORT_CUDA_UNFUSED",
     "PROFILES",
+    "SPREADS",
     "STRICT",
     "TENSORRT",
     "TENSORRT_FP16_SUMS",
@@ -65,6 +70,7 @@ PROFILES = {
     profile.name: profile for profile in (STRICT, ORT_CUDA, ORT_CUDA_UNFUSED, TENSORRT, TENSORRT_FP16_SUMS, WIDE)
 }
 
+LEARNED = ".json"  # how the name of a learned profile ends
 ENGINE = "tensorrt (this engine's kernels)"
 
 
@@ -83,9 +89,14 @@ def engine_profile(kernels: Iterable[EngineKernel], reverted: Iterable[str] = ()
 
 
 def profile_named(name: str) -> Profile:
-    if name not in PROFILES:
-        raise InputError(f"there is no profile {name!r}; known are {', '.join(PROFILES)}")
-    return PROFILES[name]
+    """One that is built in, or one that was learned: the name is then the file that `halfwise prove` wrote."""
+    if name in PROFILES:
+        return PROFILES[name]
+    if name.endswith(LEARNED):
+        return learned_profile(name, read_machine(Path(name)), STRICT)
+    raise InputError(
+        f"there is no profile {name!r}; known are {', '.join(PROFILES)}, and files that `halfwise prove` wrote"
+    )
 
 
 def worst_case_profiles(name: str) -> tuple[Profile, ...]:

@@ -12,7 +12,7 @@ from halfwise.emulation.profiles.cuda import fast_gelu, quick_gelu
 from halfwise.emulation.profiles.fusion import Fusion
 from halfwise.emulation.profiles.steps import Steps, attribute
 
-__all__ = ["FUSED_KERNELS", "Inside"]
+__all__ = ["FUSED_KERNELS", "Inside", "conv_norm_folded_once", "tanh_gelu_exact"]
 
 # How the nodes of a fusion were spelled, with the names of what they read.
 Inside = Mapping[ir.Node, onnx.NodeProto]
@@ -30,6 +30,16 @@ def _gelu(fusion: Fusion, inside: Inside, steps: Steps) -> str | None:
 def _fast_gelu(fusion: Fusion, inside: Inside, steps: Steps) -> str | None:
     name = _name_of(fusion, inside)
     return None if name is None else fast_gelu(name, steps)
+
+
+def tanh_gelu_exact(fusion: Fusion, inside: Inside, steps: Steps) -> str | None:
+    """Wide, and with exact numbers."""
+    x = _name_of(fusion, inside)
+    if x is None:
+        return None
+    cube = steps.op("Mul", steps.op("Mul", x, x), steps.op("Mul", x, steps.constant(0.044715)))
+    bent = steps.op("Tanh", steps.op("Mul", steps.op("Add", x, cube), steps.constant(np.sqrt(2 / np.pi))))
+    return steps.op("Mul", steps.op("Mul", x, steps.constant(0.5)), steps.op("Add", bent, steps.constant(1.0)))
 
 
 def _quick_gelu(fusion: Fusion, inside: Inside, steps: Steps) -> str | None:
@@ -83,6 +93,28 @@ def _conv_batch_norm(fusion: Fusion, inside: Inside, steps: Steps) -> str | None
     folded.input.extend([conv.input[0], weight])
     product = steps.round(steps.keep(folded))
     return steps.op("Add", product, steps.op("Reshape", shift, steps.constant([1, -1, *[1] * (rank - 2)], np.int64)))
+
+
+def conv_norm_folded_once(fusion: Fusion, inside: Inside, steps: Steps) -> str | None:
+    """The norm's factors in the weights, and its summand in the bias, each computed wide and stored once."""
+    conv, norm = (inside[node] for node in fusion.nodes)
+    rank = _weight_rank(fusion.nodes[0])
+    if rank is None:
+        return None
+    scale, shift, mean, variance = norm.input[1:5]
+    epsilon = steps.constant(attribute(norm, "epsilon", 1e-5))
+    factor = steps.op("Div", scale, steps.op("Sqrt", steps.op("Add", variance, epsilon)))
+    weight = steps.op(
+        "Mul", conv.input[1], steps.op("Reshape", factor, steps.constant([-1, *[1] * (rank - 1)], np.int64))
+    )
+    if len(conv.input) > 2 and conv.input[2]:
+        mean = steps.op("Sub", mean, conv.input[2])
+    bias = steps.op("Sub", shift, steps.op("Mul", mean, factor))
+    folded = onnx.NodeProto()
+    folded.CopyFrom(conv)
+    del folded.input[:]
+    folded.input.extend([conv.input[0], steps.round(weight), steps.round(bias)])
+    return steps.keep(folded)
 
 
 def _weight_rank(conv: ir.Node) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,6 +51,11 @@ class Fusion:
     @property
     def inside(self) -> tuple[ir.Value, ...]:
         return tuple(value for node in self.nodes if node is not self.last for value in node.outputs)
+
+    def closed(self, outputs: Collection[ir.Value]) -> bool:
+        """Whether nothing outside reads what happens inside."""
+        members = set(self.nodes)
+        return all(value not in outputs and all(user in members for user, _ in value.uses()) for value in self.inside)
 
 
 class FusionRule(Protocol):

@@ -24,7 +24,9 @@ from halfwise.emulation.profiles.wide import WIDE_RULE, unstored
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 
-__all__ = ["Fused", "fused_nodes"]
+__all__ = ["ANY_RULE", "Fused", "candidates", "fused_nodes"]
+
+ANY_RULE = "any"  # what some runtime fuses
 
 
 @dataclass(frozen=True)
@@ -55,14 +57,14 @@ def fused_nodes(assignment: Assignment, rule: str | FusionRule) -> Fused:
 
 
 def _fused(assignment: Assignment, rule: str | FusionRule) -> Fused:
-    candidates = _CANDIDATES.setdefault(assignment.sites, {})
-    if rule not in candidates:
-        found = _candidates(assignment.sites, rule) if isinstance(rule, str) else rule.fusions(assignment.sites)
-        candidates[rule] = tuple(found)
+    found_by = _CANDIDATES.setdefault(assignment.sites, {})
+    if rule not in found_by:
+        found = candidates(assignment.sites, rule) if isinstance(rule, str) else rule.fusions(assignment.sites)
+        found_by[rule] = tuple(found)
     wide: set[ir.Value] = set()
     ending: dict[ir.Node, Fusion] = {}
     taken: set[ir.Node] = set()
-    for fusion in candidates[rule]:
+    for fusion in found_by[rule]:
         if not fusion.fires(assignment) or not taken.isdisjoint(fusion.nodes):
             continue
         taken.update(fusion.nodes)
@@ -73,7 +75,7 @@ def _fused(assignment: Assignment, rule: str | FusionRule) -> Fused:
     return Fused(frozenset(wide), ending)
 
 
-def _candidates(sites: Sites, rule: str) -> Iterator[Fusion]:
+def candidates(sites: Sites, rule: str) -> Iterator[Fusion]:
     finder = _Finder(sites)
     ort = (
         finder.batch_norms,
@@ -86,9 +88,10 @@ def _candidates(sites: Sites, rule: str) -> Iterator[Fusion]:
         finder.scaled_products,
         finder.masked_softmaxes,
     )
-    for find in {"ort": ort, "tensorrt": (finder.biased_products,)}[rule]:
+    tensorrt = (finder.biased_products,)
+    for find in {"ort": ort, "tensorrt": tensorrt, ANY_RULE: (*ort, *tensorrt)}[rule]:
         for fusion in find():
-            if finder.closed(fusion):
+            if fusion.closed(finder.outputs):
                 yield fusion
 
 
@@ -249,13 +252,6 @@ class _Finder:
                 yield Fusion("masked-softmax", (added, softmax), softmax)
 
     # -- looking around ---------------------------------------------------------------------------------------------
-
-    def closed(self, fusion: Fusion) -> bool:
-        """Whether nothing outside reads what happens inside."""
-        members = set(fusion.nodes)
-        return all(
-            value not in self.outputs and all(user in members for user, _ in value.uses()) for value in fusion.inside
-        )
 
     def _of(self, op: str) -> Iterator[ir.Node]:
         return (node for node in self.nodes if node.op_type == op and not node.domain)

@@ -59,7 +59,7 @@ class KernelSet:
         for kernel in self.kernels:
             members = _with_movers([nodes[name] for name in kernel.nodes if name in nodes], order)
             for fusion in _of_kernel(kernel, members):
-                if len(fusion.nodes) > 1 and _closed(fusion, outputs):
+                if len(fusion.nodes) > 1 and fusion.closed(outputs):
                     yield fusion
         for name, kernels in self._of_node.items():
             if name in nodes and (semantics := _semantics(nodes[name], kernels)) is not None:
@@ -150,12 +150,6 @@ def _silus(members: Members) -> Iterator[Fusion]:
 def _only_user(node: ir.Node) -> ir.Node | None:
     users = {user for user, _ in node.outputs[0].uses()}
     return next(iter(users)) if len(users) == 1 and not node.outputs[0].is_graph_output() else None
-
-
-def _closed(fusion: Fusion, outputs: frozenset[ir.Value]) -> bool:
-    """Whether nothing outside reads what happens inside."""
-    members = set(fusion.nodes)
-    return all(value not in outputs and all(user in members for user, _ in value.uses()) for value in fusion.inside)
 
 
 def _with_movers(nodes: Iterable[ir.Node], order: Mapping[ir.Node, int]) -> Members:

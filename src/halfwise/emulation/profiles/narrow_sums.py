@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -15,7 +16,7 @@ from halfwise.core.formats import Format
 from halfwise.emulation.profiles.profile import Kernel
 from halfwise.emulation.profiles.steps import Steps, attribute, cast
 
-__all__ = ["MOST_PARTS", "NARROW_SUMS", "TERMS"]
+__all__ = ["MOST_PARTS", "NARROW_SUMS", "TERMS", "narrow_sums"]
 
 TERMS = 16  # of one tensor-core instruction on FP16 (m16n8k16): summed wide, then added to a narrow sum
 MOST_PARTS = 128  # partial sums of one result that are emulated; a longer sum takes more terms at a time
@@ -31,15 +32,30 @@ Indices = NDArray[np.int64]
 Parts = tuple[str, "str | None"]
 
 
-def _matmul(proto: onnx.NodeProto, steps: Steps) -> str | None:
+@dataclass(frozen=True)
+class _Tile:
+    """How many terms are added wide before the sum is stored, and how many such parts of one sum are emulated."""
+
+    terms: int
+    most: int
+
+    def parts(self, length: int) -> tuple[Indices, Indices]:
+        """The terms of the first partial sum, which is the shorter one, and of all that follow, one row each."""
+        size = max(self.terms, math.ceil(length / self.most))
+        later = (length - 1) // size
+        first = length - later * size
+        return np.arange(first), np.arange(first, length).reshape(later, size)
+
+
+def _matmul(proto: onnx.NodeProto, steps: Steps, tile: _Tile) -> str | None:
     ranks = steps.rank(0), steps.rank(1)
     if ranks[0] is None or ranks[1] is None:
         return None
     axes = ranks[0] - 1, max(ranks[1] - 2, 0)
-    return _product(proto, steps, (proto.input[0], proto.input[1]), axes, axes)
+    return _product(proto, steps, tile, (proto.input[0], proto.input[1]), axes, axes)
 
 
-def _gemm(proto: onnx.NodeProto, steps: Steps) -> str | None:
+def _gemm(proto: onnx.NodeProto, steps: Steps, tile: _Tile) -> str | None:
     """The factors and the bias come to the sum at its end."""
     turned = int(attribute(proto, "transA", 0)), int(attribute(proto, "transB", 0))
     names = [
@@ -47,7 +63,8 @@ def _gemm(proto: onnx.NodeProto, steps: Steps) -> str | None:
         for name, turn in zip(proto.input[:2], turned, strict=True)
     ]
     plain = onnx.NodeProto(op_type="MatMul", input=names, output=list(proto.output))
-    total = _product(plain, steps, (names[0], names[1]), (1, 0), (0 if turned[0] else 1, 1 if turned[1] else 0))
+    stored = 0 if turned[0] else 1, 1 if turned[1] else 0
+    total = _product(plain, steps, tile, (names[0], names[1]), (1, 0), stored)
     if total is None:
         return None
     alpha, beta = attribute(proto, "alpha", 1.0), attribute(proto, "beta", 1.0)
@@ -60,21 +77,26 @@ def _gemm(proto: onnx.NodeProto, steps: Steps) -> str | None:
 
 
 def _product(
-    proto: onnx.NodeProto, steps: Steps, names: tuple[str, str], axes: tuple[int, int], stored: tuple[int, int]
+    proto: onnx.NodeProto,
+    steps: Steps,
+    tile: _Tile,
+    names: tuple[str, str],
+    axes: tuple[int, int],
+    stored: tuple[int, int],
 ) -> str | None:
     """`axes` are summed over; `stored` are the same of the operands as the model has them."""
     length = next((size for slot in (0, 1) if (size := _size(steps, slot, stored[slot])) is not None), None)
     if length == 0 or steps.opset < (_SCAN if length else _INTEGER_MAX):
         return None
     if length:
-        parts = _known(_parts(length, TERMS), steps)
+        parts = _known(tile.parts(length), steps)
     else:
-        parts = _counted(names[0], axes[0], steps)
+        parts = _counted(names[0], axes[0], steps, tile)
         names = _with_zero(names[0], axes[0], steps), _with_zero(names[1], axes[1], steps)
     return _summed(proto, steps, names, axes, (parts, parts))
 
 
-def _convolution(proto: onnx.NodeProto, steps: Steps) -> str | None:
+def _convolution(proto: onnx.NodeProto, steps: Steps, tile: _Tile) -> str | None:
     """Summed over a few channels at a time, and over their whole window."""
     weight = steps.dims(1)
     if weight is None or len(weight) < 3 or steps.opset < _SCAN:
@@ -89,7 +111,7 @@ def _convolution(proto: onnx.NodeProto, steps: Steps) -> str | None:
     bare = onnx.NodeProto()
     bare.CopyFrom(proto)
     del bare.input[2:]
-    parts = _parts(channels, max(TERMS // window, 1))
+    parts = _Tile(max(tile.terms // window, 1), tile.most).parts(channels)
     grouped = _known((_in_groups(parts[0], group, channels), _in_groups(parts[1], group, channels)), steps)
     read = grouped if turned else _known(parts, steps)
     total = _summed(bare, steps, (bare.input[0], bare.input[1]), (1, 0 if turned else 1), (grouped, read))
@@ -107,20 +129,12 @@ def _along_channels(bias: str, rank: int, steps: Steps) -> str:
     return steps.op("Reshape", bias, steps.constant([1, -1, *[1] * (rank - 2)], np.int64))
 
 
-def _parts(length: int, terms: int) -> tuple[Indices, Indices]:
-    """The terms of the first partial sum, which is the shorter one, and of all that follow, one row each."""
-    size = max(terms, math.ceil(length / MOST_PARTS))
-    later = (length - 1) // size
-    first = length - later * size
-    return np.arange(first), np.arange(first, length).reshape(later, size)
-
-
 def _known(parts: tuple[Indices, Indices], steps: Steps) -> Parts:
     first, later = parts
     return steps.constant(first, np.int64), steps.constant(later, np.int64) if len(later) else None
 
 
-def _counted(operand: str, axis: int, steps: Steps) -> Parts:
+def _counted(operand: str, axis: int, steps: Steps, tile: _Tile) -> Parts:
     """The same where the length is known only when the model runs.
 
     A last part has only terms that are 0, from behind the end: a Scan over no parts ends ONNX Runtime's process.
@@ -130,8 +144,8 @@ def _counted(operand: str, axis: int, steps: Steps) -> Parts:
         return steps.constant(value, np.int64)
 
     length = steps.op("Gather", steps.op("Shape", operand), number(axis))
-    least = steps.op("Div", steps.op("Add", length, number(MOST_PARTS - 1)), number(MOST_PARTS))
-    size = steps.op("Max", least, number(TERMS))
+    least = steps.op("Div", steps.op("Add", length, number(tile.most - 1)), number(tile.most))
+    size = steps.op("Max", least, number(tile.terms))
     later = steps.op("Div", steps.op("Sub", length, number(1)), size)
     first = steps.op("Sub", length, steps.op("Mul", later, size))
     one = steps.constant([1], np.int64)
@@ -204,20 +218,29 @@ def _summed(
     return last
 
 
-def _in_fp16(kernel: Kernel) -> Kernel:
+_Spelled = Callable[[onnx.NodeProto, Steps, _Tile], "str | None"]
+
+
+def _in_fp16(kernel: _Spelled, tile: _Tile) -> Kernel:
     """Tensor cores know FP16 accumulators only: operands in BF16 are summed in FP32."""
 
     def spelled(proto: onnx.NodeProto, steps: Steps) -> str | None:
         if steps.fmt not in _SUMMED_NARROW:
             raise InputError(f"no kernel is known whose operands are {steps.fmt.value}; judge under the strict profile")
-        return kernel(proto, steps) if _SUMMED_NARROW[steps.fmt] else None
+        return kernel(proto, steps, tile) if _SUMMED_NARROW[steps.fmt] else None
 
     return spelled
 
 
-NARROW_SUMS: Mapping[str, Kernel] = {
-    "Conv": _in_fp16(_convolution),
-    "ConvTranspose": _in_fp16(_convolution),
-    "Gemm": _in_fp16(_gemm),
-    "MatMul": _in_fp16(_matmul),
-}
+def narrow_sums(terms: int, most_parts: int = MOST_PARTS) -> Mapping[str, Kernel]:
+    """The operators whose sums are stored after every so many terms, and no more than so many times."""
+    spelled: Mapping[str, _Spelled] = {
+        "Conv": _convolution,
+        "ConvTranspose": _convolution,
+        "Gemm": _gemm,
+        "MatMul": _matmul,
+    }
+    return {op: _in_fp16(kernel, _Tile(terms, most_parts)) for op, kernel in spelled.items()}
+
+
+NARROW_SUMS = narrow_sums(TERMS)

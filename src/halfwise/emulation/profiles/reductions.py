@@ -12,10 +12,10 @@ from halfwise.emulation.profiles.profile import Kernel
 from halfwise.emulation.profiles.rows import perhaps_first, stored_sums, sum_like, sum_of_rows, where_first
 from halfwise.emulation.profiles.steps import Steps, attribute
 
-__all__ = ["REDUCTIONS"]
+__all__ = ["REDUCTIONS", "axes_of"]
 
 
-def _axes(proto: onnx.NodeProto, steps: Steps) -> tuple[int, ...] | None:
+def axes_of(proto: onnx.NodeProto, steps: Steps) -> tuple[int, ...] | None:
     """The axes of a reduction, counted from the front where the rank is known; None where they are not known."""
     rank = steps.rank(0)
     axes = attribute(proto, "axes", None)
@@ -33,7 +33,7 @@ def _axes(proto: onnx.NodeProto, steps: Steps) -> tuple[int, ...] | None:
 
 def _mean(proto: onnx.NodeProto, steps: Steps) -> str | None:
     """Over the last or the first axes the sum is stored, and so is the count, before one is divided by the other."""
-    axes, dims, x = _axes(proto, steps), steps.dims(0), proto.input[0]
+    axes, dims, x = axes_of(proto, steps), steps.dims(0), proto.input[0]
     if dims is None and axes is not None and perhaps_first(steps.node, axes):
 
         def finish(inner: Steps, total: str, terms: str) -> str:
@@ -72,23 +72,23 @@ def _stored_sum(proto: onnx.NodeProto, steps: Steps, x: str, axes: tuple[int, ..
 
 
 def _plain_sum(proto: onnx.NodeProto, steps: Steps) -> str | None:
-    axes = _axes(proto, steps)
+    axes = axes_of(proto, steps)
     return None if axes is None else _stored_sum(proto, steps, proto.input[0], axes)
 
 
 def _sum_of_squares(proto: onnx.NodeProto, steps: Steps) -> str | None:
-    axes, x = _axes(proto, steps), proto.input[0]
+    axes, x = axes_of(proto, steps), proto.input[0]
     return None if axes is None else _stored_sum(proto, steps, steps.rop("Mul", x, x), axes)
 
 
 def _log_sum(proto: onnx.NodeProto, steps: Steps) -> str | None:
-    axes = _axes(proto, steps)
+    axes = axes_of(proto, steps)
     return None if axes is None else steps.op("Log", _stored_sum(proto, steps, proto.input[0], axes))
 
 
 def _log_sum_exp(proto: onnx.NodeProto, steps: Steps) -> str | None:
     """Every step is stored; only the sum is wide."""
-    axes, x = _axes(proto, steps), proto.input[0]
+    axes, x = axes_of(proto, steps), proto.input[0]
     if axes is None:
         return None
     keep = int(attribute(proto, "keepdims", 1))

@@ -12,8 +12,9 @@ from halfwise.core.document import Record, read
 from halfwise.core.errors import InputError
 from halfwise.core.files.identify import not_wanted
 from halfwise.core.json_text import read_json
+from halfwise.emulation.profiles.machine import MachineDocument
 from halfwise.precision.plan_document import PlanDocument
-from halfwise.verbs.compare import audits, fixes, plans, scans, traces
+from halfwise.verbs.compare import audits, fixes, machines, plans, scans, traces
 from halfwise.verbs.compare.document import Kind
 from halfwise.verbs.compare.result import Change, Comparison, Section
 from halfwise.verbs.fix.document import FixDocument
@@ -39,6 +40,7 @@ _KINDS: Mapping[Kind, _Comparing] = {
     "trace": _Comparing(TraceDocument, traces.sections),
     "audit": _Comparing(AuditDocument, audits.sections),
     "plan": _Comparing(PlanDocument, plans.sections),
+    "machine": _Comparing(MachineDocument, machines.sections),
 }
 
 

@@ -11,7 +11,7 @@ from halfwise.core.notes import Note
 __all__ = ["ChangeRecord", "CompareDocument", "Direction", "Kind", "SectionRecord", "Value"]
 
 Direction = Literal["better", "worse", "changed"]
-Kind = Literal["fix", "scan", "trace", "audit", "plan"]
+Kind = Literal["fix", "scan", "trace", "audit", "plan", "machine"]
 Value = float | str | None
 _Shown = Annotated[float | str | None, about("A number, a word or none.")]
 

@@ -1,0 +1,35 @@
+"""The probes of a machine: operator forms whose results tell how its kernels round."""
+
+from __future__ import annotations
+
+from halfwise.emulation.probes.exact import exact_forms
+from halfwise.emulation.probes.form import Draw, Form
+from halfwise.emulation.probes.fused import fusing
+from halfwise.emulation.probes.layers import moves, pointwise, recurrent
+from halfwise.emulation.probes.norms import norms, softmaxes
+from halfwise.emulation.probes.products import convolutions, products
+from halfwise.emulation.probes.sums import poolings, reductions, resizes
+
+__all__ = ["FORMS", "PROBES", "Draw", "Form"]
+
+# Those that benchmarks/data/operators.json holds measurements of, in its order.
+FORMS: tuple[Form, ...] = (
+    *fusing(),
+    *convolutions(),
+    *products(),
+    *softmaxes(),
+    *norms(),
+    *reductions(),
+    *poolings(),
+    *resizes(),
+    *recurrent(),
+    *pointwise(),
+    *moves(),
+)
+
+_NO_PROBE = "fused Gelu by tanh"  # whose result is the model's own: ONNX Runtime keeps its nodes for that reason
+
+# What `halfwise prove` runs; forms that fuse come last, because they are judged by what the others taught.
+PROBES: tuple[Form, ...] = tuple(
+    sorted((form for form in (*exact_forms(), *FORMS) if form.name != _NO_PROBE), key=lambda form: form.fused)
+)

@@ -1,0 +1,33 @@
+"""The rounding profiles as a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from halfwise.report.terminal import Terminal
+
+if TYPE_CHECKING:
+    from halfwise.verbs.profiles import ProfileRecord, Profiles
+
+__all__ = ["show_profiles"]
+
+_TOLD = {
+    "bound": "a limit; needs no evidence",
+    "measured": "fitted to runs on a GPU",
+    "inferred": "from kernel names; never run",
+    "learned": "by halfwise prove",
+}
+
+
+def show_profiles(terminal: Terminal, found: Profiles) -> None:
+    rows = [(each.name, _TOLD[each.evidence], f"{each.spread:.0%}", _where(each)) for each in found.records]
+    terminal.table(("profile", "evidence", "margin", "learned on"), rows, right=(2,))
+    if not any(each.evidence == "learned" for each in found.records):
+        terminal.line("none was learned here: `halfwise prove --backend B` asks a GPU")
+
+
+def _where(record: ProfileRecord) -> str:
+    if record.forms is None:
+        return ""
+    told = ", ".join(f"{count:,} {status}" for status, count in record.forms.items() if count)
+    return f"{record.machine}, {record.made}: {told}"
