@@ -1,4 +1,4 @@
-"""Kernels in NumPy, each by the name of the hypothesis that it is: what a machine may do, written apart from the product.
+"""Kernels in NumPy, each by the name of the hypothesis that it is, written apart from the product.
 
 Everything is computed in FP64; `h` is where a kernel stores FP16.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ def terms_of(hypothesis: str) -> int:
 def parts(length: int, terms: int) -> list[slice]:
     first = length % terms or terms
     edges = [0, *range(first, length + 1, terms)]
-    return [slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    return [slice(a, b) for a, b in pairwise(edges)]
 
 
 def narrow_matmul(x: Array, w: Array, terms: int) -> Array:
@@ -138,7 +139,7 @@ def softmax_of(form: Form, hypothesis: str) -> Array:
     (x,) = given(form)
     axis = form.attributes["axis"]
     largest = x.max(axis, keepdims=True)
-    if hypothesis == "powers-stored":
+    if hypothesis == "powers-stored" and axis in (-1, x.ndim - 1):
         powers = h(np.exp(x - largest))
         return h(powers / powers.sum(axis, keepdims=True))
     if hypothesis == "steps":

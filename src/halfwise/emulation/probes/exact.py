@@ -26,7 +26,7 @@ def _products() -> list[Form]:
         (64, 256, 64),
         (64, 1024, 64),
         (16, 4096, 64),
-        (7, 45, 11),
+        (24, 45, 11),
     ):
         name = f"{rows}x{length}x{columns}"
         x, w = exact(rows, length, terms=length), exact(length, columns, terms=length, constant=True)
@@ -79,11 +79,12 @@ def _convolutions() -> list[Form]:
 def _sums() -> list[Form]:
     forms, last = [], integers(-1)
     for n in (48, 768, 1024, 6000):
-        x = exact(16, n, terms=n)
+        x = exact(256 if n < 2000 else 64, n, terms=n)
         forms += [
             Form(f"exact mean of {n}", "ReduceMean", (x, last), {}, n),
             Form(f"exact sum of {n}", "ReduceSum", (x, last), {}, n),
             Form(f"exact sum of squares of {n}", "ReduceSumSquare", (x, last), {}, n),
+            Form(f"exact L2 norm of {n}", "ReduceL2", (x, last), {}, n),
         ]
     forms += [
         Form(

@@ -35,7 +35,9 @@ def joined_model(forms: Sequence[Form]) -> onnx.ModelProto:
         graph.input.extend(part.input)
         graph.output.extend(part.output)
     (opset,) = {form.opset for form in forms}
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=_IR_VERSION)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=_IR_VERSION)
+    helper.set_model_props(model, {_prefix(place): form.name for place, form in enumerate(forms)})
+    return model
 
 
 def joined_feed(forms: Sequence[Form]) -> dict[str, NDArray[Any]]:

@@ -24,20 +24,48 @@ __all__ = ["EQUAL", "Taught", "distance", "form_assignment", "judged", "learned_
 
 Array = NDArray[Any]
 EQUAL = 0.999  # share of results that must be the same to the bit, unless none is more than one number away
-_NEARLY, _ORDER = 0.99, 5e-5  # of a sum: where FP32's order of addition may show, and by how much (rms)
-_WON = 0.9  # share of the results that tell two hypotheses apart which the better one must have right
+# Where FP32 itself may differ, by its order of addition or in a function: the share of equal results, and what may be
+# left over. Of a sum that is so much of all results (rms), or of the error that is explained; else so much of each.
+_NEARLY, _ORDER, _EXPLAINED, _NOISE = 0.9, 5e-5, 0.2, 2e-6
+_WON, _WINS = (
+    0.9,
+    8,
+)  # of the results that tell two hypotheses apart: the share that the better one has right, the least
 _ALL_PARTS = 1 << 30  # a probe's sums are emulated part by part, however many there are
+_NAN = 1 << 17  # in the place of a number
 
 # By operator, what forms of single nodes have taught already: those that fuse are judged with it.
 Taught = Mapping[str, Sequence[FormRecord]]
 
 
 @dataclass(frozen=True, eq=False)
+class _Results:
+    """All results of a form: which FP16 number each is, counted from 0, and its value."""
+
+    places: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, outputs: Sequence[Array]) -> _Results:
+        places = [_places(each) if _floats(each) else each.astype(np.int64) << 17 for each in outputs]
+        values = [np.ravel(each).astype(np.float64) for each in outputs]
+        return cls(np.concatenate([np.ravel(each) for each in places]), np.concatenate(values))
+
+    def differ(self, other: _Results, noise: float) -> NDArray[np.bool_]:
+        """Where two differ by more than FP32 may."""
+        differ: NDArray[np.bool_] = self.places != other.places
+        if noise:
+            with np.errstate(invalid="ignore"):
+                differ &= ~(np.abs(self.values - other.values) <= noise)
+        return differ
+
+
+@dataclass(frozen=True, eq=False)
 class _Predicted:
-    """What a hypothesis makes of a form's outputs, in FP16."""
+    """What a hypothesis makes of a form."""
 
     name: str
-    outputs: tuple[Array, ...]
+    results: _Results
     evidence: Evidence
 
 
@@ -65,8 +93,9 @@ def judged(form: Form, runs: Sequence[Sequence[Array]], taught: Taught) -> FormR
     candidates = [
         _predicted(name, profile, assignment, feed, wide, outputs) for name, profile in _profiles(form, taught)
     ]
-    held = [each for each in _undefeated(candidates, outputs) if _fits(each.evidence, form)]
-    different = any(not _same(held[0], each) for each in held[1:])
+    got, noise = _Results.of(outputs), 0.0 if form.length else _NOISE
+    held = [each for each in _undefeated(candidates, got, noise) if _fits(each, got, noise)]
+    different = any(held[0].results.differ(each.results, noise).any() for each in held[1:])
     status: Status = "loose" if not held else "several" if different else "proven"
     error = _error(outputs, wide)
     names = [each.name for each in held] or _nearest(candidates, error)
@@ -77,8 +106,8 @@ def judged(form: Form, runs: Sequence[Sequence[Array]], taught: Taught) -> FormR
         names,
         seen.variant,
         seen.length or 0,
-        sum(int(np.size(each)) for each in outputs),
-        all(_alike(outputs, again) for again in runs[1:]),
+        len(got.places),
+        all(np.array_equal(got.places, _Results.of(again).places) for again in runs[1:]),
         error,
         {each.name: each.evidence for each in candidates},
     )
@@ -116,24 +145,20 @@ def _predicted(
     seen: Sequence[Array],
 ) -> _Predicted:
     made = Emulator(profile).session(assignment).run(feed).values()
-    outputs = tuple(_narrow(each, got) for each, got in zip(made, seen, strict=True))
-    apart = [distance(got, each) for got, each in zip(seen, outputs, strict=True)]
-    count = sum(each.size for each in apart)
+    outputs = [_narrow(each, got) for each, got in zip(made, seen, strict=True)]
+    results = _Results.of(outputs)
+    apart = np.abs(results.places - _Results.of(seen).places)
     evidence = Evidence(
-        sum(int((each == 0).sum()) for each in apart) / max(count, 1),
-        max((int(each.max(initial=0)) for each in apart), default=0),
+        float(np.mean(apart == 0)) if len(apart) else 1.0,
+        int(apart.max(initial=0)),
         _error(seen, outputs),
         _error(outputs, wide),
     )
-    return _Predicted(name, outputs, evidence)
+    return _Predicted(name, results, evidence)
 
 
 def _floats(array: Array) -> bool:
     return array.dtype.kind == "f"
-
-
-def _alike(one: Sequence[Array], other: Sequence[Array]) -> bool:
-    return all(np.array_equal(a, b, equal_nan=_floats(a)) for a, b in zip(one, other, strict=True))
 
 
 def _narrow(made: Array, seen: Array) -> Array:
@@ -143,19 +168,18 @@ def _narrow(made: Array, seen: Array) -> Array:
         return made.astype(np.float16)
 
 
+def _places(array: Array) -> NDArray[np.int64]:
+    """Which FP16 number each is, in the order of their size; a NaN is far from every number."""
+    bits = np.asarray(array, dtype=np.float16).view(np.uint16).astype(np.int64)
+    places: NDArray[np.int64] = np.where(bits & 0x8000, -(bits & 0x7FFF), bits)
+    places[np.isnan(array)] = _NAN
+    return places
+
+
 def distance(one: Array, other: Array) -> NDArray[np.int64]:
     """How many FP16 numbers lie between; 0 for two NaN, and a NaN is far from every number."""
-    if not _floats(one):
-        differ: NDArray[np.int64] = (one != other).astype(np.int64) << 16
-        return differ
-    places = []
-    for array in (one, other):
-        bits = np.asarray(array, dtype=np.float16).view(np.uint16).astype(np.int64)
-        places.append(np.where(bits & 0x8000, -(bits & 0x7FFF), bits))
-    both = np.isnan(one) & np.isnan(other)
-    either = np.isnan(one) != np.isnan(other)
-    apart: NDArray[np.int64] = np.where(both, 0, np.where(either, 1 << 16, np.abs(places[0] - places[1])))
-    return apart
+    apart: NDArray[np.int64] = np.abs(_places(one) - _places(other))
+    return np.minimum(apart, 1 << 16)
 
 
 def _error(seen: Sequence[Array], right: Sequence[Array]) -> float:
@@ -173,28 +197,28 @@ def _error(seen: Sequence[Array], right: Sequence[Array]) -> float:
 # -- choosing ---------------------------------------------------------------------------------------------------------
 
 
-def _fits(evidence: Evidence, form: Form) -> bool:
+def _fits(each: _Predicted, got: _Results, noise: float) -> bool:
+    """Whether a hypothesis explains the results, but for what FP32 kernels themselves differ by."""
+    evidence = each.evidence
     if evidence.equal >= EQUAL or evidence.largest_ulp <= 1:
         return True
-    return form.length > 0 and evidence.equal >= _NEARLY and evidence.difference <= _ORDER
+    if evidence.equal < _NEARLY:
+        return False
+    apart = each.results.differ(got, noise) & (np.abs(each.results.places - got.places) > (1 if noise else 2))
+    left = max(0.0 if noise else _ORDER, _EXPLAINED * evidence.error)
+    return evidence.difference <= left or not bool(apart.any())
 
 
-def _same(one: _Predicted, other: _Predicted) -> bool:
-    return all(not distance(a, b).any() for a, b in zip(one.outputs, other.outputs, strict=True))
-
-
-def _undefeated(candidates: Sequence[_Predicted], seen: Sequence[Array]) -> list[_Predicted]:
+def _undefeated(candidates: Sequence[_Predicted], got: _Results, noise: float) -> list[_Predicted]:
     """Those that no other beats: of the results that two predict differently, one of them has nearly all."""
-    flat = [np.concatenate([np.ravel(a) for a in each.outputs]) for each in candidates]
-    got = np.concatenate([np.ravel(a) for a in seen])
     beaten = set()
-    for one in flat:
-        for place, other in enumerate(flat):
-            differ = distance(one, other) != 0
-            right, wrong = distance(got, one)[differ], distance(got, other)[differ]
-            wins, losses = int((right < wrong).sum()), int((wrong < right).sum())
-            if wins and wins >= _WON * (wins + losses):
-                beaten.add(place)
+    for place, one in enumerate(candidates):
+        for rival, other in enumerate(candidates[:place]):
+            where = np.flatnonzero(one.results.differ(other.results, noise))
+            errors = [np.abs(got.places[where] - each.results.places[where]) for each in (one, other)]
+            wins, losses = int((errors[0] < errors[1]).sum()), int((errors[1] < errors[0]).sum())
+            if max(wins, losses) >= max(_WON * (wins + losses), _WINS):
+                beaten.add(rival if wins > losses else place)
     return [each for place, each in enumerate(candidates) if place not in beaten]
 
 

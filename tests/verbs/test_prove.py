@@ -1,0 +1,267 @@
+"""`prove` from its question to the verdict of `fix`: what is refused is a fact, what is interrupted goes on."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from halfwise.backends import BackendFailure, BackendOptions, backend_named
+from halfwise.core.errors import HalfwiseError, InputError
+from halfwise.emulation.probes import PROBES, Form
+from halfwise.emulation.profiles import STRICT, profile_named
+from halfwise.emulation.profiles.machine import MachineDocument, read_machine
+from halfwise.verbs.compare import compare
+from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.profiles import profiles
+from halfwise.verbs.prove import JOURNAL, prove
+from tests.models.backend_models import typed_model
+from tests.support.documents import check
+from tests.support.paths import ROOT
+from tests.support.simulated_gpu import SimulatedGpu
+
+NAMES = tuple(
+    """exact matmul 64x64x64; exact matmul 24x45x11; exact gemm 64x64x64, bias; exact mean of 48; softmax over 10;
+    layer norm over 64; fused matmul and bias; product and residual over 64""".replace("\n   ", "").split("; ")
+)
+SOME: tuple[Form, ...] = tuple(form for form in PROBES if form.name in NAMES)
+CHOICE = {
+    "MatMul": "wide",
+    "Gemm": "fp16-sums-16",
+    "ReduceMean": "sum-stored",
+    "Softmax": "steps",
+    "LayerNormalization": "affine-after",
+    "fusion:biased-product": "wide",
+    "fusion:residual": "apart",
+}
+RUN_FOLDER = f"{sys.executable} {ROOT / 'examples' / 'prove' / 'run_folder.py'} CPUExecutionProvider"
+
+
+def machine(folder: Path, name: str = "machine.json", **other: str) -> Path:
+    return Path(str(prove(SimulatedGpu({**CHOICE, **other}, SOME), out=folder / name, forms=SOME).path))
+
+
+def answers(document: MachineDocument) -> dict[str, tuple[str, str]]:
+    return {form.name: (form.status, form.hypotheses[0] if form.hypotheses else "") for form in document.forms}
+
+
+def test_the_file_holds_what_was_drawn(tmp_path: Path) -> None:
+    path = machine(tmp_path)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    check(document, "machine")
+    read = read_machine(path)
+    assert answers(read) == {form.name: ("proven", CHOICE[form.rule]) for form in SOME}
+    assert read.ran.device == "simulated GPU" and read.seconds >= 0
+    assert not (tmp_path / JOURNAL).exists()
+
+
+def test_a_form_that_is_refused_is_found_by_halves_and_is_a_fact(tmp_path: Path) -> None:
+    gpu = SimulatedGpu(CHOICE, SOME, refuses=["softmax over 10"])
+    proof = prove(gpu, out=tmp_path / "m.json", forms=SOME)
+    refused = {form.name: form.why for form in proof.machine.forms if form.status == "refused"}
+    assert refused == {"softmax over 10": "no kernel for softmax over 10"}
+    assert proof.machine.counts["refused"] == 1 and proof.machine.counts["proven"] == len(SOME) - 1
+    assert "1 refused" in repr(proof)
+
+
+def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+    class Stopped(SimulatedGpu):
+        def run(self, model: Path, feeds: Any) -> Any:
+            if self.models == 2:  # the question whether anybody is there, and one model
+                raise KeyboardInterrupt
+            return super().run(model, feeds)
+
+    out = tmp_path / "m.json"
+    with pytest.raises(KeyboardInterrupt):
+        prove(Stopped(CHOICE, SOME), out=out, forms=SOME)
+    assert (tmp_path / JOURNAL).exists() and not out.exists()
+    again = SimulatedGpu(CHOICE, SOME)
+    whole = SimulatedGpu(CHOICE, SOME)
+    assert answers(prove(again, out=out, forms=SOME).machine) == answers(prove(whole, forms=SOME).machine)
+    assert again.models == whole.models - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{}", "is no machine file"),
+        ("{", "is not valid JSON"),
+        ('{"schema": "halfwise.machine/1"}', "'ran' is missing"),
+    ],
+)
+def test_a_file_that_is_no_machine(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=words):
+        profile_named(str(path))
+
+
+def test_a_file_that_was_edited_is_refused(tmp_path: Path) -> None:
+    path = machine(tmp_path)
+    path.write_text(path.read_text().replace("affine-after", "wide"))
+    with pytest.raises(InputError, match="was changed after it was written"):
+        profile_named(str(path))
+    with pytest.raises(InputError, match="cannot be read"):
+        profile_named(str(tmp_path / "none.json"))
+
+
+def test_fix_judges_by_it(tmp_path: Path) -> None:
+    """Sums of 16 terms in FP16 err more than `strict` knows."""
+    path = machine(tmp_path, MatMul="fp16-sums-16")
+    model = _wide_product(tmp_path / "net.onnx")
+    result = fix(model, out=tmp_path / "fixed", profile=str(path), max_runs=6)
+    told = result.document().to_json()["profiles"]
+    assert told[str(path)] > 1.5 * told["strict"]
+    assert result.plan.profile == str(path)
+    profile = profile_named(str(path))
+    assert STRICT in profile.beside and not profile.inferred
+
+
+def _wide_product(path: Path) -> Path:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    weight = numpy_helper.from_array(rng.random((512, 16)).astype(np.float32), "w")
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 512])]
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 16])]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], "product")], "g", values, made, [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_where_sizes_differ_there_are_two_ends(tmp_path: Path) -> None:
+    class BySize(SimulatedGpu):
+        """A mean that no hypothesis explains."""
+
+        def run(self, model: Path, feeds: Any) -> Any:
+            done = super().run(model, feeds)
+            for outputs in done.outputs:
+                for name in outputs:
+                    if name != "y" and outputs[name].shape == (256, 1):
+                        outputs[name] = outputs[name] * np.float16(1.01)
+            return done
+
+    path = tmp_path / "m.json"
+    prove(BySize(CHOICE, SOME), out=path, forms=SOME)
+    profile = profile_named(str(path))
+    assert [each.name for each in profile.beside] == [f"{path} (least rounding)", "strict"]
+    assert profile.loose_spread > 0
+
+
+def test_machines_are_listed_and_told_apart(tmp_path: Path) -> None:
+    one, other = machine(tmp_path), machine(tmp_path, "other.json", Softmax="wide")
+    (tmp_path / "broken.json").write_text("{")
+    found = profiles([tmp_path])
+    check(found.to_json(), "profiles")
+    learned = {each.name for each in found.records if each.evidence == "learned"}
+    assert learned == {one.as_posix(), other.as_posix()}
+    assert {each.name for each in found.records if each.evidence == "inferred"} == {
+        "tensorrt", "tensorrt-fp16-accumulate",
+    }  # fmt: skip
+    (section,) = (section for section in compare(one, other).sections if section.id == "rounding")
+    assert [(each.name, each.before, each.after) for each in section.changes] == [("softmax over 10", "steps", "wide")]
+    with pytest.raises(InputError, match="no such file or folder"):
+        profiles([tmp_path / "none"])
+
+
+# -- a program of the user's ------------------------------------------------------------------------------------------
+
+
+def program(path: Path, text: str) -> str:
+    path.write_text(
+        f"#!{sys.executable}\nimport sys, pathlib, json\nimport numpy as np\n"
+        f"folder = pathlib.Path(sys.argv[-1])\n{text}"
+    )
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return f"cmd:{path}"
+
+
+def test_onnx_runtime_behind_a_program_is_one_round(tmp_path: Path) -> None:
+    forms = tuple(form for form in SOME if form.name in NAMES[:4])
+    proof = prove(f"cmd:{RUN_FOLDER}", out=tmp_path / "m.json", forms=forms)
+    assert set(answers(proof.machine).values()) == {("proven", "wide")}
+    assert proof.machine.ran.library == "ONNX Runtime"
+
+
+TRTEXEC = """
+import onnxruntime as ort
+for model in sorted((folder / "models").glob("*.onnx")):
+    session = ort.InferenceSession(str(model))
+    for line in sorted((folder / "inputs" / model.stem).glob("*.load")):
+        feed = {}
+        for each in line.read_text().split(","):
+            name, file = each.split(":")
+            (value,) = [v for v in session.get_inputs() if v.name == name]
+            kind = {"tensor(float16)": np.float16, "tensor(float)": np.float32}[value.type]
+            feed[name] = np.fromfile(folder / file, kind).reshape(value.shape)
+        told = []
+        for value, array in zip(session.get_outputs(), session.run(None, feed)):
+            values = [float("%g" % each) for each in array.ravel()]
+            told.append({"name": value.name, "dimensions": "x".join(map(str, array.shape)), "values": values})
+        (folder / "outputs" / model.stem / f"{line.stem}.json").write_text(json.dumps(told))
+"""
+
+
+def test_raw_inputs_and_exported_outputs_as_trtexec_has_them(tmp_path: Path) -> None:
+    forms = tuple(form for form in SOME if form.name in NAMES[:2])
+    proof = prove(program(tmp_path / "trtexec", TRTEXEC), forms=forms)
+    assert set(answers(proof.machine).values()) == {("proven", "wide")}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("print('no GPU'); sys.exit(3)", r"ended with exit code 3 \(no GPU\), and left no outputs"),
+        ("", "ended with exit code 0, and left no outputs"),
+    ],
+)
+def test_a_program_that_does_nothing(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(HalfwiseError, match=words):
+        prove(program(tmp_path / "run", text), forms=SOME)
+
+
+def test_what_a_program_says_of_one_model(tmp_path: Path) -> None:
+    refuses = "[(each / 'error.txt').write_text('no such kernel') for each in (folder / 'outputs').iterdir()]"
+    backend = backend_named(program(tmp_path / "run", refuses), BackendOptions())
+    with pytest.raises(BackendFailure, match="no such kernel"):
+        backend.run(typed_model(tmp_path / "m.onnx"), [{"x": np.zeros((1, 4), np.float32)}])
+    few = "[np.savez(each / '0.npz', y=np.zeros(4)) for each in (folder / 'outputs').iterdir()]"
+    backend = backend_named(program(tmp_path / "run", few), BackendOptions())
+    with pytest.raises(InputError, match="the outputs of 1 samples of 0-m, not of 2"):
+        backend.run(tmp_path / "m.onnx", [{"x": np.zeros((1, 4), np.float32)}] * 2)
+    about = f"{few}\n(folder / 'about.json').write_text('[]')"
+    backend = backend_named(program(tmp_path / "run", about), BackendOptions())
+    with pytest.raises(InputError, match=r"about\.json is no JSON object"):
+        backend.run(tmp_path / "m.onnx", [{"x": np.zeros((1, 4), np.float32)}])
+
+
+@pytest.mark.parametrize(
+    ("backend", "words"),
+    [
+        ("saved:outputs", "prove needs a backend that runs models"),
+        ("cmd:", "names no program"),
+        ("cmd:/no/such/program", "cannot start /no/such/program"),
+        ("nothing", "there is no backend 'nothing'"),
+    ],
+)
+def test_backends_that_cannot_be_asked(backend: str, words: str) -> None:
+    with pytest.raises(HalfwiseError, match=words):
+        prove(backend)
+
+
+def test_a_folder_is_no_file_to_write(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder: name the file to write"):
+        prove(SimulatedGpu(CHOICE, SOME), out=tmp_path, forms=SOME)
+
+
+def test_where_nothing_runs_there_is_no_file(tmp_path: Path) -> None:
+    gpu = SimulatedGpu(CHOICE, SOME, refuses=[form.name for form in SOME])
+    with pytest.raises(HalfwiseError, match="ran none of the 8 probes: no kernel for"):
+        prove(gpu, out=tmp_path / "m.json", forms=SOME)
+    assert list(tmp_path.iterdir()) == []
