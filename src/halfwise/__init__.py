@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from halfwise.verbs.fix.result import FixResult
     from halfwise.verbs.gate import Gate, gate
     from halfwise.verbs.log import log
+    from halfwise.verbs.profiles import Profiles, profiles
+    from halfwise.verbs.prove import Proof, prove
     from halfwise.verbs.scan import ScanResult, scan
     from halfwise.verbs.stages import StagesResult, stages
     from halfwise.verbs.trace import Trace, trace
@@ -57,6 +59,8 @@ __all__ = [
     "MissingBackend",
     "Model",
     "Plan",
+    "Profiles",
+    "Proof",
     "ScanResult",
     "Shapes",
     "StagesResult",
@@ -77,6 +81,8 @@ __all__ = [
     "load",
     "log",
     "measures",
+    "profiles",
+    "prove",
     "read_plan",
     "scan",
     "stages",
@@ -104,6 +110,8 @@ _HOMES = {
     "MissingBackend": ".core.errors",
     "Model": ".model.model",
     "Plan": ".precision.plan",
+    "Profiles": ".verbs.profiles",
+    "Proof": ".verbs.prove",
     "ScanResult": ".verbs.scan",
     "Shapes": ".model.inputs.shapes",
     "StagesResult": ".verbs.stages",
@@ -124,6 +132,8 @@ _HOMES = {
     "load": ".model.model",
     "log": ".verbs.log",
     "measures": ".core",
+    "profiles": ".verbs.profiles",
+    "prove": ".verbs.prove",
     "read_plan": ".precision.plan",
     "scan": ".verbs.scan",
     "stages": ".verbs.stages",

@@ -13,6 +13,7 @@ VERB_GROUPS = {
     "Start here": ("doctor", "fix", "demo"),
     "Look into a model": ("scan", "trace", "stages", "verify", "bisect"),
     "Look into an engine": ("audit", "log", "advise"),
+    "Look into a GPU": ("prove", "profiles"),
     "Keep a result": ("gate", "compare", "schema"),
     "Many models": ("fleet",),
 }
@@ -28,6 +29,8 @@ EXAMPLES = {
     "bisect": "halfwise bisect model.onnx --backend ort-cuda --inputs samples/",
     "audit": "halfwise audit layers.json --plan out/model.plan.json --only violations",
     "log": "halfwise log build.log --model model.onnx",
+    "prove": "halfwise prove --backend ort-cuda --out machine.json",
+    "profiles": "halfwise profiles",
     "advise": "halfwise advise model.onnx --target trt-10.0.1@t4",
     "gate": "halfwise gate model.onnx --plan model.plan.json --inputs samples/",
     "compare": "halfwise compare before.json after.json",
