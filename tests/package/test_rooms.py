@@ -13,8 +13,8 @@ import halfwise
 ORDER = "core model precision emulation repair search compiler deploy backends verbs report fleet cli".split()
 PACKAGE = Path(halfwise.__file__).parent
 _JOB = re.compile(r"(halfwise\.[\w.]+):\w+")
-OUTERMOST = {"halfwise", *(f"halfwise.{name}" for name in ("__main__", "_version", "torch"))}
-OUTSIDE = {"__init__", "__main__", "_version", "torch"}  # the package's own face
+OUTERMOST = {"halfwise", *(f"halfwise.{name}" for name in ("__main__", "_version", "olive", "pytest_plugin", "torch"))}
+OUTSIDE = {"__init__", "__main__", "_version", "olive", "pytest_plugin", "torch"}  # the package's own face
 
 
 def name_of(path: Path) -> str:

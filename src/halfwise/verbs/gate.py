@@ -39,7 +39,7 @@ from halfwise.verbs.gate_document import Change, CheckRecord, GatedModel, GateDo
 from halfwise.verbs.scan import scan
 from halfwise.verbs.scan.document import ScanDocument
 
-__all__ = ["Change", "Check", "Gate", "gate", "read_baseline"]
+__all__ = ["Change", "Check", "Gate", "fits", "gate", "read_baseline"]
 
 FindingKey = tuple[str, str, str, str]  # rule, severity, kind and name of its place
 
@@ -177,6 +177,11 @@ def gate(
         new,
         result.notes if result is not None else (),
     )
+
+
+def fits(plan: Plan, model: Model) -> tuple[Check, Check]:
+    """Whether the plan can be applied to the model at all: what is known without running it."""
+    return _fingerprint(plan, model)[1], _applies(plan, model)
 
 
 def _fingerprint(plan: Plan, model: Model) -> tuple[Change, Check]:

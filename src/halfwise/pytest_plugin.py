@@ -1,0 +1,39 @@
+"""The pytest plugin: a fixture that fails a test where a committed plan no longer holds for its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from halfwise.verbs.gate import Gate
+
+__all__ = ["halfwise_keeps"]
+
+
+@pytest.fixture(scope="session")
+def halfwise_keeps() -> Callable[..., Gate]:
+    """`halfwise_keeps(model, plan, inputs)` fails where the plan does not hold; other arguments are those of `gate`."""
+
+    def keeps(model: Any, plan: Any, inputs: Any = None, **options: Any) -> Gate:
+        __tracebackhide__ = True
+        from halfwise.core.errors import HalfwiseError
+        from halfwise.verbs.gate import gate
+
+        refused = ""
+        try:
+            checked = gate(plan, model, inputs, **options)
+        except HalfwiseError as error:
+            refused = str(error)
+        if refused:  # outside of the handler, so that one line is all that is told
+            pytest.fail(f"halfwise: {refused}", pytrace=False)
+        if not checked.holds:
+            failed = [check for check in checked.checks if check.status == "fail"]
+            told = [f"{check.id}: {check.message}" for check in failed]
+            where = checked.model.path or "the model"
+            pytest.fail("\n  ".join([f"{checked.plan} does not hold for {where}:", *told]), pytrace=False)
+        return checked
+
+    return keeps
