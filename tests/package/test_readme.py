@@ -8,6 +8,7 @@ import pkgutil
 import re
 import stat
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -140,7 +141,8 @@ def test_python_in_the_docs_names_what_there_is(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     imported = [f"{module}.{name}" for module, name in re.findall(r"^from (halfwise[\w.]*) import (\w+)", text, re.M)]
     for name in [*imported, *re.findall(r"\b(halfwise(?:\.[a-z_]+)+)\(", text)]:
-        assert pkgutil.resolve_name(name), name
+        if not name.startswith("halfwise.olive.") or find_spec("olive") is not None:  # of a class of Olive's
+            assert pkgutil.resolve_name(name), name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
