@@ -14,8 +14,8 @@ from tests.support.paths import REAL_MODELS
 # No verdict on how fast a busy machine is.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 EXPLORE = "explore"
-settings.register_profile("same-every-time", PATIENT, derandomize=True)  # for CI
-settings.register_profile(EXPLORE, PATIENT, print_blob=True, derandomize=False)  # --hypothesis-profile explore
+settings.register_profile("same-every-time", PATIENT, derandomize=True, max_examples=40)  # for CI
+settings.register_profile(EXPLORE, PATIENT, print_blob=True, derandomize=False, max_examples=100)  # --hypothesis-profile explore
 settings.load_profile("same-every-time")
 
 SAYING = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import halfwise
@@ -13,12 +14,16 @@ from halfwise.core.rules import RULES as FINDINGS
 from halfwise.repair import RULES as REPAIRS
 
 ID = re.compile(r"HW\d{3}")
-TREES = [ast.parse(path.read_text(encoding="utf-8")) for path in Path(halfwise.__file__).parent.rglob("*.py")]
+
+
+@cache
+def trees() -> tuple[ast.Module, ...]:
+    return tuple(ast.parse(path.read_text(encoding="utf-8")) for path in Path(halfwise.__file__).parent.rglob("*.py"))
 
 
 def definitions() -> Iterator[str]:
     """The first argument of whatever makes a rule, and the `id` of a class that is one."""
-    for found in (each for tree in TREES for each in ast.walk(tree)):
+    for found in (each for tree in trees() for each in ast.walk(tree)):
         value: ast.expr | None = None
         if isinstance(found, ast.Call) and isinstance(found.func, ast.Name) and found.func.id in ("ScanRule", "Rule"):
             value = found.args[0]
@@ -43,7 +48,7 @@ def test_no_two_rules_share_an_id() -> None:
 
 def test_every_id_that_the_package_mentions_is_defined() -> None:
     texts = [
-        n.value for tree in TREES for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+        n.value for tree in trees() for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)
     ]
     mentioned = {id_ for text in texts for id_ in ID.findall(text)}
     assert mentioned - set(definitions()) == set()
