@@ -15,7 +15,9 @@ from tests.support.paths import REAL_MODELS
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 EXPLORE = "explore"
 settings.register_profile("same-every-time", PATIENT, derandomize=True, max_examples=40)  # for CI
-settings.register_profile(EXPLORE, PATIENT, print_blob=True, derandomize=False, max_examples=100)  # --hypothesis-profile explore
+settings.register_profile(
+    EXPLORE, PATIENT, print_blob=True, derandomize=False, max_examples=100
+)  # --hypothesis-profile explore
 settings.load_profile("same-every-time")
 
 SAYING = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")
