@@ -12,7 +12,7 @@ from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.model import load
 from halfwise.precision.sites import Sites
-from halfwise.repair import scale_atoms
+from halfwise.repair import scale_blocks
 from halfwise.search import large_weights
 from halfwise.search.effects import Sensitivity
 from halfwise.search.sensitivity import measure_sensitivity
@@ -69,7 +69,7 @@ def test_blocks_in_parts_are_those_of_the_whole(
     shape: tuple[int, ...], keep: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = _normal(*shape)
-    whole = scale_atoms.blocks(array, keep)
-    monkeypatch.setattr(scale_atoms, "_BLOCK", 100)
-    for one, other in zip(scale_atoms.blocks(array, keep), whole, strict=True):
+    whole = scale_blocks.blocks(array, keep)
+    monkeypatch.setattr(scale_blocks, "_BLOCK", 100)
+    for one, other in zip(scale_blocks.blocks(array, keep), whole, strict=True):
         assert one.shape == other.shape and np.allclose(one, other, rtol=1e-12)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.core.cores import in_blocks
+from halfwise.repair.scale_blocks import LargeBlocks
 
-__all__ = ["PINNED", "TYPICAL", "Atoms", "Floats", "Follow", "Ints", "Layout", "Products", "Tie", "Weights", "blocks"]
+__all__ = ["PINNED", "TYPICAL", "Atoms", "Floats", "Follow", "Ints", "Layout", "Products", "Tie", "Weights"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_BLOCK = 1 << 20  # elements that are looked at together
 Tie = tuple[Ints, Ints, Floats]  # one, other, ratio
 
 PINNED = 0  # the unknown that is known: no scaling
@@ -44,8 +41,9 @@ class Layout:
 class Weights:
     """A constant that a rewrite may scale: by 2^(row - column), the unknowns of what it makes and of what it reads.
 
-    `square` and `peak` hold the mean square and the largest magnitude of each block; `row_shape` and `column_shape`
-    spread the unknowns over the tensor. A `soft` one has only to stay in range: it is no factor.
+    `square` and `peak` hold the mean square and the largest magnitude of each block, or `large` reads them when asked;
+    `row_shape` and `column_shape` spread the unknowns over the tensor. A `soft` one has only to stay in range: it is no
+    factor.
     """
 
     node: ir.Node | None  # of a factor behind a graph input none
@@ -61,6 +59,7 @@ class Weights:
     axis: int | None = None
     front: bool = False  # no constant yet: `read`, which a new factor in front of the node scales
     read: ir.Value | None = None
+    large: LargeBlocks | None = None
 
 
 @dataclass(frozen=True)
@@ -117,25 +116,3 @@ class Atoms:
         parts = [[each[i].reshape(-1) for each in spread] for i in range(4)]
         made, left, right = (np.concatenate([np.zeros(0, np.int64), *part]) for part in parts[:3])
         return Products(made, left, right, np.concatenate([np.zeros(0), *parts[3]]))
-
-
-def blocks(array: NDArray[Any], keep: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
-    """Over all axes but those kept: mean square, largest magnitude, and sum of magnitudes."""
-    over = tuple(axis for axis in range(array.ndim) if axis not in keep)
-    if not array.size:
-        shape = tuple(array.shape[axis] for axis in keep)
-        return np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    if array.size <= _BLOCK or not over:
-        sizes = np.abs(array.astype(np.float64))
-        return (sizes**2).mean(axis=over), sizes.max(axis=over), sizes.sum(axis=over)
-    cut = max(over, key=lambda axis: array.shape[axis])  # the parts of a large one are taken along the longest axis
-
-    def part(start: int, stop: int) -> tuple[Floats, Floats, Floats]:
-        index = (slice(None),) * cut + (slice(start, stop),)
-        sizes = np.abs(array[index].astype(np.float64))
-        return np.square(sizes).sum(axis=over), sizes.max(axis=over), sizes.sum(axis=over)
-
-    step = max(1, _BLOCK * array.shape[cut] // array.size)
-    squares, peaks, sums = zip(*in_blocks(part, array.shape[cut], step), strict=True)
-    count = array.size // max(1, math.prod(array.shape[axis] for axis in keep))
-    return np.sum(squares, axis=0) / count, np.max(peaks, axis=0), np.sum(sums, axis=0)

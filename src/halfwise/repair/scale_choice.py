@@ -146,9 +146,13 @@ def _cut(flow: ScaleFlow, weights: Weights, choice: Choice) -> None:
     if weights.output is None or weights.columns is None:
         return
     layout: Layout = flow.layouts[weights.output]
-    scale = choice.of(weights.rows)[:, None] - choice.of(weights.columns)
-    square, peak = weights.square * 4.0**scale, weights.peak * 2.0**scale
-    mean, top = square.mean(axis=1), peak.max(axis=1)
+    rows, columns = choice.of(weights.rows), choice.of(weights.columns)
+    if weights.large is not None:
+        lines = weights.large.rows(-columns.reshape(-1).astype(np.float64))
+        mean, top = lines.square * 4.0**rows / columns.size, lines.peak * 2.0**rows
+    else:
+        scale = rows[:, None] - columns
+        mean, top = (weights.square * 4.0**scale).mean(axis=1), (weights.peak * 2.0**scale).max(axis=1)
     out = layout.cap * 2.0 ** choice.of(layout.atoms)
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.where(mean > 0, _STEP**2 / mean, 0.0)

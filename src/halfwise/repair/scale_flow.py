@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +16,8 @@ from halfwise.model.model import Model
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import is_constant, whole
 from halfwise.repair.rule import Ranges
-from halfwise.repair.scale_atoms import PINNED, Floats, Ints, Layout, Weights, blocks
+from halfwise.repair.scale_atoms import PINNED, Floats, Ints, Layout, Weights
+from halfwise.repair.scale_blocks import LargeBlocks, blocks, blocks_of, is_large, stored
 from halfwise.repair.scale_moves import SAME
 from halfwise.repair.scale_own import own_handler
 from halfwise.repair.scale_products import ScaleProducts
@@ -247,23 +249,27 @@ class ScaleFlow(ScaleProducts):
         if not _bias_fits(node, array.shape[out]):
             return False
         layout = self._along(source, channels, count)
-        square, peak, total = blocks(array, (out, into))
-        if out > into:
-            square, peak, total = square.T, peak.T, total.T
         made = self.atoms.fresh(array.shape[out])
-        row_shape, column_shape = [1] * array.ndim, [1] * array.ndim
-        row_shape[out], column_shape[into] = array.shape[out], count
-        self._note(node, slot, made, tuple(row_shape), square, peak, layout.atoms[None], tuple(column_shape), channels)
-        reach = total @ np.where(np.isfinite(layout.cap), layout.cap, 0.0)
-        return self._biased(node, made, channels, np.where(np.isfinite(layout.cap).all(), reach, math.inf))
+        row_shape, column_shape = (
+            tuple(array.shape[i] if i == at else 1 for i in range(array.ndim)) for at in axes[:2]
+        )
+        shapes, known, value = (row_shape, column_shape), bool(np.isfinite(layout.cap).all()), node.inputs[slot]
+        if is_large(array) and value is not None:
+            large = LargeBlocks(value, out, into)
+            self._note(node, slot, made, shapes, layout.atoms[None], channels, large)
+            return self._biased(node, made, channels, large.reach(layout.cap) if known else np.full(1, math.inf))
+        square, peak, total = (each if out < into else each.T for each in blocks(array, (out, into)))
+        self._note(node, slot, made, shapes, layout.atoms[None], channels, (square, peak))
+        return self._biased(node, made, channels, total @ layout.cap if known else np.full(1, math.inf))
 
     def _note(
-        self, node: ir.Node, slot: int, rows: Ints, row_shape: tuple[int, ...], square: Floats, peak: Floats,
-        columns: Ints, column_shape: tuple[int, ...], axis: int,
+        self, node: ir.Node, slot: int, rows: Ints, shapes: tuple[tuple[int, ...], tuple[int, ...]], columns: Ints,
+        axis: int, of: LargeBlocks | tuple[Floats, Floats],
     ) -> None:  # fmt: skip
-        self.weights.append(
-            Weights(node, slot, rows, row_shape, square, peak, columns, column_shape, output=node.outputs[0], axis=axis)
-        )
+        large = of if isinstance(of, LargeBlocks) else None
+        square, peak = of if isinstance(of, tuple) else (np.zeros((0, 0)),) * 2
+        made = Weights(node, slot, rows, shapes[0], square, peak, columns, shapes[1], False, node.outputs[0], axis)
+        self.weights.append(replace(made, large=large))
 
     def _biased(self, node: ir.Node, made: Ints, axis: int, cap: Floats) -> bool:
         array = whole(node.inputs[2]) if len(node.inputs) > 2 else None
@@ -272,8 +278,7 @@ class ScaleFlow(ScaleProducts):
         return self._write(node, axis, made, cap)
 
     def _conv(self, node: ir.Node) -> bool:
-        value, weight = self._data(node), node.inputs[1]
-        array = whole(weight)
+        value, array = self._data(node), stored(node.inputs[1])
         if value is None or array is None or array.ndim < 3:
             return False
         groups = int(attribute(node, "group", 1))
@@ -289,13 +294,14 @@ class ScaleFlow(ScaleProducts):
         columns = np.repeat(layout.atoms.reshape(groups, inner), outputs // groups, axis=0)
         caps = np.repeat(layout.cap.reshape(groups, inner), outputs // groups, axis=0)
         ones = (1,) * (array.ndim - 2)
-        self._note(node, 1, made, (outputs, 1, *ones), square, peak, columns, (outputs, inner, *ones), 1)
+        shapes = (outputs, 1, *ones), (outputs, inner, *ones)
+        self._note(node, 1, made, shapes, columns, 1, (square, peak))
         with np.errstate(invalid="ignore"):
             cap = np.nan_to_num((total * caps).sum(axis=1), nan=math.inf, posinf=math.inf)
         return self._biased(node, made, 1, cap)
 
     def _gemm(self, node: ir.Node) -> bool:
-        value, array = self._data(node), whole(node.inputs[1])
+        value, array = self._data(node), stored(node.inputs[1])
         if value is None or array is None or array.ndim != 2 or attribute(node, "transA", 0):
             return False
         if float(attribute(node, "beta", 1.0)) != 1.0 or float(attribute(node, "alpha", 1.0)) != 1.0:
@@ -304,7 +310,7 @@ class ScaleFlow(ScaleProducts):
 
     def _matmul(self, node: ir.Node) -> bool:
         value, other = node.inputs[0], node.inputs[1]
-        array, rank = whole(other), self.view.rank(value)
+        array, rank = stored(other), self.view.rank(value)
         if value is None or other is None or rank is None or value.dtype is not ir.DataType.FLOAT:
             return False
         if array is not None and array.ndim == 2 and rank >= 2 and not is_constant(value):
@@ -322,14 +328,14 @@ class ScaleFlow(ScaleProducts):
 
     def _gather(self, node: ir.Node) -> bool:
         """A table that is looked up makes its own scale."""
-        table = whole(node.inputs[0])
-        if table is None:
+        value, table = node.inputs[0], stored(node.inputs[0])
+        if value is None or table is None:
             return super()._gather(node)
         rank = self.view.rank(node.outputs[0])
         axis = attribute(node, "axis", 0) % max(table.ndim, 1)
-        if rank is None or table.ndim < 2 or axis == table.ndim - 1 or table.dtype != np.float32:
+        if rank is None or table.ndim < 2 or axis == table.ndim - 1 or value.dtype is not ir.DataType.FLOAT:
             return False
-        square, peak, _ = blocks(table, (table.ndim - 1,))
+        square, peak, _ = blocks_of(value, (table.ndim - 1,))
         made = self.atoms.fresh(table.shape[-1])
         shape = (1,) * (table.ndim - 1) + (table.shape[-1],)
         self.weights.append(Weights(node, 0, made, shape, square[:, None], peak[:, None]))
@@ -348,7 +354,7 @@ class ScaleFlow(ScaleProducts):
         made = self.atoms.fresh(len(scale))
         size = (len(scale),)
         square, peak, _ = blocks(scale, (0,))
-        self._note(node, 1, made, size, square[:, None], peak[:, None], layout.atoms[:, None], size, 1)
+        self._note(node, 1, made, (size, size), layout.atoms[:, None], 1, (square[:, None], peak[:, None]))
         deviation = np.sqrt(variance.astype(np.float64) + float(attribute(node, "epsilon", 1e-5)))
         shift = self._offset(node, 2, bias, Layout(0, made, peak), 1)
         moved = self._offset(node, 3, mean, Layout(0, layout.atoms, peak), 1)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import is_constant, whole
-from halfwise.repair.scale_atoms import PINNED, Atoms, Floats, Ints, Layout, Weights, blocks
+from halfwise.repair.scale_atoms import PINNED, Atoms, Floats, Ints, Layout, Weights
+from halfwise.repair.scale_blocks import blocks, stored
 
 __all__ = ["own_handler"]
 
@@ -96,7 +97,7 @@ def _normalised(flow: Flow, node: ir.Node, layout: Layout, slots: tuple[int, ...
 
 def _fused_product(flow: Flow, node: ir.Node) -> bool:
     """Its factor leaves powers of two as they are."""
-    value, array = node.inputs[0], whole(node.inputs[1])
+    value, array = node.inputs[0], stored(node.inputs[1])
     if any(attribute(node, name, 0) for name in ("transA", "transBatchA", "transBatchB")):
         return False
     if array is None:

@@ -12,22 +12,12 @@ from numpy.typing import NDArray
 from halfwise.model.patterns.norms import find_norms
 from halfwise.repair.scale_atoms import PINNED, Floats, Ints, Weights
 from halfwise.repair.scale_flow import ScaleFlow
+from halfwise.repair.scale_lines import LargeTable, Pools, Side
 
 __all__ = ["Pools", "Table"]
 
 _NONE = -1
 _DIGITS = 9
-
-
-@dataclass(frozen=True)
-class Pools:
-    """The blocks of one constant that scale alike, pooled: sum of mean squares, number, largest magnitude."""
-
-    times: Floats
-    soft: NDArray[np.bool_]
-    total: Floats
-    blocks: Floats
-    top: Floats
 
 
 @dataclass(frozen=True)
@@ -62,6 +52,7 @@ class Table:
         keys = np.stack([sides.of.astype(np.float64), constant[sides.entry].astype(np.float64), sides.times])
         self._side_group = np.cumsum((np.diff(keys, axis=1, prepend=np.nan) != 0).any(axis=0))
         self._first_side = np.searchsorted(sides.of, np.arange(classes.count + 1))
+        self._large = [self._dense(weights) for weights in flow.weights if weights.large and not self._is_line(weights)]
         self.stages = self._stages(flow)
 
     def units_of(self, batch: Ints) -> tuple[Ints, Ints]:
@@ -78,21 +69,29 @@ class Table:
         scale[there] -= self.times[column[there]] * power[self._label[column[there]]]
         group = self._side_group[sides]
         starts = np.flatnonzero(np.diff(group, prepend=-1))
-        if not len(starts):
-            nothing = np.zeros(0)
-            return Pools(nothing, np.zeros(0, bool), nothing, nothing, nothing), local
-        with np.errstate(over="ignore"):
-            total = np.add.reduceat(self._square[entry] * 4.0**scale, starts)
-            top = np.maximum.reduceat(self._peak[entry] * 2.0**scale, starts)
-        blocks = np.add.reduceat(self._count[entry], starts)
-        first = sides[starts]
-        return Pools(self._side_times[first], self._soft[entry[starts]], total, blocks, top), local[starts]
+        nothing = np.zeros(0)
+        found = [(Pools(nothing, np.zeros(0, bool), nothing, nothing, nothing), np.zeros(0, np.int64))]
+        if len(starts):
+            with np.errstate(over="ignore"):
+                total = np.add.reduceat(self._square[entry] * 4.0**scale, starts)
+                top = np.maximum.reduceat(self._peak[entry] * 2.0**scale, starts)
+            blocks = np.add.reduceat(self._count[entry], starts)
+            first = sides[starts]
+            pools = Pools(self._side_times[first], self._soft[entry[starts]], total, blocks, top)
+            found.append((pools, local[starts]))
+        place = np.full(self._classes.count, -1)
+        place[batch] = np.arange(len(batch))
+        found += [each for large in self._large for each in large.pools(place, power)]
+        return Pools.joined([pools for pools, _ in found]), np.concatenate([places for _, places in found])
 
     def neighbours(self, batch: Ints) -> Ints:
         """The classes that share a constant with these, themselves among them."""
         entry = self._side_entry[_ranges(self._first_side[batch], self._first_side[batch + 1])[0]]
         units = np.concatenate([self._row[entry], self._column[entry]])
-        found: Ints = np.setdiff1d(self._label[units[units != _NONE]], [PINNED])
+        among = np.zeros(self._classes.count, bool)
+        among[batch] = True
+        also = [large.neighbours(among) for large in self._large]
+        found: Ints = np.setdiff1d(np.concatenate([self._label[units[units != _NONE]], *also]), [PINNED])
         return found
 
     # -- made once ----------------------------------------------------------------------------------------------------
@@ -119,6 +118,9 @@ class Table:
 
     def _pooled(self, index: int, weights: Weights) -> Iterator[tuple[NDArray[np.generic], ...]]:
         """The blocks of one constant by the units of their row and column."""
+        if weights.large is not None:
+            yield from self._line(index, weights) if self._is_line(weights) else ()
+            return
         rows = self._unit[weights.rows]
         square = weights.square if weights.square.ndim == 2 else weights.square.reshape(len(rows), -1)
         peak = np.broadcast_to(weights.peak, square.shape)
@@ -133,6 +135,33 @@ class Table:
             yield (np.full(len(keys), index), *np.divmod(keys, len(self.times)), total, count, top)
         else:
             yield from self._product(index, rows, None if columns is None else columns[0], square, peak)
+
+    def _crossing(self, weights: Weights) -> tuple[Ints, Ints]:
+        """The units of a large constant's rows and columns."""
+        assert weights.columns is not None
+        return self._unit[weights.rows], self._unit[weights.columns].reshape(-1)
+
+    def _is_line(self, weights: Weights) -> bool:
+        """Whether all rows or all columns of a large constant are one unit: sums over them are all it takes."""
+        return any((units == units[0]).all() for units in self._crossing(weights))
+
+    def _dense(self, weights: Weights) -> LargeTable:
+        assert weights.large is not None
+        rows, columns = (Side(self._label[units], self.times[units]) for units in self._crossing(weights))
+        return LargeTable(weights.large, rows, columns)
+
+    def _line(self, index: int, weights: Weights) -> Iterator[tuple[NDArray[np.generic], ...]]:
+        rows, columns = self._crossing(weights)
+        assert weights.large is not None
+        by_row = bool((columns == columns[0]).all())
+        mine, other = (rows, columns) if by_row else (columns, rows)
+        lines = (weights.large.rows if by_row else weights.large.columns)(np.zeros(len(other)))
+        keys, inverse = np.unique(mine, return_inverse=True)
+        inverse, top = inverse.reshape(-1), np.zeros(len(keys))
+        np.maximum.at(top, inverse, lines.peak)
+        alone = np.full(len(keys), other[0])
+        sums = np.bincount(inverse, lines.square), np.bincount(inverse) * float(len(other))
+        yield (np.full(len(keys), index), *((keys, alone) if by_row else (alone, keys)), *sums, top)
 
     def _product(
         self, index: int, rows: Ints, columns: Ints | None, square: Floats, peak: Floats

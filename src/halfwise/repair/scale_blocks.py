@@ -1,0 +1,205 @@
+"""What the elements of a constant are, row by row and column by column: of a large one in parts, and once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.core.cores import in_blocks
+from halfwise.model.weights import WidenedTensor
+
+__all__ = ["LargeBlocks", "Lines", "blocks", "blocks_of", "is_large", "stored"]
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+_BLOCK = 1 << 20  # elements that are looked at together
+_CACHED = 1 << 15  # elements that stay in a core's cache
+LARGE = 1 << 18  # elements; of fewer, each block is held
+
+
+class Lines(NamedTuple):
+    """Of each row, or of each column: the sum of mean squares, the largest magnitude, the sum of magnitudes."""
+
+    square: Floats
+    peak: Floats
+    total: Floats
+
+
+class _Sides(NamedTuple):
+    rows: Lines
+    columns: Lines
+
+
+_SEEN: WeakKeyDictionary[ir.TensorProtocol, dict[tuple[int, ...], Any]] = WeakKeyDictionary()  # by the axes kept
+
+
+def stored(value: ir.Value | None) -> Array | None:
+    """An initializer's elements in the type that the file has: none is widened for a look at the shape."""
+    if value is None or not value.is_initializer() or value.const_value is None:
+        return None
+    return np.asarray(_stored(value.const_value).numpy())
+
+
+def is_large(array: Array) -> bool:
+    return array.size > LARGE
+
+
+def blocks_of(value: ir.Value, keep: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
+    """The same as `blocks` of an initializer; of a large one it is computed once."""
+    array, tensor = stored(value), value.const_value
+    assert array is not None and tensor is not None
+    if not is_large(array):
+        return blocks(array, keep)
+    known = _SEEN.setdefault(_stored(tensor), {})
+    if keep not in known:
+        known[keep] = blocks(array, keep)
+    found: tuple[Floats, Floats, Floats] = known[keep]
+    return found
+
+
+def blocks(array: Array, keep: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
+    """Over all axes but those kept: mean square, largest magnitude, and sum of magnitudes."""
+    over = tuple(axis for axis in range(array.ndim) if axis not in keep)
+    if not array.size:
+        shape = tuple(array.shape[axis] for axis in keep)
+        return np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    if array.size <= _BLOCK or not over:
+        sizes = np.abs(array.astype(np.float64))
+        return (sizes**2).mean(axis=over), sizes.max(axis=over), sizes.sum(axis=over)
+    cut = max(over, key=lambda axis: array.shape[axis])  # the parts of a large one are taken along the longest axis
+
+    def part(start: int, stop: int) -> tuple[Floats, Floats, Floats]:
+        index = (slice(None),) * cut + (slice(start, stop),)
+        sizes = np.abs(array[index].astype(np.float64))
+        return np.square(sizes).sum(axis=over), sizes.max(axis=over), sizes.sum(axis=over)
+
+    step = max(1, _BLOCK * array.shape[cut] // array.size)
+    squares, peaks, sums = zip(*in_blocks(part, array.shape[cut], step), strict=True)
+    count = array.size // max(1, math.prod(array.shape[axis] for axis in keep))
+    return np.sum(squares, axis=0) / count, np.max(peaks, axis=0), np.sum(sums, axis=0)
+
+
+@dataclass(frozen=True, eq=False)
+class LargeBlocks:
+    """The blocks of a large weight, outputs by inputs. They are read when sums over them are asked for; those of the
+    weight as it is are kept by the weight."""
+
+    value: ir.Value
+    out: int
+    into: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        array = self._array
+        return array.shape[self.out], array.shape[self.into]
+
+    def rows(self, power: Floats, unlike: Bools | None = None) -> Lines:
+        """Of each row, its column j times 2^power[j]; with `unlike`, of the blocks that it holds alone."""
+        if unlike is None and (power == power[0]).all():
+            return _times(self._plain.rows, power[0])
+        return self._walked(None, power, unlike).rows
+
+    def columns(self, power: Floats, unlike: Bools | None = None) -> Lines:
+        """Of each column, its row i times 2^power[i]."""
+        if unlike is None and (power == power[0]).all():
+            return _times(self._plain.columns, power[0])
+        return self._walked(power, None, unlike).columns
+
+    def reach(self, cap: Floats) -> Floats:
+        """The most that inputs of these magnitudes make of each output."""
+        if (cap == cap[0]).all():
+            return np.asarray(self._plain.rows.total * cap[0])
+        with np.errstate(divide="ignore"):
+            return self._walked(None, np.log2(cap), None).rows.total
+
+    @property
+    def _array(self) -> Array:
+        array = stored(self.value)
+        assert array is not None
+        return array
+
+    @property
+    def _plain(self) -> _Sides:
+        assert self.value.const_value is not None
+        known = _SEEN.setdefault(_stored(self.value.const_value), {})
+        key = (-1, self.out, self.into)
+        if key not in known:
+            known[key] = self._walked(None, None, None)
+        found: _Sides = known[key]
+        return found
+
+    def _walked(self, row: Floats | None, column: Floats | None, unlike: Bools | None) -> _Sides:
+        """One pass over the elements, in parts along the first axis."""
+        array = self._array
+        across = self.out == 0
+        first, second = (row, column) if across else (column, row)
+        alike = None if unlike is None else (unlike if across else unlike.T)
+        place = self.into if across else self.out
+        width = array.shape[place]
+
+        def part(start: int, stop: int) -> tuple[Lines, Lines]:
+            mine, other = _nothing(stop - start), _nothing(width)
+            step = max(1, _CACHED * array.shape[0] // array.size)
+            for at in range(start, stop, step):
+                end = min(at + step, stop)
+                piece = np.moveaxis(array[at:end], place, 1).reshape(end - at, width, -1)
+                scale = _scale(first, second, slice(at, end))
+                kept = None if alike is None else alike[at:end]
+                _add(mine, other, slice(at - start, end - start), piece, scale, kept)
+            return mine, other
+
+        size = max(1, _BLOCK * array.shape[0] // array.size)
+        parts = in_blocks(part, array.shape[0], size)
+        mine = Lines(*(np.concatenate([each[0][i] for each in parts]) for i in range(3)))
+        others = [each[1] for each in parts]
+        square, peak, total = ([each[i] for each in others] for i in range(3))
+        other = Lines(np.sum(square, axis=0), np.max(peak, axis=0), np.sum(total, axis=0))
+        return _Sides(mine, other) if across else _Sides(other, mine)
+
+
+def _add(mine: Lines, other: Lines, at: slice, piece: Array, scale: Floats | None, kept: Bools | None) -> None:
+    """A few rows of the file's order, reduced along both axes."""
+    sizes = np.abs(piece.astype(np.float64 if scale is not None or piece.dtype.itemsize != 4 else piece.dtype))
+    if scale is not None:
+        sizes *= scale[:, :, None]
+    if kept is not None:
+        sizes *= kept[:, :, None]
+    square = np.square(sizes, dtype=np.float64)
+    peak, total = sizes, sizes
+    if piece.shape[2] == 1:
+        square, peak, total = square[:, :, 0], sizes[:, :, 0], sizes[:, :, 0]
+    else:
+        square, peak, total = square.mean(axis=2), sizes.max(axis=2), sizes.sum(axis=2, dtype=np.float64)
+    for axis, into, place in ((1, mine, at), (0, other, slice(None))):
+        into.square[place] += square.sum(axis=axis)
+        into.peak[place] = np.maximum(into.peak[place], peak.max(axis=axis))
+        into.total[place] += total.sum(axis=axis, dtype=np.float64)
+
+
+def _scale(first: Floats | None, second: Floats | None, at: slice) -> Floats | None:
+    if first is None and second is None:
+        return None
+    rows = np.zeros(1) if first is None else first[at]
+    columns = np.zeros(1) if second is None else second
+    found: Floats = np.exp2(rows)[:, None] * np.exp2(columns)[None]
+    return found
+
+
+def _nothing(count: int) -> Lines:
+    return Lines(np.zeros(count), np.zeros(count), np.zeros(count))
+
+
+def _times(lines: Lines, power: float) -> Lines:
+    return lines if power == 0 else Lines(lines.square * 4.0**power, lines.peak * 2.0**power, lines.total * 2.0**power)
+
+
+def _stored(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    return tensor.stored if isinstance(tensor, WidenedTensor) else tensor

@@ -1,0 +1,95 @@
+"""Constants that are read in parts are repaired as those whose blocks are held."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from halfwise.model.model import load
+from halfwise.repair import scale_blocks
+from halfwise.repair.rescale import RESCALE
+from tests.models.build import model, node, value, weight
+from tests.models.zoo import cnn_tiny_weights
+from tests.support.repairing import ranges_of
+from tests.support.rescaled import normal, rows
+
+
+def _scaled(seed: int, shape: tuple[int, ...], axis: int, power: int) -> Any:
+    """Some channels far below the others."""
+    array = normal(seed, *shape)
+    chosen = [slice(None)] * array.ndim
+    chosen[axis] = slice(1, 4)
+    array[tuple(chosen)] *= np.float32(2.0**power)
+    return weight(f"w{seed}", array)
+
+
+def _chain() -> onnx.ModelProto:
+    nodes = [node("MatMul", "x w1", "a"), node("Relu", "a", "b"), node("MatMul", "b w2", "c"), node("Relu", "c", "d"),
+             node("MatMul", "d w3", "y")]  # fmt: skip
+    weights = [_scaled(1, (8, 16), 1, -22), _scaled(2, (16, 16), 0, 20), _scaled(3, (16, 8), 1, -21)]
+    return model(nodes, [value("x", shape=[4, 8])], [value("y", shape=[4, 8])], weights)
+
+
+def _residual() -> onnx.ModelProto:
+    """Rows and columns of the second product are of the same classes, channel by channel."""
+    nodes = [node("MatMul", "x w1", "a"), node("Relu", "a", "b"), node("MatMul", "b w2", "c"), node("Add", "b c", "d"),
+             node("Relu", "d", "e"), node("MatMul", "e w3", "y")]  # fmt: skip
+    weights = [_scaled(1, (8, 16), 1, -22), _scaled(2, (16, 16), 1, -22), _scaled(3, (16, 8), 0, 21)]
+    return model(nodes, [value("x", shape=[4, 8])], [value("y", shape=[4, 8])], weights)
+
+
+def _gemm() -> onnx.ModelProto:
+    nodes = [node("Gemm", "x w1", "a", transB=1), node("Relu", "a", "b"), node("MatMul", "b w2", "y")]
+    weights = [_scaled(1, (16, 8), 0, -23), _scaled(2, (16, 8), 0, 19)]
+    return model(nodes, [value("x", shape=[4, 8])], [value("y", shape=[4, 8])], weights)
+
+
+@pytest.mark.parametrize("case", ["chain", "residual", "gemm", "cnn"])
+def test_the_repairs_are_those_of_constants_whose_blocks_are_held(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if case == "cnn":
+        zoo = cnn_tiny_weights("channels")
+        made, feeds = zoo.model, zoo.inputs[:2]
+    else:
+        made, feeds = {"chain": _chain, "residual": _residual, "gemm": _gemm}[case](), rows()
+    ranges = ranges_of(load(made), feeds)
+    held = RESCALE.find(load(made), ranges)
+    monkeypatch.setattr(scale_blocks, "LARGE", 0)
+    monkeypatch.setattr(scale_blocks, "_CACHED", 24)
+    monkeypatch.setattr(scale_blocks, "_BLOCK", 50)
+    read = RESCALE.find(load(made), ranges)
+    assert held and [json.dumps(each.parameters) for each in read] == [json.dumps(each.parameters) for each in held]
+
+
+@pytest.mark.parametrize(
+    "out, into, shape", [(1, 0, (30, 40)), (0, 1, (30, 40)), (0, 1, (6, 5, 3, 3)), (1, 0, (6, 5, 3))]
+)
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_sums_over_rows_and_columns(
+    out: int, into: int, shape: tuple[int, ...], dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In parts, under powers of two, of some of the blocks: as NumPy gives them of all at once."""
+    monkeypatch.setattr(scale_blocks, "_CACHED", 70)
+    monkeypatch.setattr(scale_blocks, "_BLOCK", 300)
+    array = normal(3, *shape).astype(dtype)
+    large = scale_blocks.LargeBlocks(ir.Value(name="w", const_value=ir.tensor(array)), out, into)
+    _initial(large.value)
+    apart = np.abs(np.moveaxis(array.astype(np.float64), (out, into), (0, 1)).reshape(shape[out], shape[into], -1))
+    rng = np.random.default_rng(0)
+    row, column = rng.integers(-3, 4, shape[out]) * 1.0, rng.integers(-3, 4, shape[into]) * 1.0
+    unlike = rng.random((shape[out], shape[into])) > 0.2
+    square, peak = (apart**2).mean(axis=2), apart.max(axis=2)
+    assert np.allclose(large.rows(np.full(shape[into], 2.0)).square, 16 * square.sum(1), rtol=1e-6)
+    assert np.allclose(large.columns(row).square, (square * 4.0 ** row[:, None]).sum(0), rtol=1e-6)
+    assert np.allclose(large.rows(column, unlike).peak, (peak * 2.0**column * unlike).max(1), rtol=1e-6)
+    cap = rng.random(shape[into])
+    assert np.allclose(large.reach(cap), apart.sum(axis=2) @ cap, rtol=1e-6)
+
+
+def _initial(value: ir.Value) -> None:
+    ir.Graph([], [], nodes=[], initializers=[value])
