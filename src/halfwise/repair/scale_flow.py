@@ -245,18 +245,16 @@ class ScaleFlow(ScaleProducts):
     ) -> bool:
         """`axes`: of the weight, its axis of outputs and of inputs; of the tensors, the axis of channels."""
         out, into, channels = axes
-        count = array.shape[into]
         if not _bias_fits(node, array.shape[out]):
             return False
-        layout = self._along(source, channels, count)
+        layout = self._along(source, channels, array.shape[into])
         made = self.atoms.fresh(array.shape[out])
         row_shape, column_shape = (
             tuple(array.shape[i] if i == at else 1 for i in range(array.ndim)) for at in axes[:2]
         )
         shapes, known, value = (row_shape, column_shape), bool(np.isfinite(layout.cap).all()), node.inputs[slot]
         if is_large(array) and value is not None:
-            large = LargeBlocks(value, out, into)
-            self._note(node, slot, made, shapes, layout.atoms[None], channels, large)
+            self._note(node, slot, made, shapes, layout.atoms[None], channels, large := LargeBlocks(value, out, into))
             return self._biased(node, made, channels, large.reach(layout.cap) if known else np.full(1, math.inf))
         square, peak, total = (each if out < into else each.T for each in blocks(array, (out, into)))
         self._note(node, slot, made, shapes, layout.atoms[None], channels, (square, peak))
@@ -266,9 +264,8 @@ class ScaleFlow(ScaleProducts):
         self, node: ir.Node, slot: int, rows: Ints, shapes: tuple[tuple[int, ...], tuple[int, ...]], columns: Ints,
         axis: int, of: LargeBlocks | tuple[Floats, Floats],
     ) -> None:  # fmt: skip
-        large = of if isinstance(of, LargeBlocks) else None
-        square, peak = of if isinstance(of, tuple) else (np.zeros((0, 0)),) * 2
-        made = Weights(node, slot, rows, shapes[0], square, peak, columns, shapes[1], False, node.outputs[0], axis)
+        large, held = (of, (np.zeros((0, 0)),) * 2) if isinstance(of, LargeBlocks) else (None, of)
+        made = Weights(node, slot, rows, shapes[0], *held, columns, shapes[1], False, node.outputs[0], axis)
         self.weights.append(replace(made, large=large))
 
     def _biased(self, node: ir.Node, made: Ints, axis: int, cap: Floats) -> bool:
