@@ -17,7 +17,7 @@ SEED = 7
 MANY_NUMBERS = set(
     "Cos Elu Erf Exp Gelu HardSigmoid HardSwish LeakyRelu Log Mish Mul Reciprocal Selu Sigmoid Sin Softplus Sqrt "
     "Sub".split()
-)  # all of FP16, eight hypotheses: `python -m benchmarks.prove` has them
+)  # all of FP16, eight hypotheses: `python -m benchmarks.probes` has them
 
 
 def size(form: Form) -> int:

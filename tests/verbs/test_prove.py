@@ -6,6 +6,7 @@ import json
 import stat
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,16 @@ import pytest
 
 from halfwise.backends import BackendFailure, BackendOptions, backend_named
 from halfwise.core.errors import HalfwiseError, InputError
+from halfwise.core.notes import NoteKind
 from halfwise.emulation.probes import PROBES, Form
 from halfwise.emulation.profiles import STRICT, profile_named
+from halfwise.emulation.profiles.caveats import caveats
 from halfwise.emulation.profiles.machine import MachineDocument, read_machine
 from halfwise.verbs.compare import compare
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.profiles import profiles
 from halfwise.verbs.prove import JOURNAL, prove
+from halfwise.verbs.verify import verify
 from tests.models.backend_models import typed_model
 from tests.support.documents import check
 from tests.support.paths import ROOT
@@ -135,23 +139,35 @@ def _wide_product(path: Path) -> Path:
     return path
 
 
-def test_where_sizes_differ_there_are_two_ends(tmp_path: Path) -> None:
-    class BySize(SimulatedGpu):
-        """A mean that no hypothesis explains."""
+def test_where_a_form_is_loose_there_are_two_ends(tmp_path: Path) -> None:
+    class Odd(SimulatedGpu):
+        """A softmax that no hypothesis explains."""
 
         def run(self, model: Path, feeds: Any) -> Any:
             done = super().run(model, feeds)
             for outputs in done.outputs:
                 for name in outputs:
-                    if name != "y" and outputs[name].shape == (256, 1):
+                    if name != "y" and outputs[name].shape[-1] == 10:
                         outputs[name] = outputs[name] * np.float16(1.01)
             return done
 
     path = tmp_path / "m.json"
-    prove(BySize(CHOICE, SOME), out=path, forms=SOME)
+    prove(Odd({**CHOICE, "Softmax": "wide"}, SOME), out=path, forms=SOME)
     profile = profile_named(str(path))
     assert [each.name for each in profile.beside] == [f"{path} (least rounding)", "strict"]
-    assert profile.loose_spread > 0
+    assert profile.loose_spread > 0 and profile.two_ended == {"Softmax"}
+    nodes = [SimpleNamespace(domain="", op_type=op) for op in ("Softmax", "Relu")]
+    (note,) = caveats(profile, nodes)  # type: ignore[arg-type]
+    assert (note.kind, note.values["ops"]) == (NoteKind.PROFILE_TWO_ENDED, ["Softmax"])
+
+
+def test_a_profile_that_nobody_ran_says_so(tmp_path: Path) -> None:
+    model = _wide_product(tmp_path / "net.onnx")
+    for target, said in (("trt-10.9", True), ("ort-cuda", False)):
+        notes = fix(model, target=target, max_runs=2).notes
+        assert (NoteKind.PROFILE_UNPROVEN in {note.kind for note in notes}) is said
+    found = verify(model, model, profile="tensorrt")
+    assert NoteKind.PROFILE_UNPROVEN in {note.kind for note in found.notes}
 
 
 def test_machines_are_listed_and_told_apart(tmp_path: Path) -> None:

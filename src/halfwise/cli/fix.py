@@ -55,8 +55,8 @@ def command(
         typer.Option(
             "--profile",
             metavar="P",
-            help="Rounding profile to emulate: strict, ort-cuda, tensorrt or tensorrt-fp16-accumulate; each together "
-            "with strict.",
+            help="Rounding profile to emulate: strict, ort-cuda, tensorrt, tensorrt-fp16-accumulate, or a file that "
+            "prove wrote; each together with strict.",
             show_default="the target's, else strict",
         ),
     ] = None,

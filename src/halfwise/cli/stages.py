@@ -58,7 +58,8 @@ def command(
     ] = None,
     tol: Tolerances = None,
     profile: Annotated[
-        str, typer.Option("--profile", metavar="P", help="Rounding profile to emulate: strict or ort-cuda.")
+        str,
+        typer.Option("--profile", metavar="P", help="Rounding profile to emulate: strict, ort-cuda, or prove's file."),
     ] = "strict",
     reference: Reference = None,
     html: Html = None,

@@ -36,7 +36,8 @@ def command(
     rollout: Steps = None,
     feedback: Feedback = None,
     profile: Annotated[
-        str, typer.Option("--profile", metavar="P", help="Rounding profile to emulate: strict or ort-cuda.")
+        str,
+        typer.Option("--profile", metavar="P", help="Rounding profile to emulate: strict, ort-cuda, or prove's file."),
     ] = "strict",
     backend: BackendName = None,
     device: Device = 0,

@@ -62,6 +62,8 @@ class NoteKind(Enum):
     LOSSY_COST_BESIDE = "lossy-cost-beside"
     WORST_OF_PROFILES = "worst-of-profiles"
     LOOSELY_MODELLED = "loosely-modelled"
+    PROFILE_UNPROVEN = "profile-unproven"
+    PROFILE_TWO_ENDED = "profile-two-ended"
     RANDOM_NODE = "random-node"
     QUANTISERS_MOVE = "quantisers-move"
     INPUT_FINDING = "input-finding"

@@ -31,6 +31,7 @@ from halfwise.core.wording import counted
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import WIDE, profile_named
+from halfwise.emulation.profiles.caveats import caveats
 from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, UsedInputs, all_samples
 from halfwise.model.inputs.rollout import Rollout, carried, rollout_of, windows
@@ -77,6 +78,10 @@ class EmulatedRunner:
         if self._profile == WIDE.name or not any(fmt is not None and fmt.narrow for fmt in formats):
             return {self._profile: self}
         return {self._profile: self, WIDE.name: EmulatedRunner(self.model, WIDE.name)}
+
+    @property
+    def caveats(self) -> tuple[Note, ...]:
+        return tuple(caveats(profile_named(self._profile), self.model.nodes))
 
     def run(self, index: int, feed: Feed) -> dict[str, Array]:
         missing = [name for name in self._types if name not in feed]
@@ -228,6 +233,8 @@ def verify(
     notes: tuple[Note, ...] = (*kind_notes(asked.tolerance.kinds), *floors, *samples.notes)
     if isinstance(first, EmulatedRunner):
         notes = (*typed_notes(first.model), *notes)
+    if isinstance(second, EmulatedRunner):
+        notes = (*notes, *second.caveats)
     record = None
     if isinstance(second, BackendAnswers):
         notes, record = (*notes, *second.notes), second.done.record

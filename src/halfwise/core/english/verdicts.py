@@ -52,6 +52,13 @@ VERDICTS = {
         "Node {subject!r} ({op}) runs in a kernel that no profile models closely. On the GPU its errors may "
         "differ more from the emulated ones than those of other nodes."
     ),
+    NoteKind.PROFILE_UNPROVEN: (
+        "Profile {subject!r} was inferred from kernel names and never run. `halfwise prove` learns what your GPU does."
+    ),
+    NoteKind.PROFILE_TWO_ENDED: (
+        "Profile {subject!r} has two ends: the machine rounds {ops:plain} differently by size, or in no known way. The "
+        "worse end counts."
+    ),
     NoteKind.RANDOM_NODE: ("Node {subject!r} is random. FP32 does not repeat its own result, so no verdict is final."),
     NoteKind.QUANTISERS_MOVE: (
         "FP32 itself misses the tolerance ({ratio:.2g} times the allowed error) once the inputs of quantisers move by "

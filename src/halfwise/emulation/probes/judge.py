@@ -217,7 +217,7 @@ def _undefeated(candidates: Sequence[_Predicted], got: _Results, noise: float) -
             where = np.flatnonzero(one.results.differ(other.results, noise))
             errors = [np.abs(got.places[where] - each.results.places[where]) for each in (one, other)]
             wins, losses = int((errors[0] < errors[1]).sum()), int((errors[1] < errors[0]).sum())
-            if max(wins, losses) >= max(_WON * (wins + losses), _WINS):
+            if max(wins, losses) >= max(_WON * (wins + losses), 1 if noise else _WINS):
                 beaten.add(rival if wins > losses else place)
     return [each for place, each in enumerate(candidates) if place not in beaten]
 

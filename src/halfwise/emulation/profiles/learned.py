@@ -42,7 +42,7 @@ def learned_profile(name: str, machine: MachineDocument, *beside: Profile) -> Pr
     """The profile of a machine; the end that rounds least judges beside it where the two differ."""
     forms = [form for form in machine.forms if form.hypotheses]
     most, least = (_end(name, forms, end) for end in (MOST, LEAST))
-    if _two_ended(forms):
+    if most.two_ended:
         beside = (replace(least, name=f"{name} (least rounding)"), *beside)
     return replace(most, beside=beside)
 
@@ -65,15 +65,22 @@ def _end(name: str, forms: Sequence[FormRecord], end: int) -> Profile:
         spread=max(SPREADS.values()),
         loose_spread=max(excess, default=0.0),
         conversion=_of_all(CONVERSION, conversion, end) if conversion else "",
+        two_ended=_two_ended(forms),
     )
 
 
-def _two_ended(forms: Sequence[FormRecord]) -> bool:
-    """Whether some form is loose, or no hypothesis holds for all forms of a rule and variant."""
+def _two_ended(forms: Sequence[FormRecord]) -> frozenset[str]:
+    """The rules of which a form is loose, or no hypothesis holds for all forms of one variant."""
     groups: dict[tuple[str, str], list[FormRecord]] = {}
     for form in forms:
         groups.setdefault((form.rule, form.variant), []).append(form)
-    return any(form.status == "loose" for form in forms) or not all(map(shared, groups.values()))
+    loose = {form.rule for form in forms if len(form.hypotheses) > 1 and form.status == "loose"}
+    return frozenset(loose | {rule for (rule, _), group in groups.items() if not shared(group) and not _one(group)})
+
+
+def _one(group: Sequence[FormRecord]) -> bool:
+    """Whether all forms are loose, and near to the same hypothesis alone."""
+    return len({tuple(form.hypotheses) for form in group}) == 1 and len(group[0].hypotheses) == 1
 
 
 def _by_rule(forms: Iterable[FormRecord]) -> Mapping[str, tuple[FormRecord, ...]]:

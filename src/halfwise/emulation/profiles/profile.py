@@ -28,7 +28,8 @@ class Profile:
     `inferred`, what is supposed), `loose_spread` the same of models that hold a loose node. `beside` are the profiles
     that judge with it, because a target may run so, too. `by_engine`: where an engine was compiled, the kernels that it
     lists judge besides. `apart`: ONNX Runtime's own operators store what their steps give, as their unfused kernels do.
-    `conversion` is how FP32 becomes FP16 between nodes, where it is not as IEEE 754 has it.
+    `conversion` is how FP32 becomes FP16 between nodes, where it is not as IEEE 754 has it. `two_ended` are
+    operators of which a profile beside rounds less, because it is not known which kernel runs.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Profile:
     by_engine: bool = False
     apart: bool = False
     conversion: str = ""
+    two_ended: frozenset[str] = frozenset()
 
     def spread_of(self, nodes: Iterable[ir.Node]) -> float:
         """By how much a real error of a model of these nodes may exceed the emulated one."""

@@ -23,6 +23,7 @@ from halfwise.deploy.layouts import Layouts, layouts_of, takes_layouts
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import WIDE, Profile, worst_case_profiles
+from halfwise.emulation.profiles.caveats import caveats
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.rollout import executions, trajectories
 from halfwise.model.inputs.samples import Samples, load_samples
@@ -278,5 +279,6 @@ def _cautions(request: FixRequest, sites: Sites, profiles: Sequence[Profile], ma
         yield Note.of(NoteKind.WORST_OF_PROFILES, profiles=names, margin=margin, source=source)
         if loose := next((node for node in request.model.nodes if any(p.loose(node) for p in profiles)), None):
             yield Note.of(NoteKind.LOOSELY_MODELLED, loose.name, op=loose.op_type)
+    yield from caveats(profiles[0], request.model.nodes)
     if sites.random is not None:
         yield Note.of(NoteKind.RANDOM_NODE, sites.random)

@@ -22,6 +22,7 @@ from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.ort import Session
 from halfwise.emulation.profiles import Profile, profile_named
+from halfwise.emulation.profiles.caveats import caveats
 from halfwise.emulation.streamed import StreamedSession
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
@@ -93,7 +94,7 @@ def stages(
         profile=profile,
         samples=len(samples.feeds),
         inputs=samples.origin,
-        notes=(*told, *samples.notes, *_random(sites)),
+        notes=(*told, *samples.notes, *caveats(line.profile, model.nodes), *_random(sites)),
         model=model.path.name if model.path else "",
     )
     if last is None:
