@@ -82,7 +82,7 @@ def convolved(x: Array, w: Array, attributes: Mapping[str, Any]) -> Array:
     columns = np.moveaxis(columns, 2, -2).reshape(x.shape[0], group, math.prod(places), -1)
     rows = w.reshape(group, w.shape[0] // group, -1)
     made = np.einsum("ngpk,gok->ngop", columns, rows, optimize=True)
-    return made.reshape(x.shape[0], w.shape[0], *places)
+    return np.asarray(made.reshape(x.shape[0], w.shape[0], *places))
 
 
 def spread_out(x: Array, w: Array, attributes: Mapping[str, Any]) -> Array:
@@ -132,7 +132,7 @@ def convolution(form: Form, hypothesis: str) -> Array:
 
 def softmax(x: Array, axis: int = -1) -> Array:
     powers = np.exp(x - x.max(axis, keepdims=True))
-    return powers / powers.sum(axis, keepdims=True)
+    return np.asarray(powers / powers.sum(axis, keepdims=True))
 
 
 def softmax_of(form: Form, hypothesis: str) -> Array:
@@ -159,7 +159,7 @@ def log_softmax(form: Form, hypothesis: str) -> Array:
 
 def layer_norm(x: Array, axes: tuple[int, ...], epsilon: float, *, centred: bool = True) -> Array:
     shifted = x - x.mean(axes, keepdims=True) if centred else x
-    return shifted / np.sqrt((shifted**2).mean(axes, keepdims=True) + epsilon)
+    return np.asarray(shifted / np.sqrt((shifted**2).mean(axes, keepdims=True) + epsilon))
 
 
 def norm(form: Form, hypothesis: str) -> Array:
@@ -242,7 +242,7 @@ def blocked(x: Array, axes: tuple[int, ...]) -> Array:
     for which in range(blocks):
         mine = [row for row in range(rows) if row // block % blocks == which]
         total = h(total + h(flat[mine].sum(0)))
-    return total.reshape(kept)
+    return np.asarray(total.reshape(kept))
 
 
 def reduction(form: Form, hypothesis: str) -> Array:
@@ -319,7 +319,7 @@ def mirrored(x: Array) -> Array:
     """In FP32, which is what loses the last bits below 0."""
     one = np.float32(1)
     upper = one / (one + np.exp(-np.abs(x.astype(np.float32))))
-    return np.where(x > 0, upper, one - upper).astype(np.float64)
+    return np.asarray(np.where(x > 0, upper, one - upper).astype(np.float64))
 
 
 def fast_gelu(x: Array) -> Array:
@@ -331,7 +331,7 @@ def gelu(x: Array, form: Form, hypothesis: str) -> Array:
     if form.attributes.get("approximate") == "tanh":
         if hypothesis == "tanh-in-steps":
             return fast_gelu(x)
-        return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+        return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
     if hypothesis == "erf-in-steps":
         return h(x * h(h(erf(h(x / h(np.sqrt(2.0))))) + 1)) * 0.5
     return 0.5 * x * (1 + erf(x / np.sqrt(2.0)))
