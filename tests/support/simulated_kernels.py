@@ -76,7 +76,7 @@ def convolved(x: Array, w: Array, attributes: Mapping[str, Any]) -> Array:
     reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
     windows = np.lib.stride_tricks.sliding_window_view(x, reach, axis=tuple(range(2, 2 + rank)))
     every = tuple(slice(None, None, s) for s in strides) + tuple(slice(None, None, d) for d in dilations)
-    windows = windows[(slice(None), slice(None), *every)]
+    windows = windows[(slice(None), slice(None)) + every]  # noqa: RUF005
     places = windows.shape[2 : 2 + rank]
     columns = windows.reshape(x.shape[0], group, x.shape[1] // group, *places, -1)
     columns = np.moveaxis(columns, 2, -2).reshape(x.shape[0], group, math.prod(places), -1)
