@@ -6,13 +6,9 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from halfwise._version import __version__
 from halfwise.core.wording import counted, number
@@ -22,7 +18,8 @@ from halfwise.fleet.show import culprits_of, title, what_changed
 from halfwise.fleet.store import Result, Store
 from halfwise.fleet.work import OUT
 from halfwise.report.files import write
-from halfwise.report.html.embed import as_json, content_hash, digits
+from halfwise.report.html.embed import digits
+from halfwise.report.html.sealed import sealed, templates
 from halfwise.report.text import safe
 
 __all__ = ["PAGE", "page_text", "write_all"]
@@ -30,7 +27,12 @@ __all__ = ["PAGE", "page_text", "write_all"]
 PAGE = "index.html"
 _HISTORY = 30  # results of one job that the page draws
 _CHANGES, _CULPRITS, _COSTS = 50, 40, 20
-_ASSETS = (("halfwise.report.html", "assets/tokens.css"), ("halfwise.report.html", "assets/page.css"))
+_STYLES = (
+    ("halfwise.report.html", "assets/tokens.css"),
+    ("halfwise.report.html", "assets/page.css"),
+    ("halfwise.fleet", "page/fleet.css"),
+)
+_SCRIPTS = (("halfwise.fleet", "page/fleet.js"),)
 
 
 def write_all(
@@ -61,41 +63,27 @@ def page_text(run: FleetRun, folder: Path) -> str:
             if not known or known[-1].id != result.id:
                 known.append(result)
         began = next(start for each, start, _, _ in store.runs() if each == run.id)
-    style = "\n".join(files(package).joinpath(name).read_text("utf-8") for package, name in _ASSETS)
-    style += "\n" + files("halfwise.fleet").joinpath("page/fleet.css").read_text("utf-8")
-    script = f"(() => {{\n{files('halfwise.fleet').joinpath('page/fleet.js').read_text('utf-8')}}})();\n"
     models = _models(run, history, folder)
-    environment = Environment(
-        loader=PackageLoader("halfwise.fleet", "page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: safe(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
-    )
     good = sum(result.good for result in run.results)
     slowest = sorted(run.results, key=lambda result: -result.seconds)[:_COSTS]
     told = [each for each in run.changes if each.direction != "new"]
-    return environment.get_template("fleet.html").render(
-        style=Markup(style),
-        script=Markup(script),
-        policy=f"default-src 'none'; style-src {content_hash(style)}; script-src {content_hash(script)}; "
-        "base-uri 'none'; form-action 'none'",
-        json=as_json({"models": models}),
-        good=good,
-        total=len(run.results),
-        bad_words=f"{counted(len(run.results) - good, 'job')} not good",
-        models=len(models),
-        run=run.id,
-        when=time.strftime("%Y-%m-%d %H:%M", time.localtime(began)),
-        version=__version__,
-        reused=run.reused,
-        tiles=_tiles(run),
-        changes=[(each.direction, title(each.now), what_changed(each)) for each in told[:_CHANGES]],
-        more_changes=max(0, len(told) - _CHANGES),
-        culprits=culprits_of([result for result in run.results if result.action == "fix"])[:_CULPRITS],
-        costs=[(title(r), f"{r.seconds:.1f}", _size(r.peak_bytes), number(r.model_runs or 0)) for r in slowest],
-    )
+    values = {
+        "good": good,
+        "total": len(run.results),
+        "bad_words": f"{counted(len(run.results) - good, 'job')} not good",
+        "models": len(models),
+        "run": run.id,
+        "when": time.strftime("%Y-%m-%d %H:%M", time.localtime(began)),
+        "version": __version__,
+        "reused": run.reused,
+        "tiles": _tiles(run),
+        "changes": [(each.direction, title(each.now), what_changed(each)) for each in told[:_CHANGES]],
+        "more_changes": max(0, len(told) - _CHANGES),
+        "culprits": culprits_of([result for result in run.results if result.action == "fix"])[:_CULPRITS],
+        "costs": [(title(r), f"{r.seconds:.1f}", _size(r.peak_bytes), number(r.model_runs or 0)) for r in slowest],
+    }
+    environment = templates("halfwise.fleet", "page")
+    return sealed(environment, "fleet.html", values, {"models": models}, _STYLES, _SCRIPTS)
 
 
 def _tiles(run: FleetRun) -> list[tuple[str, str]]:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment
 
 from halfwise.core.whole_files import WholeFiles
 from halfwise.core.wording import and_more, counted
 from halfwise.report import numbers
-from halfwise.report.html.embed import as_json, content_hash
 from halfwise.report.html.names import SHOWN, short
 from halfwise.report.html.page import gather
-from halfwise.report.text import safe
+from halfwise.report.html.sealed import Asset, sealed, templates
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.scan import ScanResult
 from halfwise.verbs.trace import Trace
@@ -65,31 +62,15 @@ def render(
 
 def rendered(template: str, page: Mapping[str, Any], styles: Sequence[str], scripts: Sequence[str]) -> str:
     """A page that may run its own script and style, by their hashes, and nothing else; `page["data"]` is its data."""
-    style, script = _joined(styles), f"(() => {{\n{_joined(scripts)}}})();\n"
     table: Sequence[str] = page["data"]["names"]
     environment = _environment()
     environment.globals["full"] = table.__getitem__
     environment.globals["brief"] = lambda index, width=SHOWN: short(table[index], width)
-    return environment.get_template(template).render(
-        {"culprits": (), **page},
-        style=Markup(style),
-        script=Markup(script),
-        policy=f"default-src 'none'; style-src {content_hash(style)}; script-src {content_hash(script)}; "
-        f"{'img-src data:; ' if page.get('picture') is not None else ''}"
-        "base-uri 'none'; form-action 'none'",
-        json=as_json(page["data"]),
-    )
+    return sealed(environment, template, {"culprits": (), **page}, page["data"], _assets(styles), _assets(scripts))
 
 
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("halfwise.report.html"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_shown,
-    )
+    environment = templates("halfwise.report.html")
     for name in numbers.__all__:
         environment.filters[name] = getattr(numbers, name)
     environment.filters["short"] = short
@@ -98,11 +79,5 @@ def _environment() -> Environment:
     return environment
 
 
-def _shown(value: Any) -> Any:
-    """Whatever text a template prints is data: what moves, hides or turns text is spelled out."""
-    return safe(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _joined(names: Sequence[str]) -> str:
-    folder = files("halfwise.report.html").joinpath("assets")
-    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
+def _assets(names: Sequence[str]) -> list[Asset]:
+    return [("halfwise.report.html", f"assets/{name}") for name in names]

@@ -1,0 +1,58 @@
+"""A page in one file: its own style and script run, by their hashes, and nothing else; what it is given is text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from halfwise.report.html.embed import as_json, content_hash
+from halfwise.report.text import safe
+
+__all__ = ["Asset", "sealed", "templates"]
+
+Asset = tuple[str, str]  # a package, and a file in it
+
+
+def templates(package: str, folder: str = "templates") -> Environment:
+    return Environment(
+        loader=PackageLoader(package, folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+
+
+def sealed(
+    environment: Environment,
+    template: str,
+    values: Mapping[str, Any],
+    data: Any,
+    styles: Sequence[Asset],
+    scripts: Sequence[Asset],
+) -> str:
+    """`data` is what the script reads. A page with a `picture` among its values may show it."""
+    style, script = _joined(styles), f"(() => {{\n{_joined(scripts)}}})();\n"
+    pictures = "img-src data:; " if values.get("picture") is not None else ""
+    return environment.get_template(template).render(
+        values,
+        style=Markup(style),
+        script=Markup(script),
+        policy=f"default-src 'none'; style-src {content_hash(style)}; script-src {content_hash(script)}; "
+        f"{pictures}base-uri 'none'; form-action 'none'",
+        json=as_json(data),
+    )
+
+
+def _shown(value: Any) -> Any:
+    """Whatever text a template prints is data: what moves, hides or turns text is spelled out."""
+    return safe(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _joined(assets: Sequence[Asset]) -> str:
+    return "\n".join(files(package).joinpath(name).read_text(encoding="utf-8") for package, name in assets)
