@@ -17,7 +17,7 @@ from halfwise.core.errors import InputError
 from halfwise.fleet.exports import junit_text, markdown_text, sarif_text
 from halfwise.fleet.run import FleetRun, Watcher, run_fleet
 from halfwise.fleet.settings import read_settings
-from halfwise.fleet.store import MIGRATIONS, STORE, Store
+from halfwise.fleet.store import STORE, Store
 from halfwise.fleet.stored import history_of, last_run
 from halfwise.fleet.write import page_text
 from tests.fleet.verbs import toy
@@ -121,57 +121,6 @@ def test_a_killed_fleet_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert [calls(tmp_path, name) for name in ("a", "b", "waits")] == [1, 1, 2]
     with Store(tmp_path / "fleet-results", write=False) as opened:
         assert [state for _, _, _, state in opened.runs()] == ["ended", "interrupted"]
-
-
-def test_a_second_fleet_on_one_store_is_refused(tmp_path: Path) -> None:
-    with Store(tmp_path, write=True), pytest.raises(InputError, match=r"in use by process \d+ since"):
-        Store(tmp_path, write=True)
-    Store(tmp_path, write=True).__exit__(None, None, None)
-
-
-def test_an_old_store_is_brought_up_to_date(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / STORE) as db:
-        db.executescript(MIGRATIONS[0])
-        db.execute(
-            "INSERT INTO results VALUES (1, 'k', 's', 'm', '', 'fix', 'onnx', '', 'm.onnx', '0.1', 1, 2, 3, 'good', "
-            "'', 10, 1, 0.1, 0.01, 5, '[]', 'm/fix', NULL)"
-        )
-        db.execute("PRAGMA user_version = 1")
-    with pytest.raises(InputError, match="earlier version"):
-        Store(tmp_path, write=False)
-    with Store(tmp_path, write=True) as store:
-        kept = store.done("k")
-        assert kept is not None and (kept.fp32_nodes, kept.host) == (1, "")
-    with sqlite3.connect(tmp_path / STORE) as db:
-        db.execute("PRAGMA user_version = 99")
-    with pytest.raises(InputError, match="later version"):
-        Store(tmp_path, write=False)
-
-
-def test_a_store_that_is_cut_off_is_told_in_one_line(tmp_path: Path) -> None:
-    file = fleet(tmp_path, {"a": {}})
-    run(file)
-    store = tmp_path / "fleet-results" / STORE
-    store.write_bytes(b"not a store at all" * 100)
-    for suffix in ("-wal", "-shm"):
-        store.with_name(store.name + suffix).unlink(missing_ok=True)
-    with pytest.raises(InputError, match="not a database; move it away"):
-        run(file)
-
-
-def test_a_full_disk_is_told_and_keeps_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = fleet(tmp_path, {"a": {}})
-    run(file)
-
-    def full(*_: object) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
-
-    (tmp_path / "a.onnx").write_text('{"fp32": 1}')
-    monkeypatch.setattr(Store, "end", full)
-    with pytest.raises(sqlite3.OperationalError):
-        run(file)
-    monkeypatch.undo()
-    assert run(file).reused == 1
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ MIGRATIONS = (
     ALTER TABLE results ADD COLUMN report TEXT NOT NULL DEFAULT '';
     """,
 )
-_DONE = ("good", "bad", "refused")  # the same job would end so again
+_DONE = ("good", "bad")  # the same job would end so again; what was refused for a full disk would not
 
 
 @dataclass(frozen=True)
@@ -193,10 +193,8 @@ class Store:
 
     def known(self, path: Path, size: int, changed: int) -> tuple[str, list[str]] | None:
         asked = (str(path.absolute()), size, changed)
-        found = self._db.execute(
-            "SELECT digest, parts FROM contents WHERE path = ? AND size = ? AND changed = ?", asked
-        ).fetchone()
-        return (found[0], json.loads(found[1])) if found else None
+        found = self._rows("SELECT digest, parts FROM contents WHERE path = ? AND size = ? AND changed = ?", asked)
+        return (found[0][0], json.loads(found[0][1])) if found else None
 
     def done(self, key: str) -> Result | None:
         """The last answer to the same question, where asking again would give it again."""
@@ -210,7 +208,7 @@ class Store:
 
     def runs(self) -> list[tuple[int, float, float | None, str]]:
         """Id, start, end and state, the latest first."""
-        return list(self._db.execute("SELECT id, started, ended, state FROM runs ORDER BY id DESC"))
+        return self._rows("SELECT id, started, ended, state FROM runs ORDER BY id DESC")
 
     def results_of(self, run: int) -> list[Result]:
         return list(self._results("WHERE id IN (SELECT result FROM run_results WHERE run = ?) ORDER BY id", (run,)))
@@ -223,19 +221,23 @@ class Store:
 
     def history(self) -> list[tuple[int, Result]]:
         """Every result with each run that it belongs to, in the order of the runs."""
-        pairs = self._db.execute("SELECT run, result FROM run_results ORDER BY run, result").fetchall()
+        pairs = self._rows("SELECT run, result FROM run_results ORDER BY run, result")
         by_id = {result.id: result for result in self._results("", ())}
         return [(run, by_id[result]) for run, result in pairs]
 
     def document(self, result: int) -> Mapping[str, Any] | None:
-        found = self._db.execute("SELECT document FROM results WHERE id = ?", (result,)).fetchone()
-        if not found or found[0] is None:
+        found = self._rows("SELECT document FROM results WHERE id = ?", (result,))
+        if not found or found[0][0] is None:
             return None
-        read: Mapping[str, Any] = json.loads(zlib.decompress(found[0]))
+        read: Mapping[str, Any] = json.loads(zlib.decompress(found[0][0]))
         return read
 
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        with _told(self.folder / STORE):
+            return self._db.execute(query, values).fetchall()
+
     def _results(self, which: str, values: Sequence[Any]) -> Iterator[Result]:
-        for row in self._db.execute(f"SELECT {', '.join(_COLUMNS)} FROM results {which}", values).fetchall():
+        for row in self._rows(f"SELECT {', '.join(_COLUMNS)} FROM results {which}", values):
             named = dict(zip(_COLUMNS, row, strict=True))
             culprits = tuple((str(what), int(count)) for what, count in json.loads(named["culprits"]))
             yield Result(**{**named, "culprits": culprits})
@@ -244,6 +246,8 @@ class Store:
 
     def _open(self, path: Path, write: bool) -> None:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if path.stat().st_size % self._db.execute("PRAGMA page_size").fetchone()[0]:  # SQLite reads zeros beyond
+            raise sqlite3.DatabaseError("it is malformed: its end is cut off")
         if version > len(MIGRATIONS):
             raise InputError(f"{path} was written by a later version of halfwise: update halfwise")
         if not write:
@@ -289,6 +293,8 @@ def _told(path: Path) -> Iterator[None]:
 def _advice(told: str) -> str:
     if "full" in told:
         return "; free some space and run the same command again: what was done is kept"
+    if "I/O" in told:
+        return "; its disk may be full or fail: what was done is kept"
     if "malformed" in told or "not a database" in told:
         return "; move it away and run the same command again: a new store is made"
     return ""
