@@ -11,9 +11,10 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from halfwise.model.model import load
-from halfwise.repair import scale_blocks
+from halfwise.model.model import Model, load
+from halfwise.repair import repaired, scale_blocks, scaled_constants
 from halfwise.repair.rescale import RESCALE
+from halfwise.repair.scaled_constants import ScaledTensor
 from tests.models.build import model, node, value, weight
 from tests.models.zoo import cnn_tiny_weights
 from tests.support.repairing import ranges_of
@@ -64,6 +65,36 @@ def test_the_repairs_are_those_of_constants_whose_blocks_are_held(case: str, mon
     monkeypatch.setattr(scale_blocks, "_BLOCK", 50)
     read = RESCALE.find(load(made), ranges)
     assert held and [json.dumps(each.parameters) for each in read] == [json.dumps(each.parameters) for each in held]
+
+
+def test_a_large_scaled_constant_is_made_when_it_is_read_and_is_one_for_all_trials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = load(_chain())
+    found = [(RESCALE, each) for each in RESCALE.find(given, ranges_of(given, rows()))]
+    held, _ = repaired(given, found)
+    monkeypatch.setattr(scale_blocks, "LARGE", 0)
+    monkeypatch.setattr(scaled_constants, "_BLOCK", 50)
+    read, again = (repaired(given, found)[0] for _ in range(2))
+    tensors = [_weights(each) for each in (held, read, again)]
+    assert any(isinstance(each, ScaledTensor) for each in tensors[1].values())
+    for name, tensor in tensors[0].items():
+        assert tensors[1][name].numpy().tobytes() == tensor.numpy().tobytes()
+        assert tensors[1][name] is tensors[2][name] or not isinstance(tensors[1][name], ScaledTensor)
+
+
+def test_what_leaves_the_normal_numbers_is_not_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale_blocks, "LARGE", 0)
+    array = normal(1, 3, 4)
+    array[1, 2] = 2.0**100
+    tensor, powers = ir.tensor(array), np.array([[0], [28], [0]], np.int64)
+    assert scaled_constants.times_powers(tensor, powers) is None
+    assert scaled_constants.times_powers(tensor, -10 * powers) is None
+    assert scaled_constants.times_powers(tensor, powers - 1) is not None
+
+
+def _weights(given: Model) -> dict[str, Any]:
+    return {name: value.const_value for name, value in given.graph.initializers.items()}
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,15 @@ class GraphEdit:
 
     def constant(self, array: ArrayLike, dtype: Any = np.float32) -> ir.Value:
         """A new initializer; those that are there may be shared and are never changed."""
-        graph = self._model.graph
+        return self.weight(ir.tensor(np.asarray(array, dtype)))
+
+    def weight(self, tensor: ir.TensorProtocol) -> ir.Value:
+        """The same of a tensor, which other models may hold, too."""
         name = self._name(self._values)
-        value = ir.Value(name=name, const_value=ir.tensor(np.asarray(array, dtype), name=name))
-        value.dtype, value.shape = ir.DataType.from_numpy(np.dtype(dtype)), ir.Shape(np.shape(array))
-        graph.register_initializer(value)
+        tensor.name = tensor.name or name
+        value = ir.Value(name=name, const_value=tensor)
+        value.dtype, value.shape = tensor.dtype, ir.Shape(tensor.shape.numpy())
+        self._model.graph.register_initializer(value)
         return value
 
     def axes(self, axes: Sequence[int]) -> ir.Value:

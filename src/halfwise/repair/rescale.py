@@ -23,16 +23,16 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from halfwise.core.wording import listed
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import attribute
-from halfwise.repair.graph_edit import GraphEdit, node_named, whole
+from halfwise.repair.graph_edit import GraphEdit, is_constant, node_named
 from halfwise.repair.rule import Ranges, Repair
 from halfwise.repair.scale_atoms import Ints, Weights
 from halfwise.repair.scale_choice import Choice, choose
 from halfwise.repair.scale_flow import ScaleFlow
+from halfwise.repair.scaled_constants import spread_over, times_powers
 
 __all__ = ["RESCALE", "Rescale", "flow_of", "scale", "scalings"]
 
@@ -91,18 +91,16 @@ def scale(model: ir.Model, repair: Repair) -> bool:
     entries = [inputs[edit["input"]] for edit in given.get("entries", ())]
     if not _read_as_found([nodes[name] for name in repair.nodes], entries, given["scaled"]):
         return False
-    changed: dict[tuple[ir.Node, int], NDArray[Any]] = {}
+    changed: dict[tuple[ir.Node, int], ir.TensorProtocol] = {}
     for edit in given["constants"]:
         place = (nodes[edit["node"]], edit["slot"])
-        array = changed.get(place)
-        if array is None:
-            array = whole(place[0].inputs[place[1]]) if place[1] < len(place[0].inputs) else None
-        scaled = None if array is None else _scale(array, _spread(edit))
-        if scaled is None:
+        tensor = changed.get(place) or _constant(*place)
+        made = None if tensor is None else times_powers(tensor, spread_over(edit))
+        if made is None:
             return False
-        changed[place] = scaled
-    for (node, slot), array in changed.items():
-        node.replace_input_with(slot, GraphEdit(model, node, "rescaled").constant(array))
+        changed[place] = made
+    for (node, slot), tensor in changed.items():
+        node.replace_input_with(slot, GraphEdit(model, node, "rescaled").weight(tensor))
     for edit in given["fronts"]:
         node = nodes[edit["node"]]
         maker = GraphEdit(model, node, "scaled")
@@ -123,7 +121,7 @@ def scale(model: ir.Model, repair: Repair) -> bool:
     for edit in given["after"]:
         node = nodes[edit["node"]]
         maker = GraphEdit(model, node, "scaled_back")
-        factor = maker.constant(np.ldexp(np.float32(1.0), -_spread(edit)))
+        factor = maker.constant(np.ldexp(np.float32(1.0), -spread_over(edit)))
         value = node.outputs[0]
         restored = maker.op("Mul", [value, factor], after=True)
         maker.replace(value, restored, but=maker.made)
@@ -203,7 +201,7 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair
     after: list[dict[str, Any]] = []
     fronts: list[dict[str, Any]] = []
     entries: list[dict[str, Any]] = []
-    arrays: dict[tuple[ir.Node, int], NDArray[Any] | None] = {}
+    tensors: dict[tuple[ir.Node, int], ir.TensorProtocol | None] = {}
 
     def edit(weights: Weights, powers: Ints, shape: tuple[int, ...]) -> None:
         node = weights.node
@@ -216,8 +214,8 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair
             entry = {"node": node.name or "", "slot": weights.slot, **_written(powers, shape)}
             constants.append(entry)
             place = (node, weights.slot)
-            array = arrays[place] if place in arrays else whole(node.inputs[weights.slot])
-            arrays[place] = None if array is None else _scale(array, _spread(entry))
+            tensor = tensors[place] if place in tensors else _constant(*place)
+            tensors[place] = None if tensor is None else times_powers(tensor, spread_over(entry))
 
     for weights in group.weights:
         own = choice.after.get(weights, np.zeros(1, np.int64))
@@ -240,7 +238,7 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair
     )
     for node, atoms in group.roots:
         after.append({"node": node.name or "", **_written(choice.of(atoms)[:1] // 2, ())})
-    if not (constants or fronts or entries or terms) or any(array is None for array in arrays.values()):
+    if not (constants or fronts or entries or terms) or any(tensor is None for tensor in tensors.values()):
         return None
     by_name = flow.model.node_by_name
     grown = [_epsilon(node) * 4.0 ** choice.of(atoms)[0] for node, atoms in group.epsilons]
@@ -256,6 +254,11 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair
     return Repair(rule, nodes, _algebra(**edits), {"operators": operators, "scaled": scaled, **edits})
 
 
+def _constant(node: ir.Node, slot: int) -> ir.TensorProtocol | None:
+    value = node.inputs[slot] if slot < len(node.inputs) else None
+    return value.const_value if is_constant(value) and value is not None else None
+
+
 def _epsilon(node: ir.Node) -> float:
     return float(attribute(node, "epsilon", _EPSILON))
 
@@ -265,25 +268,6 @@ def _written(powers: Ints, shape: tuple[int, ...]) -> dict[str, Any]:
     if (powers == powers[0]).all():
         return {"shape": [], "powers": int(powers[0])}
     return {"shape": list(shape), "powers": [int(power) for power in powers]}
-
-
-def _spread(edit: dict[str, Any]) -> Ints:
-    powers: Ints = np.asarray(edit["powers"], np.int64).reshape(edit["shape"])
-    return powers
-
-
-def _scale(array: NDArray[Any], powers: Ints) -> NDArray[Any] | None:
-    """The array times 2^powers, None where that is not exact or leaves FP32's normal numbers."""
-    try:
-        spread = np.broadcast_arrays(array, powers)[1]
-    except ValueError:
-        return None
-    with np.errstate(over="ignore", under="ignore"):
-        scaled = np.ldexp(array, spread)
-        back = np.ldexp(scaled, -spread)
-    sizes = np.abs(scaled[scaled != 0])
-    exact = scaled.dtype == array.dtype and np.array_equal(back, np.broadcast_to(array, back.shape))
-    return scaled if exact and np.isfinite(sizes).all() and (sizes >= _SMALLEST).all() else None
 
 
 def _algebra(

@@ -1,0 +1,101 @@
+"""A constant times powers of two, where that is exact: a large one is made when it is read, and is one for all trials.
+
+So what is kept by a weight, as its rounding is, serves every repaired model that scales it alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.core.cores import in_blocks
+from halfwise.repair.scale_blocks import is_large
+
+__all__ = ["ScaledTensor", "spread_over", "times_powers"]
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+
+_BLOCK = 1 << 18  # elements that are looked at together
+_SMALLEST = float(np.finfo(np.float32).tiny)
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class ScaledTensor(ir.LazyTensor):
+    """A large weight of FP32 times 2^powers."""
+
+    def __init__(self, source: ir.TensorProtocol, powers: Ints) -> None:
+        def made() -> ir.TensorProtocol:
+            array = np.asarray(source.numpy())
+            held, over = np.empty(array.shape, np.float32), np.broadcast_to(powers, array.shape)
+
+            def part(start: int, stop: int) -> None:
+                held[start:stop] = np.ldexp(array[start:stop], over[start:stop])
+
+            in_blocks(part, len(array), max(1, _BLOCK * len(array) // array.size))
+            return ir.tensor(held)
+
+        super().__init__(made, ir.DataType.FLOAT, ir.Shape(source.shape.numpy()), cache=False)
+        self.source = source
+
+
+_Key = tuple[tuple[int, ...], bytes]
+_EXACT: WeakKeyDictionary[ir.TensorProtocol, dict[_Key, bool]] = WeakKeyDictionary()
+_MADE: WeakKeyDictionary[ir.TensorProtocol, WeakValueDictionary[_Key, ScaledTensor]] = WeakKeyDictionary()
+
+
+def times_powers(tensor: ir.TensorProtocol, powers: Ints) -> ir.TensorProtocol | None:
+    """The tensor times 2^powers, None where that is not exact or leaves FP32's normal numbers."""
+    array = np.asarray(tensor.numpy())
+    if not is_large(array) or array.dtype != np.float32 or not _fits(array, powers):
+        small = _scale(array, powers)
+        return None if small is None else ir.tensor(small)
+    key = (powers.shape, powers.tobytes())
+    exact, made = _EXACT.setdefault(tensor, {}), _MADE.setdefault(tensor, WeakValueDictionary())
+    if key not in exact:
+        exact[key] = _is_exact(array, powers)
+    if not exact[key]:
+        return None
+    found = made.get(key) or ScaledTensor(tensor, powers)
+    made[key] = found
+    return found
+
+
+def spread_over(edit: dict[str, Any]) -> Ints:
+    powers: Ints = np.asarray(edit["powers"], np.int64).reshape(edit["shape"])
+    return powers
+
+
+def _fits(array: Array, powers: Ints) -> bool:
+    try:
+        return np.broadcast_shapes(array.shape, powers.shape) == array.shape
+    except ValueError:
+        return False
+
+
+def _is_exact(array: Array, powers: Ints) -> bool:
+    over = np.broadcast_to(np.exp2(powers.astype(np.float64)), array.shape)
+
+    def part(start: int, stop: int) -> bool:
+        piece = array[start:stop]
+        sizes = np.abs(piece * over[start:stop])
+        return bool(((sizes <= _LARGEST) & ((sizes >= _SMALLEST) | (piece == 0))).all())
+
+    return all(in_blocks(part, len(array), max(1, _BLOCK * len(array) // array.size)))
+
+
+def _scale(array: Array, powers: Ints) -> Array | None:
+    try:
+        spread = np.broadcast_arrays(array, powers)[1]
+    except ValueError:
+        return None
+    with np.errstate(over="ignore", under="ignore"):
+        scaled = np.ldexp(array, spread)
+        back = np.ldexp(scaled, -spread)
+    sizes = np.abs(scaled[scaled != 0])
+    exact = scaled.dtype == array.dtype and np.array_equal(back, np.broadcast_to(array, back.shape))
+    return scaled if exact and np.isfinite(sizes).all() and (sizes >= _SMALLEST).all() else None
