@@ -156,6 +156,10 @@ def test_where_a_form_is_loose_there_are_two_ends(tmp_path: Path) -> None:
     profile = profile_named(str(path))
     assert [each.name for each in profile.beside] == [f"{path} (least rounding)", "strict"]
     assert profile.loose_spread > 0 and profile.two_ended == {"Softmax"}
+    for form in json.loads(path.read_text())["forms"]:
+        if form["status"] == "loose":
+            errors = {name: form["evidence"][name]["error"] for name in form["evidence"]}
+            assert errors[form["hypotheses"][-1]] >= min(form["error"], max(errors.values()))
     nodes = [SimpleNamespace(domain="", op_type=op) for op in ("Softmax", "Relu")]
     (note,) = caveats(profile, nodes)  # type: ignore[arg-type]
     assert (note.kind, note.values["ops"]) == (NoteKind.PROFILE_TWO_ENDED, ["Softmax"])

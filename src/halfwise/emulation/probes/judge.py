@@ -223,8 +223,9 @@ def _undefeated(candidates: Sequence[_Predicted], got: _Results, noise: float) -
 
 
 def _nearest(candidates: Sequence[_Predicted], error: float) -> list[str]:
-    """Of a form that none fits: the nearest, and the next that errs at least as much as the machine does."""
+    """Of a form that none fits: the nearest, and the next that errs at least as much as the machine does; where none
+    does, the one that errs most."""
     nearest = min(candidates, key=lambda each: each.evidence.difference)
     worse = [each for each in candidates if each.evidence.error >= error]
-    pessimistic = min(worse, key=lambda each: each.evidence.error) if worse else candidates[-1]
+    pessimistic = (min if worse else max)(worse or candidates, key=lambda each: each.evidence.error)
     return list(dict.fromkeys((nearest.name, pessimistic.name)))
