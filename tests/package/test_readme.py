@@ -175,7 +175,7 @@ def test_every_page_is_reached_from_the_index() -> None:
 
 def test_the_docs_are_short() -> None:
     """Words that somebody wrote: not what the code says of itself, nor the tables and sums that benchmarks print."""
-    assert sum(_written_words(page) for page in PAGES) <= 15_000
+    assert sum(_written_words(page) for page in PAGES if "zh-CN" not in page.parts) <= 15_000
     assert _written_words(DOCS / "tensorrt-quickstart.md") <= 900
 
 
