@@ -106,7 +106,8 @@ def test_the_chinese_readme_keeps_step() -> None:
 
     def links(text: str) -> list[str]:
         found = re.findall(r"\]\(([^)]+)\)|(?:src|srcset)=\"([^\"]+)\"", text)
-        return sorted(link or file for link, file in found if not link.startswith("README"))
+        told = [link or file for link, file in found if not link.startswith("README")]
+        return sorted("docs/tutorials/README.md" if link == "docs/zh-CN/README.md" else link for link in told)
 
     assert outline(CHINESE) == outline(README)
     assert re.findall(r"```.*?```", CHINESE, re.S) == re.findall(r"```.*?```", README, re.S)
