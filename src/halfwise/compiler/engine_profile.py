@@ -9,6 +9,7 @@ from halfwise.compiler.kernel_names import fused_attention, is_copy, steps, sums
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.wording import listed
 from halfwise.emulation.profiles import ENGINE, EngineKernel, Profile, engine_profile, profile_named
+from halfwise.model.families import PRODUCTS
 
 if TYPE_CHECKING:
     from halfwise.compiler.audit import Audit
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from halfwise.compiler.layers_fields import Layer
 
 __all__ = ["engine_view", "kernel_words", "kernels_of", "profile_of", "sums_note"]
-
-_PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose"})
 
 
 def engine_view(profile: str, compiled: Compiled | None) -> tuple[Profile | None, tuple[Note, ...]]:
@@ -81,7 +80,7 @@ def kernels_of(audit: Audit, without: frozenset[str] = frozenset()) -> tuple[Eng
 def sums_note(audit: Audit) -> Note:
     """Whether this engine holds tactics that accumulate in FP16, as far as its list tells."""
     layers: Mapping[str, Layer] = {layer.name: layer for layer in audit.layers}
-    names = dict.fromkeys(name for node in audit.nodes if node.op in _PRODUCTS for name in node.kernels)
+    names = dict.fromkeys(name for node in audit.nodes if node.op in PRODUCTS for name in node.kernels)
     told = {name: sums_narrow(layers[name].tactic) for name in names if name in layers}
     narrow = [name for name, sums in told.items() if sums]
     named = sum(sums is not None for sums in told.values())

@@ -12,6 +12,7 @@ from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled, Compiler
 from halfwise.compiler.kernel_names import cast_count, steps
 from halfwise.core.errors import HalfwiseError
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.families import NORMS
 from halfwise.precision.decision import Decision
 from halfwise.precision.sites import Sites
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["fusion_notes", "with_fusion"]
 
 _STATISTICS = frozenset({"Mean", "Mea"})
-_NORMS = ("LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization")
 
 
 def with_fusion(
@@ -69,7 +69,7 @@ def fusion_notes(before: Audit, after: Audit, given: frozenset[str]) -> Iterator
 
 def _norms(audit: Audit, given: frozenset[str]) -> Iterator[Note]:
     """The norms that repairs wrote as one operator, and where their statistics are taken."""
-    for op in _NORMS:
+    for op in NORMS:
         norms = [node for node in audit.nodes if node.op == op and node.node not in given]
         fused = [node for node in norms if len(node.kernels) == 1]
         wide = [node for node in fused if _wide(node.kernels[0])]

@@ -21,6 +21,7 @@ from halfwise.compiler.layer_owners import LayerOwners
 from halfwise.compiler.layers_cost import is_reformat
 from halfwise.compiler.layers_fields import FLOATS, NARROW, QUANTISED, EngineLayers, Layer, LayerTensor
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.families import RECURRENT
 
 if TYPE_CHECKING:
     from halfwise.compiler.buildlog.report import LogReport
@@ -37,7 +38,6 @@ _ADDED_TYPES = frozenset({"ShapeHostToDevice", "ShapeDeviceToHost", "TrainStatio
 _MOVING_TYPES = frozenset({"Shuffle", "Slice", "Concatenation", "Padding", "Shape", "NoOp", "Constant", "reshape"})
 
 # Operators that a compiler unrolls into loops whose kernels do not bear the node's name.
-_RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ class Evidence:
             return found(UNKNOWN, "region-only", seen, (region.name,))
         if self.unlisted:
             return found(UNKNOWN, "unknown", Note.of(NoteKind.MAYBE_IN_ANY_REGION))
-        if info.op in _RECURRENT:
+        if info.op in RECURRENT:
             return self._unrolled(info)
         silent = sum(may_hold(info.op, layer.name) for layer in self._nameless)
         if silent:

@@ -25,6 +25,7 @@ from halfwise.deploy.layouts import Layouts
 from halfwise.deploy.script import ScriptRequest, build_script
 from halfwise.deploy.trtexec import InputShape, LayerPrecision, TrtexecRequest, Unexpressible, trtexec_command
 from halfwise.deploy.trtexec_grammar import IoFormat
+from halfwise.model.families import RECURRENT
 from halfwise.model.ops import CONTROL_FLOW
 from halfwise.model.shape_inputs import holds_shape
 from halfwise.precision.assignment import Assignment
@@ -40,7 +41,6 @@ __all__ = ["deploy"]
 
 _SHOWN = 5  # violations told in words; the document lists all
 # Their layers are loops with counters of integers: an output type of FP32 on all of them would be an error.
-_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 
 
 def deploy(handover: Handover) -> DeployFiles:
@@ -258,10 +258,10 @@ class _Writing:
                     f"the name {site.name!r} breaks the lines of the log that tells the layers of a node; rename the "
                     "node in the ONNX model"
                 )
-            plain = site.op not in _RECURRENT and all(native_format(v) is not None for v in site.node.outputs if v.name)
+            plain = site.op not in RECURRENT and all(native_format(v) is not None for v in site.node.outputs if v.name)
             for name in layers.layers_of(site.name) if layers else (site.name,):
                 found.setdefault(name, LayerPrecision(name, fmt, (fmt.value,) if plain else ()))
-        silent = sorted({site.op for site, _ in kept if site.op in _RECURRENT})
+        silent = sorted({site.op for site, _ in kept if site.op in RECURRENT})
         if silent:
             self.notes.append(Note.of(NoteKind.LOOPS, operators=silent))
         return tuple(found.values())

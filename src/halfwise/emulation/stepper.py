@@ -18,6 +18,7 @@ from halfwise.core.formats import Format, round_to
 from halfwise.emulation.body_ranges import OLDEST_OPSET, observed
 from halfwise.emulation.emulate import EmulationWriter, Emulator
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Session
+from halfwise.model.families import PRODUCTS, RECURRENT
 from halfwise.model.model import Model
 from halfwise.model.ops import BODIES
 from halfwise.precision.assignment import Assignment
@@ -29,7 +30,7 @@ Array = NDArray[Any]
 Read = tuple[str, ir.Value, Format | None]
 
 # Operators whose work is worth several threads.
-_HEAVY = frozenset("Conv ConvTranspose MatMul Gemm Einsum LSTM GRU RNN Attention If Loop Scan".split())
+_HEAVY = PRODUCTS | RECURRENT | BODIES | {"Attention", "Einsum"}
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ import onnx_ir as ir
 from halfwise.core.formats import Format, format_of_type
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.model import Model
+from halfwise.model.moving import Move, movers
 from halfwise.model.ops import TYPE_ATTRIBUTES
 from halfwise.model.weights import WidenedTensor
 
 __all__ = ["TypedNodes", "fp32_model", "typed_nodes", "typed_notes"]
 
-_SWITCHES = ("Cast", "CastLike")
+_SWITCHES = movers(Move.CAST)
 _WITHIN = ("precision", "softmax_precision", "stash_type")  # of what is computed within: left out, it is never narrower
 _NARROW = {ir.DataType(fmt.onnx_type): fmt for fmt in (Format.FP16, Format.BF16)}
 

@@ -14,6 +14,7 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.contrib.kernels import FP32_SLOTS, narrow_kernel
 from halfwise.model.contrib.schemas import RuntimeSchema, is_known, runtime_schema
+from halfwise.model.families import INTEGER_ARITHMETIC, QUANTISERS
 from halfwise.model.moving import FROM_FIRST, Move, movers
 from halfwise.model.operator_slots import SHAPE_READERS
 
@@ -23,7 +24,6 @@ __all__ = [
     "CONTROL_FLOW",
     "DTYPE_ATTRIBUTES",
     "NARROW_SCALES",
-    "QUANTISERS",
     "TYPE_ATTRIBUTES",
     "WIDENED_ATTRIBUTES",
     "SlotRule",
@@ -55,7 +55,6 @@ BODIES = CONTROL_FLOW - {"SequenceMap"}  # what they read and give may be narrow
 
 # Operators that stay as they are, and why.
 _RANDOM = _words("RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli")
-_QUANTISED = _words("DynamicQuantizeLinear QLinearConv QLinearMatMul ConvInteger MatMulInteger")
 _CONTAINERS = _words(
     """SequenceConstruct SequenceEmpty SequenceInsert SequenceErase SequenceAt SequenceLength SplitToSequence
     ConcatFromSequence Optional OptionalGetElement OptionalHasElement"""
@@ -66,7 +65,7 @@ NEVER_CONVERTED = {
     "MeanVarianceNormalization": Note.of(NoteKind.FP32_DEFINITION),
     **dict.fromkeys(_TABLES, Note.of(NoteKind.TABLE)),
     **dict.fromkeys(_RANDOM, Note.of(NoteKind.RANDOM)),
-    **dict.fromkeys(_QUANTISED, Note.of(NoteKind.QUANTISATION)),
+    **dict.fromkeys(INTEGER_ARITHMETIC, Note.of(NoteKind.QUANTISATION)),
     **dict.fromkeys(_CONTAINERS, Note.of(NoteKind.CONTAINER)),
 }
 
@@ -79,7 +78,6 @@ _OWN_PINNED = {
     **dict.fromkeys(_words("QuantizeLinear DequantizeLinear"), Note.of(NoteKind.QUANTISATION)),
 }
 
-QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 NARROW_SCALES = 19  # the opset from which their scales may be narrow
 
 # Slots that are parameters of an operator rather than data: left in FP32 where the schema lets them.

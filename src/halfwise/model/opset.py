@@ -9,7 +9,8 @@ import numpy as np
 import onnx.defs
 import onnx_ir as ir
 
-from halfwise.model.ops import NARROW_SCALES, QUANTISERS
+from halfwise.model.families import QUANTISERS
+from halfwise.model.ops import NARROW_SCALES
 
 __all__ = ["OLDEST_OPSET", "allow_narrow_scales", "can_raise", "raise_function", "raise_opset"]
 

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.model.model import Model
-from halfwise.model.moving import MOVES
+from halfwise.model.moving import MOVES, Move, movers
 from halfwise.model.operator_slots import index_slots, shape_slots
 
 __all__ = ["position_arithmetic"]
@@ -25,7 +25,7 @@ _SUMS = MOVES | frozenset(
 )
 _MOST = 2.0**62  # a larger bound is none
 _TABLE = 1 << 16  # elements
-_CASTS = frozenset({"Cast", "CastLike"})
+_CASTS = movers(Move.CAST)
 
 
 def position_arithmetic(model: Model, counts_to: float) -> set[ir.Node]:

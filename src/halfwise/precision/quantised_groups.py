@@ -13,13 +13,12 @@ import onnx_ir as ir
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
+from halfwise.model.families import PRODUCTS
 from halfwise.precision.decision import Adjustment, Decision
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites, native_format
 
 __all__ = ["keep_groups_whole"]
-
-_PRODUCTS = frozenset("Conv ConvTranspose MatMul Gemm".split())
 
 
 def keep_groups_whole(start: Adjustment, stated: Collection[str]) -> Adjustment:
@@ -43,7 +42,7 @@ def _groups(sites: Sites) -> Iterator[tuple[ir.Node, ...]]:
     for node in sites.of:
         if node.domain:
             continue
-        if node.op_type in _PRODUCTS:
+        if node.op_type in PRODUCTS:
             makers = [value.producer() for value in node.inputs[:2] if value is not None]
             quantised = [maker for maker in makers if maker is not None and _is(maker, "DequantizeLinear")]
             if quantised:

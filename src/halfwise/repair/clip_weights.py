@@ -19,6 +19,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.model.families import RECURRENT
 from halfwise.model.model import Model
 from halfwise.repair.graph_edit import GraphEdit, is_constant, whole
 from halfwise.repair.rule import Ranges, Repair
@@ -29,7 +30,7 @@ _LARGEST = np.float32(65504.0)
 _NORMAL = np.float32(2.0**-14)
 _SLOTS = {
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), (1, 2)),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), (1, 2, 3)),
+    **dict.fromkeys(RECURRENT, (1, 2, 3)),
     **dict.fromkeys(("LayerNormalization", "InstanceNormalization", "GroupNormalization"), (1, 2)),
     "BatchNormalization": (1, 2),
     "RMSNormalization": (1,),

@@ -20,6 +20,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.model.families import COMPARISONS
 from halfwise.model.model import Model
 from halfwise.repair.graph_edit import GraphEdit, whole
 from halfwise.repair.rule import Ranges, Repair
@@ -28,7 +29,6 @@ __all__ = ["FINITE_CONSTANTS", "FiniteConstants"]
 
 _LARGEST = np.float32(65504.0)
 _WITHIN = 2.0**15
-_COMPARES = frozenset({"Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal"})
 _PICKS = frozenset({"ArgMax", "ArgMin"})
 _UP, _DOWN = 1.0, -1.0
 
@@ -84,7 +84,7 @@ def _same_effect(node: ir.Node, slot: int, array: NDArray[Any], ranges: Ranges) 
     if node.op_type in ("Max", "Min"):
         sign = _DOWN if node.op_type == "Max" else _UP
         return len(others) == 1 and _all_signed(array, sign) and _within(others, ranges)
-    if node.op_type in _COMPARES:
+    if node.op_type in COMPARISONS:
         return _within(others, ranges)
     return node.op_type == "Where" and slot > 0 and _only_picked(node, slot, array, ranges)
 
@@ -100,7 +100,7 @@ def _only_picked(node: ir.Node, slot: int, array: NDArray[Any], ranges: Ranges) 
     for reader in readers:
         picks = not reader.domain and reader.op_type in _PICKS and one_number
         others = [value for value in reader.inputs if value is not out]
-        compares = not reader.domain and reader.op_type in _COMPARES and _within(others, ranges)
+        compares = not reader.domain and reader.op_type in COMPARISONS and _within(others, ranges)
         if not (picks or compares):
             return False
     return bool(readers)

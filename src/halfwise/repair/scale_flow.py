@@ -13,6 +13,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.model.model import Model
+from halfwise.model.operator_slots import SHAPE_READERS
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import is_constant, whole
 from halfwise.repair.rule import Ranges
@@ -27,7 +28,6 @@ __all__ = ["ScaleFlow"]
 
 _REDUCES = "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2"
 _BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Softsign", "Erf"})  # gates: no scale of their own
-_SHAPES = frozenset({"Shape", "Size"})
 
 
 class ScaleFlow(ScaleProducts):
@@ -111,7 +111,7 @@ class ScaleFlow(ScaleProducts):
             made = [self.layouts[value].atoms for value in node.outputs if value in self.layouts]
             self.passed.append((node, np.concatenate(made)))  # of a Split, one part alone may be scaled
             return
-        if node.op_type in _SHAPES and not node.domain:
+        if node.op_type in SHAPE_READERS and not node.domain:
             return
         for value in node.inputs:
             if value is not None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from halfwise.model.families import RECURRENT
 from halfwise.precision.sites import Site, Sites
 
 __all__ = ["flops", "node_costs"]
@@ -43,7 +44,7 @@ def flops(site: Site, sizes: Mapping[ir.Value, int]) -> float:
         per_channel = math.prod(d for d in shape[1:] if isinstance(d, int)) if shape is not None else 1
         moved = out if node.op_type == "Conv" else float(sizes.get(node.inputs[0], 0)) if node.inputs[0] else out
         return 2.0 * moved * max(per_channel, 1) if weight is not None else out
-    if node.op_type in ("LSTM", "GRU", "RNN"):
+    if node.op_type in RECURRENT:
         weights = sum(v.const_value.size for v in node.inputs if v is not None and v.const_value is not None)
         return 2.0 * weights * max(out / max(_last(node.outputs[0]), 1), 1)
     return out

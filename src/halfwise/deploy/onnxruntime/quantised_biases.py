@@ -17,7 +17,8 @@ from halfwise.core.formats import Format, round_to
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.deploy.onnxruntime.adjustable import Adjustable, Formats
-from halfwise.model.moving import Move, movers
+from halfwise.model.families import PRODUCTS
+from halfwise.model.moving import Move, behind, movers
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Adjustment
 from halfwise.precision.plan import PlannedNode
@@ -26,7 +27,6 @@ __all__ = ["adjust_biases"]
 
 Array = NDArray[np.float32]
 
-_PRODUCTS = frozenset("Conv ConvTranspose Gemm MatMul".split())
 _RESHAPED = movers(Move.SHAPE)
 _PASSED = movers(Move.SHAPE | Move.ORDER) | {"Relu", "Clip"}  # between the product and what quantises it
 
@@ -52,7 +52,7 @@ def _overflowing(assignment: Assignment) -> Iterator[tuple[ir.Node, ...]]:
     """Each product whose bias would have more steps than its format holds, with what dequantises its factors."""
     for node in assignment.sites.model.nodes:
         fmt = assignment.of(node)
-        if node.op_type not in _PRODUCTS or node.domain or not fmt.narrow:
+        if node.op_type not in PRODUCTS or node.domain or not fmt.narrow:
             continue
         makers = [value.producer() if value is not None else None for value in node.inputs[:2]]
         factors = [each for each in makers if each is not None and _is(each, "DequantizeLinear")]
@@ -95,8 +95,7 @@ def _vector(value: ir.Value | None) -> Array | None:
 
 def _constant(value: ir.Value | None) -> Array | None:
     """The values of a weight, perhaps under another shape; None where they are not known."""
-    while value is not None and (maker := value.producer()) is not None and maker.op_type in _RESHAPED:
-        value = maker.inputs[0]
+    value = behind(value, _RESHAPED)
     if value is None or value.const_value is None or value.is_graph_input():
         return None
     return np.asarray(value.const_value.numpy(), dtype=np.float32)

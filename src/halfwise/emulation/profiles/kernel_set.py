@@ -19,12 +19,12 @@ from halfwise.emulation.profiles.tensorrt import (
     bias_after_product,
     norm_in_narrow_steps,
 )
+from halfwise.model.families import PRODUCTS
 from halfwise.model.moving import only_moves
 from halfwise.precision.sites import Sites
 
 __all__ = ["EngineKernel", "KernelSet"]
 
-_PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose"})
 _PRODUCT_STEPS = frozenset({"Fc", "Gemm", "Corr", "Conv", "Deco"})
 _NORMS = frozenset({"LayerNormalization", "RMSNormalization"})
 _ROOTS = frozenset({"Sqrt", "Sqr"})
@@ -117,16 +117,16 @@ def _cone(last: ir.Node, members: Members) -> set[ir.Node]:
         if node in found or node not in members:
             continue
         found.add(node)
-        if node.op_type not in _PRODUCTS:
+        if node.op_type not in PRODUCTS:
             stack += [maker for value in node.inputs if value is not None and (maker := value.producer()) is not None]
     return found
 
 
 def _epilogues(kernel: EngineKernel, members: Members) -> Iterator[Fusion]:
     """A product and the bias that its kernel adds; in a kernel that spells no steps, all that comes behind it."""
-    for product in (node for node in members if node.op_type in _PRODUCTS):
+    for product in (node for node in members if node.op_type in PRODUCTS):
         chain = [product]
-        while (user := _only_user(chain[-1])) is not None and user in members and user.op_type not in _PRODUCTS:
+        while (user := _only_user(chain[-1])) is not None and user in members and user.op_type not in PRODUCTS:
             if kernel.steps and not (len(chain) == 1 and user.op_type == "Add" and _adds_to_product(kernel.steps)):
                 break
             chain.append(user)

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.model.families import COMPARISONS, PRODUCTS, RECURRENT
 from halfwise.model.moving import Move, behind, movers
 
 __all__ = ["Choice", "Selection", "choice_of", "selections_behind"]
 
 # Which axis of its first output has one entry a row; of TopK and Compress an attribute says it.
 _SELECTORS = {"TopK": None, "Compress": None, "NonMaxSuppression": 0, "NonZero": 1, "Unique": 0}
-_COMPARES = frozenset("Greater GreaterOrEqual Less LessOrEqual".split())
+_ORDERS = COMPARISONS - {"Equal"}
 _CHOOSES = frozenset("ArgMax ArgMin".split())
-_MIXES = frozenset("Conv ConvTranspose MatMul Gemm Einsum Attention MultiHeadAttention LSTM GRU RNN Softmax".split())
+_MIXES = PRODUCTS | RECURRENT | {"Attention", "Einsum", "MultiHeadAttention", "Softmax"}
 _MOVED = movers(Move.SHAPE | Move.ORDER | Move.REPEAT)
 _IN_ORDER = movers(Move.SHAPE | Move.CAST)
 
@@ -140,9 +141,8 @@ def _is_mask(value: ir.Value | None) -> bool:
 
 def choice_of(value: ir.Value) -> Choice | None:
     """The comparison that an output is the bare outcome of, in the order of its elements."""
-    node = value.producer()
-    while node is not None and not node.domain and node.op_type in _IN_ORDER and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
+    source = behind(value, _IN_ORDER)
+    node = source.producer() if source is not None else None
     if node is None or node.domain or any(each is None for each in node.inputs[:1]):
         return None
     if node.op_type in _CHOOSES:
@@ -151,7 +151,7 @@ def choice_of(value: ir.Value) -> Choice | None:
         if source is None or source.dtype is not ir.DataType.FLOAT or node.op_type == "ArgMin":
             return None
         return Choice((source.name or "",), axis.as_int() if axis is not None else 0)
-    if node.op_type not in _COMPARES or len(node.inputs) < 2:
+    if node.op_type not in _ORDERS or len(node.inputs) < 2:
         return None
     left, right = node.inputs[0], node.inputs[1]
     if left is None or right is None or left.dtype is not ir.DataType.FLOAT:

@@ -12,6 +12,7 @@ from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Where
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.families import PRODUCTS, RECURRENT
 from halfwise.model.moving import FROM_FIRST, Move, movers
 from halfwise.model.patterns.roots import clip_bounds
 from halfwise.model.patterns.view import View, attribute
@@ -24,6 +25,7 @@ __all__ = ["constant_findings"]
 _FP16 = Format.FP16
 _STEPS = 6
 _THROUGH = FROM_FIRST | movers(Move.CAST) | {"Sqrt", "ReduceSum", "Mul"}
+_BROKEN_BY_INFINITY = PRODUCTS | RECURRENT | {"BatchNormalization", "Div"}
 _LISTED = 16
 
 
@@ -139,8 +141,7 @@ def _only_infinite(value: ir.Value) -> bool:
     if tensor is None:
         return False
     plain = {node.op_type for node, _ in value.uses()}
-    broken = {"Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization", "LSTM", "GRU", "Div"}
-    return not plain & broken and not bool(np.isnan(tensor.numpy()).any())
+    return not plain & _BROKEN_BY_INFINITY and not bool(np.isnan(tensor.numpy()).any())
 
 
 def _infinite_findings(values: Sequence[ir.Value]) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from enum import Enum
 
 import onnx_ir as ir
 
+from halfwise.model.families import COMPARISONS, NORMS, PRODUCTS, RECURRENT
 from halfwise.model.moving import Move, movers
 from halfwise.model.patterns.view import View, attribute
 from halfwise.precision.sites import Sites
@@ -15,9 +16,7 @@ from halfwise.precision.sites import Sites
 __all__ = ["Reading", "Role", "readings"]
 
 _DEPTH = 4
-_RECURRENT = ("LSTM", "GRU", "RNN")
-_NORMS = ("LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization")
-_COMPARISONS = frozenset(["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Sign"])
+_COMPARED = COMPARISONS | {"IsInf", "IsNaN", "Sign"}
 _MOVED = movers(Move.SHAPE | Move.ORDER | Move.REPEAT | Move.CUT | Move.CAST)
 
 
@@ -87,11 +86,11 @@ def _reading(view: View, node: ir.Node, slot: int) -> Reading:
     op = node.op_type
     if op in _OWN and (node.domain or op == "SimplifiedLayerNormalization"):
         return Reading(node, _OWN[op].get(slot, Role.OTHER))
-    if op in ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", *_RECURRENT):
-        if slot < (3 if op in _RECURRENT else 2):
+    if op in PRODUCTS | RECURRENT | {"Einsum"}:
+        if slot < (3 if op in RECURRENT else 2):
             return Reading(node, Role.MATRIX, _channel_axis(view, node, slot))
         return Reading(node, Role.ADDEND)
-    if op in _NORMS or op == "BatchNormalization":
+    if op in NORMS or op == "BatchNormalization":
         return Reading(node, Role.FACTOR if slot == 1 else Role.ADDEND)
     if op == "Div":
         return Reading(node, Role.DIVISOR if slot == 1 else Role.FACTOR)
@@ -103,12 +102,12 @@ def _reading(view: View, node: ir.Node, slot: int) -> Reading:
         return Reading(node, Role.BOUND)
     if op == "Where":
         return Reading(node, Role.CHOICE)
-    return Reading(node, Role.COMPARED if op in _COMPARISONS else Role.OTHER)
+    return Reading(node, Role.COMPARED if op in _COMPARED else Role.OTHER)
 
 
 def _channel_axis(view: View, node: ir.Node, slot: int) -> int | None:
     op, rank = node.op_type, view.rank(node.inputs[slot])
-    if op in _RECURRENT:
+    if op in RECURRENT:
         return 1
     if slot == 0 or rank is None or rank < 2:
         return None if rank is None or rank < 2 or op not in ("MatMul", "Gemm") else rank - 2

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from halfwise.core.finding import Finding
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.families import NORMS, PRODUCTS
 from halfwise.model.model import Model
 from halfwise.model.moving import Move, movers
 from halfwise.model.patterns import Pattern
@@ -16,11 +17,8 @@ from halfwise.model.patterns.view import View
 __all__ = ["training_advice"]
 
 _STEPS = 3  # nodes between a layer and the norm behind it
-_LINEAR = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _PASSED = movers(Move.SHAPE | Move.ORDER | Move.CAST) | {"Add"}
-_NORM_OPERATORS = frozenset({
-    "BatchNormalization", "LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization",
-})  # fmt: skip
+_NORM_OPERATORS = {*NORMS, "BatchNormalization"}
 _NORM_KINDS = frozenset({"layernorm", "rmsnorm", "instancenorm", "groupnorm"})
 _TINY, _HUGE = frozenset({"HW102", "HW103"}), frozenset({"HW104"})
 
@@ -79,7 +77,7 @@ def _before_norms(model: Model, patterns: Sequence[Pattern]) -> frozenset[str]:
     entries = {p.details["input"] for p in patterns if p.kind in _NORM_KINDS}
     found: set[str] = set()
     for node in model.nodes:
-        if node.op_type not in _LINEAR or node.domain:
+        if node.op_type not in PRODUCTS or node.domain:
             continue
         value = node.outputs[0]
         for _ in range(_STEPS):

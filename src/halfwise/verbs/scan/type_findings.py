@@ -11,16 +11,14 @@ from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Where
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.contrib.schemas import is_known
+from halfwise.model.families import INTEGER_ARITHMETIC, QUANTISERS
 from halfwise.model.fp32_model import typed_nodes
 from halfwise.model.model import Model
 from halfwise.model.patterns import Pattern
 
 __all__ = ["type_findings"]
 
-_QUANTISED = frozenset({
-    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",
-    "MatMulInteger",
-})  # fmt: skip
+_QUANTISED = QUANTISERS | INTEGER_ARITHMETIC
 _LAYER_NORM_SINCE = 17
 
 
