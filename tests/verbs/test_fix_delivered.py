@@ -74,8 +74,9 @@ def test_where_it_cannot_run_one_line_says_why(tmp_path: Path, monkeypatch: pyte
 
         monkeypatch.setattr("halfwise.verbs.fix.delivered.run_as_written", refused)
         made = fix(product(), FEEDS, out=tmp_path)
-        why = only(made.notes, kind).values["why"]
-        assert made.good and made.to_json()["delivered"] == {"status": "not-run", "outputs": {}, "why": why}
+        told = only(made.notes, kind)
+        record = {"status": "not-run", "outputs": {}, "why": told.values["why"], "because": [told.to_json()]}
+        assert made.good and made.to_json()["delivered"] == record
 
 
 def test_what_has_no_kernel_is_told_from_what_is_broken(tmp_path: Path) -> None:

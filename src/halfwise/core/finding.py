@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from halfwise.core.document import LEFT_OUT, Left, Record, about
 from halfwise.core.notes import Note, Severity
 
-__all__ = ["Finding", "RuleId", "Severity", "Where"]
+__all__ = ["Finding", "PlaceKind", "RuleId", "Severity", "Where"]
+
+PlaceKind = Literal[
+    "advisory", "build", "initializer", "input", "layer", "line",
+    "model", "node", "option", "output", "tactic", "tensor",
+]  # fmt: skip
 
 RuleId = Annotated[str, Meta(pattern="^HW[0-9]+$", description="A stable id.")]
 
@@ -18,7 +23,7 @@ RuleId = Annotated[str, Meta(pattern="^HW[0-9]+$", description="A stable id.")]
 class Where(Record, frozen=True):
     """The place of a finding."""
 
-    kind: Annotated[str, about("initializer, node, tensor, model, layer, line, ...")]
+    kind: PlaceKind
     name: str
 
 

@@ -277,6 +277,9 @@ class NoteKind(Enum):
     NO_NEW_FINDINGS, NEW_FINDINGS = "no-new-findings", "new-findings"
     FINDINGS_FOR_INFORMATION, FINDINGS_GONE, AT_NODE = "findings-for-information", "findings-gone", "at-node"
     FINDING_OF = "finding-of"
+    # A PyTorch module under autocast
+    AUTOCAST_UNNEEDED, AUTOCAST_MISSES = "autocast-unneeded", "autocast-misses"
+    AUTOCAST_NEEDED, AUTOCAST_TOGETHER = "autocast-needed", "autocast-together"
     # What a user's files tell together
     FILE_NOT_READ = "file-not-read"
     ONE_MODEL_EXAMINED = "one-model-examined"
@@ -285,6 +288,7 @@ class NoteKind(Enum):
     NEAREST_NAMES = "nearest-names"
     WILDCARD_NOT_READ = "wildcard-not-read"
     OPTION_REFUSED = "option-refused"
+    OPTION_SINCE, OPTION_WITHIN, OPTION_TWICE = "option-since", "option-within", "option-twice"
     CONSTRAINTS_MISSING = "constraints-missing"
     NORM_SWALLOWED = "norm-swallowed"
     ASKED_NOT_KEPT = "asked-not-kept"

@@ -12,7 +12,7 @@ from halfwise.core.english.finding import finding
 from halfwise.core.finding import Finding, Where
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Span
-from halfwise.core.targets.flags import TRTEXEC_FLAGS, flag_history, has_flag
+from halfwise.core.targets.flags import TRTEXEC_FLAGS, flag_note, has_flag
 from halfwise.deploy.trtexec_grammar import (
     GrammarError,
     has_patterns,
@@ -110,9 +110,9 @@ def _options(command: BuildCommand, span: Span) -> Iterator[Finding]:
     seen: set[str] = set()
     for flag, _ in command.options:
         if flag in TRTEXEC_FLAGS and not has_flag(flag, span):
-            why = flag_history(flag)
+            why = flag_note(flag)
         elif flag in seen and flag in _WEAK:
-            why = "it is given twice, and trtexec reads the first only"
+            why = Note.of(NoteKind.OPTION_TWICE)
         else:
             seen.add(flag)
             continue

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from halfwise.core.finding import Severity
+from halfwise.core.finding import PlaceKind, Severity
 
 __all__ = ["LAYERNORM_ADVICE", "LAYERNORM_DETECTED", "MESSAGES", "RULES", "WEIGHT_ISSUES", "Message", "Remedy", "Rule"]
 
@@ -43,7 +43,7 @@ class Rule:
     severity: Severity
     message: str
     remedy: Remedy
-    where: str = "build"  # kind of place: the pattern's group of that name tells which
+    where: PlaceKind = "build"  # kind of place: the pattern's group of that name tells which
     dependent: bool = False  # on the graph being built: counts only for the backend strategy that was chosen
     unconstrained: Severity | None = None  # its severity in a build that set no precision constraints
     strong: bool = False  # said of strongly typed networks only

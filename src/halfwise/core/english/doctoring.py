@@ -18,6 +18,9 @@ DOCTORING = {
         "{subject}: {version} reads * only as a whole name, so that {names:list} match nothing, without a message"
     ),
     NoteKind.OPTION_REFUSED: "{subject}: {why}",
+    NoteKind.OPTION_SINCE: "TensorRT has it from {first} on",
+    NoteKind.OPTION_WITHIN: "TensorRT has it from {first} to {last}",
+    NoteKind.OPTION_TWICE: "it is given twice, and trtexec reads the first only",
     NoteKind.CONSTRAINTS_MISSING: (
         "--layerPrecisions and --layerOutputTypes have no effect without --precisionConstraints=obey"
     ),

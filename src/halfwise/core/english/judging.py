@@ -1,4 +1,4 @@
-"""What decided a verdict, and why an output cannot be compared place by place."""
+"""What decided a verdict, why an output cannot be compared place by place, and what autocast is needed for."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ __all__ = ["JUDGING"]
 JUDGING = {
     NoteKind.NOTHING_JUDGED: "the model has no output that the tolerance speaks of",
     NoteKind.NOT_FINITE: "{count:,} values of {subject!r} are not finite, where FP32 has finite ones",
+    NoteKind.AUTOCAST_UNNEEDED: "{subject} keeps the tolerance in FP16, with autocast and without it",
+    NoteKind.AUTOCAST_MISSES: ("{subject} misses the tolerance even under autocast: its FP32 operators are not enough"),
+    NoteKind.AUTOCAST_NEEDED: (
+        "{subject} is right under autocast and wrong in FP16, for autocast keeps in FP32: {names:commas}"
+    ),
+    NoteKind.AUTOCAST_TOGETHER: (
+        "{subject} is right under autocast and wrong in FP16: no single FP32 operator of autocast is the cause, only "
+        "all of them together"
+    ),
     NoteKind.NOT_COMPARED: "{subject!r} cannot be compared place by place: {why:said}",
     NoteKind.ERROR_OF: "{metric} of {subject!r} is {value:.3g}, allowed <= {allowed:.3g}",
     NoteKind.LIKENESS_OF: "{metric} of {subject!r} is {value:.3g}, allowed >= {allowed:.3g}",

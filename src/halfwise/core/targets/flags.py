@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import get_close_matches
 
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets.version import Span, Version
 
-__all__ = ["TRTEXEC_FLAGS", "flag_history", "has_flag"]
+__all__ = ["TRTEXEC_FLAGS", "flag_history", "flag_note", "has_flag"]
 
 Flags = Mapping[str, tuple[str, "str | None"]]
 
@@ -75,6 +76,14 @@ def has_flag(flag: str, span: Span, flags: Flags = TRTEXEC_FLAGS) -> bool:
     return span.within(Span(Version.parse(first).span.low, later_end))
 
 
+def flag_note(flag: str) -> Note:
+    """Which versions take an option that is known."""
+    first, last = TRTEXEC_FLAGS[flag]
+    if last is None:
+        return Note.of(NoteKind.OPTION_SINCE, first=first)
+    return Note.of(NoteKind.OPTION_WITHIN, first=first, last=_written(last))
+
+
 def flag_history(flag: str) -> str:
     """In words, which versions take `flag`."""
     history = TRTEXEC_FLAGS.get(flag)
@@ -84,4 +93,8 @@ def flag_history(flag: str) -> str:
     first, last = history
     if last is None:
         return f"{flag} exists from TensorRT {first} on"
-    return f"{flag} exists from TensorRT {first} to {last if '.' in last else last + '.x'}"
+    return f"{flag} exists from TensorRT {first} to {_written(last)}"
+
+
+def _written(last: str) -> str:
+    return last if "." in last else f"{last}.x"

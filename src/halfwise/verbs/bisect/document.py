@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import field
 
@@ -15,7 +15,7 @@ from halfwise.core.tolerance import Bounds
 from halfwise.model.inputs.all_samples import UsedInputs
 from halfwise.verbs.bisect.culprits import Answer, Ending
 
-__all__ = ["Artifacts", "BisectDocument", "BuildsRecord", "Culprit", "ErrorsRecord", "NamedBackend", "Step"]
+__all__ = ["Artifacts", "BisectDocument", "BuildsRecord", "Culprit", "ErrorsRecord", "NamedBackend", "Step", "What"]
 
 
 class NamedBackend(BackendRecord, frozen=True):
@@ -25,10 +25,13 @@ class NamedBackend(BackendRecord, frozen=True):
         return {"backend": self.backend}
 
 
+What = Literal["all FP16", "all FP32", "group"]
+
+
 class Step(Record, frozen=True):
     """One build: how many nodes were FP16 in it, of how many that were looked at, and what it said."""
 
-    what: Annotated[str, about("all FP16, all FP32 or group.")]
+    what: What
     fp16: Count
     of: Count
     answer: Answer

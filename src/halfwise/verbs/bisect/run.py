@@ -63,7 +63,7 @@ def bisect(
     if backend is None and check is None:
         raise InputError("bisect needs a backend to run the model, or a command that judges it (--check)")
     runner = backend_named(backend, options) if isinstance(backend, str) else backend
-    if runner is not None and runner.name.startswith("saved:"):
+    if runner is not None and runner.traits.saved:
         raise InputError(f"{runner.name}: saved outputs are of one model; bisect has to build others")
     checker = Checker(check) if check is not None else None
     if checker is not None:

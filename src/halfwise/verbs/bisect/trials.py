@@ -29,6 +29,7 @@ from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Question
 from halfwise.verbs.bisect.check import Checker
 from halfwise.verbs.bisect.culprits import Answer
+from halfwise.verbs.bisect.document import What
 from halfwise.verbs.bisect.result import Step
 
 __all__ = ["Trials"]
@@ -167,7 +168,7 @@ class Trials:
             )
         self.record = record
 
-    def _what(self, narrow: frozenset[ir.Node]) -> str:
+    def _what(self, narrow: frozenset[ir.Node]) -> What:
         if not narrow:
             return "all FP32"
         return "all FP16" if len(narrow) == len(self.nodes) else "group"

@@ -71,7 +71,7 @@ def _measured(case: Case, notes: list[Note], notify: Callable[[int, int], None])
     if case.model is None or not case.material.samples:
         return None
     if case.model.weight_bytes > _LARGEST:
-        notes.append(Note.of(NoteKind.NOT_RUN_HERE, why="its weights take more than 1 GiB"))
+        notes.append(Note.of(NoteKind.NOT_RUN_HERE, why=Note.of(NoteKind.WEIGHTS_TOO_LARGE, megabytes=_LARGEST >> 20)))
         return None
     try:
         return measure(case.model, list(case.material.samples), notify)

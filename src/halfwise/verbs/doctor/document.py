@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from halfwise.core.document import Document, Record, about
+from halfwise.core.files.kinds import FileKind
 from halfwise.core.finding import Finding
 from halfwise.core.notes import Messages, Note
 
@@ -25,7 +26,7 @@ class FileRecord(Record, frozen=True):
     """One file, or a folder of samples."""
 
     path: str
-    kind: Annotated[str, about("onnx, build-log, layers, engine, ...")]
+    kind: FileKind
     name: Annotated[str, about("What it is, in words.")]
     tells: Annotated[str, about("What its content tells in a few words; empty for none.")]
 

@@ -44,7 +44,7 @@ class Diagnosed(Documented):
 
     def document(self) -> DoctorDocument:
         return DoctorDocument(
-            files=[FileRecord(str(f.path), f.kind.value, f.name, self.facts.get(f.path, "")) for f in self.files],
+            files=[FileRecord(str(f.path), f.kind, f.name, self.facts.get(f.path, "")) for f in self.files],
             target=str(self.target) if self.target is not None else None,
             findings=self.findings,
             next=NextRecord(self.next.command, say(self.next.why), self.next.why),

@@ -47,7 +47,8 @@ class Delivered:
 
     def document(self) -> DeliveredRecord:
         if self.verdict is None:
-            return DeliveredRecord("not-run", why=fill("{why}", **self.note.values) if self.note is not None else "")
+            why = fill("{why}", **self.note.values) if self.note is not None else ""
+            return DeliveredRecord("not-run", why=why, because=() if self.note is None else (self.note,))
         return DeliveredRecord("met" if self.verdict.met else "not-met", outputs_told(self.outputs))
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "ErrorRecord",
     "FixDocument",
     "FixedModel",
+    "InputKind",
     "InputRecord",
     "InputsRecord",
     "IoRecord",
@@ -98,11 +99,14 @@ class PolicyRecord(Record, frozen=True):
     shared: Count
 
 
+InputKind = Literal["ids", "whole", "pixels", "values"]  # "ids" index a table, "whole" are whole numbers
+
+
 class InputRecord(Record, frozen=True):
     """One float input, were it handed over in FP16."""
 
     name: str
-    kind: str
+    kind: InputKind
     max_abs: Number
     step: Number
     max_change: Number
@@ -124,6 +128,7 @@ class DeliveredRecord(Record, frozen=True):
     status: Literal["met", "not-met", "not-run"]
     outputs: Outputs = field(default_factory=dict)
     why: str = ""
+    because: Annotated[Messages, about("`why` as data.")] = ()
 
 
 class PointRecord(Record, frozen=True):

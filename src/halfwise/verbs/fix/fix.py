@@ -109,7 +109,7 @@ def fix(
         if folder is None:
             raise InputError("the model has to be written to be run on a backend: give a folder (out)")
         confirmer = backend_named(confirm) if isinstance(confirm, str) else confirm
-        if plan is None or not confirmer.name.startswith("saved:"):  # of a plan, an engine may have run already
+        if plan is None or not confirmer.traits.saved:  # of a plan, an engine may have run already
             probe(confirmer)
     if target is not None and not isinstance(target, (str, Target)):
         raise InputError(f"target {target!r} is not a text such as 'trt-10.9@t4'")
@@ -178,7 +178,7 @@ def fix(
 
 def _confirming(result: FixResult, confirm: str | Backend, inputs: Any) -> Sequence[Mapping[str, Any]]:
     """The held-out inputs; of outputs that were saved, all in the order in which they are given."""
-    name = confirm if isinstance(confirm, str) else confirm.name
-    if not name.startswith("saved:"):
+    backend = backend_named(confirm) if isinstance(confirm, str) else confirm
+    if not backend.traits.saved:
         return result.samples.validation
     return all_samples(result.model.inputs, inputs, most=1 << 30).feeds

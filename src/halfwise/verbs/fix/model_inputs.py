@@ -23,7 +23,7 @@ from halfwise.model.patterns.view import View
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import native_format
 from halfwise.search.judge import Judge
-from halfwise.verbs.fix.document import InputRecord
+from halfwise.verbs.fix.document import InputKind, InputRecord
 
 __all__ = ["InputEffect", "input_effects", "input_findings", "measured_effects", "refuse_ids"]
 
@@ -44,7 +44,7 @@ class InputEffect:
     """One float input, were it handed over in FP16."""
 
     name: str
-    kind: str  # "ids" (they index a table), "whole" (whole numbers), "pixels" (0 to 255) or "values"
+    kind: InputKind
     max_abs: float
     step: float  # between neighbours in FP16 at the largest value that it holds
     change: float  # the largest by rounding, of a single value within FP16's range
@@ -127,6 +127,7 @@ def _effect(name: str, arrays: Sequence[Array], indexes: bool) -> InputEffect:
     relative = 0.0 if not moved else moved / spread if spread else 1.0
     whole = bool(values.size) and bool((values == np.rint(values)).all())
     low = float(values.min(initial=0.0))
+    kind: InputKind
     if indexes:
         kind = "ids"
     elif low >= 0.0 and _DARK < top <= _BYTE and max(array.ndim for array in arrays) > 2:

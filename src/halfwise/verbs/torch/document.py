@@ -80,6 +80,7 @@ class AutocastDocument(Document, frozen=True, tag="halfwise.autocast/1"):
     causes: Sequence[str]
     notes: Sequence[str]
     messages: Messages = ()
+    because: Annotated[Messages, about("`answer` as data.")] = ()
 
 
 class BindingProblem(Record, frozen=True):

@@ -10,7 +10,7 @@ from halfwise.core.document import Documented
 from halfwise.core.english import documented, say, say_all
 from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.metrics import Metrics
-from halfwise.core.notes import Note
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.summary import Summary
 from halfwise.core.tolerance import Tolerance, Verdict
 from halfwise.core.wording import three_digits
@@ -126,19 +126,19 @@ class AutocastCheck(Documented):
         )
 
     @property
-    def answer(self) -> str:
+    def conclusion(self) -> Note:
         """Training used AMP, so why is it wrong now?"""
         if self.half.met:
-            return f"{self.module} keeps the tolerance in FP16, with autocast and without it"
+            return Note.of(NoteKind.AUTOCAST_UNNEEDED, self.module)
         if not self.autocast.met:
-            return f"{self.module} misses the tolerance even under autocast: its FP32 operators are not enough"
+            return Note.of(NoteKind.AUTOCAST_MISSES, self.module)
         if self.causes:
-            named = ", ".join(each.name for each in self.causes)
-            return f"{self.module} is right under autocast and wrong in FP16, for autocast keeps in FP32: {named}"
-        return (
-            f"{self.module} is right under autocast and wrong in FP16: no single FP32 operator of autocast is "
-            "the cause, only all of them together"
-        )
+            return Note.of(NoteKind.AUTOCAST_NEEDED, self.module, names=[each.name for each in self.causes])
+        return Note.of(NoteKind.AUTOCAST_TOGETHER, self.module)
+
+    @property
+    def answer(self) -> str:
+        return say(self.conclusion)
 
     def summary(self) -> Summary:
         """The answer, and each submodule."""
@@ -162,6 +162,7 @@ class AutocastCheck(Documented):
             kept_in_fp32=[each.document() for each in self.kept],
             causes=[each.name for each in self.causes],
             **documented(self.notes),
+            because=(self.conclusion,),
         )
 
     def __str__(self) -> str:
