@@ -48,7 +48,6 @@ class Traits:
 
     computes_wide: bool = False  # FP16 is computed in FP32, and roundings between nodes are dropped
     rewrites_graph: bool = False  # graph optimizations that `optimization` sets
-    saved: bool = False  # it ran before, one model only
     picks_tactics: bool = False  # the compiler chooses kernels, and may choose one that accumulates in FP16
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from halfwise.backends import Backend, BackendFailure, BackendOptions, BackendRecord, backend_named
+from halfwise.backends.saved import SavedBackend
 from halfwise.core.contents import changed
 from halfwise.core.document import Answer, Number, Record
 from halfwise.core.english import documented
@@ -175,7 +176,7 @@ def allowed_ratio(profile: str, samples: int, nodes: Iterable[ir.Node] = ()) -> 
 
 def probe(backend: Backend) -> BackendRecord:
     """Find out now, not after an hour of searching, that a backend cannot be used here; else what it is."""
-    if backend.traits.saved:
+    if isinstance(backend, SavedBackend):
         raise InputError(f"{backend.name}: saved outputs cannot confirm a model that is not made yet; use verify")
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="probe")], "probe", values[:1], values[1:])

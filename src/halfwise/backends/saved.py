@@ -29,7 +29,7 @@ class SavedBackend:
 
     @property
     def traits(self) -> Traits:
-        return Traits(saved=True)
+        return Traits()
 
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun:
         found = saved_samples(self.path)

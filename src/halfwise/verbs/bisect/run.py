@@ -11,6 +11,7 @@ from typing import Any, cast
 import onnx
 
 from halfwise.backends import Backend, BackendOptions, backend_named
+from halfwise.backends.saved import SavedBackend
 from halfwise.core.answers import check_answers
 from halfwise.core.errors import InputError
 from halfwise.core.held_folder import held
@@ -63,7 +64,7 @@ def bisect(
     if backend is None and check is None:
         raise InputError("bisect needs a backend to run the model, or a command that judges it (--check)")
     runner = backend_named(backend, options) if isinstance(backend, str) else backend
-    if runner is not None and runner.traits.saved:
+    if isinstance(runner, SavedBackend):
         raise InputError(f"{runner.name}: saved outputs are of one model; bisect has to build others")
     checker = Checker(check) if check is not None else None
     if checker is not None:

@@ -12,6 +12,7 @@ import onnx
 from halfwise.backends import Backend, backend_named
 from halfwise.backends.confirm import confirm as confirm_fix
 from halfwise.backends.confirm import probe
+from halfwise.backends.saved import SavedBackend
 from halfwise.compiler.compiled import TIME_LIMIT_S
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
@@ -109,7 +110,7 @@ def fix(
         if folder is None:
             raise InputError("the model has to be written to be run on a backend: give a folder (out)")
         confirmer = backend_named(confirm) if isinstance(confirm, str) else confirm
-        if plan is None or not confirmer.traits.saved:  # of a plan, an engine may have run already
+        if plan is None or not isinstance(confirmer, SavedBackend):  # of a plan, an engine may have run already
             probe(confirmer)
     if target is not None and not isinstance(target, (str, Target)):
         raise InputError(f"target {target!r} is not a text such as 'trt-10.9@t4'")
@@ -179,6 +180,6 @@ def fix(
 def _confirming(result: FixResult, confirm: str | Backend, inputs: Any) -> Sequence[Mapping[str, Any]]:
     """The held-out inputs; of outputs that were saved, all in the order in which they are given."""
     backend = backend_named(confirm) if isinstance(confirm, str) else confirm
-    if not backend.traits.saved:
+    if not isinstance(backend, SavedBackend):
         return result.samples.validation
     return all_samples(result.model.inputs, inputs, most=1 << 30).feeds
