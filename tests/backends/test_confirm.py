@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from halfwise.backends import BackendFailure, BackendOptions, BackendRecord, BackendRun
 from halfwise.backends.backend import Traits
 from halfwise.backends.confirm import Confirmation, OutputGap, allowed_ratio, confirm, probe
+from halfwise.backends.saved import SavedBackend
 from halfwise.core.english import say
 from halfwise.core.errors import InputError, MissingBackend
 from halfwise.core.notes import Note, NoteKind
@@ -227,7 +228,7 @@ def test_more_samples_allow_less_scatter() -> None:
 
 def test_saved_outputs_cannot_confirm() -> None:
     with pytest.raises(InputError, match="saved outputs cannot confirm a model that is not made yet; use verify"):
-        probe(Fake(name="saved:x"))
+        probe(SavedBackend(Path("x")))
 
 
 # -- fix --------------------------------------------------------------------------------------------------------------
