@@ -15,17 +15,9 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note
 from halfwise.emulation.probes import PROBES, Form
 from halfwise.emulation.profiles.hypotheses import CONVERSION, hypotheses_of
-from tests.support.simulated_kernels import (
-    KERNELS,
-    Array,
-    convolved,
-    erf,
-    given,
-    h,
-    layer_norm,
-    sigmoid,
-    softmax,
-)
+from tests.support.simulated_kernels import KERNELS, erf, layer_norm, softmax
+from tests.support.simulated_products import convolved
+from tests.support.simulated_rounding import Array, given, h, sigmoid
 
 __all__ = ["RULES", "SimulatedGpu", "drawn", "simulated"]
 

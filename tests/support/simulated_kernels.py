@@ -1,130 +1,20 @@
-"""Kernels in NumPy, each by the name of the hypothesis that it is, written apart from the product.
-
-Everything is computed in FP64; `h` is where a kernel stores FP16.
-"""
+"""Kernels in NumPy, each by the name of the hypothesis that it is, written apart from the product."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from halfwise.emulation.probes import Form
-from halfwise.emulation.profiles.recurrent import terms_per_step
+from tests.support.simulated_products import convolution, gemm, matmul
+from tests.support.simulated_recurrent import recurrent, resized
+from tests.support.simulated_rounding import Array, given, h, sigmoid
 
-__all__ = ["KERNELS", "convolved", "erf", "h", "layer_norm", "narrow_matmul", "pointwise", "softmax"]
+__all__ = ["KERNELS", "erf", "layer_norm", "pointwise", "softmax"]
 
-Array = NDArray[np.float64]
 Kernel = Callable[[Form, str], "Array | None"]
-
-
-def h(x: Any) -> Array:
-    return np.asarray(x).astype(np.float16).astype(np.float64)
-
-
-def given(form: Form) -> list[Any]:
-    return [None if a is None else a.astype(np.float64) if a.dtype.kind == "f" else a for a in form.arrays()]
-
-
-def terms_of(hypothesis: str) -> int:
-    return int(hypothesis.rsplit("-", 1)[1])
-
-
-# -- products ---------------------------------------------------------------------------------------------------------
-
-
-def parts(length: int, terms: int) -> list[slice]:
-    first = length % terms or terms
-    edges = [0, *range(first, length + 1, terms)]
-    return [slice(a, b) for a, b in pairwise(edges)]
-
-
-def narrow_matmul(x: Array, w: Array, terms: int) -> Array:
-    total = np.zeros(())
-    for part in parts(x.shape[-1], min(terms, x.shape[-1])):
-        total = h(total + x[..., part] @ w[..., part, :])
-    return total
-
-
-def matmul(form: Form, hypothesis: str) -> Array:
-    x, w = given(form)
-    return h(x @ w) if hypothesis == "wide" else narrow_matmul(x, w, terms_of(hypothesis))
-
-
-def gemm(form: Form, hypothesis: str) -> Array:
-    x, w, *rest = given(form)
-    w = w.T if form.attributes.get("transB") else w
-    alpha, beta = (float(form.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
-    if hypothesis == "factors-stored":
-        alpha, beta = float(h(alpha)), float(h(beta))
-    bias = beta * rest[0] if rest else 0.0
-    if hypothesis.startswith("fp16-sums"):
-        return h(alpha * narrow_matmul(x, w, terms_of(hypothesis)) + bias)
-    product = alpha * (x @ w)
-    return h(h(product) + bias) if hypothesis == "bias-after" else h(product + bias)
-
-
-def convolved(x: Array, w: Array, attributes: Mapping[str, Any]) -> Array:
-    rank, group = w.ndim - 2, attributes.get("group", 1)
-    pads, strides = attributes.get("pads", [0] * 2 * rank), attributes.get("strides", [1] * rank)
-    dilations = attributes.get("dilations", [1] * rank)
-    x = np.pad(x, [(0, 0), (0, 0), *((pads[i], pads[i + rank]) for i in range(rank))])
-    reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
-    windows = np.lib.stride_tricks.sliding_window_view(x, reach, axis=tuple(range(2, 2 + rank)))
-    every = tuple(slice(None, None, s) for s in strides) + tuple(slice(None, None, d) for d in dilations)
-    windows = windows[(slice(None), slice(None)) + every]  # noqa: RUF005
-    places = windows.shape[2 : 2 + rank]
-    columns = windows.reshape(x.shape[0], group, x.shape[1] // group, *places, -1)
-    columns = np.moveaxis(columns, 2, -2).reshape(x.shape[0], group, math.prod(places), -1)
-    rows = w.reshape(group, w.shape[0] // group, -1)
-    made = np.einsum("ngpk,gok->ngop", columns, rows, optimize=True)
-    return np.asarray(made.reshape(x.shape[0], w.shape[0], *places))
-
-
-def spread_out(x: Array, w: Array, attributes: Mapping[str, Any]) -> Array:
-    """A transposed convolution of two dimensions."""
-    group, strides = attributes.get("group", 1), attributes["strides"]
-    pads = attributes.get("pads", [0] * 4)
-    count, ins, *size = x.shape
-    kernel = w.shape[2:]
-    full = [(n - 1) * s + k for n, s, k in zip(size, strides, kernel, strict=True)]
-    made = np.zeros((count, group, w.shape[1], *full))
-    xs, ws = x.reshape(count, group, ins // group, *size), w.reshape(group, ins // group, w.shape[1], *kernel)
-    for i in range(kernel[0]):
-        for j in range(kernel[1]):
-            part = np.einsum("ngcyx,gco->ngoyx", xs, ws[..., i, j], optimize=True)
-            made[..., i : i + part.shape[-2] * strides[0] : strides[0],
-                 j : j + part.shape[-1] * strides[1] : strides[1]] += part  # fmt: skip
-    made = made.reshape(count, -1, *full)
-    return made[..., pads[0] : full[0] - pads[2], pads[1] : full[1] - pads[3]]
-
-
-def convolution(form: Form, hypothesis: str) -> Array:
-    x, w, *rest = given(form)
-    turned = form.op == "ConvTranspose"
-    group = form.attributes.get("group", 1)
-    bias = rest[0].reshape(1, -1, *[1] * (w.ndim - 2)) if rest else 0.0
-    compute = spread_out if turned else convolved
-    if not hypothesis.startswith("fp16-sums"):
-        product = compute(x, w, form.attributes)
-        return h(h(product) + bias) if hypothesis == "bias-after" else h(product + bias)
-    channels = w.shape[0] // group if turned else w.shape[1]
-    window = math.prod(w.shape[2:])
-    window = -(-window // math.prod(form.attributes["strides"])) if turned else window
-    xs = x.reshape(x.shape[0], group, channels, *x.shape[2:])
-    total = np.zeros(())
-    for part in parts(channels, min(max(terms_of(hypothesis) // window, 1), channels)):
-        some = xs[:, :, part].reshape(x.shape[0], -1, *x.shape[2:])
-        if turned:
-            weights = w.reshape(group, channels, *w.shape[1:])[:, part].reshape(-1, *w.shape[1:])
-        else:
-            weights = w[:, part]
-        total = h(total + compute(some, weights, form.attributes))
-    return h(total + bias)
 
 
 # -- softmax and norms ------------------------------------------------------------------------------------------------
@@ -306,10 +196,6 @@ def erf(x: Array) -> Array:
     return np.array([math.erf(each) for each in np.ravel(x)]).reshape(np.shape(x))
 
 
-def sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
-
-
 def softplus_steps(x: Array) -> Array:
     small = h(np.log(h(h(np.exp(-np.abs(x))) + 1)))
     return np.where(x > 0, x + small, small)
@@ -394,120 +280,6 @@ def _pointwise(form: Form, base: str, x: Array, rest: list[Array]) -> Array:
         factor, summand = (stated[name] if base == "wide" else h(stated[name]) for name in ("alpha", "beta"))
         return np.clip(factor * x + summand, 0, 1)
     return _STEPS.get((form.op, base), _WIDE[form.op])(x, *rest)
-
-
-# -- recurrent --------------------------------------------------------------------------------------------------------
-
-
-def recurrent(form: Form, hypothesis: str) -> Array:
-    x, w, r, b, *rest = given(form)
-    states = [each for each in rest if each is not None]
-    size = form.attributes["hidden_size"]
-    on_cpu = form.op == "GRU" and not form.attributes.get("linear_before_reset")
-    step = _wide_step if hypothesis == "wide" or on_cpu else _stored_step
-    made = np.zeros((x.shape[0], w.shape[0], x.shape[1], size))
-    for side in range(w.shape[0]):
-        state = states[0][side] if states else np.zeros((x.shape[1], size))
-        cell = states[1][side] if len(states) > 1 else np.zeros((x.shape[1], size))
-        order = range(x.shape[0])[::-1] if side else range(x.shape[0])
-        for place in order:
-            state, cell = step(form, x[place], state, cell, w[side], r[side], b[side], x.shape[0])
-            made[place, side] = state
-    return h(made)
-
-
-def _wide_step(form: Form, x: Array, state: Array, cell: Array, w: Array, r: Array, b: Array, _: int) -> Any:
-    size = state.shape[1]
-    bias = b.reshape(2, -1)
-    ins, inner = x @ w.T + bias[0], state @ r.T
-    if form.op == "RNN":
-        return np.tanh(ins + inner + bias[1]), cell
-    if form.op == "LSTM":
-        i, o, f, c = np.split(ins + inner + bias[1], 4, axis=1)
-        cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(c)
-        return sigmoid(o) * np.tanh(cell), cell
-    inner_z, inner_r, inner_h = np.split(inner, 3, axis=1)
-    z_in, r_in, h_in = np.split(ins, 3, axis=1)
-    bias_z, bias_r, bias_h = np.split(bias[1], 3)
-    update, reset = sigmoid(z_in + inner_z + bias_z), sigmoid(r_in + inner_r + bias_r)
-    if form.attributes.get("linear_before_reset"):
-        offered = np.tanh(h_in + reset * (inner_h + bias_h))
-    else:
-        offered = np.tanh(h_in + (reset * state) @ r[2 * size :].T + bias_h)
-    return (1 - update) * offered + update * state, cell
-
-
-def _stored_product(x: Array, w: Array, columns: int) -> Array:
-    total = np.zeros(())
-    for start, end in terms_per_step(x.shape[1], columns):
-        total = h(total + x[:, start:end] @ w[:, start:end].T)
-    return total
-
-
-def _gate(x: Array) -> Array:
-    return h(1 / h(1 + h(np.exp(-x))))
-
-
-def _bend(x: Array) -> Array:
-    return h(2 * _gate(2 * x) - 1)
-
-
-def _stored_step(form: Form, x: Array, state: Array, cell: Array, w: Array, r: Array, b: Array, steps: int) -> Any:
-    bias = b.reshape(2, -1)
-    ins = _stored_product(x, w, x.shape[0] * steps)
-    inner = _stored_product(state, r, x.shape[0])
-    if form.op == "GRU":
-        z_in, r_in, h_in = np.split(ins, 3, axis=1)
-        z_inner, r_inner, h_inner = np.split(inner, 3, axis=1)
-        gates = []
-        for one, other, place in ((z_in, z_inner, 0), (r_in, r_inner, 1)):
-            total = h(one + other)
-            for each in bias:
-                total = h(total + np.split(each, 3)[place])
-            gates.append(_gate(total))
-        update, reset = gates
-        offered, kept = h(h_in + np.split(bias[0], 3)[2]), h(h_inner + np.split(bias[1], 3)[2])
-        offered = _bend(h(reset * kept + offered))
-        return h(h(1 - update) * offered + h(update * state)), cell
-    joined = h(ins + inner)
-    for each in bias:
-        joined = h(joined + each)
-    if form.op == "RNN":
-        return _bend(joined), cell
-    i, o, f, c = np.split(joined, 4, axis=1)
-    cell = h(_gate(f) * cell + h(_gate(i) * _bend(c)))
-    return h(_gate(o) * _bend(cell)), cell
-
-
-def resized(form: Form, hypothesis: str) -> Array | None:
-    x, _, _, sizes = given(form)
-    mode = form.attributes.get("coordinate_transformation_mode", "half_pixel")
-    if form.attributes["mode"] != "linear":
-        return None
-    rows, columns = (_places(x.shape[axis], int(sizes[axis]), mode) for axis in (2, 3))
-    total: Any = None
-    for a, b in ((1, 0), (0, 0), (0, 1), (1, 1)):
-        share = rows[1][a][:, None] * columns[1][b][None, :]
-        picked = x[:, :, rows[0][a]][:, :, :, columns[0][b]]
-        if hypothesis == "steps":
-            total = picked * h(share) if total is None else h(total) + picked * h(share)
-        else:
-            total = picked * share if total is None else total + picked * share
-    return h(total)
-
-
-def _places(size: int, made: int, mode: str) -> tuple[list[Any], list[Array]]:
-    place = np.arange(made, dtype=np.float32)
-    if mode == "align_corners":
-        source = place * np.float32(size - 1) / np.float32(made - 1)
-    elif mode == "pytorch_half_pixel" and made == 1:
-        source = place * 0
-    else:
-        source = (place + np.float32(0.5)) / (np.float32(made) / np.float32(size)) - np.float32(0.5)
-    source = np.clip(source, 0, size - 1).astype(np.float32)
-    low = np.floor(source).astype(int)
-    share = (source - low).astype(np.float32)
-    return [low, np.minimum(low + 1, size - 1)], [(np.float32(1) - share).astype(float), share.astype(float)]
 
 
 KERNELS: Mapping[str, Kernel] = {

@@ -12,6 +12,7 @@ from pathlib import Path
 from halfwise._version import __version__
 from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
 from halfwise.backends.confirm import probe
+from halfwise.backends.saved import SavedBackend
 from halfwise.core.document import Documented, read
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.summary import Summary
@@ -62,7 +63,7 @@ def prove(
     total.
     """
     runner = backend_named(backend, options) if isinstance(backend, str) else backend
-    if runner.name.startswith("saved:"):
+    if isinstance(runner, SavedBackend):
         raise InputError(f"{runner.name}: prove needs a backend that runs models, such as ort-cuda or cmd:PROGRAM")
     path = Path(out) if out is not None else None
     if path is not None and path.is_dir():
