@@ -21,17 +21,12 @@ _PLAN = ".plan.json"
 
 def main(words: Sequence[str] | None = None) -> int:
     """One line for each plan; 1 where one does not fit."""
-    from halfwise.core.errors import HalfwiseError
-
     given = [Path(word) for word in (sys.argv[1:] if words is None else words)]
     failed = False
     for path in _plans(given):
-        try:
-            told, fits = _checked(path)
-        except HalfwiseError as error:
-            told, fits = str(error), False
+        line, fits = _checked(path)
         failed |= not fits
-        print(told if told.startswith(str(path)) else f"{path}: {told}")
+        print(line)
     return int(failed)
 
 
@@ -45,12 +40,25 @@ def _plans(given: Iterable[Path]) -> Iterator[Path]:
 
 
 def _checked(path: Path) -> tuple[str, bool]:
+    from halfwise.core.errors import HalfwiseError
+    from halfwise.precision.plan import read_plan
+
+    try:
+        plan = read_plan(path)
+    except HalfwiseError as error:  # which names the file
+        return str(error), False
+    try:
+        told, fits = _compared(path, plan)
+    except HalfwiseError as error:
+        told, fits = str(error), False
+    return f"{path}: {told}", fits
+
+
+def _compared(path: Path, plan: Plan) -> tuple[str, bool]:
     from halfwise.model.fp32_model import fp32_model
     from halfwise.model.model import load
-    from halfwise.precision.plan import read_plan
     from halfwise.verbs.gate import fits
 
-    plan = read_plan(path)
     if not plan.model:
         return "is a plan of no model in particular", True
     model = _model_of(path, plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -128,9 +129,8 @@ def load(source: str | Path | onnx.ModelProto) -> Model:
     label = "the model" if isinstance(source, onnx.ModelProto) else str(source)
     try:
         return _load(source, label)
-    except InputError as error:
-        text = str(error)
-        raise InputError(text if text.startswith(label) else f"{label}: {text}") from None
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(f"{label} is not a valid ONNX model: {_first_line(error)}") from error
 
@@ -148,26 +148,37 @@ def _load(source: str | Path | onnx.ModelProto, label: str) -> Model:
         check_external_data(proto, path)
         files = external_files(proto, path)
     stored_nodes = len(proto.graph.node)
-    if path is None and (needs_fixups(proto) or has_maps(proto)):
-        proto = _copy(proto)
-    if needs_fixups(proto):
-        fix_up(proto)
-    maps = cut_maps(proto) if has_maps(proto) else ()
-    model = onnx_ir.from_proto(proto)
-    assert isinstance(model, onnx_ir.Model)
-    if path is not None:
-        onnx_ir.external_data.set_base_dir(model.graph, path.parent)
-        for function in model.functions.values():
-            onnx_ir.external_data.set_base_dir(function.graph, path.parent)
-    renamed = normalise(model)
-    given = model.opset_imports.get("", OLDEST_OPSET)
-    if given < OLDEST_OPSET and not raise_opset(model, OLDEST_OPSET):
+    with _named(label):
+        if path is None and (needs_fixups(proto) or has_maps(proto)):
+            proto = _copy(proto)
+        if needs_fixups(proto):
+            fix_up(proto)
+        maps = cut_maps(proto) if has_maps(proto) else ()
+        model = onnx_ir.from_proto(proto)
+        assert isinstance(model, onnx_ir.Model)
+        if path is not None:
+            onnx_ir.external_data.set_base_dir(model.graph, path.parent)
+            for function in model.functions.values():
+                onnx_ir.external_data.set_base_dir(function.graph, path.parent)
+        renamed = normalise(model)
+        given = model.opset_imports.get("", OLDEST_OPSET)
+        old = given < OLDEST_OPSET and not raise_opset(model, OLDEST_OPSET)
+    if old:
         raise InputError(
             f"{label} uses opset {given}; the oldest understood is {OLDEST_OPSET}: "
             "raise it with onnx.version_converter.convert_version"
         )
     allow_narrow_scales(model)
     return Model(path, model, digest, stored_nodes, renamed, files, maps=maps)
+
+
+@contextmanager
+def _named(label: str) -> Iterator[None]:
+    """What is refused is told with the model's name."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{label}: {error}") from None
 
 
 def _copy(proto: onnx.ModelProto) -> onnx.ModelProto:
