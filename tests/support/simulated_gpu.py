@@ -175,6 +175,9 @@ class SimulatedGpu:
         self.forms = {form.name: form for form in forms}
         self.models = 0
 
+    def kernel(self, form: Form) -> str:
+        return self.choice[form.rule]
+
     def run(self, model: Path, feeds: Sequence[Feed]) -> BackendRun:
         self.models += 1
         names = {each.key: each.value for each in onnx.load(str(model)).metadata_props}
@@ -183,7 +186,7 @@ class SimulatedGpu:
         outputs: dict[str, Any] = {}
         for prefix, name in names.items():
             form = self.forms[name]
-            made = simulated(form, self.choice[form.rule])
+            made = simulated(form, self.kernel(form))
             assert made is not None, name
             with np.errstate(over="ignore"):
                 kind = np.float32 if form.io is Format.FP32 else np.float16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.backends import BackendFailure, BackendOptions, backend_named
 from halfwise.core.errors import HalfwiseError, InputError
@@ -28,6 +31,7 @@ from tests.models.backend_models import typed_model
 from tests.support.documents import check
 from tests.support.paths import ROOT
 from tests.support.simulated_gpu import SimulatedGpu
+from tests.support.simulated_kernels import h, narrow_matmul
 
 NAMES = tuple(
     """exact matmul 64x64x64; exact matmul 24x45x11; exact gemm 64x64x64, bias; exact mean of 48; softmax over 10;
@@ -126,13 +130,10 @@ def test_fix_judges_by_it(tmp_path: Path) -> None:
     assert STRICT in profile.beside and not profile.inferred
 
 
-def _wide_product(path: Path) -> Path:
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
+def _wide_product(path: Path, length: int = 512) -> Path:
     rng = np.random.default_rng(0)
-    weight = numpy_helper.from_array(rng.random((512, 16)).astype(np.float32), "w")
-    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 512])]
+    weight = numpy_helper.from_array(rng.random((length, 16)).astype(np.float32), "w")
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, length])]
     made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 16])]
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], "product")], "g", values, made, [weight])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
@@ -163,6 +164,33 @@ def test_where_a_form_is_loose_there_are_two_ends(tmp_path: Path) -> None:
     nodes = [SimpleNamespace(domain="", op_type=op) for op in ("Softmax", "Relu")]
     (note,) = caveats(profile, nodes)  # type: ignore[arg-type]
     assert (note.kind, note.values["ops"]) == (NoteKind.PROFILE_TWO_ENDED, ["Softmax"])
+
+
+def test_between_two_sizes_that_differ_a_verdict_has_two_ends(tmp_path: Path) -> None:
+    """One machine may sum 256 terms in FP32, the next in FP16: both measurements lie between the ends."""
+    forms = tuple(form for form in PROBES if form.name in ("exact matmul 64x64x64", "exact matmul 64x1024x64"))
+
+    class BySize(SimulatedGpu):
+        def kernel(self, form: Form) -> str:
+            return "wide" if form.length < 100 else "fp16-sums-16"
+
+    path = Path(str(prove(BySize({}, forms), out=tmp_path / "m.json", forms=forms).path))
+    model, rng = _wide_product(tmp_path / "net.onnx", 256), np.random.default_rng(1)
+    feeds = [{"x": rng.random((4, 256)).astype(np.float16).astype(np.float32)} for _ in range(4)]
+    result = fix(model, feeds, profile=str(path), tolerance="rel_l2<=0.0004", max_runs=4, force=["op:MatMul"])
+    (weight,) = (numpy_helper.to_array(each) for each in onnx.load(model).graph.initializer)
+    measured: dict[str, list[float]] = {"wide": [], "narrow": []}
+    for feed in feeds:
+        x, w = feed["x"].astype(np.float64), h(weight)
+        right = x @ weight.astype(np.float64)
+        for name, got in (("wide", h(x @ w)), ("narrow", narrow_matmul(x, w, 16))):
+            measured[name].append(float(np.linalg.norm(got - right) / np.linalg.norm(right)) / 0.0004)
+    ends = result.document().to_json()["profiles"]
+    least, most = ends[f"{path} (least rounding)"], ends[str(path)]
+    assert least <= 1.01 * max(measured["wide"]) < max(measured["narrow"]) <= 1.01 * most
+    assert least < 1 < most and not result.met
+    (note,) = (note for note in result.notes if note.kind is NoteKind.PROFILE_TWO_ENDED)
+    assert note.values["ops"] == ["MatMul"]
 
 
 def test_a_profile_that_nobody_ran_says_so(tmp_path: Path) -> None:
@@ -210,28 +238,40 @@ def test_onnx_runtime_behind_a_program_is_one_round(tmp_path: Path) -> None:
 
 
 TRTEXEC = """
+import json, shutil, sys
+import numpy as np
 import onnxruntime as ort
-for model in sorted((folder / "models").glob("*.onnx")):
-    session = ort.InferenceSession(str(model))
-    for line in sorted((folder / "inputs" / model.stem).glob("*.load")):
-        feed = {}
-        for each in line.read_text().split(","):
-            name, file = each.split(":")
-            (value,) = [v for v in session.get_inputs() if v.name == name]
-            kind = {"tensor(float16)": np.float16, "tensor(float)": np.float32}[value.type]
-            feed[name] = np.fromfile(folder / file, kind).reshape(value.shape)
-        told = []
-        for value, array in zip(session.get_outputs(), session.run(None, feed)):
-            values = [float("%g" % each) for each in array.ravel()]
-            told.append({"name": value.name, "dimensions": "x".join(map(str, array.shape)), "values": values})
-        (folder / "outputs" / model.stem / f"{line.stem}.json").write_text(json.dumps(told))
+asked = dict(word[2:].partition("=")[::2] for word in sys.argv[1:])
+if "onnx" in asked:
+    if "1-" in asked["onnx"]:
+        sys.exit(print("[01/01/2026-00:00:00] [E] no kernel for this model") or 1)
+    print("[01/01/2026-00:00:00] [I] TensorRT version: 10.9.0")
+    shutil.copy(asked["onnx"], asked["saveEngine"])
+    sys.exit()
+session = ort.InferenceSession(asked["loadEngine"])
+files = dict(each.split(":") for each in asked["loadInputs"].split(","))
+kinds = {"tensor(float16)": np.float16, "tensor(float)": np.float32}
+feed = {v.name: np.fromfile(files[v.name], kinds[v.type]).reshape(v.shape) for v in session.get_inputs()}
+told = []
+for value, array in zip(session.get_outputs(), session.run(None, feed)):
+    values = [float("%g" % each) for each in array.ravel()]
+    told.append({"name": value.name, "dimensions": "x".join(map(str, array.shape)), "values": values})
+open(asked["exportOutput"], "w").write(json.dumps(told))
 """
 
 
-def test_raw_inputs_and_exported_outputs_as_trtexec_has_them(tmp_path: Path) -> None:
-    forms = tuple(form for form in SOME if form.name in NAMES[:2])
-    proof = prove(program(tmp_path / "trtexec", TRTEXEC), forms=forms)
-    assert set(answers(proof.machine).values()) == {("proven", "wide")}
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script")
+def test_the_script_for_trtexec_with_a_program_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second model of two is refused, and so is each half of it: forms of another opset."""
+    forms = tuple(form for form in PROBES if form.name in ("exact matmul 64x64x64", "RMS norm of offset values"))
+    program(tmp_path / "trtexec", TRTEXEC)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    proof = prove(f"cmd:sh {ROOT / 'examples' / 'prove' / 'trtexec.sh'}", forms=forms)
+    assert {form.name: (form.status, form.why[-28:]) for form in proof.machine.forms} == {
+        "exact matmul 64x64x64": ("proven", ""),
+        "RMS norm of offset values": ("refused", "[E] no kernel for this model"),
+    }
+    assert (proof.machine.ran.library, proof.machine.ran.version) == ("TensorRT", "10.9.0")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ BackendName = Annotated[
     typer.Option(
         "--backend",
         metavar="B",
-        help="Backend that runs the model: ort-cpu, ort-cuda, ort-tensorrt, ort-rtx, tensorrt, rtx, or saved:PATH.",
+        help="Backend that runs the model: ort-cpu, ort-cuda, ort-tensorrt, ort-rtx, tensorrt, rtx, cmd:PROGRAM "
+        "(as in prove), or saved:PATH.",
         show_default=False,
     ),
 ]

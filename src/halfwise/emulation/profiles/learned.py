@@ -44,7 +44,7 @@ def learned_profile(name: str, machine: MachineDocument, *beside: Profile) -> Pr
     most, least = (_end(name, forms, end) for end in (MOST, LEAST))
     if most.two_ended:
         beside = (replace(least, name=f"{name} (least rounding)"), *beside)
-    return replace(most, beside=beside)
+    return replace(most, beside=beside, source=machine.sha256)
 
 
 def _end(name: str, forms: Sequence[FormRecord], end: int) -> Profile:

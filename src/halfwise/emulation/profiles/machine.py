@@ -104,7 +104,8 @@ def read_machine(path: Path) -> MachineDocument:
     try:
         data = read_json(path, "utf-8-sig")
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        told = f"{path} cannot be read: {error.strerror}; a learned profile is the file that `halfwise prove` wrote"
+        raise InputError(told) from None
     except ValueError:
         raise InputError(
             f"{path} is not valid JSON; a profile is a name, or a file that `halfwise prove` wrote"

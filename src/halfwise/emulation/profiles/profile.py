@@ -29,7 +29,8 @@ class Profile:
     that judge with it, because a target may run so, too. `by_engine`: where an engine was compiled, the kernels that it
     lists judge besides. `apart`: ONNX Runtime's own operators store what their steps give, as their unfused kernels do.
     `conversion` is how FP32 becomes FP16 between nodes, where it is not as IEEE 754 has it. `two_ended` are
-    operators of which a profile beside rounds less, because it is not known which kernel runs.
+    operators of which a profile beside rounds less, because it is not known which kernel runs. `source` is the hash of
+    what it was learned from.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Profile:
     apart: bool = False
     conversion: str = ""
     two_ended: frozenset[str] = frozenset()
+    source: str = ""
 
     def spread_of(self, nodes: Iterable[ir.Node]) -> float:
         """By how much a real error of a model of these nodes may exceed the emulated one."""

@@ -103,7 +103,7 @@ def prepare(request: FixRequest) -> Prepared:
         sites,
         chosen,
         context,
-        _journal(request, question, chosen),
+        _journal(request, question, chosen, profiles[0].source),
         profiles,
         layouts,
         effects,
@@ -245,7 +245,7 @@ def _margin(request: FixRequest, profiles: Sequence[Profile]) -> float:
     return max(profile.spread_of(request.model.nodes) for profile in profiles)
 
 
-def _journal(request: FixRequest, question: Question, samples: Samples) -> Journal:
+def _journal(request: FixRequest, question: Question, samples: Samples, learned: str) -> Journal:
     if request.out is None or request.plan is not None:
         return Journal()
     identity = digest(
@@ -263,6 +263,7 @@ def _journal(request: FixRequest, question: Question, samples: Samples) -> Journ
         [rule.id for rule in request.rules],
         *([sorted(request.choices.kept), sorted(request.choices.forced)] if request.choices else ()),
         feeds_identity(samples.all),
+        *([learned] if learned else []),
         *([request.device] if request.device != "cpu" else []),
         *([request.rollout] if request.rollout is not None else []),
     )
