@@ -61,6 +61,15 @@ def test_it_answers_as_the_whole_does(name: str, profile: str, monkeypatch: pyte
                 _assert_near(answer[output], array, within)
 
 
+def test_a_walk_tells_how_far_it_is() -> None:
+    proto, feeds = CASES["steps"]()
+    told: list[tuple[int, int]] = []
+    emulator = Emulator(walked=lambda done, total: told.append((done, total))).under(profile_named("tensorrt"))
+    list(emulator.session(Assignment(Sites(load(proto)), {})).answers(feeds[:2]))
+    total = told[0][1]
+    assert total > 3 and told == [(done, total) for done in range(total)]
+
+
 def _assert_near(one: NDArray[Any], other: NDArray[Any], within: float) -> None:
     known = np.isfinite(other)
     assert np.array_equal(np.isfinite(one), known)

@@ -6,8 +6,9 @@ import math
 
 import pytest
 
+from halfwise.cli.progress import _Lines
 from halfwise.search.run_counter import RunCounter
-from halfwise.verbs.fix.time_left import with_time_left
+from halfwise.verbs.fix.time_left import with_time_left, with_walks
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,26 @@ def test_it_is_told_where_something_tells(most: float, spent: float, passed: flo
     now[0] = passed
     notify("trying")
     assert said == [told]
+
+
+def test_a_walk_that_takes_long_is_told_behind_the_last_message() -> None:
+    now, said = [0.0], list[str]()
+    tell, walked = with_walks(said.append, clock=lambda: now[0])
+    tell("trying")
+    for part in range(50):
+        walked(part, 50)
+        now[0] += 0.125
+    walked(0, 50)  # another one begins
+    now[0] += 0.9
+    walked(9, 50)
+    told = {8: 5, 16: 4, 24: 3, 32: 2, 40: 1, 48: 0}
+    assert said == ["trying", *(f"trying: part {p} of 50, about {left} s left" for p, left in told.items())]
+
+
+def test_how_far_a_step_is_makes_it_no_other_step() -> None:
+    lines = _Lines("fix")
+    for text in ("reading", "trying", "trying: part 3 of 9", "trying: part 6 of 9"):
+        lines.step(text)
+    assert lines._said == "2. trying: part 6 of 9"
+    lines.step("writing")
+    assert lines._said == "3. writing"

@@ -29,7 +29,7 @@ class Progress:
 class _Shown(Progress):
     def __init__(self, bars: Any, task: Any) -> None:
         self._bars, self._task = bars, task
-        self._steps = 0
+        self._steps, self._step = 0, ""
         self._since = time.monotonic()
 
     def step(self, text: str) -> None:
@@ -37,11 +37,17 @@ class _Shown(Progress):
 
         from halfwise.report.text import safe
 
-        self._steps += 1
+        if not _goes_on(self._step, text):
+            self._steps, self._step = self._steps + 1, text
         self._bars.update(self._task, doing=Text(f"{self._steps}. {safe(text, _STEP)}"))
 
     def count(self, done: int, total: int) -> None:
         self._bars.update(self._task, completed=done, total=total, doing=_left(done, total, self._since))
+
+
+def _goes_on(step: str, text: str) -> bool:
+    """Whether it only says how far the same step is."""
+    return bool(step) and text.startswith(f"{step}: ")
 
 
 def _left(done: int, total: int, since: float) -> str:
@@ -55,12 +61,13 @@ class _Lines(Progress):
 
     def __init__(self, title: str) -> None:
         self._title, self._said = title, ""
-        self._steps = 0
+        self._steps, self._step = 0, ""
         self._over = Event()
         self._since = time.monotonic()
 
     def step(self, text: str) -> None:
-        self._steps += 1
+        if not _goes_on(self._step, text):
+            self._steps, self._step = self._steps + 1, text
         self._said = f"{self._steps}. {text}"
 
     def count(self, done: int, total: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -158,18 +158,24 @@ def _written(result: str | None, steps: Steps) -> tuple[list[onnx.NodeProto], st
 
 
 class Emulator:
-    """Builds runnable emulations of one model, on one device; rounded weights are kept for the next one."""
+    """Builds runnable emulations of one model, on one device; rounded weights are kept for the next one.
 
-    def __init__(self, profile: Profile = STRICT, device: Device = "cpu") -> None:
+    `walked` is told in a walk through a model how many of its parts are done.
+    """
+
+    def __init__(
+        self, profile: Profile = STRICT, device: Device = "cpu", walked: Callable[[int, int], None] = lambda *_: None
+    ) -> None:
         check_casts(device)
         self.profile = profile
         self.device = device
+        self.walked = walked
         self._weights = RoundedWeights()
         self._segments: Sessions = {}
 
     def under(self, profile: Profile) -> Emulator:
         """One of another profile on the same device; what weights become does not depend on either."""
-        other = Emulator(profile, self.device)
+        other = Emulator(profile, self.device, self.walked)
         other._weights, other._segments = self._weights, self._segments
         return other
 
@@ -179,7 +185,7 @@ class Emulator:
         lean = large and self.device != "cpu"
         written = self.write(assignment, lean=lean)
         if large and not lean:
-            return StreamedSession(written, model, self._weights, self._segments)
+            return StreamedSession(written, model, self._weights, self._segments, self.walked)
         weights = {w.name: _narrow(w) if lean else self.widened(w) for w in written.weights}
         return Session(written.proto, weights, lean=lean, device=self.device)
 

@@ -109,7 +109,8 @@ class Stepper:
         """Run the model; each tensor is dropped once nothing needs it any more."""
         graph = store.assignment.sites.model.graph
         left = self._uses(store.assignment.sites.model)
-        for node in graph:
+        for number, node in enumerate(graph):
+            self.emulator.walked(number, len(graph))
             outputs = self.run(node, store.assignment, store)
             for value, array in outputs.items():
                 store.put(value, array)

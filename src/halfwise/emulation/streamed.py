@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,7 +53,15 @@ class _Ready:
 class StreamedSession:
     """Like a session over the whole of `model`. `known` keeps the sessions of segments, which hold no large weight."""
 
-    def __init__(self, written: Rewritten, model: Model, weights: RoundedWeights, known: Sessions) -> None:
+    def __init__(
+        self,
+        written: Rewritten,
+        model: Model,
+        weights: RoundedWeights,
+        known: Sessions,
+        walked: Callable[[int, int], None] = lambda *_: None,
+    ) -> None:
+        self._walked = walked
         graph = written.proto.graph
         self.input_names = tuple(value.name for value in graph.input)
         self.output_names = tuple(value.name for value in graph.output)
@@ -82,7 +90,8 @@ class StreamedSession:
         while waiting:
             lanes = [_Lane(number, {n: feeds[number][n] for n in self.input_names}) for number in waiting]
             waiting = []
-            for segment in self._segments:
+            for number, segment in enumerate(self._segments):
+                self._walked(number, len(self._segments))
                 weights = {
                     name: self._rounded.of(self._weights[name]) for name in segment.reads if name in self._weights
                 }

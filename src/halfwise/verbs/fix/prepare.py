@@ -44,7 +44,7 @@ from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, refuse_i
 from halfwise.verbs.fix.original import check_floor, original_notes
 from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.results_folder import JOURNAL, feeds_identity
-from halfwise.verbs.fix.time_left import with_time_left
+from halfwise.verbs.fix.time_left import with_time_left, with_walks
 from halfwise.verbs.fix.typed_file import because_stored, notes_on_file
 
 __all__ = ["Prepared", "prepare"]
@@ -74,7 +74,9 @@ def prepare(request: FixRequest) -> Prepared:
     layouts = _layouts(request)
     profiles = tuple(worst_case_profiles(request.profile))
     # Node by node no kernel is fused: `strict` where a target has a profile.
-    emulator = Emulator(profiles[-1], request.device)
+    said, walked = with_walks(request.notify)
+    request = replace(request, notify=said)
+    emulator = Emulator(profiles[-1], request.device, walked)
     sizes = sizes_that_run(request.model, request.inputs, emulator)
     states = None if request.rollout is None else request.rollout.states
     samples = load_samples(request.model.inputs, request.inputs, sizes=sizes, states=states)

@@ -1,4 +1,4 @@
-"""How far a search is: what is being tried, with the model runs spent and the longest that the rest can take."""
+"""How far a search is: what is being tried, the model runs spent, the parts walked, and how long the rest takes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 from halfwise.search.run_counter import RunCounter
 
-__all__ = ["with_time_left"]
+__all__ = ["with_time_left", "with_walks"]
+
+_EVERY_S = 1.0  # that a walk through a model is told of
 
 
 def with_time_left(
@@ -25,6 +27,33 @@ def with_time_left(
         return notify(f"{text} ({done:.0f} of at most {most:.0f} model runs; at most {left} left)")
 
     return tell
+
+
+def with_walks(
+    notify: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+) -> tuple[Callable[[str], None], Callable[[int, int], None]]:
+    """Two to call: with a message, and in each walk through a model with the parts done and their number.
+
+    A walk that takes long is told behind the last message.
+    """
+    last, since, told = "", clock(), clock()
+
+    def tell(text: str) -> None:
+        nonlocal last
+        last = text
+        notify(text)
+
+    def walked(done: int, total: int) -> None:
+        nonlocal since, told
+        now = clock()
+        if not done:
+            since = told = now
+        if done and last and now - told >= _EVERY_S:
+            told = now
+            left = _spoken((now - since) / done * (total - done))
+            notify(f"{last}: part {done} of {total}, about {left} left")
+
+    return tell, walked
 
 
 def _spoken(seconds: float) -> str:
