@@ -14,8 +14,8 @@ from halfwise.verbs.fix.time_left import with_time_left, with_walks
 @pytest.mark.parametrize(
     ("most", "spent", "passed", "told"),
     [
-        (40, 20, 30.0, "trying (10 of at most 40 model runs; at most 90 s left)"),
-        (40, 20, 300.0, "trying (10 of at most 40 model runs; at most 15 min left)"),
+        (40, 20, 30.0, "at most 90 s left (10 of 40 runs): trying"),
+        (40, 20, 300.0, "at most 15 min left (10 of 40 runs): trying"),
         (40, 1, 30.0, "trying"),  # less than one run tells nothing
         (40, 20, 0.5, "trying"),  # nor does a moment
         (40, 81, 30.0, "trying"),  # the budget is spent

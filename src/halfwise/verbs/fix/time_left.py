@@ -16,7 +16,8 @@ _EVERY_S = 1.0  # that a walk through a model is told of
 def with_time_left(
     notify: Callable[[str], None], counter: RunCounter, samples: int, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[str], None]:
-    """Adds to each message how much of the budget of runs is spent, each over so many samples, once that tells."""
+    """Puts before each message how much of the budget of runs is spent, each over so many samples, once that tells:
+    a narrow terminal cuts off the end."""
     since = clock()
 
     def tell(text: str) -> None:
@@ -24,7 +25,7 @@ def with_time_left(
         if not (1 <= done < most < math.inf and passed >= 1):
             return notify(text)
         left = _spoken(passed / done * (most - done))
-        return notify(f"{text} ({done:.0f} of at most {most:.0f} model runs; at most {left} left)")
+        return notify(f"at most {left} left ({done:.0f} of {most:.0f} runs): {text}")
 
     return tell
 
