@@ -39,7 +39,6 @@ __all__ = ["Confirmation", "ConfirmationRecord", "OutputGap", "allowed_ratio", "
 
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
-Rerun = Callable[[BackendOptions], Backend]
 
 FLOOR = 1e-5  # a relative error below this is no more than the order of FP32 sums
 SCATTER = 0.3  # of one sample's error around its mean, where an output is small

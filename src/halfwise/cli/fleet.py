@@ -18,7 +18,6 @@ FILE = "fleet.toml"
 group = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 FleetFile = Annotated[Path, typer.Argument(metavar="[FLEET.toml]", help="The fleet's file.", show_default=FILE)]
-Output = Annotated[Path | None, typer.Option(metavar="FILE", show_default=False)]
 
 
 @group.callback()

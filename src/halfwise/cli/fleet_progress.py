@@ -38,7 +38,6 @@ class _Table(Watcher):
     def __init__(self, live: Any) -> None:
         self._live = live
         self._done = self._total = 0
-        self._began = time.monotonic()
         self._spent: list[float] = []
         self._bad = 0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import deepcopy
 from enum import Enum
@@ -93,20 +94,20 @@ class Document(Record, frozen=True, tag_field="schema"):
     """A whole document; a subclass names its contract as its `tag`, such as halfwise.scan/1."""
 
 
-class Documented:
+class Documented(ABC):
     """A result that a document tells of."""
 
+    @abstractmethod
     def document(self) -> Document:
         """The document as a typed record."""
-        raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
         """The document as plain JSON."""
         return self.document().to_json()
 
+    @abstractmethod
     def summary(self) -> Summary:
         """The answer in a line, and its main table."""
-        raise NotImplementedError
 
     def to_dataframe(self) -> Any:
         """The main table as a pandas DataFrame; pandas has to be installed."""

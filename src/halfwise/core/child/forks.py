@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,24 +30,24 @@ _LOOK_S = 0.02
 _GONE = -9  # what became of a process whose end nobody saw
 
 
-class Processes:
+class Processes(ABC):
     """Each runs one function of the data that it is given, in a process group of its own."""
 
+    @abstractmethod
     def start(self, function: str, data: Any) -> int:
         """The process's number. `function` is such as "package.module:name", and ends the process itself."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ended(self, timeout: float) -> dict[int, int]:
         """Exit codes, negative for a signal, of what ended since the last call; it waits for one to end."""
-        raise NotImplementedError
 
+    @abstractmethod
     def kill(self, number: int) -> None:
         """The process and its group, if it still runs. Its end is told as any other."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Nothing of it is left running."""
-        raise NotImplementedError
 
     def __enter__(self) -> Processes:
         return self

@@ -56,8 +56,8 @@ DOCTORING = {
     ),
     NoteKind.NEXT_FIX: "finds the fewest FP32 nodes and exact repairs, and writes the model and the build files",
     NoteKind.NEXT_INPUTS: "with real inputs in place of samples/, finds the fewest FP32 nodes and writes the model",
-    NoteKind.NEXT_PROOF: "nothing stands against FP16: proves that on inputs held out, and writes the typed model",
+    NoteKind.NEXT_PROOF: "no cause was found: validates FP16 on held-out inputs and writes the typed model",
     NoteKind.NEXT_ONNX: "{subject} cannot be examined as it is",
-    NoteKind.NEXT_LAYERS: "on the machine of the engine: lists its layers; give that file, too",
-    NoteKind.NEXT_MODEL: "with the ONNX model that was built, causes can be found",
+    NoteKind.NEXT_LAYERS: "run it where the engine was built: it lists the layers; add that file",
+    NoteKind.NEXT_MODEL: "add the ONNX model that was built: then causes can be found",
 }

@@ -25,13 +25,14 @@ REASONS = {
     NoteKind.NOT_FINITE_ALONE: _ALONE + "the outputs are not finite, or of another shape",
     NoteKind.MISSES_ALONE: _ALONE + "the error is {load:.3g} times the tolerance",
     NoteKind.NEAR_ALONE: _ALONE + "the error is {load:.0%} of the tolerance, too near for unseen inputs",
-    NoteKind.NEEDED_TOGETHER: _ALONE + "the error is {load:.0%} of the tolerance; without others, too, it is too large",
+    NoteKind.NEEDED_TOGETHER: _ALONE
+    + "the error is {load:.0%} of the tolerance; with others reverted, too, it is too large",
     NoteKind.USER_KEEPS: "your own decision: {option}",
     NoteKind.IN_PLAN: "asked for in the plan",
     NoteKind.AS_STATED: "{text}",
     NoteKind.AFTER_STAGE: "comes after stage {subject}",
     NoteKind.BACKEND_WRONG: "the result is wrong with the node in FP16, measured {on}",
-    NoteKind.NOT_CLEARED: "not tested: no build",
+    NoteKind.NOT_CLEARED: "not tested: no builds were left",
     NoteKind.KEEPS_PRODUCT: (
         "keeps {subject!r} in FP32: the compiler reverts a matrix product to FP16 that stands alone between casts"
     ),

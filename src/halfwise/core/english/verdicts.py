@@ -17,7 +17,7 @@ VERDICTS = {
     NoteKind.VARIANT_MOVED: "A perturbed input missed or was borderline, and is now used for the search.",
     NoteKind.UNSEEN_MAY_MISS: (
         "About 5% of similar inputs may miss the tolerance (error up to {bound:.2g} times the allowed one). "
-        "About {wanted} inputs would tell."
+        "About {wanted} inputs would show it."
     ),
     NoteKind.UNSEEN_SCATTERS: (
         "About 5% of similar inputs may miss the tolerance (error up to {bound:.2g} times the allowed one). "
@@ -62,15 +62,15 @@ VERDICTS = {
     NoteKind.RANDOM_NODE: ("Node {subject!r} is random. FP32 does not repeat its own result, so no verdict is final."),
     NoteKind.QUANTISERS_MOVE: (
         "FP32 itself misses the tolerance ({ratio:.2g} times the allowed error) once the inputs of quantisers move by "
-        "{moved:.1g}. FP32 nodes cannot hold it: state a wider tolerance (--tol)."
+        "{moved:.1g}. More FP32 nodes do not help: state a wider tolerance (--tol)."
     ),
     NoteKind.INPUT_FINDING: "Input {subject!r}: {message}. To fix: {remedy}.",
     NoteKind.CLAMPED_WEIGHTS: (
         "{count:many weight} with finite values beyond 65,504 clamped to it, as TensorRT does: {names:list}."
     ),
     NoteKind.SEARCHED_TWICE: (
-        "The first decision misses the tolerance under {profiles:plain}. This is the second, searched with that in "
-        "sight."
+        "The first decision misses the tolerance under {profiles:plain}. This one comes from a second search under "
+        "them."
     ),
     NoteKind.SEARCHED_TWICE_IN_VAIN: (
         "The decision misses the tolerance under {profiles:plain}, and a second search found none that meets it."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
@@ -18,7 +19,7 @@ Outputs = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
-class Measure:
+class Measure(ABC):
     """A function of reference outputs and other outputs; its fields are its options, in --metric NAME:KEY=VALUE,..."""
 
     name: ClassVar[str] = ""
@@ -30,9 +31,9 @@ class Measure:
             told = str(error).partition("\n")[0]
             raise InputError(f"--metric {self.spec} does not fit these outputs: {told}") from error
 
+    @abstractmethod
     def details(self, reference: Outputs, other: Outputs) -> dict[str, float]:
         """Errors by name, 0 is perfect; the largest counts."""
-        raise NotImplementedError
 
     @property
     def spec(self) -> str:
