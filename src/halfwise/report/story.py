@@ -177,5 +177,5 @@ def _measured(planned: PlannedNode, ratio: float | None) -> str:
         return "Measured: reverted to FP16 by itself, the outputs are no longer finite."
     if ratio > 1:
         return f"Measured: reverted to FP16 by itself, the error is {factor(ratio)} the allowed one."
-    words = ", too near for unseen inputs" if ratio >= NEAR else "; without others, too, it is too large"
+    words = ", too near for unseen inputs" if ratio >= NEAR else "; with others reverted, too, it is too large"
     return f"Measured: reverted to FP16 by itself, the error is {percent(ratio)} of the allowed one{words}."
