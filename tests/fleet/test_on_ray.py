@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from halfwise.core.errors import MissingBackend
 from halfwise.fleet.jobs import Job
 from halfwise.fleet.on_ray import OnRay
 from halfwise.fleet.run import FleetRun, Watcher, run_fleet
@@ -125,6 +126,11 @@ def test_a_lost_node_and_a_lost_input_cost_their_jobs_only(tmp_path: Path, ray: 
     (tmp_path / "gone.onnx").write_text("{}")
     again = on_ray(file)
     assert again.good and again.reused == 4
+
+
+def test_a_cluster_that_is_not_there_is_told_at_once(tmp_path: Path, ray: Ray) -> None:
+    with pytest.raises(MissingBackend, match=r"--ray localhost:1: no Ray cluster answers there: "):
+        run_fleet(read_settings(fleet(tmp_path, {"a": {}})), toy, Watcher(), OnRay("localhost:1"))
 
 
 def test_inputs_that_vanish_in_mid_run_are_told_and_asked_for_again(tmp_path: Path) -> None:

@@ -74,6 +74,18 @@ def test_each_job_ends_by_itself_and_the_others_go_on(tmp_path: Path) -> None:
     assert found["fine"].fp32_share == 0.0 and found["fine"].nodes == 10
 
 
+def test_jobs_that_outgrow_the_memory_together_run_one_after_the_other(tmp_path: Path) -> None:
+    """What they need was known from smaller models; the one that began last is stopped, and begins anew."""
+    file = fleet(tmp_path, {"a": {}, "b": {}})
+    file.write_text(file.read_text().replace("'2 GB'", "'800 MB'"))
+    run(file)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.onnx").write_text('{"holds": 350}')
+    found = run(file)
+    assert [result.state for result in found.results] == ["good", "good"]
+    assert calls(tmp_path, "a") + calls(tmp_path, "b") == 5
+
+
 def test_what_is_done_is_not_done_again_and_what_changed_is_told(tmp_path: Path) -> None:
     file = fleet(tmp_path, {"same": {}, "worse": {"fp32": 1}, "better": {"error": 1e-2}, "dies": {"ends": "segfault"}})
     first = run(file)

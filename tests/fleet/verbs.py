@@ -26,9 +26,11 @@ def toy(words: Sequence[str]) -> int:
     if kind == "hang":
         time.sleep(600)
     if kind == "eat":
-        held = []
+        eaten = []
         while True:
-            held.append(bytearray(os.urandom(1 << 20) * 16))
+            eaten.append(bytearray(os.urandom(1 << 20) * 16))
+    held = b"\1" * (said.get("holds", 0) << 20)
+    time.sleep(2.0 if held else 0.0)
     if kind == "vanish":
         path.unlink()
     if kind in ("refused", "vanish"):

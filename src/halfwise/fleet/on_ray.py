@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import sys
 import tarfile
 from collections import Counter
@@ -32,6 +33,7 @@ __all__ = ["OnRay"]
 _TRIES_AFTER_DEATH = 3  # of the node or the worker, not of the job
 _AHEAD = 2  # jobs handed over for each core, so that no core waits and the object store stays small
 _WAIT_S = 0.5
+_ANSWER_S = 10.0
 _PIECE = 64 << 20  # bytes of a file that travel as one object
 _TEXTS = (".json", ".html", ".md", ".txt", ".sh", ".py", ".jsonl")
 
@@ -83,15 +85,23 @@ def _connected(address: str) -> Iterator[Any]:
     ray = _ray()
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         try:
+            _check_answers(address)
             here = {"include_dashboard": False} if address == "local" else {"address": address}
             ray.init(log_to_driver=False, logging_level="warning", **here)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             told = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise MissingBackend(f"--ray {address}: no Ray cluster answers there: {told}") from None
         try:
             yield ray
         finally:
             ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Raises OSError at once where Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
 
 
 def _ended(ray: Any, held: list[Any]) -> list[Any]:
