@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from halfwise.core.counting import Counts
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import sample_error
+from halfwise.core.wording import counted
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
@@ -204,7 +205,7 @@ class RepairSelector:
 
     def _better(self, current: Attempt, found: RepairSet) -> Attempt | None:
         """All of them; where that does not pay, rule by rule. Only what promises something is searched."""
-        self.notify(f"trying {len(found)} repairs")
+        self.notify(f"trying {counted(len(found), 'repair')}")
         if self._promises(current, (*current.repairs, *found)):
             whole = self.attempt((*current.repairs, *found))
             if whole is not None and whole.repairs != current.repairs and whole.cost < current.cost:
