@@ -12,7 +12,6 @@ from halfwise.core.errors import HalfwiseError
 from halfwise.core.notes import NoteKind
 from halfwise.emulation.ort import Session
 from halfwise.precision.typed_onnx import typed_proto
-from halfwise.verbs.fix.fix import _decision_of
 from tests.models.build import model, node, value, weight
 from tests.support.messages import kinds
 
@@ -33,7 +32,7 @@ FEEDS = [{"x": np.arange(1, 5, dtype=np.float32) + i, "x2": np.array([2, 3], np.
 @pytest.mark.parametrize(("op", "how"), OPS)
 def test_what_is_delivered_runs_on_the_cpu(op: str, how: str) -> None:
     fixed = halfwise.fix(scatter(op, how), FEEDS)
-    typed = typed_proto(_decision_of(fixed))
+    typed = typed_proto(fixed.assignment)
     got = Session(typed).run(FEEDS[0])["y"]
     want = Session(scatter(op, how)).run(FEEDS[0])["y"]
     assert np.allclose(got, want, rtol=1e-2)

@@ -197,7 +197,7 @@ def test_what_cannot_be_compared(tmp_path: Path, halfwise_cli: CommandLine) -> N
         assert (ended.code, ended.out) == (2, "")
         return ended.told.replace(f"{tmp_path}/", "")
 
-    takes = "compare takes two of fix, scan, trace, audit, plan"
+    takes = "compare takes two of fix, scan, trace, audit, plan, machine"
     assert told("scan.json", "plan.json") == (
         "halfwise: scan.json is a scan and plan.json is a plan: only two of one kind can be compared"
     )

@@ -31,7 +31,8 @@ from tests.models.backend_models import typed_model
 from tests.support.documents import check
 from tests.support.paths import ROOT
 from tests.support.simulated_gpu import SimulatedGpu
-from tests.support.simulated_kernels import h, narrow_matmul
+from tests.support.simulated_products import narrow_matmul
+from tests.support.simulated_rounding import h
 
 NAMES = tuple(
     """exact matmul 64x64x64; exact matmul 24x45x11; exact gemm 64x64x64, bias; exact mean of 48; softmax over 10;
