@@ -99,26 +99,52 @@ def test_a_transpose_of_two_products_is_added_once() -> None:
     assert [each.name for each in found.added] == ["n_turned"] and note is None
 
 
-def test_products_in_both_formats_leave_it_in_fp32_and_that_is_said() -> None:
+def test_products_in_both_formats_go_to_fp32_with_it() -> None:
     proto = product((1, 2, 0))
     proto.graph.node.append(node("MatMul", "turned w", "second"))
     proto.graph.output.append(value("second", shape=(4, 4, 4)))
     loaded = load(proto)
-    about = Adjustable(Sites(loaded), Format.FP32, frozenset(), lambda _: True)
     start = {loaded.node_by_name["n_product"]: Format.FP32}
-    found = adjust_transposes(about, Adjustment(Decision(about.sites, start, Format.FP32)))
-    assert {each.name for each in found.decision.formats} == {"n_product", "n_turned"}
-    assert [each.name for each in found.added] == ["n_turned"]
-    assert crash_note(about.assignment(found.decision.formats)) == Note.of(
-        NoteKind.ORT_MAY_CRASH, "n_turned", product="n_second"
-    )
+    for stated in (frozenset[str](), frozenset({"n_second"})):
+        about = Adjustable(Sites(loaded), Format.FP32, stated, lambda _: True)
+        found = adjust_transposes(about, Adjustment(Decision(about.sites, start, Format.FP32)))
+        assert {each.name for each in found.decision.formats} == {"n_product", "n_turned", "n_second"} - stated
+        told = crash_note(about.assignment(found.decision.formats))
+        assert told == (Note.of(NoteKind.ORT_MAY_CRASH, "n_turned", product="n_second") if stated else None)
 
 
 def test_a_transpose_is_not_narrowed_beyond_the_tolerance() -> None:
     loaded = load(product((1, 0, 2)))
     about = Adjustable(Sites(loaded), Format.FP32, frozenset(), lambda _: False)
     start = {loaded.node_by_name["n_turned"]: Format.FP32}
-    assert adjust_transposes(about, Adjustment(Decision(about.sites, start, Format.FP32))).decision.formats == start
+    found = adjust_transposes(about, Adjustment(Decision(about.sites, start, Format.FP32)))
+    assert {each.name for each in found.decision.formats} == {"n_turned", "n_product"}
+    assert [each.name for each in found.added] == ["n_product"]
+
+
+def joined(op: str, order: tuple[int, ...] = (1, 0, 2)) -> onnx.ModelProto:
+    """Two transposed tensors in one that a product reads: ONNX Runtime makes one Transpose of the two, behind it."""
+    attributes = {"axis": 0} if op == "Concat" else {}
+    nodes = [
+        node("Relu", "x", "a"), node("Sigmoid", "x", "b"),
+        node("Transpose", "a", "ta", perm=list(order)), node("Transpose", "b", "tb", perm=list(order)),
+        node(op, "ta tb", "one", **attributes), node("MatMul", "one w", "product"), node("Relu", "product", "y"),
+    ]  # fmt: skip
+    rows = 8 if op == "Concat" else 4
+    return model(
+        nodes, [value("x", shape=(4, 4, 4))], [value("y", shape=(rows, 4, 4))], [weight("w", np.eye(4, dtype="f4"))]
+    )
+
+
+def test_a_transpose_that_is_moved_there_is_loaded(tmp_path: Path) -> None:
+    for op, order in (("Concat", (1, 0, 2)), ("Add", (1, 0, 2)), ("Concat", (1, 2, 0))):
+        found, proto, note = typed(joined(op, order), "MatMul")
+        assert [each.name for each in found.added] == ["n_one"] and note is None
+        onnx.save(proto, tmp_path / f"{op}{order[-1]}.onnx")
+        assert not typed(joined(op, (0, 2, 1)), "MatMul")[0].added
+    files = sorted(map(str, tmp_path.iterdir()))
+    ended = subprocess.run([sys.executable, "-c", _LOAD, *files], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_a_model_that_may_crash_is_named() -> None:

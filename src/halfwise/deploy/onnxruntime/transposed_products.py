@@ -3,7 +3,8 @@
 Its fusion of a Transpose into a product swaps the two for a Cast between them, before it knows whether it can fuse.
 Where a Transpose moves the first axis behind the others and the other factor has two dimensions, it cannot, and leaves
 the new Cast without a version: the CPU provider crashes, the CUDA provider finds no kernel ("node_version: -1"). Seen
-with 1.31. With the Transpose in the product's format the Cast stands in front of it, and nothing is swapped.
+with 1.31. With the Transpose in the product's format the Cast stands in front of it, and nothing is swapped. The same
+holds for an operator past which the Transpose may be moved before (`moved_transposes`).
 
 The CPU provider has no product in FP16 and puts a Cast of its own there, where what the Transpose reads was moved or
 narrowed and not computed in FP16. `turned_products` spares it that.
@@ -19,6 +20,8 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.deploy.onnxruntime.adjustable import Adjustable, Formats
+from halfwise.deploy.onnxruntime.moved_transposes import moves_the_first_axis, turned_values
+from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.moving import only_moves
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Adjustment
@@ -26,26 +29,34 @@ from halfwise.precision.plan import PlannedNode
 
 __all__ = ["adjust_transposes", "cpu_crash_note", "cpu_crash_pairs", "crash_note"]
 
+_PRODUCTS = (("MatMul", ""), ("FusedMatMul", DOMAIN))
+
 
 def adjust_transposes(may: Adjustable, start: Adjustment) -> Adjustment:
-    """Every Transpose of the kind in the format of its product, where the user lets it and the tolerance holds.
+    """What hands values to such a product in the product's format, where the user lets it.
 
-    Of one that products in both formats read, FP32 decides: that loses nothing, and what is left apart is said.
+    What products in both formats read is in FP32, which loses nothing. What may not be narrowed takes its products
+    along: a model that is not loaded is worth less than one with a node more in FP32.
     """
     formats: Formats = start.decision.formats
     added: list[PlannedNode] = []
     products: dict[ir.Node, list[ir.Node]] = {}
-    for transpose, product in _apart(may.assignment(formats)):
-        products.setdefault(transpose, []).append(product)
-    for transpose, readers in products.items():
+    for maker, product in _apart(may.assignment(formats)):
+        products.setdefault(maker, []).append(product)
+    for maker, readers in products.items():
         wide = [product for product in readers if may.is_wide(product, formats)]
-        changed = may.widened((transpose,), formats) if wide else may.narrowed((transpose,), formats)
-        if changed is None or not (wide or may.holds(may.assignment(changed))):
+        narrowed = None if wide else may.narrowed((maker,), formats)
+        if narrowed is not None and may.holds(may.assignment(narrowed)):
+            formats = narrowed
             continue
+        beside = [product for product, slot in maker.outputs[0].uses() if _cannot_fuse(product, slot)]
+        changed = may.widened((maker, *beside), formats) or may.widened((maker, *wide), formats)
+        if changed is None:
+            continue
+        because = Note.of(NoteKind.KEEPS_TRANSPOSE_LOADABLE, (wide or readers)[0].name)
+        fresh = [node for node in changed if node not in formats]
+        added += [PlannedNode(n.name or "", n.op_type, Format.FP32, Reason.COMPILER, (because,)) for n in fresh]
         formats = changed
-        if wide:
-            because = Note.of(NoteKind.KEEPS_TRANSPOSE_LOADABLE, wide[0].name)
-            added.append(PlannedNode(transpose.name or "", "Transpose", Format.FP32, Reason.COMPILER, (because,)))
     return start.to(start.decision.with_formats(formats), added)
 
 
@@ -82,30 +93,31 @@ def _is_left_in_fp16(assignment: Assignment, transpose: ir.Node) -> bool:
 
 
 def _apart(assignment: Assignment) -> Iterator[tuple[ir.Node, ir.Node]]:
-    for transpose, product, slot in _pairs(assignment):
-        if assignment.read(product, slot) is not assignment.stored(transpose.outputs[0]):
-            yield transpose, product
+    """What hands values to products in another format, where a Transpose stands or may come to stand."""
+    turned = turned_values(assignment.sites.model)
+    for product in assignment.sites.model.nodes:
+        for slot, value in enumerate(product.inputs):
+            if value in turned and _cannot_fuse(product, slot):
+                maker = value.producer()
+                if maker is not None and assignment.read(product, slot) is not assignment.stored(value):
+                    yield maker, product
 
 
 def _pairs(assignment: Assignment) -> Iterator[tuple[ir.Node, ir.Node, int]]:
     """The Transposes of the kind, the products that read them, and where."""
     for product in assignment.sites.model.graph:
-        if product.op_type != "MatMul" or product.domain or len(product.inputs) != 2:
-            continue
-        left, right = product.inputs
-        for slot, (value, other) in enumerate(((left, right), (right, left))):
+        for slot, value in enumerate(product.inputs):
             transpose = value.producer() if value is not None else None
-            if transpose is not None and _moves_the_first_axis(transpose) and _dimensions(other) <= 2:
+            if transpose is not None and moves_the_first_axis(transpose) and _cannot_fuse(product, slot):
                 yield transpose, product, slot
 
 
-def _moves_the_first_axis(node: ir.Node) -> bool:
-    """Behind all others, or behind all but the last."""
-    if node.op_type != "Transpose" or node.domain or "perm" not in node.attributes:
+def _cannot_fuse(product: ir.Node, slot: int) -> bool:
+    """Whether a Transpose of the kind in this slot is not fused into the product, or may not be."""
+    if (product.op_type, product.domain) not in _PRODUCTS or len(product.inputs) != 2:
         return False
-    order = tuple(node.attributes["perm"].as_ints())
-    rest = tuple(range(1, len(order)))
-    return len(order) > 2 and order in ((*rest, 0), (*rest[:-1], 0, rest[-1]))
+    this, other = product.inputs[slot], product.inputs[1 - slot]
+    return _dimensions(other) <= 2 or _dimensions(this) != _dimensions(other)
 
 
 def _dimensions(value: ir.Value | None) -> int:
