@@ -24,12 +24,13 @@ __all__ = ["OURS", "PEERS", "TOOLS", "Entry", "ask", "enter", "machine", "markdo
 TOOLS = {
     "halfwise": "halfwise_fix",
     "halfwise, no repairs": "halfwise_fix",
+    "halfwise.convert": "halfwise_convert",
     "AutoCast": "autocast",
     "onnxconverter search": "float16_search",
     "all FP16, ModelOpt": "plain_modelopt",
     "all FP16, onnxconverter": "plain_onnxconverter",
 }
-OURS = ("halfwise", "halfwise, no repairs")
+OURS = ("halfwise", "halfwise, no repairs", "halfwise.convert")
 PEERS = tuple(name for name in TOOLS if name not in OURS)
 ROOT = Path(__file__).resolve().parents[1]
 LONG = 60.0  # seconds beyond which one call must do for the median

@@ -22,6 +22,9 @@ def main() -> None:
 
 
 def _command_line() -> None:
+    from halfwise.core.put_off import put_off
+
+    put_off()
     try:
         from halfwise.cli.main import main as command_line
     except (MemoryError, SystemError, ImportError) as error:  # what a small limit of memory makes of an import

@@ -26,6 +26,15 @@ def test_importing_loads_nothing_heavy() -> None:
     }
 
 
+def test_a_command_starts_without_what_it_seldom_needs() -> None:
+    found = ran(
+        "import sys; from halfwise.core.put_off import put_off; put_off()\n"
+        "import halfwise.verbs.fix.fix, onnx_ir\n"
+        "print('sympy.core' in sys.modules); print(onnx_ir.SymbolicDim('n') * 2)"
+    )
+    assert found.splitlines() == ["False", "2*n"]
+
+
 def test_every_name_is_there_and_listed() -> None:
     assert halfwise.__all__ == sorted(halfwise.__all__)
     for name in halfwise.__all__:

@@ -13,6 +13,7 @@ from halfwise.core.tolerance import Tolerance
 from halfwise.precision.sites import Sites
 from halfwise.search.choose import Ladder, build_ladder
 from halfwise.search.cost import node_costs
+from halfwise.search.gradients import PROBES
 from halfwise.search.judge import Measured
 from halfwise.search.noise import Noise, noise_pieces
 from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
@@ -21,6 +22,7 @@ from halfwise.search.sets import Sets, worst_first
 __all__ = ["NoiseModel", "cost_of", "measure_noise", "relative_bounds"]
 
 SENSITIVITY_SAMPLES = 2  # walked node by node, the worst first
+_WALK = 1 + PROBES  # passes over a model that one of them costs
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +52,12 @@ def cost_of(keep: frozenset[ir.Node], noise: NoiseModel | None) -> float:
 
 
 def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None]) -> NoiseModel:
-    """Walk the worst samples node by node, and model the noise from what is seen.
+    """Walk the worst samples node by node, and model the noise from what is seen. Walks take a quarter of the runs at most.
 
     What an earlier search of the same model saw is used, unless something is lost on these samples and it saw no loss.
     """
-    sites, order = sets.sites, worst_first(fp16.ratios)[:SENSITIVITY_SAMPLES]
+    affordable = sets.counter.most_passes * len(sets.judge.feeds) / (4 * _WALK)
+    sites, order = sets.sites, worst_first(fp16.ratios)[: int(min(max(affordable, 1), SENSITIVITY_SAMPLES))]
     key = sets.model_key
     known = sets.journal.get(key)
     if known is not None and not math.isfinite(fp16.ratio) and not any(fatal for *_, fatal in known["pieces"]):

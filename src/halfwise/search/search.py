@@ -28,6 +28,7 @@ __all__ = ["Kept", "Point", "Search", "Solution"]
 Notify = Callable[[str], None]
 
 TRIES = 8  # of a set of nodes before falling back to all that the ladder names
+LEAST_TRIES = 4  # of them also where the runs are spent: all that it names is a bad answer
 RELAXATIONS = 5  # smaller sets to try where the first that met left room
 GROWTHS = 3  # of a set that another search found
 WORTH_RELAXING = 8  # nodes; fewer are reverted one by one at once
@@ -149,7 +150,7 @@ class Search:
         goal = self._first_goal(fp16, ladder, noise)
         low = 0  # steps known not to be enough
         for attempt in range(TRIES):
-            if attempt and self.judge.spent:
+            if attempt >= LEAST_TRIES and self.judge.spent:
                 break
             count = max(ladder.reach(goal), low + 1)
             if count > len(ladder.steps):
