@@ -46,12 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _row(name: str, entry: Entry, allowed: float) -> tuple[str, ...]:
     answer = entry.answer
-    error = (
-        "" if entry.errors is None else f"{entry.errors.rel_l2:.2e}" if math.isfinite(entry.errors.rel_l2) else "inf"
-    )
+    found = entry.errors.rel_l2 if entry.errors is not None else math.nan
     nodes = "" if entry.census is None else str(entry.census.fp32)
     cost = f"{answer.cpu:.2f}", f"{answer.seconds:.2f}"
-    return (name, entry.tool, *cost, nodes, error, f"{allowed:.0e}", answer.problem[:80])
+    return (name, entry.tool, *cost, nodes, f"{found:.2e}", f"{allowed:.0e}", answer.problem[:80])
 
 
 if __name__ == "__main__":

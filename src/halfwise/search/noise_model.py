@@ -52,7 +52,7 @@ def cost_of(keep: frozenset[ir.Node], noise: NoiseModel | None) -> float:
 
 
 def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None]) -> NoiseModel:
-    """Walk the worst samples node by node, and model the noise from what is seen. Walks take a quarter of the runs at most.
+    """Walk the worst samples node by node, and model the noise from what is seen: for a quarter of the runs at most.
 
     What an earlier search of the same model saw is used, unless something is lost on these samples and it saw no loss.
     """
