@@ -16,7 +16,7 @@ from halfwise.core.counting import Counts
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, round_to
 from halfwise.emulation.body_ranges import OLDEST_OPSET, observed
-from halfwise.emulation.emulate import EmulationWriter, Emulator
+from halfwise.emulation.emulate import LARGE_BYTES, EmulationWriter, Emulator
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Session
 from halfwise.model.families import PRODUCTS, RECURRENT
 from halfwise.model.model import Model
@@ -193,7 +193,8 @@ class Stepper:
             threads = 0 if node.op_type in _HEAVY else 1
             names = {**{name: value for name, value, _ in unit.reads}, **dict(unit.outputs)}
             with _as_in_model(node, names):
-                self._sessions[content] = Session(proto_model, threads=threads)
+                arena = assignment.sites.model.weight_bytes <= LARGE_BYTES
+                self._sessions[content] = Session(proto_model, threads=threads, arena=arena)
         outputs = tuple(value for _, value in unit.outputs)
         return _Compiled(self._sessions[content], unit.reads, outputs, tuple(name for name, _ in unit.outputs))
 

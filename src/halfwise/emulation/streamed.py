@@ -92,17 +92,19 @@ class StreamedSession:
             waiting = []
             for number, segment in enumerate(self._segments):
                 self._walked(number, len(self._segments))
-                weights = {
-                    name: self._rounded.of(self._weights[name]) for name in segment.reads if name in self._weights
-                }
-                for lane in lanes:
-                    self._step(segment, lane, weights)
+                self._through(segment, lanes)
                 while len(lanes) > 1 and sum(lane.bytes for lane in lanes) > LIVE_BYTES:
                     waiting.insert(0, lanes.pop().number)
             for lane in lanes:
                 done[lane.number] = lane.failed or {name: self._given(name, lane) for name in self.output_names}
             lanes.clear()
         yield from (each for each in done if each is not None)
+
+    def _through(self, segment: Segment, lanes: Sequence[_Lane]) -> None:
+        """Its weights live no longer than this."""
+        weights = {name: self._rounded.of(self._weights[name]) for name in segment.reads if name in self._weights}
+        for lane in lanes:
+            self._step(segment, lane, weights)
 
     def _step(self, segment: Segment, lane: _Lane, weights: Mapping[str, Array]) -> None:
         if lane.failed is not None:
@@ -148,7 +150,7 @@ class StreamedSession:
             session = Session(proto, {names.get(name, name): array for name, array in constant.items()}, lean=True)
         else:
             content = proto.SerializeToString(deterministic=True)
-            session = self._known[content] if content in self._known else Session(proto)
+            session = self._known[content] if content in self._known else Session(proto, arena=False)
             self._known[content] = session
         gives = tuple((names.get(name, name), name) for name in segment.gives)
         return _Ready(session, tuple((names.get(name, name), name) for name in taken), gives)

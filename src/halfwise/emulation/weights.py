@@ -1,4 +1,4 @@
-"""Weights rounded to a format and held in FP32, made in blocks on all cores, and kept as far as there is room."""
+"""Weights rounded to a format and held in FP32, made in blocks on all cores; those of a small model are kept."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.cores import in_blocks
+from halfwise.core.fast_casts import cast_fast, round_fast
 from halfwise.core.formats import Format, format_of_dtype, round_to
 from halfwise.model.weights import WidenedTensor
 from halfwise.precision.rewrite import Weight
@@ -17,8 +18,8 @@ __all__ = ["RoundedWeights", "held_in_fp32"]
 
 Array = NDArray[Any]
 
-_BLOCK = 1 << 20  # elements that one thread takes at a time
-_ROOM = 3 << 29  # bytes of rounded weights that are kept
+_BLOCK = 1 << 18  # elements that one thread takes at a time
+_ROOM = 1 << 28  # bytes of rounded weights that are kept; rounding takes half the time of the product that reads them
 
 
 class RoundedWeights:
@@ -27,15 +28,12 @@ class RoundedWeights:
     def __init__(self) -> None:
         self._known: dict[tuple[ir.TensorProtocol, Format | None], Array] = {}  # a tensor is known by its identity
         self._largest: dict[ir.TensorProtocol, float] = {}
-        self._last: tuple[object, Array] = None, np.empty(0)  # where there is no room, the last one is kept
         self._room = _ROOM
 
     def of(self, weight: Weight) -> Array:
         key = _values_of(weight)
         if key in self._known:
             return self._known[key]
-        if key == self._last[0]:
-            return self._last[1]
         tensor = _stored(weight.tensor)
         stored = np.asarray(tensor.numpy())
         array = stored if weight.fmt is None else held_in_fp32(stored, weight.fmt)
@@ -44,8 +42,6 @@ class RoundedWeights:
         if array.nbytes <= self._room:
             self._room -= array.nbytes
             self._known[key] = array
-        else:
-            self._last = key, array
         return array
 
     def largest(self, tensor: ir.TensorProtocol) -> float:
@@ -72,8 +68,12 @@ def held_in_fp32(stored: Array, fmt: Format) -> Array:
     own = format_of_dtype(stored.dtype)
 
     def make(start: int, stop: int) -> None:
-        wide = _widened(source[start:stop])
-        target[start:stop] = wide if own is fmt else _rounded(wide, fmt)
+        piece, kept = source[start:stop], target[start:stop]
+        if own is fmt:
+            if not cast_fast(piece, kept):
+                kept[:] = _widened(piece)
+        else:
+            _round(_widened(piece), fmt, kept)
 
     in_blocks(make, source.size, _BLOCK)
     return held
@@ -84,12 +84,12 @@ def _widened(piece: Array) -> Array:
         return piece.astype(np.float32, copy=False)
 
 
-def _rounded(wide: Array, fmt: Format) -> Array:
-    narrow = round_to(wide, fmt)
-    if fmt.narrow and max(float(np.max(narrow, initial=0.0)), -float(np.min(narrow, initial=0.0))) > fmt.max:
-        lost = np.isinf(narrow) & np.isfinite(wide)
-        narrow[lost] = np.copysign(np.float32(fmt.max), wide[lost])
-    return narrow
+def _round(wide: Array, fmt: Format, kept: Array) -> None:
+    if fmt is not Format.FP16 or not round_fast(wide, kept):
+        kept[:] = round_to(wide, fmt)
+    if not (float(np.max(kept, initial=0.0)) <= fmt.max and float(np.min(kept, initial=0.0)) >= -fmt.max):
+        lost = np.isinf(kept) & np.isfinite(wide)
+        kept[lost] = np.copysign(np.float32(fmt.max), wide[lost])
 
 
 def _stored(tensor: ir.TensorProtocol) -> ir.TensorProtocol:

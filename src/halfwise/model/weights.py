@@ -12,6 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
+from halfwise.core.fast_casts import cast_fast
 from halfwise.core.formats import Format, cast_to
 
 __all__ = [
@@ -59,7 +60,11 @@ def convert_array(array: NDArray[Any], fmt: Format) -> tuple[NDArray[Any], bool]
     wide = np.asarray(array, dtype=np.float32)
     if not fmt.narrow:
         return wide, False
-    narrow = cast_to(wide, fmt)
+    narrow = np.empty(wide.shape, fmt.dtype)
+    if not cast_fast(wide, narrow):
+        narrow = cast_to(wide, fmt)
+    if wide.size and -fmt.max <= float(wide.min()) and float(wide.max()) <= fmt.max:
+        return narrow, False
     lost = np.abs(wide) > fmt.max if fmt.saturating else np.isinf(narrow)
     if lost.any():
         lost &= np.isfinite(wide)
