@@ -18,7 +18,7 @@ _PROBE = (1 + 2.0**-11, 1 + 3 * 2.0**-11, 2.0**-25, 3 * 2.0**-26, 65519.99, 6552
 
 
 def cast_fast(source: Array, target: Array) -> bool:
-    """Fill `target` with `source` in its type, to nearest, ties to even. False, and nothing done, where that cannot be."""
+    """Fill `target` with `source` in its type, ties to even. False, and nothing done, where that cannot be."""
     return _filled(source, target, (source.dtype, target.dtype))
 
 
