@@ -3,8 +3,9 @@
 Each model is written by benchmarks.zoo.decoder. Every measurement is a fresh process, so that peaks do not mix: a
 single FP32 run of ONNX Runtime, a plain loop that reads each weight once and converts it to FP16, and halfwise's
 verbs. `own` is the peak of resident memory without mapped pages of files (RssAnon and RssShmem of /proc/PID/status,
-sampled 50 times a second); `all` is the kernel's VmHWM. A limit is 2.5 times the own peak of the FP32 run and 300 MB.
-`CPU` are seconds of all threads, which other programs on the machine change less than `seconds`.
+with those of child processes, sampled 50 times a second); `all` is the kernel's VmHWM. A limit is 2.5 times the own
+peak of the FP32 run and 300 MB. `CPU` are seconds of all threads, which other programs on the machine change less than
+`seconds`. Below the table `fix` stands beside three times its model runs and three times one reading and converting.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from benchmarks.zoo.decoder import PLANTED, Sizes, save_feeds, write_decoder
 
 __all__ = ["Measured", "main", "measured", "parser", "row"]
 
+_ONE, _READ = "one FP32 run", "read and convert"
 VERBS = ("scan", "trace", "fix", "verify")  # the last of what the one before it wrote
 HEAD = ("billions", "what", "seconds", "CPU", "own GB", "all GB", "limit GB", "runs", "FP32 nodes", "remark")
 SAMPLE_S = 0.02
@@ -36,13 +38,14 @@ options = onnxruntime.SessionOptions()
 session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 feed = dict(np.load(sys.argv[2] + "/0.npz"))
 session.run(None, feed)
-started = time.perf_counter()
+started, used = time.perf_counter(), time.process_time()
 session.run(None, feed)
-print(json.dumps({"run": time.perf_counter() - started}))
+print(json.dumps({"run": time.perf_counter() - started, "CPU": time.process_time() - used}))
 """
 _LOOP = """
-import json, sys
+import json, sys, time
 import numpy as np, onnx
+started, used = time.perf_counter(), time.process_time()
 proto, total = onnx.load(sys.argv[1], load_external_data=False), 0
 data = np.memmap(sys.argv[1] + ".data", np.uint8, "r")
 for tensor in proto.graph.initializer:
@@ -52,18 +55,19 @@ for tensor in proto.graph.initializer:
         for first in range(start, start + length, 1 << 24):
             piece = data[first : min(first + (1 << 24), start + length)].view(np.float32)
             total += piece.astype(np.float16).nbytes
-print(json.dumps({"bytes": total}))
+print(json.dumps({"loop": time.perf_counter() - started, "CPU": time.process_time() - used}))
 """
 _VERB = """
 import json, sys
 import halfwise
-verb, model, inputs, out = sys.argv[1:]
+verb, model, inputs, out, options = sys.argv[1:]
 if verb == "scan":
     halfwise.scan(model)
     told = {}
 elif verb == "fix":
-    found = halfwise.fix(model, inputs, out=out)
+    found = halfwise.fix(model, inputs, out=out, **json.loads(options))
     told = {"runs": round(found.cost.model_runs, 1), "nodes": len(found.plan.nodes), "says": found.met}
+    told["executions"] = round(found.cost.model_runs * len(found.samples.search), 1)
 elif verb == "trace":
     halfwise.trace(model, inputs)
     told = {}
@@ -88,28 +92,44 @@ class Measured:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    rows = []
+    rows, sides = [], []
     for billions in options.billions:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            rows += _of_size(billions, Path(folder), options)
+            found = _of_size(billions, Path(folder), options)
+            limit = 2.5 * found[0].own + 0.3 if found[0].what == _ONE else None
+            rows += [row(billions, each, limit) for each in found]
+            sides += both_sides(billions, {each.what: each for each in found})
     print(f"{machine()}\n")
     print(markdown(HEAD, rows))
+    print("\n".join(["", *sides]))
     return 0
 
 
-def _of_size(billions: float, folder: Path, options: argparse.Namespace) -> list[tuple[str, ...]]:
+def both_sides(billions: float, found: Mapping[str, Measured]) -> list[str]:
+    """What `fix` took beside what it may take; nothing where either was not measured."""
+    fix, run, loop = (found.get(what) for what in ("fix", _ONE, _READ))
+    if fix is None or run is None or loop is None or not (fix.told and run.told and loop.told):
+        return []
+    runs, one, read = fix.told["executions"], run.told["CPU"], loop.told["CPU"]
+    allowed = 3 * runs * one + 3 * read
+    sums = f"3 x {runs} runs x {one:.2f} + 3 x {read:.2f} = {allowed:.1f}"
+    return [f"{billions:.2f} billion: fix takes {fix.cpu:.1f} CPU s; {sums}"]
+
+
+def _of_size(billions: float, folder: Path, options: argparse.Namespace) -> list[Measured]:
     sizes = Sizes.of(billions)
     model = write_decoder(folder, sizes, stored=options.stored, planted=options.planted)
     inputs = save_feeds(folder / "inputs", sizes, stored=options.stored, tokens=options.tokens)
     found = []
-    if options.stored == "fp32":
-        found.append(measured("one FP32 run", [_RUN, str(model), str(inputs)], options.limit))
-        found.append(measured("read and convert", [_LOOP, str(model)], options.limit))
+    if options.stored == "fp32" and not options.verbs_only:
+        found.append(measured(_ONE, [_RUN, str(model), str(inputs)], options.limit))
+        found.append(measured(_READ, [_LOOP, str(model)], options.limit))
+    given = json.dumps({"max_runs": options.max_runs, "device": options.device})
     for verb in options.verbs:
-        arguments = [_VERB, verb, str(model), str(inputs), str(folder / "out")]
+        arguments = [_VERB, verb, str(model), str(inputs), str(folder / "out"), given]
         found.append(measured(verb, arguments, options.limit))
-    limit = 2.5 * found[0].own + 0.3 if options.stored == "fp32" else None
-    return [row(sizes.parameters / 1e9, each, limit) for each in found]
+        print(json.dumps([billions, asdict(found[-1])]), file=sys.stderr, flush=True)
+    return found
 
 
 def measured(what: str, code: Sequence[str], limit_s: float) -> Measured:
@@ -120,7 +140,7 @@ def measured(what: str, code: Sequence[str], limit_s: float) -> Measured:
         process = subprocess.Popen([sys.executable, "-c", *code], stdout=out, stderr=errors)
         own = whole = cpu = 0.0
         while process.poll() is None:
-            now = _status(process.pid)
+            now = _of_tree(process.pid)
             own, whole = max(own, now[0]), max(whole, now[1])
             cpu = max(cpu, now[2])
             if time.perf_counter() - started > limit_s:
@@ -134,6 +154,20 @@ def measured(what: str, code: Sequence[str], limit_s: float) -> Measured:
         problem = f"stopped after {limit_s:.0f} s" if seconds > limit_s else (said or ["failed"])[-1]
         return Measured(what, seconds, cpu, own, whole, problem=problem)
     return Measured(what, seconds, cpu, own, whole, json.loads(lines[-1]))
+
+
+def _of_tree(pid: int) -> tuple[float, float, float]:
+    """The same of a process and its children."""
+    found, waiting = [], [pid]
+    while waiting:
+        each = waiting.pop()
+        found.append(_status(each))
+        try:
+            waiting += map(int, Path(f"/proc/{each}/task/{each}/children").read_text().split())
+        except OSError:
+            continue
+    own, whole, cpu = (sum(column) for column in zip(*found, strict=True))
+    return own, whole, cpu
 
 
 def _status(pid: int) -> tuple[float, float, float]:
@@ -175,6 +209,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--stored", choices=("fp32", "fp16", "bf16"), default="fp32", help="the types of the file")
     made.add_argument("--planted", nargs="*", choices=PLANTED, default=(), help="what goes wrong in FP16")
     made.add_argument("--tokens", type=int, default=32)
+    made.add_argument("--max-runs", type=float, default=40.0, help="of fix")
+    made.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of fix")
+    made.add_argument("--verbs-only", action="store_true", help="without ONNX Runtime's run and the plain loop")
     made.add_argument("--folder", type=Path, help="where the models are written, and removed again")
     made.add_argument("--limit", type=float, default=3600.0, help="seconds a process may take")
     return made

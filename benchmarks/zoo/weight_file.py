@@ -32,7 +32,8 @@ class WeightFile:
         self.path = path
         self.type, self.dtype = STORED[stored]
         self.rng = np.random.default_rng(seed)
-        self._pool = self.rng.standard_normal(_POOL, np.float32)
+        pool = self.rng.standard_normal(_POOL, np.float32)
+        self._pool = np.concatenate([pool, pool])  # so that a window may begin anywhere
         self._file: IO[bytes] = path.open("wb")
 
     def __enter__(self) -> WeightFile:
@@ -56,9 +57,9 @@ class WeightFile:
         for first in range(0, rows, step):
             count = min(step, rows - first)
             start = int(self.rng.integers(_POOL))
-            piece = np.resize(np.roll(self._pool, -start), (count, columns)) * np.float32(deviation)
+            piece = self._pool[start : start + count * columns].reshape(count, columns) * np.float32(deviation)
             plant(piece, first)
-            self._file.write(piece.astype(self.dtype).tobytes())
+            self._file.write(piece.astype(self.dtype, copy=False).view(np.uint8).data)
         return self._declared(name, shape, offset)
 
     def given(self, name: str, array: Array) -> onnx.TensorProto:

@@ -175,6 +175,9 @@ def _traced(value: ir.Value, counts: Sequence[Counts]) -> TensorTrace:
     )
 
 
+_BLOCK = 1 << 22  # values of a tensor that are compared at a time
+
+
 @dataclass(frozen=True)
 class _Squares:
     """Of one node on one sample, summed over its outputs."""
@@ -189,13 +192,19 @@ def _squares(base: Mapping[ir.Value, Array], changed: Mapping[ir.Value, Array]) 
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
             continue
         other = changed[value]
-        finite = np.isfinite(array)
-        if other.shape != array.shape or (finite & ~np.isfinite(other)).any():
+        if other.shape != array.shape:
             difference = math.inf
             continue
-        a, b = array[finite].astype(np.float64), other[finite].astype(np.float64)
-        difference += float(((a - b) ** 2).sum())
-        reference += float((a**2).sum())
+        flat, others = array.reshape(-1), other.reshape(-1)
+        for start in range(0, flat.size, _BLOCK):
+            part, changed_part = flat[start : start + _BLOCK], others[start : start + _BLOCK]
+            finite = np.isfinite(part)
+            if (finite & ~np.isfinite(changed_part)).any():
+                difference = math.inf
+                continue
+            a, b = part[finite].astype(np.float64), changed_part[finite].astype(np.float64)
+            difference += float(((a - b) ** 2).sum())
+            reference += float((a**2).sum())
     return _Squares(difference, reference)
 
 

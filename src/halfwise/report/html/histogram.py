@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.core.cores import in_blocks
 from halfwise.core.formats import FloatArray, Format
 from halfwise.model.model import Model
 from halfwise.verbs.scan.weights import Elements
@@ -16,6 +17,7 @@ __all__ = ["WeightHistogram", "WeightLoss", "weigh"]
 
 _EXPONENTS = 256  # of FP32: the biased field; 0 is zero or subnormal, 255 not finite
 _BIAS = 127
+_BLOCK = 1 << 18  # elements that one thread looks at at a time
 _FIRST_SUBNORMAL, _FIRST_NORMAL = -24 + _BIAS, -14 + _BIAS
 
 
@@ -77,13 +79,18 @@ def _bins(fields: np.ndarray[tuple[int], np.dtype[np.int64]]) -> dict[int, int]:
 
 def _count(elements: Elements) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], int, int]:
     """The exponent fields, zeros left out; the zeros; and the finite values beyond FP16's largest."""
+
+    def look(start: int, stop: int) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], int, int]:
+        window = np.ascontiguousarray(elements.read(start, stop))
+        fields = np.bincount((window.view(np.uint32) >> 23) & 0xFF, minlength=_EXPONENTS)
+        return fields, int(window.size - np.count_nonzero(window)), _beyond(window)
+
     fields = np.zeros(_EXPONENTS, dtype=np.int64)
     zeros = over = 0
-    for window in elements.windows():
-        bits = np.ascontiguousarray(window).view(np.uint32)
-        fields += np.bincount((bits >> 23) & 0xFF, minlength=_EXPONENTS)
-        zeros += int(window.size - np.count_nonzero(window))
-        over += _beyond(window)
+    for seen in in_blocks(look, elements.size, _BLOCK):
+        fields += seen[0]
+        zeros += seen[1]
+        over += seen[2]
     fields[0] -= zeros
     return fields, zeros, over
 
