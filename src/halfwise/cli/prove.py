@@ -31,6 +31,13 @@ def command(
     time_limit: Annotated[
         float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="Time limit of each model of probes.")
     ] = 600.0,
+    timed: Annotated[
+        bool, typer.Option("--time", help="Also measure how long operators take; fix --cost FILE goes by it.")
+    ] = False,
+    models: Annotated[
+        list[Path] | None,
+        typer.Option("--time-model", metavar="MODEL", help="Also time this model's operators; repeatable."),
+    ] = None,
     full: Full = False,
     as_json: Json = False,
 ) -> None:
@@ -43,7 +50,7 @@ def command(
     try:
         with progress(f"prove {backend}") as shown:
             options = backend_options(device, False, "all", False, time_limit)
-            proof = prove(backend, out=out, options=options, notify=shown.count)
+            proof = prove(backend, out=out, options=options, time=timed, models=models or (), notify=shown.count)
     except KeyboardInterrupt:
         kept = out.parent / JOURNAL
         raise Interrupted(

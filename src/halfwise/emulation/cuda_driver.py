@@ -79,6 +79,22 @@ class Cuda:
     def wait(self) -> None:
         self._call("cuStreamSynchronize", ctypes.c_void_p(self.stream))
 
+    def mark(self) -> int:
+        """An event behind all that the stream was given so far."""
+        event = ctypes.c_void_p()
+        self._call("cuEventCreate", ctypes.byref(event), 0)
+        self._call("cuEventRecord", event, ctypes.c_void_p(self.stream))
+        return int(event.value or 0)
+
+    def milliseconds(self, first: int, last: int) -> float:
+        """Between two events, of which this ends the life."""
+        found = ctypes.c_float()
+        self._call("cuEventSynchronize", ctypes.c_void_p(last))
+        self._call("cuEventElapsedTime", ctypes.byref(found), ctypes.c_void_p(first), ctypes.c_void_p(last))
+        for event in (first, last):
+            self._call("cuEventDestroy_v2", ctypes.c_void_p(event))
+        return float(found.value)
+
     def _attribute(self, which: int) -> int:
         value = ctypes.c_int()
         self._call("cuDeviceGetAttribute", ctypes.byref(value), which, self._device)

@@ -32,6 +32,7 @@ class TensorStatistics:
     sizes: Mapping[ir.Value, int]
     tensors: Mapping[ir.Value, Counts]
     powers: Mapping[ir.Value, Mapping[int, int]] = field(default_factory=dict)  # of some values of each, by exponent
+    shapes: Mapping[ir.Value, tuple[int, ...]] = field(default_factory=dict)
 
     def over(self, values: Iterable[ir.Value | None]) -> tuple[float, float]:
         """The largest finite magnitude and the smallest that is not zero; zeros where there is nothing."""
@@ -49,11 +50,12 @@ def tensor_statistics(stepper: Stepper, sites: Sites, feed: Mapping[str, Array])
     sizes: dict[ir.Value, int] = {}
     tensors: dict[ir.Value, Counts] = {}
     spread: dict[ir.Value, Mapping[int, int]] = {}
+    shapes: dict[ir.Value, tuple[int, ...]] = {}
 
     def see(arrays: Mapping[ir.Value, Array]) -> None:
         for value, array in arrays.items():
             if isinstance(array, np.ndarray):
-                sizes[value] = array.size
+                sizes[value], shapes[value] = array.size, array.shape
                 if array.dtype == np.float32:
                     tensors[value] = count(array)
                     spread[value] = powers(array)
@@ -66,7 +68,7 @@ def tensor_statistics(stepper: Stepper, sites: Sites, feed: Mapping[str, Array])
             inside = stepper.observe(step.node, store, sites.fmt)
             sizes.update((value, counts.count) for value, counts in inside.items())
             tensors.update(inside)
-    return TensorStatistics(sizes, tensors, spread)
+    return TensorStatistics(sizes, tensors, spread, shapes)
 
 
 def ranges_of(statistics: Iterable[TensorStatistics]) -> Ranges:

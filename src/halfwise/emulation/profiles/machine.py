@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import field, structs
 
-from halfwise.core.document import Count, Document, Number, Record, Share, about, read
+from halfwise.core.document import LEFT_OUT, Count, Document, Left, Number, Record, Share, about, read
 from halfwise.core.errors import InputError
 from halfwise.core.json_text import read_json
+from halfwise.emulation.timing.record import TimesRecord
 
 __all__ = ["Evidence", "FormRecord", "MachineDocument", "Ran", "Status", "is_machine", "read_machine", "signed"]
 
@@ -75,6 +76,7 @@ class MachineDocument(Document, frozen=True, tag="halfwise.machine/1"):
     made: Annotated[str, about("Day of the run.")]
     seconds: Number
     forms: Sequence[FormRecord]
+    times: Annotated[TimesRecord | Left, about("How long its kernels take, where `prove --time` asked.")] = LEFT_OUT
     sha256: Annotated[str, about("Of this document without this key, keys sorted, as compact JSON.")] = ""
 
     @property

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import datetime
 import json
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 from halfwise._version import __version__
 from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
 from halfwise.backends.confirm import probe
 from halfwise.backends.saved import SavedBackend
-from halfwise.core.document import Documented, read
+from halfwise.core.document import LEFT_OUT, Documented, read
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.summary import Summary
 from halfwise.core.whole_files import WholeFiles
@@ -21,8 +21,11 @@ from halfwise.core.wording import counted
 from halfwise.emulation.probes import PROBES, Form
 from halfwise.emulation.probes.judge import Taught, judged, learned_kernels
 from halfwise.emulation.profiles.machine import FormRecord, MachineDocument, Ran, Status, signed
+from halfwise.emulation.timing.grid import GRID
 from halfwise.search.journal import Journal, digest
 from halfwise.verbs.prove.groups import Answered, answers, groups_of
+from halfwise.verbs.prove.model_operations import operations_of
+from halfwise.verbs.prove.times import TIMED, rows_of, timed
 
 __all__ = ["JOURNAL", "Proof", "prove"]
 
@@ -54,13 +57,15 @@ def prove(
     out: str | Path | None = None,
     options: BackendOptions | None = None,
     forms: Sequence[Form] = PROBES,
+    time: bool = False,
+    models: Sequence[str | Path] = (),
     notify: Callable[[int, int], None] = lambda done, total: None,
 ) -> Proof:
     """Learn from probes how the kernels of a backend round, and write it down as a profile.
 
     `backend` is one of those of `bisect`, or "cmd:PROGRAM". `out` is the file to write; `fix`, `verify` and `gate` take
     it as their profile. Interrupted, the same call goes on where it stopped. `notify` gets the probes done and their
-    total.
+    total. `time`: measure also how long operators take, and those of `models` at their own sizes.
     """
     runner = backend_named(backend, options) if isinstance(backend, str) else backend
     if isinstance(runner, SavedBackend):
@@ -68,8 +73,13 @@ def prove(
     path = Path(out) if out is not None else None
     if path is not None and path.is_dir():
         raise InputError(f"{path} is a folder: name the file to write, such as {path / 'machine.json'}")
+    if (time or models) and runner.name not in TIMED:
+        raise InputError(f"--time: {runner.name} cannot be timed; {', '.join(TIMED)} can")
+    rows = (
+        rows_of((*GRID, *(each for model in models for each in operations_of(Path(model))))) if time or models else ()
+    )
     record = probe(runner)
-    started = time.monotonic()
+    started = monotonic()
     journal = _journal(path, runner, record, forms)
     known: dict[str, FormRecord] = {}
     for form in forms:
@@ -84,19 +94,22 @@ def prove(
                 found = _answer(each, taught)
                 known[found.name] = found
                 journal.put(found.name, found.to_json())
-                notify(len(known), len(forms))
+                notify(len(known), len(forms) + len(rows))
             record = next((each.record for each in told if each.record is not None), record)
     if not any(form.hypotheses for form in known.values()):
         refused = next((form.why for form in known.values() if form.why), "")
         journal.withdraw()
         raise HalfwiseError(f"{runner.name} ran none of the {len(forms)} probes{f': {refused}' if refused else ''}")
+    options = options or BackendOptions()
+    times = timed(runner.name, rows, options, journal, lambda done: notify(len(known) + done, len(forms) + len(rows)))
     machine = signed(
         MachineDocument(
             _ran(record),
             __version__,
             datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-            round(time.monotonic() - started, 1),
+            round(monotonic() - started, 1),
             tuple(known[form.name] for form in forms),
+            times or LEFT_OUT,
         )
     )
     if path is not None:

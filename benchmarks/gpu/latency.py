@@ -1,0 +1,247 @@
+"""Measured latencies of networks on a GPU, and what is needed to predict them anywhere.
+
+    python -m benchmarks.gpu.latency prepare FOLDER [NAME@BATCH ...]      on CPU cores, a process each
+    python -m benchmarks.gpu.latency measure FOLDER OUT.json [SECONDS]    on the GPU; what is there already is kept
+    python -m benchmarks.gpu.latency report OUT.json MACHINE.json         predicted beside measured, anywhere
+
+Three versions of each: FP32, plain FP16, and FP16 with the FP32 nodes that halve plain FP16's error. `measure` runs
+each as one CUDA graph, and times the networks' own operators as long as SECONDS last. `report` predicts from the
+machine's operators alone, and once more with the networks' own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from msgspec import convert
+
+from benchmarks.gpu.latency_networks import BATCHED, NAMES, network
+from benchmarks.gpu.versions import assignment_of_version
+from halfwise.core.document import read
+from halfwise.core.formats import Format
+from halfwise.core.metrics import compare
+from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.latency import kernels_of
+from halfwise.emulation.profiles import STRICT
+from halfwise.emulation.profiles.machine import read_machine
+from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.timing.law import Law, Precision, measured_law
+from halfwise.emulation.timing.operation import Operation
+from halfwise.emulation.timing.record import TimeRecord, TimesRecord
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.typed_onnx import typed_proto
+from halfwise.search.tensor_statistics import tensor_statistics
+
+__all__ = ["main"]
+
+VERSIONS = ("fp32", "fp16", "fixed")
+PROCESSES = 12
+_BATCH = 16
+
+
+def main() -> None:
+    verb, folder, *rest = sys.argv[1:]
+    if verb == "prepare":
+        prepare(Path(folder), rest or [*(f"{name}@1" for name in NAMES), *(f"{name}@{_BATCH}" for name in BATCHED)])
+    elif verb == "measure":
+        measure(Path(folder), Path(rest[0]), float(rest[1]) if len(rest) > 1 else 120.0)
+    else:
+        report(Path(folder), Path(rest[0]))
+
+
+# -- versions and their kernels ---------------------------------------------------------------------------------------
+
+
+def prepare(folder: Path, wanted: list[str]) -> None:
+    """Those of a larger batch wait for the plan of the smaller one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    first = [name for name in wanted if name.endswith("@1")]
+    with ProcessPoolExecutor(min(PROCESSES, len(wanted))) as pool:
+        for names in (first, [name for name in wanted if name not in first]):
+            running = {pool.submit(_prepare, folder, name): name for name in names}
+            for done in as_completed(running):
+                error = done.exception()
+                print(f"{running[done]}: {error!r}"[:300] if error else f"{running[done]}: {done.result()}", flush=True)
+
+
+def _prepare(folder: Path, wanted: str) -> str:
+    started = time.perf_counter()
+    name, _, batch = wanted.partition("@")
+    own = folder / wanted
+    own.mkdir(exist_ok=True)
+    proto, feeds = network(name, int(batch))
+    plan = folder / f"{name}@1" / "plan.json"
+    if batch == "1":
+        _fix(proto, feeds, plan)
+    sites = _sites(proto)
+    shapes = tensor_statistics(Stepper(Emulator(STRICT)), sites, widen_feeds(feeds[0])).shapes
+    named = {value.name: shape for value, shape in shapes.items() if value.name}
+    operations: dict[str, Operation] = {}
+    kernels: dict[str, Any] = {}
+    for version in VERSIONS:
+        decision = (
+            Assignment(sites, {}, Format.FP32) if version == "fp32" else assignment_of_version(proto, version, plan)
+        )
+        if decision is None:
+            continue
+        here = {value: named[value.name] for value in _values(decision) if value.name in named}
+        typed = proto if version == "fp32" else typed_proto(decision)
+        onnx.save(typed, own / f"{version}.onnx")
+        found: Counter[tuple[str, str]] = Counter()
+        for kernel in kernels_of(decision, here):
+            operations.setdefault(kernel.operation.key, kernel.operation)
+            found[kernel.operation.key, kernel.format.value] += 1
+        kernels[version] = [[key, fmt, count] for (key, fmt), count in found.items()]
+    np.savez(own / "feed.npz", **feeds[0])  # type: ignore[arg-type]
+    told = {"operations": [each.to_json() for each in operations.values()], "kernels": kernels}
+    (own / "kernels.json").write_text(json.dumps(told), encoding="utf-8")
+    return f"{time.perf_counter() - started:.0f} s"
+
+
+def _values(decision: Assignment) -> Iterator[Any]:
+    for site in decision.sites.all:
+        yield from site.node.outputs
+        yield from (value for value in site.node.inputs if value is not None)
+
+
+def _sites(proto: onnx.ModelProto) -> Any:
+    decision = assignment_of_version(proto, "fp16")
+    assert decision is not None
+    return decision.sites
+
+
+def _fix(proto: onnx.ModelProto, feeds: list[Any], plan: Path) -> None:
+    """Half of plain FP16's error is allowed, so that something has to stay in FP32."""
+    from halfwise.verbs.fix.fix import fix
+
+    narrow = assignment_of_version(proto, "fp16")
+    assert narrow is not None
+    emulator = Emulator(STRICT)
+    right = emulator.session(Assignment(narrow.sites, {})).run(widen_feeds(feeds[0]))
+    wrong = emulator.session(narrow).run(widen_feeds(feeds[0]))
+    error = max(compare(right[key], wrong[key]).rel_l2 for key in right)
+    allowed = error / 2 if np.isfinite(error) and error > 0 else 0.01
+    out = plan.parent / "fix"
+    result = fix(proto, feeds, out=out, target="ort-cuda", tolerance=(f"rel_l2<={allowed:.3g}",), max_runs=8)
+    assert result.plan_path is not None
+    plan.write_text(result.plan_path.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+# -- on the GPU -------------------------------------------------------------------------------------------------------
+
+
+def measure(folder: Path, out: Path, seconds: float) -> None:
+    from benchmarks.gpu.cuda import machine, prepare
+    from halfwise.backends.runtime_timing import clock_named, graph_overhead
+
+    started = time.monotonic()
+    prepare()
+    clock = clock_named("ort-cuda", 0)
+    content: dict[str, Any] = {"machine": machine(), "graph_us": 1e3 * graph_overhead(clock), "networks": {}, "own": []}
+    if out.exists():
+        content = json.loads(out.read_text(encoding="utf-8"))
+    for own in sorted(folder.iterdir(), key=lambda path: (not path.name.endswith("@1"), path.name)):
+        if not (own / "kernels.json").exists() or own.name in content["networks"]:
+            continue
+        row = json.loads((own / "kernels.json").read_text(encoding="utf-8"))
+        row["measured"] = {}
+        for version in VERSIONS:
+            for tf32 in (False, True) if version == "fp32" else (False,):
+                if (own / f"{version}.onnx").exists() and time.monotonic() - started < seconds:
+                    row["measured"]["fp32-tf32" if tf32 else version] = _measured(clock, own, version, tf32)
+        print(own.name, json.dumps(row["measured"])[:600], flush=True)
+        content["networks"][own.name] = row
+        out.write_text(json.dumps(content), encoding="utf-8")
+    content["own"] = _own_operators(content, clock, started + seconds)
+    out.write_text(json.dumps(content), encoding="utf-8")
+
+
+def _measured(clock: Any, own: Path, version: str, tf32: bool) -> dict[str, Any]:
+    from benchmarks.gpu.cuda import cuda_session, half
+    from halfwise.backends.runtime_timing import time_session
+
+    stream = clock.stream
+    kept = own / f"{version}.optimized.onnx"
+    try:
+        session = cuda_session(str(own / f"{version}.onnx"), fused=True, tf32=tf32, stream=stream, graphs=True,
+                               optimized=kept)  # fmt: skip
+        with np.load(own / "feed.npz") as saved:
+            feed = half(session, {key: saved[key] for key in saved.files})
+        done = time_session(clock, session, feed, rounds=9)
+        operators = Counter(node.op_type for node in onnx.load(kept, load_external_data=False).graph.node)
+        return {"milliseconds": done.milliseconds, "spread": done.spread, "operators": dict(operators)}
+    except Exception as error:
+        return {"error": " ".join(str(error).split())[:300]}
+
+
+def _own_operators(content: dict[str, Any], clock: Any, until: float) -> list[Any]:
+    """Those that most of a network's kernels are come first."""
+    from halfwise.backends.runtime_timing import time_operation
+
+    counts: Counter[tuple[str, str]] = Counter()
+    operations: dict[str, Operation] = {}
+    for row in content["networks"].values():
+        operations.update((each.key, each) for each in (convert(one, Operation) for one in row["operations"]))
+        for kernels in row["kernels"].values():
+            counts.update({(key, fmt): count for key, fmt, count in kernels})
+    found = []
+    for (key, fmt), _ in counts.most_common():
+        if time.monotonic() > until:
+            break
+        try:
+            done = time_operation(clock, operations[key], fmt, content["graph_us"] / 1e3)  # type: ignore[arg-type]
+        except Exception as error:
+            print(f"{key} {fmt}: {' '.join(str(error).split())[:160]}", flush=True)
+            continue
+        found.append(TimeRecord(operations[key], fmt, 1e3 * done.milliseconds, done.spread).to_json())  # type: ignore[arg-type]
+    print(f"{len(found)} of {len(counts)} of the networks' own operators were timed", flush=True)
+    return found
+
+
+# -- predicted beside measured ----------------------------------------------------------------------------------------
+
+
+def report(path: Path, machine: Path) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    times = read_machine(machine).times
+    assert isinstance(times, TimesRecord)
+    own = tuple(read(each, TimeRecord, str(path)) for each in content["own"])
+    laws = {"operators": measured_law(times.rows, "operators"), "own": measured_law((*times.rows, *own), "own")}
+    errors: dict[str, list[float]] = {name: [] for name in laws}
+    print(f"{content['machine']}\n\n| network | version | measured ms | " + " | ".join(laws) + " |")
+    print("|---|---|---:|" + "---:|" * len(laws))
+    for name, row in sorted(content["networks"].items()):
+        operations = {each.key: each for each in (convert(one, Operation) for one in row["operations"])}
+        for version, measured in row["measured"].items():
+            if "milliseconds" not in measured:
+                continue
+            cells = []
+            for title, law in laws.items():
+                told = _predicted(row["kernels"][version.partition("-")[0]], operations, law, version == "fp32-tf32")
+                ratio = (told + content["graph_us"]) / 1e3 / measured["milliseconds"]
+                errors[title].append(ratio)
+                cells.append(f"{ratio:.2f}")
+            print(f"| {name} | {version} | {measured['milliseconds']:.3f} | " + " | ".join(cells) + " |")
+    for title, ratios in errors.items():
+        near = sum(1 / 1.15 <= ratio <= 1.15 for ratio in ratios)
+        print(f"{title}: {near} of {len(ratios)} within 15%, median ratio {float(np.median(ratios)):.2f}")
+
+
+def _predicted(kernels: list[Any], operations: dict[str, Operation], law: Law, tf32: bool) -> float:
+    wide: Precision = "tf32" if tf32 else "fp32"
+    return sum(
+        count * law.microseconds(operations[key], "fp16" if fmt == "fp16" else wide) for key, fmt, count in kernels
+    )
+
+
+if __name__ == "__main__":
+    main()

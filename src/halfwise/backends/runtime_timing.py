@@ -1,0 +1,188 @@
+"""Times models with ONNX Runtime: CUDA graphs between CUDA events, or on the CPU by the host's clock."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from msgspec import convert
+from numpy.typing import NDArray
+
+from halfwise.core.child.serve import Answer, Request
+from halfwise.core.errors import HalfwiseError, MissingBackend
+from halfwise.emulation.cuda_driver import Cuda, open_cuda
+from halfwise.emulation.timing.grid import LAUNCH
+from halfwise.emulation.timing.law import Precision
+from halfwise.emulation.timing.operation import Operation
+from halfwise.emulation.timing.timed_model import copies_of, timed_feed, timed_model
+
+__all__ = ["Clock", "Timed", "clock_named", "graph_overhead", "serve", "time_operation", "time_session"]
+
+Array = NDArray[Any]
+
+ROUNDS = 5
+ROUND_S = 0.002  # at least, unless one run takes longer
+MOST_RUNS = 100
+_WARM = 3
+_CUDA = "CUDAExecutionProvider"
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Median milliseconds of one run, and how far the rounds were apart."""
+
+    milliseconds: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How runs of a session are timed: `timed` takes what runs it once without waiting, and how often."""
+
+    title: str
+    where: str
+    timed: Callable[[Callable[[], None], int], float]
+    session: Callable[[bytes, bool], Any]
+    stream: int = 0
+
+
+def serve(request: Request) -> Answer:
+    """Times operations, one after the other; of each the microseconds, or why there are none."""
+    asked = request.data
+    clock = clock_named(asked["backend"], asked["device"])
+    graph_ms = graph_overhead(clock)
+    rows: list[dict[str, Any]] = []
+    for place, row in enumerate(asked["rows"]):
+        operation = convert(row["operation"], Operation)
+        try:
+            done = time_operation(clock, operation, row["format"], graph_ms)
+            rows.append({"milliseconds": done.milliseconds, "spread": done.spread})
+        except MissingBackend:
+            raise
+        except Exception as error:
+            rows.append({"error": " ".join(str(error).split())[:200] or type(error).__name__})
+        request.notify(json.dumps({"place": place, **rows[-1]}))
+    return Answer({"clock": clock.title, "graph_us": 1e3 * graph_ms, "rows": rows})
+
+
+def graph_overhead(clock: Clock) -> float:
+    """Milliseconds that a graph takes besides its kernels: the smallest one, few and many times over, tells."""
+    few, many = 4, copies_of(LAUNCH)
+    first, last = (_graph(clock, LAUNCH, "fp32", copies).milliseconds for copies in (few, many))
+    return max(first - few * (last - first) / (many - few), 0.0)
+
+
+def time_operation(clock: Clock, operation: Operation, precision: Precision, graph_ms: float) -> Timed:
+    """Of all copies in one graph, without the graph's own part, divided by how many there are."""
+    copies = copies_of(operation)
+    done = _graph(clock, operation, precision, copies)
+    return Timed(max(done.milliseconds - graph_ms, 0.1 * done.milliseconds) / copies, done.spread)
+
+
+def _graph(clock: Clock, operation: Operation, precision: Precision, copies: int) -> Timed:
+    content = timed_model(operation, precision, copies).SerializeToString()
+    session = clock.session(content, precision == "tf32")
+    return time_session(clock, session, timed_feed(operation, precision))
+
+
+def time_session(clock: Clock, session: Any, feed: Mapping[str, Array], rounds: int = ROUNDS) -> Timed:
+    """Bound inputs and outputs; on a GPU a CUDA graph, and nothing waits between runs."""
+    import onnxruntime as ort
+
+    binding = session.io_binding()
+    held = {name: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), clock.where, 0)
+            for name, array in feed.items()}  # fmt: skip
+    for name, value in held.items():
+        binding.bind_ortvalue_input(name, value)
+    for output in session.get_outputs():
+        binding.bind_output(output.name, clock.where, 0)
+    options = ort.RunOptions()
+    if clock.where != "cpu":
+        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+
+    def once() -> None:
+        session.run_with_iobinding(binding, options)
+
+    for _ in range(_WARM):
+        once()
+    each = max(clock.timed(once, 3) / 3, 1e-4)
+    runs = max(1, min(MOST_RUNS, int(ROUND_S * 1e3 / each) + 1))
+    seen = [clock.timed(once, runs) / runs for _ in range(rounds)]
+    return Timed(statistics.median(seen), max(seen) / max(min(seen), 1e-9) - 1.0)
+
+
+def clock_named(backend: str, device: int) -> Clock:
+    """The clock of a backend that can be timed."""
+    if backend == "ort-cpu":
+        return Clock("the host's clock", "cpu", _on_host, _cpu_session)
+    if backend != "ort-cuda":
+        raise HalfwiseError(f"{backend} cannot be timed: only ort-cuda, and ort-cpu by the host's clock")
+    cuda = open_cuda(device)
+    return Clock(
+        "CUDA events around CUDA graphs",
+        "cuda",
+        lambda once, runs: _on_gpu(cuda, once, runs),
+        lambda content, tf32: _cuda_session(content, tf32, device, cuda.stream),
+        cuda.stream,
+    )
+
+
+def _on_host(once: Callable[[], None], runs: int) -> float:
+    started = time.perf_counter()
+    for _ in range(runs):
+        once()
+    return (time.perf_counter() - started) * 1e3
+
+
+def _on_gpu(cuda: Cuda, once: Callable[[], None], runs: int) -> float:
+    first = cuda.mark()
+    for _ in range(runs):
+        once()
+    return cuda.milliseconds(first, cuda.mark())
+
+
+def _options() -> Any:
+    """No graph optimisation: operators that are the same would become one."""
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 4
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return settings
+
+
+def _cpu_session(content: bytes, tf32: bool) -> Any:
+    import onnxruntime as ort
+
+    settings = _options()
+    settings.intra_op_num_threads = 1
+    return ort.InferenceSession(content, settings, providers=["CPUExecutionProvider"])
+
+
+def _cuda_session(content: bytes, tf32: bool, device: int, stream: int) -> Any:
+    """All of it as one CUDA graph, on the stream of the events."""
+    import onnxruntime as ort
+
+    if hasattr(ort, "preload_dlls"):
+        with contextlib.suppress(Exception):
+            ort.preload_dlls()
+    if _CUDA not in ort.get_available_providers():
+        raise MissingBackend(f"ONNX Runtime {ort.__version__} as installed here has no {_CUDA}")
+    given = {
+        "device_id": str(device),
+        "use_tf32": str(int(tf32)),
+        "user_compute_stream": str(stream),
+        "do_copy_in_default_stream": "1",
+        "enable_cuda_graph": "1",
+    }
+    session = ort.InferenceSession(content, _options(), providers=[(_CUDA, given), "CPUExecutionProvider"])
+    if _CUDA not in session.get_providers():
+        raise MissingBackend(f"ONNX Runtime {ort.__version__} could not start its {_CUDA}")
+    session.disable_fallback()
+    return session

@@ -1,0 +1,269 @@
+"""The kernels that a decision runs as: each node, or several that one kernel stands for, and the casts between."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.core.formats import Format
+from halfwise.emulation.profiles.fusion import Fusion
+from halfwise.emulation.profiles.fusions import fused_nodes
+from halfwise.emulation.timing.operation import Attribute, Operand, Operation
+from halfwise.precision.assignment import Assignment
+
+__all__ = ["Kernel", "Shapes", "kernels_of"]
+
+Shapes = Mapping[ir.Value, tuple[int, ...]]
+
+# They hand the same memory on, or hold what was computed before the first run.
+_FREE = frozenset(
+    {"Constant", "ConstantOfShape", "Dropout", "Flatten", "Identity", "Reshape", "Shape", "Size", "Squeeze",
+     "Unsqueeze"}
+)  # fmt: skip
+_FEW = 8  # values of a constant that may bear on the time
+_SHAPED_BY = frozenset({"Expand", "Pad", "Resize", "Slice", "Split", "Tile", "TopK"})
+_FUSED_AS = {
+    "conv-batch-norm": "Conv",
+    "fast-gelu": "Gelu",
+    "gelu": "Gelu",
+    "layer-norm": "LayerNormalization",
+    "masked-softmax": "BiasSoftmax",
+    "quick-gelu": "QuickGelu",
+    "quotient": "Div",
+    "rms-norm": "SimplifiedLayerNormalization",
+    "scaled-product": "FusedMatMul",
+    "split-product": "FusedMatMul",
+}
+_OWN = frozenset({"BiasSoftmax", "FusedMatMul", "Gelu", "QuickGelu", "SkipLayerNormalization"})
+_ONE_INPUT = frozenset({"Gelu", "QuickGelu"})
+_OWN_DOMAIN = "com.microsoft"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel: the nodes that it stands for, or the tensor that it casts."""
+
+    nodes: tuple[str, ...]
+    operation: Operation
+    format: Format
+
+
+def kernels_of(assignment: Assignment, shapes: Shapes, rule: str = "ort") -> Iterator[Kernel]:
+    """In execution order, of the main graph; bodies are not looked into."""
+    groups = _groups(assignment, rule)
+    member = {node: group for group in groups for node in group.nodes}
+    folded: set[ir.Value] = set()
+    written: set[tuple[ir.Value, Format]] = set()
+    for site in assignment.sites.all:
+        node = site.node
+        if site.nested:
+            continue
+        if _is_constant(node, folded):
+            folded.update(node.outputs)
+            continue
+        group = member.get(node)
+        if group is not None and node is not group.last:
+            continue
+        nodes = group.nodes if group is not None else (node,)
+        inner = {value for each in nodes for value in each.outputs}
+        for each in nodes:
+            for slot, value in enumerate(each.inputs):
+                if value is None or value in inner or value in folded or value.is_initializer():
+                    continue
+                stored, read = assignment.stored(value), assignment.read(each, slot)
+                if stored is not None and read is not None and read is not stored and (value, read) not in written:
+                    written.add((value, read))
+                    yield _cast(value, read, shapes)
+        if (node.op_type not in _FREE or node.domain) and not _tells_shapes(node, shapes):
+            yield Kernel(
+                tuple(each.name or "" for each in nodes), _operation(nodes, group, shapes), _format(assignment, node)
+            )
+    for value in assignment.sites.model.graph.outputs:
+        stored, out = assignment.stored(value), assignment.outward(value, assignment.sites.model.graph)
+        if stored is not None and out is not None and out is not stored and (value, out) not in written:
+            yield _cast(value, out, shapes)
+
+
+def _format(assignment: Assignment, node: ir.Node) -> Format:
+    narrow = assignment.of(node)
+    return Format.FP16 if narrow is not Format.FP32 else Format.FP32
+
+
+def _cast(value: ir.Value, to: Format, shapes: Shapes) -> Kernel:
+    shape = _shape(value, shapes)
+    return Kernel((), Operation("Cast", (Operand(shape),), (shape,)), to)
+
+
+def _is_constant(node: ir.Node, folded: set[ir.Value]) -> bool:
+    """Whether it is computed before the first run."""
+    if node.op_type in ("Shape", "Size") or not node.outputs:
+        return False
+    return all(value is None or value.const_value is not None or value in folded for value in node.inputs)
+
+
+def _tells_shapes(node: ir.Node, shapes: Shapes) -> bool:
+    """Whether it works on a few whole numbers, which the host does."""
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.dtype is not None]
+    return all(not v.dtype.is_floating_point() and math.prod(_shape(v, shapes)) <= _FEW for v in values if v.dtype)
+
+
+# -- several nodes as one ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    kind: str
+    nodes: tuple[ir.Node, ...]
+    last: ir.Node
+    data: ir.Value | None = None
+
+
+def _groups(assignment: Assignment, rule: str) -> list[_Group]:
+    found = [_of_fusion(each) for each in fused_nodes(assignment, rule).ending.values()]
+    taken = {node for group in found for node in group.nodes}
+    outputs = frozenset(assignment.sites.model.graph.outputs)
+    for site in assignment.sites.all:
+        node = site.node
+        user = _only_user(node, outputs)
+        if (
+            site.nested
+            or node in taken
+            or user is None
+            or user in taken
+            or assignment.of(node) is not assignment.of(user)
+        ):
+            continue
+        kind = _pair(node, user)
+        if kind:
+            found.append(_Group(kind, (node, user), user, node.inputs[0]))
+            taken.update((node, user))
+    return found
+
+
+def _of_fusion(fusion: Fusion) -> _Group:
+    return _Group(_FUSED_AS.get(fusion.kind, ""), fusion.nodes, fusion.last, fusion.data)
+
+
+def _pair(node: ir.Node, user: ir.Node) -> str:
+    """What ONNX Runtime makes of two nodes; empty where they stay apart."""
+    if node.domain or user.domain:
+        return ""
+    if node.op_type == "MatMul" and user.op_type == "Add" and node.inputs[1] is not None:
+        weight, other = node.inputs[1].const_value, next((v for v in user.inputs if v is not node.outputs[0]), None)
+        bias = other.const_value if other is not None else None
+        if weight is not None and bias is not None and len(weight.shape) == 2 and len(bias.shape) == 1:
+            return "Gemm"
+    computed = all(value is not None and value.const_value is None for value in node.inputs)
+    if computed and node.op_type == "Add" and user.op_type == "LayerNormalization":
+        return "SkipLayerNormalization" if user.inputs[0] is node.outputs[0] else ""
+    if node.op_type == "Transpose" and user.op_type == "MatMul" and _swaps_last(node):
+        return "FusedMatMul"
+    return ""
+
+
+def _swaps_last(node: ir.Node) -> bool:
+    perm = node.attributes.get("perm")
+    order = list(perm.as_ints()) if perm is not None else []
+    rank = len(order)
+    return rank >= 2 and order == [*range(rank - 2), rank - 1, rank - 2]
+
+
+def _only_user(node: ir.Node, outputs: frozenset[ir.Value]) -> ir.Node | None:
+    if len(node.outputs) != 1 or node.outputs[0] in outputs:
+        return None
+    users = {user for user, _ in node.outputs[0].uses()}
+    return next(iter(users)) if len(users) == 1 else None
+
+
+# -- a kernel as an operation -----------------------------------------------------------------------------------------
+
+
+def _operation(nodes: tuple[ir.Node, ...], group: _Group | None, shapes: Shapes) -> Operation:
+    last = nodes[-1] if group is None else group.last
+    outputs = tuple(_shape(value, shapes) for value in last.outputs if value.name)
+    if group is None or not group.kind:
+        if group is None:
+            inputs = tuple(_operand(last, slot, shapes) for slot in range(len(last.inputs)))
+            opset = last.version or last.graph.opset_imports.get("", 20) if last.graph is not None else 20
+            return Operation(last.op_type, inputs, outputs, _attributes(last), last.domain, opset)
+        inputs = tuple(Operand(_shape(value, shapes)) for value in _entering(nodes))
+        return Operation(last.op_type, inputs, outputs)
+    return _fused(group, outputs, shapes)
+
+
+def _fused(group: _Group, outputs: tuple[tuple[int, ...], ...], shapes: Shapes) -> Operation:
+    kind, domain = group.kind, _OWN_DOMAIN if group.kind in _OWN else ""
+    out = outputs[0] if outputs else ()
+    if kind in _ONE_INPUT or kind.endswith("LayerNormalization"):
+        data = _shape(group.data, shapes) if group.data is not None else out
+        last = data[-1:] or (1,)
+        operands = [Operand(data)]
+        if kind == "SkipLayerNormalization":
+            operands += [Operand(data), Operand(last, fixed=True), Operand(last, fixed=True)]
+        elif kind == "LayerNormalization":
+            operands += [Operand(last, fixed=True), Operand(last, fixed=True)]
+        elif kind == "SimplifiedLayerNormalization":
+            operands += [Operand(last, fixed=True)]
+        return Operation(kind, tuple(operands), (data,), {}, domain)
+    product = next((node for node in group.nodes if node.op_type in ("Conv", "MatMul")), None)
+    if product is None:
+        return Operation(kind, tuple(Operand(_shape(v, shapes)) for v in _entering(group.nodes)), outputs, {}, domain)
+    attributes: dict[str, Attribute] = dict(_attributes(product)) if kind == "Conv" else {}
+    operands = [each for slot in range(2) if (each := _operand(product, slot, shapes)) is not None]
+    if kind == "Gemm":
+        rows = math.prod(operands[0].shape[:-1])
+        columns = operands[1].shape[-1]
+        flat = (Operand((rows, operands[0].shape[-1])), operands[1], Operand((columns,), fixed=True))
+        return Operation(kind, flat, ((rows, columns),), {}, "")
+    if kind == "Conv":
+        operands.append(Operand(out[1:2], fixed=True))
+    return Operation(kind, tuple(operands), outputs, attributes, domain)
+
+
+def _entering(nodes: tuple[ir.Node, ...]) -> list[ir.Value]:
+    made = {value for node in nodes for value in node.outputs}
+    found: dict[ir.Value, None] = {}
+    for node in nodes:
+        found.update((value, None) for value in node.inputs if value is not None and value not in made)
+    return [value for value in found if value.const_value is None or value.const_value.size > 1] or list(found)[:1]
+
+
+def _operand(node: ir.Node, slot: int, shapes: Shapes) -> Operand | None:
+    value = node.inputs[slot]
+    if value is None:
+        return None
+    dtype = value.dtype
+    kind = "float" if dtype is None or dtype.is_floating_point() else "bool" if dtype == ir.DataType.BOOL else "int"
+    constant = value.const_value
+    values: tuple[float, ...] = ()
+    if constant is not None and (constant.size == 1 or (constant.size <= _FEW and node.op_type in _SHAPED_BY)):
+        values = tuple(float(each) for each in np.asarray(constant.numpy(), np.float64).reshape(-1))
+    return Operand(_shape(value, shapes), kind, constant is not None, values)  # type: ignore[arg-type]
+
+
+def _shape(value: ir.Value, shapes: Shapes) -> tuple[int, ...]:
+    """As it was seen in a run; else as the model states it."""
+    seen = shapes.get(value)
+    if seen is not None:
+        return seen
+    if value.const_value is not None:
+        return tuple(int(size) for size in value.const_value.shape.numpy())
+    if value.shape is None:
+        return ()
+    return tuple(size if isinstance(size, int) else 1 for size in value.shape)
+
+
+def _attributes(node: ir.Node) -> dict[str, Attribute]:
+    """Those that may bear on the time."""
+    found: dict[str, Attribute] = {}
+    for name, attribute in node.attributes.items():
+        value = attribute.value
+        if attribute.type in (ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING):
+            found[name] = value
+        elif attribute.type in (ir.AttributeType.INTS, ir.AttributeType.FLOATS):
+            found[name] = tuple(float(each) for each in value)
+    return found

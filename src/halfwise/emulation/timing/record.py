@@ -1,0 +1,33 @@
+"""Measured times as a document: what `prove --time` puts into a machine's file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from halfwise.core.document import Number, Record, about
+from halfwise.emulation.timing.operation import Operation
+
+__all__ = ["TimeRecord", "TimesRecord"]
+
+
+class TimeRecord(Record, frozen=True):
+    """One operator at one size in one format."""
+
+    operation: Operation
+    format: Annotated[
+        Literal["fp16", "fp32", "tf32"],
+        about("Of its floating-point tensors; of a Cast, of what it makes. tf32: FP32 whose products may use TF32."),
+    ]
+    microseconds: Annotated[Number, about("Median of several rounds, one of many kernels of one CUDA graph.")]
+    spread: Annotated[Number, about("Of the rounds: slowest over fastest, less one.")] = 0.0
+
+
+class TimesRecord(Record, frozen=True):
+    """What was timed, and how."""
+
+    clock: Annotated[str, about("What measured: CUDA events around CUDA graphs, or the host's clock.")]
+    graph_us: Annotated[Number, about("What a graph takes besides its kernels; subtracted.")]
+    rows: Sequence[TimeRecord]
+    refused: Annotated[Sequence[str], about("Operators that the backend did not run on the device.")] = ()
+    seconds: Number = 0.0
