@@ -16,12 +16,13 @@ _LEAST, _MOST = 1, 24  # layers
 _SAMPLES = 4
 
 
-def write_fleet(folder: Path, count: int, most: int = _MOST, settings: str = "") -> Path:
-    """The fleet's file. Sizes lie evenly on a logarithmic axis; `settings` are lines of its table [fleet]."""
+def write_fleet(folder: Path, count: int, most: int = _MOST, settings: str = "", seed: int = 0) -> Path:
+    """The fleet's file. Sizes lie evenly on a logarithmic axis; `settings` are lines of its table [fleet]; another
+    `seed` draws other weights."""
     lines = ["[fleet]", settings, "[defaults]", 'do = ["fix"]', 'inputs = "{name}-inputs"']
     for index in range(count):
         layers = round(float(np.geomspace(_LEAST, most, count)[index]))
-        built = transformer(layers, seed=index)
+        built = transformer(layers, seed=seed + index)
         name = f"model-{index:03d}"
         onnx.save(built.model, folder / f"{name}.onnx")
         inputs = folder / f"{name}-inputs"

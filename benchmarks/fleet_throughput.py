@@ -1,6 +1,7 @@
 """A fleet against a shell loop of `halfwise fix`: python -m benchmarks.fleet_throughput [--models N] [--layers L].
 
-The same generated models, all cores of this machine. The fleet's overhead: the time of a run in which every job is a
+The same generated models, all cores that this process may use (`taskset`). With `--workers` the loop is left out: the
+same fleet with so many processes, each kept to one core of its own, and the efficiency against the first of them. The fleet's overhead: the time of a run in which every job is a
 scan of the smallest model, less the jobs' own seconds, for each job; of a run that repeats nothing, for each job, too.
 Memory: the most that all processes of the fleet held at once, of their own, against the budget of its file.
 """
@@ -29,6 +30,7 @@ from benchmarks.fleet_models import write_fleet
 __all__ = ["main", "parser"]
 
 HEAD = ("run", "jobs", "seconds", "jobs an hour", "CPU s", "peak GB")
+SCALE = ("workers", "jobs", "good", "seconds", "jobs an hour", "CPU s", "peak GB", "speed-up", "efficiency")
 CONTROL = 50  # small jobs whose overhead is measured
 TICK_S = 0.5
 
@@ -49,10 +51,13 @@ class Ran:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
+    if options.workers:
+        print(f"{machine()}\n\n{markdown(SCALE, _scaled(options))}")
+        return 0
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="halfwise-throughput-") as name:
         folder = Path(name)
-        write_fleet(folder, options.models, options.layers, f'memory = "{options.memory} MB"')
+        write_fleet(folder, options.models, options.layers, f'memory = "{options.memory} MB"', options.seed)
         sizes = [len(onnx.load(path).graph.node) for path in sorted(folder.glob("*.onnx"))]
         fleet = ran(["fleet", "run", "--json"], folder)
         good = sum(job["state"] == "good" for job in json.loads(fleet.out)["jobs"])
@@ -68,6 +73,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"Memory: {fleet.peak / 1e6:.0f} MB held at most, of {options.memory} MB allowed to jobs."
     )
     return 0
+
+
+def _scaled(options: argparse.Namespace) -> list[tuple[str, ...]]:
+    allowed = sorted(os.sched_getaffinity(0))
+    rows: list[tuple[str, ...]] = []
+    first: Ran | None = None
+    for count in options.workers:
+        with tempfile.TemporaryDirectory(prefix="halfwise-workers-") as name:
+            folder = Path(name)
+            settings = f'processes = {count}\nmemory = "{options.memory} MB"'
+            write_fleet(folder, options.models, options.layers, settings, options.seed)
+            os.sched_setaffinity(0, allowed[:count])
+            found = ran(["fleet", "run", "--json"], folder)
+            os.sched_setaffinity(0, allowed)
+            first = first or found
+            jobs = json.loads(found.out)["jobs"]
+        good, faster = sum(job["state"] == "good" for job in jobs), first.seconds / found.seconds
+        each = faster * options.workers[0] / count
+        _, *told = found.row("", len(jobs))
+        rows.append((str(count), told[0], str(good), *told[1:], f"{faster:.2f}", f"{each:.0%}"))
+        print(rows[-1], file=sys.stderr, flush=True)
+    return rows
 
 
 def ran(words: Sequence[str], folder: Path) -> Ran:
@@ -138,6 +165,8 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--models", type=int, default=200, help="how many")
     made.add_argument("--layers", type=int, default=24, help="of the largest; a layer has 61 nodes")
+    made.add_argument("--seed", type=int, default=0, help="another one draws other weights")
+    made.add_argument("--workers", type=int, nargs="*", default=[], help="such as 1 2 4 8: how it scales")
     made.add_argument("--memory", type=int, default=2000, help="MB that the fleet's jobs may hold together")
     return made
 
