@@ -1,9 +1,9 @@
 """A fleet against a shell loop of `halfwise fix`: python -m benchmarks.fleet_throughput [--models N] [--layers L].
 
-The same generated models, all cores that this process may use (`taskset`). With `--workers` the loop is left out: the
-same fleet with so many processes, each kept to one core of its own, and the efficiency against the first of them. The fleet's overhead: the time of a run in which every job is a
-scan of the smallest model, less the jobs' own seconds, for each job; of a run that repeats nothing, for each job, too.
-Memory: the most that all processes of the fleet held at once, of their own, against the budget of its file.
+The same generated models, all cores that this process may use (`taskset`). The fleet's overhead: the time of a run in
+which every job is a scan of the smallest model, less the jobs' own seconds, for each job. Memory: the most that all
+processes of the fleet held at once, of their own, against the budget of its file. With `--workers` the loop is left
+out: the same fleet with so many processes, a core each, and the efficiency against the first of them.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.formats import Format, format_of_dtype, format_of_type, round_to
-from halfwise.emulation.ort import RUNTIME_IR_VERSION, Device, Session, check_casts
+from halfwise.emulation.ort import RUNTIME_IR_VERSION, AnySession, Device, Session, check_casts
 from halfwise.emulation.own_operators import own_steps
 from halfwise.emulation.profiles import STRICT, Profile
 from halfwise.emulation.profiles.conversions import converted
@@ -21,7 +21,8 @@ from halfwise.emulation.profiles.fusion import Fusion
 from halfwise.emulation.profiles.fusions import fused_nodes
 from halfwise.emulation.profiles.opset_check import exist_in
 from halfwise.emulation.profiles.steps import Steps, cast
-from halfwise.emulation.streamed import Sessions, StreamedSession
+from halfwise.emulation.shared import Recipe, SharedSession, attached
+from halfwise.emulation.streamed import Sessions, declared
 from halfwise.emulation.weights import RoundedWeights
 from halfwise.model.model import Model
 from halfwise.model.ops import BODIES, CLOSED, TYPE_ATTRIBUTES
@@ -179,15 +180,17 @@ class Emulator:
         other._weights, other._segments = self._weights, self._segments
         return other
 
-    def session(self, assignment: Assignment) -> Session | StreamedSession:
+    def session(self, assignment: Assignment) -> AnySession:
         model = assignment.sites.model
         large = model.weight_bytes > LARGE_BYTES
-        lean = large and self.device != "cpu"
-        written = self.write(assignment, lean=lean)
-        if large and not lean:
-            return StreamedSession(written, model, self._weights, self._segments, self.walked)
-        weights = {w.name: _narrow(w) if lean else self.widened(w) for w in written.weights}
-        return Session(written.proto, weights, lean=lean, device=self.device)
+        written = self.write(assignment, lean=large and self.device != "cpu")
+        if self.device != "cpu":
+            weights = {w.name: _narrow(w) if large else self.widened(w) for w in written.weights}
+            return Session(written.proto, weights, lean=large, device=self.device)
+        values = declared(model) if large else None
+        recipe = Recipe(written.proto, tuple(written.weights), self._weights, values)
+        own = recipe.session(self.walked, self._segments)
+        return SharedSession(own, recipe) if attached() else own
 
     def write(self, assignment: Assignment, *, lean: bool = False) -> Rewritten:
         assignment = _as_reverted(assignment, self.profile.reverted)

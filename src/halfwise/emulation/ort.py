@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import onnx
@@ -21,7 +21,7 @@ from halfwise.core.formats import format_of_dtype
 from halfwise.emulation.culprit import culprit
 from halfwise.emulation.stamp import RUNTIME_IR_VERSION, stamped
 
-__all__ = ["RUNTIME_IR_VERSION", "Answer", "Device", "Session", "check_casts"]
+__all__ = ["RUNTIME_IR_VERSION", "Answer", "AnySession", "Device", "Session", "check_casts"]
 
 Array = NDArray[Any]
 Answer = dict[str, Array] | Exception
@@ -36,6 +36,21 @@ _BY_BITS = {  # what the runtime hands out as bytes and takes as bytes, if it is
     "tensor(float8e5m2fnuz)": onnx.TensorProto.FLOAT8E5M2FNUZ,
 }
 _CUDA_OPTIONS = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC", "arena_extend_strategy": "kSameAsRequested"}
+
+
+class AnySession(Protocol):
+    """A model, ready to run, wherever its parts run."""
+
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+
+    def run(self, feeds: Mapping[str, Array], outputs: Sequence[str] | None = None) -> dict[str, Array]:
+        """Outputs by name."""
+        ...
+
+    def answers(self, feeds: Sequence[Mapping[str, Array]]) -> Iterator[Answer]:
+        """The outputs of each input, or why it has none, in their order."""
+        ...
 
 
 @cache

@@ -14,13 +14,13 @@ from onnx import helper
 
 from halfwise.core.errors import InputError, MissingBackend
 from halfwise.core.formats import format_of_dtype
-from halfwise.emulation.ort import RUNTIME_IR_VERSION, Answer, Session
+from halfwise.emulation.ort import RUNTIME_IR_VERSION, Answer, AnySession, Session
 from halfwise.emulation.segments import LARGE_BYTES, Segment, segments
 from halfwise.emulation.weights import RoundedWeights
 from halfwise.model.model import Model
-from halfwise.precision.rewrite import Rewritten
+from halfwise.precision.rewrite import Weight
 
-__all__ = ["Sessions", "StreamedSession", "answered"]
+__all__ = ["Sessions", "StreamedSession", "answered", "declared"]
 
 Array = NDArray[Any]
 Sessions = dict[bytes, Session]  # by their content
@@ -50,29 +50,36 @@ class _Ready:
     gives: tuple[tuple[str, str], ...]
 
 
+def declared(model: Model) -> dict[str, onnx.ValueInfoProto]:
+    """What a model says of its inputs and of what its nodes make, by name."""
+    made = (value for node in model.graph for value in node.outputs)
+    typed = (value for value in (*model.graph.inputs, *made) if value.type is not None)
+    return {value.name or "": ir.serde.serialize_value(value) for value in typed}
+
+
 class StreamedSession:
-    """Like a session over the whole of `model`. `known` keeps the sessions of segments, which hold no large weight."""
+    """Like a session over the whole of a model. `known` keeps the sessions of segments, which hold no large weight."""
 
     def __init__(
         self,
-        written: Rewritten,
-        model: Model,
+        proto: onnx.ModelProto,
+        given: Sequence[Weight],
+        values: Mapping[str, onnx.ValueInfoProto],
         weights: RoundedWeights,
         known: Sessions,
         walked: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
         self._walked = walked
-        graph = written.proto.graph
+        graph = proto.graph
         self.input_names = tuple(value.name for value in graph.input)
         self.output_names = tuple(value.name for value in graph.output)
-        self._proto, self._rounded, self._known = written.proto, weights, known
-        self._weights = {weight.name: weight for weight in written.weights}
+        self._proto, self._rounded, self._known = proto, weights, known
+        self._weights = {weight.name: weight for weight in given}
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
         self._infos = {info.name: info for info in graph.value_info}
-        made = (value for node in model.graph for value in node.outputs)
-        self._values = {value.name or "": value for value in (*model.graph.inputs, *made)}
-        uncut = {name for name, value in self._values.items() if not isinstance(value.type, ir.TensorType | None)}
-        large = {weight.name for weight in written.weights if 4 * weight.tensor.size >= LARGE_BYTES}
+        self._values = values
+        uncut = {name for name, each in values.items() if each.type.WhichOneof("value") not in (None, "tensor_type")}
+        large = {weight.name for weight in given if 4 * weight.tensor.size >= LARGE_BYTES}
         self._segments = segments(graph, large, uncut)
         self._ready: dict[tuple[Any, ...], _Ready] = {}
 
@@ -186,8 +193,7 @@ class StreamedSession:
         """By what it holds now; a body may need the shapes around it."""
         if name in self._weights:
             return helper.make_tensor_value_info(name, self._constants[name].data_type, value.shape)
-        known = self._values.get(name)
-        stated = None if known is None or known.type is None else ir.serde.serialize_value(known)
+        stated = self._values.get(name)
         if not isinstance(value, np.ndarray):
             assert stated is not None
             return stated
@@ -197,7 +203,7 @@ class StreamedSession:
         return info
 
 
-def answered(session: Session | StreamedSession, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Array]]:
+def answered(session: AnySession, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Array]]:
     """The outputs of each input; the first that has none is an error."""
     found = []
     for answer in session.answers(feeds):

@@ -31,7 +31,7 @@ class RoundedWeights:
         self._room = _ROOM
 
     def of(self, weight: Weight) -> Array:
-        key = _values_of(weight)
+        key = self.key(weight)
         if key in self._known:
             return self._known[key]
         tensor = _stored(weight.tensor)
@@ -43,6 +43,13 @@ class RoundedWeights:
             self._room -= array.nbytes
             self._known[key] = array
         return array
+
+    @staticmethod
+    def key(weight: Weight) -> tuple[ir.TensorProtocol, Format | None]:
+        """Which values these are: what is stored in a format is the same in FP32."""
+        stored = _stored(weight.tensor)
+        exact = weight.fmt is not None and weight.fmt.onnx_type == stored.dtype.value
+        return stored, Format.FP32 if exact else weight.fmt
 
     def largest(self, tensor: ir.TensorProtocol) -> float:
         """The largest magnitude; infinite where anything is not finite."""
@@ -94,10 +101,3 @@ def _round(wide: Array, fmt: Format, kept: Array) -> None:
 
 def _stored(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     return tensor.stored if isinstance(tensor, WidenedTensor) else tensor
-
-
-def _values_of(weight: Weight) -> tuple[ir.TensorProtocol, Format | None]:
-    """Which values these are: what is stored in a format is the same in FP32."""
-    stored = _stored(weight.tensor)
-    exact = weight.fmt is not None and weight.fmt.onnx_type == stored.dtype.value
-    return stored, Format.FP32 if exact else weight.fmt

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import tarfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -34,6 +35,8 @@ _TRIES_AFTER_DEATH = 3  # of the node or the worker, not of the job
 _AHEAD = 2  # jobs handed over for each core, so that no core waits and the object store stays small
 _WAIT_S = 0.5
 _ANSWER_S = 10.0
+_TELL_S = 2.0
+_IDLE = ".idle-cores"  # beside the root of a job's files
 _PIECE = 64 << 20  # bytes of a file that travel as one object
 _TEXTS = (".json", ".html", ".md", ".txt", ".sh", ".py", ".jsonl")
 
@@ -193,10 +196,11 @@ def _at_node(task: Task, verb: str, files: Mapping[str, Sequence[Any]], cwd: str
             with place.open("wb") as file:
                 for piece in pieces:
                     file.write(_ray().get(piece))
-        here = _moved(task, root, cwd)
+        idle = Path(root, _IDLE)
+        here = _moved(task, root, cwd, (_ray().get_runtime_context().gcs_address, str(idle), task.memory // 3))
         folder = Path(here.order.folder)
         ends: list[Outcome] = []
-        run_here([here], verb_named(verb), Limits(1, here.most_memory), lambda _, end: ends.append(end), _silent)
+        run_here([here], verb_named(verb), Limits(1, here.most_memory), lambda _, end: ends.append(end), _telling(idle))
         for text in folder.rglob("*"):
             if text.is_file() and text.suffix in _TEXTS:
                 text.write_bytes(text.read_bytes().replace(root.encode(), b""))
@@ -204,13 +208,13 @@ def _at_node(task: Task, verb: str, files: Mapping[str, Sequence[Any]], cwd: str
         return replace(ends[0], why=told[0], document=told[1]), _packed(folder)
 
 
-def _moved(task: Task, root: str, cwd: str) -> Task:
+def _moved(task: Task, root: str, cwd: str, cluster: tuple[str, str, int]) -> Task:
     """The same at this node: its words are the same from where it stands, but for those that start at the root."""
     order = task.order
     words = tuple(root + word if Path(word).is_absolute() else word for word in order.words)
     folder, imports, stands = (_placed(root, cwd, path) for path in (order.folder, order.imports, cwd))
     Path(stands).mkdir(parents=True, exist_ok=True)
-    moved = replace(order, words=words, folder=folder, imports=imports, cwd=stands)
+    moved = replace(order, words=words, folder=folder, imports=imports, cwd=stands, cluster=cluster)
     most = min(task.most_memory, memory_here()) if task.bounded else memory_here()
     return replace(task, order=moved, most_memory=most)
 
@@ -219,8 +223,17 @@ def _placed(root: str, cwd: str, path: str) -> str:
     return root + os.path.normpath(Path(cwd, path))
 
 
-def _silent(places: object, waiting: int) -> None:
-    """Nobody looks on."""
+def _telling(idle: Path) -> Shown:
+    """Says now and then, where the job reads it, how many cores of the cluster are idle."""
+    said = [time.monotonic()]
+
+    def tell(places: object, waiting: int) -> None:
+        if time.monotonic() - said[-1] >= _TELL_S:
+            said[:] = [time.monotonic()]
+            with suppress(Exception):
+                idle.write_text(str(int(_ray().available_resources().get("CPU", 0.0))), encoding="ascii")
+
+    return tell
 
 
 def _packed(folder: Path | None) -> Any:

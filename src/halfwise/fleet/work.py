@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
@@ -33,6 +33,7 @@ class Order:
     imports: str  # the folder in which the function is looked for first
     cores: tuple[int, ...] = ()  # to keep to; empty: all
     cwd: str = ""  # where its words start; empty: where the fleet was started
+    cluster: tuple[str, str, int] | None = None  # whose idle cores may help, and where it says how many these are
 
 
 Verb = Callable[[Sequence[str]], int]
@@ -70,7 +71,8 @@ def work(data: Mapping[str, Any]) -> int:
         if order.function:
             words += ["--inputs", str(_samples(order, folder / _INPUTS))]
         sys.argv[1:] = words  # which the report tells
-        code = verb(words)
+        with _helped(order, folder):
+            code = verb(words)
     except InputError as error:
         print(f"halfwise: {error}", file=sys.stderr)
         code = 2
@@ -78,6 +80,17 @@ def work(data: Mapping[str, Any]) -> int:
         print(f"halfwise: internal error: {type(error).__name__}: {error}", file=sys.stderr)
         code = 4
     return code
+
+
+@contextmanager
+def _helped(order: Order, folder: Path) -> Iterator[None]:
+    if order.cluster is None:
+        yield
+        return
+    from halfwise.fleet.helped import Cluster, helped
+
+    with helped(Cluster(*order.cluster), folder):
+        yield
 
 
 def _redirect(answer: Path, log: Path) -> None:

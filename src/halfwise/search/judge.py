@@ -15,8 +15,8 @@ from halfwise.core.evaluation import Evaluation, SampleError, evaluate, float_ou
 from halfwise.core.metrics import Metrics, OutputMetric, worst
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
-from halfwise.emulation.ort import Answer, Session
-from halfwise.emulation.streamed import StreamedSession, answered
+from halfwise.emulation.ort import Answer, AnySession
+from halfwise.emulation.streamed import answered
 from halfwise.model.inputs.rollout import Trajectory, carried
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -223,7 +223,7 @@ class Judge:
     def _step_by_step(
         self, emulator: Emulator, assignment: Assignment, samples: Iterable[int]
     ) -> Iterator[dict[str, Array] | None]:
-        session: Session | StreamedSession | None = None
+        session: AnySession | None = None
         for index in samples:
             wanted = len(self._steps[index])
             given = 0
@@ -238,7 +238,7 @@ class Judge:
                 self.failures.trial(error)
                 yield from repeat(None, wanted - given)
 
-    def _runs(self, session: Session | StreamedSession, index: int) -> Iterator[dict[str, Array]]:
+    def _runs(self, session: AnySession, index: int) -> Iterator[dict[str, Array]]:
         assert self._rollout is not None
         for _, answer in carried(self._rollout, self._steps[index], lambda feed: self.run(session, feed)):
             yield dict(answer)
@@ -250,7 +250,7 @@ class Judge:
         )
         return self.question.tolerance.ratio(found.outputs, float_outputs(reference), found.user_metric)
 
-    def run(self, session: Session | StreamedSession, feed: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, session: AnySession, feed: Mapping[str, Array]) -> dict[str, Array]:
         """One execution, counted."""
         self.counter.add(1)
         return session.run({name: feed[name] for name in session.input_names})

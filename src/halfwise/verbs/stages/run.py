@@ -20,10 +20,9 @@ from halfwise.core.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance
 from halfwise.core.wording import listed
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.open_sizes import sizes_that_run
-from halfwise.emulation.ort import Session
+from halfwise.emulation.ort import AnySession
 from halfwise.emulation.profiles import Profile, profile_named
 from halfwise.emulation.profiles.caveats import caveats
-from halfwise.emulation.streamed import StreamedSession
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
 from halfwise.model.model import Model, load
@@ -240,7 +239,7 @@ def _random(sites: Sites) -> tuple[Note, ...]:
     return () if sites.random is None else (Note.of(NoteKind.RANDOM_NODE, sites.random),)
 
 
-def _run(session: Session | StreamedSession, values: Feed) -> Feed:
+def _run(session: AnySession, values: Feed) -> Feed:
     return session.run({name: values[name] for name in session.input_names})
 
 
