@@ -31,6 +31,7 @@ HOSTILE = {
     "dies": {"ends": "segfault"},
     "hangs": {"ends": "hang"},
     "eats": {"ends": "eat"},
+    "goes on": {"ends": "crashes in a library"},
 }
 
 
@@ -66,7 +67,10 @@ def test_each_job_ends_by_itself_and_the_others_go_on(tmp_path: Path) -> None:
         "dies": "died",
         "hangs": "over time",
         "eats": "over memory",
+        "goes on": "good",
     }
+    assert calls(tmp_path, "goes on") == 3  # without the call that ended it, and then without the other one
+    assert not list(tmp_path.rglob(".call"))
     assert found["refused"].why == "a.onnx is no model"
     assert "ValueError: unforeseen" in found["raises"].why
     assert "SIGSEGV" in found["dies"].why

@@ -21,8 +21,6 @@ from halfwise.core.errors import InputError
 
 __all__ = ["supervised"]
 
-_MOST_REFUSED = 8  # calls in one command
-_CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGBUS", "SIGILL", "SIGTRAP")
 _HANDED_ON = ("SIGINT", "SIGTERM", "SIGHUP")
 _ONE_PRESS_S = 0.5  # a Ctrl-C reaches the child twice: from the terminal and from its parent
 _MEMORY, _TIME = "HALFWISE_MEMORY_LIMIT", "HALFWISE_TIME_LIMIT"
@@ -57,12 +55,8 @@ def supervised(command_line: Callable[[], None]) -> None:
             _pass_on(said)
             os._exit(os.WEXITSTATUS(status))
         number = os.WTERMSIG(status)
-        call = box.read()
-        crashed = not timed_out and signal.Signals(number).name in _CRASHES
-        if not (crashed and call and call not in box.fatal and len(box.fatal) < _MOST_REFUSED):
+        if timed_out or not box.refuse(number):
             break
-        box.fatal[call] = f"crashed ({signal.Signals(number).name})"
-        box.write(b"")
     _tell(number, box, limits if timed_out else Limits())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import IO
 from halfwise.core.errors import InputError
 from halfwise.core.whole_files import finish_interrupted
 
-__all__ = ["LOCK", "held"]
+__all__ = ["LOCK", "held", "locked"]
 
 LOCK = ".halfwise-lock"
 
@@ -27,7 +28,7 @@ def held(folder: Path) -> Iterator[None]:
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = _locked(folder / LOCK)
+        file = locked(folder / LOCK, "wait for it, or choose another folder with --out")
     except OSError as error:
         raise InputError(f"{folder} cannot be written to: {error.strerror or error}") from error
     try:
@@ -44,22 +45,23 @@ def held(folder: Path) -> Iterator[None]:
                 each.rmdir()
 
 
-def _locked(path: Path) -> IO[str]:
-    """The open file; whoever holds it has written into it who that is."""
+def locked(path: Path, advice: str) -> IO[str]:
+    """The open file; whoever holds it has written into it who that is. A second holder is refused, with advice."""
     while True:
         file = path.open("a+", encoding="utf-8")
         if not _lock(file):
             file.seek(0)
             holder = file.read(200).strip() or "another process"
             file.close()
-            raise InputError(f"{path.parent} is in use by {holder}; wait for it, or choose another folder with --out")
+            raise InputError(f"{path.parent} is in use by {holder}; {advice}")
         # Who held it before may have removed the name in between.
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 break
         file.close()
     file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+    now = time.strftime("%Y-%m-%d %H:%M:%S")
+    file.write(f"process {os.getpid()} on {socket.gethostname()} since {now}\n")
     file.flush()
     return file
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import sys
-from collections.abc import Callable, Sequence
-from importlib.machinery import PathFinder
+from collections.abc import Callable
 from pathlib import Path
 
 from halfwise.core.errors import InputError
+from halfwise.fleet.sources import sources_of
 from halfwise.fleet.store import Store
 
 __all__ = ["Contents", "digest_of"]
@@ -34,26 +33,12 @@ class Contents:
         return self._sizes.get(model, 0)
 
     def of_function(self, name: str) -> str:
-        """Of the file of the module in which it is."""
-        return self.of(self.source_of(name)) if name else ""
+        """Of the files of its modules."""
+        return " ".join(map(self.of, sources_of(name, self._folder))) if name else ""
 
     def parts_of(self, model: Path) -> list[Path]:
         """The files of its external data."""
         return [model.parent / part for part in self._known(model)[1]] if model.is_file() else []
-
-    def source_of(self, name: str) -> Path:
-        """The file of the module of a function, found without running anything."""
-        module, _, _ = name.partition(":")
-        search: Sequence[str] | None = [str(self._folder.absolute()), *sys.path]
-        spec = None
-        for part in module.split("."):
-            spec = PathFinder.find_spec(part, search)
-            search = spec.submodule_search_locations if spec is not None else None
-            if spec is None:
-                break
-        if spec is None or not spec.origin or not Path(spec.origin).is_file():
-            raise InputError(f"the function {name}: there is no module {module!r} beside the fleet's file or installed")
-        return Path(spec.origin)
 
     def _model_or_file(self, path: Path) -> str:
         digest, parts = self._known(path)

@@ -9,11 +9,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from halfwise.core.child.black_box import BlackBox
 from halfwise.core.child.forks import Processes
 from halfwise.core.child.kept import forked
 from halfwise.core.child.process import Ended, log_tail
 from halfwise.fleet.outcome import LOG, Outcome, ended
-from halfwise.fleet.work import Order, Verb
+from halfwise.fleet.work import CALL, Order, Verb
 
 __all__ = ["Limits", "Place", "Task", "cores_here", "memory_here", "name_of", "run_here"]
 
@@ -81,12 +82,17 @@ def run_here(tasks: Sequence[Task], verb: Verb, limits: Limits, report: Report, 
             codes = started.ended(_TICK_S)
             left = []
             for place in map(_measured, running):
+                if (spared := _without_its_end(place, codes)) is not None:
+                    left.append(replace(place, task=spared, process=_process(started, spared, verb, place.cores)))
+                    continue
                 outcome = _outcome(place, codes)
                 if outcome is None:
                     left.append(place)
                     continue
                 if place.process not in codes:
                     _stop(started, place)
+                with suppress(OSError):
+                    Path(place.task.order.folder, CALL).unlink()
                 report(place.index, outcome)
             running = left
             if len(running) > 1 and sum(place.bytes for place in running) > limits.memory:
@@ -138,10 +144,26 @@ def _next(needs: Sequence[int], waiting: Sequence[int], running: Sequence[Place]
 
 
 def _start(started: Processes, index: int, task: Task, verb: Verb, cores: tuple[int, ...]) -> Place:
-    order = asdict(replace(task.order, cores=cores))
-    data = {"order": order, "verb": name_of(verb)}
-    number = started.start("halfwise.fleet.work:work", data)
+    number = _process(started, task, verb, cores)
     return Place(index, task, number, time.time(), time.monotonic(), cores)
+
+
+def _process(started: Processes, task: Task, verb: Verb, cores: tuple[int, ...]) -> int:
+    data = {"order": asdict(replace(task.order, cores=cores)), "verb": name_of(verb)}
+    return started.start("halfwise.fleet.work:work", data)
+
+
+def _without_its_end(place: Place, codes: Mapping[int, int]) -> Task | None:
+    """The task again, without the native call that ended its process; None where that did not happen."""
+    if codes.get(place.process, 0) >= 0:
+        return None
+    with suppress(OSError, ValueError):
+        refused = {bytes.fromhex(call): how for call, how in place.task.order.refused}
+        box = BlackBox(Path(place.task.order.folder, CALL), refused)
+        if box.refuse(-codes[place.process]):
+            fatal = tuple((call.hex(), how) for call, how in box.fatal.items())
+            return replace(place.task, order=replace(place.task.order, refused=fatal))
+    return None
 
 
 def _measured(place: Place) -> Place:

@@ -19,6 +19,7 @@ from halfwise.fleet.jobs import Job, jobs_of, key_of
 from halfwise.fleet.outcome import Outcome
 from halfwise.fleet.processes import Limits, Place, Task, cores_here, memory_here, run_here
 from halfwise.fleet.settings import Settings
+from halfwise.fleet.sources import sources_of
 from halfwise.fleet.store import Result, Store
 from halfwise.fleet.work import OUT, Order, Verb
 
@@ -157,10 +158,10 @@ def _task(settings: Settings, job: Job, store: Store, contents: Contents, limits
     words = tuple(job.words([str(path) for path in job.inputs], str(folder / OUT)))
     order = Order(words, str(folder), job.function, str(settings.folder.absolute()))
     bounded = bool(job.need.memory or settings.memory)
-    return Task(order, min(expected, most), most, job.need.seconds, bounded, _reads(job, contents))
+    return Task(order, min(expected, most), most, job.need.seconds, bounded, _reads(job, contents, settings.folder))
 
 
-def _reads(job: Job, contents: Contents) -> tuple[str, ...]:
+def _reads(job: Job, contents: Contents, folder: Path) -> tuple[str, ...]:
     named = [path for path in (job.path, job.plan, job.engine, *job.inputs) if path is not None]
     files: dict[Path, None] = {}
     for path in named:
@@ -168,7 +169,7 @@ def _reads(job: Job, contents: Contents) -> tuple[str, ...]:
             if file.is_file():
                 files[file] = None
     if job.function:
-        files[contents.source_of(job.function)] = None
+        files.update(dict.fromkeys(sources_of(job.function, folder)))
     return tuple(map(str, files))
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +14,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from halfwise.core.errors import InputError
+from halfwise.core.held_folder import locked
 from halfwise.fleet.jobs import Job
 from halfwise.fleet.outcome import Outcome
 
@@ -104,7 +103,7 @@ class Store:
         if write:
             with _told(path):
                 folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(folder / _LOCK)
+                self._lock = locked(folder / _LOCK, "wait for it, or give another folder (results = ...)")
         elif not path.is_file():
             raise InputError(f"{path} is not there: `halfwise fleet run` makes it")
         try:
@@ -298,28 +297,3 @@ def _advice(told: str) -> str:
     if "malformed" in told or "not a database" in told:
         return "; move it away and run the same command again: a new store is made"
     return ""
-
-
-def _locked(path: Path) -> IO[str]:
-    """The lock, held until it is closed or this process ends; a second holder is refused."""
-    with _told(path):
-        file = path.open("a+", encoding="utf-8")
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            file.seek(1 << 20)  # beyond the text, which others may read
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.seek(0)
-        holder = file.read(200).strip() or "another process"
-        file.close()
-        raise InputError(f"{path.parent} is in use by {holder}: wait for it, or give another folder") from None
-    file.truncate(0)
-    file.write(f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
-    file.flush()
-    return file

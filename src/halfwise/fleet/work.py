@@ -13,12 +13,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from halfwise.core.child.black_box import BlackBox, attach
 from halfwise.core.errors import InputError
 from halfwise.fleet.outcome import ANSWER, LOG
 
-__all__ = ["MOST_SAMPLES", "OUT", "Order", "prepare", "verb_named", "work"]
+__all__ = ["CALL", "MOST_SAMPLES", "OUT", "Order", "prepare", "verb_named", "work"]
 
 OUT = "out"
+CALL = ".call"  # beside it: what the job does in native code, while it runs
 MOST_SAMPLES = 1_000
 _INPUTS = "inputs"
 
@@ -33,6 +35,7 @@ class Order:
     imports: str  # the folder in which the function is looked for first
     cores: tuple[int, ...] = ()  # to keep to; empty: all
     cwd: str = ""  # where its words start; empty: where the fleet was started
+    refused: tuple[tuple[str, str], ...] = ()  # native calls that ended it before, in hexadecimal, and how they did
     cluster: tuple[str, str, int] | None = None  # whose idle cores may help, and where it says how many these are
 
 
@@ -66,6 +69,8 @@ def work(data: Mapping[str, Any]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ANSWER).unlink(missing_ok=True)
     _redirect(folder / ANSWER, folder / LOG)
+    with suppress(OSError):
+        attach(BlackBox(folder / CALL, {bytes.fromhex(call): how for call, how in order.refused}))
     try:
         words = list(order.words)
         if order.function:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Iterator
+import signal
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from halfwise.core.errors import InputError
 
 __all__ = ["BlackBox", "Fatal", "attach", "attached", "guarded", "native_call"]
 
 _SIZE = 1024
+_MOST_REFUSED = 8  # calls in one command
+_CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGBUS", "SIGILL", "SIGTRAP")
 _END, _SEPARATOR = b"\0", b"\x1f"
 
 
@@ -28,11 +32,20 @@ class Fatal(InputError):
 
 
 class BlackBox:
-    """Memory that outlives the process that writes to it. `fatal`: how calls ended it before."""
+    """Memory that outlives the process that writes to it: a fork has it in common, others by its file.
 
-    def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, _SIZE)
-        self.fatal: dict[bytes, str] = {}
+    `fatal`: how calls ended the process before.
+    """
+
+    def __init__(self, file: Path | None = None, fatal: Mapping[bytes, str] | None = None) -> None:
+        if file is None:
+            self._memory = mmap.mmap(-1, _SIZE)
+        else:
+            if not file.exists():
+                file.write_bytes(bytes(_SIZE))  # a disk that is full is told here
+            with file.open("r+b") as opened:
+                self._memory = mmap.mmap(opened.fileno(), _SIZE)
+        self.fatal = dict(fatal or {})
 
     def write(self, call: bytes) -> None:
         self._memory[: len(call) + 1] = call + _END
@@ -44,6 +57,16 @@ class BlackBox:
     @property
     def doing(self) -> str:
         return self.read().partition(_SEPARATOR)[0].decode()
+
+    def refuse(self, number: int) -> bool:
+        """The process died of this signal: whether the call that it was making is refused from now on, so that the
+        command may run again."""
+        call, name = self.read(), signal.Signals(number).name
+        if name not in _CRASHES or not call or call in self.fatal or len(self.fatal) >= _MOST_REFUSED:
+            return False
+        self.fatal[call] = f"crashed ({name})"
+        self.write(b"")
+        return True
 
 
 _boxes: list[BlackBox] = []  # of this process: one, where it is supervised
