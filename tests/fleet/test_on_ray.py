@@ -16,6 +16,7 @@ from halfwise.fleet.jobs import Job
 from halfwise.fleet.on_ray import OnRay
 from halfwise.fleet.run import FleetRun, Watcher, run_fleet
 from halfwise.fleet.settings import read_settings
+from halfwise.fleet.sources import sources_of
 from halfwise.fleet.store import Result
 from tests.fleet.test_run import calls, fleet, run
 from tests.fleet.verbs import toy
@@ -34,6 +35,12 @@ class Ray:
 
     def shutdown(self) -> None:
         print("more noise")
+
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(gcs_address="localhost:1", get_node_id=lambda: "node")
+
+    def available_resources(self) -> dict[str, float]:
+        return {"CPU": 2.0}
 
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": 2.0}
@@ -126,6 +133,25 @@ def test_a_lost_node_and_a_lost_input_cost_their_jobs_only(tmp_path: Path, ray: 
     (tmp_path / "gone.onnx").write_text("{}")
     again = on_ray(file)
     assert again.good and again.reused == 4
+
+
+def test_what_a_function_imports_travels_with_it_and_counts_as_its_input(tmp_path: Path, ray: Ray) -> None:
+    file = fleet(tmp_path, {"a": {}}, function="made.samples:make")
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made/__init__.py").write_text("")
+    (tmp_path / "made/samples.py").write_text("import json\nfrom . import sizes\nmake = lambda: [{'x': sizes.SIZES}]")
+    (tmp_path / "made/sizes.py").write_text("import neighbour\nSIZES = [neighbour.SIZE]")
+    (tmp_path / "neighbour.py").write_text("SIZE = 3")
+    assert sources_of("made.samples:make", tmp_path) == tuple(
+        tmp_path / name for name in ("made/samples.py", "made/__init__.py", "made/sizes.py", "neighbour.py")
+    )
+    first = on_ray(file)
+    assert first.good, first.results[0].why
+    assert on_ray(file).reused == 1
+    (tmp_path / "neighbour.py").write_text("SIZE = 4")
+    assert on_ray(file).reused == 0
+    (tmp_path / "neighbour.py").unlink()
+    assert "No module named 'neighbour'" in on_ray(file).results[0].why
 
 
 def test_a_cluster_that_is_not_there_is_told_at_once(tmp_path: Path, ray: Ray) -> None:

@@ -37,6 +37,8 @@ def toy(words: Sequence[str]) -> int:
         eaten = []
         while True:
             eaten.append(bytearray(os.urandom(1 << 20) * 16))
+    while not path.with_name(said.get("beside", path.stem)).with_suffix(".calls").exists():
+        time.sleep(0.05)  # until both run
     held = b"\1" * (said.get("holds", 0) << 20)
     time.sleep(2.0 if held else 0.0)
     if kind == "vanish":
