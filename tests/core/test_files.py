@@ -30,12 +30,6 @@ def test_a_model_is_one_under_any_name(name: str, tmp_path: Path) -> None:
     assert identify(tmp_path / name).kind is FileKind.ONNX
 
 
-def test_a_part_of_a_model_is_none(tmp_path: Path) -> None:
-    content = SHAPES["healthy_mlp"]().model.SerializeToString()
-    (tmp_path / "half.onnx").write_bytes(content[: len(content) // 2])
-    assert identify(tmp_path / "half.onnx").kind is FileKind.BINARY
-
-
 @pytest.mark.parametrize(("content", "version"), [(engine(10, 0, 1, 6), "10.0.1"), (b"ftrt" + bytes(60), "")])
 def test_the_version_of_an_engine(content: bytes, version: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(content)
@@ -52,6 +46,13 @@ def test_folders_and_what_is_not_there(tmp_path: Path) -> None:
 def test_an_archive_that_is_cut_off(tmp_path: Path) -> None:
     (tmp_path / "a.pt").write_bytes(zipped("a/data.pkl")[:30])
     assert identify(tmp_path / "a.pt").kind is FileKind.CUT_OFF
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 0.99])
+def test_a_model_that_is_cut_off(share: float, tmp_path: Path) -> None:
+    whole = SHAPES["rms_norm_overflow"]().model.SerializeToString()
+    (tmp_path / "a.onnx").write_bytes(whole[: int(share * len(whole))])
+    assert identify(tmp_path / "a.onnx").kind is FileKind.CUT_OFF_ONNX
 
 
 def test_a_name_with_braces_is_told_as_it_is(tmp_path: Path) -> None:

@@ -344,7 +344,7 @@ def test_a_file_is_known_by_what_is_in_it(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("m.onnx", b"no protobuf", "m.onnx: this is not an ONNX model (its bytes are no protobuf of one)"),
+        ("m.onnx", b"no protobuf", "m.onnx: this is not an ONNX model, nor a file of another known kind"),
         ("m.onnx", b"", "m.onnx: this is not an ONNX model (it has no nodes)"),
         ("layers.json", b"{}", "layers.json: no list of layers in this JSON"),
         ("build.log", b"[I] nothing\n", "build.log: no layer list in it"),

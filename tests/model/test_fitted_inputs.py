@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,13 @@ def test_a_missing_batch_is_added(lead: Any) -> None:
 
 def test_a_batch_of_a_fixed_size_is_not_made_up() -> None:
     assert "has shape (2, 2)" in refused([InputSpec("x", F32, (4, 2, 2))], [{"x": np.ones((2, 2))}])
+
+
+@pytest.mark.parametrize(("declared", "given"), [((1, 3, 8, 6), (1, 8, 6, 3)), (("n", 8, 6, 3), (2, 3, 8, 6))])
+def test_channels_in_another_place_are_told_with_the_way_to_move_them(declared: Any, given: tuple[int, ...]) -> None:
+    told = refused([InputSpec("x", F32, declared)], [{"x": np.zeros(given)}])
+    order = ast.literal_eval(told.partition("array.transpose")[2].strip())
+    assert np.zeros(given).transpose(order).shape[1:] == declared[1:]
 
 
 def test_batches_are_split_for_a_model_of_one() -> None:

@@ -50,7 +50,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
 def test_a_file_of_another_kind(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(content)
-    assert refusal(path).startswith(f"{path} is not an ONNX model (")
+    assert refusal(path).startswith(f"{path} is not an ONNX model")
 
 
 def test_a_file_that_cannot_be_a_protobuf(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_file_that_cannot_be_a_protobuf(tmp_path: Path) -> None:
 def test_a_model_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(relu().SerializeToString()[:-7])
-    assert refusal(path) == f"{path} is not an ONNX model (its bytes are no protobuf of one)"
+    assert refusal(path).startswith(f"{path} is the beginning of an ONNX model, not an ONNX model: its end is missing")
 
 
 def test_a_named_pipe(tmp_path: Path) -> None:

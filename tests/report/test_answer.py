@@ -12,6 +12,8 @@ import pytest
 from halfwise import fix
 from halfwise.core.english import say
 from halfwise.core.notes import NoteKind
+from halfwise.model.inputs.feed import Feed
+from halfwise.model.inputs.samples import Samples
 from halfwise.report.answer import caution, inputs_told, standing, way_out
 from halfwise.report.html.commands import next_steps
 from halfwise.report.html.verdict import verdict_words
@@ -55,6 +57,12 @@ def test_an_input_that_overflows_is_the_cause_and_the_command_leaves_it_in_fp32(
     assert [step.command for step in next_steps(made, "")] == [way_out(made).step.command]  # type: ignore[union-attr]
     assert verdict_words(made).but == out.cause
     assert "git add" not in fix_markdown(made)
+
+
+@pytest.mark.parametrize(("copies", "told"), [(1, "1 perturbed copy"), (2, "2 perturbed copies")])
+def test_copies_are_counted(copies: int, told: str) -> None:
+    feed = Feed(0, FEEDS[0])
+    assert inputs_told(Samples((feed,), (feed,) * copies, "derived")) == f"1 input and {told}"
 
 
 def test_a_plan_that_does_not_hold_leads_to_a_search(tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ def _parse(content: mmap.mmap, path: Path) -> onnx.ModelProto:
     try:
         proto.ParseFromString(view)
     except Exception:
-        raise InputError(_not_onnx(path, f"{path} is not an ONNX model (its bytes are no protobuf of one)")) from None
+        told = f"{path} is not an ONNX model, nor a file of another known kind: export or copy the model again"
+        raise InputError(_not_onnx(path, told)) from None
     finally:
         view.release()
     return proto

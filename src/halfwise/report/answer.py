@@ -66,7 +66,7 @@ def inputs_told(samples: Samples) -> str:
     if samples.origin == "synthetic":
         return counted(len(samples.search) + held_out, "synthetic input")
     if samples.origin == "derived":
-        return f"{counted(len(samples.search), 'input')} and {counted(held_out, 'perturbed copy/perturbed copies')}"
+        return f"{counted(len(samples.search), 'input')} and {counted(held_out, 'perturbed copy', 'perturbed copies')}"
     if set(samples.search) <= set(samples.validation):
         return counted(held_out, "input")
     return f"{counted(len(samples.search) + held_out, 'input')} ({held_out:,} held out)"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 
 from halfwise.core.english import say, say_all
+from halfwise.core.files.identify import Identified
+from halfwise.core.files.kinds import FileKind
 from halfwise.core.finding import Finding
 from halfwise.core.wording import and_more
 from halfwise.report.terminal import SEVERITY_STYLES, Terminal
@@ -12,14 +14,14 @@ from halfwise.verbs.doctor.result import Diagnosed
 
 __all__ = ["show_doctor"]
 
-_FILES = 4
+_FILES = 6
 _OF_ONE_RULE = 2
 _FINDINGS = 8
 
 
 def show_doctor(terminal: Terminal, result: Diagnosed) -> None:
     """Findings of one rule stand together; their remedy is said once."""
-    for each in terminal.some(result.files, _FILES):
+    for each in terminal.some(sorted(result.files, key=lambda file: _tells_least(file, result)), _FILES):
         tells = result.facts.get(each.path, "")
         terminal.line(f"{each.path}: {each.name}{f' - {tells}' if tells else ''}")
     terminal.more(len(result.files), _FILES, "files")
@@ -35,6 +37,13 @@ def show_doctor(terminal: Terminal, result: Diagnosed) -> None:
         terminal.line(f"note: {sentence}")
     terminal.command("next: ", result.next.command)
     terminal.line(say(result.next.why), indent=6)
+
+
+def _tells_least(file: Identified, result: Diagnosed) -> int:
+    """What was examined comes first, what is of no known kind last."""
+    if file.path in result.facts:
+        return 0
+    return 2 if file.kind in (FileKind.TEXT, FileKind.BINARY, FileKind.JSON, FileKind.EMPTY) else 1
 
 
 def _said(finding: Finding) -> str:

@@ -33,7 +33,7 @@ INPUTS = {
     ),
     NoteKind.INPUT_TAKEN_AS: "The array {given!r} was taken as input {subject!r}.",
     NoteKind.BATCH_ADDED: "Input {subject!r} has no batch dimension in the samples; one of 1 was added.",
-    NoteKind.BATCH_SPLIT: "Batches of {count} were split, as the model takes fewer at a time.",
+    NoteKind.BATCH_SPLIT: "Batches were split into {count} samples each.",
     NoteKind.IMAGES_READ: (
         "{count:many image} as input {subject!r}: {width}x{height} ({fit}), {layout}, range {range}, "
         "mean {mean:plain}, std {std:plain}. Compare this with the training code: preprocessing is the commonest "

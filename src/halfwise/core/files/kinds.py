@@ -51,6 +51,7 @@ class FileKind(Enum):
     ZIPPED_MODEL = "zipped-model"
     ARCHIVE = "archive"
     CUT_OFF = "cut-off-archive"
+    CUT_OFF_ONNX = "cut-off-onnx"
     EMPTY = "empty"
     SAMPLES = "samples"
     FOLDER = "folder"
@@ -142,6 +143,7 @@ WORDS: Mapping[FileKind, Words] = {
     FileKind.ZIPPED_MODEL: Words("a zip archive with an ONNX model in it", _UNPACK),
     FileKind.ARCHIVE: Words("an archive", _UNPACK),
     FileKind.CUT_OFF: Words("a zip archive whose end is missing", "copy or download it again"),
+    FileKind.CUT_OFF_ONNX: Words("the beginning of an ONNX model", "its end is missing: copy or download it again"),
     FileKind.EMPTY: Words("empty"),
     FileKind.SAMPLES: Words("a folder of inputs", "give it with --inputs"),
     FileKind.FOLDER: Words("a folder"),

@@ -19,12 +19,13 @@ _GRAPH_DEF = {1: 2, 2: 2, 3: 0, 4: 2, 5: 2}
 
 
 def protobuf_kind(path: Path) -> FileKind | None:
-    """ONNX, a SavedModel or a frozen graph; None for what is no protobuf of these from end to end."""
+    """ONNX, its beginning, a SavedModel or a frozen graph; None for what is no protobuf of these from end to end."""
     size = path.stat().st_size
     with path.open("rb") as file:
-        fields = _fields(file, size)
-    if fields is None:
-        return None
+        fields, whole = _fields(file, size)
+    if not whole:
+        begun = {1, 7} <= fields.keys() and fields.items() <= _ONNX.items()
+        return FileKind.CUT_OFF_ONNX if begun else None
     if 7 in fields and fields.items() <= _ONNX.items():
         return FileKind.ONNX
     if {1, 2} <= fields.keys() and fields.items() <= _SAVED_MODEL.items():
@@ -34,19 +35,19 @@ def protobuf_kind(path: Path) -> FileKind | None:
     return None
 
 
-def _fields(file: BinaryIO, size: int) -> dict[int, int] | None:
-    """The numbers and wire types of the outermost fields; None where they do not fill the file exactly."""
+def _fields(file: BinaryIO, size: int) -> tuple[dict[int, int], bool]:
+    """The numbers and wire types of the outermost fields, and whether they fill the file exactly."""
     found: dict[int, int] = {}
     for _ in range(_MOST_FIELDS):
         position = file.tell()
         if position == size:
-            return found or None
+            return found, bool(found)
         tag = _varint(file)
         if tag is None or position > size:
-            return None
+            return found, False
         number, wire = tag >> 3, tag & 7
         if found.setdefault(number, wire) != wire:
-            return None
+            return {}, False
         if wire == _VARINT:
             skipped = 0 if _varint(file) is not None else None
         elif wire == _BYTES:
@@ -54,9 +55,9 @@ def _fields(file: BinaryIO, size: int) -> dict[int, int] | None:
         else:
             skipped = {_FIXED64: 8, _FIXED32: 4}.get(wire)
         if skipped is None or file.tell() + skipped > size:
-            return None
+            return found, False
         file.seek(skipped, 1)
-    return found
+    return found, True
 
 
 def _varint(file: BinaryIO) -> int | None:

@@ -105,7 +105,7 @@ def facts_of_model(path: Path) -> ModelFacts:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except Exception:  # whatever the protobuf library of this installation raises for bytes it cannot read
-        told = f"{path}: this is not an ONNX model (its bytes are no protobuf of one)"
+        told = f"{path}: this is not an ONNX model, nor a file of another known kind"
         raise InputError(not_wanted(path, _MODEL, told)) from None
     nodes: list[Node] = []
     local = {(function.domain, function.name) for function in model.functions}

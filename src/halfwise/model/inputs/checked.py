@@ -83,7 +83,8 @@ def _check_shape(shape: tuple[int, ...], spec: InputSpec, symbols: dict[str, tup
         isinstance(declared, int) and declared != size for declared, size in zip(spec.shape, shape, strict=True)
     ):
         declared_shape = f"({', '.join('?' if dim is None else str(dim) for dim in spec.shape)})"
-        raise InputError(f"{label}: input {spec.name!r} has shape {shape}, the model takes {declared_shape}")
+        told = f"{label}: input {spec.name!r} has shape {shape}, the model takes {declared_shape}"
+        raise InputError(told + _turned(shape, spec.shape))
     for declared, size in zip(spec.shape, shape, strict=True):
         if isinstance(declared, str):
             first, where = symbols.setdefault(declared, (size, spec.name))
@@ -91,6 +92,17 @@ def _check_shape(shape: tuple[int, ...], spec: InputSpec, symbols: dict[str, tup
                 raise InputError(
                     f"{label}: dimension {declared!r} is {first} in input {where!r} and {size} in input {spec.name!r}"
                 )
+
+
+def _turned(shape: tuple[int, ...], declared: Sequence[int | str | None]) -> str:
+    """What to do about channels that stand last where the model has them first, or the other way round."""
+    if len(shape) != len(declared) or len(shape) < 3:
+        return ""
+    axes = (0, *range(2, len(shape)), 1), (0, len(shape) - 1, *range(1, len(shape) - 1))
+    for order in axes:
+        if all(not isinstance(want, int) or shape[axis] == want for axis, want in zip(order, declared, strict=True)):
+            return f"; its channels lie elsewhere: save array.transpose{order}"
+    return ""
 
 
 def _in_type(array: NDArray[Any], spec: InputSpec, label: str) -> NDArray[Any]:

@@ -20,7 +20,7 @@ _MODELS = (
     FileKind.CHECKPOINT, FileKind.TORCHSCRIPT, FileKind.TORCH_EXPORT, FileKind.SAFETENSORS, FileKind.TFLITE,
     FileKind.SAVED_MODEL, FileKind.FROZEN_GRAPH, FileKind.HDF5, FileKind.KERAS, FileKind.ZIPPED_MODEL,
     FileKind.LFS_POINTER, FileKind.HTML, FileKind.ARCHIVE, FileKind.CUT_OFF, FileKind.ORT_FORMAT, FileKind.OPENVINO,
-    FileKind.GGUF, FileKind.PICKLE, FileKind.SHARD_INDEX, FileKind.EXTERNAL_DATA,
+    FileKind.GGUF, FileKind.PICKLE, FileKind.SHARD_INDEX, FileKind.EXTERNAL_DATA, FileKind.CUT_OFF_ONNX,
 )  # fmt: skip
 _FP16_IS_FINE = {"HW614"}
 
