@@ -101,7 +101,7 @@ def _prepare(folder: Path, wanted: str) -> str:
             operations.setdefault(kernel.operation.key, kernel.operation)
             found[kernel.operation.key, kernel.format.value] += 1
         kernels[version] = [[key, fmt, count] for (key, fmt), count in found.items()]
-    np.savez(own / "feed.npz", **feeds[0])  # type: ignore[arg-type]
+    np.savez(own / "feed.npz", **feeds[0])
     told = {"operations": [each.to_json() for each in operations.values()], "kernels": kernels}
     (own / "kernels.json").write_text(json.dumps(told), encoding="utf-8")
     return f"{time.perf_counter() - started:.0f} s"
@@ -238,9 +238,8 @@ def report(path: Path, machine: Path) -> None:
 
 def _predicted(kernels: list[Any], operations: dict[str, Operation], law: Law, tf32: bool) -> float:
     wide: Precision = "tf32" if tf32 else "fp32"
-    return sum(
-        count * law.microseconds(operations[key], "fp16" if fmt == "fp16" else wide) for key, fmt, count in kernels
-    )
+    each = (count * law.microseconds(operations[key], "fp16" if fmt == "fp16" else wide) for key, fmt, count in kernels)
+    return float(sum(each))
 
 
 if __name__ == "__main__":

@@ -83,14 +83,14 @@ def _reductions() -> Iterator[Operation]:
         for op in ("ReduceMean", "ReduceSum", "ReduceMax"):
             yield Operation(op, (Operand(shape), axes), ((1, rows, 1),))
     for batch, channels, side in ((1, 64, 32), (1, 256, 32), (16, 128, 64)):
-        shape = (batch, channels, side, side)
+        image = (batch, channels, side, side)
         each = Operand((channels,), fixed=True)
-        yield Operation("InstanceNormalization", (Operand(shape), each, each), (shape,))
-        yield Operation("BatchNormalization", (Operand(shape), each, each, each, each), (shape,))
-        yield Operation("GlobalAveragePool", (Operand(shape),), ((batch, channels, 1, 1),))
+        yield Operation("InstanceNormalization", (Operand(image), each, each), (image,))
+        yield Operation("BatchNormalization", (Operand(image), each, each, each, each), (image,))
+        yield Operation("GlobalAveragePool", (Operand(image),), ((batch, channels, 1, 1),))
         pooled = (batch, channels, side // 2, side // 2)
         for op in ("MaxPool", "AveragePool"):
-            yield Operation(op, (Operand(shape),), (pooled,), {"kernel_shape": (2.0, 2.0), "strides": (2.0, 2.0)})
+            yield Operation(op, (Operand(image),), (pooled,), {"kernel_shape": (2.0, 2.0), "strides": (2.0, 2.0)})
 
 
 def _products() -> Iterator[Operation]:
