@@ -88,6 +88,40 @@ def test_inputs_at_once_are_answered_as_one_by_one(monkeypatch: pytest.MonkeyPat
             assert isinstance(one, dict) and all(np.array_equal(one[n], other[n]) for n in other)
 
 
+def test_what_is_made_of_weights_is_made_once_and_products_take_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One embedding with two readers: it is turned once for all inputs, whose rows meet it in one product."""
+    proto = model(
+        [
+            node("Gather", "table i", "x"),
+            node("Transpose", "table", "turned", perm=[1, 0]),
+            node("MatMul", "x turned", "y"),
+            node("Relu", "y", "z"),
+        ],
+        [value("i", onnx.TensorProto.INT64, ["batch", "tokens"])],
+        [value("z", shape=["batch", "tokens", 5])],
+        [weight("table", np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32))],
+    )
+    session = Emulator().session(Assignment(Sites(load(proto)), {}))
+    assert isinstance(session, StreamedSession)
+    feeds = [{"i": np.array([[0, 1, 2]])}, {"i": np.array([[4, 3]])}, {"i": np.array([[9, 3]])}, {"i": np.array([[2]])}]
+    made: list[str] = []
+    run = StreamedSession._run
+
+    def seen(self: StreamedSession, segment: segments.Segment, *rest: Any) -> dict[str, Any]:
+        made.append(segment.nodes[0].op_type)
+        return run(self, segment, *rest)
+
+    apart = [next(session.answers([feed])) for feed in feeds]
+    monkeypatch.setattr(StreamedSession, "_run", seen)
+    together = list(session.answers(feeds[:3]))
+    assert made.count("Transpose") == made.count("MatMul") == 1 and made.count("Gather") == 3
+    for one, other in zip(apart, (*together, *list(session.answers(feeds))[3:]), strict=True):
+        if isinstance(one, dict):
+            assert isinstance(other, dict) and np.array_equal(one["z"], other["z"])
+        else:
+            assert isinstance(other, InputError)
+
+
 def test_an_input_that_fails_leaves_the_others_alone() -> None:
     proto = model(
         [node("Gather", "table i", "rows"), node("MatMul", "rows w", "y")],

@@ -176,6 +176,7 @@ def command(
     check_writable(markdown)
     from halfwise.report.html.fix_report import with_report
     from halfwise.verbs.fix.fix import JOURNAL, fix
+    from halfwise.verbs.fix.results_folder import WALKS
 
     try:
         with progress(f"fix {model.name}") as shown:
@@ -207,10 +208,10 @@ def command(
                 notify=shown.step,
             )
     except KeyboardInterrupt:
-        kept = out / JOURNAL
+        kept = next((place for place in (out / JOURNAL, out / WALKS) if place.exists()), None)
         raise Interrupted(
             f"interrupted; run the same command to resume from {kept}"
-            if kept.exists()
+            if kept is not None
             else "interrupted before anything was measured; nothing was written"
         ) from None
 

@@ -12,7 +12,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.formats import Format, format_of_dtype, format_of_type, round_to
-from halfwise.emulation.ort import RUNTIME_IR_VERSION, AnySession, Device, Session, check_casts
+from halfwise.emulation.kept_walks import KeptWalks, identity_of
+from halfwise.emulation.ort import RUNTIME_IR_VERSION, AnySession, Device, check_casts
 from halfwise.emulation.own_operators import own_steps
 from halfwise.emulation.profiles import STRICT, Profile
 from halfwise.emulation.profiles.conversions import converted
@@ -37,7 +38,7 @@ Array = NDArray[Any]
 _FLOAT = onnx.TensorProto.FLOAT
 
 INLINE_ELEMENTS = 256  # larger weights are handed to the runtime by memory
-LARGE_BYTES = 1 << 28  # a model with more weights than this runs segment by segment; on a GPU they are kept narrow
+LARGE_BYTES = 1 << 28  # a model with more weights than this runs segment by segment
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,6 @@ class EmulationWriter:
     """Every float tensor is FP32; a narrow one holds only values that its format has."""
 
     profile: Profile = STRICT
-    lean: bool = False
     inside: dict[ir.Node, onnx.NodeProto] = field(default_factory=dict)  # nodes that run as part of another's kernel
     unstored: set[str] = field(default_factory=set)  # names of tensors that no kernel stores
 
@@ -142,11 +142,6 @@ class EmulationWriter:
             return SpelledWeight(_declare(weight, weight.tensor.dtype.value), weight)
         if inline:
             return SpelledWeight(to_tensor_proto(weight.name, _widen_weight(weight), Format.FP32))
-        if self.lean and weight.fmt is not Format.FP32:
-            narrow = Weight(names.value(f"{weight.name}__narrow"), weight.tensor, weight.fmt)
-            return SpelledWeight(
-                _declare(narrow, weight.fmt.onnx_type), narrow, (cast(narrow.name, weight.name, _FLOAT),)
-            )
         return SpelledWeight(_declare(weight, _FLOAT), weight)
 
 
@@ -161,40 +156,41 @@ def _written(result: str | None, steps: Steps) -> tuple[list[onnx.NodeProto], st
 class Emulator:
     """Builds runnable emulations of one model, on one device; rounded weights are kept for the next one.
 
-    `walked` is told in a walk through a model how many of its parts are done.
+    `walked` is told in a walk through a model how many of its parts are done. Finished walks are `kept`.
     """
 
     def __init__(
-        self, profile: Profile = STRICT, device: Device = "cpu", walked: Callable[[int, int], None] = lambda *_: None
+        self,
+        profile: Profile = STRICT,
+        device: Device = "cpu",
+        walked: Callable[[int, int], None] = lambda *_: None,
+        kept: KeptWalks | None = None,
     ) -> None:
         check_casts(device)
         self.profile = profile
         self.device = device
         self.walked = walked
+        self.kept = kept or KeptWalks()
         self._weights = RoundedWeights()
         self._segments: Sessions = {}
 
     def under(self, profile: Profile) -> Emulator:
         """One of another profile on the same device; what weights become does not depend on either."""
-        other = Emulator(profile, self.device, self.walked)
+        other = Emulator(profile, self.device, self.walked, self.kept)
         other._weights, other._segments = self._weights, self._segments
         return other
 
     def session(self, assignment: Assignment) -> AnySession:
         model = assignment.sites.model
-        large = model.weight_bytes > LARGE_BYTES
-        written = self.write(assignment, lean=large and self.device != "cpu")
-        if self.device != "cpu":
-            weights = {w.name: _narrow(w) if large else self.widened(w) for w in written.weights}
-            return Session(written.proto, weights, lean=large, device=self.device)
-        values = declared(model) if large else None
-        recipe = Recipe(written.proto, tuple(written.weights), self._weights, values)
-        own = recipe.session(self.walked, self._segments)
-        return SharedSession(own, recipe) if attached() else own
+        written = self.write(assignment)
+        values = declared(model) if model.weight_bytes > LARGE_BYTES else None
+        recipe = Recipe(written.proto, tuple(written.weights), self._weights, values, self.device)
+        own = recipe.session(self.walked, self._segments, self.kept)
+        return SharedSession(own, recipe) if attached() and self.device == "cpu" else own
 
-    def write(self, assignment: Assignment, *, lean: bool = False) -> Rewritten:
+    def write(self, assignment: Assignment) -> Rewritten:
         assignment = _as_reverted(assignment, self.profile.reverted)
-        written = rewrite(assignment, EmulationWriter(self.profile, lean))
+        written = rewrite(assignment, EmulationWriter(self.profile))
         written.proto.ir_version = RUNTIME_IR_VERSION
         _hand_out(assignment.sites.model, written.proto.graph)
         if self.profile.fusion:
@@ -209,6 +205,18 @@ class Emulator:
     def widened(self, weight: Weight) -> Array:
         """A weight rounded to its format and held in FP32."""
         return self._weights.of(weight)
+
+    def keeps(self, model: Model) -> bool:
+        """Whether walks through it are kept."""
+        return self.kept.folder is not None and model.weight_bytes > LARGE_BYTES
+
+    def walk_key(self, assignment: Assignment, feed: Mapping[str, Any], *also: object) -> str:
+        """Under which something is kept that a walk of one input finds out; empty where nothing is."""
+        if not self.keeps(assignment.sites.model):
+            return ""
+        written = self.write(assignment)
+        content = written.proto.SerializeToString(deterministic=True)
+        return identity_of(content, (weight.tensor for weight in written.weights), feed, *also)
 
     def largest(self, tensor: ir.TensorProtocol) -> float:
         """A weight's largest magnitude; infinite where it holds anything that is not finite."""

@@ -21,7 +21,7 @@ from halfwise.core.formats import format_of_dtype
 from halfwise.emulation.culprit import culprit
 from halfwise.emulation.stamp import RUNTIME_IR_VERSION, stamped
 
-__all__ = ["RUNTIME_IR_VERSION", "Answer", "AnySession", "Device", "Session", "check_casts"]
+__all__ = ["RUNTIME_IR_VERSION", "Answer", "AnySession", "Device", "Session", "check_casts", "upload"]
 
 Array = NDArray[Any]
 Answer = dict[str, Array] | Exception
@@ -69,7 +69,7 @@ def _prepare_cuda() -> None:
             ort.preload_dlls()
 
 
-def _options(*, lean: bool, arena: bool, threads: int = 0) -> ort.SessionOptions:
+def _options(*, lean: bool, arena: bool = True, threads: int = 0) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -136,11 +136,11 @@ class Session:
         self._by_bits = {v.name: _BY_BITS[v.type] for v in self._session.get_inputs() if v.type in _BY_BITS}
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str] | None = None) -> dict[str, Array]:
-        """Outputs by name."""
+        """Outputs by name. A feed may be what `upload` gave."""
         names = list(outputs or self.output_names)
         try:
             with guarded(self._running, told := _shapes(feeds)):
-                if self._by_bits:
+                if self._by_bits or any(isinstance(array, ort.OrtValue) for array in feeds.values()):
                     results = [value.numpy() for value in self._session.run_with_ort_values(names, self._values(feeds))]
                 else:
                     results = self._session.run(names, dict(feeds))
@@ -183,9 +183,18 @@ class Session:
                 np.asarray(array, order="C").view(np.uint8), self._by_bits[name]
             )
             if name in self._by_bits
+            else array
+            if isinstance(array, ort.OrtValue)
             else ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"))
             for name, array in feeds.items()
         }
+
+
+def upload(array: Array) -> Any:
+    """An array in the memory of the GPU, which several sessions may take as a feed."""
+    if array.dtype.isbuiltin != 1 or array.dtype.kind not in "biuf":
+        return array
+    return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), "cuda", 0)
 
 
 def _start(options: ort.SessionOptions, providers: Sequence[Any], content: bytes) -> ort.InferenceSession:

@@ -1,6 +1,8 @@
 """Cuts an emulation into segments, each of which begins where a large weight is read: it runs by itself.
 
-Segments of equal content, as the layers of a network have them, are spelled alike and share one session.
+What is made of large weights alone is one for all inputs, and a product with a large weight stands alone, so that it
+takes the rows of several inputs at once. Segments of equal content, as the layers of a network have them, are spelled
+alike and share one session.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ class Segment:
     reads: tuple[str, ...]
     gives: tuple[str, ...]
     done: tuple[str, ...]
+    of_weights: bool = False  # reads nothing else
 
     @property
     def places(self) -> str:
@@ -34,6 +37,13 @@ class Segment:
     @cached_property
     def has_bodies(self) -> bool:
         return any(_bodies(node) for node in self.nodes)
+
+    @cached_property
+    def product(self) -> tuple[str, str, str] | None:
+        """The rows, the weight and the result, where it is one product."""
+        (node, *others) = self.nodes
+        is_one = not others and node.op_type == "MatMul" and not node.domain and node.input[0] != node.input[1]
+        return (node.input[0], node.input[1], node.output[0]) if is_one else None
 
     @cached_property
     def foreign(self) -> frozenset[str]:
@@ -47,8 +57,8 @@ def segments(graph: onnx.GraphProto, large: Collection[str], uncut: Collection[s
     `large` are the weights that begin a segment; no tensor of `uncut` leaves its own.
     """
     reads = [reads_of(node) for node in graph.node]
-    starts = [0, *(i for i in range(1, len(reads)) if not reads[i].keys().isdisjoint(large))]
-    starts = _joined(starts, graph.node, reads, uncut)
+    fixed = _of_weights(graph, reads, large)
+    starts = _joined(_starts(graph.node, reads, fixed, large), graph.node, reads, uncut)
     ends = [*starts[1:], len(reads)]
     last: dict[str, int] = {}
     for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
@@ -61,8 +71,37 @@ def segments(graph: onnx.GraphProto, large: Collection[str], uncut: Collection[s
         gives = tuple(name for name in made if last.get(name, -1) > number)
         done = tuple(name for name in taken if last[name] == number)
         if gives:
-            found.append(Segment(tuple(graph.node[start:end]), tuple(taken), gives, done))
+            found.append(Segment(tuple(graph.node[start:end]), tuple(taken), gives, done, all(fixed[start:end])))
     return found
+
+
+def _of_weights(graph: onnx.GraphProto, reads: Sequence[Mapping[str, None]], large: Collection[str]) -> list[bool]:
+    """Of each node, whether it reads constants alone, and a large weight or what is made of one among them."""
+    constant, heavy = {tensor.name for tensor in graph.initializer}, set(large)
+    found = []
+    for node, each in zip(graph.node, reads, strict=True):
+        alone = bool(each) and each.keys() <= constant and not node.op_type.startswith("Random")
+        found.append(alone and not each.keys().isdisjoint(heavy))
+        constant.update(node.output if alone else ())
+        heavy.update(node.output if found[-1] else ())
+    return found
+
+
+def _starts(
+    nodes: Sequence[onnx.NodeProto], reads: Sequence[Mapping[str, None]], fixed: Sequence[bool], large: Collection[str]
+) -> list[int]:
+    """Where a segment begins."""
+    heavy = {*large, *(name for node, each in zip(nodes, fixed, strict=True) if each for name in node.output)}
+    products = [
+        not each and node.op_type == "MatMul" and not node.domain and node.input[1] in heavy
+        for node, each in zip(nodes, fixed, strict=True)
+    ]
+    inside = (
+        i
+        for i in range(1, len(reads))
+        if not reads[i].keys().isdisjoint(heavy) or fixed[i] != fixed[i - 1] or products[i - 1]
+    )
+    return [0, *inside]
 
 
 def reads_of(node: onnx.NodeProto) -> dict[str, None]:

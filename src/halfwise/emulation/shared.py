@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import onnx
 from numpy.typing import NDArray
 
-from halfwise.emulation.ort import Answer, AnySession, Session
+from halfwise.emulation.kept_walks import KeptWalks
+from halfwise.emulation.ort import Answer, AnySession, Device, Session
 from halfwise.emulation.streamed import Sessions, StreamedSession
 from halfwise.emulation.weights import RoundedWeights
 from halfwise.precision.rewrite import Weight
@@ -38,14 +39,19 @@ class Recipe:
     weights: tuple[Weight, ...]
     rounded: RoundedWeights
     values: Mapping[str, onnx.ValueInfoProto] | None
+    device: Device = "cpu"
 
     def session(
-        self, walked: Callable[[int, int], None] = lambda *_: None, known: Sessions | None = None
+        self,
+        walked: Callable[[int, int], None] = lambda *_: None,
+        known: Sessions | None = None,
+        kept: KeptWalks | None = None,
     ) -> AnySession:
         if self.values is None:
-            return Session(self.proto, {weight.name: self.rounded.of(weight) for weight in self.weights})
+            weights = {weight.name: self.rounded.of(weight) for weight in self.weights}
+            return Session(self.proto, weights, device=self.device)
         known = {} if known is None else known
-        return StreamedSession(self.proto, self.weights, self.values, self.rounded, known, walked)
+        return StreamedSession(self.proto, self.weights, self.values, self.rounded, known, walked, self.device, kept)
 
 
 class Pending(Protocol):

@@ -14,7 +14,8 @@ from onnx import helper
 
 from halfwise.core.errors import InputError, MissingBackend
 from halfwise.core.formats import format_of_dtype
-from halfwise.emulation.ort import RUNTIME_IR_VERSION, Answer, AnySession, Session
+from halfwise.emulation.kept_walks import KeptWalks, identity_of
+from halfwise.emulation.ort import RUNTIME_IR_VERSION, Answer, AnySession, Device, Session, upload
 from halfwise.emulation.segments import LARGE_BYTES, Segment, segments
 from halfwise.emulation.weights import RoundedWeights
 from halfwise.model.model import Model
@@ -68,8 +69,10 @@ class StreamedSession:
         weights: RoundedWeights,
         known: Sessions,
         walked: Callable[[int, int], None] = lambda *_: None,
+        device: Device = "cpu",
+        kept: KeptWalks | None = None,
     ) -> None:
-        self._walked = walked
+        self._walked, self._device, self._kept = walked, device, kept or KeptWalks()
         graph = proto.graph
         self.input_names = tuple(value.name for value in graph.input)
         self.output_names = tuple(value.name for value in graph.output)
@@ -92,41 +95,105 @@ class StreamedSession:
 
     def answers(self, feeds: Sequence[Mapping[str, Any]]) -> Iterator[Answer]:
         """The outputs of each input, or why it has none; the weights are read once for all."""
+        keys = [self._key(feed) for feed in feeds]
+        known = [self._kept.answer(key) for key in keys]
+        fresh = self._walk([feed for feed, answer in zip(feeds, known, strict=True) if answer is None])
+        for key, answer in zip(keys, known, strict=True):
+            found = next(fresh) if answer is None else answer
+            if answer is None and not isinstance(found, Exception):
+                self._kept.keep(key, found)
+            yield found
+
+    def _key(self, feed: Mapping[str, Any]) -> str:
+        """Under which the answer is kept; empty where none is."""
+        if self._kept.folder is None:
+            return ""
+        weights = (weight.tensor for weight in self._weights.values())
+        given = {name: feed[name] for name in self.input_names}
+        return identity_of(self._proto.SerializeToString(deterministic=True), weights, given, self._device)
+
+    def _walk(self, feeds: Sequence[Mapping[str, Any]]) -> Iterator[Answer]:
         done: list[Answer | None] = [None] * len(feeds)
         waiting = list(range(len(feeds)))
         while waiting:
             lanes = [_Lane(number, {n: feeds[number][n] for n in self.input_names}) for number in waiting]
             waiting = []
+            shared: dict[str, Any] = {}
             for number, segment in enumerate(self._segments):
                 self._walked(number, len(self._segments))
-                self._through(segment, lanes)
+                self._through(segment, lanes, shared)
                 while len(lanes) > 1 and sum(lane.bytes for lane in lanes) > LIVE_BYTES:
                     waiting.insert(0, lanes.pop().number)
             for lane in lanes:
+                lane.values = {**shared, **lane.values}
                 done[lane.number] = lane.failed or {name: self._given(name, lane) for name in self.output_names}
             lanes.clear()
         yield from (each for each in done if each is not None)
 
-    def _through(self, segment: Segment, lanes: Sequence[_Lane]) -> None:
-        """Its weights live no longer than this."""
+    def _through(self, segment: Segment, lanes: Sequence[_Lane], shared: dict[str, Any]) -> None:
+        """Its weights live no longer than this. `shared` is what was made of weights alone."""
         weights = {name: self._rounded.of(self._weights[name]) for name in segment.reads if name in self._weights}
-        for lane in lanes:
-            self._step(segment, lane, weights)
+        if self._device == "cuda":
+            weights = {n: array if n in segment.foreign else upload(array) for n, array in weights.items()}
+        going = [lane for lane in lanes if lane.failed is None]
+        if segment.of_weights and going:
+            self._step(segment, going[0], weights, shared, shared)
+            for lane in going:
+                lane.failed = going[0].failed
+        elif not self._at_once(segment, going, weights, shared):
+            for lane in going:
+                self._step(segment, lane, weights, shared, lane.values)
+        for name in segment.done:
+            if name not in self.output_names:
+                shared.pop(name, None)
+                for lane in lanes:
+                    lane.values.pop(name, None)
 
-    def _step(self, segment: Segment, lane: _Lane, weights: Mapping[str, Array]) -> None:
-        if lane.failed is not None:
-            return
+    def _step(
+        self,
+        segment: Segment,
+        lane: _Lane,
+        weights: Mapping[str, Any],
+        shared: Mapping[str, Any],
+        into: dict[str, Any],
+    ) -> None:
         try:
-            feeds = {name: lane.values[name] for name in segment.reads if name in lane.values}
-            lane.values.update(self._run(segment, feeds, weights))
+            known = {**shared, **lane.values}
+            feeds = {name: known[name] for name in segment.reads if name in known}
+            into.update(self._run(segment, feeds, weights))
         except MissingBackend:
             raise
         except Exception as error:
             lane.failed = InputError(f"at {segment.places}: {error}")
             lane.values.clear()
-        for name in segment.done:
-            if name not in self.output_names:
-                lane.values.pop(name, None)
+
+    def _at_once(
+        self, segment: Segment, lanes: Sequence[_Lane], weights: Mapping[str, Any], shared: Mapping[str, Any]
+    ) -> bool:
+        """A product with a weight of two dimensions, of the rows of all inputs: the runtime orders the weight once.
+
+        It gives the same bits, but for a single row, which has a kernel of its own.
+        """
+        if segment.product is None or len(lanes) < 2:
+            return False
+        rows, by, result = segment.product
+        table = weights.get(by, shared.get(by))
+        arrays = [lane.values.get(rows) for lane in lanes]
+        if not (isinstance(table, np.ndarray) and table.ndim == 2 and all(map(_has_rows, arrays))):
+            return False
+        flat = [array.reshape(-1, array.shape[-1]) for array in arrays if array is not None]
+        if any(each.shape[1] != len(table) or len(each) < 2 for each in flat):
+            return False
+        try:
+            whole = self._run(segment, {rows: np.concatenate(flat), **({by: table} if by in shared else {})}, weights)
+        except MissingBackend:
+            raise
+        except Exception:
+            return False
+        ends = np.cumsum([len(each) for each in flat])[:-1]
+        for lane, part in zip(lanes, np.split(whole[result], ends), strict=True):
+            lane.values[result] = part.reshape(*lane.values[rows].shape[:-1], part.shape[1])
+        return True
 
     def _given(self, name: str, lane: _Lane) -> Any:
         """An output, which may be an input or a weight as it is."""
@@ -138,7 +205,7 @@ class StreamedSession:
 
     # -- one segment ------------------------------------------------------------------------------------------------
 
-    def _run(self, segment: Segment, feeds: Mapping[str, Any], weights: Mapping[str, Array]) -> dict[str, Any]:
+    def _run(self, segment: Segment, feeds: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
         taken = {**feeds, **{name: array for name, array in weights.items() if name not in segment.foreign}}
         key = (segment, *(value.dtype if isinstance(value, np.ndarray) else None for value in taken.values()))
         ready = self._ready.get(key)
@@ -154,11 +221,13 @@ class StreamedSession:
         names = _spelling(segment)
         proto = self._spelled(segment, names, taken)
         if constant:
-            session = Session(proto, {names.get(name, name): array for name, array in constant.items()}, lean=True)
+            held = {names.get(name, name): array for name, array in constant.items()}
+            session = Session(proto, held, lean=True, device=self._device)
         else:
             content = proto.SerializeToString(deterministic=True)
-            session = self._known[content] if content in self._known else Session(proto, arena=False)
-            self._known[content] = session
+            if content not in self._known:
+                self._known[content] = Session(proto, arena=False, device=self._device)
+            session = self._known[content]
         gives = tuple((names.get(name, name), name) for name in segment.gives)
         return _Ready(session, tuple((names.get(name, name), name) for name in taken), gives)
 
@@ -192,7 +261,8 @@ class StreamedSession:
     def _declared(self, name: str, value: Any, *, shaped: bool) -> onnx.ValueInfoProto:
         """By what it holds now; a body may need the shapes around it."""
         if name in self._weights:
-            return helper.make_tensor_value_info(name, self._constants[name].data_type, value.shape)
+            constant = self._constants[name]
+            return helper.make_tensor_value_info(name, constant.data_type, constant.dims)
         stated = self._values.get(name)
         if not isinstance(value, np.ndarray):
             assert stated is not None
@@ -201,6 +271,10 @@ class StreamedSession:
         if shaped and stated is not None and stated.type.tensor_type.HasField("shape"):
             info.type.tensor_type.shape.CopyFrom(stated.type.tensor_type.shape)
         return info
+
+
+def _has_rows(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype == np.float32 and array.ndim > 1 and array.size > 0
 
 
 def answered(session: AnySession, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Array]]:

@@ -14,7 +14,7 @@ from halfwise.core.formats import Format, format_of_dtype, round_to
 from halfwise.model.weights import WidenedTensor
 from halfwise.precision.rewrite import Weight
 
-__all__ = ["RoundedWeights", "held_in_fp32"]
+__all__ = ["RoundedWeights", "held_in_fp32", "stored_tensor"]
 
 Array = NDArray[Any]
 
@@ -34,7 +34,7 @@ class RoundedWeights:
         key = self.key(weight)
         if key in self._known:
             return self._known[key]
-        tensor = _stored(weight.tensor)
+        tensor = stored_tensor(weight.tensor)
         stored = np.asarray(tensor.numpy())
         array = stored if weight.fmt is None else held_in_fp32(stored, weight.fmt)
         if isinstance(tensor, ir.ExternalTensor) and array is stored:
@@ -47,13 +47,13 @@ class RoundedWeights:
     @staticmethod
     def key(weight: Weight) -> tuple[ir.TensorProtocol, Format | None]:
         """Which values these are: what is stored in a format is the same in FP32."""
-        stored = _stored(weight.tensor)
+        stored = stored_tensor(weight.tensor)
         exact = weight.fmt is not None and weight.fmt.onnx_type == stored.dtype.value
         return stored, Format.FP32 if exact else weight.fmt
 
     def largest(self, tensor: ir.TensorProtocol) -> float:
         """The largest magnitude; infinite where anything is not finite."""
-        stored = _stored(tensor)
+        stored = stored_tensor(tensor)
         if stored not in self._largest:
             flat = np.asarray(stored.numpy()).reshape(-1)
 
@@ -99,5 +99,6 @@ def _round(wide: Array, fmt: Format, kept: Array) -> None:
         kept[lost] = np.copysign(np.float32(fmt.max), wide[lost])
 
 
-def _stored(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+def stored_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """As the file has it."""
     return tensor.stored if isinstance(tensor, WidenedTensor) else tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.failures import Failures
 from halfwise.search.judge import Judge, Measured, Memory, Question, over_all
-from halfwise.search.overflows import Nodes, harmful_overflows, headroom, may_overflow
+from halfwise.search.overflows import Headroom, Nodes, harmful_overflows, headroom, may_overflow
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.tensor_statistics import TensorStatistics, tensor_statistics
@@ -98,12 +98,25 @@ class EvaluationContext:
         key = (sites, tuple(feed.id for feed in walked))
         if key not in self._overflows:
             room = headroom([self.statistics(sites, feed) for feed in feeds])
-            before, found = self.stepper.executed, set[Nodes]()
-            for feed in walked:
-                found |= harmful_overflows(self.stepper, sites, widen_feeds(feed), self.io, room)
-            self.counter.add((self.stepper.executed - before) / max(len(sites.all), 1))
-            self._overflows[key] = frozenset(found)
+            found = [self._harmful(sites, widen_feeds(feed), room) for feed in walked]
+            self._overflows[key] = frozenset(nodes for each in found for nodes in each)
         return self._overflows[key]
+
+    def _harmful(self, sites: Sites, feed: Mapping[str, Array], room: Headroom) -> set[Nodes]:
+        """Those of one sample. A walk that was kept is not walked again, and counts nevertheless."""
+
+        def walk() -> list[Any]:
+            before = self.stepper.executed
+            found = harmful_overflows(self.stepper, sites, feed, self.io, room)
+            return [[[node.name for node in nodes] for nodes in found], self.stepper.executed - before]
+
+        key = ""
+        if self.emulator.keeps(sites.model):
+            spreads = [sorted((v.name or "", by) for v, by in each.items()) for each in (room.louder, room.quieter)]
+            key = self.emulator.walk_key(Assignment(sites, {}), feed, "overflows", self.io.value, spreads)
+        names, executed = self.emulator.kept.document(key, walk)
+        self.counter.add(executed / max(len(sites.all), 1))
+        return {frozenset(sites.model.node_by_name[name] for name in each) for each in names}
 
     def required(self, sites: Sites, feeds: Sequence[Feed]) -> Nodes:
         """The nodes that stay in FP32 for that, where it is asked for and the user does not force them."""

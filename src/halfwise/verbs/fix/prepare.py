@@ -21,6 +21,7 @@ from halfwise.core.output_kinds import kind_notes
 from halfwise.core.tolerance import Tolerance
 from halfwise.deploy.layouts import Layouts, layouts_of, takes_layouts
 from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.kept_walks import KeptWalks
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import WIDE, Profile, worst_case_profiles
 from halfwise.emulation.profiles.caveats import caveats
@@ -43,7 +44,7 @@ from halfwise.search.run_counter import RunCounter
 from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, refuse_ids
 from halfwise.verbs.fix.original import check_floor, original_notes
 from halfwise.verbs.fix.request import FixRequest
-from halfwise.verbs.fix.results_folder import JOURNAL, feeds_identity
+from halfwise.verbs.fix.results_folder import JOURNAL, WALKS, feeds_identity
 from halfwise.verbs.fix.time_left import with_time_left, with_walks
 from halfwise.verbs.fix.typed_file import because_stored, notes_on_file
 
@@ -69,6 +70,15 @@ class Prepared:
 
 def prepare(request: FixRequest) -> Prepared:
     _check(request)
+    kept = KeptWalks(request.out / WALKS if request.out is not None else None)
+    try:
+        return _prepared(request, kept)
+    except Exception:
+        kept.discard()
+        raise
+
+
+def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     for note in request.notes:
         request.notify(say(note))
     layouts = _layouts(request)
@@ -76,7 +86,7 @@ def prepare(request: FixRequest) -> Prepared:
     # Node by node no kernel is fused: `strict` where a target has a profile.
     said, walked = with_walks(request.notify)
     request = replace(request, notify=said)
-    emulator = Emulator(profiles[-1], request.device, walked)
+    emulator = Emulator(profiles[-1], request.device, walked, kept)
     sizes = sizes_that_run(request.model, request.inputs, emulator)
     states = None if request.rollout is None else request.rollout.states
     samples = load_samples(request.model.inputs, request.inputs, sizes=sizes, states=states)

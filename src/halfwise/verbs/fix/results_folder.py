@@ -17,11 +17,12 @@ from halfwise.precision.plan import Plan
 from halfwise.precision.typed_onnx import TypedModel, write_typed
 from halfwise.search.journal import digest
 
-__all__ = ["JOURNAL", "check_folder", "feeds_identity", "write_results"]
+__all__ = ["JOURNAL", "WALKS", "check_folder", "feeds_identity", "write_results"]
 
 Feed = Mapping[str, NDArray[Any]]
 
 JOURNAL = ".halfwise-search.jsonl"  # in the folder of results while a search runs
+WALKS = ".halfwise-walks"  # beside it: what walks through a large model gave
 
 
 def check_folder(out: Path, size: int) -> None:

@@ -54,6 +54,7 @@ def _run(request: FixRequest, started: float) -> FixResult:
         return _answered(prepared, started)
     except Exception:
         if not prepared.journal.resumed:  # else the measurements of an interrupted search are worth keeping
+            prepared.context.emulator.kept.discard()
             prepared.journal.withdraw()
         raise
 
@@ -74,6 +75,7 @@ def _answered(prepared: Prepared, started: float) -> FixResult:
     decided = found.candidate.decided
     if not any(note.kind is NoteKind.RUNS_SPENT for note in decided.notes):  # else it may go on from there
         prepared.journal.discard()
+        prepared.context.emulator.kept.discard()
     runs, seconds = prepared.context.counter.passes(executions(decided.samples.search)), time.perf_counter() - started
     failed = prepared.context.failures.notes
     told = (delivered.note,) if delivered is not None and delivered.note is not None else ()

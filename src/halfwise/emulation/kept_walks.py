@@ -1,0 +1,113 @@
+"""What finished walks through a large model gave, in a folder: an interrupted job does not walk them again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise._version import __version__
+from halfwise.emulation.weights import stored_tensor
+
+__all__ = ["KeptWalks", "identity_of"]
+
+Array = NDArray[Any]
+
+_LARGEST = 1 << 28  # bytes of one answer: writing more takes longer than it saves
+_READ = 1 << 20  # bytes of a weight in memory that its identity is made of; a larger one has none
+_DOCUMENT = "document"
+
+
+class KeptWalks:
+    """Without a folder nothing is kept. A disk that is full keeps nothing more."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+
+    def answer(self, key: str) -> dict[str, Array] | None:
+        """What was kept under a key."""
+        path = self._path(key)
+        if path is None or not path.exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as held:
+                names = json.loads(held[_DOCUMENT].tobytes())
+                return {name: held[f"a{index}"] for index, name in enumerate(names)}
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def keep(self, key: str, arrays: Mapping[str, Any]) -> None:
+        path = self._path(key)
+        if path is None or not _can_be_kept(arrays.values()):
+            return
+        part = path.with_suffix(".part")
+        names = np.frombuffer(json.dumps(list(arrays)).encode(), np.uint8)
+        with suppress(OSError):
+            path.parent.mkdir(exist_ok=True)
+            with part.open("wb") as file:
+                np.savez(
+                    file, **{_DOCUMENT: names}, **{f"a{index}": each for index, each in enumerate(arrays.values())}
+                )
+            part.replace(path)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+    def document(self, key: str, make: Callable[[], Any]) -> Any:
+        """What `make` gives, which JSON can say."""
+        known = self.answer(key)
+        if known is not None and _DOCUMENT in known:
+            return json.loads(known[_DOCUMENT].tobytes())
+        made = make()
+        if self._path(key) is not None:
+            self.keep(key, {_DOCUMENT: np.frombuffer(json.dumps(made).encode(), np.uint8)})
+        return made
+
+    def discard(self) -> None:
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _path(self, key: str) -> Path | None:
+        return self.folder / f"{key}.npz" if self.folder is not None and key else None
+
+
+def identity_of(model: bytes, weights: Iterable[ir.TensorProtocol], feed: Mapping[str, Any], *also: object) -> str:
+    """Of a walk of this model, its weights and its input; empty where a weight is only made when it is read.
+
+    A weight in a file goes by the file's name, size and time.
+    """
+    known = hashlib.sha256(model)
+    for tensor in map(stored_tensor, weights):
+        if isinstance(tensor, ir.ExternalTensor):
+            path = Path(tensor.path).resolve()
+            file = path.stat()
+            place = (str(path), file.st_size, file.st_mtime_ns, tensor.offset, tensor.length)
+            known.update(repr(place).encode())
+        elif isinstance(tensor, ir.LazyTensor) or tensor.nbytes > _READ:
+            return ""
+        else:
+            known.update(tensor.tobytes())
+    for name in sorted(feed):
+        array = feed[name]
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+            return ""
+        known.update(f"{name} {array.dtype} {array.shape}".encode())
+        known.update(np.ascontiguousarray(array).data)
+    known.update(repr((__version__, *also)).encode())
+    return known.hexdigest()[:32]
+
+
+def _can_be_kept(arrays: Iterable[Any]) -> bool:
+    total = 0
+    for array in arrays:
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+            return False
+        total += array.nbytes
+    return total <= _LARGEST

@@ -1,0 +1,79 @@
+"""A large model's walks are kept while `fix` works: interrupted anywhere, it goes on and walks none of them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from halfwise.emulation import emulate, stepper, streamed
+from halfwise.emulation.stepper import Stepper
+from halfwise.emulation.streamed import StreamedSession
+from halfwise.verbs.fix.fix import FixResult, fix
+from halfwise.verbs.fix.results_folder import WALKS
+from tests.models.zoo import transformer
+
+
+class Walks:
+    """Counts the parts of walks, and interrupts at one of them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, stop: int = -1) -> None:
+        self.parts, self.finished, self.stop = 0, 0, stop
+        through, step = StreamedSession._through, Stepper.walk
+
+        def counted(session: StreamedSession, segment: Any, lanes: Sequence[Any], shared: dict[str, Any]) -> None:
+            self.tick()
+            through(session, segment, lanes, shared)
+            self.finished += len(lanes) if segment is session._segments[-1] else 0
+
+        def walked(of: Stepper, store: Any) -> Iterator[Any]:
+            for each in step(of, store):
+                self.tick()
+                yield each
+            self.finished += 1
+
+        patch.setattr(StreamedSession, "_through", counted)
+        patch.setattr(Stepper, "walk", walked)
+
+    def tick(self) -> None:
+        self.parts += 1
+        if self.parts == self.stop:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A model that lies in external data and counts as large."""
+    monkeypatch.setattr(emulate, "LARGE_BYTES", 0)
+    monkeypatch.setattr(stepper, "LARGE_BYTES", 0)
+    monkeypatch.setattr(emulate, "INLINE_ELEMENTS", 8)
+    monkeypatch.setattr(streamed, "LARGE_BYTES", 1)
+    path = tmp_path / "model.onnx"
+    onnx.save(transformer(1).model, path, save_as_external_data=True, location="model.data", size_threshold=64)
+    return path
+
+
+def test_no_finished_walk_is_walked_again(large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = list(transformer(1).inputs[:4])
+
+    def run(folder: str, stop: int = -1) -> tuple[Walks, FixResult | None]:
+        with monkeypatch.context() as patch:
+            walks = Walks(patch, stop)
+            try:
+                return walks, fix(large, inputs, out=tmp_path / folder)
+            except KeyboardInterrupt:
+                return walks, None
+
+    whole, wanted = run("whole")
+    assert wanted is not None and not (tmp_path / "whole" / WALKS).exists()
+    for share in (0.3, 0.95):
+        first, none = run(f"at {share}", int(share * whole.parts))
+        again, found = run(f"at {share}")
+        assert none is None and found is not None
+        # The walks from which the noise of several inputs is told are kept together.
+        assert first.finished + again.finished - whole.finished in (0, 1)
+        assert found.plan.text() == wanted.plan.text()
+        assert not (tmp_path / f"at {share}" / WALKS).exists()
