@@ -13,7 +13,11 @@ __all__ = ["graphs"]
 
 
 def graphs() -> Iterator[Graph]:
-    for kind, needs, found in (("torch", ("torch",), _modules), ("diffusers", ("torch", "diffusers"), _diffusers)):
+    for kind, needs, found in (
+        ("torch", ("torch",), _modules),
+        ("strangers", ("torch",), _strangers),
+        ("diffusers", ("torch", "diffusers"), _diffusers),
+    ):
         for index, name in enumerate(NAMES[kind]):
             for exporter in (index % 2, 2 + index // 2 % 2):
                 full = f"{kind}-{name}-{EXPORTERS[exporter][0]}"
@@ -30,6 +34,10 @@ NAMES = {
     nbeats autoencoder vae unet_small unet_1d mlp_norms mixer positions_net soft_sort capsule keypoints detector
     segmenter siamese memory_net highway film pixel_shuffle deep_sets neural_ode rotary_decoder moe_gate group_norm_net
     instance_style weight_norm cumsum_phase attention_pool einsum_net grid_sampler""".split(),
+    "strangers": """whisper_front pcen wake_word tasnet compressed_spectrum snake_vocoder inverse_stft seismic picker
+    ecg reversible_norm moving_average gated_residual kalman fourier_layer diagonal_ssm selective_scan rwkv retention
+    linear_attention alibi dense_experts softcapped crf edge_softmax schnet points sinkhorn time_unet radiance
+    sine_field coupling_flow mixture stereo distributed_boxes correlation_tracker cross_features""".split(),
     "diffusers": """unet2d unet2d_condition vae_kl vq dit pixart transformer2d controlnet sd3 flux""".split(),
 }
 
@@ -120,3 +128,9 @@ def _modules() -> Mapping[str, tuple[Callable[[], Any], Callable[[], Inputs]]]:
     from benchmarks.thousand import modules
 
     return modules.MODULES
+
+
+def _strangers() -> Mapping[str, tuple[Callable[[], Any], Callable[[], Inputs]]]:
+    from benchmarks.thousand import strangers
+
+    return strangers.STRANGERS

@@ -223,3 +223,12 @@ def test_another_reader_keeps_the_order() -> None:
 
 def test_what_was_computed_in_fp16_needs_no_word() -> None:
     assert cpu_crash_note(Assignment.all_narrow(Sites(load(product((1, 2, 0)))))) is None
+
+
+def test_what_crashes_the_cpu_provider_is_found_by_running_it(tmp_path: Path) -> None:
+    """All in FP16 there is no Cast in the model, and the provider puts one behind the moved Transpose."""
+    inputs = [{"x": np.full((4, 4, 4), 1.5, np.float32)}]
+    made = fix(joined("Concat"), inputs, out=tmp_path)
+    assert made.good and made.delivered is not None and made.delivered.verdict is not None
+    assert made.fp32_nodes and len(made.fp32_nodes) <= 2
+    assert {each.because[0].kind for each in made.plan.nodes} == {NoteKind.KEEPS_RUNNABLE}

@@ -45,6 +45,11 @@ class Delivered:
         """Whether it says no to what was emulated."""
         return self.counts and self.verdict is not None and not self.verdict.met
 
+    @property
+    def fails(self) -> bool:
+        """Whether ONNX Runtime crashed on it or refused it, where the target may be ONNX Runtime as it ran here."""
+        return self.counts and self.note is not None and self.note.kind is NoteKind.DELIVERED_FAILS
+
     def document(self) -> DeliveredRecord:
         if self.verdict is None:
             why = fill("{why}", **self.note.values) if self.note is not None else ""
@@ -64,7 +69,7 @@ def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -
     except NoKernel as error:
         return Delivered(None, note=Note.of(NoteKind.DELIVERED_NOT_RUN, why=runtime_reason(error)))
     except BackendFailure as error:
-        return Delivered(None, note=Note.of(NoteKind.DELIVERED_FAILS, why=runtime_reason(error)))
+        return Delivered(None, counts=counts, note=Note.of(NoteKind.DELIVERED_FAILS, why=runtime_reason(error)))
     for made in candidate.decided.model.maps:
         outputs = tuple({**each, made.tensor: made.in_order(each[made.name])} for each in outputs)
     found = evaluate(prepared.context.references.of(feeds), outputs, prepared.tolerance, request.metric)

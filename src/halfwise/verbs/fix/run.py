@@ -23,17 +23,18 @@ from halfwise.search.prune import Kept
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.compile import compile_decision
 from halfwise.verbs.fix.cost import cost_of
-from halfwise.verbs.fix.delivered import run_delivered
-from halfwise.verbs.fix.feedback import feedback_on, second_feedback, spared
+from halfwise.verbs.fix.delivered import Delivered, run_delivered
+from halfwise.verbs.fix.feedback import Feedback, feedback_on, second_feedback, spared
 from halfwise.verbs.fix.fit import fit
-from halfwise.verbs.fix.judge import judge
+from halfwise.verbs.fix.judge import Judgement, judge
 from halfwise.verbs.fix.mostly_fp32 import mostly_fp32
 from halfwise.verbs.fix.prepare import Prepared, prepare
 from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.fix.results_folder import check_folder
+from halfwise.verbs.fix.runnable import runnable
 from halfwise.verbs.fix.search import search
-from halfwise.verbs.fix.write import write
+from halfwise.verbs.fix.write import Written, write
 
 __all__ = ["run"]
 
@@ -68,10 +69,11 @@ def _answered(prepared: Prepared, started: float) -> FixResult:
         why = f"the tolerance is missed under {', '.join(found.missed)}" if found.missed else "values overflow inside"
         request.notify(f"searching again: {why}")
         found = second_feedback(found, _second(prepared, found.in_sight, first), request.profile)
-    judged = judge(prepared, found)
-    written = write(prepared, found)
-    typed = written.files.typed
-    delivered = run_delivered(prepared, found.candidate, typed) if typed is not None else None
+    judged, written, delivered = _delivered(prepared, found)
+    mended = runnable(prepared, found) if searched and delivered is not None and delivered.fails else None
+    if mended is not None:
+        found = mended
+        judged, written, delivered = _delivered(prepared, found)
     decided = found.candidate.decided
     if not any(note.kind is NoteKind.RUNS_SPENT for note in decided.notes):  # else it may go on from there
         prepared.journal.discard()
@@ -83,6 +85,12 @@ def _answered(prepared: Prepared, started: float) -> FixResult:
     cost = cost_of(runs, seconds, written.casts, found.candidate.decision, found.candidate.statistics)
     notes = (*mostly_fp32(prepared.context.question.tolerance, judged.measured, cost), *notes)
     return FixResult(written.decision, judged.measured, written.files, cost, notes, delivered=delivered)
+
+
+def _delivered(prepared: Prepared, found: Feedback) -> tuple[Judgement, Written, Delivered | None]:
+    judged, written = judge(prepared, found), write(prepared, found)
+    typed = written.files.typed
+    return judged, written, run_delivered(prepared, found.candidate, typed) if typed is not None else None
 
 
 def _candidate(

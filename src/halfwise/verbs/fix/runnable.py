@@ -1,0 +1,92 @@
+"""Where ONNX Runtime does not run what was written: the nodes in FP32 with which it does, found by running it.
+
+The runtime rewrites a model before it runs it, and crashes or refuses where types meet that a rewrite did not foresee.
+Of all nodes in order the shortest beginning is sought that has to be in FP32; its last node is one of those wanted, and
+the rest are sought before it in the same way.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import onnx_ir as ir
+
+from halfwise.backends.as_written import NoKernel, run_as_written
+from halfwise.backends.backend import BackendFailure
+from halfwise.core.formats import Format
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.reasons import Reason
+from halfwise.core.whole_files import WholeFiles
+from halfwise.deploy.targets import kind_of
+from halfwise.precision.plan import PlannedNode
+from halfwise.precision.typed_onnx import write_typed
+from halfwise.verbs.fix.feedback import Feedback
+from halfwise.verbs.fix.prepare import Prepared
+
+__all__ = ["runnable"]
+
+TIME_LIMIT_S = 120.0  # for all tries together
+
+
+def runnable(prepared: Prepared, found: Feedback) -> Feedback | None:
+    """What was found with as many nodes more in FP32 as it takes; None where that is no help, or not needed."""
+    adjustment, request = found.candidate.adjustment, prepared.request
+    decision = adjustment.decision
+    stated = {*request.choices.kept, *request.choices.forced}
+    may = [
+        site.node
+        for site in decision.sites.free
+        if site.node not in decision.formats and site.node not in decision.sites.forced and site.name not in stated
+    ]
+    feeds = found.candidate.decided.samples.validation[:1]
+    until = time.monotonic() + TIME_LIMIT_S
+
+    def runs(nodes: Sequence[ir.Node]) -> bool:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            with WholeFiles(path.parent) as files:
+                write_typed(kind_of(request.target).as_written(decision.with_fp32(nodes).assignment), path, files)
+            try:
+                run_as_written(path, feeds, max(1.0, until - time.monotonic()))
+            except NoKernel:
+                return True
+            except BackendFailure:
+                return False
+            return True
+
+    request.notify("looking for the nodes that ONNX Runtime does not run in FP16")
+    if not runs(may):
+        return None
+    wanted = _fewest(may, runs, until)
+    if not wanted:
+        return None
+    added = [
+        PlannedNode(
+            n.name or "", n.op_type, Format.FP32, Reason.COMPILER, (Note.of(NoteKind.KEEPS_RUNNABLE, n.op_type),)
+        )
+        for n in wanted
+    ]
+    adjusted = adjustment.to(decision.with_fp32(wanted), added)
+    return replace(found, candidate=replace(found.candidate, adjustment=adjusted))
+
+
+def _fewest(nodes: Sequence[ir.Node], runs: Callable[[Sequence[ir.Node]], bool], until: float) -> list[ir.Node]:
+    """A few of these nodes, with all of which it runs; all of a beginning once the time is over."""
+    wanted: list[ir.Node] = []
+    while not runs(wanted):
+        fails, good = 0, len(nodes)
+        while good - fails > 1:
+            if time.monotonic() > until:
+                return [*nodes[:good], *wanted]
+            middle = (fails + good) // 2
+            if runs([*nodes[:middle], *wanted]):
+                good = middle
+            else:
+                fails = middle
+        wanted.append(nodes[good - 1])
+        nodes = nodes[: good - 1]
+    return wanted
