@@ -21,7 +21,7 @@ from benchmarks.contest import machine
 from benchmarks.thousand.corpus import corpus, missing
 from benchmarks.thousand.graph import Graph, in_the_tenth
 from benchmarks.thousand.table import GOOD, causes, ends, share_good
-from benchmarks.thousand.trial import END, Row, stage_of, try_graph
+from benchmarks.thousand.trial import END, FIRST, UNRUN, Row, stage_of, try_graph
 
 __all__ = ["main", "parser"]
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _is_open(folder: Path, again: bool) -> bool:
     if not (folder / END).exists():
         return True
-    return again and Row.load(folder / END).end not in (*GOOD, "not made", "not run in FP32")
+    return again and Row.load(folder / END).end not in (*GOOD, "not made", UNRUN)
 
 
 def _import(graphs: Sequence[Graph]) -> None:
@@ -94,8 +94,10 @@ def _ended(graph: Graph, child: Any, options: argparse.Namespace, late: bool) ->
     child.join()
     if not (folder / END).exists():
         made = (folder / "model.onnx").exists()
+        stage = stage_of(folder)
         end = ("stopped" if late else "process died") if made else "not made"
-        cause = f"{stage_of(folder)}, {f'after {options.limit:.0f} s' if late else f'exit code {child.exitcode}'}"
+        end = UNRUN if stage.startswith(FIRST) else end
+        cause = f"{stage}, {f'after {options.limit:.0f} s' if late else f'exit code {child.exitcode}'}"
         folder.mkdir(parents=True, exist_ok=True)
         Row(graph.name, graph.kind, end, cause, seconds=options.limit if late else 0.0).save(folder)
     return Row.load(folder / END)

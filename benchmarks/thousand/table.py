@@ -8,12 +8,12 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from benchmarks.contest import markdown
-from benchmarks.thousand.trial import Row
+from benchmarks.thousand.trial import UNRUN, Row
 
 __all__ = ["GOOD", "causes", "ends", "share_good"]
 
 GOOD = ("met, confirmed", "met, confirmed by the runtime", "missed, and said", "made-up inputs", "no kernel")
-UNTRIED = ("not made", "not run in FP32")  # of which halfwise was asked nothing
+UNTRIED = ("not made", UNRUN)  # of which halfwise was asked nothing
 
 
 def ends(rows: Sequence[Row]) -> str:

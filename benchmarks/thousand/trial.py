@@ -16,10 +16,12 @@ import onnx
 from benchmarks.thousand.graph import Feed, Graph, keep, kept_feeds
 from benchmarks.thousand.judging import Answers, judged_strictly, worst_error
 
-__all__ = ["END", "Row", "stage_of", "try_graph"]
+__all__ = ["END", "FIRST", "UNRUN", "Row", "stage_of", "try_graph"]
 
 END = "row.json"
 STAGE = "stage"
+FIRST = "running FP32"  # the stage in which nothing was asked of halfwise yet
+UNRUN = "not run in FP32"
 CPU = "CPUExecutionProvider"
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 SLACK = 1.5  # times the tolerance: the judge may use inputs on which the search did not promise
@@ -68,13 +70,16 @@ def try_graph(graph: Graph, folder: Path, target: str, provider: str = CPU) -> R
             keep(graph.make(), folder)
         except Exception as error:
             return replace(row, end="not made", cause=_said(error))
-    _note(folder, "running FP32")
+    _note(folder, FIRST)
     feeds = kept_feeds(folder)
     try:
         for path in {_reference(folder), folder / "model.onnx"}:
             _run(path, feeds, LEVELS[0])
+        for level in LEVELS if provider != CPU else ():
+            _note(folder, f"{FIRST} with {level}")
+            _run(_reference(folder), feeds, level, provider)
     except Exception as error:
-        return replace(row, end="not run in FP32", cause=_said(error))
+        return replace(row, end=UNRUN, cause=_said(error))
     return _fixed(row, folder, feeds, target, provider)
 
 
