@@ -26,6 +26,8 @@ FAMILIES = (
     ("timm-efficientvit_b0", ""), ("timm-mobilevit_xxs", ""), ("torch-lstm", ""), ("torch-gru", ""), ("torch-tcn", ""),
     ("torch-unet_small", ""), ("torch-detector", ""), ("torch-keypoints", ""), ("torch-rotary_decoder", ""),
     ("net-perceptron", ""), ("net-convolutions", ""), ("net-recurrent", ""),
+    ("strangers-selective_scan", ""), ("strangers-time_unet", ""), ("strangers-seismic", ""), ("strangers-stereo", ""),
+    ("strangers-gated_residual", ""), ("strangers-distributed_boxes", ""), ("strangers-picker", ""),
     ("torch-mlp_norms", ""), ("torch-wavenet", ""), ("torch-segmenter", ""), ("torch-autoencoder", ""),
 )  # fmt: skip
 
