@@ -81,6 +81,13 @@ def test_the_sum_of_a_skip_norm_overflows_under_every_profile() -> None:
         assert not np.isfinite(emulated(large, profile)["sum"]).all()
 
 
+def test_what_an_expert_stores_inside_overflows() -> None:
+    case = CASES[IDS.index("experts")]
+    x, router, first, shift, second, *rest = (array for array in case.inputs if array is not None)
+    large = (x, router, first * 3e4, shift, second * 1e-4, *rest)
+    assert not np.isfinite(emulated(Case("large", case.op, large, case.attributes), STRICT)["y"]).all()
+
+
 def test_cuda_computes_a_fast_gelu_as_it_does_when_it_fuses_one_itself() -> None:
     case = CASES[IDS.index("fast-gelu")]
     plain = Case("plain", "Gelu", case.inputs, {"approximate": "tanh"}, domain="")

@@ -23,8 +23,9 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
 from tests.models.contrib_cases import DOMAIN, Case, cases
+from tests.models.expert_cases import expert_cases, kernels_alone
 
-CASES = cases()
+CASES = [*cases(), *expert_cases()]
 IDS = [case.name for case in CASES]
 RUNNING = [case for case in CASES if case.runs]
 
@@ -36,7 +37,7 @@ def session(proto: onnx.ModelProto) -> ort.InferenceSession:
     return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-@pytest.mark.parametrize("case", RUNNING, ids=[case.name for case in RUNNING])
+@pytest.mark.parametrize("case", [*RUNNING, *kernels_alone()], ids=lambda case: case.name)
 def test_inferred_types_and_shapes_are_what_the_runtime_gives(case: Case) -> None:
     found = session(case.proto()).run(None, case.feeds)
     names = [name for name in case.outputs if name]

@@ -10,6 +10,7 @@ from halfwise.core.formats import Format
 from halfwise.model.contrib.kernels import cpu_takes
 from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.contrib.steps_attention import ATTENTION
+from halfwise.model.contrib.steps_experts import EXPERTS
 from halfwise.model.contrib.steps_grouped import GROUPED
 from halfwise.model.contrib.steps_norms import ACTIVATIONS, NORMS, Inputs, Results
 from halfwise.model.contrib.steps_products import PRODUCTS
@@ -22,7 +23,7 @@ OLDEST = 11  # before it, stretches had no steps and ranges were not to be had
 _IN_DEFAULT_DOMAIN = ("SimplifiedLayerNormalization",)
 
 Decomposition = Callable[[StepWriter, Sequence[str]], Mapping[int, str] | None]
-_ALL: Mapping[str, Decomposition] = {**NORMS, **ACTIVATIONS, **PRODUCTS, **ATTENTION, **GROUPED}
+_ALL: Mapping[str, Decomposition] = {**NORMS, **ACTIVATIONS, **PRODUCTS, **ATTENTION, **GROUPED, **EXPERTS}
 
 
 def decompose(write: StepWriter, inputs: Inputs) -> Results | None:

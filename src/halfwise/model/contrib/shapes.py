@@ -205,6 +205,19 @@ def _conv(place: Place) -> Shapes:
     return ((x[0], w[0], *(None,) * (len(x) - 2)),) if x is not None and w is not None else ()
 
 
+def _quantised_attention(place: Place) -> Shapes:
+    x, w = place.dims(0), place.dims(1)
+    return ((*x[:2], _share(w[1], 3)),) if x is not None and w is not None and len(x) == 3 and len(w) == 2 else ()
+
+
+def _decoder_masked(place: Place) -> Shapes:
+    """The query's; and the caches', which have one place more where they are not filled in place."""
+    kept = tuple(place.dims(slot) for slot in (5, 6))
+    if not place.integer("past_present_share_buffer"):
+        kept = tuple(past and (*past[:2], None, *past[3:]) for past in kept)
+    return (place.dims(0), *kept)
+
+
 def _share(size: Dim, parts: int) -> Dim:
     return size // parts if isinstance(size, int) else None
 
@@ -215,13 +228,14 @@ def _times(size: Dim, count: Dim) -> Dim:
 
 _SHAPES: Mapping[str, Callable[[Place], Shapes]] = {
     **dict.fromkeys(
-        """BiasAdd BiasGelu BiasSoftmax FastGelu Gelu LayerNormalization QuickGelu RotaryEmbedding
+        """BiasAdd BiasGelu BiasSoftmax FastGelu Gelu LayerNormalization MoE QMoE QuickGelu RotaryEmbedding
         SimplifiedLayerNormalization""".split(),
         _like_first,
     ),
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _skip_norm),
     "Attention": _attention,
     "BiasSplitGelu": _split_gelu,
+    "DecoderMaskedMultiHeadAttention": _decoder_masked,
     "EmbedLayerNormalization": _embedding,
     "FusedConv": _conv,
     "FusedGemm": _gemm,
@@ -231,6 +245,7 @@ _SHAPES: Mapping[str, Callable[[Place], Shapes]] = {
     "MatMulNBits": _packed_product,
     "MultiHeadAttention": _multi_head,
     "NhwcConv": _rank_of_first,
+    "QAttention": _quantised_attention,
     "SkipGroupNorm": _group_norm,
     "TransposeMatMul": _product,
 }
