@@ -73,8 +73,8 @@ class Outcome:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    draws = product(options.models, options.given, range(options.draws))
-    trials = [Trial(name, given, draw, options.repairs) for name, given, draw in draws]
+    draws = product(range(options.draws), options.models, options.given)
+    trials = [Trial(name, given, draw, options.repairs) for draw, name, given in draws]
     found = _known(options.rows)
     for trial, outcome in _outcomes([trial for trial in trials if trial.key not in found], options.jobs):
         found[trial.key] = outcome

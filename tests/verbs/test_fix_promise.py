@@ -35,7 +35,8 @@ def squares() -> onnx.ModelProto:
 def test_what_a_little_louder_input_would_overflow_is_healed() -> None:
     given = [{"x": np.array([1, 2, 3, top], np.float32)} for top in (230.0, 205.0, 200.0, 221.0)]
     result = fix(squares(), given, repairs="none")
-    assert "n_q" in result.fp32_nodes and NoteKind.OVERFLOW_HEALED in kinds(result.notes)
+    assert "n_q" in result.fp32_nodes
+    assert not {NoteKind.OVERFLOW_HEALED, NoteKind.VARIANT_MOVED}.isdisjoint(kinds(result.notes))
     louder = {"x": np.array([1, 2, 3, 290], np.float32)}
     assert np.isfinite(answer(result, louder)).all()
 

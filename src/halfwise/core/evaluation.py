@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
 
+from halfwise.core.choosing import Changes, changes_expected
 from halfwise.core.contents import tensors_in
+from halfwise.core.formats import Format
 from halfwise.core.judging import judged
 from halfwise.core.metrics import Metrics, OutputMetric, compare, is_float, no_answer, worst
 from halfwise.core.output_kinds import OutputKind, inner_names
@@ -23,10 +25,14 @@ Outputs = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class SampleError:
-    """The error of one sample: of each output, and what the user's own metric says of all of them."""
+    """The error of one sample: of each output, and what the user's own metric says of all of them.
+
+    `changes` are to be expected of the outputs that choose, whether any was seen or not.
+    """
 
     outputs: Mapping[str, Metrics]
     user_metric: float | None = None
+    changes: Mapping[str, Changes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,11 @@ class Evaluation:
         return tuple(self.tolerance.ratio(each.outputs, self.floats, each.user_metric) for each in self.samples)
 
     @property
+    def chances(self) -> tuple[float, ...]:
+        """Differences to expect in choices over those that 95% of inputs bear, sample by sample."""
+        return tuple(self.tolerance.chance(each.changes) for each in self.samples)
+
+    @property
     def uncompared(self) -> tuple[str, ...]:
         """The outputs that are judged place by place, and that had another shape than the reference."""
         return self.tolerance.uncompared(self.outputs, self.floats)
@@ -67,14 +78,18 @@ def evaluate(
     outputs: Iterable[Outputs | None],
     tolerance: Tolerance,
     metric: OutputMetric | None = None,
+    read_in: Mapping[str, Format] | None = None,
 ) -> Evaluation:
-    """Compare outputs with references, sample by sample; both give the same outputs, or none where a run failed."""
+    """Compare outputs with references, sample by sample; both give the same outputs, or none where a run failed.
+
+    `read_in`: the formats in which choices read tensors inside the model, where these are narrower.
+    """
     floats: frozenset[str] = frozenset()
     samples = []
     for reference, got in zip(references, outputs, strict=True):
         floats = float_outputs(reference)
         own = metric if tolerance.uses_user_metric else None
-        samples.append(sample_error(reference, got, own, kinds=tolerance.kinds))
+        samples.append(sample_error(reference, got, own, kinds=tolerance.kinds, read_in=read_in))
     return Evaluation(tolerance, floats, tuple(samples))
 
 
@@ -84,6 +99,7 @@ def sample_error(
     metric: OutputMetric | None = None,
     names: Collection[str] | None = None,
     kinds: Sequence[OutputKind] = (),
+    read_in: Mapping[str, Format] | None = None,
 ) -> SampleError:
     """One sample's error, of all outputs that the reference has or of those in `names`, each read as its kind says;
     infinite without outputs."""
@@ -100,9 +116,11 @@ def sample_error(
     }
     if names is None:
         compared |= {name: each for name, each in found.items() if name not in compared}
+    changes = changes_expected(kinds, reference, outputs, read_in or {})
     if metric is None:
-        return SampleError(compared)
-    return SampleError(compared, float(metric(*({name: side[name] for name in own} for side in (reference, outputs)))))
+        return SampleError(compared, None, changes)
+    sides = ({name: side[name] for name in own} for side in (reference, outputs))
+    return SampleError(compared, float(metric(*sides)), changes)
 
 
 def float_outputs(outputs: Outputs) -> frozenset[str]:

@@ -9,11 +9,12 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from halfwise.core.choosing import clearly_chosen
 from halfwise.core.matched_rows import as_rows, found_share, match_rows
 from halfwise.core.metrics import Metrics, compare
 from halfwise.core.output_kinds import OutputKind, Reading
 
-__all__ = ["clearly_chosen", "judged"]
+__all__ = ["judged"]
 
 Array = NDArray[Any]
 Outputs = Mapping[str, Array]
@@ -53,29 +54,6 @@ def _worst_part(kind: OutputKind, wanted: Array, got: Array) -> dict[str, Any]:
     measured = [(name, compare(a, b, floor.of(a.size))) for (name, a, floor), (_, b, _) in pairs]
     name, worst = max(measured, key=lambda each: each[1].rel_l2)
     return {"rel_l2": worst.rel_l2, "unfloored": max(each.unfloored for _, each in measured), "part": name}
-
-
-def clearly_chosen(kind: OutputKind, reference: Outputs) -> Array | None:
-    """Where FP32's own choice is not a matter of its rounding; None where the tensors behind it are not known."""
-    tensors = [reference[name].astype(np.float64) for name in kind.decided_by if name in reference]
-    if not tensors or len(tensors) < len(kind.decided_by):
-        return None
-    first = tensors[0]
-    if len(tensors) == 2:
-        margin = np.abs(first - tensors[1])
-    elif kind.axis == NO_AXIS:
-        margin = np.abs(first - kind.threshold)
-    else:
-        if first.shape[kind.axis] < 2:
-            return None
-        best = np.partition(first, first.shape[kind.axis] - 2, axis=kind.axis)
-        margin = np.diff(np.take(best, [-2, -1], axis=kind.axis), axis=kind.axis)
-    known = first[np.isfinite(first)]
-    size = float(np.sqrt(np.mean(np.square(known)))) if known.size else 0.0
-    return np.asarray(~(margin <= kind.noise * size))
-
-
-NO_AXIS = -(1 << 31)  # of a choice by comparison
 
 
 END = 0.01  # of the largest score: rows this near to the last score may change places with those not selected

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from halfwise.core.document import Count, Number, Record, about
 from halfwise.core.notes import Note, NoteKind
 
-__all__ = ["Floor", "OutputKind", "OutputKinds", "Part", "Reading", "inner_names", "kind_notes"]
+__all__ = ["NO_AXIS", "Floor", "OutputKind", "OutputKinds", "Part", "Reading", "inner_names", "kind_notes"]
 
 Array = NDArray[Any]
+
+NO_AXIS = -(1 << 31)  # of a choice by comparison
 
 
 class Reading(Enum):
@@ -24,6 +26,7 @@ class Reading(Enum):
     VALUES = "values"  # one relative error
     PARTS = "parts"  # slices in different units, each with its own relative error; the worst counts
     CHOICES = "choices"  # class ids or a mask: only what FP32 itself decided clearly counts
+    COUNTED = "counted"  # class ids of which the user's own bound counts every difference
     ROWS = "rows"  # selected rows, matched before they are compared
     SELECTED_FROM = "selected-from"  # a tensor inside the model, from which rows are selected
 

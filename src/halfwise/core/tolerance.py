@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, structs
 
+from halfwise.core.choosing import Changes
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics
 from halfwise.core.notes import Note, NoteKind
@@ -276,6 +277,15 @@ class Tolerance:
                     if _speaks_of(bound, real) and f"{output}:{bound.metric}" not in named:
                         yield output, bound, getattr(measured, bound.metric)
 
+    def chance(self, changes: Mapping[str, Changes]) -> float:
+        """Of the outputs that choose: the differences to expect, over those with which 95% of such inputs keep their
+        bound; the worst."""
+        bounds = {bound.output: bound.value for bound in self.bounds if bound.metric == "exact"}
+        every = bounds.get(EVERY_OUTPUT, 0.0)
+        return max(
+            (each.expected / each.bearable(bounds.get(name, every)) for name, each in changes.items()), default=0.0
+        )
+
     def floats_among(self, floats: Collection[str]) -> frozenset[str]:
         """What is judged as real numbers: the float outputs but masks, and the tensors from which rows are selected."""
         chosen = {kind.output for kind in self.kinds if kind.reading is Reading.CHOICES}
@@ -340,12 +350,19 @@ def _kinds_left(
         return kind.output not in taken and (exact or kind.reading is Reading.CHOICES) not in every
 
     left = [kind for kind in kinds if free(kind)]
+    left += [structs.replace(kind, reading=Reading.COUNTED) for kind in kinds if _counted(kind, left, stated, floats)]
     rows = {kind.output for kind in left if kind.reading is Reading.ROWS}
     return tuple(
         structs.replace(kind, together=tuple(name for name in kind.together if name in rows))
         for kind in left
         if rows or kind.reading is not Reading.SELECTED_FROM
     )
+
+
+def _counted(kind: OutputKind, left: Sequence[OutputKind], stated: Sequence[Bound], floats: Collection[str]) -> bool:
+    """Whether the user bounds the differences of a choice, and nothing else of it."""
+    own = {bound.metric for bound in stated if bound.output == kind.output}
+    return kind.reading is Reading.CHOICES and kind not in left and kind.output not in floats and own <= {"exact"}
 
 
 def _found(kinds: Sequence[OutputKind], bounds: Sequence[Bound]) -> Iterator[Bound]:

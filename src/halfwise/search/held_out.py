@@ -22,7 +22,7 @@ from halfwise.search.context import EvaluationContext
 from halfwise.search.diagnosis import Diagnosis
 from halfwise.search.held_inputs import Inputs
 from halfwise.search.journal import Journal
-from halfwise.search.judge import Measured, over_all
+from halfwise.search.judge import Measured, over_all, unseen_bound
 from halfwise.search.prune import Kept, kept_node
 from halfwise.search.repair_selector import AppliedRepair, Attempt, RepairSelector, Selection
 from halfwise.search.search import Point
@@ -112,9 +112,11 @@ class HeldOutSearch:
         decision = best.search.assignment(best.solution.keep)
         given = inputs.given.validation
         missed = self.context.judge(best.search.sites, given).measure(decision)
-        if missed.ratio > HELD_OUT_TARGET or not self._doubtful(best, missed):
+        if missed.ratio > HELD_OUT_TARGET or best.search.judge.spent:
             return inputs, given, missed
-        inputs = inputs.with_variants(self.context.references)
+        inputs = inputs.with_other_sizes(self.context.references)
+        if self._doubtful(best, missed):
+            inputs = inputs.with_variants(self.context.references)
         more = inputs.held_out[len(given) :]
         if more:
             missed = over_all([missed, self.context.judge(best.search.sites, more).measure(decision)])
@@ -123,8 +125,7 @@ class HeldOutSearch:
     def _doubtful(self, best: Attempt, missed: Measured) -> bool:
         """Whether other inputs may come near the tolerance, or a choice between near equals decides."""
         ratios = (*best.solution.found.ratios, *missed.ratios)
-        near = bound_for_unseen(ratios, most=math.inf) > DOUBT
-        return (near or chooses(self.model)) and not best.search.judge.spent
+        return bound_for_unseen(ratios, most=math.inf) > DOUBT or chooses(self.model)
 
     def _larger(self, found: Selection, feeds: Sequence[Feed], missed: Measured, expected: float) -> Selection:
         """Nothing is searched anew: what the noise model ranks next is added until the held-out inputs are met."""
@@ -142,7 +143,7 @@ class HeldOutSearch:
             keep = best.solution.keep | ladder.nodes(count)
             self.notify(f"trying {len(keep)} FP32 nodes on held-out inputs")
             held = judge.measure(search.assignment(keep))
-            expected = bound_for_unseen(held.ratios) * (1.0 + self.context.question.margin)
+            expected = held.unseen_bound
         if keep == best.solution.keep or held.ratio > max(missed.ratio, 1.0):
             return found
         kept = (*best.solution.kept, *(kept_node(node, None, noise.fatal) for node in keep - best.solution.keep))
@@ -175,8 +176,7 @@ class HeldOutSearch:
 
     def _expected(self, best: Attempt, held_out: Measured, inputs: Inputs) -> float:
         """The ratio to expect of inputs that were not given, from all that were."""
-        ratios = held_out.ratios if inputs.given.origin == "given" else ()
-        return bound_for_unseen((*best.solution.found.ratios, *ratios)) * (1.0 + self.context.question.margin)
+        return unseen_bound([best.solution.found, *([held_out] if inputs.given.origin == "given" else [])])
 
     def _use_bf16(self, best: Attempt, samples: Samples) -> dict[ir.Node, Format]:
         """Nodes that only lack range take BF16, as many as the tolerance bears, also of held-out inputs."""

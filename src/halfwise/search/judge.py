@@ -17,14 +17,16 @@ from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import Answer, AnySession
 from halfwise.emulation.streamed import answered
+from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.rollout import Trajectory, carried
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
+from halfwise.search.choices_read import read_by_choices
 from halfwise.search.failures import Failures
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.unseen_bound import bound_for_unseen
 
-__all__ = ["Judge", "Measured", "Memory", "Question", "over_all", "worst_of"]
+__all__ = ["Judge", "Measured", "Memory", "Question", "chance", "over_all", "unseen_bound", "worst_of"]
 
 Array = NDArray[Any]
 Outputs = Mapping[str, Array]
@@ -54,7 +56,9 @@ class Measured:
     """The error over a set of samples. A ratio is error over allowed error: at most 1 is within the tolerance.
 
     `uncompared`: the outputs that are judged place by place, and that had another shape than in FP32. `steps`: the
-    ratio after each step, of each sample that is a trajectory.
+    ratio after each step, of each sample that is a trajectory. `chances`: of the outputs that choose, the differences
+    to expect over those that 95% of inputs bear. `far`: the places of samples that are as loud or quiet as hardly
+    another is, so that no other is expected beyond them.
     """
 
     ratios: tuple[float, ...]
@@ -63,16 +67,21 @@ class Measured:
     question: Question = field(default_factory=lambda: Question(Tolerance.default()))
     uncompared: tuple[str, ...] = ()
     steps: tuple[tuple[float, ...], ...] = ()
+    chances: tuple[float, ...] = ()
+    far: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, found: Evaluation, question: Question, lengths: Sequence[int] = ()) -> Measured:
+    def of(
+        cls, found: Evaluation, question: Question, lengths: Sequence[int] = (), far: frozenset[int] = frozenset()
+    ) -> Measured:
         """`lengths`: how many steps in a row each sample has, where any has more than one."""
         if not lengths:
-            return cls(found.ratios, found.outputs, found.user_metric, question, found.uncompared)
+            seen = found.outputs, found.user_metric, question, found.uncompared
+            return cls(found.ratios, *seen, chances=found.chances, far=far)
         ratios = iter(found.ratios)
         steps = tuple(tuple(islice(ratios, length)) for length in lengths)
         worst_step = tuple(max(each) for each in steps)
-        return cls(worst_step, found.outputs, found.user_metric, question, found.uncompared, steps)
+        return cls(worst_step, found.outputs, found.user_metric, question, found.uncompared, steps, found.chances)
 
     @property
     def ratio(self) -> float:
@@ -81,18 +90,32 @@ class Measured:
     @property
     def unseen_bound(self) -> float:
         """The ratio to expect of an unseen sample, where the profile is off by its margin."""
-        return bound_for_unseen(self.ratios, self.question.inputs) * (1.0 + self.question.margin)
+        return unseen_bound([self], self.question.inputs)
 
     @property
     def met(self) -> bool:
         return self.ratio <= 1.0
 
 
+def unseen_bound(seen: Sequence[Measured], inputs: int = 0) -> float:
+    """The ratio to expect of an unseen sample, where the profile is off by its margin. `inputs`: how many there are."""
+    near = [ratio for each in seen for at, ratio in enumerate(each.ratios) if at not in each.far]
+    far = max((each.ratios[at] for each in seen for at in each.far), default=0.0)
+    return max(bound_for_unseen(near, inputs), far, chance(seen)) * (1.0 + seen[0].question.margin)
+
+
+def chance(seen: Sequence[Measured]) -> float:
+    """The share of other inputs whose choices change too much, over what a promise bears."""
+    chances = [each for found in seen for each in found.chances]
+    return sum(chances) / max(len(chances), 1)
+
+
 def worst_of(seen: Sequence[Measured]) -> Measured:
     """The same samples as several profiles see them: the worst of each."""
     ratios = tuple(max(each) for each in zip(*(m.ratios for m in seen), strict=True))
     steps = tuple(tuple(map(max, *same)) for same in zip(*(m.steps for m in seen), strict=True) if len(seen) > 1)
-    return seen[0] if len(seen) == 1 else _merged(ratios, steps, seen)
+    chances = tuple(max(each) for each in zip(*(m.chances for m in seen), strict=True))
+    return seen[0] if len(seen) == 1 else _merged(ratios, steps, chances, seen, seen[0].far)
 
 
 def over_all(seen: Sequence[Measured]) -> Measured:
@@ -101,12 +124,22 @@ def over_all(seen: Sequence[Measured]) -> Measured:
         seen[0]
         if len(seen) == 1
         else _merged(
-            tuple(ratio for m in seen for ratio in m.ratios), tuple(each for m in seen for each in m.steps), seen
+            tuple(ratio for m in seen for ratio in m.ratios),
+            tuple(each for m in seen for each in m.steps),
+            tuple(chance for m in seen for chance in m.chances),
+            seen,
+            frozenset(at + sum(len(m.ratios) for m in seen[:index]) for index, m in enumerate(seen) for at in m.far),
         )
     )
 
 
-def _merged(ratios: tuple[float, ...], steps: tuple[tuple[float, ...], ...], seen: Sequence[Measured]) -> Measured:
+def _merged(
+    ratios: tuple[float, ...],
+    steps: tuple[tuple[float, ...], ...],
+    chances: tuple[float, ...],
+    seen: Sequence[Measured],
+    far: frozenset[int],
+) -> Measured:
     users = [m.user_metric for m in seen if m.user_metric is not None]
     return Measured(
         ratios,
@@ -115,6 +148,8 @@ def _merged(ratios: tuple[float, ...], steps: tuple[tuple[float, ...], ...], see
         seen[0].question,
         tuple(dict.fromkeys(name for m in seen for name in m.uncompared)),
         steps,
+        chances,
+        far,
     )
 
 
@@ -146,6 +181,7 @@ class Judge:
         self.also = tuple(also)
         self.question = question
         self.feeds = tuple(widen_feeds(feed) for feed in feeds)
+        self.far = frozenset(index for index, feed in enumerate(feeds) if isinstance(feed, Feed) and feed.far)
         self._rollout = next((feed.rollout for feed in feeds if isinstance(feed, Trajectory)), None)
         self._steps = [[widen_feeds(step) for step in each.steps] for each in feeds if isinstance(each, Trajectory)]
         self.trajectories = trajectories
@@ -186,8 +222,9 @@ class Judge:
             lengths = [len(each) for each in self._steps]
             references = [answer for each in self.trajectories for answer in each] if lengths else self.references
             outputs = self._outputs(emulator, assignment, range(len(self.feeds)))
-            found = evaluate(references, outputs, self.question.tolerance, self.question.metric)
-            self._known[key] = Measured.of(found, self.question, lengths)
+            read_in = read_by_choices(assignment, self.question.tolerance.kinds)
+            found = evaluate(references, outputs, self.question.tolerance, self.question.metric, read_in)
+            self._known[key] = Measured.of(found, self.question, lengths, self.far)
         return self._known[key]
 
     def measure_one(self, assignment: Assignment, index: int) -> float:

@@ -23,7 +23,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.absorption import Overflow, overflowed
 from halfwise.search.tensor_statistics import TensorStatistics
-from halfwise.search.unseen_bound import bound_for_unseen
+from halfwise.search.unseen_bound import spread
 
 __all__ = ["Headroom", "Nodes", "harmful_overflows", "headroom", "may_overflow"]
 
@@ -79,16 +79,9 @@ def headroom(seen: Sequence[TensorStatistics]) -> Headroom:
     values = set[ir.Value]().union(*(each.tensors for each in seen))
     counts = {value: [each.tensors[value] for each in seen if value in each.tensors] for value in values}
     return Headroom(
-        {value: _spread([each.max_abs for each in of]) for value, of in counts.items()},
-        {value: _spread([1.0 / each.min_abs for each in of if each.min_abs]) for value, of in counts.items()},
+        {value: spread([each.max_abs for each in of]) for value, of in counts.items()},
+        {value: spread([1.0 / each.min_abs for each in of if each.min_abs]) for value, of in counts.items()},
     )
-
-
-def _spread(extremes: Sequence[float]) -> float:
-    finite = [each for each in extremes if 0.0 < each < np.inf]
-    if not finite or (len(finite) > 1 and min(finite) == max(finite)):
-        return 1.0
-    return bound_for_unseen(finite) / max(finite)
 
 
 def harmful_overflows(

@@ -55,12 +55,20 @@ class Sets:
                 self.counter.add(self.journal.runs(key))
                 ratios = tuple(float(x) for x in known["loads"])
                 self.measured[keep] = Measured(
-                    ratios, question=self.judge.question, uncompared=tuple(known["uncompared"])
+                    ratios,
+                    question=self.judge.question,
+                    uncompared=tuple(known["uncompared"]),
+                    chances=tuple(known.get("chances", ())),
+                    far=self.judge.far,
                 )
             else:
                 before = self.counter.samples
                 found = self.measured[keep] = self.judge.measure(self.assignment(keep))
-                entry = {"loads": [str(x) for x in found.ratios], "uncompared": list(found.uncompared)}
+                entry: dict[str, object] = {
+                    "loads": [str(x) for x in found.ratios],
+                    "uncompared": list(found.uncompared),
+                    **({"chances": list(found.chances)} if any(found.chances) else {}),
+                }
                 self.journal.put(key, {**entry, "runs": self.counter.samples - before})
         return self.measured[keep]
 

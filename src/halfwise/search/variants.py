@@ -1,25 +1,33 @@
-"""Inputs a little away from those given: other roundings and near ties, where a few inputs cannot carry a promise.
+"""Inputs away from those given, where a few inputs cannot carry a promise.
 
-A softmax between near equals, a selection or a threshold is right on most inputs and wrong on some. What is measured on
-a few says nothing of that; a step of one part in a hundred away, the same inputs meet other near ties.
+A little away: a softmax between near equals, a selection or a threshold is right on most inputs and wrong on some. What
+is measured on a few says nothing of that; a step of one part in a hundred away, the same inputs meet other near ties.
+As far away as others may be: louder and quieter than any given, by as much as those given tell of others.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
+from halfwise.core.metrics import is_float
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.rollout import Trajectory
 from halfwise.model.inputs.samples import Samples, content_of
-from halfwise.model.inputs.synthetic import vary
+from halfwise.model.inputs.synthetic import resized, vary
 from halfwise.model.model import Model
 from halfwise.search.references import References
+from halfwise.search.unseen_bound import reach
 
-__all__ = ["chooses", "of_few", "varied"]
+__all__ = ["chooses", "of_few", "of_other_size", "varied"]
 
+SAME = 1e-6  # relative difference up to which two inputs are as loud
+_FAR = 1 << 20  # beyond the numbers of other variants
 JUDGED = 12  # inputs that a promise rests on, those given among them
 # Their results jump where a number crosses another.
 _JUMPS = frozenset(
@@ -47,15 +55,57 @@ def of_few(samples: Samples, references: References) -> tuple[Feed, ...]:
     return varied([given[index % len(given)] for index in missing], given, references, seed=len(given))
 
 
+def of_other_size(samples: Samples, references: References) -> tuple[Feed, ...]:
+    """The loudest input made louder and the quietest made quieter, as far as another may be; none of streams."""
+    given = samples.all
+    if samples.origin != "given" or len(given) < 2 or any(isinstance(feed, Trajectory) for feed in given):
+        return ()
+    sizes = {name: [_size(feed[name]) for feed in given] for name in given[0] if all(name in feed for feed in given)}
+    moving = {name: each for name, each in sizes.items() if min(each) > 0 and max(each) > min(each) * (1 + SAME)}
+    if not moving:
+        return ()
+    whole = [math.fsum(math.log(each[index]) for each in moving.values()) for index in range(len(given))]
+    loudest, quietest = (given[whole.index(pick(whole))] for pick in (max, min))
+    limits = {name: _limits([feed[name] for feed in given]) for name in moving}
+    louder = {name: reach(each) for name, each in moving.items()}
+    quieter = {name: 1 / reach([1 / size for size in each]) for name, each in moving.items()}
+    first, made = _FAR + max(feed.id for feed in given), list[Feed]()
+    for feed, factors in ((loudest, louder), (quietest, quieter)):
+        scaled = {name: resized(feed[name], factor, limits[name]) for name, factor in factors.items()}
+        new = Feed(first + len(made), {**feed, **scaled}, far=True)
+        if content_of(new) != content_of(feed) and _runs(new, references):
+            made.append(new)
+    return tuple(made)
+
+
+def _size(values: object) -> float:
+    """The norm of a real tensor; 0 of anything else."""
+    if not isinstance(values, np.ndarray) or not is_float(values.dtype):
+        return 0.0
+    finite = values[np.isfinite(values)].astype(np.float64)
+    return float(np.sqrt(np.sum(np.square(finite))))
+
+
+def _limits(arrays: Sequence[NDArray[Any]]) -> tuple[float, float]:
+    """The least and the largest value where two inputs or more share it: what such inputs are held to."""
+    lows, highs = [float(each.min()) for each in arrays], [float(each.max()) for each in arrays]
+    low, high = min(lows), max(highs)
+    return (low if lows.count(low) > 1 else -math.inf), (high if highs.count(high) > 1 else math.inf)
+
+
 def varied(sources: Sequence[Feed], known: tuple[Feed, ...], references: References, *, seed: int) -> tuple[Feed, ...]:
     """One of each source, where it differs and FP32 takes it."""
     rng, first = np.random.default_rng(seed), 1 + max(feed.id for feed in known)
-    made = [Feed(first + index, vary(feed, rng=rng)) for index, feed in enumerate(sources)]
+    made = [Feed(first + index, vary(feed, rng=rng), _origin(feed)) for index, feed in enumerate(sources)]
     return tuple(
         new
         for new, feed in zip(made, sources, strict=True)
         if content_of(new) != content_of(feed) and _runs(new, references)
     )
+
+
+def _origin(feed: Feed) -> int:
+    return feed.id if feed.source is None else feed.source
 
 
 def _runs(feed: Feed, references: References) -> bool:

@@ -18,7 +18,7 @@ from halfwise.core.limits import LARGEST_MADE_INPUT
 from halfwise.core.metrics import is_float, is_number
 from halfwise.model.input_spec import InputSpec
 
-__all__ = ["USUAL", "OpenSizes", "open_dimensions", "shapes_of", "synthesize", "vary"]
+__all__ = ["USUAL", "OpenSizes", "open_dimensions", "resized", "shapes_of", "synthesize", "vary"]
 
 Feed = dict[str, NDArray[Any]]
 
@@ -159,3 +159,17 @@ def _varied(values: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
     if whole:
         moved = np.rint(moved)
     return np.asarray(np.where(finite, moved, wide)).astype(values.dtype)
+
+
+def resized(values: NDArray[Any], factor: float, limits: tuple[float, float]) -> NDArray[Any]:
+    """The same values times a factor, within limits. Whole numbers stay whole, and flags what they are."""
+    wide = values.astype(np.float64)
+    finite = np.isfinite(wide)
+    whole = bool((wide[finite] == np.rint(wide[finite])).all())
+    if whole and float(np.ptp(wide[finite])) <= _FLAGS:
+        return values
+    with np.errstate(over="ignore", invalid="ignore"):
+        moved = np.clip(wide * factor, *limits)
+        moved = np.rint(moved) if whole else moved
+        made = np.where(finite, moved, wide).astype(values.dtype)
+    return made if np.isfinite(made[finite]).all() else values

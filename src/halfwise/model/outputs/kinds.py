@@ -12,9 +12,8 @@ import onnx_ir as ir
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from halfwise.core.judging import NO_AXIS
 from halfwise.core.metrics import is_float
-from halfwise.core.output_kinds import Floor, OutputKind, Part, Reading
+from halfwise.core.output_kinds import NO_AXIS, Floor, OutputKind, Part, Reading
 from halfwise.model.model import Model
 from halfwise.model.outputs.selections import Choice, Selection, choice_of, selections_behind
 from halfwise.model.outputs.units import Piece, is_probability, pieces_along

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from halfwise.core.finding import Finding
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.samples import Samples
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Decision
 from halfwise.search.held_out import Decided
-from halfwise.search.judge import Judge, Measured, worst_of
+from halfwise.search.judge import Judge, Measured, chance, worst_of
 from halfwise.search.lossy_cost import lossy_costs
 from halfwise.search.tensor_statistics import ranges_of
 from halfwise.search.unseen_bound import bound_alone, inputs_wanted
@@ -119,17 +120,30 @@ def _unseen(prepared: Prepared, decided: Decided, decision: Decision, fixed: Mea
     if not fixed.met or decided.samples.origin == "synthetic":
         return
     question = prepared.context.question
-    ratios = fixed.ratios
+    given = {feed.id: ratio for feed, ratio in zip(_all(decided.samples), fixed.ratios, strict=True)}
+    seen, far = [fixed], 0.0
     if decided.variants:
         judge = prepared.context.judge(decided.sites, decided.variants)
-        ratios = (*ratios, *judge.measure(decision.assignment).ratios)
-    bound = bound_alone(ratios) * (1.0 + question.margin)
+        seen.append(judge.measure(decision.assignment))
+        for feed, ratio in zip(decided.variants, seen[1].ratios, strict=True):
+            if feed.source in given:
+                given[feed.source] = max(given[feed.source], ratio)
+            else:
+                far = max(far, ratio)
+    ratios = tuple(given.values())
+    bound = max(bound_alone(ratios), far, chance(seen)) * (1.0 + question.margin)
     if bound > 1.0:
         wanted = inputs_wanted(ratios, question.margin)
         if wanted:
             yield Note.of(NoteKind.UNSEEN_MAY_MISS, bound=bound, wanted=wanted)
         else:
             yield Note.of(NoteKind.UNSEEN_SCATTERS, bound=bound)
+
+
+def _all(samples: Samples) -> tuple[Feed, ...]:
+    """In the order of what was measured over all of them."""
+    searched = () if set(samples.search) <= set(samples.validation) else samples.search
+    return (*searched, *samples.validation)
 
 
 def _missed_because_forced(prepared: Prepared, decision: Decision, validation: Judge) -> Note | None:

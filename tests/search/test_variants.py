@@ -1,0 +1,64 @@
+"""Inputs that nobody gave, made from those given: as much louder and quieter as others may be."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from halfwise import fix
+from halfwise.model.inputs.feed import Feed
+from halfwise.model.inputs.samples import Samples
+from halfwise.search.references import References
+from halfwise.search.unseen_bound import reach
+from halfwise.search.variants import of_other_size
+from tests.models.build import model, node, value, weight
+
+ANY = cast(References, SimpleNamespace(of=lambda feeds: []))  # FP32 takes whatever it is given
+
+
+def made(*feeds: dict[str, NDArray[Any]]) -> tuple[Feed, ...]:
+    given = tuple(Feed(index, feed) for index, feed in enumerate(feeds))
+    return of_other_size(Samples(given[::2], given[1::2], "given"), ANY)
+
+
+def noise(loudness: float, seed: int = 0) -> NDArray[np.float32]:
+    return np.asarray(loudness * np.random.default_rng(seed).standard_normal(500), np.float32)
+
+
+def test_the_loudest_is_louder_and_the_quietest_quieter_by_what_the_given_tell() -> None:
+    sizes = [1.0, 2.0, 0.5, 1.5]
+    louder, quieter = made(*({"x": noise(size)} for size in sizes))
+    assert np.allclose(louder["x"], noise(2.0) * reach(sizes), rtol=1e-3)
+    assert np.allclose(quieter["x"], noise(0.5) / reach([1 / size for size in sizes]), rtol=1e-3)
+    assert 1.2 < reach(sizes) <= 3.0
+
+
+@pytest.mark.parametrize(("scatter", "sets"), [(0.2, 0.97), (0.4, 0.9), (0.8, 0.86)])
+def test_nearly_all_sets_reach_what_one_in_twenty_inputs_has(scatter: float, sets: float) -> None:
+    draws = np.exp(scatter * np.random.default_rng(0).standard_normal((500, 16)))
+    top = np.exp(scatter * 1.645)
+    assert np.mean([max(row) * reach(row.tolist()) >= top for row in draws]) >= sets
+
+
+def test_what_all_share_stays() -> None:
+    assert made({"x": noise(1.0)}, {"x": -noise(1.0)}) == ()
+    flags = np.array([0, 1, 1, 0], np.float32)
+    louder, _ = made({"x": noise(1.0), "mask": flags}, {"x": noise(3.0), "mask": flags[::-1].copy() * 1})
+    assert np.array_equal(louder["mask"], flags[::-1])
+    ends = np.array([0, 255], np.float32)
+    louder, _ = made({"x": np.r_[ends, 10, 20]}, {"x": np.r_[ends, 190, 80.5]})
+    assert louder["x"].max() == 255
+
+
+def test_a_vector_quieter_than_those_given_keeps_its_direction() -> None:
+    """Its squares vanish in FP16 a little below what was given, where all is well."""
+    nodes = [node("Mul", "x x", "q"), node("ReduceSum", "q axis", "sum", keepdims=1), node("Sqrt", "sum", "d"),
+             node("Div", "x d", "y")]  # fmt: skip
+    made = model(nodes, [value("x", shape=(1, 64))], [value("y", shape=(1, 64))], [weight("axis", np.array([1]))])
+    given = [{"x": (size * noise(1.0, seed)[:64])[None]} for seed, size in enumerate((1.2e-3, 3e-3, 6e-4, 1.4e-3))]
+    result = fix(made, given, tolerance="y:rel_l2<=0.03")
+    assert result.fp32_nodes or result.plan.repairs
