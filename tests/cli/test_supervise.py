@@ -99,6 +99,14 @@ def test_a_call_that_ended_the_process_is_refused_when_it_is_made_again() -> Non
     assert done.stdout == "one\nthe library crashed (SIGSEGV) True\nthe library crashed (SIGSEGV) False\n"
 
 
+def test_a_call_that_takes_too_long_is_refused_when_it_is_made_again() -> None:
+    done = run(
+        "try:\n    with guarded(native_call('inferring', b''), cpu_seconds=0.05):\n        while True: pass\n"
+        "except Fatal as error:\n    print(error)"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "the library took too long\n", "")
+
+
 def test_what_dies_of_something_else_every_time_is_given_up() -> None:
     done = run(f"with guarded(native_call('loading a model', os.urandom(8))):\n    {DIES}")
     assert (done.returncode, done.stderr) == (2, "halfwise: the command crashed (SIGSEGV) while loading a model\n")

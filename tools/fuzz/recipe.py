@@ -10,7 +10,11 @@ from typing import Any
 
 from tools.fuzz.attacks import ATTACKS, Attack
 
-__all__ = ["Recipe"]
+__all__ = ["Recipe", "Unsuitable"]
+
+
+class Unsuitable(Exception):
+    """Mutations that leave no file, one after the other."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,13 @@ class Recipe:
         """Make the files; gives the command line."""
         attack = ATTACKS[self.attack]
         made = attack.make(self.seed)
-        for name, number in self.mutations:
-            made.damaged.change(name, number)
-        for name, content in {**made.beside, attack.file: made.damaged.content()}.items():
+        try:
+            for name, number in self.mutations:
+                made.damaged.change(name, number)
+            damaged = made.damaged.content()
+        except Exception as error:
+            raise Unsuitable from error
+        for name, content in {**made.beside, attack.file: damaged}.items():
             path = folder / name
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(content)

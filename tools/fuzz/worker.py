@@ -1,12 +1,10 @@
-"""The child that runs recipes, one after the other: JSON lines in, JSON lines out."""
+"""One run of a recipe, and what is to be said of it."""
 
 from __future__ import annotations
 
 import io
 import json
-import math
 import os
-import resource
 import sys
 import traceback
 import warnings
@@ -15,12 +13,11 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from tools.fuzz.outcome import Outcome
-from tools.fuzz.recipe import Recipe
+from tools.fuzz.recipe import Recipe, Unsuitable
 
-__all__ = ["MEMORY", "run"]
+__all__ = ["MEMORY", "prepare", "run"]
 
 MEMORY = 6 << 30  # bytes of address space that a run may take
 
@@ -30,7 +27,7 @@ def run(recipe: Recipe) -> Outcome:
     with TemporaryDirectory(prefix="halfwise-fuzz-") as folder, _inside(folder):
         try:
             words = recipe.write(Path(folder))
-        except Exception:  # mutations that do not suit one another
+        except Unsuitable:
             return Outcome("unmade")
         before = _files()
         code, out, err, where = _call(words)
@@ -103,6 +100,16 @@ def _files() -> set[str]:
     return {str(path) for path in Path().rglob("*")}
 
 
+def prepare() -> None:
+    """What takes longest in a run, once for all."""
+    from halfwise.report.html.write import page_templates
+
+    _main()
+    pages = page_templates()
+    for name in pages.list_templates(["html"]):
+        pages.get_template(name)
+
+
 @contextmanager
 def _inside(folder: str) -> Iterator[None]:
     before = Path.cwd()
@@ -111,22 +118,3 @@ def _inside(folder: str) -> Iterator[None]:
         yield
     finally:
         os.chdir(before)
-
-
-def _serve() -> None:
-    """Until stdin ends. What native code prints goes nowhere."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    for line in sys.stdin:
-        outcome: Any = run(Recipe.from_json(json.loads(line))).to_json()
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        answers.write(json.dumps({**outcome, "memory": math.ceil(memory / 1024)}) + "\n")
-        answers.flush()
-
-
-if __name__ == "__main__":
-    _serve()

@@ -13,13 +13,15 @@ from onnx_ir.passes.common import ShapeInferencePass
 from halfwise.core.child.black_box import Fatal, attached, guarded, native_call
 from halfwise.core.formats import format_of_type
 from halfwise.model.contrib.registered import lent_schemas
-from halfwise.model.inference_trial import is_doubtful, survives
+from halfwise.model.inference_trial import is_doubtful, survives, values_are_few
 from halfwise.model.ops import DTYPE_ATTRIBUTES
 
 __all__ = ["has_schema", "infer_types"]
 
 # What onnx_ir cannot infer it reports with a traceback; what matters of that is said by halfwise itself.
 logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
+
+_LIMIT_S, _LIMIT_S_PER_NODE = 5.0, 0.001  # of the CPU: a hundred times what is usual
 
 _ONE_TYPE = {
     "tensor(int64)": ir.DataType.INT64,
@@ -54,8 +56,11 @@ def _infer(model: ir.Model) -> None:
     if not attached() and is_doubtful(model) and not survives(model):
         return
     call = native_call("inferring types and shapes", _structure(model) if attached() else b"")
-    with lent_schemas(model), suppress(Fatal), guarded(call):
-        ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+    limit = _LIMIT_S + _LIMIT_S_PER_NODE * sum(1 for _ in model.graph.all_nodes())
+    for values in (True, False) if values_are_few(model) else (False,):
+        with lent_schemas(model), suppress(Fatal), guarded(call, str(values), cpu_seconds=limit):
+            ShapeInferencePass(check_type=False, strict_mode=False, data_prop=values)(model)
+            break
     for node in model.graph.all_nodes():
         for index, value in enumerate(node.outputs):
             if isinstance(value.type, ir.TensorType) and _is_sequence(node, index):

@@ -16,12 +16,13 @@ from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed
 from halfwise.model.contrib.registered import lent_schemas
 
-__all__ = ["is_doubtful", "survives", "try_inference"]
+__all__ = ["is_doubtful", "survives", "try_inference", "values_are_few"]
 
 _LIMIT_S = 60.0
 _USUAL = 1 << 20  # of integers in attributes, whatever they mean
 _USUAL_OUTPUTS = 64
 _USUAL_SIZE = 1 << 40
+_MOST_VALUES = 1 << 22  # of a list: inference that follows values makes an object of each, 150 bytes
 _CARRIED_BYTES = 1000  # of a weight, whose values inference may look at
 
 
@@ -29,6 +30,13 @@ def is_doubtful(model: ir.Model) -> bool:
     """Whether something in a model is as no exporter writes it."""
     given = (*model.graph.inputs, *model.graph.initializers.values())
     return any(_unusual_value(value) for value in given) or any(_unusual(model, n) for n in model.graph.all_nodes())
+
+
+def values_are_few(model: ir.Model) -> bool:
+    """Whether inference can follow the values of lists, such as sizes and axes."""
+    values = (*model.graph.inputs, *(value for node in model.graph.all_nodes() for value in node.outputs))
+    lists = (value.shape[0] for value in values if value.shape is not None and len(value.shape) == 1)
+    return all(not isinstance(size, int) or size <= _MOST_VALUES for size in lists)
 
 
 def survives(model: ir.Model) -> bool:
@@ -48,8 +56,10 @@ def survives(model: ir.Model) -> bool:
 def try_inference(request: Request) -> Answer:
     """In the child."""
     proto = onnx.load(request.data["model"])
-    with lent_schemas(ir.from_proto(proto)):
-        onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
+    model = ir.from_proto(proto)
+    with lent_schemas(model):
+        follow = values_are_few(model)
+        onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=follow)
     return Answer({})
 
 

@@ -202,7 +202,11 @@ def _input_spec(value: Value) -> InputSpec:
         kind = kind.elem_type
     if not isinstance(kind, onnx_ir.TensorType):
         raise InputError(f"the model's input {name!r} is no tensor, sequence or optional; nothing else can be fed")
-    return InputSpec(name, np.dtype(kind.dtype.numpy()), _shape(value), sequence, optional)
+    try:
+        dtype = np.dtype(kind.dtype.numpy())
+    except TypeError:
+        raise InputError(f"the model's input {name!r} holds elements of no known type; state its type") from None
+    return InputSpec(name, dtype, _shape(value), sequence, optional)
 
 
 def _shape(value: Value) -> tuple[int | str | None, ...] | None:

@@ -19,7 +19,7 @@ __all__ = ["BlackBox", "Fatal", "attach", "attached", "guarded", "native_call"]
 
 _SIZE = 1024
 _MOST_REFUSED = 8  # calls in one command
-_CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGBUS", "SIGILL", "SIGTRAP")
+_CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGBUS", "SIGILL", "SIGTRAP", "SIGPROF")
 _END, _SEPARATOR = b"\0", b"\x1f"
 
 
@@ -64,7 +64,7 @@ class BlackBox:
         call, name = self.read(), signal.Signals(number).name
         if name not in _CRASHES or not call or call in self.fatal or len(self.fatal) >= _MOST_REFUSED:
             return False
-        self.fatal[call] = f"crashed ({name})"
+        self.fatal[call] = "took too long" if name == "SIGPROF" else f"crashed ({name})"
         self.write(b"")
         return True
 
@@ -88,8 +88,11 @@ def native_call(doing: str, content: bytes) -> bytes:
 
 
 @contextmanager
-def guarded(call: bytes, told: str = "") -> Iterator[None]:
-    """Around a call; `told` sets it apart from others. Raises Fatal where just this ended the process before."""
+def guarded(call: bytes, told: str = "", *, cpu_seconds: float = 0.0) -> Iterator[None]:
+    """Around a call; `told` sets it apart from others. Raises Fatal where just this ended the process before.
+
+    A call that takes more than `cpu_seconds` ends it, too.
+    """
     if not _boxes:
         yield
         return
@@ -97,7 +100,11 @@ def guarded(call: bytes, told: str = "") -> Iterator[None]:
     if box.fatal and call in box.fatal:
         raise Fatal(f"the library {box.fatal[call]}", first=call == next(iter(box.fatal)))
     box.write(call)
+    if cpu_seconds:
+        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     try:
         yield
     finally:
+        if cpu_seconds:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
         box.write(b"")

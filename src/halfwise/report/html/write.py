@@ -63,13 +63,13 @@ def render(
 def rendered(template: str, page: Mapping[str, Any], styles: Sequence[str], scripts: Sequence[str]) -> str:
     """A page that may run its own script and style, by their hashes, and nothing else; `page["data"]` is its data."""
     table: Sequence[str] = page["data"]["names"]
-    environment = _environment()
+    environment = page_templates()
     environment.globals["full"] = table.__getitem__
     environment.globals["brief"] = lambda index, width=SHOWN: short(table[index], width)
     return sealed(environment, template, {"culprits": (), **page}, page["data"], _assets(styles), _assets(scripts))
 
 
-def _environment() -> Environment:
+def page_templates() -> Environment:
     environment = templates("halfwise.report.html")
     for name in numbers.__all__:
         environment.filters[name] = getattr(numbers, name)
