@@ -16,7 +16,7 @@ import onnx
 from tools.fuzz.file_mutations import ARRAY_MUTATIONS, BYTE_MUTATIONS, JSON_MUTATIONS, LINE_MUTATIONS, json_text
 from tools.fuzz.model_mutations import MODEL_MUTATIONS
 
-__all__ = ["Archive", "Artifact", "Document", "Lines", "OnnxFile", "Safetensors"]
+__all__ = ["Archive", "Artifact", "Bytes", "Document", "Lines", "OnnxFile", "Safetensors"]
 
 
 class Artifact(ABC):
@@ -98,6 +98,19 @@ class Lines(Artifact):
 
     def _written(self) -> bytes:
         return "\n".join(self._held).encode("utf-8", "surrogatepass")
+
+
+class Bytes(Artifact):
+    """Of a format that is another program's."""
+
+    mutations: ClassVar[Mapping[str, Callable[[Any, Random], None]]] = {}
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return tuple(BYTE_MUTATIONS)
+
+    def _written(self) -> bytes:
+        return bytes(self._held)
 
 
 class Safetensors(Artifact):

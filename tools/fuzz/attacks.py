@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tools.fuzz.artifacts import Archive, Artifact, Document, Lines, OnnxFile, Safetensors
+from tools.fuzz.artifacts import Archive, Artifact, Bytes, Document, Lines, OnnxFile, Safetensors
 from tools.fuzz.seeds import SEEDS, seed_model
 
 __all__ = ["ATTACKS", "Attack", "Made"]
@@ -203,6 +203,60 @@ def _index(seed: str) -> Made:
     return Made(Document(document), {"part.safetensors": shard})
 
 
+# -- fleets ------------------------------------------------------------------------------------------------------------
+
+FLEET = """[fleet]
+results = "out"
+processes = 2
+memory = "4 GB"
+
+[defaults]
+do = ["scan", "fix", "gate"]
+targets = ["onnx", "trt-10.9@t4"]
+tolerance = ["0.5%"]
+seconds = 60
+
+[[models]]
+name = "m"
+path = "*.onnx"
+versions = true
+plan = "p.json"
+runs = 6
+"""
+
+
+def _fleet(seed: str) -> Made:
+    return Made(Lines(FLEET), {MODEL: _sound(seed), "p.json": b'{"schema": "halfwise.plan/1", "fp32_nodes": []}'})
+
+
+@cache
+def _stored() -> bytes:
+    """The store of a run with one answer."""
+    from halfwise.fleet.jobs import jobs_of
+    from halfwise.fleet.outcome import Outcome
+    from halfwise.fleet.settings import read_settings
+    from halfwise.fleet.store import STORE, Store
+
+    with TemporaryDirectory(prefix="halfwise-fuzz-") as name:
+        folder = Path(name)
+        (folder / MODEL).write_bytes(_sound("norm"))
+        (folder / "p.json").write_text('{"schema": "halfwise.plan/1", "fp32_nodes": []}')
+        (folder / "fleet.toml").write_text(FLEET)
+        with Store(folder / "out", write=True) as store:
+            run = store.begin("0", FLEET)
+            outcome = Outcome(
+                "good", "", 1.0, 2.0, 3, {"schema": "halfwise.fix/1"}, 9, 1, 0.1, 0.5, 12.0, (("Pow", 1),)
+            )
+            for job in jobs_of(read_settings(folder / "fleet.toml")):
+                store.add(run, job, job.subject, outcome, "0", "m/fix", "here")
+            store.end(run, "ended")
+        return (folder / "out" / STORE).read_bytes()
+
+
+def _store(seed: str) -> Made:
+    return Made(Bytes(_stored()), {"fleet.toml": FLEET.encode()})
+
+
 # -- all of them ------------------------------------------------------------------------------------------------------
 
 _OWN = tuple(SEEDS)
@@ -239,6 +293,8 @@ def _all() -> Iterator[Attack]:
     yield Attack("log-audit", "b.log", ("audit", "b.log"), _LOGS, _log, Lines)
     yield Attack("checkpoint", "c.safetensors", ("scan", "c.safetensors"), _FIXED, _checkpoint, Safetensors)
     index = "c.safetensors.index.json"
+    yield Attack("fleet", "fleet.toml", ("fleet", "check", "fleet.toml"), ("norm",), _fleet, Lines)
+    yield Attack("store", "out/fleet.sqlite", ("fleet", "show", "fleet.toml", "--json"), ("store",), _store, Bytes)
     yield Attack("index", index, ("scan", index, "--json"), _FIXED, _index, Document)
 
 
@@ -249,6 +305,7 @@ _MODEL_VERBS: Mapping[str, Sequence[str]] = {
     "stages": ("--json",),
     "verify": (MODEL, "--json"),
     "bisect": ("--backend", "ort-cpu", "--builds", "3", "--out", "out", "--json"),
+    "doctor": ("--json",),
     "advise": ("--target", "trt-10.9@t4", "--json"),
 }
 ATTACKS = {attack.name: attack for attack in _all()}

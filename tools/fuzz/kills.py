@@ -1,16 +1,17 @@
 """Kills a command after each of its writes, renames and removals: what is there then is whole, and the command goes on.
 
-python -m tools.fuzz.kills fix          every point of `halfwise fix`
-python -m tools.fuzz.kills bisect --points 5
+python -m tools.fuzz.kills fix                      every point of `halfwise fix`
+python -m tools.fuzz.kills bisect fleet --points 5
 """
 
 from __future__ import annotations
 
 import argparse
+import builtins
 import io
 import os
-import pathlib
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from halfwise.core.child import kept
+from halfwise.core.child.forks import Processes
+from halfwise.core.child.guard import end_with_parent
+from halfwise.core.child.serve import Answer, Request
+from halfwise.core.errors import InputError
+from halfwise.fleet import processes
+from halfwise.fleet.store import STORE
+from halfwise.fleet.stored import last_run
+from tools.fuzz.nursery import LOADED
 from tools.fuzz.seeds import seed_model
+from tools.fuzz.worker import prepare
 
 __all__ = ["COMMANDS", "Killed", "kill_all"]
 
@@ -27,14 +38,27 @@ MODEL = "m.onnx"
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "fix": ("fix", MODEL, "--out", "out"),
     "bisect": ("bisect", MODEL, "--check", "sh check.sh", "--out", "out"),
-}
+    "gate": (
+        "gate", MODEL, "--plan", "p.json", "--junit", "out/g.xml", "--sarif", "out/g.sarif", "--markdown", "out/g.md",
+    ),
+    "fleet": ("fleet", "run", "fleet.toml", "--junit", "out/f.xml", "--markdown", "out/f.md"),
+}  # fmt: skip
 # Good where the norm's MatMul is in FP32, which the search has to find out.
 _CHECK = 'grep -q "y_fp16" "$1" && exit 1\nexit 0\n'
-_TIMED = (".html",)  # tells when it was written
-_LOADED = (
-    "onnxruntime", "halfwise.cli.main", "halfwise.verbs.fix.fix", "halfwise.verbs.bisect.run",
-    "halfwise.report.html.fix_report", "halfwise.report.fix", "halfwise.report.bisect",
-)  # fmt: skip
+_PLAN = '{"schema": "halfwise.plan/1", "fp32_nodes": ["n_square"]}'
+_FLEET = f"""[fleet]
+results = "out"
+processes = 1
+[defaults]
+do = ["scan", "fix"]
+[[models]]
+name = "m"
+path = "{MODEL}"
+"""
+_RESULTS = ("m.fp16.onnx", "m.halfwise.json", "g.xml", "g.sarif", "g.md")  # of before, where they get written
+_STORED = "what the store says"
+# What tells when it was made or how long it took, and the files of SQLite's own.
+_TIMED = (".html", ".md", ".xml", ".txt", ".sqlite", ".sqlite-shm", ".sqlite-wal", ".lock", "answer.json")
 
 
 @dataclass
@@ -46,9 +70,14 @@ class _Points:
     seen: int = 0
 
     def pass_(self, path: object) -> None:
+        if self.holds(path):
+            self.count()
+
+    def holds(self, path: object) -> bool:
         name = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
-        if not name or not str(Path(name).absolute()).startswith(self.folder):
-            return
+        return bool(name) and str(Path(name).absolute()).startswith(self.folder)
+
+    def count(self) -> None:
         if self.seen == self.fatal:
             os.kill(os.getpid(), signal.SIGKILL)
         self.seen += 1
@@ -95,12 +124,56 @@ def _watch(points: _Points) -> None:
 
     def opening(file: Any, mode: str = "r", *more: Any, **named: Any) -> Any:
         found = opened(file, mode, *more, **named)
-        writes = set(mode) & set("wax+") and not isinstance(file, int)
-        return _Torn(found, points, file) if writes else found
+        return _Torn(found, points, file) if set(mode) & set("wax+") and points.holds(file) else found
 
-    io.open = pathlib.io.open = opening  # type: ignore[attr-defined]
+    builtins.open = io.open = opening  # type: ignore[assignment]
     for name in ("rename", "replace", "unlink", "remove", "mkdir", "rmdir", "fsync"):
         _counted(name, points)
+    connect = sqlite3.connect
+
+    def connected(*where: Any, **named: Any) -> sqlite3.Connection:
+        database = connect(*where, **named)
+        database.set_trace_callback(lambda statement: points.count())
+        return database
+
+    sqlite3.connect = connected  # type: ignore[assignment]
+
+
+class _Inline:
+    """Instead of the child that runs written models: that would take most of the time, and writes nothing."""
+
+    alive = True
+
+    def ask(self, function: str, data: Any, arrays: Any = (), *, time_limit_s: float) -> Answer:
+        module, _, name = function.partition(":")
+        answer: Answer = getattr(import_module(module), name)(Request(data, tuple(arrays), print))
+        return answer
+
+
+class _Jobs(Processes):
+    """Instead of a fleet's processes: forked from here. A job has no points, for those are its command's."""
+
+    def __init__(self, points: _Points) -> None:
+        self._points = points
+
+    def start(self, function: str, data: Any) -> int:
+        process = os.fork()
+        if not process:
+            end_with_parent()
+            self._points.fatal = -1
+            module, _, name = function.partition(":")
+            os._exit(getattr(import_module(module), name)(data))
+        return process
+
+    def ended(self, timeout: float) -> dict[int, int]:
+        process, status = os.waitpid(-1, 0)
+        return {process: os.waitstatus_to_exitcode(status)}
+
+    def kill(self, number: int) -> None:
+        os.kill(number, signal.SIGKILL)
+
+    def close(self) -> None:
+        pass
 
 
 def _counted(name: str, points: _Points) -> None:
@@ -128,6 +201,8 @@ def _forked(folder: Path, words: Sequence[str], fatal: int = -1) -> tuple[int, i
         _watch(points)
         from halfwise.cli.main import main
 
+        kept._worker = _Inline  # type: ignore[assignment]
+        processes.forked = lambda preload: _Jobs(points)
         sys.argv = ["halfwise", *words]
         code = 99
         try:
@@ -145,8 +220,22 @@ def _forked(folder: Path, words: Sequence[str], fatal: int = -1) -> tuple[int, i
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix not in _TIMED)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.endswith(_TIMED))
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in found}
+    if (folder / STORE).exists():
+        files[_STORED] = _stored(folder)
+    return files
+
+
+def _stored(folder: Path) -> bytes:
+    """Of the last run: each job with its answer."""
+    try:
+        results = last_run(folder).results
+    except InputError as error:
+        return b"nothing yet" if "holds no run" in str(error) else str(error).encode()
+    return repr(
+        [(each.key, each.subject, each.state, each.why, each.fp32_nodes, each.error) for each in results]
+    ).encode()
 
 
 @dataclass(frozen=True)
@@ -165,17 +254,18 @@ class Killed:
 
 def _prepared(folder: Path, old: Mapping[str, bytes]) -> Path:
     (folder / MODEL).write_bytes(seed_model("norm").SerializeToString())
-    (folder / "check.sh").write_text(_CHECK)
-    if old:
-        (folder / "out").mkdir()
-        for name, content in old.items():
-            (folder / "out" / name).write_bytes(content)
+    for name, text in (("check.sh", _CHECK), ("p.json", _PLAN), ("fleet.toml", _FLEET)):
+        (folder / name).write_text(text)
+    (folder / "out").mkdir()
+    for name, content in old.items():
+        (folder / "out" / name).write_bytes(content)
     return folder
 
 
-def kill_all(command: str, points: int | None = None, old: Mapping[str, bytes] | None = None) -> list[Killed]:
-    """Kill the command at every point, or at so many of them, evenly spread. `old` are results of before."""
-    words, before = COMMANDS[command], dict(old or {})
+def kill_all(command: str, points: int | None = None) -> list[Killed]:
+    """Kill the command at every point, or at so many of them, evenly spread, over results of before."""
+    words = COMMANDS[command]
+    before = {} if command == "fleet" else dict.fromkeys(_RESULTS, b"of before")
     with TemporaryDirectory(prefix="halfwise-kills-") as place:
         undisturbed = _prepared(Path(place).resolve(), before)
         code, count = _forked(undisturbed, words)
@@ -191,7 +281,7 @@ def _killed(words: Sequence[str], old: Mapping[str, bytes], wanted: Mapping[str,
         code, _ = _forked(folder, words, point)
         assert code == -signal.SIGKILL, code
         left = {name: content for name, content in _files(folder / "out").items() if not name.startswith(".halfwise")}
-        left = {name: content for name, content in left.items() if name in {*wanted, *old}}
+        left = {name: content for name, content in left.items() if name in {*wanted, *old} - {_STORED}}
         torn = tuple(name for name, content in left.items() if content not in (old.get(name), wanted.get(name)))
         code, _ = _forked(folder, words)
         now = _files(folder / "out")
@@ -200,17 +290,19 @@ def _killed(words: Sequence[str], old: Mapping[str, bytes], wanted: Mapping[str,
 
 def main() -> int:
     options = argparse.ArgumentParser(prog="python -m tools.fuzz.kills", description=__doc__)
-    options.add_argument("command", choices=list(COMMANDS))
+    options.add_argument("commands", nargs="+", choices=list(COMMANDS))
     options.add_argument("--points", type=int, default=None)
     given = options.parse_args()
-    for module in _LOADED:  # forked processes have it then
+    for module in LOADED:  # forked processes have it then
         import_module(module)
-    found = kill_all(given.command, given.points)
-    for killed in found:
-        if not killed.good:
-            print(killed)
-    print(f"{given.command}: killed at {len(found)} points, {sum(killed.good for killed in found)} of them good")
-    return 0 if all(killed.good for killed in found) else 1
+    prepare()
+    bad = 0
+    for command in given.commands:
+        found = kill_all(command, given.points)
+        wrong = [killed for killed in found if not killed.good]
+        print(*wrong, f"{command}: killed at {len(found)} points, {len(found) - len(wrong)} of them good", sep="\n")
+        bad += len(wrong)
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

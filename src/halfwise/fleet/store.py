@@ -7,7 +7,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -98,22 +98,25 @@ class Store:
 
     def __init__(self, folder: Path, *, write: bool) -> None:
         self.folder = folder
-        self._lock: IO[str] | None = None
+        self._open_files = ExitStack()
         path = folder / STORE
         if write:
             with _told(path):
                 folder.mkdir(parents=True, exist_ok=True)
-                self._lock = locked(folder / _LOCK, "wait for it, or give another folder (results = ...)")
+                self._open_files.enter_context(
+                    locked(folder / _LOCK, "wait for it, or give another folder (results = ...)")
+                )
         elif not path.is_file():
             raise InputError(f"{path} is not there: `halfwise fleet run` makes it")
         try:
             with _told(path):
-                where = f"{path.absolute().as_uri()}{'' if write else '?mode=ro'}"
+                where = f"{path.absolute().as_uri()}{'' if write else '?mode=rw'}"
                 self._db = sqlite3.connect(where, uri=True, isolation_level=None, timeout=30.0)
-                self._db.execute("PRAGMA foreign_keys = ON")
+                self._open_files.enter_context(closing(self._db))
+                self._db.execute("PRAGMA foreign_keys = ON" if write else "PRAGMA query_only = ON")
                 self._open(path, write)
         except BaseException:
-            self._unlock()
+            self._close()
             raise
 
     def __enter__(self) -> Store:
@@ -122,9 +125,7 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(sqlite3.Error):
-            self._db.close()
-        self._unlock()
+        self._close()
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -228,7 +229,8 @@ class Store:
         found = self._rows("SELECT document FROM results WHERE id = ?", (result,))
         if not found or found[0][0] is None:
             return None
-        read: Mapping[str, Any] = json.loads(zlib.decompress(found[0][0]))
+        with _told(self.folder / STORE):
+            read: Mapping[str, Any] = json.loads(zlib.decompress(found[0][0]))
         return read
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -237,9 +239,11 @@ class Store:
 
     def _results(self, which: str, values: Sequence[Any]) -> Iterator[Result]:
         for row in self._rows(f"SELECT {', '.join(_COLUMNS)} FROM results {which}", values):
-            named = dict(zip(_COLUMNS, row, strict=True))
-            culprits = tuple((str(what), int(count)) for what, count in json.loads(named["culprits"]))
-            yield Result(**{**named, "culprits": culprits})
+            with _told(self.folder / STORE):
+                named = dict(zip(_COLUMNS, row, strict=True))
+                culprits = tuple((str(what), int(count)) for what, count in json.loads(named["culprits"]))
+                result = Result(**{**named, "culprits": culprits})
+            yield result
 
     # -- the file -----------------------------------------------------------------------------------------------------
 
@@ -273,9 +277,9 @@ class Store:
                     self._db.execute("ROLLBACK")
                 raise
 
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
+    def _close(self) -> None:
+        with suppress(sqlite3.Error):
+            self._open_files.close()
 
 
 @contextmanager
@@ -283,6 +287,8 @@ def _told(path: Path) -> Iterator[None]:
     """What goes wrong with the file, in one line."""
     try:
         yield
+    except (ValueError, TypeError, zlib.error) as error:
+        raise InputError(f"{path}: it is malformed: {error}{_advice('malformed')}") from error
     except sqlite3.DatabaseError as error:
         raise InputError(f"{path}: {error}{_advice(str(error))}") from error
     except OSError as error:
