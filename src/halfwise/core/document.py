@@ -151,6 +151,8 @@ def read(data: Any, kind: type[E], source: str) -> E:
         what = _plainly(found["what"] if found else str(error))
         told = f"{_named(found['where'], data, kind)}: {what}" if found else what
         raise InputError(f"{source}: {told}") from None
+    except UnicodeEncodeError as error:
+        raise InputError(f"{source}: it holds a text that is no Unicode: {error.object[:40]!a}") from None
 
 
 _MISSING = re.compile(r"Object missing required field `(?P<key>.*)`")
