@@ -39,14 +39,14 @@ def test_what_was_found_once(path: Path, child: Child) -> None:
 
 def test_a_fixed_seed(child: Child) -> None:
     campaign = Campaign(child, lambda text: None)
-    campaign.run(islice(recipes([ATTACKS[name] for name in CHEAP], 20), 100), float("inf"))
-    assert not campaign.findings, campaign.findings
-    kinds = {kind for _, kind in campaign.counts}
+    campaign.run(islice(recipes([ATTACKS[name] for name in CHEAP], "20"), 100), float("inf"))
+    assert not campaign.told.findings, campaign.told.findings
+    kinds = {kind for _, kind in campaign.told.counts}
     assert {"answered", "refused"} <= kinds
 
 
 def test_the_same_seed_makes_the_same_files(tmp_path: Path) -> None:
-    for recipe in islice(recipes([ATTACKS[name] for name in ("scan", "layers", "inputs", "checkpoint")], 3), 12):
+    for recipe in islice(recipes([ATTACKS[name] for name in ("scan", "layers", "inputs", "checkpoint")], "3"), 12):
         written = []
         for folder in (tmp_path / "a", tmp_path / "b"):
             folder.mkdir(exist_ok=True)
@@ -59,7 +59,7 @@ def test_the_same_seed_makes_the_same_files(tmp_path: Path) -> None:
         assert written[0] == written[1]
 
 
-class Told(Child):
+class Saying(Child):
     """Instead of runs, what a function says of recipes."""
 
     def __init__(self, says: Any) -> None:
@@ -72,12 +72,12 @@ def test_a_finding_is_cut_to_what_it_needs(tmp_path: Path) -> None:
         names = [name for name, _ in recipe.mutations]
         return Outcome("internal", "KeyError in x.py f") if "guilty" in names else Outcome("answered")
 
-    campaign = Campaign(Told(says), lambda text: None)
+    campaign = Campaign(Saying(says), lambda text: None)
     mutations = (("a", 1), ("guilty", 2), ("b", 3), ("c", 4))
     campaign.run(iter([Recipe("scan", "norm", mutations), Recipe("scan", "norm", (("a", 5),))]), float("inf"))
-    (finding,) = campaign.findings.values()
+    (finding,) = campaign.told.findings.values()
     assert finding.recipe.mutations == (("guilty", 2),)
-    assert campaign.counts == {("scan", "internal"): 1, ("scan", "answered"): 1}
+    assert campaign.told.counts == {("scan", "internal"): 1, ("scan", "answered"): 1}
     again = Recipe.from_json(json.loads(finding.write(tmp_path).read_text()))
     assert again == finding.recipe
 

@@ -15,7 +15,7 @@ from tools.fuzz.outcome import Outcome
 from tools.fuzz.recipe import Recipe
 from tools.fuzz.seeds import case_names
 
-__all__ = ["Campaign", "Finding", "recipes"]
+__all__ = ["Campaign", "Finding", "Told", "recipes"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Finding:
         return path
 
 
-def recipes(attacks: Sequence[Attack], seed: int, *, cases: bool = False) -> Iterator[Recipe]:
+def recipes(attacks: Sequence[Attack], seed: str, *, cases: bool = False) -> Iterator[Recipe]:
     """Endless, the same for the same seed."""
     names = case_names() if cases else ()
     count = 0
@@ -43,14 +43,32 @@ def recipes(attacks: Sequence[Attack], seed: int, *, cases: bool = False) -> Ite
         count += 1
 
 
+@dataclass(frozen=True)
+class Told:
+    """What became of the recipes."""
+
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # by attack and kind of outcome
+    findings: dict[tuple[str, str], Finding] = field(default_factory=dict)
+
+    def __add__(self, other: Told) -> Told:
+        return Told(self.counts + other.counts, other.findings | self.findings)
+
+    def table(self) -> list[str]:
+        kinds = sorted({kind for _, kind in self.counts})
+        lines = [f"{'attack':16}{'runs':>8}" + "".join(f"{kind:>10}" for kind in kinds)]
+        for attack in (name for name in ATTACKS if any(name == each for each, _ in self.counts)):
+            row = [self.counts[attack, kind] for kind in kinds]
+            lines.append(f"{attack:16}{sum(row):8}" + "".join(f"{count:10}" for count in row))
+        return lines
+
+
 @dataclass
 class Campaign:
     """Runs recipes until told to stop."""
 
     child: Child
     notify: Callable[[str], None]
-    counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # attack, kind of outcome
-    findings: dict[tuple[str, str], Finding] = field(default_factory=dict)
+    told: Told = field(default_factory=Told)
 
     def run(self, tried: Iterator[Recipe], until: float) -> None:
         for recipe in tried:
@@ -59,9 +77,9 @@ class Campaign:
             outcome = self.child.run(recipe)
             if outcome.kind == "over":  # may be the machine's: asked again
                 outcome = self.child.run(recipe)
-            self.counts[recipe.attack, outcome.kind] += 1
-            if outcome.bad and outcome.key not in self.findings:
-                self.findings[outcome.key] = finding = Finding(self.shortest(recipe, outcome), outcome)
+            self.told.counts[recipe.attack, outcome.kind] += 1
+            if outcome.bad and outcome.key not in self.told.findings:
+                self.told.findings[outcome.key] = finding = Finding(self.shortest(recipe, outcome), outcome)
                 self.notify(f"{recipe.attack}: {outcome.kind}: {outcome.where}: {outcome.told} {finding.recipe}")
 
     def shortest(self, recipe: Recipe, outcome: Outcome) -> Recipe:
@@ -74,11 +92,3 @@ class Campaign:
             else:
                 place += 1
         return recipe
-
-    def table(self) -> list[str]:
-        kinds = sorted({kind for _, kind in self.counts})
-        lines = [f"{'attack':16}{'runs':>8}" + "".join(f"{kind:>10}" for kind in kinds)]
-        for attack in (name for name in ATTACKS if any(name == each for each, _ in self.counts)):
-            row = [self.counts[attack, kind] for kind in kinds]
-            lines.append(f"{attack:16}{sum(row):8}" + "".join(f"{count:10}" for count in row))
-        return lines
