@@ -8,6 +8,7 @@ from typing import Any
 __all__ = ["BAD", "Outcome"]
 
 # answered: exit code 0 or 1.  refused: 2 or 3 and one line.  unmade: the mutations leave no file to try.
+# stopped: the model itself ran longer than the limit.
 BAD = {
     "internal": "an error that is nobody's answer",
     "code": "an exit code that means nothing",

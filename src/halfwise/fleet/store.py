@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 from halfwise.core.errors import InputError
 from halfwise.core.held_folder import locked

@@ -74,10 +74,8 @@ def check_proto(proto: onnx.ModelProto, label: str) -> None:
 def _check_nodes(proto: onnx.ModelProto, label: str) -> None:
     """Names that are no text come out of the protobuf as bytes; a damaged file has them."""
     known = set(onnx.AttributeProto.AttributeType.values()) - {onnx.AttributeProto.UNDEFINED}
-    nodes = [node for graph in every_graph(proto) for node in graph.node]
-    nodes += [node for function in proto.functions for node in function.node]
-    if len(nodes) > limits.MOST_NODES:
-        raise InputError(f"{label} has {len(nodes)} nodes; models are read up to {limits.MOST_NODES}")
+    _count_nodes(proto, label)
+    nodes = (node for holder in (*every_graph(proto), *proto.functions) for node in holder.node)
     for node in nodes:
         for name in (node.op_type, node.domain, node.name, *node.input, *node.output):
             _check_name(name, label)
@@ -99,10 +97,20 @@ def _check_nodes(proto: onnx.ModelProto, label: str) -> None:
         _check_text(graph.doc_string, label)
         for named in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
             _check_name(named.name, label)
-        made = [name for node in graph.node for name in node.output if name]
-        if len(set(made)) < len(made):
-            twice = next(name for name in made if made.count(name) > 1)
-            raise InputError(f"{label}: the tensor {twice!r} is produced twice")
+        made: set[str] = set()
+        for name in (name for node in graph.node for name in node.output if name):
+            if name in made:
+                raise InputError(f"{label}: the tensor {name!r} is produced twice")
+            made.add(name)
+
+
+def _count_nodes(proto: onnx.ModelProto, label: str) -> None:
+    """Each graph is counted before its nodes are looked at."""
+    count = sum(len(function.node) for function in proto.functions)
+    for graph in every_graph(proto):
+        count += len(graph.node)
+        if count > limits.MOST_NODES:
+            raise InputError(f"{label} has {count} nodes or more; models are read up to {limits.MOST_NODES}")
 
 
 def _check_name(name: object, label: str) -> None:
@@ -187,12 +195,12 @@ def byte_size(tensor: onnx.TensorProto) -> int:
 
 def every_graph(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
     """The main graph and all that nodes hold, those in functions included."""
-    stack = [proto.graph]
-    stack += [graph for function in proto.functions for graph in _held(function.node)]
+    yield proto.graph
+    stack: list[Iterator[onnx.NodeProto]] = [proto.graph.node, *(function.node for function in proto.functions)]
     while stack:
-        graph = stack.pop()
-        yield graph
-        stack += _held(graph.node)
+        for graph in _held(stack.pop()):
+            yield graph
+            stack.append(graph.node)
 
 
 def _held(nodes: Iterator[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
