@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
@@ -45,8 +46,36 @@ def test_many_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_NODES", 50)
     nodes = [helper.make_node("Exp", [f"t{i}"], [f"t{i + 1}"]) for i in range(51)]
     assert load(model(nodes[:50], [value("t0")], [value("t50")])).stored_nodes == 50
-    with pytest.raises(InputError, match="has 51 nodes; models are read up to 50"):
+    with pytest.raises(InputError, match="has 51 nodes or more; models are read up to 50"):
         load(model(nodes, [value("t0")], [value("t51")]))
+
+
+def test_a_million_nodes_and_one(tmp_path: Path) -> None:
+    """Refused before anything looks at them."""
+    graph = model([node("Exp", "x", "y")], [value("x")], [value("y")]).graph
+    one = onnx.GraphProto(node=graph.node).SerializeToString()
+    content = one * limits.MOST_NODES + graph.SerializeToString()
+    path = tmp_path / "m.onnx"
+    head = onnx.ModelProto(ir_version=9, opset_import=[helper.make_opsetid("", 17)]).SerializeToString()
+    path.write_bytes(head + b"\x3a" + varint(len(content)) + content)
+    with pytest.raises(InputError, match="has 1000001 nodes or more; models are read up to 1000000"):
+        load(path)
+
+
+def varint(number: int) -> bytes:
+    return bytes([number & 127 | 128]) + varint(number >> 7) if number > 127 else bytes([number])
+
+
+def test_a_tensor_made_twice_among_many_is_found_at_once() -> None:
+    nodes = [helper.make_node("Exp", ["x"], [f"t{i}"]) for i in (*range(20_000), 19_999)]
+    with pytest.raises(InputError, match="the tensor 't19999' is produced twice"):
+        load(model(nodes, [value("x")], [value("t0")]))
+
+
+def test_a_model_of_many_inputs() -> None:
+    names = [f"i{index}" for index in range(10_000)]
+    proto = model([node("Sum", " ".join(names), "y")], [value(name) for name in names], [value("y")])
+    assert len(load(proto).inputs) == 10_000
 
 
 def test_a_file_that_is_no_protobuf_for_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
