@@ -63,7 +63,9 @@ class Nursery:
                 runner.asked.flush()
             if not select.select([runner.answers], [], [], self._seconds)[0]:
                 self._end(runner)
-                if self._box.doing.startswith("running a model"):  # a loop without end is the model's; HALFWISE_TIME_LIMIT ends it
+                if self._box.doing.startswith(
+                    "running a model"
+                ):  # a loop without end is the model's; HALFWISE_TIME_LIMIT ends it
                     return Outcome("stopped")
                 doing = f" while {self._box.doing}" if self._box.doing else ""
                 return Outcome("over", f"{recipe.attack} over {self._seconds:g} s{doing}")
