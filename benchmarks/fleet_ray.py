@@ -3,7 +3,8 @@
 Needs Ray in the Python that runs it. Each row is one run of the same fleet: on this machine, on one to three nodes of
 one core each, with a node killed in the middle, and with the driver killed in the middle and started again. Equal: all
 documents but for time and memory, and all models and plans written, are the same bytes as on one machine. Done: results
-in the store; a job that is done twice would have two.
+in the store; a job that is done twice would have two. With `--billions` the fleet is one large model, whose inputs are
+shared among the nodes: how many each answered for it, and the speed-up where each node has a free core of its own.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ from typing import Any
 
 from benchmarks.contest import machine, markdown
 from benchmarks.fleet_models import write_fleet
+from benchmarks.zoo.decoder import Sizes, save_feeds, write_decoder
+from halfwise.fleet.helped import HELPED
 from halfwise.fleet.store import STORE
 
 __all__ = ["main", "on_paper", "parser"]
 
 HEAD = ("run", "equal", "jobs", "done", "again", "seconds", "speed-up", "efficiency")
-MEMORY, OBJECTS = 3 << 30, 100 << 20  # bytes of a node
+LONG = ("nodes", "equal", "passes", "inputs answered elsewhere", "seconds", "speed-up with free cores")
+MEMORY, OBJECTS, LARGE = 3 << 30, 100 << 20, 900 << 20  # bytes of a node
 LIMIT_S = 900.0
 NODES, CORES, MODELS, WIRE = 64, 16, 10_000, 1.25e9  # on paper; the wire in bytes a second
 
@@ -57,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = Path(name)
         origin = folder / "origin"
         origin.mkdir()
+        if options.billions:
+            return long_pole(options, origin)
         write_fleet(origin, options.models, options.layers, "processes = 1")
         size = sum(path.stat().st_size for path in origin.rglob("*") if path.is_file())
 
@@ -80,6 +86,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{machine()}\n\n{markdown(HEAD, rows)}\n")
     overhead = (alone.driver - again.driver) / alone.jobs if alone else 0.0
     print(on_paper(one.seconds / one.jobs, overhead, size / one.jobs))
+    return 0 if all(each[1] == "yes" for each in rows) else 1
+
+
+def long_pole(options: argparse.Namespace, origin: Path) -> int:
+    sizes = Sizes.of(options.billions)
+    model = write_decoder(origin, sizes)
+    save_feeds(origin / "inputs", sizes)
+    lines = ["[fleet]", "processes = 1", "[[models]]", f'path = "{model.name}"', 'inputs = "inputs"']
+    (origin / "fleet.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    one, rows = None, []
+    for workers in options.workers:
+        with cluster(workers, LARGE) as (address, _):
+            place = Path(shutil.copytree(origin, origin.with_name(f"ray-{workers}")))
+            found = ended(started(place, address), place)
+        one = one or found
+        helped = [json.loads(file.read_text()) for file in place.rglob(HELPED)]
+        elsewhere = [str(count) for each in helped for count in each["nodes"].values()]
+        took = float(next(iter(found.answers.values()))[1]["cost"]["model_runs"]) if found.answers else 0.0
+        saved = sum(each["saved_s"] for each in helped)
+        told = f"{one.seconds / (one.seconds - saved):.2f}" if one.seconds > saved else ""
+        equal = "yes" if found.answers == one.answers else "NO"
+        rows.append((str(workers), equal, f"{took:.1f}", " + ".join(elsewhere), f"{found.seconds:.0f}", told))
+        print(rows[-1], file=sys.stderr, flush=True)
+    print(f"{machine()}; {sizes.parameters / 1e9:.2f} billion parameters\n\n{markdown(LONG, rows)}")
     return 0 if all(each[1] == "yes" for each in rows) else 1
 
 
@@ -166,13 +196,13 @@ def row(name: str, found: Done, one: Done, speed_up: float | None, workers: int 
 
 
 @contextmanager
-def cluster(workers: int) -> Iterator[tuple[str, Callable[[], None]]]:
+def cluster(workers: int, objects: int = OBJECTS) -> Iterator[tuple[str, Callable[[], None]]]:
     """Nodes of one core each, beside a head without any: its address, and what kills a node."""
     made = import_module("ray.cluster_utils").Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": OBJECTS}
     )
     try:
-        nodes = [made.add_node(num_cpus=1, memory=MEMORY, object_store_memory=OBJECTS) for _ in range(workers)]
+        nodes = [made.add_node(num_cpus=1, memory=MEMORY, object_store_memory=objects) for _ in range(workers)]
         made.wait_for_nodes()
         yield made.address, lambda: made.remove_node(nodes[-1], allow_graceful=False)
     finally:
@@ -183,6 +213,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m benchmarks.fleet_ray", description=(__doc__ or "").splitlines()[0])
     made.add_argument("--models", type=int, default=12, help="how many")
     made.add_argument("--layers", type=int, default=4, help="of the largest; a layer has 61 nodes")
+    made.add_argument("--billions", type=float, default=0.0, help="parameters of the one large model instead")
     made.add_argument("--workers", type=int, nargs="*", default=[1, 2, 3], help="nodes of a core each")
     return made
 

@@ -29,6 +29,9 @@ class Helping:
     lost: set[int] = field(default_factory=set)
     asked: list[int] = field(default_factory=list)
 
+    def saved(self, seconds: float) -> None:
+        assert seconds > 0
+
     def idle(self) -> int:
         return self.cores
 

@@ -65,6 +65,10 @@ class Pending(Protocol):
 class Helpers(Protocol):
     """Whoever may answer beside this process."""
 
+    def saved(self, seconds: float) -> None:
+        """Answers came from elsewhere that would have taken so long here."""
+        ...
+
     def idle(self) -> int:
         """How many could answer now."""
         ...
@@ -116,6 +120,8 @@ class SharedSession:
             found = pending.answers(_START_S + _PATIENCE * _state[0][1].seconds * len(share))
             if found is None:
                 _learn(pause=time.monotonic() + _PAUSE_S)
+            else:
+                _state[0][0].saved(_state[0][1].seconds * len(found))
             yield from self._here(share) if found is None else found
 
     def _here(self, feeds: Sequence[Feed]) -> Iterator[Answer]:
