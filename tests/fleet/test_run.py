@@ -17,6 +17,7 @@ from halfwise.core.errors import InputError
 from halfwise.fleet.exports import junit_text, markdown_text, sarif_text
 from halfwise.fleet.run import FleetRun, Watcher, run_fleet
 from halfwise.fleet.settings import read_settings
+from halfwise.fleet.show import culprits_of
 from halfwise.fleet.store import STORE, Store
 from halfwise.fleet.stored import history_of, last_run
 from halfwise.fleet.write import page_text
@@ -166,3 +167,14 @@ def test_exports_name_what_is_not_good(tmp_path: Path) -> None:
     assert "2 of 4 jobs good" in text and "LayerNormalization" in text and "`<b> scan`" in text
     page = page_text(found, tmp_path)
     assert "2 of 4 jobs good" in page and "<b> " not in page
+
+
+def test_what_is_one_thing_counts_once_and_each_model_once(tmp_path: Path) -> None:
+    """A norm of several nodes, seen by two jobs on one model, is one norm."""
+    norm = {"what": "decomposed LayerNorm", "nodes": ["n0", "n1"]}
+    models = {"a": {"fp32": 3, "things": [norm]}, "b": {"fp32": 2, "things": [norm]}}
+    found = run(fleet(tmp_path, models, targets=["onnx", "trt-10.9@t4"]))
+    assert culprits_of(found.results) == [
+        ("decomposed LayerNorm: overflow", 2, 2),
+        ("LayerNormalization: overflow", 1, 1),
+    ]

@@ -64,6 +64,7 @@ def _fixed(said: dict[str, object]) -> dict[str, object]:
         "error": {"fixed": {"y": {"rel_l2": said.get("error", 1e-3)}}},
         "fp32_nodes": [node["name"] for node in nodes],
         "nodes": nodes,
+        "things": said.get("things", []),
         "repairs": [],
         "artifacts": {"report": None},
     }

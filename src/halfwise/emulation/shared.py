@@ -25,8 +25,8 @@ __all__ = ["Helpers", "Pending", "Recipe", "SharedSession", "attach", "attached"
 
 _WORTH_S = 1.0  # of answers that others could give
 _PATIENCE = 3.0  # times what an answer takes here
-_START_S = 10.0  # for a helper's first
-_PAUSE_S = 60.0  # after none came
+_START_S = 30.0  # for a helper's first
+_PAUSE_S = 30.0  # after none came
 
 Feed = Mapping[str, Any]
 

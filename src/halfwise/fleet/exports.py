@@ -88,7 +88,7 @@ def markdown_text(run: FleetRun) -> str:
         lines += [f"| ...{and_more(len(bad), _ROWS)} | | |"] * (len(bad) > _ROWS) + [""]
     shared = culprits_of([result for result in run.results if result.action == "fix"])
     if shared:
-        lines += ["| in FP32 or repaired | nodes | models |", "|---|---:|---:|"]
+        lines += ["| in FP32 or repaired | times | models |", "|---|---:|---:|"]
         lines += [f"| {prose(what)} | {count:,} | {models:,} |" for what, count, models in shared[:_ROWS]] + [""]
     fixed = [result for result in run.results if result.fp32_share is not None]
     if fixed:

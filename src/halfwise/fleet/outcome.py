@@ -78,9 +78,13 @@ def _numbers(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _culprits(document: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
-    """Operator and reason of the nodes that stay in FP32, and the repairs taken, each with its count."""
-    nodes = [node for node in document.get("nodes", ()) if node.get("format") != "fp16"]
-    kept = Counter(f"{node.get('op') or 'node'}: {node.get('why')}" for node in nodes)
+    """What stays in FP32 and why, and the repairs taken, each with its count: nodes that are one thing count once."""
+    why = {node["name"]: node.get("why") for node in document.get("nodes", ()) if node.get("format") != "fp16"}
+    kept: Counter[str] = Counter()
+    for thing in document.get("things", ()):
+        reasons = Counter(why.pop(name) for name in thing["nodes"] if name in why)
+        kept.update(f"{thing['what']}: {reason}" for reason, _ in reasons.most_common(1))
+    kept.update(f"{n.get('op') or 'node'}: {n['why']}" for n in document.get("nodes", ()) if n["name"] in why)
     repaired = Counter(f"repaired by {repair['rule']}" for repair in document.get("repairs", ()))
     return tuple((kept + repaired).most_common())
 
@@ -96,6 +100,11 @@ def _why(document: Mapping[str, Any]) -> str:
     for check in document.get("checks", ()):
         if check.get("status") == "fail":
             return str(check.get("message") or check.get("id"))[:_LONGEST]
+    wrong = [
+        f"{stage['name']} {stage['finding']}" for stage in document.get("stages", ()) if stage["finding"] != "good"
+    ]
+    if wrong:
+        return ", ".join(wrong)[:_LONGEST]
     return str(document.get("status", "the answer is no"))
 
 

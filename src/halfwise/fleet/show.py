@@ -85,12 +85,12 @@ def told(result: Result) -> str:
 
 
 def culprits_of(results: Sequence[Result]) -> list[tuple[str, int, int]]:
-    """Over all models: what, how many times, in how many models; the most models first."""
-    counts: Counter[str] = Counter()
-    models: dict[str, set[str]] = {}
+    """Over all models: what, how many times, in how many models; the most models first. Several jobs on one model see
+    the same nodes: the most that one of them saw counts."""
+    seen: dict[str, dict[str, int]] = {}
     for result in results:
         for what, count in result.culprits:
-            counts[what] += count
-            models.setdefault(what, set()).add(result.model)
-    found = [(what, counts[what], len(models[what])) for what in counts]
+            models = seen.setdefault(what, {})
+            models[result.model] = max(count, models.get(result.model, 0))
+    found = [(what, sum(models.values()), len(models)) for what, models in seen.items()]
     return sorted(found, key=lambda each: (-each[2], -each[1], each[0]))

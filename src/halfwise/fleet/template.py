@@ -50,7 +50,7 @@ _FOOT = """
 
 
 def template(folder: Path, start: Path) -> str:
-    """`start` is the folder of the file; a folder of samples beside a model, with its name, is taken."""
+    """`start` is the folder of the file; samples beside a model are taken."""
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder")
     files = sorted(path for path in folder.rglob("*.onnx") if not path.name.endswith(".fp16.onnx"))
@@ -64,8 +64,8 @@ def template(folder: Path, start: Path) -> str:
 
 
 def _names(files: Sequence[Path], folder: Path) -> list[str]:
-    """The file's own name, or that with its folders where two are alike."""
-    stems = [path.stem for path in files]
+    """The file's own name, or that of its folder where it says nothing; with its folders where two are alike."""
+    stems = [path.parent.name if path.stem == "model" and path.parent != folder else path.stem for path in files]
     return [
         stem if stems.count(stem) == 1 else "-".join(path.relative_to(folder).with_suffix("").parts)
         for stem, path in zip(stems, files, strict=True)
@@ -79,7 +79,8 @@ def _table(name: str, path: Path, start: Path) -> str:
         path.parent / "inputs",
         path.parent / "samples",
     )
-    samples = next((place for place in places if any(place.glob("*.np[yz]"))), None)
+    alone = (path.parent,) if len(list(path.parent.glob("*.onnx"))) == 1 else ()
+    samples = next((place for place in (*places, *alone) if any(place.glob("*.np[yz]"))), None)
     inputs = _NO_INPUTS if samples is None else f"inputs = {_text(_from(samples, start))}"
     return _MODEL.format(name=_text(name), path=_text(_from(path, start)), inputs=inputs)
 

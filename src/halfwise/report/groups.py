@@ -10,17 +10,13 @@ from dataclasses import dataclass
 from halfwise.core.formats import Format
 from halfwise.core.reasons import Reason
 from halfwise.model.model import Model
-from halfwise.model.patterns import KINDS, Pattern, find_patterns
+from halfwise.model.patterns import KINDS
+from halfwise.model.patterns.things import things
 from halfwise.precision.plan import PlannedNode
 from halfwise.verbs.fix.result import FixResult
 
 __all__ = ["Group", "Grouping", "kept_nodes", "worst_first"]
 
-# Patterns that people know as one thing; of two that share a node, the first here counts.
-_THINGS = (
-    "layernorm rmsnorm instancenorm groupnorm variance-by-moments l2norm softmax logsumexp log-epsilon "
-    "inverse-sigmoid attention sincos-embedding gram cumsum"
-).split()
 _LIKE_PATTERNS = frozenset({"Softmax", "LogSoftmax", "Attention", "MultiHeadAttention"})
 
 
@@ -47,14 +43,7 @@ class Grouping:
 
     def __init__(self, model: Model, names: Sequence[str]) -> None:
         """`names` are those of all nodes, to tell a module from what the whole model is called."""
-        self._part: dict[str, tuple[int, str]] = {}  # the pattern's number and its kind
-        kinds: dict[str, list[Pattern]] = {kind: [] for kind in _THINGS}
-        for pattern in find_patterns(model):
-            if pattern.kind in kinds:
-                kinds[pattern.kind].append(pattern)
-        for number, pattern in enumerate(each for found in kinds.values() for each in found):
-            for name in pattern.nodes:
-                self._part.setdefault(name, (number, pattern.kind))
+        self._part = things(model)  # the pattern's number and its kind
         self._root = _common([_scope(name).split("/") for name in names if "/" in name])
 
     def groups(self, nodes: Sequence[PlannedNode]) -> tuple[Group, ...]:

@@ -32,6 +32,7 @@ __all__ = [
     "IoRecord",
     "PointRecord",
     "PolicyRecord",
+    "ThingRecord",
     "TypedRecord",
 ]
 
@@ -140,6 +141,13 @@ class PointRecord(Record, frozen=True):
     load: Number | None
 
 
+class ThingRecord(Record, frozen=True):
+    """Nodes out of FP16 that people know as one thing, such as a decomposed LayerNorm."""
+
+    what: str
+    nodes: Sequence[str]
+
+
 class FixDocument(Document, frozen=True, tag="halfwise.fix/1", kw_only=True):
     """What `halfwise fix --json` prints: errors before and after, the FP32 nodes and what was written."""
 
@@ -156,6 +164,7 @@ class FixDocument(Document, frozen=True, tag="halfwise.fix/1", kw_only=True):
     artifacts: Files
     inputs: InputsRecord
     nodes: Annotated[Sequence[PlannedRecord], about("Every node that stays out of FP16, with its reason and numbers.")]
+    things: Annotated[Sequence[ThingRecord], about("What some of these nodes are part of.")] = ()
     notes: Sequence[str]
     messages: Messages = ()
     policies: Annotated[Sequence[PolicyRecord], about("What lists of other tools would have kept in FP32.")]

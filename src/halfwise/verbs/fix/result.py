@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,8 @@ from halfwise.deploy.deploy_files import DeployFiles
 from halfwise.model.fp32_model import typed_nodes
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
+from halfwise.model.patterns import KINDS
+from halfwise.model.patterns.things import things
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.sites import Sites
@@ -35,6 +37,7 @@ from halfwise.verbs.fix.document import (
     InputsRecord,
     IoRecord,
     PointRecord,
+    ThingRecord,
     TypedRecord,
 )
 from halfwise.verbs.fix.measurement import FixMeasurement
@@ -219,6 +222,7 @@ class FixResult(Documented):
             },
             inputs=InputsRecord(self.samples.origin, len(self.samples.search), len(self.samples.validation)),
             nodes=[node.document() for node in (*self.plan.nodes, *self.decision.pinned)],
+            things=_things(self.model, [node.name for node in self.plan.nodes]),
             **documented(self.notes),
             policies=[compared.document() for compared in self.policies],
             audit=files.audited(),
@@ -244,3 +248,13 @@ def _typed(given: Model) -> TypedRecord:
 
 def _point(point: Point) -> PointRecord:
     return PointRecord(point.nodes, round(point.cost, 3), point.predicted, point.measured)
+
+
+def _things(model: Model, names: Sequence[str]) -> list[ThingRecord]:
+    """What the nodes of these names are part of, in their order."""
+    part = things(model) if names else {}
+    found: dict[tuple[int, str], list[str]] = {}
+    for name in names:
+        if name in part:
+            found.setdefault(part[name], []).append(name)
+    return [ThingRecord(KINDS[kind], nodes) for (_, kind), nodes in found.items()]
