@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from halfwise.core.errors import InputError
 from halfwise.fleet.settings import mistakes_in, read_settings, size_in_bytes
 from halfwise.fleet.settings import tomllib as toml
+from halfwise.fleet.template import template
 from halfwise.fleet.toml_places import places
 
 GOOD = """\
@@ -125,3 +126,15 @@ def test_every_key_and_element_that_the_parser_sees_has_a_place(pairs: list[tupl
     assert paths(data, ()) - {()} <= set(found)
     lines = text.split("\n")
     assert all(1 <= column <= len(lines[line - 1]) for line, column in found.values())
+
+
+def test_a_new_file_names_each_model_and_the_samples_beside_it(tmp_path: Path) -> None:
+    for name in ("a/model.onnx", "b/model.onnx", "c.onnx", "d.onnx", "d.fp16.onnx"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "a/0.npz").touch()
+    (tmp_path / "d-inputs").mkdir()
+    (tmp_path / "d-inputs/0.npy").touch()
+    (tmp_path / "fleet.toml").write_text(template(tmp_path, tmp_path))
+    found = {each.name: each.inputs for each in read_settings(tmp_path / "fleet.toml").models}
+    assert found == {"a": ("a",), "b": (), "c": (), "d": ("d-inputs",)}
