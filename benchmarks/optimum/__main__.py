@@ -1,0 +1,151 @@
+"""How much dearer than the cheapest set is what `fix` finds?
+
+    python -m benchmarks.optimum run OUT.jsonl [FIRST COUNT [PROCESSES [SECONDS]]]   a line each; known ones are kept
+    python -m benchmarks.optimum table OUT.jsonl
+    python -m benchmarks.optimum write FOLDER OUT.jsonl                              the graphs, for other tools
+
+Repairs are off: the question is which nodes stay in FP32. The bound is what halfwise asks of its samples, or what its
+answer reaches where that is more. SECONDS bound the search for the cheapest set of one graph.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from benchmarks.optimum.exact import breaks, cheapest, without_assumption
+from benchmarks.optimum.graphs import problem
+from benchmarks.optimum.switched import Switched
+from halfwise.model.model import load
+from halfwise.precision.sites import Sites
+from halfwise.search.cost import node_costs
+
+__all__ = ["answer", "main"]
+
+_TRIED = 20_000  # sets that are gone through without any assumption
+
+
+def main() -> None:
+    verb, out, *rest = sys.argv[1:]
+    if verb == "run":
+        first, count, processes, seconds = (int(each) for each in (*rest, *("0", "220", "2", "20")[len(rest) :]))
+        run(Path(out), range(first, first + count), processes, seconds)
+    elif verb == "table":
+        table(Path(out))
+    else:
+        write(Path(out), Path(rest[0]))
+
+
+def run(out: Path, seeds: range, processes: int, seconds: int) -> None:
+    known = {row["seed"] for row in _rows(out)}
+    with ProcessPoolExecutor(processes) as pool, out.open("a", encoding="utf-8") as kept:
+        running = [pool.submit(answer, seed, float(seconds)) for seed in seeds if seed not in known]
+        for done in as_completed(running):
+            try:
+                kept.write(json.dumps(done.result()) + "\n")
+                kept.flush()
+            except Exception as error:
+                print(f"{error!r}"[:300], flush=True)
+
+
+def answer(seed: int, seconds: float) -> dict[str, Any]:
+    """What `fix` finds, and the cheapest set."""
+    from halfwise.verbs.fix.fix import fix
+
+    posed = problem(seed)
+    rng = np.random.default_rng((seed, 1))
+    sites = Sites(load(posed.model))
+    switched = Switched(posed, sites)
+    if not np.isfinite(switched.right).all():  # in FP32 itself
+        return {"seed": seed, "nodes": len(switched.names), "optimum": None, "proven": False}
+    every = (1 << len(switched.names)) - 1
+    plain = switched.errors(every)
+    worst = float(plain.max())
+    allowed = float(np.clip(worst * rng.uniform(0.15, 0.9), 1e-5, 0.02)) if np.isfinite(worst) else 0.01
+    allowed = float(f"{allowed:.3g}")
+    row: dict[str, Any] = {"seed": seed, "nodes": len(switched.names), "parts": posed.parts, "tolerance": allowed}
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        found = fix(posed.model, list(posed.feeds), out=Path(folder, "out"), tolerance=(f"rel_l2<={allowed}",),
+                    repairs=("none",))  # fmt: skip
+    met, kept, runs = found.met, tuple(found.fp32_nodes), found.cost.model_runs
+    sizes = {value: _size(value, posed.feeds[0]["x"].shape[0]) for value in _values(sites)}
+    costs_of = {node.name or "": cost for node, cost in node_costs(sites, sizes).items()}
+    costs = [costs_of[name] for name in switched.names]
+    own = sum(costs_of[name] for name in kept if name in costs_of)
+    start = switched.mask(kept)
+    reached = switched.bound(start, allowed)
+    limit = max(1.0, reached)
+    row |= {"met": met, "runs": runs, "kept": len(kept), "cost": own, "bound": reached, "plain": worst / allowed,
+            "fix_s": time.perf_counter() - started}  # fmt: skip
+    if not np.isfinite(reached):
+        return {**row, "optimum": None, "proven": False}
+
+    def holds(narrow: int) -> bool:
+        return switched.bound(narrow, allowed) <= limit * (1 + 1e-9)
+
+    best = cheapest(costs, holds, start, seconds)
+    lowest, complete = without_assumption(costs, holds, best.cost, _TRIED)
+    cost = min(best.cost, lowest) if lowest is not None else best.cost
+    broken, seen = breaks(len(costs), holds, 200, seed)
+    wide = [name for place, name in enumerate(switched.names) if not best.narrow >> place & 1]
+    return {**row, "optimum": cost, "best": wide, "proven": best.proven, "complete": complete, "tried": switched.runs,
+            "broken": broken, "pairs": seen, "seconds": time.perf_counter() - started}  # fmt: skip
+
+
+def _values(sites: Sites) -> list[Any]:
+    return list({value: None for site in sites.all for value in (*site.node.inputs, *site.node.outputs) if value})
+
+
+def _size(value: Any, batch: int) -> int:
+    if value.const_value is not None:
+        return int(value.const_value.size)
+    shape = value.shape or ()
+    return int(np.prod([size if isinstance(size, int) else batch for size in shape]))
+
+
+def table(path: Path) -> None:
+    rows = [row for row in _rows(path) if row["optimum"] is not None]
+    ratios = [1.0 if row["cost"] <= row["optimum"] + 1e-9 else row["cost"] / max(row["optimum"], 1e-9) for row in rows]
+    near = sum(ratio <= 1.05 for ratio in ratios)
+    pairs = sum(row["pairs"] for row in rows)
+    print(f"{len(rows)} graphs of {min(r['nodes'] for r in rows)} to {max(r['nodes'] for r in rows)} free nodes")
+    print(f"met: {sum(row['met'] for row in rows)}; plain FP16 fails: {sum(row['plain'] > 1 for row in rows)}")
+    print(f"cheapest set proven: {sum(row['proven'] for row in rows)} (assuming that errors do not shrink with more "
+          f"FP16), without any assumption: {sum(bool(row.get('complete')) for row in rows)}")  # fmt: skip
+    print(f"the assumption fails in {sum(row['broken'] for row in rows)} of {pairs} random pairs")
+    print(f"within 5% of the cheapest: {near} of {len(rows)} ({near / len(rows):.1%})")
+    print("cost over cheapest: " + ", ".join(f"{q}%: {np.percentile(ratios, q):.2f}" for q in (50, 90, 95, 99, 100)))
+    print(f"runs: median {np.median([row['runs'] for row in rows]):.1f}, "
+          f"95%: {np.percentile([row['runs'] for row in rows], 95):.1f}")  # fmt: skip
+    for ratio, row in sorted(zip(ratios, rows, strict=True), key=lambda each: -each[0])[:10]:
+        print(f"  {ratio:.2f} seed {row['seed']}, {row['nodes']} nodes, kept {row['kept']}, {' '.join(row['parts'])}")
+
+
+def write(folder: Path, path: Path) -> None:
+    """Each graph as a file with its inputs, the tolerance, and the cheapest set where it is known."""
+    for row in _rows(path):
+        posed = problem(row["seed"])
+        own = folder / posed.name
+        own.mkdir(parents=True, exist_ok=True)
+        onnx.save(posed.model, own / "model.onnx")
+        for place, feed in enumerate(posed.feeds):
+            np.savez(own / f"inputs_{place}.npz", **feed)  # type: ignore[arg-type]
+        told = {key: row.get(key) for key in ("tolerance", "optimum", "best", "proven", "parts")}
+        (own / "problem.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+if __name__ == "__main__":
+    main()
