@@ -77,6 +77,15 @@ def command(
             help="Model runs (passes over the search inputs) that may go into saving FP32 nodes.",
         ),
     ] = 40,
+    cost: Annotated[
+        Path | None,
+        typer.Option(
+            "--cost",
+            metavar="FILE",
+            help="Keep the fastest set, by the times in this file of prove --time.",
+            show_default="the data sheet of the target's GPU, if named",
+        ),
+    ] = None,
     io_types: Annotated[
         str | None,
         typer.Option("--io-types", metavar="fp32|fp16", help="Type of float inputs and outputs.", show_default="fp32"),
@@ -192,6 +201,7 @@ def command(
                 profile=profile,
                 margin=margin,
                 max_runs=max_runs,
+                cost=cost,
                 io_types=io_types,
                 io_formats=io_formats or (),
                 allow_bf16=allow is not None,

@@ -191,6 +191,7 @@ class NoteKind(Enum):
     ROUNDS_EXPONENT = "rounds-exponent"
     ROUNDS = "rounds"
     # Why a node stays out of FP16: what was measured without it
+    FASTER_WIDE = "faster-wide"
     NOT_TESTED_ALONE = "not-tested-alone"
     KEPT_IN_VAIN = "kept-in-vain"
     NOT_FINITE_ALONE = "not-finite-alone"

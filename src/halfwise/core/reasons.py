@@ -14,6 +14,7 @@ class Reason(str, Enum):
     UNPROVEN = "unproven"  # not tested individually
     EXHAUSTED = "exhausted"  # no set of FP32 nodes meets the tolerance, so all that may help are kept
     PINNED = "pinned"  # the node cannot narrow in any plan
+    FASTER = "faster"  # in FP32 it takes less time than in FP16 with the casts around it
     COMPILER = "compiler"  # the compiler, or a kernel of the engine, needs it
     BACKEND = "backend"  # the result was wrong on a real backend with the node in FP16
     WANTED = "wanted"  # the user's own decision

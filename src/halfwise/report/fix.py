@@ -18,6 +18,7 @@ from halfwise.report.repairs import explain_repairs, places
 from halfwise.report.story import tell
 from halfwise.report.terminal import Terminal, share
 from halfwise.report.verdict import error_table, show_notes, show_profiles
+from halfwise.verbs.fix.document import LatencyRecord
 from halfwise.verbs.fix.result import FixResult
 
 __all__ = ["show_fix"]
@@ -47,6 +48,7 @@ def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), 
         _show_curve(terminal, result)
     show_profiles(terminal, result.by_profile)
     _show_cost(terminal, result)
+    _show_latency(terminal, result)
     _show_artifacts(terminal, result, inputs)
 
 
@@ -166,6 +168,22 @@ def _show_cost(terminal: Terminal, result: FixResult) -> None:
         f"{cost.casts:,} casts "
         f"(target {result.plan.target}, profile {result.plan.profile})"
     )
+
+
+def _show_latency(terminal: Terminal, result: FixResult) -> None:
+    """Where the time goes; the nodes that take most of it."""
+    told = result.latency
+    if not isinstance(told, LatencyRecord):
+        return
+    how = f"times of {told.source}" if told.measured else f"{told.source}, nothing measured"
+    terminal.line(
+        f"predicted: plain FP16 {three_digits(told.fp16_ms)} ms, fixed {three_digits(told.fixed_ms)} ms, FP32 "
+        f"{three_digits(told.fp32_ms)} ms ({how})"
+    )
+    if terminal.full:
+        rows = sorted(told.nodes, key=lambda row: -max(row.fp16, row.fixed, row.fp32))
+        cells = [(row.name, *(three_digits(each) for each in (row.fp16, row.fixed, row.fp32))) for row in rows]
+        terminal.table(["node", "FP16 us", "fixed us", "FP32 us"], cells, right=(1, 2, 3))
 
 
 def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]) -> None:

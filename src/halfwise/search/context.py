@@ -23,6 +23,7 @@ from halfwise.search.judge import Judge, Measured, Memory, Question, over_all
 from halfwise.search.overflows import Headroom, Nodes, harmful_overflows, headroom, may_overflow
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
+from halfwise.search.speed import Speed, TimeTable, time_table
 from halfwise.search.tensor_statistics import TensorStatistics, tensor_statistics
 
 __all__ = ["EvaluationContext"]
@@ -44,6 +45,7 @@ class EvaluationContext:
     counter: RunCounter
     also: tuple[Emulator, ...] = ()  # the same under other profiles that the target may meet
     failures: Failures = field(default_factory=Failures)
+    speed: Speed | None = None  # what nodes cost, where that is their time
     finite: bool = False  # whether values stay finite that are so in FP32, however small the error
     _judges: dict[tuple[Sites, tuple[int, ...]], Judge] = field(default_factory=dict)
     _overflows: dict[tuple[Sites, tuple[int, ...]], frozenset[Nodes]] = field(default_factory=dict)
@@ -86,6 +88,12 @@ class EvaluationContext:
             self._statistics[key] = tensor_statistics(self.stepper, sites, widen_feeds(feed))
             self.counter.add(1)
         return self._statistics[key]
+
+    def table(self, sites: Sites, feeds: Sequence[Feed]) -> TimeTable | None:
+        """What each node takes, where time is what counts."""
+        if self.speed is None or not feeds:
+            return None
+        return time_table(self.speed, sites, self.statistics(sites, feeds[0]).shapes, self.io)
 
     def overflows(self, sites: Sites, feeds: Sequence[Feed]) -> frozenset[Nodes]:
         """Sets of nodes, each of which has to be in FP32 for no value to be lost inside, from some of the samples.

@@ -34,7 +34,9 @@ def explain(kept: Kept, sites: Sites, statistics: TensorStatistics, fmt: Format)
     return PlannedNode(node.name or "", node.op_type, fmt, kept.why, _because(kept, narrow, high, read_high), numbers)
 
 
-def _because(kept: Kept, narrow: Format, high: float, read_high: float) -> tuple[Note, Note]:
+def _because(kept: Kept, narrow: Format, high: float, read_high: float) -> tuple[Note, ...]:
+    if kept.why is Reason.FASTER:
+        return (Note.of(NoteKind.FASTER_WIDE),)
     return _cause(kept.why, narrow, high, read_high), _measured(kept)
 
 

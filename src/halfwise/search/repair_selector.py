@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from halfwise.core.counting import Counts
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import sample_error
+from halfwise.core.reasons import Reason
 from halfwise.core.wording import counted
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.model import Model
@@ -27,9 +28,11 @@ from halfwise.search.diagnosis import Diagnosis, diagnose
 from halfwise.search.journal import Journal, digest
 from halfwise.search.nearby import around, nearest
 from halfwise.search.noise_model import cost_of
+from halfwise.search.prune import Kept
 from halfwise.search.references import References
 from halfwise.search.search import Search, Solution
 from halfwise.search.sets import worst_first
+from halfwise.search.speed import fastest
 from halfwise.search.tensor_statistics import TensorStatistics, ranges_of
 
 __all__ = ["AppliedRepair", "Attempt", "RepairSelector", "Selection"]
@@ -125,8 +128,8 @@ class RepairSelector:
         if final.repairs and final.solution.keep:
             pruned = _pruned(plain, names={node.name for node in final.solution.keep})
             if pruned.cost < final.cost + WORTH:
-                return Selection(pruned, (), diagnosis)
-        return Selection(final, self._applied(final, plain), diagnosis)
+                return Selection(_sped(pruned), (), diagnosis)
+        return Selection(_sped(final), self._applied(final, plain), diagnosis)
 
     def attempt(self, repairs: RepairSet) -> Attempt | None:
         """Search the model with these repairs; None where they change its FP32 answer beyond what the rules promise.
@@ -151,6 +154,7 @@ class RepairSelector:
             name=name,
             must=self.context.required(sites, self.feeds),
             notify=self.notify,
+            table=self.context.table(sites, self.feeds),
         )
         if kept and not self._faithful(search, kept):
             return None
@@ -340,6 +344,24 @@ def _pruned(attempt: Attempt, names: Collection[str | None] = ()) -> Attempt:
     start = frozenset(site.node for site in attempt.search.sites.free if site.name in names)
     start = start or attempt.solution.keep
     return replace(attempt, solution=attempt.search.run(start=start, noise=attempt.solution.noise))
+
+
+def _sped(attempt: Attempt) -> Attempt:
+    """With more in FP32 where that is faster, if time is what counts."""
+    search, solution = attempt.search, attempt.solution
+    if search.table is None or not solution.keep or not attempt.met:
+        return attempt
+    keep = fastest(
+        search.sites,
+        solution.keep,
+        search.table,
+        lambda nodes: search.measure(nodes).unseen_bound <= max(search.target_ratio, solution.found.unseen_bound),
+    )
+    if keep == solution.keep:
+        return attempt
+    order = sorted(keep - solution.keep, key=lambda node: search.sites.of[node].index)
+    kept = (*solution.kept, *(Kept(node, Reason.FASTER, None) for node in order))
+    return replace(attempt, solution=replace(solution, keep=keep, kept=kept, found=search.measure(keep)))
 
 
 def _diagnosis(plain: Attempt, seen: Mapping[str, Counts]) -> Diagnosis | None:

@@ -22,6 +22,7 @@ from halfwise.search.noise_model import NoiseModel, measure_noise, relative_boun
 from halfwise.search.places import refuse_share, refuse_unsteady
 from halfwise.search.prune import Kept, Pruning, kept_node
 from halfwise.search.sets import Sets, worst_first
+from halfwise.search.speed import TimeTable
 
 __all__ = ["Kept", "Point", "Search", "Solution"]
 
@@ -69,6 +70,7 @@ class Search:
     name: str = ""  # of the model alone
     must: frozenset[ir.Node] = frozenset()  # stays in FP32, however small the error without
     notify: Notify = lambda _: None
+    table: TimeTable | None = None  # what nodes cost, where that is their time
 
     @cached_property
     def sets(self) -> Sets:
@@ -116,7 +118,8 @@ class Search:
 
     def noise(self) -> NoiseModel:
         """What FP16 does to this model, from a walk over the worst samples."""
-        return measure_noise(self.sets, self.measure(frozenset()), self.notify)
+        found = measure_noise(self.sets, self.measure(frozenset()), self.notify)
+        return found if self.table is None else replace(found, cost=self.table.costs())
 
     def curve(self, noise: NoiseModel | None = None, points: int = 8) -> tuple[Point, ...]:
         """Error against FP32 cost, from nothing kept to all that matters: predicted along the way, measured at some."""

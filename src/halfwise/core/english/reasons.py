@@ -20,6 +20,7 @@ REASONS = {
         "half a step changes an exponential by {change:.0%}"
     ),
     NoteKind.ROUNDS: "rounding to {format} changes the outputs",
+    NoteKind.FASTER_WIDE: "FP32 is predicted to be faster here than FP16 and its casts",
     NoteKind.NOT_TESTED_ALONE: "not tested individually",
     NoteKind.KEPT_IN_VAIN: "the tolerance is missed even with all such nodes in FP32",
     NoteKind.NOT_FINITE_ALONE: _ALONE + "the outputs are not finite, or of another shape",

@@ -148,6 +148,26 @@ class ThingRecord(Record, frozen=True):
     nodes: Sequence[str]
 
 
+class NodeTimeRecord(Record, frozen=True):
+    """Predicted microseconds under one node; a kernel that stands for several is told under the last."""
+
+    name: Annotated[str, about("(casts) for the casts between formats.")]
+    fp16: Number
+    fixed: Number
+    fp32: Number
+
+
+class LatencyRecord(Record, frozen=True):
+    """Predicted time of one run, batch as in the first input: plain FP16, the answer, and FP32."""
+
+    source: Annotated[str, about("The machine that was timed, or the GPU whose data sheet stands in.")]
+    measured: Annotated[bool, about("Whether kernels were timed; else it is a roofline.")]
+    fp16_ms: Number
+    fixed_ms: Number
+    fp32_ms: Number
+    nodes: Sequence[NodeTimeRecord]
+
+
 class FixDocument(Document, frozen=True, tag="halfwise.fix/1", kw_only=True):
     """What `halfwise fix --json` prints: errors before and after, the FP32 nodes and what was written."""
 
@@ -186,6 +206,7 @@ class FixDocument(Document, frozen=True, tag="halfwise.fix/1", kw_only=True):
     rollout: Annotated[RolloutRecord | Left, about("The error after each step, where a rollout was asked for.")] = (
         LEFT_OUT
     )
+    latency: Annotated[LatencyRecord | Left, about("Where times of operators or the GPU are known.")] = LEFT_OUT
     confirmation: Annotated[
         ConfirmationRecord | Left, about("What a real backend made of it, where one was asked.")
     ] = LEFT_OUT

@@ -45,6 +45,7 @@ from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.result import Cost, FixResult
 from halfwise.verbs.fix.results_folder import JOURNAL
 from halfwise.verbs.fix.run import run
+from halfwise.verbs.fix.speed import speed_of
 from halfwise.verbs.fix.typed_file import kept_interface
 
 __all__ = ["JOURNAL", "Cost", "FixResult", "fix"]
@@ -77,6 +78,7 @@ def fix(
     layers: str | Path | None = None,
     rollout: int | None = None,
     feedback: str | Sequence[str] = (),
+    cost: str | Path | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> FixResult:
     """Find the fewest FP32 nodes that keep the tolerance, write the typed model and the plan, and verify both.
@@ -99,6 +101,8 @@ def fix(
     the layers of an engine that was built from `plan`, in any form that `audit` reads: its kernels then judge, too.
     With `rollout`, the samples in order are the steps of a stream; so many in a row are judged, with the state that the
     narrow model itself comes to: `feedback` names each as "OUTPUT=INPUT". A plan keeps it, and is judged so again.
+    `cost` is a file that `prove` wrote with times: the fastest set is kept rather than the smallest. Without one, the
+    data sheet of the target's GPU stands in, where it names one.
     """
     tolerance, metric = with_measure(tolerance, metric)
     plan, folder, engine = plan_of(plan), path_of("out", out), path_of("layers", layers)
@@ -158,6 +162,7 @@ def fix(
         emulated_on,
         rollout_of(rollout, feedback) or (plan.rollout if plan is not None else None),
         notify,
+        speed_of(path_of("cost", cost), chosen),
         (*widened, *said),
     )
     result = run(request)

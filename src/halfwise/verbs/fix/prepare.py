@@ -105,7 +105,9 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
         searched = references.of(chosen.search)
         moves = own_movement(Movement(sites, emulator, stated, chosen.search, searched, counter))
     question = stated if moves is None else replace(stated, tolerance=stated.tolerance.relaxed(moves[1]))
-    context = EvaluationContext(emulator, Stepper(emulator), question, request.io_types, references, counter, also)
+    context = EvaluationContext(
+        emulator, Stepper(emulator), question, request.io_types, references, counter, also, speed=request.speed
+    )
     if request.judge_on_all:
         chosen = replace(chosen, validation=samples.all)
     notify = with_time_left(request.notify, counter, executions(chosen.search))

@@ -18,6 +18,7 @@ from halfwise.model.model import Model
 from halfwise.precision.choices import Choices
 from halfwise.precision.plan import Plan
 from halfwise.repair import Rule
+from halfwise.search.speed import Speed
 from halfwise.verbs.fix.original import Original
 
 __all__ = ["FixRequest"]
@@ -50,4 +51,5 @@ class FixRequest:
     device: Device
     rollout: Rollout | None
     notify: Callable[[str], None]
+    speed: Speed | None
     notes: tuple[Note, ...] = ()  # what there is to say of the model as it was taken

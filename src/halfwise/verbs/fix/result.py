@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from halfwise.backends.confirm import Confirmation
-from halfwise.core.document import LEFT_OUT, Documented
+from halfwise.core.document import LEFT_OUT, Documented, Left
 from halfwise.core.english import documented
 from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.formats import Format
@@ -36,6 +36,7 @@ from halfwise.verbs.fix.document import (
     FixedModel,
     InputsRecord,
     IoRecord,
+    LatencyRecord,
     PointRecord,
     ThingRecord,
     TypedRecord,
@@ -58,6 +59,7 @@ class FixResult(Documented):
     notes: tuple[Note, ...]
     delivered: Delivered | None = None  # what ONNX Runtime made of the written model; None where none was written
     confirmation: Confirmation | None = None  # what a real backend made of it, where one was asked
+    latency: LatencyRecord | Left = LEFT_OUT  # predicted, where times or the GPU are known
 
     @property
     def model(self) -> Model:
@@ -237,6 +239,7 @@ class FixResult(Documented):
             curve=[_point(point) for point in self.curve] or LEFT_OUT,
             delivered=LEFT_OUT if self.delivered is None else self.delivered.document(),
             rollout=self.measured.rollout or LEFT_OUT,
+            latency=self.latency,
             confirmation=LEFT_OUT if self.confirmation is None else self.confirmation.document(),
         )
 

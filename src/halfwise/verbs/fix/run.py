@@ -34,6 +34,7 @@ from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.fix.results_folder import check_folder
 from halfwise.verbs.fix.runnable import runnable
 from halfwise.verbs.fix.search import search
+from halfwise.verbs.fix.speed import latency_record
 from halfwise.verbs.fix.write import Written, write
 
 __all__ = ["run"]
@@ -84,7 +85,10 @@ def _answered(prepared: Prepared, started: float) -> FixResult:
     notes = tuple(dict.fromkeys((*prepared.notes, *judged.notes, *written.notes, *failed, *told)))
     cost = cost_of(runs, seconds, written.casts, found.candidate.decision, found.candidate.statistics)
     notes = (*mostly_fp32(prepared.context.question.tolerance, judged.measured, cost), *notes)
-    return FixResult(written.decision, judged.measured, written.files, cost, notes, delivered=delivered)
+    latency = latency_record(prepared, found.candidate)
+    return FixResult(
+        written.decision, judged.measured, written.files, cost, notes, delivered=delivered, latency=latency
+    )
 
 
 def _delivered(prepared: Prepared, found: Feedback) -> tuple[Judgement, Written, Delivered | None]:
