@@ -78,12 +78,12 @@ def command(
         ),
     ] = 40,
     cost: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--cost",
-            metavar="FILE",
-            help="Keep the fastest set, by the times in this file of prove --time.",
-            show_default="the data sheet of the target's GPU, if named",
+            metavar="FILE|roofline",
+            help="Keep the fastest set, by the times in a file of prove --time or the data sheet of the target's GPU.",
+            show_default=False,
         ),
     ] = None,
     io_types: Annotated[

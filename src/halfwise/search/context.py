@@ -91,7 +91,7 @@ class EvaluationContext:
 
     def table(self, sites: Sites, feeds: Sequence[Feed]) -> TimeTable | None:
         """What each node takes, where time is what counts."""
-        if self.speed is None or not feeds:
+        if self.speed is None or not self.speed.guides or not feeds:
             return None
         return time_table(self.speed, sites, self.statistics(sites, feeds[0]).shapes, self.io)
 

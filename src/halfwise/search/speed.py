@@ -27,6 +27,7 @@ class Speed:
     """Predicts the time of decisions as one target runs them; `rule` says which nodes become one kernel."""
 
     law: Law
+    guides: bool = True  # whether sets are chosen by it, or only told
     rule: str = "ort"
 
     def latency(self, decision: Assignment, shapes: Shapes) -> Latency:

@@ -101,8 +101,8 @@ def fix(
     the layers of an engine that was built from `plan`, in any form that `audit` reads: its kernels then judge, too.
     With `rollout`, the samples in order are the steps of a stream; so many in a row are judged, with the state that the
     narrow model itself comes to: `feedback` names each as "OUTPUT=INPUT". A plan keeps it, and is judged so again.
-    `cost` is a file that `prove` wrote with times: the fastest set is kept rather than the smallest. Without one, the
-    data sheet of the target's GPU stands in, where it names one.
+    `cost` is a file that `prove` wrote with times, or "roofline" for the data sheet of the target's GPU: the fastest
+    set is kept rather than the smallest.
     """
     tolerance, metric = with_measure(tolerance, metric)
     plan, folder, engine = plan_of(plan), path_of("out", out), path_of("layers", layers)
@@ -162,7 +162,7 @@ def fix(
         emulated_on,
         rollout_of(rollout, feedback) or (plan.rollout if plan is not None else None),
         notify,
-        speed_of(path_of("cost", cost), chosen),
+        speed_of(cost, chosen),
         (*widened, *said),
     )
     result = run(request)

@@ -23,15 +23,22 @@ from halfwise.verbs.fix.prepare import Prepared
 __all__ = ["latency_record", "speed_of"]
 
 
-def speed_of(cost: Path | None, target: Target) -> Speed | None:
-    """None where neither is there: FP32 nodes are then counted."""
-    if cost is not None:
-        machine = read_machine(cost)
+ROOFLINE = "roofline"
+
+
+def speed_of(cost: str | Path | None, target: Target) -> Speed | None:
+    """None where neither is there. A roofline tells times; it chooses the set only where it is asked to."""
+    path = Path(cost) if cost is not None and str(cost) != ROOFLINE else None
+    if path is not None:
+        machine = read_machine(path)
         if not isinstance(machine.times, TimesRecord) or not machine.times.rows:
-            raise InputError(f"{cost} holds no times; `halfwise prove --time` measures them")
+            raise InputError(f"{path} holds no times; `halfwise prove --time` measures them")
         return Speed(measured_law(machine.times.rows, machine.ran.title))
     peak = PEAKS.get(target.gpu.name) if target.gpu is not None else None
-    return None if peak is None else Speed(roofline(peak))
+    if peak is None and cost is not None:
+        known = ", ".join(PEAKS)
+        raise InputError(f"--cost {ROOFLINE} needs a GPU in the target, such as trt-10.9@t4; known are {known}")
+    return None if peak is None else Speed(roofline(peak), guides=cost is not None)
 
 
 def latency_record(prepared: Prepared, candidate: Candidate) -> LatencyRecord | Left:
