@@ -79,13 +79,13 @@ class Campaign:
                 outcome = self.child.run(recipe)
             self.told.counts[recipe.attack, outcome.kind] += 1
             if outcome.bad and outcome.key not in self.told.findings:
-                self.told.findings[outcome.key] = finding = Finding(self.shortest(recipe, outcome), outcome)
+                self.told.findings[outcome.key] = finding = Finding(self.shortest(recipe, outcome, until), outcome)
                 self.notify(f"{recipe.attack}: {outcome.kind}: {outcome.where}: {outcome.told} {finding.recipe}")
 
-    def shortest(self, recipe: Recipe, outcome: Outcome) -> Recipe:
-        """Without the mutations that the finding does not need."""
+    def shortest(self, recipe: Recipe, outcome: Outcome, until: float) -> Recipe:
+        """Without the mutations that the finding does not need, as far as there is time to tell."""
         place = 0
-        while place < len(recipe.mutations) and len(recipe.mutations) > 1:
+        while place < len(recipe.mutations) and len(recipe.mutations) > 1 and time.monotonic() < until:
             less = recipe.without(place)
             if self.child.run(less).key == outcome.key:
                 recipe = less
