@@ -22,7 +22,7 @@ from halfwise.verbs.scan import scan
 from halfwise.verbs.stages import stages
 from halfwise.verbs.trace import trace
 from halfwise.verbs.verify import verify
-from tests.models.build import model, node, value
+from tests.models.build import model, node, value, weight
 from tests.models.typed_graphs import BRAIN, FLOAT, HALF, mlp, samples, tensor, weights
 
 BROKEN = 300.0  # the squares of what is scaled by it leave FP16
@@ -162,6 +162,23 @@ def test_an_interface_that_the_target_lacks_is_fp32(tmp_path: Path) -> None:
     assert NoteKind.IO_WIDENED in kinds(result) and result.typed is not None
     found = onnx.load(result.typed.path).graph
     assert {each.type.tensor_type.elem_type for each in (*found.input, *found.output)} == {FLOAT}
+
+
+@pytest.mark.parametrize("io_types", ["fp32", "fp16"])
+def test_an_output_beyond_its_type_is_handed_over_in_fp32(io_types: str, tmp_path: Path) -> None:
+    """Beside one that fits, which keeps its type; the inputs keep theirs."""
+    typed = io_types == "fp32"
+    half, array = (HALF, np.float16) if typed else (FLOAT, np.float32)
+    nodes = [node("Mul", "x c", "large"), node("Relu", "x", "small")]
+    given = model(
+        nodes, [value("x", half)], [value("large", half), value("small", half)], [weight("c", np.array(30000, array))]
+    )
+    feeds = [{"x": np.array([1, 2, 3, 4 + n], array)} for n in range(3)]
+    result = fix(given, feeds, io_types=io_types, out=tmp_path)
+    assert result.good and NoteKind.OUTPUT_WIDENED in kinds(result) and result.typed is not None
+    found = onnx.load(result.typed.path).graph
+    types = {each.name: each.type.tensor_type.elem_type for each in (*found.input, *found.output)}
+    assert types == {"x": HALF, "large": FLOAT, "small": HALF}
 
 
 @pytest.mark.parametrize("target", ["onnx", "ort-cuda"])

@@ -39,6 +39,7 @@ class NoteKind(Enum):
     AS_TYPED_MISSES = "as-typed-misses"
     STORED_WEIGHT = "stored-weight"
     IO_WIDENED = "io-widened"
+    OUTPUT_WIDENED = "output-widened"
     WEIGHTS_RESTORED = "weights-restored"
     WEIGHTS_DIFFER = "weights-differ"
     WEIGHTS_UNKNOWN = "weights-unknown"

@@ -26,6 +26,7 @@ _WARNINGS = frozenset(
         NoteKind.TYPED_ALREADY,
         NoteKind.AS_TYPED_MISSES,
         NoteKind.STORED_WEIGHT,
+        NoteKind.OUTPUT_WIDENED,
         NoteKind.WEIGHTS_DIFFER,
         NoteKind.WEIGHTS_UNKNOWN,
         NoteKind.ONE_SAMPLE,

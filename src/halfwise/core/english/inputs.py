@@ -16,6 +16,9 @@ INPUTS = {
     NoteKind.IO_WIDENED: (
         "{subject} has no {formats:plain}: {names:list}, typed so in the file, are handed over in FP32."
     ),
+    NoteKind.OUTPUT_WIDENED: (
+        "Output {subject!r} reaches {largest:number}, which {format} does not hold: it is handed over in FP32."
+    ),
     NoteKind.WEIGHTS_RESTORED: (
         "The outputs of {subject} are the reference; {taken} of {weights:many float weight} were taken from it."
     ),

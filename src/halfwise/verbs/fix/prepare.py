@@ -46,7 +46,7 @@ from halfwise.verbs.fix.original import check_floor, original_notes
 from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.results_folder import JOURNAL, WALKS, feeds_identity
 from halfwise.verbs.fix.time_left import with_time_left, with_walks
-from halfwise.verbs.fix.typed_file import because_stored, notes_on_file
+from halfwise.verbs.fix.typed_file import because_stored, held_outputs, notes_on_file
 
 __all__ = ["Prepared", "prepare"]
 
@@ -229,6 +229,11 @@ def _asked(request: FixRequest, samples: Samples, emulator: Emulator, counter: R
         check_answers(outputs)
     except InputError as error:
         raise (because_stored(request.model) or error) from None
+    model, widened = held_outputs(request.model, outputs, request.io_types)
+    if widened:
+        request = replace(request, model=model, notes=(*request.notes, *widened))
+        sites = Sites(replace(model, watched=watched))
+        references = references.keeping(sites)
     if facts is not None:
         assert not isinstance(request.tolerance, Tolerance)
         stated = understand(facts, request.tolerance, request.metric, answers).tolerance

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Target
 from halfwise.core.wording import listed
@@ -13,7 +18,7 @@ from halfwise.model.fp32_model import typed_notes
 from halfwise.model.model import Model
 from halfwise.verbs.scan import scan
 
-__all__ = ["because_stored", "kept_interface", "notes_on_file"]
+__all__ = ["because_stored", "held_outputs", "kept_interface", "notes_on_file"]
 
 _INFINITE, _LARGEST = "HW105", "HW108"
 
@@ -27,6 +32,23 @@ def kept_interface(target: Target, model: Model) -> tuple[Model, tuple[Note, ...
     note = Note.of(NoteKind.IO_WIDENED, target.title, names=list(lost), formats=formats)
     kept = {name: fmt for name, fmt in model.interface.items() if name not in lost}
     return replace(model, interface=kept), (note,)
+
+
+def held_outputs(
+    model: Model, answers: Sequence[Mapping[str, NDArray[Any]]], io: Format
+) -> tuple[Model, tuple[Note, ...]]:
+    """Outputs whose FP32 values are beyond the format in which they would be handed over: they are in FP32."""
+    notes, formats = [], {}
+    for name in model.output_names:
+        given = model.interface.get(name, io)
+        if given is Format.FP32 or answers[0][name].dtype != np.float32:
+            continue
+        finite = [array[np.isfinite(array)] for array in (each[name] for each in answers)]
+        largest = max(float(np.abs(values).max(initial=0.0)) for values in finite)
+        if largest > given.max:
+            formats[name] = Format.FP32
+            notes.append(Note.of(NoteKind.OUTPUT_WIDENED, name, largest=largest, format=given.value.upper()))
+    return (replace(model, interface={**model.interface, **formats}), tuple(notes)) if notes else (model, ())
 
 
 def notes_on_file(model: Model) -> Iterator[Note]:
