@@ -36,7 +36,7 @@ import json, resource, sys, time
 import numpy as np, onnxruntime
 options = onnxruntime.SessionOptions()
 session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
-feed = dict(np.load(sys.argv[2] + "/0.npz"))
+feed = dict(np.load(sys.argv[2] + "/0000.npz"))
 session.run(None, feed)
 started, used = time.perf_counter(), time.process_time()
 session.run(None, feed)

@@ -19,9 +19,10 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from benchmarks.zoo.graph import Graph
 from benchmarks.zoo.weight_file import Array, WeightFile
 
-__all__ = ["PLANTED", "Sizes", "feeds", "main", "parser", "save_feeds", "write_decoder"]
+__all__ = ["PLANTED", "Sizes", "feedback", "feeds", "main", "parser", "save_feeds", "stream", "write_decoder"]
 
 PLANTED = ("massive", "tiny", "mask")
 _ASPECT = 72  # width of the model per layer
@@ -64,38 +65,12 @@ class Sizes:
         return cls(layers, width, heads, shared, one.inner, vocabulary)
 
 
-class _Graph:
-    """Nodes and weights of one decoder, as they are made."""
+class _Decoder(Graph):
+    """Nodes and weights of one decoder."""
 
     def __init__(self, sizes: Sizes, file: WeightFile, operators: bool, planted: Sequence[str]) -> None:
-        self.sizes, self.file, self.operators, self.planted = sizes, file, operators, planted
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: list[onnx.TensorProto] = []
-        self.constants: dict[str, str] = {}
-
-    def node(self, op: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        made = name or f"{op}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, list(inputs), [made], name=f"/{made}", **attributes))
-        return made
-
-    def integers(self, *values: int) -> str:
-        return self._constant("_".join(["i", *map(str, values)]), np.array(values, np.int64))
-
-    def number(self, value: float) -> str:
-        return self._constant(f"f_{value!r}", np.array(value, np.float32).astype(self.file.dtype))
-
-    def _constant(self, name: str, array: Array) -> str:
-        if name not in self.constants:
-            proto = onnx.TensorProto(name=name, dims=array.shape, raw_data=array.tobytes())
-            proto.data_type = self.file.type if array.dtype == self.file.dtype else onnx.TensorProto.INT64
-            self.weights.append(proto)
-            self.constants[name] = name
-        return name
-
-    def matrix(self, name: str, rows: int, columns: int, plant: Any = None) -> str:
-        planting = {} if plant is None else {"plant": plant}
-        self.weights.append(self.file.random(name, (rows, columns), rows**-0.5, **planting))
-        return name
+        super().__init__(file)
+        self.sizes, self.operators, self.planted = sizes, operators, planted
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
@@ -130,7 +105,7 @@ class _Graph:
                          self.integers(1, 1, sizes.heads // sizes.shared, 1, 1))  # fmt: skip
         return self.node("Reshape", wide, self.integers(0, sizes.heads, -1, sizes.head))
 
-    def attention(self, x: str, layer: int) -> str:
+    def of_layer(self, x: str, layer: int) -> str:
         sizes, at = self.sizes, f"layers.{layer}.attention"
         narrow = sizes.shared * sizes.head
         tiny = "tiny" in self.planted and layer == sizes.layers // 2
@@ -210,7 +185,7 @@ class _Graph:
         self.positions()
         x = self.node("Gather", "embedding", "input_ids", axis=0)
         for layer in range(sizes.layers):
-            x = self.node("Add", x, self.attention(self.norm(x, f"layers.{layer}.before_attention"), layer))
+            x = self.node("Add", x, self.of_layer(self.norm(x, f"layers.{layer}.before_attention"), layer))
             x = self.node("Add", x, self.mlp(self.norm(x, f"layers.{layer}.before_mlp"), layer))
         turned = self.node("Transpose", "embedding", perm=[1, 0])
         self.node("MatMul", self.norm(x, "norm"), turned, name="logits")
@@ -229,7 +204,7 @@ def write_decoder(
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "model.onnx"
     with WeightFile(folder / "model.onnx.data", stored, seed) as file:
-        graph = _Graph(sizes, file, operators, planted)
+        graph = _Decoder(sizes, file, operators, planted)
         graph.run()
         kind = file.type
     integer = onnx.TensorProto.INT64
@@ -250,10 +225,7 @@ def write_decoder(
             for n, _, _ in cache
         ),
     ]
-    made = helper.make_graph(graph.nodes, "decoder", inputs, outputs, graph.weights)
-    opset = [helper.make_opsetid("", 23 if operators else 17)]
-    onnx.save(helper.make_model(made, opset_imports=opset, ir_version=10), path)
-    return path
+    return graph.save(path, inputs, outputs, 23 if operators else 17)
 
 
 def feeds(
@@ -280,12 +252,32 @@ def feeds(
     return found
 
 
-def save_feeds(folder: Path, sizes: Sizes, *, stored: str = "fp32", tokens: int = 32, past: int = 0) -> Path:
-    """The same as files that halfwise reads."""
+def stream(sizes: Sizes, steps: int, *, stored: str = "fp32", count: int = 2, seed: int = 1) -> list[dict[str, Array]]:
+    """`count` texts, a token at a time, each with an empty cache: whoever runs them hands the cache on."""
+    found = []
+    for text in range(count):
+        (whole,) = feeds(sizes, stored=stored, count=1, tokens=steps, seed=seed + text)
+        for step in range(steps):
+            part = {name: whole[name][:, step : step + 1] for name in ("input_ids", "position_ids")}
+            found.append({**whole, **part, "attention_mask": np.ones((1, step + 1), np.int64)})
+    return found
+
+
+def feedback(sizes: Sizes) -> list[str]:
+    """Which output is which input of the next step, as halfwise takes it."""
+    parts = [f"{layer}.{part}" for layer in range(sizes.layers) for part in ("key", "value")]
+    return [f"present.{part}=past_key_values.{part}" for part in parts]
+
+
+def save_feeds(
+    folder: Path, sizes: Sizes, *, stored: str = "fp32", tokens: int = 32, past: int = 0, steps: int = 0
+) -> Path:
+    """The same as files that halfwise reads; a stream of so many `steps`, where there are any."""
     folder.mkdir(exist_ok=True)
-    for index, feed in enumerate(feeds(sizes, stored=stored, tokens=tokens, past=past)):
+    found = stream(sizes, steps, stored=stored) if steps else feeds(sizes, stored=stored, tokens=tokens, past=past)
+    for index, feed in enumerate(found):
         as_given: dict[str, Any] = {n: a if a.dtype.isbuiltin == 1 else a.astype(np.float32) for n, a in feed.items()}
-        np.savez(folder / f"{index}.npz", **as_given)
+        np.savez(folder / f"{index:04}.npz", **as_given)
     return folder
 
 
@@ -295,7 +287,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = write_decoder(
         options.folder, sizes, stored=options.stored, operators=options.operators, planted=options.planted
     )
-    save_feeds(options.folder / "inputs", sizes, stored=options.stored, tokens=options.tokens, past=options.past)
+    lengths = {"tokens": options.tokens, "past": options.past, "steps": options.stream}
+    save_feeds(options.folder / "inputs", sizes, stored=options.stored, **lengths)
+    if options.stream:
+        print(f"--rollout {options.stream} " + " ".join(f"--feedback {each}" for each in feedback(sizes)))
     data = path.with_name("model.onnx.data").stat().st_size
     print(f"{path}: {sizes.parameters / 1e9:.2f} billion parameters, {data / 1e9:.2f} GB, {sizes}")
     return 0
@@ -310,6 +305,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--operators", action="store_true", help="RMS norms and rotary embeddings as operators")
     made.add_argument("--planted", nargs="*", choices=PLANTED, default=(), help="what goes wrong in FP16")
     made.add_argument("--tokens", type=int, default=32)
+    made.add_argument("--stream", type=int, default=0, help="tokens of each text, given one by one")
     made.add_argument("--past", type=int, default=0, help="length of the cache that the inputs come with")
     return made
 

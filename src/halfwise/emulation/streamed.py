@@ -132,7 +132,8 @@ class StreamedSession:
 
     def _through(self, segment: Segment, lanes: Sequence[_Lane], shared: dict[str, Any]) -> None:
         """Its weights live no longer than this. `shared` is what was made of weights alone."""
-        weights = {name: self._rounded.of(self._weights[name]) for name in segment.reads if name in self._weights}
+        read = [name for name in segment.reads if name in self._weights]
+        weights: dict[str, Any] = {name: self._rounded.of(self._weights[name], keep=False) for name in read}
         if self._device == "cuda":
             weights = {n: array if n in segment.foreign else upload(array) for n, array in weights.items()}
         going = [lane for lane in lanes if lane.failed is None]

@@ -30,7 +30,7 @@ class RoundedWeights:
         self._largest: dict[ir.TensorProtocol, float] = {}
         self._room = _ROOM
 
-    def of(self, weight: Weight) -> Array:
+    def of(self, weight: Weight, *, keep: bool = True) -> Array:
         key = self.key(weight)
         if key in self._known:
             return self._known[key]
@@ -39,7 +39,7 @@ class RoundedWeights:
         array = stored if weight.fmt is None else held_in_fp32(stored, weight.fmt)
         if isinstance(tensor, ir.ExternalTensor) and array is stored:
             return array
-        if array.nbytes <= self._room:
+        if keep and array.nbytes <= self._room:
             self._room -= array.nbytes
             self._known[key] = array
         return array
