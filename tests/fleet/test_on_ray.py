@@ -150,7 +150,12 @@ def test_what_a_function_imports_travels_with_it_and_counts_as_its_input(tmp_pat
     assert on_ray(file).reused == 1
     (tmp_path / "neighbour.py").write_text("SIZE = 4")
     assert on_ray(file).reused == 0
+    file.write_text(file.read_text().replace("[[models]]", "metric = 'neighbour:SIZE'\n[[models]]"))
+    assert on_ray(file).reused == 0 and on_ray(file).reused == 1
+    (tmp_path / "neighbour.py").write_text("SIZE = 5")
+    assert on_ray(file).reused == 0  # of the metric's own file
     (tmp_path / "neighbour.py").unlink()
+    file.write_text(file.read_text().replace("metric = 'neighbour:SIZE'\n", ""))
     assert "No module named 'neighbour'" in on_ray(file).results[0].why
 
 

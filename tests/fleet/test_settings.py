@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.core.errors import InputError
+from halfwise.fleet.check import check_file
 from halfwise.fleet.settings import mistakes_in, read_settings, size_in_bytes
 from halfwise.fleet.settings import tomllib as toml
 from halfwise.fleet.template import template
@@ -138,3 +139,17 @@ def test_a_new_file_names_each_model_and_the_samples_beside_it(tmp_path: Path) -
     (tmp_path / "fleet.toml").write_text(template(tmp_path, tmp_path))
     found = {each.name: each.inputs for each in read_settings(tmp_path / "fleet.toml").models}
     assert found == {"a": ("a",), "b": (), "c": (), "d": ("d-inputs",)}
+
+
+def test_what_tables_point_to_is_looked_at_beside_other_mistakes(tmp_path: Path) -> None:
+    (tmp_path / "a.onnx").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "made.py").write_text("raise SystemExit\ndef good(): ...\n")
+    file = tmp_path / "fleet.toml"
+    tables = ['function = "made:good"', 'function = "made:bad"', 'metric = "none:f"', 'inputs = "empty"', 'do = "fixx"']
+    models = "".join(f'[[models]]\npath = "a.onnx"\nname = "{i}"\n{table}\n' for i, table in enumerate(tables))
+    file.write_text(f'[fleet]\nresults = "made.py"\nmemory = "lots"\n{models}')
+    _, told = check_file(file)
+    lines = [line.removeprefix(f"{file}:").split(": ")[:2] for line in told]
+    keys = ["results", "memory", "function", "metric", "inputs", "do"]
+    assert lines == [[place, key] for place, key in zip("2:1 3:1 11:1 15:1 19:1 23:1".split(), keys, strict=True)]

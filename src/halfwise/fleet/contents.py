@@ -32,9 +32,9 @@ class Contents:
         self.of(model)
         return self._sizes.get(model, 0)
 
-    def of_function(self, name: str) -> str:
-        """Of the files of its modules."""
-        return " ".join(map(self.of, sources_of(name, self._folder))) if name else ""
+    def of_functions(self, *names: str) -> str:
+        """Of the files of their modules."""
+        return " ".join(self.of(file) for name in filter(None, names) for file in sources_of(name, self._folder))
 
     def parts_of(self, model: Path) -> list[Path]:
         """The files of its external data."""

@@ -46,6 +46,7 @@ class Job:
     plan: Path | None
     engine: Path | None
     need: Need
+    metric: str = ""  # a function of the user's, among the options, too
 
     @property
     def title(self) -> str:
@@ -104,7 +105,7 @@ def model_files(folder: Path, path: str) -> list[Path]:
 def key_of(job: Job, contents: Mapping[Path, str], function: str) -> str:
     """Equal for a job that gives the same answer again: the same bytes, settings and version of this program.
 
-    `contents` has a digest of every file and folder that the job reads, `function` one of its source.
+    `contents` has a digest of every file and folder that the job reads, `function` one of its functions' sources.
     """
     paths = {"model": job.path, "plan": job.plan, "engine": job.engine}
     read = {name: contents[path] for name, path in paths.items() if path is not None}
@@ -153,6 +154,7 @@ def _job(folder: Path, subject: Subject, file: Path, which: tuple[str, str, str,
         placed(subject.plan) if subject.plan and action in ("gate", "audit") else None,
         placed(subject.engine) if subject.engine and action in ("gate", "audit") else None,
         Need(subject.seconds, subject.memory),
+        subject.metric if metric and ":" in subject.metric else "",
     )
 
 

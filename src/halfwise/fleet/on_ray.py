@@ -212,7 +212,8 @@ def _moved(task: Task, root: str, cwd: str, cluster: tuple[str, str, int]) -> Ta
     """The same at this node: its words are the same from where it stands, but for those that start at the root."""
     order = task.order
     words = tuple(root + word if Path(word).is_absolute() else word for word in order.words)
-    folder, imports, stands = (_placed(root, cwd, path) for path in (order.folder, order.imports, cwd))
+    folder, stands = (_placed(root, cwd, path) for path in (order.folder, cwd))
+    imports = _placed(root, cwd, order.imports) if order.imports else ""
     Path(stands).mkdir(parents=True, exist_ok=True)
     moved = replace(order, words=words, folder=folder, imports=imports, cwd=stands, cluster=cluster)
     most = min(task.most_memory, memory_here()) if task.bounded else memory_here()

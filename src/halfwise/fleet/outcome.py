@@ -20,6 +20,7 @@ ANSWER = "answer.json"
 LOG = "log.txt"
 _BY_CODE: dict[int, State] = {0: "good", 1: "bad", 2: "refused", 3: "unavailable", 130: "interrupted"}
 _LONGEST = 1_000
+_TOLD = 3  # stages that are not good
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def _why(document: Mapping[str, Any]) -> str:
         f"{stage['name']} {stage['finding']}" for stage in document.get("stages", ()) if stage["finding"] != "good"
     ]
     if wrong:
-        return ", ".join(wrong)[:_LONGEST]
+        return ", ".join(wrong[:_TOLD]) + (f", {len(wrong) - _TOLD} more" if len(wrong) > _TOLD else "")
     return str(document.get("status", "the answer is no"))
 
 

@@ -128,7 +128,7 @@ def _key(job: Job, contents: Contents) -> str:
     """Empty where something that it reads is not there: it runs, and says so."""
     read = [path for path in (job.path, job.plan, job.engine, *job.inputs) if path is not None]
     try:
-        return key_of(job, {path: contents.of(path) for path in read}, contents.of_function(job.function))
+        return key_of(job, {path: contents.of(path) for path in read}, contents.of_functions(job.function, job.metric))
     except InputError:
         return ""
 
@@ -156,7 +156,8 @@ def _task(settings: Settings, job: Job, store: Store, contents: Contents, limits
         expected = round(_SPARE * last.peak_bytes)
     most = min(job.need.memory or limits.memory, limits.memory)
     words = tuple(job.words([str(path) for path in job.inputs], str(folder / OUT)))
-    order = Order(words, str(folder), job.function, str(settings.folder.absolute()))
+    imports = str(settings.folder.absolute()) if job.function or job.metric else ""
+    order = Order(words, str(folder), job.function, imports)
     bounded = bool(job.need.memory or settings.memory)
     return Task(order, min(expected, most), most, job.need.seconds, bounded, _reads(job, contents, settings.folder))
 
@@ -168,8 +169,8 @@ def _reads(job: Job, contents: Contents, folder: Path) -> tuple[str, ...]:
         for file in sorted(path.rglob("*")) if path.is_dir() else (path, *contents.parts_of(path)):
             if file.is_file():
                 files[file] = None
-    if job.function:
-        files.update(dict.fromkeys(sources_of(job.function, folder)))
+    for function in filter(None, (job.function, job.metric)):
+        files.update(dict.fromkeys(sources_of(function, folder)))
     return tuple(map(str, files))
 
 

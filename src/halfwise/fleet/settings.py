@@ -22,7 +22,17 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
-__all__ = ["ACTIONS", "Mistake", "Settings", "Subject", "mistakes_in", "read_settings", "read_text", "size_in_bytes"]
+__all__ = [
+    "ACTIONS",
+    "Mistake",
+    "Settings",
+    "Subject",
+    "mistakes_in",
+    "read_settings",
+    "read_text",
+    "size_in_bytes",
+    "sound_settings",
+]
 
 ACTIONS = ("scan", "fix", "gate", "stages", "audit")
 
@@ -70,6 +80,7 @@ class Settings:
     processes: int  # 0: as many as there are cores
     models: tuple[Subject, ...]
     text: str = field(repr=False)
+    sound: Mapping[int, Subject] = field(default_factory=dict)  # tables without a mistake, by their number
 
     def only(self, subject: Subject) -> Settings:
         return replace(self, models=(subject,))
@@ -83,16 +94,33 @@ def read_settings(path: Path) -> Settings:
         first = mistakes[0]
         more = f" ({len(mistakes) - 1} more: halfwise fleet check)" if len(mistakes) > 1 else ""
         raise InputError(f"{path}:{first.line}:{first.column}: {first.what}{more}")
-    data = tomllib.loads(text)
-    fleet, defaults = data.get("fleet", {}), data.get("defaults", {})
-    folder = path.parent
+    return sound_settings(text, path.parent)
+
+
+def sound_settings(text: str, folder: Path) -> Settings:
+    """What the tables without a mistake say."""
+    try:
+        data = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        data = {}
+    wrong = {key for key, _ in _wrong(data)}
+    fleet = {} if ("fleet",) in wrong else data.get("fleet", {})
+    fleet = {name: value for name, value in fleet.items() if ("fleet", name) not in wrong}
+    tables = [] if any(key[:1] in ((), ("defaults",)) or key == ("models",) for key in wrong) else data["models"]
+    defaults = data.get("defaults", {})
+    sound = {
+        number: _subject({**defaults, **_own(table)})
+        for number, table in enumerate(tables)
+        if not any(key[:2] == ("models", number) for key in wrong)
+    }
     return Settings(
         folder,
         folder / fleet.get("results", "fleet-results"),
         size_in_bytes(fleet.get("memory", "0 B")),
         fleet.get("processes", 0),
-        tuple(_subject({**defaults, **_own(table)}) for table in data["models"]),
+        tuple(sound.values()),
         text,
+        sound,
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from halfwise.core.errors import InputError
 
-__all__ = ["sources_of"]
+__all__ = ["sources_of", "why_not_there"]
 
 
 def sources_of(function: str, folder: Path) -> tuple[Path, ...]:
@@ -38,6 +38,34 @@ def sources_of(function: str, folder: Path) -> tuple[Path, ...]:
                 file, name if spec is not None and spec.submodule_search_locations else ".".join(parents)
             )
     return tuple(dict.fromkeys((own, *sorted(file for file in found.values() if file is not None))))
+
+
+def why_not_there(function: str, folder: Path) -> str:
+    """Empty where its module has a thing of that name, as far as that is to be seen without running it."""
+    try:
+        source = sources_of(function, folder)[0]
+    except InputError as error:
+        return str(error)
+    name = function.partition(":")[2].partition(".")[0]
+    try:
+        tree = ast.parse(source.read_bytes())
+    except (OSError, ValueError):  # compiled: nobody knows
+        return ""
+    except SyntaxError as error:
+        return (
+            f"the function {function}: {source.name}, line {error.lineno}: {error.msg}"
+            if source.suffix == ".py"
+            else ""
+        )
+    made: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            made.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            made.add(node.id)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            made.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+    return "" if made & {name, "*", "__getattr__"} else f"the function {function}: {source.name} has no {name!r}"
 
 
 def _spec(module: str, search: Sequence[str] | None) -> ModuleSpec | None:

@@ -32,7 +32,7 @@ class Order:
     words: tuple[str, ...]  # of the command line, without the inputs of a function
     folder: str
     function: str
-    imports: str  # the folder in which the function is looked for first
+    imports: str  # the folder in which the user's functions are looked for first; empty: there are none
     cores: tuple[int, ...] = ()  # to keep to; empty: all
     cwd: str = ""  # where its words start; empty: where the fleet was started
     refused: tuple[tuple[str, str], ...] = ()  # native calls that ended it before, in hexadecimal, and how they did
@@ -73,6 +73,8 @@ def work(data: Mapping[str, Any]) -> int:
         attach(BlackBox(folder / CALL, {bytes.fromhex(call): how for call, how in order.refused}))
     try:
         words = list(order.words)
+        if order.imports:
+            sys.path.insert(0, order.imports)
         if order.function:
             words += ["--inputs", str(_samples(order, folder / _INPUTS))]
         sys.argv[1:] = words  # which the report tells
@@ -116,7 +118,6 @@ def _samples(order: Order, folder: Path) -> Path:
     """What the user's function gives, one file a sample."""
     import numpy as np
 
-    sys.path.insert(0, order.imports)
     module, _, name = order.function.partition(":")
     started = time.monotonic()
     try:
