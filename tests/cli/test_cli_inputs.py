@@ -41,7 +41,7 @@ def picture_net(path: Path, height: int | str = 4, width: int | str = 6) -> Path
         (("--stretch",), "--letterbox and --stretch: for images only"),
         (("--rate", "8000"), "--rate: for sound only; name its folder with --audio"),
         (("--images", "none"), "--images none: there is no such folder"),
-        (("--audio", "none"), "--audio: the model has 0 inputs that may be a waveform"),
+        (("--audio", "none"), "--audio: the model has no inputs that may be a waveform"),
         (("--images", ".", "--size", "640"), "--size 640: write WIDTHxHEIGHT, such as 640x640"),
         (("--images", ".", "--mean", "a,b"), "--mean a,b: write numbers with commas between them"),
         (("--images", ".", "--std", ""), "--std : write numbers with commas between them"),

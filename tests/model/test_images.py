@@ -104,7 +104,7 @@ def test_what_was_done_is_said(tmp_path: Path) -> None:
         (NCHW, {"std": (0.0,)}, "--std 0: give numbers above 0"),
         (InputSpec("x", np.dtype(np.uint8), (1, 3, 4, 6)), {"mean": (0.5,)}, "takes pixels as they are"),
         (InputSpec("x", F32, (1, 7, 4, 6)), {}, "has 7 channels in layout nchw"),
-        (InputSpec("x", F32, (1, 10)), {}, "the model has 0 inputs that may be an image"),
+        (InputSpec("x", F32, (1, 10)), {}, "the model has no inputs that may be an image"),
     ],
 )
 def test_what_does_not_fit_is_one_line(spec: InputSpec, options: dict[str, Any], told: str, tmp_path: Path) -> None:
@@ -112,6 +112,12 @@ def test_what_does_not_fit_is_one_line(spec: InputSpec, options: dict[str, Any],
     with pytest.raises(InputError) as caught:
         load_samples([spec], [Images(tmp_path, **options)])
     assert told in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_image_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"ftrt" + bytes(60))
+    with pytest.raises(InputError, match=r"a\.png is a TensorRT engine, not an image"):
+        load_samples([NCHW], [Images(tmp_path)])
 
 
 def test_other_inputs_and_folders_without_images_are_told(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_channels_are_mixed_and_the_rate_is_changed(tmp_path: Path) -> None:
     ("spec", "rate", "told"),
     [
         (InputSpec("x", F32, (1, 80, 100)), 16_000, "takes 1x80x100, which is no waveform; give its features as .npz"),
-        (InputSpec("x", np.dtype(np.int64), (1, 80)), 16_000, "the model has 0 inputs that may be a waveform"),
+        (InputSpec("x", np.dtype(np.int64), (1, 80)), 16_000, "the model has no inputs that may be a waveform"),
         (InputSpec("x", F32, (1, None)), 0, "--rate 0: give samples per second"),
     ],
 )

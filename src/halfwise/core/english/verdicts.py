@@ -59,7 +59,9 @@ VERDICTS = {
         "Profile {subject!r} has two ends: the machine rounds {ops:plain} differently by size, or in no known way. The "
         "worse end counts."
     ),
-    NoteKind.RANDOM_NODE: ("Node {subject!r} is random. FP32 does not repeat its own result, so no verdict is final."),
+    NoteKind.RANDOM_NODE: (
+        "Node {subject!r} is random. FP32 does not repeat its own result, so no verdict is final. Export a dropout away: model.eval()."
+    ),
     NoteKind.QUANTISERS_MOVE: (
         "FP32 itself misses the tolerance ({ratio:.2g} times the allowed error) once the inputs of quantisers move by "
         "{moved:.1g}. More FP32 nodes do not help: state a wider tolerance (--tol)."

@@ -56,7 +56,7 @@ def read_sound(path: Path, rate: int) -> Sound:
         import soundfile
     except (ImportError, OSError):  # its own library may lack
         raise MissingBackend("audio is read with soundfile: pip install 'halfwise[audio]'") from None
-    with readable(str(path)):
+    with readable(str(path), "an audio file"):
         values, given = soundfile.read(path, dtype="float32", always_2d=True)
     mono = values.mean(axis=1)
     if not mono.size:
@@ -72,7 +72,7 @@ def windowed_input(specs: Sequence[InputSpec], states: Sequence[str] = ()) -> tu
         if is_float(spec.dtype) and spec.name not in states and spec.shape is not None and 1 <= len(spec.shape) <= 3
     ]
     if len(found) != 1:
-        raise InputError(f"--audio: the model has {len(found)} inputs that may be a waveform; give .npz files")
+        raise InputError(f"--audio: the model has {len(found) or 'no'} inputs that may be a waveform; give .npz files")
     shape = found[0].shape or ()
     if any(isinstance(dim, int) and dim != 1 for dim in shape[:-1]):
         told = "x".join("?" if dim is None else str(dim) for dim in shape)

@@ -130,7 +130,7 @@ def _image_input(specs: Sequence[InputSpec]) -> InputSpec:
     found = [spec for spec in specs if spec.shape is not None and len(spec.shape) == 4]
     found = found or [spec for spec in specs if spec.shape is not None and len(spec.shape) == 3]
     if len(found) != 1:
-        raise InputError(f"--images: the model has {len(found)} inputs that may be an image; give .npz files")
+        raise InputError(f"--images: the model has {len(found) or 'no'} inputs that may be an image; give .npz files")
     others = [spec.name for spec in specs if spec is not found[0] and not spec.optional]
     if others:
         told = ", ".join(map(repr, others))
@@ -156,7 +156,7 @@ def _opened(path: Path, channels: int) -> Image:
         from PIL import Image, ImageOps
     except ImportError:
         raise MissingBackend("images are read with Pillow: pip install 'halfwise[images]'") from None
-    with readable(str(path)), Image.open(path) as stored:
+    with readable(str(path), "an image"), Image.open(path) as stored:
         upright = ImageOps.exif_transpose(stored) or stored
         if upright.mode.startswith(("I", "F")):
             values = np.asarray(upright, np.float64)
