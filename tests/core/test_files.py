@@ -59,3 +59,10 @@ def test_a_name_with_braces_is_told_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "{option}.tflite"
     path.write_bytes(FILES["tflite"][1])
     assert not_wanted(path, "an ONNX model", "").endswith("--tflite {option}.tflite --output model.onnx)")
+
+
+def test_a_model_where_something_else_is_wanted_is_named(tmp_path: Path) -> None:
+    onnx.save(SHAPES["healthy_mlp"]().model, tmp_path / "m.onnx")
+    path = tmp_path / "m.onnx"
+    assert not_wanted(path, "a plan", "") == f"{path} is an ONNX model, not a plan: give it as the model"
+    assert not_wanted(path, "an ONNX model", "no graph in it") == "no graph in it"

@@ -131,3 +131,11 @@ def test_any_text_stays_text(headline: str, cells: list[str]) -> None:
     summary = Summary(headline, ("one",), tuple((cell,) for cell in cells))
     assert len(summary.text().splitlines()) <= 10
     assert set(Seen(summary.html()).tags) <= {"p", "b", "code", "table", "thead", "tbody", "tr", "th", "td"}
+
+
+def test_a_sentence_in_a_cell_keeps_its_beginning_and_a_name_its_ends() -> None:
+    told = "result reaches 1.987e+06, beyond FP16's 65,504, and becomes infinite"
+    name = "/" + "module/" * 12 + "MatMul"
+    _, sentence, tensor = Summary("", ("what",), ((told,), (name,))).text().splitlines()[-3:]
+    assert sentence.strip().startswith("result reaches 1.987e+06, beyond") and sentence.endswith("...")
+    assert tensor.strip().startswith("/module/") and tensor.endswith("/MatMul")

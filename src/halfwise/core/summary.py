@@ -68,7 +68,17 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return three_digits(value)
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else _short(str(value), _CELL)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    text = str(value)
+    return _short(text, _CELL) if " " not in text.strip() else _short(_begun(text), _CELL)
+
+
+def _begun(text: str) -> str:
+    """As many words of a sentence as fit."""
+    if len(text) <= _CELL:
+        return text
+    return f"{text[: _CELL - 3].rpartition(' ')[0] or text[: _CELL - 3]}..."
 
 
 def _short(text: str, width: int) -> str:

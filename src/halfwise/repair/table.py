@@ -63,7 +63,8 @@ def check_repairs(repairs: Sequence[RepairRecord], target: Target) -> None:
     known, unread = {rule.id for rule in RULES}, target.unread_operators
     for entry in repairs:
         if entry.rule not in known:
-            raise InputError(f"the plan holds the repair {entry.rule!r}, which this version does not know")
+            told = f"the plan holds the repair {entry.rule!r}, which this version does not know"
+            raise InputError(f"{told}: use the version that wrote it, or run `halfwise fix` again")
         written = entry.parameters.get("way")
         if isinstance(written, str) and written in unread:
             raise InputError(

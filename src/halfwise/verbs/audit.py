@@ -22,6 +22,7 @@ from halfwise.compiler.layers_model import compile_for_log, nodes_of_model
 from halfwise.core.document import Documented, read
 from halfwise.core.english import said, say
 from halfwise.core.errors import InputError
+from halfwise.core.files.identify import not_wanted
 from halfwise.core.finding import Finding
 from halfwise.core.formats import Format
 from halfwise.core.json_text import read_json
@@ -231,5 +232,5 @@ def _kept(plan: Path) -> KeptNodes:
     except OSError as error:
         raise InputError(f"{plan}: the plan cannot be read: {error.strerror}") from error
     except ValueError:
-        raise InputError(f"{plan}: the plan is not valid JSON") from None
+        raise InputError(not_wanted(plan, "a plan", f"{plan}: the plan is not valid JSON: write it again")) from None
     return read(document, KeptNodes, f"{plan} is not a plan that `halfwise fix` wrote")

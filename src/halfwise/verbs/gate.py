@@ -212,7 +212,8 @@ def _applies(plan: Plan, model: Model) -> Check:
     known = {rule.id for rule in REPAIRS}
     unknown = next((entry.rule for entry in plan.repairs if entry.rule not in known), None)
     if unknown is not None:
-        raise InputError(f"the plan holds the repair {unknown!r}, which this version does not know")
+        told = f"the plan holds the repair {unknown!r}, which this version does not know"
+        raise InputError(f"{told}: use the version that wrote it, or run `halfwise fix` again")
     try:
         plan.tolerance.check_outputs(model.output_names)
         nodes = reapplied(model, plan.repairs).node_by_name

@@ -60,7 +60,8 @@ VERDICTS = {
         "worse end counts."
     ),
     NoteKind.RANDOM_NODE: (
-        "Node {subject!r} is random. FP32 does not repeat its own result, so no verdict is final. Export a dropout away: model.eval()."
+        "Node {subject!r} is random. FP32 does not repeat its own result, so no verdict is final. Export a dropout "
+        "away: model.eval()."
     ),
     NoteKind.QUANTISERS_MOVE: (
         "FP32 itself misses the tolerance ({ratio:.2g} times the allowed error) once the inputs of quantisers move by "

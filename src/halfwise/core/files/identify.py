@@ -113,7 +113,7 @@ def not_wanted(path: Path, wanted: str, otherwise: str) -> str:
         found = identify(path)
     except OSError:
         return otherwise
-    if not found.way:
+    if not found.way or found.name == wanted:
         return otherwise
     return f"{path} is {found.name}, not {wanted}: {found.way}"
 

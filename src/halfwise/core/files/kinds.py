@@ -77,7 +77,7 @@ _ENGINE = (
 _UNPACK = "unpack it and give the .onnx file in it"
 
 WORDS: Mapping[FileKind, Words] = {
-    FileKind.ONNX: Words("an ONNX model"),
+    FileKind.ONNX: Words("an ONNX model", "give it as the model"),
     FileKind.EXTERNAL_DATA: Words("the external data of an ONNX model", "give the .onnx file beside it"),
     FileKind.ORT_FORMAT: Words("a model in ONNX Runtime's own format", "give the .onnx file that it was made from"),
     FileKind.CHECKPOINT: Words(
@@ -133,7 +133,7 @@ WORDS: Mapping[FileKind, Words] = {
     FileKind.NPY: Words("an .npy file of one array", "give it with --inputs"),
     FileKind.IMAGE: Words("an image", "give its folder with --images"),
     FileKind.AUDIO: Words("an audio file", "give its folder with --audio"),
-    FileKind.RESULT: Words("a result of halfwise"),
+    FileKind.RESULT: Words("a result of halfwise", "`halfwise compare` takes two of these"),
     FileKind.PLAN: Words("a plan of `halfwise fix`", "give it with --plan"),
     FileKind.JSON: Words("a JSON file of another tool"),
     FileKind.LFS_POINTER: Words(

@@ -108,7 +108,8 @@ class Asked:
         """What may be FP16: every free node but those that the plan keeps."""
         missing = next((name for name in self.kept if name not in self.model.node_by_name), None)
         if missing is not None:
-            raise InputError(f"the plan names node {missing!r}, which the model does not have after the plan's repairs")
+            told = f"the plan names node {missing!r}, which the model does not have after the plan's repairs"
+            raise InputError(f"{told}: run `halfwise fix` again for this model, or give the model of the plan")
         return tuple(site.node for site in self.sites.free if site.name not in set(self.kept))
 
     def planned(self) -> dict[ir.Node, Format]:

@@ -92,7 +92,7 @@ def bisect(
 
 def _run(asked: Asked) -> BisectResult:
     if not asked.nodes:
-        raise InputError("no node of the model may be FP16, or the plan keeps all of them in FP32")
+        raise InputError("no node of the model may be FP16, or the plan keeps all of them in FP32: nothing to bisect")
     with held(asked.folder):
         return _run_in_folder(asked)
 

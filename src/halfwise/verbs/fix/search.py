@@ -52,7 +52,8 @@ def _applied(prepared: Prepared, plan: Plan) -> Decided:
     sites = Sites(model)
     missing = next((node.name for node in plan.nodes if node.name not in model.node_by_name), None)
     if missing is not None:
-        raise InputError(f"the plan names node {missing!r}, which the model does not have after the plan's repairs")
+        told = f"the plan names node {missing!r}, which the model does not have after the plan's repairs"
+        raise InputError(f"{told}: run `halfwise fix` again for this model, or give the model of the plan")
     formats = {model.node_by_name[node.name]: node.format for node in plan.nodes}
     bf16 = Sites(model, Format.BF16)
     for node, fmt in formats.items():
