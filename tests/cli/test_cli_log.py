@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx
 import pytest
 import typer
 from typer.testing import CliRunner
 
+import halfwise
 from halfwise.cli import log as verb
 from halfwise.core.errors import InputError
+from tests.models.zoo import SHAPES
 from tests.support.paths import DATA
 
 LOGS = DATA / "logs"
@@ -91,3 +94,13 @@ def test_missing_log_and_model(tmp_path: Path) -> None:
         run(str(tmp_path / "none.log"))
     with pytest.raises(InputError, match="there is no such file"):
         run(str(LOGS / "weights_8.5_python.log"), "--model", str(tmp_path / "none.onnx"))
+
+
+def test_names_in_the_command_are_looked_up_in_the_model(tmp_path: Path) -> None:
+    onnx.save(SHAPES["rms_norm_overflow"]().model, tmp_path / "m.onnx")
+    names = [node.name for node in onnx.load(tmp_path / "m.onnx").graph.node]
+    flags = f"--onnx=m.onnx --fp16 --precisionConstraints=obey --layerPrecisions={names[0]}:fp32,/nothere:fp32"
+    (tmp_path / "build.log").write_text(f"&&&& RUNNING TensorRT.trtexec [TensorRT v101300] # trtexec {flags}\n")
+    assert not halfwise.log(tmp_path / "build.log").findings
+    found = halfwise.log(tmp_path / "build.log", tmp_path / "m.onnx").findings
+    assert [(each.rule, each.numbers["names"]) for each in found] == [("HW601", ["/nothere"])]

@@ -133,7 +133,7 @@ WORDS: Mapping[FileKind, Words] = {
     FileKind.NPY: Words("an .npy file of one array", "give it with --inputs"),
     FileKind.IMAGE: Words("an image", "give its folder with --images"),
     FileKind.AUDIO: Words("an audio file", "give its folder with --audio"),
-    FileKind.RESULT: Words("a result of halfwise", "`halfwise compare` takes two of these"),
+    FileKind.RESULT: Words("a result of halfwise"),
     FileKind.PLAN: Words("a plan of `halfwise fix`", "give it with --plan"),
     FileKind.JSON: Words("a JSON file of another tool"),
     FileKind.LFS_POINTER: Words(
