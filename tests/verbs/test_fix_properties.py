@@ -140,19 +140,9 @@ def of_a_process(folder: Path, threads: str, hashes: str) -> dict[str, bytes]:
     return files(folder)
 
 
-def test_another_process_writes_the_same_bytes_and_other_threads_the_same_models(tmp_path: Path) -> None:
-    """The last digits of errors depend on the threads of ONNX Runtime's FP32 kernels; what is decided does not."""
+def test_another_process_writes_the_same_bytes(tmp_path: Path) -> None:
     one, other = (of_a_process(tmp_path / hashes, "3", hashes) for hashes in ("1", "2"))
     assert [name for name, content in one.items() if content != other.get(name)] == [] and len(one) == len(other) == 9
-    alone = of_a_process(tmp_path / "alone", "1", "1")
-    for name, content in one.items():
-        if name.endswith(".onnx"):
-            assert content == alone[name]
-        elif name.endswith("document.json"):
-            same = ("status", "fp32_nodes", "inputs")
-            a, b = json.loads(content), json.loads(alone[name])
-            assert [a[key] for key in same] == [b[key] for key in same]
-            assert [(r["rule"], r["nodes"]) for r in a["repairs"]] == [(r["rule"], r["nodes"]) for r in b["repairs"]]
 
 
 def test_the_same_call_twice_gives_the_same_document() -> None:

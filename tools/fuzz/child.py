@@ -43,11 +43,11 @@ class Child:
 
     def _started(self) -> subprocess.Popen[bytes]:
         one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "HALFWISE_DEBUG": "1"}
+        path = (str(_ROOT / "src"), str(_ROOT), os.environ.get("PYTHONPATH"))
         return subprocess.Popen(
             [sys.executable, "-m", "tools.fuzz.nursery", str(self._seconds)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **one, "PYTHONPATH": f"{_ROOT / 'src'}{os.pathsep}{_ROOT}"},
+            env={**os.environ, **one, "PYTHONPATH": os.pathsep.join(filter(None, path))},
             cwd=_ROOT,
         )

@@ -55,7 +55,7 @@ do = ["scan", "fix"]
 name = "m"
 path = "{MODEL}"
 """
-_RESULTS = ("m.fp16.onnx", "m.halfwise.json", "g.xml", "g.sarif", "g.md")  # of before, where they get written
+_RESULTS = ("m.fp16.onnx", "m.plan.json", "g.xml", "g.sarif", "g.md")  # of before, where they get written
 _STORED = "what the store says"
 # What tells when it was made or how long it took, and the files of SQLite's own.
 _TIMED = (".html", ".md", ".xml", ".txt", ".sqlite", ".sqlite-shm", ".sqlite-wal", ".lock", "answer.json")

@@ -117,15 +117,15 @@ def _serve(asked: BinaryIO, answers: BinaryIO) -> NoReturn:
 
 def main() -> None:
     """Until stdin ends."""
+    for module in LOADED:
+        import_module(module)
+    prepare()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    for module in LOADED:
-        import_module(module)
-    prepare()
     nursery = Nursery(float(sys.argv[1]))
     for line in sys.stdin:
         answers.write(json.dumps(nursery.run(Recipe.from_json(json.loads(line))).to_json()) + "\n")
