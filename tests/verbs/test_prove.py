@@ -24,6 +24,7 @@ from halfwise.emulation.profiles.caveats import caveats
 from halfwise.emulation.profiles.machine import MachineDocument, read_machine
 from halfwise.verbs.compare import compare
 from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.gate import gate
 from halfwise.verbs.profiles import profiles
 from halfwise.verbs.prove import JOURNAL, prove
 from halfwise.verbs.verify import verify
@@ -67,6 +68,27 @@ def test_the_file_holds_what_was_drawn(tmp_path: Path) -> None:
     assert answers(read) == {form.name: ("proven", CHOICE[form.rule]) for form in SOME}
     assert read.ran.device == "simulated GPU" and read.seconds >= 0
     assert not (tmp_path / JOURNAL).exists()
+
+
+def test_a_plan_names_the_machine_file_by_its_hash(tmp_path: Path) -> None:
+    """Another file of that name does not judge in its place; `gate` and `fix` take a profile that is stated."""
+    path, rng = machine(tmp_path), np.random.default_rng(0)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], "product")],
+        "one",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 8])],
+        [numpy_helper.from_array(rng.standard_normal((8, 8)).astype(np.float32), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    feeds = [{"x": rng.standard_normal((4, 8)).astype(np.float32)} for _ in range(3)]
+    found = fix(model, feeds, profile=str(path))
+    assert found.plan.profile_sha256 == read_machine(path).sha256
+    assert fix(model, feeds, plan=found.plan).met
+    machine(tmp_path, Softmax="wide")
+    with pytest.raises(InputError, match="judged by another"):
+        gate(found.plan, model, feeds)
+    assert gate(found.plan, model, feeds, profile=str(path)).result is not None
 
 
 def test_a_form_that_is_refused_is_found_by_halves_and_is_a_fact(tmp_path: Path) -> None:

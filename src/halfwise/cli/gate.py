@@ -28,6 +28,12 @@ def command(
     ] = None,
     inputs: list[Any] | None = None,
     metric: MetricSpec = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile", metavar="P", help="Rounding profile to judge by, as in fix.", show_default="the plan's"
+        ),
+    ] = None,
     baseline: Annotated[
         Path | None,
         typer.Option(
@@ -79,6 +85,7 @@ def command(
             model,
             inputs,
             metric=user_metric(metric),
+            profile=profile,
             baseline=baseline,
             engine=engine,
             reference=reference,

@@ -89,6 +89,7 @@ class Plan(Documented):
     reference_sha256: str = ""  # of the FP32 original that judged, where one was given
     io_formats: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # layouts of inputs and outputs, not plain
     rollout: Rollout | None = None  # many steps in a row, where these were judged
+    profile_sha256: str = ""  # of the machine file that `profile` names, where it names one
 
     def document(self) -> PlanDocument:
         return PlanDocument(
@@ -102,6 +103,7 @@ class Plan(Documented):
             ),
             target=self.target,
             profile=self.profile,
+            profile_sha256=self.profile_sha256 or LEFT_OUT,
             tolerance=self.tolerance.to_json(),
             output_kinds=self.tolerance.kinds or LEFT_OUT,
             metric=self.tolerance.measure or LEFT_OUT,
@@ -194,6 +196,7 @@ def _plan(stated: PlanDocument) -> Plan:
         node_count=stated.model.nodes,
         target=stated.target,
         profile=stated.profile,
+        profile_sha256=stated.profile_sha256 or "",
         tolerance=replace(
             Tolerance.from_json(stated.tolerance) if stated.tolerance else Tolerance.default(),
             kinds=tuple(stated.output_kinds or ()),

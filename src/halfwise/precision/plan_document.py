@@ -121,6 +121,9 @@ class PlanDocument(Document, frozen=True, tag="halfwise.plan/1", kw_only=True):
     model: ModelRecord = ModelRecord()
     target: str = str(DEFAULT_TARGET)
     profile: str = STRICT_PROFILE
+    profile_sha256: Annotated[str | Left, about("Of the machine file that `profile` names, if it names one.")] = (
+        LEFT_OUT
+    )
     tolerance: Bounds | Left = LEFT_OUT
     output_kinds: OutputKinds | Left = LEFT_OUT
     metric: Annotated[str | Left, about("The ready measure that the tolerance's `metric` speaks of.")] = LEFT_OUT

@@ -127,6 +127,7 @@ def gate(
     reference: str | Path | onnx.ModelProto | Model | None = None,
     rollout: int | None = None,
     feedback: str | Sequence[str] = (),
+    profile: str | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> Gate:
     """Check a plan against a model that may have been trained again since.
@@ -135,6 +136,7 @@ def gate(
     the model that the plan was made for; `engine` is the layer list or the verbose log of the engine that was built.
     `reference` is the FP32 original of a typed model, as `fix` takes it.
     A plan that was judged over many steps is judged so again; `rollout` and `feedback` state others, as in `fix`.
+    `profile` judges instead of the plan's own, as what `prove` learned since.
     Without an engine the plan is audited where TensorRT-RTX stands for its target's compiler, as `fix` does.
     """
     _, metric = with_measure((), metric)
@@ -157,7 +159,16 @@ def gate(
             here = replace(here, reference_sha256=reference.sha256)
         here = replace(here, rollout=rollout_of(rollout, feedback) or here.rollout)
         try:
-            result = fix(model, inputs, plan=here, judge_on_all=True, metric=metric, reference=reference, notify=notify)
+            result = fix(
+                model,
+                inputs,
+                plan=here,
+                judge_on_all=True,
+                metric=metric,
+                reference=reference,
+                profile=profile,
+                notify=notify,
+            )
             checks.append(_tolerance(result))
         except InputError as error:
             if change != "graph":

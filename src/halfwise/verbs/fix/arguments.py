@@ -12,10 +12,12 @@ from typing import Any
 from halfwise.core.errors import InputError
 from halfwise.core.formats import FORMATS, Format, format_named
 from halfwise.emulation.ort import Device
+from halfwise.emulation.profiles import profile_named
 from halfwise.precision.plan import Plan, read_plan
 
 __all__ = [
     "MAX_RUNS",
+    "check_same_machine",
     "checked_margin",
     "checked_max_runs",
     "checked_time_limit",
@@ -27,6 +29,15 @@ __all__ = [
 ]
 
 MAX_RUNS = 40  # passes over the search inputs that may go into saving FP32 nodes
+
+
+def check_same_machine(plan: Plan) -> None:
+    """A plan that a machine file judged is judged by the same one again, unless another profile is stated."""
+    if profile_named(plan.profile).source != plan.profile_sha256:
+        raise InputError(
+            f"the plan was judged by another {plan.profile} (sha256 {plan.profile_sha256[:12]}...): state one with "
+            "--profile"
+        )
 
 
 def texts_of(name: str, given: Any) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from halfwise.precision.selectors import choices_of
 from halfwise.repair import rules_for, rules_named
 from halfwise.verbs.fix.arguments import (
     MAX_RUNS,
+    check_same_machine,
     checked_margin,
     checked_max_runs,
     checked_time_limit,
@@ -125,6 +126,8 @@ def fix(
     if plan is not None and (keep or force):
         raise InputError("--keep and --force are for a search; with --plan, edit the plan's fp32_nodes")
     emulated = profile or (plan.profile if plan is not None else chosen.profile)
+    if plan is not None and profile is None and plan.profile_sha256:
+        check_same_machine(plan)
     if engine is not None and plan is None:
         raise InputError("layers need the plan that the engine was built from: give plan, too")
     if engine is not None and not profile_named(emulated).by_engine:

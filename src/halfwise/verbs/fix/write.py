@@ -84,6 +84,7 @@ def _plan(prepared: Prepared, found: Feedback) -> Plan:
         node_count=request.model.stored_nodes,
         target=str(request.target),
         profile=request.profile,
+        profile_sha256=prepared.profiles[0].source,
         tolerance=prepared.tolerance,
         io_types=request.io_types,
         io_formats={name: each for name, each in prepared.layouts.of.items() if each != ("chw",)},
