@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from halfwise.core.choosing import Changes, changes_expected
+from halfwise.core.evaluation import evaluate
 from halfwise.core.formats import Format
 from halfwise.core.output_kinds import NO_AXIS, OutputKind, Reading
 from halfwise.core.tolerance import Tolerance
@@ -63,3 +65,16 @@ def test_a_bound_of_the_users_counts_every_difference_and_still_knows_what_decid
     }
     assert [each.reading for each in read["*:exact>=0.99"]] == [Reading.COUNTED]
     assert read["ids:cosine>=0.9"] == ()
+
+
+def test_a_few_differences_seen_tell_less_than_those_to_expect() -> None:
+    """Counts of 0, 1 or 2 scatter far; what is expected of them is known better, and stands in for them."""
+    rng = np.random.default_rng(3)
+    logits = [rng.standard_normal((2000, 5)) for _ in range(4)]
+    moved = [each + 1e-3 * rng.standard_normal(each.shape) for each in logits]
+    kind = replace(CLASSES, reading=Reading.CHOICES, inner=("logits",))
+    tolerance = Tolerance.parse(["ids:exact>=0.99"], ["ids"], [], kinds=[kind])
+    answers = [[{"ids": each.argmax(1), "logits": each} for each in side] for side in (logits, moved)]
+    found = evaluate(*answers, tolerance)
+    assert max(found.smooth) == 0.0 < max(found.ratios)
+    assert all(0.0 < chance < 0.3 for chance in found.chances)

@@ -22,6 +22,8 @@ from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.gate import gate
 from halfwise.verbs.verify import verify
+from tests.models.build import model as build
+from tests.models.build import node, value, weight
 from tests.models.outputs import detr_head, keypoints, nms_detector, picker, scorer, segmenter
 from tests.support.messages import kinds, only
 
@@ -215,3 +217,11 @@ def test_logits_beside_their_classes_are_judged_as_stated() -> None:
     assert result.met
     assert kind_of(result, "classes").inner == ()
     assert set(result.fixed) == {"classes", "logits"}
+
+
+def test_no_measure_is_offered_where_the_inputs_are_lost_already() -> None:
+    made = build([node("Mul", "x k", "h"), node("Sqrt", "h", "y")], [value("x", shape=(64,))],
+                       [value("y", shape=(64,))], [weight("k", np.float32(1e-5))])  # fmt: skip
+    given = [{"x": np.random.default_rng(seed).uniform(1e4, 3e5, 64).astype(np.float32)} for seed in range(2)]
+    result = fix(made, given, io_types="fp16")
+    assert not result.met and NoteKind.MOST_FOR_MEASURE not in {note.kind for note in result.notes}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from msgspec import structs
 from numpy.typing import NDArray
 
 from halfwise.core.choosing import Changes, changes_expected
@@ -61,6 +62,14 @@ class Evaluation:
     def ratios(self) -> tuple[float, ...]:
         """Error over allowed error, sample by sample."""
         return tuple(self.tolerance.ratio(each.outputs, self.floats, each.user_metric) for each in self.samples)
+
+    @property
+    def smooth(self) -> tuple[float, ...]:
+        """The same but for choices of which the differences to expect are known: counts of a few tell less."""
+        return tuple(
+            self.tolerance.ratio(_without(each.changes, each.outputs), self.floats, each.user_metric)
+            for each in self.samples
+        )
 
     @property
     def chances(self) -> tuple[float, ...]:
@@ -121,6 +130,11 @@ def sample_error(
         return SampleError(compared, None, changes)
     sides = ({name: side[name] for name in own} for side in (reference, outputs))
     return SampleError(compared, float(metric(*sides)), changes)
+
+
+def _without(changes: Mapping[str, Changes], outputs: Mapping[str, Metrics]) -> dict[str, Metrics]:
+    """The outputs as if no choice had changed."""
+    return {name: structs.replace(each, exact=1.0) if name in changes else each for name, each in outputs.items()}
 
 
 def float_outputs(outputs: Outputs) -> frozenset[str]:

@@ -35,7 +35,8 @@ class Inputs:
     def with_variants(self, references: References) -> Inputs:
         if self.near:
             return self
-        return replace(self, near=True, variants=(*(self.variants or ()), *of_few(self.given, references)))
+        far = self.variants or ()
+        return replace(self, near=True, variants=(*far, *of_few(self.given, references, len(far))))
 
     def with_other_sizes(self, references: References) -> Inputs:
         return self if self.variants is not None else replace(self, variants=of_other_size(self.given, references))

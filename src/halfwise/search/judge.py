@@ -58,7 +58,8 @@ class Measured:
     `uncompared`: the outputs that are judged place by place, and that had another shape than in FP32. `steps`: the
     ratio after each step, of each sample that is a trajectory. `chances`: of the outputs that choose, the differences
     to expect over those that 95% of inputs bear. `far`: the places of samples that are as loud or quiet as hardly
-    another is, so that no other is expected beyond them.
+    another is, so that no other is expected beyond them. `smooth`: the ratios without such choices, where there are
+    any.
     """
 
     ratios: tuple[float, ...]
@@ -69,6 +70,7 @@ class Measured:
     steps: tuple[tuple[float, ...], ...] = ()
     chances: tuple[float, ...] = ()
     far: frozenset[int] = frozenset()
+    smooth: tuple[float, ...] = ()
 
     @classmethod
     def of(
@@ -77,7 +79,9 @@ class Measured:
         """`lengths`: how many steps in a row each sample has, where any has more than one."""
         if not lengths:
             seen = found.outputs, found.user_metric, question, found.uncompared
-            return cls(found.ratios, *seen, chances=found.chances, far=far)
+            chances = found.chances
+            smooth = found.smooth if any(chances) else ()
+            return cls(found.ratios, *seen, chances=chances, far=far, smooth=smooth)
         ratios = iter(found.ratios)
         steps = tuple(tuple(islice(ratios, length)) for length in lengths)
         worst_step = tuple(max(each) for each in steps)
@@ -99,9 +103,9 @@ class Measured:
 
 def unseen_bound(seen: Sequence[Measured], inputs: int = 0) -> float:
     """The ratio to expect of an unseen sample, where the profile is off by its margin. `inputs`: how many there are."""
-    near = [ratio for each in seen for at, ratio in enumerate(each.ratios) if at not in each.far]
-    far = max((each.ratios[at] for each in seen for at in each.far), default=0.0)
-    return max(bound_for_unseen(near, inputs), far, chance(seen)) * (1.0 + seen[0].question.margin)
+    near = [ratio for each in seen for at, ratio in enumerate(each.smooth or each.ratios) if at not in each.far]
+    worst = max(each.ratio for each in seen)
+    return max(bound_for_unseen(near, inputs), worst, chance(seen)) * (1.0 + seen[0].question.margin)
 
 
 def chance(seen: Sequence[Measured]) -> float:
@@ -115,7 +119,8 @@ def worst_of(seen: Sequence[Measured]) -> Measured:
     ratios = tuple(max(each) for each in zip(*(m.ratios for m in seen), strict=True))
     steps = tuple(tuple(map(max, *same)) for same in zip(*(m.steps for m in seen), strict=True) if len(seen) > 1)
     chances = tuple(max(each) for each in zip(*(m.chances for m in seen), strict=True))
-    return seen[0] if len(seen) == 1 else _merged(ratios, steps, chances, seen, seen[0].far)
+    smooth = tuple(max(each) for each in zip(*(m.smooth or m.ratios for m in seen), strict=True))
+    return seen[0] if len(seen) == 1 else _merged(ratios, steps, chances, seen, seen[0].far, smooth)
 
 
 def over_all(seen: Sequence[Measured]) -> Measured:
@@ -129,6 +134,7 @@ def over_all(seen: Sequence[Measured]) -> Measured:
             tuple(chance for m in seen for chance in m.chances),
             seen,
             frozenset(at + sum(len(m.ratios) for m in seen[:index]) for index, m in enumerate(seen) for at in m.far),
+            tuple(ratio for m in seen for ratio in m.smooth or m.ratios),
         )
     )
 
@@ -139,6 +145,7 @@ def _merged(
     chances: tuple[float, ...],
     seen: Sequence[Measured],
     far: frozenset[int],
+    smooth: tuple[float, ...],
 ) -> Measured:
     users = [m.user_metric for m in seen if m.user_metric is not None]
     return Measured(
@@ -150,6 +157,7 @@ def _merged(
         steps,
         chances,
         far,
+        smooth if any(chances) else (),
     )
 
 

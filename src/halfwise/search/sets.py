@@ -60,6 +60,7 @@ class Sets:
                     uncompared=tuple(known["uncompared"]),
                     chances=tuple(known.get("chances", ())),
                     far=self.judge.far,
+                    smooth=tuple(float(x) for x in known.get("smooth", ())),
                 )
             else:
                 before = self.counter.samples
@@ -67,7 +68,11 @@ class Sets:
                 entry: dict[str, object] = {
                     "loads": [str(x) for x in found.ratios],
                     "uncompared": list(found.uncompared),
-                    **({"chances": list(found.chances)} if any(found.chances) else {}),
+                    **(
+                        {"chances": list(found.chances), "smooth": [str(x) for x in found.smooth]}
+                        if any(found.chances)
+                        else {}
+                    ),
                 }
                 self.journal.put(key, {**entry, "runs": self.counter.samples - before})
         return self.measured[keep]

@@ -19,7 +19,6 @@ import numpy as np
 __all__ = ["bound_alone", "bound_for_unseen", "inputs_wanted", "reach", "spread"]
 
 SHARE = 0.95  # of unseen inputs that are to stay below
-AIMED = 0.975  # what a search aims at for that: the share itself scatters from one set of inputs to the next
 SURE = 0.95  # of sets of inputs for which a promise is to hold
 USUAL = 0.22  # standard deviation of a ratio's logarithm among the inputs of one model
 WEIGHT = 3  # inputs that this prior knowledge counts for
@@ -42,7 +41,7 @@ def bound_for_unseen(ratios: Sequence[float], inputs: int = 0, most: float = MOS
     logs = np.log(np.maximum(np.asarray(ratios, dtype=np.float64), worst * LEAST))
     count = max(inputs, len(ratios))
     scatter = math.sqrt((WEIGHT * USUAL**2 + len(ratios) * float(np.var(logs))) / (WEIGHT + len(ratios) - 1))
-    quantile = _student(AIMED, WEIGHT + count - 1)
+    quantile = _student(SHARE, WEIGHT + count - 1)
     bound = float(np.mean(logs)) + quantile * scatter * math.sqrt(1 + 1 / count)
     return max(worst, min(math.exp(bound), most * worst))
 

@@ -46,12 +46,12 @@ def chooses(model: Model) -> bool:
     )
 
 
-def of_few(samples: Samples, references: References) -> tuple[Feed, ...]:
-    """As many as are missing to `JUDGED`; none of inputs that nobody gave, and of streams."""
+def of_few(samples: Samples, references: References, others: int = 0) -> tuple[Feed, ...]:
+    """As many as are missing to `JUDGED` beside `others`; none of inputs that nobody gave, and of streams."""
     given = samples.all
     if samples.origin != "given" or any(isinstance(feed, Trajectory) for feed in given):
         return ()
-    missing = range(max(JUDGED - len(given), 0))
+    missing = range(max(JUDGED - len(given) - others, 0))
     return varied([given[index % len(given)] for index in missing], given, references, seed=len(given))
 
 

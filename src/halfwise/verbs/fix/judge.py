@@ -120,12 +120,12 @@ def _unseen(prepared: Prepared, decided: Decided, decision: Decision, fixed: Mea
     if not fixed.met or decided.samples.origin == "synthetic":
         return
     question = prepared.context.question
-    given = {feed.id: ratio for feed, ratio in zip(_all(decided.samples), fixed.ratios, strict=True)}
+    given = {feed.id: ratio for feed, ratio in zip(_all(decided.samples), fixed.smooth or fixed.ratios, strict=True)}
     seen, far = [fixed], 0.0
     if decided.variants:
         judge = prepared.context.judge(decided.sites, decided.variants)
         seen.append(judge.measure(decision.assignment))
-        for feed, ratio in zip(decided.variants, seen[1].ratios, strict=True):
+        for feed, ratio in zip(decided.variants, seen[1].smooth or seen[1].ratios, strict=True):
             if feed.source in given:
                 given[feed.source] = max(given[feed.source], ratio)
             else:

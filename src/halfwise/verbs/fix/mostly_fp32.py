@@ -16,12 +16,15 @@ _HELPS = {
     Reading.ROWS: ("boxes", "keypoints"),
     Reading.SELECTED_FROM: ("boxes", "keypoints"),
     Reading.CHOICES: ("mask",),
+    Reading.COUNTED: ("mask",),
 }
 _ANY = ("boxes", "mask", "logits", "text", "audio", "image", "embedding")
 
 
 def mostly_fp32(tolerance: Tolerance, measured: FixMeasurement, cost: Cost) -> tuple[Note, ...]:
-    if cost.fp32_flops_share <= MOST or tolerance.uses_user_metric:
+    """Nothing where the inputs themselves are lost in FP16: no measure helps there."""
+    lost = measured.input_findings and not measured.verdict.met
+    if cost.fp32_flops_share <= MOST or tolerance.uses_user_metric or lost:
         return ()
     output = measured.fp16_verdict.worst_output
     reading = next((kind.reading for kind in tolerance.kinds if kind.output == output), Reading.VALUES)
