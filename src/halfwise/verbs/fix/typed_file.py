@@ -40,9 +40,9 @@ def held_outputs(
     """Outputs whose FP32 values are beyond the format in which they would be handed over: they are in FP32."""
     notes, formats = [], {}
     for name in model.output_names:
-        given = model.interface.get(name, io)
-        if given is Format.FP32 or answers[0][name].dtype != np.float32:
-            continue
+        given, first = model.interface.get(name, io), answers[0][name]
+        if given is Format.FP32 or not isinstance(first, np.ndarray) or first.dtype != np.float32:
+            continue  # a sequence, or no floats
         finite = [array[np.isfinite(array)] for array in (each[name] for each in answers)]
         largest = max(float(np.abs(values).max(initial=0.0)) for values in finite)
         if largest > given.max:
