@@ -37,7 +37,9 @@ def lin(a: int, b: int) -> nn.Module:
 
 def bands(x: Tensor, m: Any) -> Tensor:
     """Power of 16-bit samples in mel bands."""
-    frames = x.unfold(-1, 256, 128) * (0.5 - 0.5 * torch.cos(torch.arange(256) * (torch.pi / 128)))
+    frames = torch.stack([x[:, i : i + 256] for i in range(0, 2700, 128)], 1) * (
+        0.5 - 0.5 * torch.cos(torch.arange(256) * (torch.pi / 128))
+    )
     n = torch.arange(256) * torch.arange(129)[:, None] * (2 * torch.pi / 256)
     return ((frames @ n.cos().T) ** 2 + (frames @ n.sin().T) ** 2) @ m.mel.weight.T.abs()
 
