@@ -30,6 +30,7 @@ ROUNDS = 5
 ROUND_S = 0.002  # at least, unless one run takes longer
 MOST_RUNS = 100
 _WARM = 3
+_FEW = 4
 _CUDA = "CUDAExecutionProvider"
 
 
@@ -61,7 +62,7 @@ def serve(request: Request) -> Answer:
     for place, row in enumerate(asked["rows"]):
         operation = convert(row["operation"], Operation)
         try:
-            done = time_operation(clock, operation, row["format"], graph_ms)
+            done = time_operation(clock, operation, row["format"])
             rows.append({"milliseconds": done.milliseconds, "spread": done.spread})
         except MissingBackend:
             raise
@@ -72,17 +73,15 @@ def serve(request: Request) -> Answer:
 
 
 def graph_overhead(clock: Clock) -> float:
-    """Milliseconds that a graph takes besides its kernels: the smallest one, few and many times over, tells."""
-    few, many = 4, copies_of(LAUNCH)
-    first, last = (_graph(clock, LAUNCH, "fp32", copies).milliseconds for copies in (few, many))
-    return max(first - few * (last - first) / (many - few), 0.0)
+    """Milliseconds from one start of a graph to the next: graphs of less are waited for by nobody but the host."""
+    return _graph(clock, LAUNCH, "fp32", _FEW).milliseconds
 
 
-def time_operation(clock: Clock, operation: Operation, precision: Precision, graph_ms: float) -> Timed:
-    """Of all copies in one graph, without the graph's own part, divided by how many there are."""
+def time_operation(clock: Clock, operation: Operation, precision: Precision) -> Timed:
+    """Of all copies in one graph, divided by how many there are. While it runs, the host starts the next."""
     copies = copies_of(operation)
     done = _graph(clock, operation, precision, copies)
-    return Timed(max(done.milliseconds - graph_ms, 0.1 * done.milliseconds) / copies, done.spread)
+    return Timed(done.milliseconds / copies, done.spread)
 
 
 def _graph(clock: Clock, operation: Operation, precision: Precision, copies: int) -> Timed:

@@ -27,7 +27,7 @@ class TimesRecord(Record, frozen=True):
     """What was timed, and how."""
 
     clock: Annotated[str, about("What measured: CUDA events around CUDA graphs, or the host's clock.")]
-    graph_us: Annotated[Number, about("What a graph takes besides its kernels; subtracted.")]
+    graph_us: Annotated[Number, about("What starting a graph takes the host, at least.")]
     rows: Sequence[TimeRecord]
     refused: Annotated[Sequence[str], about("Operators that the backend did not run on the device.")] = ()
     seconds: Number = 0.0

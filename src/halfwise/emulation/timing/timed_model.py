@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 _OWN_DOMAIN = "com.microsoft"
 _IR_VERSION = 10
-_LEAST, _MOST = 4, 48
+_LEAST, _MOST = 4, 96
 _BYTES = 256 << 20  # of all outputs
 
 
