@@ -20,10 +20,13 @@ def check_file(file: Path) -> tuple[list[Job], list[str]]:
     """The jobs, and lines such as "fleet.toml:3:1: ...". Nothing runs, and no file of a user's is imported."""
     text = read_text(file)
     mistakes = mistakes_in(text)
-    settings, where = sound_settings(text, file.parent), places(text)
+    settings = sound_settings(text, file.parent)
+    where = places(text) if settings.sound else {}  # of a text that can be read
     jobs: list[Job] = []
     if settings.results.exists() and not settings.results.is_dir():
-        mistakes.append(Mistake(*where[("fleet", "results")], f"results: {settings.results} is a file, not a folder"))
+        mistakes.append(
+            Mistake(*where.get(("fleet", "results"), (1, 1)), f"results: {settings.results} is a file, not a folder")
+        )
     for index, subject in settings.sound.items():
         place = where.get(("models", index, "path"), where.get(("models", index), (1, 1)))
         try:
