@@ -126,13 +126,13 @@ def _watch(points: _Points) -> None:
         found = opened(file, mode, *more, **named)
         return _Torn(found, points, file) if set(mode) & set("wax+") and points.holds(file) else found
 
-    builtins.open = io.open = opening  # type: ignore[assignment]
+    builtins.open = io.open = opening
     for name in ("rename", "replace", "unlink", "remove", "mkdir", "rmdir", "fsync"):
         _counted(name, points)
     connect = sqlite3.connect
 
     def connected(*where: Any, **named: Any) -> sqlite3.Connection:
-        database = connect(*where, **named)
+        database: sqlite3.Connection = connect(*where, **named)
         database.set_trace_callback(lambda statement: points.count())
         return database
 
@@ -202,7 +202,7 @@ def _forked(folder: Path, words: Sequence[str], fatal: int = -1) -> tuple[int, i
         from halfwise.cli.main import main
 
         kept._worker = _Inline  # type: ignore[assignment]
-        processes.forked = lambda preload: _Jobs(points)
+        setattr(processes, "forked", lambda preload: _Jobs(points))  # noqa: B010
         sys.argv = ["halfwise", *words]
         code = 99
         try:
