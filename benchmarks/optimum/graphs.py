@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -36,7 +37,7 @@ class _Writer:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
 
-    def op(self, kind: str, *inputs: str, **attributes: object) -> str:
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         name = f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, list(inputs), [f"{name}_out"], name, **attributes))
         return f"{name}_out"
@@ -184,7 +185,7 @@ def problem(seed: int) -> Problem:
         x = _dense(w, x)
         used.append("dense")
     last = w.linear(x)
-    shape = ["n", TOKENS, WIDTH]
+    shape: list[str | int | None] = ["n", TOKENS, WIDTH]
     graph = helper.make_graph(
         w.nodes,
         f"optimum{seed}",

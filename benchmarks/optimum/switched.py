@@ -68,12 +68,12 @@ class Switched:
         self.right = self.outputs(0)
         self.runs = 0
 
-    def outputs(self, narrow: int) -> np.ndarray:  # type: ignore[type-arg]
+    def outputs(self, narrow: int) -> np.ndarray:
         flags = {_FLAG + name: np.array([bool(narrow >> place & 1)]) for place, name in enumerate(self.names)}
-        found: np.ndarray = self.session.run(None, {**self.batch, **flags})[0]  # type: ignore[type-arg]
+        found: np.ndarray = self.session.run(None, {**self.batch, **flags})[0]
         return found
 
-    def errors(self, narrow: int) -> np.ndarray:  # type: ignore[type-arg]
+    def errors(self, narrow: int) -> np.ndarray:
         """Of each sample, relative in L2; infinite where it is not finite."""
         self.runs += 1
         with np.errstate(all="ignore"):

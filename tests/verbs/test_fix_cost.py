@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -48,7 +49,7 @@ def chain() -> Problem:
         helper.make_node("Exp", ["q"], ["e"], "exp"),
         helper.make_node("MatMul", ["e", "c"], ["y"], "third"),
     ]
-    shape = ["n", 16, 8]
+    shape: list[str | int | None] = ["n", 16, 8]
     graph = helper.make_graph(
         nodes,
         "chain",
@@ -124,7 +125,7 @@ def test_the_table_tells_what_the_kernels_tell(tmp_path: Path) -> None:
 
 def test_a_data_sheet_tells_times_and_chooses_only_where_asked(tmp_path: Path) -> None:
     posed = chain()
-    given = {"tolerance": ("rel_l2<=0.002",), "repairs": ("none",)}
+    given: dict[str, Any] = {"tolerance": ("rel_l2<=0.002",), "repairs": ("none",)}
     plain = fix(posed.model, list(posed.feeds), target="trt-10.9", **given)
     told = fix(posed.model, list(posed.feeds), target="trt-10.9@t4", **given)
     assert told.fp32_nodes == plain.fp32_nodes and plain.to_json().get("latency") is None

@@ -54,10 +54,8 @@ def latency_record(prepared: Prepared, candidate: Candidate) -> LatencyRecord | 
     tables = [_by_node(each) for each in (plain, fixed, wide)]
     names = dict.fromkeys(name for table in tables for name in table)
     rows = tuple(NodeTimeRecord(name, *(round(table.get(name, 0.0), 3) for table in tables)) for name in names)
-    law = speed.law
-    return LatencyRecord(
-        law.source, law.is_measured, *(round(each.milliseconds, 5) for each in (plain, fixed, wide)), rows
-    )
+    law, (narrow_ms, fixed_ms, wide_ms) = speed.law, (round(each.milliseconds, 5) for each in (plain, fixed, wide))
+    return LatencyRecord(law.source, law.is_measured, narrow_ms, fixed_ms, wide_ms, rows)
 
 
 def _by_node(latency: Latency) -> Mapping[str, float]:
