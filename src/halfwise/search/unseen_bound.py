@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-__all__ = ["bound_alone", "bound_for_unseen", "inputs_wanted", "reach", "spread"]
+__all__ = ["bound_alone", "bound_for_unseen", "inputs_wanted", "spread"]
 
 SHARE = 0.95  # of unseen inputs that are to stay below
 SURE = 0.95  # of sets of inputs for which a promise is to hold
@@ -66,17 +66,6 @@ def spread(extremes: Sequence[float]) -> float:
     if not finite or (len(finite) > 1 and min(finite) == max(finite)):
         return 1.0
     return bound_for_unseen(finite) / max(finite)
-
-
-def reach(extremes: Sequence[float]) -> float:
-    """The same for 19 in 20 sets: how many times more than the largest of these one in twenty inputs may have."""
-    finite = [each for each in extremes if 0.0 < each < math.inf]
-    if not finite or min(finite) == max(finite):
-        return 1.0
-    logs, count = np.log(finite), len(finite)
-    scatter = math.sqrt((WEIGHT * USUAL**2 + count * float(np.var(logs))) / (WEIGHT + count - 1))
-    factor = math.exp(float(np.mean(logs)) + _factor(count, WEIGHT + count - 1) * scatter) / max(finite)
-    return min(max(factor, 1.0), MOST)
 
 
 def inputs_wanted(ratios: Sequence[float], margin: float = 0.0) -> int:

@@ -22,7 +22,7 @@ from halfwise.model.inputs.samples import Samples, content_of
 from halfwise.model.inputs.synthetic import resized, vary
 from halfwise.model.model import Model
 from halfwise.search.references import References
-from halfwise.search.unseen_bound import reach
+from halfwise.search.unseen_bound import spread
 
 __all__ = ["chooses", "of_few", "of_other_size", "varied"]
 
@@ -67,8 +67,8 @@ def of_other_size(samples: Samples, references: References) -> tuple[Feed, ...]:
     whole = [math.fsum(math.log(each[index]) for each in moving.values()) for index in range(len(given))]
     loudest, quietest = (given[whole.index(pick(whole))] for pick in (max, min))
     limits = {name: _limits([feed[name] for feed in given]) for name in moving}
-    louder = {name: reach(each) for name, each in moving.items()}
-    quieter = {name: 1 / reach([1 / size for size in each]) for name, each in moving.items()}
+    louder = {name: spread(each) for name, each in moving.items()}
+    quieter = {name: 1 / spread([1 / size for size in each]) for name, each in moving.items()}
     first, made = _FAR + max(feed.id for feed in given), list[Feed]()
     for feed, factors in ((loudest, louder), (quietest, quieter)):
         scaled = {name: resized(feed[name], factor, limits[name]) for name, factor in factors.items()}
