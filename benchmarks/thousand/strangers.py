@@ -287,7 +287,7 @@ class Weights(nn.Module):  # type: ignore[misc]
 
 
 class Timed(Function):
-    def forward(self, x: Tensor, t: Tensor) -> Any:
+    def forward(self, x: Tensor, t: Tensor) -> Any:  # type: ignore[override]
         return self.body(self, x, t)
 
 

@@ -50,12 +50,11 @@ class KeptWalks:
             return
         part = path.with_suffix(".part")
         names = np.frombuffer(json.dumps(list(arrays)).encode(), np.uint8)
+        numbered = {f"a{index}": each for index, each in enumerate(arrays.values())}
         with suppress(OSError):
             path.parent.mkdir(exist_ok=True)
             with part.open("wb") as file:
-                np.savez(
-                    file, **{_DOCUMENT: names}, **{f"a{index}": each for index, each in enumerate(arrays.values())}
-                )
+                np.savez(file, allow_pickle=False, **{_DOCUMENT: names}, **numbered)
             part.replace(path)
         with suppress(OSError):
             part.unlink(missing_ok=True)

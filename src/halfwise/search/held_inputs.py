@@ -9,7 +9,7 @@ from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.rollout import Trajectory
 from halfwise.model.inputs.samples import Samples
 from halfwise.search.references import References
-from halfwise.search.variants import of_few, of_other_size, varied
+from halfwise.search.variants import of_few, varied
 
 __all__ = ["Inputs"]
 
@@ -21,7 +21,6 @@ class Inputs:
     given: Samples
     variants: tuple[Feed, ...] | None = None  # None before they were asked for
     searched: tuple[Feed, ...] = ()
-    near: bool = False  # whether variants a little away are among them
 
     @property
     def search(self) -> tuple[Feed, ...]:
@@ -33,13 +32,7 @@ class Inputs:
         return (*self.given.validation, *(feed for feed in self.variants or () if feed not in self.searched))
 
     def with_variants(self, references: References) -> Inputs:
-        if self.near:
-            return self
-        far = self.variants or ()
-        return replace(self, near=True, variants=(*far, *of_few(self.given, references, len(far))))
-
-    def with_other_sizes(self, references: References) -> Inputs:
-        return self if self.variants is not None else replace(self, variants=of_other_size(self.given, references))
+        return self if self.variants is not None else replace(self, variants=of_few(self.given, references))
 
     def with_searched(self, worst: Feed, references: References) -> tuple[Inputs, Note]:
         """A held-out input joins the search; it judges no more."""

@@ -114,7 +114,6 @@ class HeldOutSearch:
         missed = self.context.judge(best.search.sites, given).measure(decision)
         if missed.ratio > HELD_OUT_TARGET or best.search.judge.spent:
             return inputs, given, missed
-        inputs = inputs.with_other_sizes(self.context.references)
         if self._doubtful(best, missed):
             inputs = inputs.with_variants(self.context.references)
         more = inputs.held_out[len(given) :]

@@ -17,7 +17,6 @@ from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import Answer, AnySession
 from halfwise.emulation.streamed import answered
-from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.rollout import Trajectory, carried
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -57,8 +56,7 @@ class Measured:
 
     `uncompared`: the outputs that are judged place by place, and that had another shape than in FP32. `steps`: the
     ratio after each step, of each sample that is a trajectory. `chances`: of the outputs that choose, the differences
-    to expect over those that 95% of inputs bear. `far`: the places of samples that are as loud or quiet as hardly
-    another is, so that no other is expected beyond them. `smooth`: the ratios without such choices, where there are
+    to expect over those that 95% of inputs bear. `smooth`: the ratios without such choices, where there are
     any.
     """
 
@@ -69,19 +67,16 @@ class Measured:
     uncompared: tuple[str, ...] = ()
     steps: tuple[tuple[float, ...], ...] = ()
     chances: tuple[float, ...] = ()
-    far: frozenset[int] = frozenset()
     smooth: tuple[float, ...] = ()
 
     @classmethod
-    def of(
-        cls, found: Evaluation, question: Question, lengths: Sequence[int] = (), far: frozenset[int] = frozenset()
-    ) -> Measured:
+    def of(cls, found: Evaluation, question: Question, lengths: Sequence[int] = ()) -> Measured:
         """`lengths`: how many steps in a row each sample has, where any has more than one."""
         if not lengths:
             seen = found.outputs, found.user_metric, question, found.uncompared
             chances = found.chances
             smooth = found.smooth if any(chances) else ()
-            return cls(found.ratios, *seen, chances=chances, far=far, smooth=smooth)
+            return cls(found.ratios, *seen, chances=chances, smooth=smooth)
         ratios = iter(found.ratios)
         steps = tuple(tuple(islice(ratios, length)) for length in lengths)
         worst_step = tuple(max(each) for each in steps)
@@ -103,7 +98,7 @@ class Measured:
 
 def unseen_bound(seen: Sequence[Measured], inputs: int = 0) -> float:
     """The ratio to expect of an unseen sample, where the profile is off by its margin. `inputs`: how many there are."""
-    near = [ratio for each in seen for at, ratio in enumerate(each.smooth or each.ratios) if at not in each.far]
+    near = [ratio for each in seen for ratio in each.smooth or each.ratios]
     worst = max(each.ratio for each in seen)
     return max(bound_for_unseen(near, inputs), worst, chance(seen)) * (1.0 + seen[0].question.margin)
 
@@ -120,7 +115,7 @@ def worst_of(seen: Sequence[Measured]) -> Measured:
     steps = tuple(tuple(map(max, *same)) for same in zip(*(m.steps for m in seen), strict=True) if len(seen) > 1)
     chances = tuple(max(each) for each in zip(*(m.chances for m in seen), strict=True))
     smooth = tuple(max(each) for each in zip(*(m.smooth or m.ratios for m in seen), strict=True))
-    return seen[0] if len(seen) == 1 else _merged(ratios, steps, chances, seen, seen[0].far, smooth)
+    return seen[0] if len(seen) == 1 else _merged(ratios, steps, chances, seen, smooth)
 
 
 def over_all(seen: Sequence[Measured]) -> Measured:
@@ -133,7 +128,6 @@ def over_all(seen: Sequence[Measured]) -> Measured:
             tuple(each for m in seen for each in m.steps),
             tuple(chance for m in seen for chance in m.chances),
             seen,
-            frozenset(at + sum(len(m.ratios) for m in seen[:index]) for index, m in enumerate(seen) for at in m.far),
             tuple(ratio for m in seen for ratio in m.smooth or m.ratios),
         )
     )
@@ -144,7 +138,6 @@ def _merged(
     steps: tuple[tuple[float, ...], ...],
     chances: tuple[float, ...],
     seen: Sequence[Measured],
-    far: frozenset[int],
     smooth: tuple[float, ...],
 ) -> Measured:
     users = [m.user_metric for m in seen if m.user_metric is not None]
@@ -156,7 +149,6 @@ def _merged(
         tuple(dict.fromkeys(name for m in seen for name in m.uncompared)),
         steps,
         chances,
-        far,
         smooth if any(chances) else (),
     )
 
@@ -189,7 +181,6 @@ class Judge:
         self.also = tuple(also)
         self.question = question
         self.feeds = tuple(widen_feeds(feed) for feed in feeds)
-        self.far = frozenset(index for index, feed in enumerate(feeds) if isinstance(feed, Feed) and feed.far)
         self._rollout = next((feed.rollout for feed in feeds if isinstance(feed, Trajectory)), None)
         self._steps = [[widen_feeds(step) for step in each.steps] for each in feeds if isinstance(each, Trajectory)]
         self.trajectories = trajectories
@@ -232,7 +223,7 @@ class Judge:
             outputs = self._outputs(emulator, assignment, range(len(self.feeds)))
             read_in = read_by_choices(assignment, self.question.tolerance.kinds)
             found = evaluate(references, outputs, self.question.tolerance, self.question.metric, read_in)
-            self._known[key] = Measured.of(found, self.question, lengths, self.far)
+            self._known[key] = Measured.of(found, self.question, lengths)
         return self._known[key]
 
     def measure_one(self, assignment: Assignment, index: int) -> float:

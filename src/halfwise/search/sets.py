@@ -59,7 +59,6 @@ class Sets:
                     question=self.judge.question,
                     uncompared=tuple(known["uncompared"]),
                     chances=tuple(known.get("chances", ())),
-                    far=self.judge.far,
                     smooth=tuple(float(x) for x in known.get("smooth", ())),
                 )
             else:

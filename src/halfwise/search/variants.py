@@ -46,12 +46,12 @@ def chooses(model: Model) -> bool:
     )
 
 
-def of_few(samples: Samples, references: References, others: int = 0) -> tuple[Feed, ...]:
-    """As many as are missing to `JUDGED` beside `others`; none of inputs that nobody gave, and of streams."""
+def of_few(samples: Samples, references: References) -> tuple[Feed, ...]:
+    """As many as are missing to `JUDGED`; none of inputs that nobody gave, and of streams."""
     given = samples.all
     if samples.origin != "given" or any(isinstance(feed, Trajectory) for feed in given):
         return ()
-    missing = range(max(JUDGED - len(given) - others, 0))
+    missing = range(max(JUDGED - len(given), 0))
     return varied([given[index % len(given)] for index in missing], given, references, seed=len(given))
 
 
@@ -72,7 +72,7 @@ def of_other_size(samples: Samples, references: References) -> tuple[Feed, ...]:
     first, made = _FAR + max(feed.id for feed in given), list[Feed]()
     for feed, factors in ((loudest, louder), (quietest, quieter)):
         scaled = {name: resized(feed[name], factor, limits[name]) for name, factor in factors.items()}
-        new = Feed(first + len(made), {**feed, **scaled}, far=True)
+        new = Feed(first + len(made), {**feed, **scaled})
         if content_of(new) != content_of(feed) and _runs(new, references):
             made.append(new)
     return tuple(made)

@@ -6,6 +6,7 @@ A kernel computes of each row only the experts that were chosen for it; the othe
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from halfwise.model.contrib.steps_norms import Inputs, Results, fast_gelu
 from halfwise.model.contrib.writer import StepWriter, dims_of, spread, whole
@@ -13,7 +14,7 @@ from halfwise.model.contrib.writer import StepWriter, dims_of, spread, whole
 __all__ = ["EXPERTS"]
 
 _FAR = 1e30  # takes an expert that was chosen out of the next choice
-_ACTIVATIONS = {
+_ACTIVATIONS: dict[str, Callable[[StepWriter, str], str]] = {
     "relu": lambda write, x: write.op("Relu", x),
     "gelu": lambda write, x: fast_gelu(write, x),
     "silu": lambda write, x: write.op("Mul", x, write.op("Sigmoid", x)),

@@ -18,7 +18,6 @@ class Feed(Mapping[str, NDArray[Any]]):
     id: int
     arrays: Mapping[str, NDArray[Any]]
     source: int | None = None  # the number of the feed that it is a variant of
-    far: bool = False  # made to be as loud or as quiet as hardly another is
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__

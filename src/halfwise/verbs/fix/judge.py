@@ -17,6 +17,7 @@ from halfwise.search.lossy_cost import lossy_costs
 from halfwise.search.tensor_statistics import ranges_of
 from halfwise.search.unseen_bound import bound_alone, inputs_wanted
 from halfwise.search.user_overrides import missed_because_forced
+from halfwise.search.variants import of_other_size
 from halfwise.verbs.fix.as_typed import as_typed
 from halfwise.verbs.fix.feedback import Feedback
 from halfwise.verbs.fix.measurement import FixMeasurement
@@ -121,16 +122,16 @@ def _unseen(prepared: Prepared, decided: Decided, decision: Decision, fixed: Mea
         return
     question = prepared.context.question
     given = {feed.id: ratio for feed, ratio in zip(_all(decided.samples), fixed.smooth or fixed.ratios, strict=True)}
-    seen, far = [fixed], 0.0
+    seen = [fixed]
     if decided.variants:
         judge = prepared.context.judge(decided.sites, decided.variants)
         seen.append(judge.measure(decision.assignment))
         for feed, ratio in zip(decided.variants, seen[1].smooth or seen[1].ratios, strict=True):
             if feed.source in given:
                 given[feed.source] = max(given[feed.source], ratio)
-            else:
-                far = max(far, ratio)
     ratios = tuple(given.values())
+    others = of_other_size(decided.samples, prepared.context.references)
+    far = prepared.context.judge(decided.sites, others).measure(decision.assignment).ratio if others else 0.0
     bound = max(bound_alone(ratios), far, chance(seen)) * (1.0 + question.margin)
     if bound > 1.0:
         wanted = inputs_wanted(ratios, question.margin)
