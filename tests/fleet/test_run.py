@@ -81,7 +81,7 @@ def test_each_job_ends_by_itself_and_the_others_go_on(tmp_path: Path) -> None:
 
 def test_jobs_that_outgrow_the_memory_together_run_one_after_the_other(tmp_path: Path) -> None:
     """What they need was known from smaller models; the one that began last is stopped, and begins anew."""
-    file = fleet(tmp_path, {"a": {}, "b": {}})
+    file = fleet(tmp_path, {"a": {}, "b": {}}, seconds=600)
     file.write_text(file.read_text().replace("'2 GB'", "'800 MB'"))
     run(file)
     for name, other in (("a", "b"), ("b", "a")):

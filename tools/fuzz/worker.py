@@ -13,6 +13,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 from tools.fuzz.outcome import Outcome
 from tools.fuzz.recipe import Recipe, Unsuitable
@@ -80,9 +81,15 @@ def _main() -> Callable[[], None]:
     import typer
 
     from halfwise.cli import main as command_line
+    from halfwise.search import failures
 
     command_line.app = typer.main.get_command(command_line.app)  # type: ignore[assignment]
+    failures.traceback = SimpleNamespace(print_exception=_silent)  # type: ignore[assignment]  # for developers
     return command_line.main
+
+
+def _silent(error: BaseException, file: object = None) -> None:
+    """Instead of the traceback of what a command did without: the fuzzer runs with HALFWISE_DEBUG, users do not."""
 
 
 def _text(error: BaseException) -> str:

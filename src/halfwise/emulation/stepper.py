@@ -260,6 +260,8 @@ def _declare(name: str, value: ir.Value, fmt: Format | None, shaped: bool) -> on
     info = onnx.ValueInfoProto(name=name)
     if value.type is not None:
         info.type.CopyFrom(ir.serde.serialize_value(value).type)
+    if value.const_value is not None:  # whatever the file says of it elsewhere
+        info.type.tensor_type.elem_type = value.const_value.dtype.value
     if fmt is not None:
         info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
     if info.type.HasField("tensor_type") and not shaped:

@@ -83,20 +83,28 @@ def _check_nodes(proto: onnx.ModelProto, label: str) -> None:
         for entry in node.metadata_props:
             _check_text(entry.key, label)
             _check_text(entry.value, label)
+        given: set[str] = set()
         for attribute in node.attribute:
             _check_name(attribute.name, label)
+            if attribute.name in given:
+                raise InputError(f"{label}: node {node.name!r} has its attribute {attribute.name!r} twice")
+            given.add(attribute.name)
             if attribute.type not in known:
                 raise InputError(f"{label}: the attribute {attribute.name!r} of node {node.name!r} has no known type")
     for entry in (*proto.metadata_props, *(e for graph in every_graph(proto) for e in graph.metadata_props)):
         _check_text(entry.key, label)
         _check_text(entry.value, label)
-    for text in (proto.producer_name, proto.producer_version, proto.domain, proto.doc_string):
+    imports = (*proto.opset_import, *(entry for function in proto.functions for entry in function.opset_import))
+    domains = (entry.domain for entry in imports)
+    for text in (proto.producer_name, proto.producer_version, proto.domain, proto.doc_string, *domains):
         _check_text(text, label)
     for graph in every_graph(proto):
         _check_text(graph.name, label)
         _check_text(graph.doc_string, label)
         for named in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
             _check_name(named.name, label)
+        if not all(named.name for named in (*graph.input, *graph.initializer)):
+            raise InputError(f"{label}: the graph {graph.name!r} has an input or an initializer without a name")
         made: set[str] = set()
         for name in (name for node in graph.node for name in node.output if name):
             if name in made:

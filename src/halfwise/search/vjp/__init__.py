@@ -2,6 +2,7 @@
 
 Gradients carry a leading axis of probes: an array of shape (probes, *tensor). A rule gives the gradient of one input
 slot; `has_rule` says for which operators there is one, and a rule raises `NoRule` for variants that it does not know.
+A rule that throws has met such a variant, too: what the node answers is then measured instead.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def pull_back(local: Local, slot: int) -> Array | None:
     """The gradient of one input from those of the outputs; None where the input hands on no small change."""
     rule = None if local.node.domain else _RULES.get(local.node.op_type)
     if rule is not None:
-        return rule(local, slot)
+        try:
+            return rule(local, slot)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise NoRule from error
     if not has_steps(local.node):
         raise NoRule
     if not local.shared:

@@ -20,7 +20,7 @@ def _axes(local: Local) -> tuple[int, ...]:
     if axes is None and local.has(1):
         axes = tuple(int(a) for a in local.input(1).reshape(-1))
     if not axes:
-        return () if local.integer("noop_with_empty_axes", 0) else tuple(range(rank))
+        return () if local.integer("noop_with_empty_axes", 0) == 1 else tuple(range(rank))
     return tuple(a % rank for a in axes)
 
 

@@ -199,7 +199,11 @@ class Asked:
         if known is None:
             self.notify("ranking the nodes by emulation")
             feed = max(range(len(self.feeds)), key=lambda i: (self.emulated.ratios[i], -i))
-            order = ranked(self.sites, Stepper(self.emulator), self.feeds[feed], self.nodes)
+            try:
+                order = ranked(self.sites, Stepper(self.emulator), self.feeds[feed], self.nodes)
+            except InputError as error:  # a node that does not run alone
+                self.notify(f"the nodes cannot be ranked, so they are tried in the model's order: {error}")
+                order = self.nodes
             known = [node.name or "" for node in order]
             self.journal.put("order", known)
         return tuple(by_name[name] for name in known)
