@@ -34,6 +34,11 @@ def test_no_line_is_an_error(lines: list[str]) -> None:
     read_lines(lines)
 
 
+def test_a_line_that_nearly_tells_of_a_reformat_again_and_again_is_read_once() -> None:
+    line = f"{V}Adding reformat layer: {'a (b) from c( to ' * 20_000}\n"
+    assert read_lines([line]).structure.reformats == ()
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in LOGS.glob("*.log")))
 @given(size=st.integers(1, 3000))
 def test_the_report_does_not_depend_on_where_blocks_are_cut(name: str, size: int) -> None:

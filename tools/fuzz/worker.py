@@ -84,7 +84,7 @@ def _main() -> Callable[[], None]:
     from halfwise.search import failures
 
     command_line.app = typer.main.get_command(command_line.app)  # type: ignore[assignment]
-    failures.traceback = SimpleNamespace(print_exception=_silent)  # type: ignore[assignment]  # for developers
+    failures.traceback = SimpleNamespace(print_exception=_silent)  # type: ignore[assignment, attr-defined]  # for developers
     return command_line.main
 
 

@@ -47,9 +47,8 @@ _REGISTERED = re.compile(r"Registering layer: (?P<layer>.+) for ONNX node: (?P<n
 _NODE_OUTPUTS = re.compile(r"^(?P<node>.+?) \[(?P<op>\w+)\] outputs: (?P<outputs>\[.*)")
 _OUTPUT = re.compile(r"\[(?P<name>.+?) -> \((?P<shape>[^()]*)\)\[(?P<dtype>\w+)\]\]")
 _FOREIGN = re.compile(r"ForeignNode (?P<name>\{ForeignNode\[.+\]\}) metadata:\s?(?P<metadata>.*)$")
-_REFORMAT = re.compile(
-    r"Adding reformat layer: (?P<name>.+) \((?P<tensor>.+)\) from (?P<source>\w+)\(.*?\) to (?P<target>\w+)\("
-)
+_REFORMAT = "Adding reformat layer: "
+_REFORMAT_TYPES = re.compile(r"(?P<source>\w+)\(.*?\) to (?P<target>\w+)\(")
 _SET_PRECISION = re.compile(r"Set layer (?P<layer>.+) to precision (?P<precision>\w+)")
 _DEVICE = re.compile(r"Selected Device: (?P<device>.+?)\s*$")
 _CAPABILITY = re.compile(r"Compute Capability: (?P<capability>\d+\.\d+)\s*$")
@@ -253,10 +252,12 @@ class Collector:
             self._foreign[match["name"]] = nodes_of_metadata(match["metadata"])
 
     def reformat(self, line: LogLine) -> None:
-        match = _REFORMAT.search(line.message)
-        if match:
-            types = dtype_of(match["source"]), dtype_of(match["target"])
-            self._count(ReformatLayer(match["name"], match["tensor"], *types), self._reformats)
+        subject, _, types = line.message.partition(_REFORMAT)[2].rpartition(") from ")
+        name, _, tensor = subject.rpartition(" (")
+        match = _REFORMAT_TYPES.match(types)
+        if name and tensor and match:
+            read = dtype_of(match["source"]), dtype_of(match["target"])
+            self._count(ReformatLayer(name, tensor, *read), self._reformats)
 
     def set_layer(self, line: LogLine) -> None:
         match = _SET_PRECISION.search(line.message)
