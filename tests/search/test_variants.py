@@ -56,3 +56,16 @@ def test_what_a_vector_quieter_than_those_given_would_lose_is_told() -> None:
     result = fix(made, given, tolerance="y:rel_l2<=0.05")
     assert result.met
     assert {NoteKind.UNSEEN_MAY_MISS, NoteKind.UNSEEN_SCATTERS} & {note.kind for note in result.notes}
+
+
+def test_a_users_measure_is_asked_about_none() -> None:
+    squares = model([node("Mul", "x x", "y")], [value("x", shape=(1, 64))], [value("y", shape=(1, 64))])
+    given = [{"x": np.full((1, 64), size, np.float32)} for size in (20.0, 250.0, 60.0, 120.0)]
+    seen = set[float]()
+
+    def measure(reference: dict[str, NDArray[Any]], other: dict[str, NDArray[Any]]) -> float:
+        seen.add(round(float(np.sqrt(reference["y"].max()))))
+        return float(np.abs(reference["y"] - other["y"]).max() / reference["y"].max())
+
+    assert fix(squares, given, metric=measure, tolerance="metric<=0.01").met
+    assert max(seen) <= 253 and min(seen) >= 19

@@ -27,6 +27,8 @@ from halfwise.verbs.fix.rollout_errors import growth_note, rollout_record
 
 __all__ = ["Judgement", "judge"]
 
+FARTHEST = 100.0  # times the allowed error: what is told of a made-up input that overflows
+
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
@@ -130,15 +132,23 @@ def _unseen(prepared: Prepared, decided: Decided, decision: Decision, fixed: Mea
             if feed.source in given:
                 given[feed.source] = max(given[feed.source], ratio)
     ratios = tuple(given.values())
-    others = of_other_size(decided.samples, prepared.context.references)
-    far = prepared.context.judge(decided.sites, others).measure(decision.assignment).ratio if others else 0.0
-    bound = max(bound_alone(ratios), far, chance(seen)) * (1.0 + question.margin)
+    bound = max(bound_alone(ratios), _resized(prepared, decided, decision), chance(seen)) * (1.0 + question.margin)
     if bound > 1.0:
         wanted = inputs_wanted(ratios, question.margin)
         if wanted:
             yield Note.of(NoteKind.UNSEEN_MAY_MISS, bound=bound, wanted=wanted)
         else:
             yield Note.of(NoteKind.UNSEEN_SCATTERS, bound=bound)
+
+
+def _resized(prepared: Prepared, decided: Decided, decision: Decision) -> float:
+    """The ratio of inputs louder and quieter than those given; a measure of the user's is asked about none of them."""
+    if prepared.context.question.own_metric is not None:
+        return 0.0
+    others = of_other_size(decided.samples, prepared.context.references)
+    if not others:
+        return 0.0
+    return min(prepared.context.judge(decided.sites, others).measure(decision.assignment).ratio, FARTHEST)
 
 
 def _all(samples: Samples) -> tuple[Feed, ...]:
