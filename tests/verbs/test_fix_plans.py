@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto
 
@@ -13,8 +14,11 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.core.tolerance import Tolerance
+from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import load
 from halfwise.precision.plan import Plan, PlannedNode, read_plan
+from halfwise.search.held_out import HeldOutSearch
+from halfwise.search.repair_selector import Attempt
 from halfwise.verbs.fix.fix import fix
 from tests.models.random_nets import feeds, random_net
 from tests.models.zoo import SHAPES, encoder
@@ -109,3 +113,15 @@ def test_allowing_bf16_loses_no_answer_that_fp16_and_fp32_have(seed: int) -> Non
     allowed = fix(random_net(seed), feeds(seed), allow_bf16=True, **asked)  # type: ignore[arg-type]
     assert allowed.met >= without.met
     assert set(allowed.fp32_nodes) <= set(without.fp32_nodes)
+
+
+def test_where_bf16_does_not_hold_the_answer_without_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    def everywhere(search: HeldOutSearch, best: Attempt, _: Samples) -> dict[ir.Node, Format]:
+        return dict.fromkeys((site.node for site in best.search.sites.free), Format.BF16)
+
+    zoo, asked = SHAPES["layer_norm_overflow"](), {"repairs": "none", "tolerance": "rel_l2<=1e-3"}
+    without = fix(zoo.model, zoo.inputs, **asked)  # type: ignore[arg-type]
+    monkeypatch.setattr(HeldOutSearch, "_use_bf16", everywhere)
+    allowed = fix(zoo.model, zoo.inputs, allow_bf16=True, **asked)  # type: ignore[arg-type]
+    assert without.met and allowed.met
+    assert allowed.fp32_nodes == without.fp32_nodes

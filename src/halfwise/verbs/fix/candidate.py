@@ -31,6 +31,10 @@ class Candidate(Adjusted):
         """Whether it keeps the tolerance by all that judge in a context."""
         return all(seen.met for seen in self.by_profile(context).values())
 
+    def ratio(self, context: EvaluationContext) -> float:
+        """Its worst error there over the allowed one."""
+        return max(seen.ratio for seen in self.by_profile(context).values())
+
     def by_profile(self, context: EvaluationContext) -> dict[str, Measured]:
         """Its error over all inputs, as each profile of a context sees it."""
         return context.over_all(self.decided.sites, self.decided.samples, self.decision.assignment)

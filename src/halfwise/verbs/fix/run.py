@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from halfwise.core.child.kept import ready
+from halfwise.core.formats import Format
 from halfwise.core.held_folder import held
 from halfwise.core.notes import NoteKind
 from halfwise.core.reasons import Reason
@@ -63,13 +64,7 @@ def _run(request: FixRequest, started: float) -> FixResult:
 
 def _answered(prepared: Prepared, started: float) -> FixResult:
     request = prepared.request
-    first = _candidate(prepared, prepared.context, prepared.journal)
-    searched, forced = request.plan is None, request.choices.forced
-    found = feedback_on(first, prepared.context, request.profile, searched=searched, forced=forced)
-    if found.in_sight is not None:
-        why = f"the tolerance is missed under {', '.join(found.missed)}" if found.missed else "values overflow inside"
-        request.notify(f"searching again: {why}")
-        found = second_feedback(found, _second(prepared, found.in_sight, first), request.profile)
+    found, searched = _with_or_without_bf16(prepared), request.plan is None
     judged, written, delivered = _delivered(prepared, found)
     mended = runnable(prepared, found) if searched and delivered is not None and delivered.fails else None
     if mended is not None:
@@ -89,6 +84,29 @@ def _answered(prepared: Prepared, started: float) -> FixResult:
     return FixResult(
         written.decision, judged.measured, written.files, cost, notes, delivered=delivered, latency=latency
     )
+
+
+def _with_or_without_bf16(prepared: Prepared) -> Feedback:
+    """Where an answer with BF16 in it does not hold, the one of FP16 and FP32 alone, unless that is worse."""
+    found = _found(prepared)
+    if Format.BF16 not in found.candidate.decision.formats.values() or prepared.request.plan is not None:
+        return found
+    if found.candidate.holds(found.context):
+        return found
+    plain = _found(replace(prepared, request=replace(prepared.request, allow_bf16=False)))
+    return min((plain, found), key=lambda each: each.candidate.ratio(found.context))
+
+
+def _found(prepared: Prepared) -> Feedback:
+    request = prepared.request
+    first = _candidate(prepared, prepared.context, prepared.journal)
+    searched, forced = request.plan is None, request.choices.forced
+    found = feedback_on(first, prepared.context, request.profile, searched=searched, forced=forced)
+    if found.in_sight is None:
+        return found
+    why = f"the tolerance is missed under {', '.join(found.missed)}" if found.missed else "values overflow inside"
+    request.notify(f"searching again: {why}")
+    return second_feedback(found, _second(prepared, found.in_sight, first), request.profile)
 
 
 def _delivered(prepared: Prepared, found: Feedback) -> tuple[Judgement, Written, Delivered | None]:
