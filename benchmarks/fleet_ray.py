@@ -1,4 +1,4 @@
-"""A fleet on a real Ray cluster of this machine: python -m benchmarks.fleet_ray [--models N] [--layers L].
+"""A fleet on a real Ray cluster of this machine: python -m benchmarks.fleet_ray [--models N] [--nodes MOST].
 
 Needs Ray in the Python that runs it. Each row is one run of the same fleet: on this machine, on one to three nodes of
 one core each, with a node killed in the middle, and with the driver killed in the middle and started again. Equal: all
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contest import machine, markdown
-from benchmarks.fleet_models import write_fleet
+from benchmarks.fleet_models import sizes, write_fleet
 from benchmarks.zoo.decoder import Sizes, save_feeds, write_decoder
 from halfwise.fleet.helped import HELPED
 from halfwise.fleet.store import STORE
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         origin.mkdir()
         if options.billions:
             return long_pole(options, origin)
-        write_fleet(origin, options.models, options.layers, "processes = 1")
+        write_fleet(origin, sizes(options.models, options.nodes), "processes = 1")
         size = sum(path.stat().st_size for path in origin.rglob("*") if path.is_file())
 
         def copied(to: str) -> Path:
@@ -212,7 +212,7 @@ def cluster(workers: int, objects: int = OBJECTS) -> Iterator[tuple[str, Callabl
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m benchmarks.fleet_ray", description=(__doc__ or "").splitlines()[0])
     made.add_argument("--models", type=int, default=12, help="how many")
-    made.add_argument("--layers", type=int, default=4, help="of the largest; a layer has 61 nodes")
+    made.add_argument("--nodes", type=int, default=260, help="of the largest")
     made.add_argument("--billions", type=float, default=0.0, help="parameters of the one large model instead")
     made.add_argument("--workers", type=int, nargs="*", default=[1, 2, 3], help="nodes of a core each")
     return made

@@ -1,9 +1,10 @@
-"""A fleet against a shell loop of `halfwise fix`: python -m benchmarks.fleet_throughput [--models N] [--layers L].
+"""A fleet against a shell loop of `halfwise fix`: python -m benchmarks.fleet_throughput [--models N] [--nodes MOST].
 
-The same generated models, all cores that this process may use (`taskset`). The fleet's overhead: the time of a run in
+The same generated models, all cores that this process may use (`taskset`). With `--part 2/8` every eighth of the models
+is run, from number 2 on, so that pairs of cores share them. The fleet's overhead: the time of a run in
 which every job is a scan of the smallest model, less the jobs' own seconds, for each job. Memory: the most that all
 processes of the fleet held at once, of their own, against the budget of its file. With `--workers` the loop is left
-out: the same fleet with so many processes, a core each, and the efficiency against the first of them.
+out: fleets with so many processes, a core each and as many models for each, and the efficiency against the first.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 import onnx
 
 from benchmarks.contest import machine, markdown
-from benchmarks.fleet_models import write_fleet
+from benchmarks.fleet_models import MOST, sizes, write_fleet
 
 __all__ = ["main", "parser"]
 
@@ -57,16 +58,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="halfwise-throughput-") as name:
         folder = Path(name)
-        write_fleet(folder, options.models, options.layers, f'memory = "{options.memory} MB"', options.seed)
-        sizes = [len(onnx.load(path).graph.node) for path in sorted(folder.glob("*.onnx"))]
+        first, parts = map(int, options.part.split("/"))
+        wanted = sizes(options.models, options.nodes)[first::parts]
+        write_fleet(folder, wanted, f'memory = "{options.memory} MB"', first, parts)
+        nodes = [len(onnx.load(path).graph.node) for path in sorted(folder.glob("*.onnx"))]
         fleet = ran(["fleet", "run", "--json"], folder)
         good = sum(job["state"] == "good" for job in json.loads(fleet.out)["jobs"])
         again = ran(["fleet", "run", "--json"], folder)
         loop = ran_loop(folder)
         overhead = _overhead(folder, cores)
-    print(f"{machine()}; {len(sizes)} models of {min(sizes)} to {max(sizes)} nodes, {good} good\n")
-    rows = [loop.row("shell loop", len(sizes)), fleet.row("fleet", len(sizes)), again.row("fleet again", len(sizes))]
-    print(markdown(HEAD, rows))
+    print(f"{machine()}; {len(nodes)} models of {min(nodes)} to {max(nodes)} nodes, {good} good\n")
+    runs = {"shell loop": loop, "fleet": fleet, "fleet again": again}
+    print(markdown(HEAD, [found.row(name, len(nodes)) for name, found in runs.items()]))
     print(
         f"\nThe fleet is {loop.seconds / fleet.seconds:.2f} times as fast ({loop.cpu / fleet.cpu:.2f} by CPU time). "
         f"Overhead a job: {1e3 * overhead:.0f} ms. "
@@ -78,21 +81,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _scaled(options: argparse.Namespace) -> list[tuple[str, ...]]:
     allowed = sorted(os.sched_getaffinity(0))
     rows: list[tuple[str, ...]] = []
-    first: Ran | None = None
+    alone = 0.0  # jobs a second of one worker in the first row
     for count in options.workers:
         with tempfile.TemporaryDirectory(prefix="halfwise-workers-") as name:
             folder = Path(name)
             settings = f'processes = {count}\nmemory = "{options.memory} MB"'
-            write_fleet(folder, options.models, options.layers, settings, options.seed)
+            write_fleet(folder, sizes(options.models, options.nodes) * count, settings)
             os.sched_setaffinity(0, allowed[:count])
             found = ran(["fleet", "run", "--json"], folder)
             os.sched_setaffinity(0, allowed)
-            first = first or found
             jobs = json.loads(found.out)["jobs"]
-        good, faster = sum(job["state"] == "good" for job in jobs), first.seconds / found.seconds
-        each = faster * options.workers[0] / count
+        rate = len(jobs) / found.seconds
+        alone = alone or rate / count
         _, *told = found.row("", len(jobs))
-        rows.append((str(count), told[0], str(good), *told[1:], f"{faster:.2f}", f"{each:.0%}"))
+        good = sum(job["state"] == "good" for job in jobs)
+        rows.append((str(count), told[0], str(good), *told[1:], f"{rate / alone:.2f}", f"{rate / alone / count:.0%}"))
         print(rows[-1], file=sys.stderr, flush=True)
     return rows
 
@@ -164,8 +167,8 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.fleet_throughput", description=(__doc__ or "").splitlines()[0]
     )
     made.add_argument("--models", type=int, default=200, help="how many")
-    made.add_argument("--layers", type=int, default=24, help="of the largest; a layer has 61 nodes")
-    made.add_argument("--seed", type=int, default=0, help="another one draws other weights")
+    made.add_argument("--nodes", type=int, default=MOST, help="of the largest")
+    made.add_argument("--part", default="0/1", help="which of how many parts of the models")
     made.add_argument("--workers", type=int, nargs="*", default=[], help="such as 1 2 4 8: how it scales")
     made.add_argument("--memory", type=int, default=2000, help="MB that the fleet's jobs may hold together")
     return made

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +17,7 @@ from halfwise.fleet.outcome import Outcome
 from halfwise.fleet.run import FleetRun
 from halfwise.fleet.store import Store
 from halfwise.fleet.write import page_text
+from tests.support.paths import ROOT
 
 MODELS, RUNS = 500, 8
 EVIL = "</script><img src=x onerror=alert(1)>"
@@ -49,3 +53,10 @@ def test_five_hundred_models(tmp_path: Path) -> None:
     assert [point[3] for point in first["jobs"][0]["history"]] == ["good"] * (RUNS - 1) + ["bad"]
     assert data["models"][1]["jobs"][0]["report"].endswith("/fix/out/m.report.html")
     assert f'<td class="right">{MODELS * 3}</td><td class="right">{MODELS}</td>' in page
+
+
+def test_what_runs_no_job_loads_no_verb() -> None:
+    """A fleet of which all is done ends as fast as it can say so."""
+    code = "import halfwise.fleet.write, sys; sys.exit(sum(m.startswith('halfwise.verbs') for m in sys.modules))"
+    given = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    assert subprocess.run([sys.executable, "-c", code], env=given, check=False).returncode == 0

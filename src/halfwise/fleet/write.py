@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 from halfwise._version import __version__
 from halfwise.core.wording import counted, number
-from halfwise.fleet.exports import junit_text, markdown_text, sarif_text
 from halfwise.fleet.run import FleetRun
 from halfwise.fleet.show import culprits_of, title, what_changed
 from halfwise.fleet.store import Result, Store
@@ -47,10 +46,13 @@ def write_all(
     place = page or results / PAGE
     write(place, page_text(run, place.parent))
     written = [place]
-    for path, text in ((junit, junit_text), (sarif, sarif_text), (markdown, markdown_text)):
-        if path is not None:
-            write(path, text(run))
-            written.append(path)
+    if junit or sarif or markdown:
+        from halfwise.fleet.exports import junit_text, markdown_text, sarif_text  # loads what `fix` is made of
+
+        for path, text in ((junit, junit_text), (sarif, sarif_text), (markdown, markdown_text)):
+            if path is not None:
+                write(path, text(run))
+                written.append(path)
     return tuple(written)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import ParamSpec
 
-from halfwise.report.html import write_report
+from halfwise.report.html.write import write_report
 from halfwise.verbs.fix.fix import fix as main_job
 from halfwise.verbs.fix.output_shares import shares_by_output
 from halfwise.verbs.fix.result import FixResult
