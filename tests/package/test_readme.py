@@ -57,12 +57,18 @@ def test_the_gate_runs_the_second_command_then_the_browser_lint_and_types(tmp_pa
         ["bash", tmp_path / ".ci" / "run"], env=environment, cwd="/", capture_output=True, text=True, check=True
     )
     ran = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("ran ")]
-    assert ran[:7] == ["python3", "pip", "pip", "pytest", "ruff", "ruff", "mypy"]
-    assert set(ran[7:]) == {"pip", "pytest"} and ran[-1] == "pytest"  # what needs more than the README
+    assert ran == ["python3", "pip", "pip", "pytest", "ruff", "ruff", "mypy", "pytest"]
+    assert "tests/browser" in done.stdout.splitlines()[-1]
 
     (tools / "pytest").write_text("#!/bin/sh\nexit 1\n")
     failed = subprocess.run(["bash", tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True)
     assert failed.returncode != 0 and "ran ruff" not in failed.stdout
+    for tool in ("mypy", "pip"):  # what is done beside the tests
+        (tools / "pytest").write_text("#!/bin/sh\n")
+        (tools / tool).write_text(f'#!/bin/sh\necho "{tool} says why"\ncase "$*" in *-U*|*dev*) ;; *) exit 1;; esac\n')
+        failed = subprocess.run(["bash", tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True)
+        assert failed.returncode != 0 and f"{tool} says why" in failed.stdout
+        (tools / tool).write_text("#!/bin/sh\n")
 
 
 def test_the_readme_is_short_and_leads_from_five_symptoms_to_commands() -> None:
