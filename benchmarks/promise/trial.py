@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from benchmarks.promise.models import SUBJECTS
 from halfwise import fix
 from halfwise.core.errors import HalfwiseError
-from halfwise.core.notes import NoteKind
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.profiles import STRICT, WIDE
 from halfwise.model.inputs.feed import Feed
@@ -69,7 +68,7 @@ def outcome_of(trial: Trial) -> Outcome:
         return Outcome(False, True, 0.0, 0.0, 0, 0.0, time.perf_counter() - started)
     seconds = time.perf_counter() - started
     ratios = _ratios(result, fresh)
-    warned = any(note.kind in (NoteKind.UNSEEN_MAY_MISS, NoteKind.UNSEEN_SCATTERS) for note in result.notes)
+    warned = result.promise is not None and not result.promise.carried
     over, runs = float(np.mean(ratios > 1.0)), float(result.cost.model_runs)
     return Outcome(result.met, warned, over, float(ratios.max()), len(result.fp32_nodes), runs, seconds)
 

@@ -55,7 +55,10 @@ def test_what_a_vector_quieter_than_those_given_would_lose_is_told() -> None:
     given = [{"x": (size * noise(1.0, seed)[:64])[None]} for seed, size in enumerate((1.2e-3, 6e-3, 3e-4, 1.4e-3))]
     result = fix(made, given, tolerance="y:rel_l2<=0.05")
     assert result.met
-    assert {NoteKind.UNSEEN_MAY_MISS, NoteKind.UNSEEN_SCATTERS} & {note.kind for note in result.notes}
+    assert {NoteKind.UNSEEN_MAY_MISS, NoteKind.UNSEEN_SCATTERS, NoteKind.UNSEEN_SIZE} & {
+        note.kind for note in result.notes
+    }
+    assert result.promise is not None and not result.promise.carried
 
 
 def test_a_users_measure_is_asked_about_none() -> None:

@@ -111,5 +111,6 @@ def test_inputs_that_cannot_carry_the_promise_are_told_how_many_would() -> None:
     result = fix(made, given, tolerance=f"y:rel_l2<={1.02 * worst}", **asked)
     assert result.met
     told = [note for note in result.notes if note.kind in (NoteKind.UNSEEN_MAY_MISS, NoteKind.UNSEEN_SCATTERS)]
+    assert result.promise is not None and not result.promise.carried
     assert len(told) == 1 and told[0].values["bound"] > 1
     assert NoteKind.UNSEEN_MAY_MISS not in kinds(fix(made, given, tolerance=f"y:rel_l2<={3 * worst}", **asked).notes)

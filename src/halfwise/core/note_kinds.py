@@ -54,6 +54,7 @@ class NoteKind(Enum):
     VARIANT_MOVED = "variant-moved"
     UNSEEN_MAY_MISS = "unseen-may-miss"
     UNSEEN_SCATTERS = "unseen-scatters"
+    UNSEEN_SIZE = "unseen-size"
     RUNS_SPENT = "runs-spent"
     FORCED_REPAIRED = "forced-repaired"
     FORCED_MISSES = "forced-misses"

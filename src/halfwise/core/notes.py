@@ -33,6 +33,8 @@ _WARNINGS = frozenset(
         NoteKind.ONE_CONSTANT_SAMPLE,
         NoteKind.VALIDATION_REPLACED,
         NoteKind.UNSEEN_MAY_MISS,
+        NoteKind.UNSEEN_SCATTERS,
+        NoteKind.UNSEEN_SIZE,
         NoteKind.FORCED_MISSES,
         NoteKind.FORCED_NOT_ALONE,
         NoteKind.LOOSELY_MODELLED,

@@ -8,7 +8,7 @@ from typing import Literal
 
 from halfwise.core.english import say
 from halfwise.core.formats import Format
-from halfwise.core.notes import NoteKind
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import DEFAULT_TARGET
 from halfwise.core.wording import counted
 from halfwise.emulation.profiles import WIDE
@@ -16,7 +16,7 @@ from halfwise.model.inputs.samples import Samples
 from halfwise.report.shell import shell
 from halfwise.verbs.fix.result import FixResult
 
-__all__ = ["Standing", "Step", "WayOut", "caution", "engine_loop", "inputs_told", "standing", "way_out"]
+__all__ = ["Standing", "Step", "WayOut", "caution", "caution_note", "engine_loop", "inputs_told", "standing", "way_out"]
 
 _WORRYING = frozenset(
     {
@@ -25,6 +25,9 @@ _WORRYING = frozenset(
         NoteKind.DELIVERED_FAILS,
         NoteKind.DELIVERED_MISSES,
         NoteKind.DEFECTS_NOT_PREVENTED,
+        NoteKind.UNSEEN_MAY_MISS,
+        NoteKind.UNSEEN_SCATTERS,
+        NoteKind.UNSEEN_SIZE,
     }
 )
 
@@ -57,7 +60,12 @@ def standing(result: FixResult) -> Standing:
 
 def caution(result: FixResult) -> str:
     """Why a yes is none to rely on, besides synthetic inputs, which are told anyway; empty where it is."""
-    return next((say(note) for note in result.notes if note.kind in _WORRYING), "")
+    note = caution_note(result)
+    return say(note) if note is not None else ""
+
+
+def caution_note(result: FixResult) -> Note | None:
+    return next((note for note in result.notes if note.kind in _WORRYING), None)
 
 
 def inputs_told(samples: Samples) -> str:

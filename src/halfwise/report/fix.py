@@ -12,7 +12,7 @@ from halfwise.core.formats import Format
 from halfwise.core.wording import counted, three_digits
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.plan_document import RepairRecord
-from halfwise.report.answer import caution, engine_loop, inputs_told, standing, way_out
+from halfwise.report.answer import caution, caution_note, engine_loop, inputs_told, standing, way_out
 from halfwise.report.groups import Group, Grouping, kept_nodes
 from halfwise.report.repairs import explain_repairs, places
 from halfwise.report.story import tell
@@ -32,7 +32,8 @@ _STYLES = {"met": "bold green", "caution": "bold yellow", "missed": "bold yellow
 def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), *, explain: bool = False) -> None:
     """`inputs` are the options of the command line that say what it runs on, for the command to go on with."""
     _show_verdict(terminal, result)
-    show_notes(terminal, result.notes)
+    told = caution_note(result) if result.good else None
+    show_notes(terminal, [note for note in result.notes if note is not told])
     typed = {"as typed": result.measured.typed} if result.measured.typed else {}
     error_table(
         terminal, {**typed, "FP16": result.fp16, "fixed": result.fixed}, result.measured.floats, ("rel_l2", "max_abs")

@@ -8,7 +8,7 @@ As far away as others may be: louder and quieter than any given, by as much as t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,12 +55,14 @@ def of_few(samples: Samples, references: References) -> tuple[Feed, ...]:
     return varied([given[index % len(given)] for index in missing], given, references, seed=len(given))
 
 
-def of_other_size(samples: Samples, references: References) -> tuple[Feed, ...]:
-    """The loudest input made louder and the quietest made quieter, as far as another may be; none of streams."""
+def of_other_size(samples: Samples, references: References, ids: Collection[str] = ()) -> tuple[Feed, ...]:
+    """The loudest input made louder and the quietest made quieter, as far as another may be; none of streams. Numbers
+    that pick entries of a table, `ids`, are not loud."""
     given = samples.all
     if samples.origin != "given" or len(given) < 2 or any(isinstance(feed, Trajectory) for feed in given):
         return ()
-    sizes = {name: [_size(feed[name]) for feed in given] for name in given[0] if all(name in feed for feed in given)}
+    names = [name for name in given[0] if name not in ids and all(name in feed for feed in given)]
+    sizes = {name: [_size(feed[name]) for feed in given] for name in names}
     moving = {name: each for name, each in sizes.items() if min(each) > 0 and max(each) > min(each) * (1 + SAME)}
     if not moving:
         return ()

@@ -23,6 +23,10 @@ VERDICTS = {
         "About 5% of similar inputs may miss the tolerance (error up to {bound:.2g} times the allowed one). "
         "Errors scatter too far for more inputs to change that; --margin 1 aims at half the tolerance."
     ),
+    NoteKind.UNSEEN_SIZE: (
+        "The loudest input made louder, or the quietest quieter, misses the tolerance (error {bound:.2g} times the "
+        "allowed one). Give the loudest and the quietest inputs that you expect."
+    ),
     NoteKind.RUNS_SPENT: (
         "The budget of {runs:many model run} was spent: this is the best answer so far. With a larger --max-runs the "
         "same command goes on, and may save FP32 nodes."

@@ -118,7 +118,8 @@ def _spoiled(result: FixResult, name: str) -> tuple[str, str, str]:
     if not result.good:
         headline = f"{accurate} misses the tolerance as ONNX Runtime runs it."
         return "Not confirmed", headline, way_out(result).cause
-    return "Tolerance kept", "", caution(result)
+    carried = result.promise is None or result.promise.carried
+    return "Tolerance kept" if carried else "Kept on these inputs", "", caution(result)
 
 
 def verdict_text(verdict: Verdict) -> str:

@@ -32,6 +32,7 @@ __all__ = [
     "IoRecord",
     "PointRecord",
     "PolicyRecord",
+    "PromiseRecord",
     "ThingRecord",
     "TypedRecord",
 ]
@@ -89,6 +90,14 @@ class InputsRecord(Record, frozen=True):
     origin: str
     search: Count
     validation: Count
+
+
+class PromiseRecord(Record, frozen=True):
+    """What a kept tolerance promises on inputs like those given."""
+
+    carried: Annotated[bool, about("Whether the inputs given tell that 19 of 20 similar ones keep the tolerance.")]
+    bound: Annotated[Number, about("Error over allowed error that 19 of 20 are to stay below.")]
+    inputs_wanted: Annotated[Count | None, about("Inputs that would carry it; null where no number would.")]
 
 
 class PolicyRecord(Record, frozen=True):
@@ -203,6 +212,7 @@ class FixDocument(Document, frozen=True, tag="halfwise.fix/1", kw_only=True):
         DeliveredRecord | Left,
         about("The written model, where there is one, run as it is."),
     ] = LEFT_OUT
+    promise: Annotated[PromiseRecord | Left, about("Where the tolerance is kept on inputs that were given.")] = LEFT_OUT
     rollout: Annotated[RolloutRecord | Left, about("The error after each step, where a rollout was asked for.")] = (
         LEFT_OUT
     )

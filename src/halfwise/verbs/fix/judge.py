@@ -7,27 +7,22 @@ from dataclasses import dataclass
 
 from halfwise.core.finding import Finding
 from halfwise.core.notes import Note, NoteKind
-from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.samples import Samples
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Decision
-from halfwise.search.held_out import Decided
-from halfwise.search.judge import Judge, Measured, chance, worst_of
+from halfwise.search.judge import Judge, Measured, worst_of
 from halfwise.search.lossy_cost import lossy_costs
 from halfwise.search.tensor_statistics import ranges_of
-from halfwise.search.unseen_bound import bound_alone, inputs_wanted
 from halfwise.search.user_overrides import missed_because_forced
-from halfwise.search.variants import of_other_size
 from halfwise.verbs.fix.as_typed import as_typed
 from halfwise.verbs.fix.feedback import Feedback
 from halfwise.verbs.fix.measurement import FixMeasurement
 from halfwise.verbs.fix.model_inputs import InputEffect, input_findings, measured_effects
 from halfwise.verbs.fix.prepare import Prepared
+from halfwise.verbs.fix.promise import Promise, promise_of
 from halfwise.verbs.fix.rollout_errors import growth_note, rollout_record
 
 __all__ = ["Judgement", "judge"]
-
-FARTHEST = 100.0  # times the allowed error: what is told of a made-up input that overflows
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +47,15 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
     effects = measured_effects(prepared.inputs, validation)
     findings = tuple(input_findings(effects))
     forced = None if fixed.met else _missed_because_forced(prepared, decision, validation)
-    measured = _measurement(prepared, found, fp16, fixed, typed, by_profile, effects, findings)
+    promise = promise_of(prepared, decided, decision, fixed)
+    measured = _measurement(prepared, found, fp16, fixed, typed, by_profile, effects, findings, promise)
     grows = None if measured.rollout is None else growth_note(measured.rollout)
     near_zero = prepared.context.question.tolerance.decided_by_floor(fp16.outputs, fixed.outputs)
     floors = (Note.of(NoteKind.OUTPUT_FLOOR, name, error=error) for name, error in near_zero.items())
     left = [Note.of(NoteKind.OVERFLOW_LEFT, nodes=list(found.lost))] if found.lost and fixed.met else []
     notes = (
         *left,
-        *_unseen(prepared, decided, decision, fixed),
+        *(promise.notes() if promise is not None else ()),
         *floors,
         *_typed_notes(measured),
         *candidate.adjustment.notes,
@@ -89,6 +85,7 @@ def _measurement(
     by_profile: dict[str, Measured],
     effects: tuple[InputEffect, ...],
     findings: tuple[Finding, ...],
+    promise: Promise | None,
 ) -> FixMeasurement:
     tolerance, decided, rollout = prepared.tolerance, found.candidate.decided, prepared.request.rollout
     return FixMeasurement(
@@ -109,6 +106,7 @@ def _measurement(
         curve=decided.curve,
         rollout=None if rollout is None else rollout_record(rollout, fp16, fixed),
         diagnosis=decided.diagnosis,
+        promise=promise,
     )
 
 
@@ -116,45 +114,6 @@ def _typed_notes(measured: FixMeasurement) -> Iterator[Note]:
     verdict = measured.typed_verdict
     if verdict is not None and not verdict.met:
         yield Note.of(NoteKind.AS_TYPED_MISSES, told=verdict.because)
-
-
-def _unseen(prepared: Prepared, decided: Decided, decision: Decision, fixed: Measured) -> Iterator[Note]:
-    """What inputs that nobody gave may come to, where those given and their variants cannot carry the promise."""
-    if not fixed.met or decided.samples.origin == "synthetic":
-        return
-    question = prepared.context.question
-    given = {feed.id: ratio for feed, ratio in zip(_all(decided.samples), fixed.smooth or fixed.ratios, strict=True)}
-    seen = [fixed]
-    if decided.variants:
-        judge = prepared.context.judge(decided.sites, decided.variants)
-        seen.append(judge.measure(decision.assignment))
-        for feed, ratio in zip(decided.variants, seen[1].smooth or seen[1].ratios, strict=True):
-            if feed.source in given:
-                given[feed.source] = max(given[feed.source], ratio)
-    ratios = tuple(given.values())
-    bound = max(bound_alone(ratios), _resized(prepared, decided, decision), chance(seen)) * (1.0 + question.margin)
-    if bound > 1.0:
-        wanted = inputs_wanted(ratios, question.margin)
-        if wanted:
-            yield Note.of(NoteKind.UNSEEN_MAY_MISS, bound=bound, wanted=wanted)
-        else:
-            yield Note.of(NoteKind.UNSEEN_SCATTERS, bound=bound)
-
-
-def _resized(prepared: Prepared, decided: Decided, decision: Decision) -> float:
-    """The ratio of inputs louder and quieter than those given; a measure of the user's is asked about none of them."""
-    if prepared.context.question.own_metric is not None:
-        return 0.0
-    others = of_other_size(decided.samples, prepared.context.references)
-    if not others:
-        return 0.0
-    return min(prepared.context.judge(decided.sites, others).measure(decision.assignment).ratio, FARTHEST)
-
-
-def _all(samples: Samples) -> tuple[Feed, ...]:
-    """In the order of what was measured over all of them."""
-    searched = () if set(samples.search) <= set(samples.validation) else samples.search
-    return (*searched, *samples.validation)
 
 
 def _missed_because_forced(prepared: Prepared, decision: Decision, validation: Judge) -> Note | None:

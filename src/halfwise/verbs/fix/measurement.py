@@ -12,6 +12,7 @@ from halfwise.core.tolerance import Verdict
 from halfwise.search.diagnosis import Diagnosis
 from halfwise.search.search import Point
 from halfwise.verbs.fix.model_inputs import InputEffect
+from halfwise.verbs.fix.promise import Promise
 from halfwise.verbs.fix.rollout_errors import RolloutRecord
 
 __all__ = ["FixMeasurement"]
@@ -35,4 +36,5 @@ class FixMeasurement:
     powers: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # how some of their values spread
     curve: tuple[Point, ...] = ()
     rollout: RolloutRecord | None = None  # the error step by step, where a rollout was asked for
+    promise: Promise | None = None  # None where the tolerance is missed, and where all inputs were made up
     diagnosis: Diagnosis | None = None  # None where all of it may be in FP16, and where a plan was given

@@ -25,7 +25,7 @@ from halfwise.precision.sites import native_format
 from halfwise.search.judge import Judge
 from halfwise.verbs.fix.document import InputKind, InputRecord
 
-__all__ = ["InputEffect", "input_effects", "input_findings", "measured_effects", "refuse_ids"]
+__all__ = ["InputEffect", "indexing", "input_effects", "input_findings", "measured_effects", "refuse_ids"]
 
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
@@ -67,7 +67,7 @@ class InputEffect:
 
 def input_effects(model: Model, feeds: Sequence[Feed]) -> tuple[InputEffect, ...]:
     """What rounding does to the values themselves, over all samples; nothing is run."""
-    indexing = _indexing(model)
+    ids = indexing(model)
     found = []
     for value in model.graph.inputs:
         name = value.name or ""
@@ -75,7 +75,7 @@ def input_effects(model: Model, feeds: Sequence[Feed]) -> tuple[InputEffect, ...
             continue
         arrays = [np.asarray(feed[name]) for feed in feeds if name in feed]
         if any(array.size for array in arrays):
-            found.append(_effect(name, arrays, name in indexing))
+            found.append(_effect(name, arrays, name in ids))
     return tuple(found)
 
 
@@ -161,7 +161,7 @@ def _finding(effect: InputEffect) -> tuple[str, Note] | None:
     return None
 
 
-def _indexing(model: Model) -> set[str]:
+def indexing(model: Model) -> set[str]:
     """The float inputs that become integers and pick entries of a table."""
     found: set[str] = set()
     for pattern in find_id_casts(View(model)):

@@ -44,6 +44,7 @@ from halfwise.verbs.fix.document import (
 from halfwise.verbs.fix.measurement import FixMeasurement
 from halfwise.verbs.fix.parts import FixDecision, FixFiles
 from halfwise.verbs.fix.policies import Compared, compare_policies
+from halfwise.verbs.fix.promise import Promise
 
 __all__ = ["Cost", "FixResult"]
 
@@ -138,6 +139,11 @@ class FixResult(Documented):
     @property
     def met(self) -> bool:
         return self.verdict.met
+
+    @property
+    def promise(self) -> Promise | None:
+        """What "met" promises on other inputs; None where it is not met, and where all inputs were made up."""
+        return self.measured.promise
 
     @property
     def refusal(self) -> str:
@@ -238,6 +244,7 @@ class FixResult(Documented):
             profiles=self.by_profile or LEFT_OUT,
             curve=[_point(point) for point in self.curve] or LEFT_OUT,
             delivered=LEFT_OUT if self.delivered is None else self.delivered.document(),
+            promise=LEFT_OUT if self.promise is None else self.promise.document(),
             rollout=self.measured.rollout or LEFT_OUT,
             latency=self.latency,
             confirmation=LEFT_OUT if self.confirmation is None else self.confirmation.document(),

@@ -1,0 +1,85 @@
+"""What a kept tolerance promises on inputs that nobody gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from halfwise.core.notes import Note, NoteKind
+from halfwise.model.inputs.feed import Feed
+from halfwise.model.inputs.samples import Samples
+from halfwise.precision.decision import Decision
+from halfwise.search.held_out import Decided
+from halfwise.search.judge import Measured, chance
+from halfwise.search.unseen_bound import bound_alone, inputs_wanted
+from halfwise.search.variants import of_other_size
+from halfwise.verbs.fix.document import PromiseRecord
+from halfwise.verbs.fix.model_inputs import indexing
+from halfwise.verbs.fix.prepare import Prepared
+
+__all__ = ["Promise", "promise_of"]
+
+FARTHEST = 100.0  # times the allowed error: what is told of a made-up input that overflows
+
+
+@dataclass(frozen=True)
+class Promise:
+    """The error, over the allowed one, that 19 of 20 similar inputs stay below, the search's margin on top."""
+
+    bound: float
+    wanted: int  # inputs that would carry the promise; 0 where those given do, and where no number would
+    of_size: bool = False  # whether only inputs louder or quieter than those given may miss
+
+    @property
+    def carried(self) -> bool:
+        return self.bound <= 1.0
+
+    def notes(self) -> Iterator[Note]:
+        if self.carried:
+            return
+        if self.of_size:
+            yield Note.of(NoteKind.UNSEEN_SIZE, bound=self.bound)
+        elif self.wanted:
+            yield Note.of(NoteKind.UNSEEN_MAY_MISS, bound=self.bound, wanted=self.wanted)
+        else:
+            yield Note.of(NoteKind.UNSEEN_SCATTERS, bound=self.bound)
+
+    def document(self) -> PromiseRecord:
+        return PromiseRecord(self.carried, self.bound, self.wanted or None)
+
+
+def promise_of(prepared: Prepared, decided: Decided, decision: Decision, fixed: Measured) -> Promise | None:
+    """None where the tolerance is missed, and where all inputs were made up: nothing is promised then."""
+    if not fixed.met or decided.samples.origin == "synthetic":
+        return None
+    margin = prepared.context.question.margin
+    given = {feed.id: ratio for feed, ratio in zip(_all(decided.samples), fixed.smooth or fixed.ratios, strict=True)}
+    seen = [fixed]
+    if decided.variants:
+        judge = prepared.context.judge(decided.sites, decided.variants)
+        seen.append(judge.measure(decision.assignment))
+        for feed, ratio in zip(decided.variants, seen[1].smooth or seen[1].ratios, strict=True):
+            if feed.source in given:
+                given[feed.source] = max(given[feed.source], ratio)
+    ratios = tuple(given.values())
+    bound = max(bound_alone(ratios), chance(seen)) * (1.0 + margin)
+    if bound > 1.0:
+        return Promise(bound, inputs_wanted(ratios, margin))
+    louder = _resized(prepared, decided, decision) * (1.0 + margin)
+    return Promise(max(bound, louder), 0, of_size=louder > 1.0)
+
+
+def _resized(prepared: Prepared, decided: Decided, decision: Decision) -> float:
+    """The ratio of inputs louder and quieter than those given; a measure of the user's is asked about none of them."""
+    if prepared.context.question.own_metric is not None:
+        return 0.0
+    others = of_other_size(decided.samples, prepared.context.references, indexing(prepared.request.model))
+    if not others:
+        return 0.0
+    return min(prepared.context.judge(decided.sites, others).measure(decision.assignment).ratio, FARTHEST)
+
+
+def _all(samples: Samples) -> tuple[Feed, ...]:
+    """In the order of what was measured over all of them."""
+    searched = () if set(samples.search) <= set(samples.validation) else samples.search
+    return (*searched, *samples.validation)
