@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.core.errors import InputError
 from halfwise.fleet.check import check_file
-from halfwise.fleet.settings import mistakes_in, read_settings, size_in_bytes
+from halfwise.fleet.settings import mistakes_in, read_settings
 from halfwise.fleet.settings import tomllib as toml
 from halfwise.fleet.template import template
 from halfwise.fleet.toml_places import places
+from halfwise.fleet.values import size_in_bytes
+from tests.support.bisections import chain
 
 GOOD = """\
 [fleet]
@@ -66,6 +69,14 @@ def test_what_is_right_is_read(tmp_path: Path) -> None:
         (("make:samples", "make"), 19, 1, "package.module:function"),
         (("[[models]]\nname", "[models]\nname"), 17, 9, "no valid TOML"),
         (('"b/*.onnx"\n', '"b/*.onnx"\ninputs = "x"\n'), 20, 1, "two sources"),
+        (('"a.onnx"', '["a.onnx"]'), 14, 1, "a text is wanted"),
+        (('"out"', '["out"]'), 2, 1, "a text is wanted"),
+        (('"onnx", ', '"onnx", "onnx", '), 9, 20, "'onnx' is there twice"),
+        (('"0.5%"', '"-1%"'), 8, 14, "'-1%'"),
+        (('"0.5%"', '"0.5%", "2%"'), 12, 1, "given twice"),
+        (("boxes=1%", "metric<=1"), 12, 1, "no function to bound"),
+        (("seconds = 1.5", 'metric = "m:f"'), 12, 1, "names another measure"),
+        (("seconds = 1.5", 'memory = "3 GiB"'), 15, 1, "more than the fleet's 2 GiB"),
     ],
 )
 def test_a_mistake_has_its_place(change: tuple[str, str], line: int, column: int, told: str) -> None:
@@ -142,14 +153,29 @@ def test_a_new_file_names_each_model_and_the_samples_beside_it(tmp_path: Path) -
 
 
 def test_what_tables_point_to_is_looked_at_beside_other_mistakes(tmp_path: Path) -> None:
-    (tmp_path / "a.onnx").touch()
+    onnx.save(chain(1), tmp_path / "a.onnx")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "nothing.onnx").touch()
     (tmp_path / "made.py").write_text("raise SystemExit\ndef good(): ...\n")
     file = tmp_path / "fleet.toml"
-    tables = ['function = "made:good"', 'function = "made:bad"', 'metric = "none:f"', 'inputs = "empty"', 'do = "fixx"']
-    models = "".join(f'[[models]]\npath = "a.onnx"\nname = "{i}"\n{table}\n' for i, table in enumerate(tables))
-    file.write_text(f'[fleet]\nresults = "made.py"\nmemory = "lots"\n{models}')
+    mistaken = {
+        'function = "made:good"': "",
+        'function = "made:bad"': "11:1: function",
+        'metric = "none:f"\ntolerance = "metric<=1"': "15:1: metric",
+        'inputs = "empty"': "20:1: inputs",
+        'do = "fixx"': "24:1: do",
+        'inputs = "made.py"': "28:1: inputs",
+        'path = "**a.onnx"': "30:1: **a.onnx",
+        'path = "nothing.onnx"': "32:1: path",
+        'path = "a.onnx"\nname = "0"': "35:1: the name '0' is taken by an earlier model",
+        'path = "a.onnx"\ndo = "scan"': "",
+        'path = "./a.onnx"\ndo = "scan"': "40:1: two files bear the name 'a'",
+    }
+    text = '[fleet]\nresults = "made.py"\nmemory = "lots"\n'
+    for number, table in enumerate(mistaken):
+        text += "[[models]]\n" if "path" in table else f'[[models]]\npath = "a.onnx"\nname = "{number}"\n'
+        text += f"{table}\n"
+    file.write_text(text)
     _, told = check_file(file)
-    lines = [line.removeprefix(f"{file}:").split(": ")[:2] for line in told]
-    keys = ["results", "memory", "function", "metric", "inputs", "do"]
-    assert lines == [[place, key] for place, key in zip("2:1 3:1 11:1 15:1 19:1 23:1".split(), keys, strict=True)]
+    lines = [":".join(line.removeprefix(f"{file}:").split(":")[:3]) for line in told]
+    assert lines == ["2:1: results", "3:1: memory", *filter(None, mistaken.values())]

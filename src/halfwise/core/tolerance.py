@@ -17,7 +17,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.output_kinds import OutputKind, Reading, inner_names
 from halfwise.core.wording import listed
 
-__all__ = ["EVERY_OUTPUT", "USER_METRIC", "Bound", "Bounds", "Tolerance", "Verdict"]
+__all__ = ["EVERY_OUTPUT", "SHARE", "USER_METRIC", "Bound", "Bounds", "Tolerance", "Verdict"]
 
 Bounds = Annotated[
     Mapping[str, float], Meta(min_length=1, description="'OUTPUT:METRIC' to its bound; '*' is every output.")
@@ -28,7 +28,7 @@ USER_METRIC = "metric"  # the name under which a bound speaks of the user's own 
 
 _UP_TO_ONE = ("cosine", "topk", "exact", "found")
 _NAMES = f"{', '.join(ERRORS)} (<=), {', '.join(LIKENESSES)} (>=), or {USER_METRIC} (<=, with --metric)"
-_SHARE = re.compile(r"\d+(\.\d+)?%")
+SHARE = re.compile(r"\d+(\.\d+)?%")  # of a measure's error
 _FORM = re.compile(r"(?:(?P<output>.+):)?(?P<metric>[^:<>=]*)(?P<op><=|>=)(?P<value>[^<>=]*)")
 
 
@@ -195,7 +195,7 @@ class Tolerance:
         such as "0.5%", is the error allowed by the default measure of every output.
         """
         listed = [texts] if isinstance(texts, (str, int, float)) else list(texts)
-        shares = [text for text in listed if isinstance(text, str) and _SHARE.fullmatch(text.strip())]
+        shares = [text for text in listed if isinstance(text, str) and SHARE.fullmatch(text.strip())]
         asked = USER_METRIC if user_metric else "rel_l2"
         general = [Bound.of(EVERY_OUTPUT, asked, float(text.strip().rstrip("%")) / 100) for text in shares]
         bounds = [Bound.parse(text) for text in listed if text not in shares]  # what is not a text is refused

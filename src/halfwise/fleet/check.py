@@ -6,10 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from halfwise.core.errors import InputError
-from halfwise.fleet.jobs import Job, jobs_of
+from halfwise.core.files.identify import not_wanted
+from halfwise.fleet.jobs import Job, jobs_of, taken
 from halfwise.fleet.settings import Mistake, mistakes_in, read_text, sound_settings
 from halfwise.fleet.sources import why_not_there
 from halfwise.fleet.toml_places import places
+from halfwise.model.checkpoints import is_checkpoint
+from halfwise.model.inputs.sources import READABLE
 
 __all__ = ["check_file"]
 
@@ -34,25 +37,27 @@ def check_file(file: Path) -> tuple[list[Job], list[str]]:
         except InputError as error:
             mistakes.append(Mistake(*place, str(error)))
             continue
+        seen = {(job.model, job.folder) for job in jobs}
+        twice = next((job.model for job in found if (job.model, job.folder) in seen), None)
+        mistakes += [] if twice is None else [Mistake(*place, taken(twice))]
         jobs += found
         mistakes += _missing(found, settings.folder, index, where)
-    if not mistakes:
-        try:
-            jobs = jobs_of(settings)
-        except InputError as error:
-            mistakes.append(Mistake(1, 1, str(error)))
     return jobs, [f"{file}:{each.line}:{each.column}: {each.what}" for each in sorted(mistakes)]
 
 
 def _missing(jobs: list[Job], folder: Path, index: int, where: Places) -> Iterator[Mistake]:
-    """Inputs, plans, engines and functions that are not there, each once."""
+    """Inputs, plans, engines and functions that are not there, and files of another kind, each once."""
     told: dict[tuple[str, str], None] = {}
     for job in jobs:
+        if not (job.action == "scan" and is_checkpoint(job.path)) and (why := _other(job.path, "an ONNX model")):
+            told["path", f"path: {why}"] = None
         for path in job.inputs:
             if not path.exists():
                 told["inputs", f"inputs: {path} is not there; paths start at the folder of this file"] = None
             elif path.is_dir() and not any(path.iterdir()):
                 told["inputs", f"inputs: {path} is empty"] = None
+            elif path.is_file() and path.suffix.lower() not in READABLE:
+                told["inputs", f"inputs: {path}: give {', '.join(READABLE)} files, or folders of these"] = None
         for key, named in (("plan", job.plan), ("engine", job.engine)):
             if named is not None and not named.is_file():
                 told[key, f"{key}: {named} is not there; paths start at the folder of this file"] = None
@@ -61,6 +66,13 @@ def _missing(jobs: list[Job], folder: Path, index: int, where: Places) -> Iterat
                 told[key, f"{key}: {why}"] = None
     for key, what in told:
         yield Mistake(*_place(where, index, key), what)
+
+
+def _other(path: Path, wanted: str) -> str:
+    try:
+        return not_wanted(path, wanted, "")
+    except OSError:  # its job will say so
+        return ""
 
 
 def _place(where: Places, index: int, key: str) -> tuple[int, int]:

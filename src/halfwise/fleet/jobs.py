@@ -16,7 +16,7 @@ from halfwise._version import __version__
 from halfwise.core.errors import InputError
 from halfwise.fleet.settings import Settings, Subject
 
-__all__ = ["Job", "Need", "jobs_of", "key_of", "model_files"]
+__all__ = ["Job", "Need", "jobs_of", "key_of", "model_files", "taken"]
 
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9._@+-]+")
 _DIGITS = re.compile(r"(\d+)")
@@ -88,17 +88,22 @@ def jobs_of(settings: Settings) -> list[Job]:
     jobs = [job for subject in settings.models for job in _jobs(settings, subject)]
     twice = [job for job, count in Counter((j.model, j.folder) for j in jobs).items() if count > 1]
     if twice:
-        raise InputError(
-            f"two files bear the name {twice[0][0]!r}: give each its table with a name, or say versions = true"
-        )
+        raise InputError(taken(twice[0][0]))
     return jobs
+
+
+def taken(name: str) -> str:
+    return f"two files bear the name {name!r}: give each its table with a name, or say versions = true"
 
 
 def model_files(folder: Path, path: str) -> list[Path]:
     """The files that a path matches, in the order of their names, with numbers in them as numbers."""
     start = Path(path).anchor
-    found = Path(start or folder).glob(path.removeprefix(start)) if has_magic(path) else [folder / path]
-    files = [file for file in found if file.is_file()]
+    try:
+        found = Path(start or folder).glob(path.removeprefix(start)) if has_magic(path) else [folder / path]
+        files = [file for file in found if file.is_file()]
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
     return sorted(files, key=lambda file: [(int(p), "") if p.isdigit() else (-1, p) for p in _DIGITS.split(str(file))])
 
 

@@ -26,11 +26,11 @@ from halfwise.model.inputs.raw import named_files, raw_arrays, raw_files
 from halfwise.model.inputs.readable import readable
 from halfwise.model.inputs.shapes import Shapes
 
-__all__ = ["Entry", "Source", "Sources", "sources_of"]
+__all__ = ["READABLE", "Entry", "Source", "Sources", "sources_of"]
 
 Source = str | os.PathLike[str] | Mapping[str, Any] | Images | Audio | Shapes
 
-_READABLE = (".npz", ".npy", ".json")
+READABLE = (".npz", ".npy", ".json")
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def _folder_entries(folder: Path, specs: Sequence[InputSpec], shapes: Shapes | N
     it. Whatever else lies there is left alone."""
     with readable(str(folder)):
         inside = sorted((path for path in folder.iterdir() if not path.name.startswith(".")), key=by_number)
-        files = [path for path in inside if path.suffix.lower() in _READABLE and path.is_file()]
+        files = [path for path in inside if path.suffix.lower() in READABLE and path.is_file()]
         folders = [] if files else [path for path in (folder, *inside) if path.is_dir() and raw_files(path, specs)]
     for file in files:
         yield from _path_entries(file, specs, shapes)
