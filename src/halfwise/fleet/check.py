@@ -70,7 +70,7 @@ def _missing(jobs: list[Job], folder: Path, index: int, where: Places) -> Iterat
 
 def _other(path: Path, wanted: str) -> str:
     try:
-        return not_wanted(path, wanted, "")
+        return not_wanted(path, wanted, "") if path.stat().st_size else f"{path} is empty"
     except OSError:  # its job will say so
         return ""
 
