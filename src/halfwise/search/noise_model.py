@@ -18,6 +18,7 @@ from halfwise.search.judge import Measured
 from halfwise.search.noise import Noise, noise_pieces
 from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
 from halfwise.search.sets import Sets, worst_first
+from halfwise.search.stored_sums import kernels_apart
 
 __all__ = ["NoiseModel", "cost_of", "measure_noise", "relative_bounds"]
 
@@ -81,11 +82,11 @@ def _walked(sets: Sets, order: list[int], notify: Callable[[str], None]) -> dict
     measured, before = Sensitivity(), sets.stepper.executed
     tolerance = sets.judge.question.tolerance
     weights, kinds = _weights(sets.sites, tolerance), tolerance.kinds
-    feeds = sets.judge.feeds
+    feeds, apart = sets.judge.feeds, kernels_apart((sets.judge.emulator, *sets.judge.also))
     try:
         for index in order:
             notify(f"measuring the effect of each rounding (sample {index + 1} of {len(feeds)})")
-            measure_sensitivity(sets.stepper, sets.sites, feeds[index], measured, weights=weights, kinds=kinds)
+            measure_sensitivity(sets.stepper, sets.sites, feeds[index], measured, 0, weights, kinds, apart)
     except InputError as error:  # a node that does not run alone: sets of nodes are measured without any prediction
         sets.judge.failures.walk(error)
         measured = Sensitivity()

@@ -18,6 +18,7 @@ from halfwise.search.absorption import Overflow, overflowed
 from halfwise.search.adjoint import Adjoint
 from halfwise.search.effects import Sensitivity
 from halfwise.search.gradients import Gradients
+from halfwise.search.stored_sums import lost_inside
 from halfwise.search.tape import Tape
 
 __all__ = ["Sensitivity", "measure_sensitivity"]
@@ -33,16 +34,17 @@ def measure_sensitivity(
     seed: int = 0,
     weights: Mapping[str, float] | None = None,
     kinds: Sequence[OutputKind] = (),
+    apart: Sequence[Stepper] = (),
 ) -> None:
     """Walk one sample forwards, following overflows, and backwards, following what reaches the outputs.
 
     `weights` say by how much an output's relative error counts more or less than that of the others, `kinds` what it
-    is relative to.
+    is relative to. `apart`: other kernels that judge, and may lose values inside a node.
     `stepper.executed` counts a node once per execution, and once per probe for its backward step.
     """
     fp32 = Assignment(sites, {})
     tape = Tape(stepper, fp32, feeds)
-    forward = _Forward(stepper, sites, into, fp32)
+    forward = _Forward(stepper, sites, into, fp32, apart)
     forward.run(feeds, tape)
     known = Gradients(stepper, sites, fp32, tape, into, seed)
     Adjoint(known, weights or {}, {kind.output: kind for kind in kinds}).run()
@@ -50,7 +52,10 @@ def measure_sensitivity(
 
 
 class _Forward:
-    def __init__(self, stepper: Stepper, sites: Sites, into: Sensitivity, fp32: Assignment) -> None:
+    def __init__(
+        self, stepper: Stepper, sites: Sites, into: Sensitivity, fp32: Assignment, apart: Sequence[Stepper]
+    ) -> None:
+        self.apart = apart
         self.stepper = stepper
         self.sites = sites
         self.into = into
@@ -67,6 +72,7 @@ class _Forward:
                 self._meet(value, array)
             self._follow_overflows(step, store)
             self._clamp(step, store)
+            self.into.breaks.update((step.node, value) for value in lost_inside(self.apart, self.sites, step, store))
             tape.record(step, store)
         for origin, overflow in self.overflowing.items():
             overflow.forget(store)
