@@ -17,8 +17,9 @@ import onnx
 import pytest
 
 from halfwise.core.errors import InputError
+from halfwise.core.file_lock import lock
 from halfwise.core.held_folder import LOCK, held
-from halfwise.core.whole_files import WholeFiles, finish_interrupted
+from halfwise.core.whole_files import WholeFiles, finish_interrupted, write_text
 from halfwise.verbs.fix.fix import fix
 from tests.models.build import f32, model, node, value, weight
 from tests.support.paths import ROOT
@@ -89,6 +90,36 @@ def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
     assert scratch.exists()
 
 
+def dead() -> int:
+    """The number of a process that was."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return child
+
+
+def test_what_a_killed_process_left_beside_a_file_goes_with_the_next_one(tmp_path: Path) -> None:
+    left = tmp_path / f".halfwise-{dead()}-x"
+    (left / "1").mkdir(parents=True)
+    (left / "1" / "report.xml").write_text("ha")
+    write_text(tmp_path / "report.xml", "whole")
+    assert tree(tmp_path) == {"report.xml": b"whole"} and not left.exists()
+
+
+def test_the_lock_tells_who_writes_though_its_number_is_that_of_a_dead_process(tmp_path: Path) -> None:
+    """As it is where two containers write into one folder."""
+    mine = tmp_path / f".halfwise-{dead()}-x"
+    mine.mkdir()
+    with (mine / "lock").open("w") as file:
+        assert lock(file)
+        write_text(tmp_path / "report.xml", "whole")
+        assert mine.exists()
+    reused = mine.rename(tmp_path / f".halfwise-{os.getppid()}-x")
+    write_text(tmp_path / "report.xml", "whole")
+    assert not reused.exists()
+
+
 # -- two at once ------------------------------------------------------------------------------------------------------
 
 
@@ -112,6 +143,18 @@ def test_the_lock_of_a_dead_process_does_not_count(tmp_path: Path) -> None:
     assert (tmp_path / "out" / LOCK).exists()
     with held(tmp_path / "out"):
         assert f"process {os.getpid()} " in (tmp_path / "out" / LOCK).read_text()
+    assert not (tmp_path / "out").exists()  # the dead one had made it
+
+
+def test_a_folder_that_a_user_made_outlives_a_dead_process(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    child = os.fork()
+    if child == 0:
+        with held(tmp_path / "out"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    with held(tmp_path / "out"):
+        pass
     assert list((tmp_path / "out").iterdir()) == []
 
 

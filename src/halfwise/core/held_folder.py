@@ -12,23 +12,28 @@ from pathlib import Path
 from typing import IO
 
 from halfwise.core.errors import InputError
+from halfwise.core.file_lock import lock
 from halfwise.core.whole_files import finish_interrupted
 
 __all__ = ["LOCK", "held", "locked"]
 
 LOCK = ".halfwise-lock"
+_MADE = "folders made: "
 
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Nobody else's while the block runs. The folder is made; where nothing was written into it, it goes again.
 
-    What a run that was killed has left half-named is finished first.
+    What a run that was killed has left half-named is finished first. Folders that it made go with those of this run.
     """
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    places = (folder, *folder.parents)
+    made = [each for each in places if not each.exists()] or list(places[: _made_before(folder)])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = locked(folder / LOCK, "wait for it, or choose another folder with --out")
+        file.write(f"{_MADE}{len(made)}\n")
+        file.flush()
     except OSError as error:
         raise InputError(f"{folder} cannot be written to: {error.strerror or error}") from error
     try:
@@ -45,13 +50,22 @@ def held(folder: Path) -> Iterator[None]:
                 each.rmdir()
 
 
+def _made_before(folder: Path) -> int:
+    """How many folders a run made, this one and its parents, that did not come to its end."""
+    try:
+        noted = (folder / LOCK).read_text(encoding="utf-8").splitlines()[1]
+        return int(noted.removeprefix(_MADE))
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def locked(path: Path, advice: str) -> IO[str]:
     """The open file; whoever holds it has written into it who that is. A second holder is refused, with advice."""
     while True:
         file = path.open("a+", encoding="utf-8")
-        if not _lock(file):
+        if not lock(file):
             file.seek(0)
-            holder = file.read(200).strip() or "another process"
+            holder = file.readline(200).strip() or "another process"
             file.close()
             raise InputError(f"{path.parent} is in use by {holder}; {advice}")
         # Who held it before may have removed the name in between.
@@ -64,22 +78,3 @@ def locked(path: Path, advice: str) -> IO[str]:
     file.write(f"process {os.getpid()} on {socket.gethostname()} since {now}\n")
     file.flush()
     return file
-
-
-def _lock(file: IO[str]) -> bool:
-    if sys.platform == "win32":
-        import msvcrt
-
-        file.seek(1 << 20)  # what is locked cannot be read
-        try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-    import fcntl
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -8,15 +8,18 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from errno import EISDIR
 from pathlib import Path
 from types import TracebackType
 
 from halfwise.core.errors import InputError
+from halfwise.core.file_lock import lock
 
 __all__ = ["WholeFiles", "check_room", "finish_interrupted", "is_special", "write_text"]
 
 _SCRATCH = ".halfwise-"
+_LOCK = "lock"  # in a scratch folder: held by the process that writes there
 _NAMES = "names.json"  # in a scratch folder: what was written whole, and the names that it is about to get
 
 
@@ -32,6 +35,7 @@ class WholeFiles:
         self._folders = set(folders)  # to be made
         self._places: dict[Path, Path] = {}  # file -> where it is written meanwhile
         self._scratch: dict[Path, Path] = {}  # folder that is there -> a hidden one in it
+        self._locks = ExitStack()
         self._dropped: list[Path] = []
 
     def place(self, path: Path) -> Path:
@@ -78,6 +82,7 @@ class WholeFiles:
         except OSError as failed:
             error = failed
         finally:
+            self._locks.close()
             for folder in self._scratch.values():
                 shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
@@ -110,11 +115,18 @@ class WholeFiles:
         part.replace(scratch / _NAMES)
 
     def _beside(self, path: Path) -> Path:
+        """A hidden folder; those that killed processes left where it comes are cleared away."""
         folder = path.parent
         if folder in self._folders:
             folder = next(each for each in path.absolute().parents if each.exists())
         if folder not in self._scratch:
-            self._scratch[folder] = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=folder))
+            finish_interrupted(folder)
+            if path.parent in self._folders:  # it may have been made since
+                finish_interrupted(folder.parent)
+            scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=folder))
+            self._scratch[folder] = scratch
+            with suppress(OSError):  # not every file system has locks
+                lock(self._locks.enter_context((scratch / _LOCK).open("w", encoding="utf-8")))
         return self._scratch[folder]
 
 
@@ -136,7 +148,7 @@ def _bytes(count: int) -> str:
 def finish_interrupted(folder: Path) -> None:
     """Give the files of a batch whose process was killed their names, and remove what was not written whole."""
     for scratch in folder.glob(f"{_SCRATCH}*-*"):
-        if not scratch.is_dir() or scratch.is_symlink() or _runs(scratch.name.split("-")[1]):
+        if not scratch.is_dir() or scratch.is_symlink() or _is_used(scratch):
             continue
         try:
             promised = json.loads((scratch / _NAMES).read_text(encoding="utf-8"))
@@ -148,7 +160,7 @@ def finish_interrupted(folder: Path) -> None:
             for name in dropped:
                 (folder / name).unlink(missing_ok=True)
             for place, name in names.items():
-                if (folder / place).exists():
+                with suppress(FileNotFoundError):  # it has its name already
                     (folder / name).parent.mkdir(parents=True, exist_ok=True)
                     (folder / place).replace(folder / name)
         shutil.rmtree(scratch, ignore_errors=True)
@@ -158,6 +170,15 @@ def _sync(path: Path) -> None:
     """To the disk, before a name says that it is there."""
     with path.open("r+b") as file:
         os.fsync(file.fileno())
+
+
+def _is_used(scratch: Path) -> bool:
+    """Numbers of processes are used again, and differ between containers: the lock counts where there is one."""
+    try:
+        with (scratch / _LOCK).open("r+", encoding="utf-8") as file:
+            return not lock(file)
+    except OSError:
+        return _runs(scratch.name.split("-")[1])
 
 
 def _runs(process: str) -> bool:
