@@ -4,8 +4,8 @@
     python -m benchmarks.optimum table OUT.jsonl
     python -m benchmarks.optimum write FOLDER OUT.jsonl                              the graphs, for other tools
 
-Repairs are off: the question is which nodes stay in FP32. The bound is what halfwise asks of its samples, or what its
-answer reaches where that is more. SECONDS bound the search for the cheapest set of one graph.
+Repairs are off: the question is which nodes stay in FP32. The cheapest set keeps all that `fix` demands of its own
+(`demands.py`), and `bound` is what `fix` reaches. SECONDS bound the search for the cheapest set of one graph.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from benchmarks.optimum.demands import Demands
 from benchmarks.optimum.exact import breaks, cheapest, without_assumption
 from benchmarks.optimum.graphs import problem
 from benchmarks.optimum.switched import Switched
@@ -83,15 +84,13 @@ def answer(seed: int, seconds: float) -> dict[str, Any]:
     own = sum(costs_of[name] for name in kept if name in costs_of)
     start = switched.mask(kept)
     reached = switched.bound(start, allowed)
-    limit = max(1.0, reached)
     row |= {"met": met, "runs": runs, "kept": len(kept), "cost": own, "bound": reached, "plain": worst / allowed,
             "fix_s": time.perf_counter() - started}  # fmt: skip
     if not np.isfinite(reached):
         return {**row, "optimum": None, "proven": False}
 
-    def holds(narrow: int) -> bool:
-        return switched.bound(narrow, allowed) <= limit * (1 + 1e-9)
-
+    demands = Demands(posed, sites, switched, allowed, kept)
+    holds = demands.holds
     best = cheapest(costs, holds, start, seconds)
     lowest, complete = without_assumption(costs, holds, best.cost, _TRIED)
     cost = min(best.cost, lowest) if lowest is not None else best.cost

@@ -11,20 +11,21 @@ from benchmarks.optimum.exact import cheapest, without_assumption
 from benchmarks.optimum.graphs import PARTS, problem
 from benchmarks.optimum.switched import Switched
 from halfwise.emulation.emulate import Emulator
-from halfwise.emulation.profiles import STRICT
+from halfwise.emulation.profiles import STRICT, WIDE, Profile
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 
 
+@pytest.mark.parametrize("profile", [STRICT, WIDE])
 @pytest.mark.parametrize("seed", [3, 7, 9])
-def test_switches_give_what_the_emulator_gives(seed: int) -> None:
+def test_switches_give_what_the_emulator_gives(seed: int, profile: Profile) -> None:
     posed = problem(seed)
     sites = Sites(load(posed.model))
-    switched, rng = Switched(posed, sites), np.random.default_rng(seed)
+    switched, rng = Switched(posed, sites, wide=profile is WIDE), np.random.default_rng(seed)
     for share in (0.3, 0.8):
         keep = frozenset(site.node for site in sites.free if rng.random() < share)
-        (told,) = Emulator(STRICT).session(Assignment.all_narrow(sites, keep)).run(switched.batch).values()
+        (told,) = Emulator(profile).session(Assignment.all_narrow(sites, keep)).run(switched.batch).values()
         found = switched.outputs(switched.mask([node.name or "" for node in keep]))
         assert np.isfinite(told).all() == np.isfinite(found).all()
         assert not np.isfinite(told).all() or np.array_equal(told, found)

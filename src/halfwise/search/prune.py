@@ -60,8 +60,11 @@ class Pruning:
             if droppable and (size < BATCH or all(node in ratios for node in keep)):
                 smaller = self._drop(keep, droppable, ratios, refused, most)
             if smaller != keep:
-                keep = smaller  # with fewer nodes kept, what left room may leave none now; what left none still does
-                ratios = {node: ratio for node, ratio in ratios.items() if node in keep and ratio > room}
+                # With fewer nodes kept, what left room may leave none now; what left none still does, unless it shares
+                # a tensor with a node that went: that is rounded now, whoever else is in FP32.
+                beside = {near for node in keep - smaller for near in (*node.predecessors(), *node.successors())}
+                keep = smaller
+                ratios = {n: ratio for n, ratio in ratios.items() if n in keep - beside and ratio > room}
                 seen = {node: count for node, count in seen.items() if node in ratios}
                 continue
             order = worst_first(base.ratios)
