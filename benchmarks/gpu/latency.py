@@ -2,16 +2,17 @@
 
     python -m benchmarks.gpu.latency prepare FOLDER [NAME@BATCH ...]      on CPU cores, a process each
     python -m benchmarks.gpu.latency measure FOLDER OUT.json [SECONDS]    on the GPU; what is there already is kept
-    python -m benchmarks.gpu.latency report OUT.json MACHINE.json         predicted beside measured, anywhere
+    python -m benchmarks.gpu.latency report OUT.json [MACHINE.json]       predicted beside measured, anywhere
 
 Three versions of each: FP32, plain FP16, and FP16 with the FP32 nodes that halve plain FP16's error. `measure` runs
-each as one CUDA graph, and times the networks' own operators as long as SECONDS last. `report` predicts from the
-machine's operators alone, and once more with the networks' own.
+each as one CUDA graph, then times the network's own operators at its own sizes, network by network as long as SECONDS
+last. `report` predicts from those, and once more from the machine's grid of operators alone.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -34,7 +35,7 @@ from halfwise.emulation.latency import kernels_of
 from halfwise.emulation.profiles import STRICT
 from halfwise.emulation.profiles.machine import read_machine
 from halfwise.emulation.stepper import Stepper
-from halfwise.emulation.timing.law import Law, Precision, measured_law
+from halfwise.emulation.timing.law import measured_law
 from halfwise.emulation.timing.operation import Operation
 from halfwise.emulation.timing.record import TimeRecord, TimesRecord
 from halfwise.precision.assignment import Assignment
@@ -46,6 +47,8 @@ __all__ = ["main"]
 VERSIONS = ("fp32", "fp16", "fixed")
 PROCESSES = 12
 _BATCH = 16
+_NEAR = 1.15
+_EXACT = 0.95  # of a prediction
 
 
 def main() -> None:
@@ -55,7 +58,7 @@ def main() -> None:
     elif verb == "measure":
         measure(Path(folder), Path(rest[0]), float(rest[1]) if len(rest) > 1 else 120.0)
     else:
-        report(Path(folder), Path(rest[0]))
+        report(Path(folder), Path(rest[0]) if rest else None)
 
 
 # -- versions and their kernels ---------------------------------------------------------------------------------------
@@ -145,34 +148,44 @@ def measure(folder: Path, out: Path, seconds: float) -> None:
 
     started = time.monotonic()
     prepare()
-    clock = clock_named("ort-cuda", 0)
+    clock = clock_named(os.environ.get("BACKEND", "ort-cuda"), 0)
     content: dict[str, Any] = {"machine": machine(), "graph_us": 1e3 * graph_overhead(clock), "networks": {}, "own": []}
     if out.exists():
         content = json.loads(out.read_text(encoding="utf-8"))
-    for own in sorted(folder.iterdir(), key=lambda path: (not path.name.endswith("@1"), path.name)):
-        if not (own / "kernels.json").exists() or own.name in content["networks"]:
+    known = {(convert(each["operation"], Operation).key, each["format"]) for each in content["own"]}
+    until = started + seconds
+    for own in _in_turn(folder):
+        if not (own / "kernels.json").exists() or time.monotonic() > until:
             continue
-        row = json.loads((own / "kernels.json").read_text(encoding="utf-8"))
-        row["measured"] = {}
-        for version in VERSIONS:
-            for tf32 in (False, True) if version == "fp32" else (False,):
-                if (own / f"{version}.onnx").exists() and time.monotonic() - started < seconds:
-                    row["measured"]["fp32-tf32" if tf32 else version] = _measured(clock, own, version, tf32)
-        print(own.name, json.dumps(row["measured"])[:600], flush=True)
-        content["networks"][own.name] = row
+        row = content["networks"].get(own.name)
+        if row is None:
+            row = json.loads((own / "kernels.json").read_text(encoding="utf-8"))
+            row["measured"] = {
+                version: _measured(clock, own, version) for version in VERSIONS if (own / f"{version}.onnx").exists()
+            }
+            content["networks"][own.name] = row
+            out.write_text(json.dumps(content), encoding="utf-8")
+        before = time.monotonic()
+        content["own"] += _own_operators(row, clock, until, known)
         out.write_text(json.dumps(content), encoding="utf-8")
-    content["own"] = _own_operators(content, clock, started + seconds)
-    out.write_text(json.dumps(content), encoding="utf-8")
+        seen = {key: round(each.get("milliseconds", 0), 3) for key, each in row["measured"].items()}
+        print(f"{own.name} {seen}, {len(known)} operators, {time.monotonic() - before:.0f} s for its own, "
+              f"{time.monotonic() - started:.0f} s in all", flush=True)  # fmt: skip
 
 
-def _measured(clock: Any, own: Path, version: str, tf32: bool) -> dict[str, Any]:
+def _in_turn(folder: Path) -> list[Path]:
+    """Both batches of a network after each other, networks in the order of their list."""
+    order = {name: place for place, name in enumerate(NAMES)}
+    return sorted(folder.iterdir(), key=lambda path: (order.get(path.name.partition("@")[0], len(order)), path.name))
+
+
+def _measured(clock: Any, own: Path, version: str) -> dict[str, Any]:
     from benchmarks.gpu.cuda import cuda_session, half
     from halfwise.backends.runtime_timing import time_session
 
-    stream = clock.stream
     kept = own / f"{version}.optimized.onnx"
     try:
-        session = cuda_session(str(own / f"{version}.onnx"), fused=True, tf32=tf32, stream=stream, graphs=True,
+        session = cuda_session(str(own / f"{version}.onnx"), fused=True, stream=clock.stream, graphs=True,
                                optimized=kept)  # fmt: skip
         with np.load(own / "feed.npz") as saved:
             feed = half(session, {key: saved[key] for key in saved.files})
@@ -183,63 +196,64 @@ def _measured(clock: Any, own: Path, version: str, tf32: bool) -> dict[str, Any]
         return {"error": " ".join(str(error).split())[:300]}
 
 
-def _own_operators(content: dict[str, Any], clock: Any, until: float) -> list[Any]:
-    """Those that most of a network's kernels are come first."""
+def _own_operators(row: dict[str, Any], clock: Any, until: float, known: set[tuple[str, str]]) -> list[Any]:
+    """Those of one network that no other had; `known` grows by them."""
     from halfwise.backends.runtime_timing import time_operation
 
-    counts: Counter[tuple[str, str]] = Counter()
-    operations: dict[str, Operation] = {}
-    for row in content["networks"].values():
-        operations.update((each.key, each) for each in (convert(one, Operation) for one in row["operations"]))
-        for kernels in row["kernels"].values():
-            counts.update({(key, fmt): count for key, fmt, count in kernels})
+    operations = {each.key: each for each in (convert(one, Operation) for one in row["operations"])}
     found = []
-    for (key, fmt), _ in counts.most_common():
-        if time.monotonic() > until:
-            break
-        try:
-            done = time_operation(clock, operations[key], fmt)  # type: ignore[arg-type]
-        except Exception as error:
-            print(f"{key} {fmt}: {' '.join(str(error).split())[:160]}", flush=True)
-            continue
-        found.append(TimeRecord(operations[key], fmt, 1e3 * done.milliseconds, done.spread).to_json())  # type: ignore[arg-type]
-    print(f"{len(found)} of {len(counts)} of the networks' own operators were timed", flush=True)
+    for kernels in row["kernels"].values():
+        for key, fmt, _ in kernels:
+            if (key, fmt) in known or time.monotonic() > until:
+                continue
+            known.add((key, fmt))
+            try:
+                done = time_operation(clock, operations[key], fmt)
+            except Exception as error:
+                print(f"{key[:80]} {fmt}: {' '.join(str(error).split())[:160]}", flush=True)
+                continue
+            found.append(TimeRecord(operations[key], fmt, 1e3 * done.milliseconds, done.spread).to_json())
     return found
 
 
 # -- predicted beside measured ----------------------------------------------------------------------------------------
 
 
-def report(path: Path, machine: Path) -> None:
+def report(path: Path, machine: Path | None) -> None:
+    """`exact`: the share of the predicted time that was measured at the network's own sizes."""
     content = json.loads(path.read_text(encoding="utf-8"))
-    times = read_machine(machine).times
-    assert isinstance(times, TimesRecord)
     own = tuple(read(each, TimeRecord, str(path)) for each in content["own"])
-    laws = {"operators": measured_law(times.rows, "operators"), "own": measured_law((*times.rows, *own), "own")}
-    errors: dict[str, list[float]] = {name: [] for name in laws}
-    print(f"{content['machine']}\n\n| network | version | measured ms | " + " | ".join(laws) + " |")
-    print("|---|---|---:|" + "---:|" * len(laws))
+    times = read_machine(machine).times if machine is not None else None
+    grid = tuple(times.rows) if isinstance(times, TimesRecord) else ()
+    laws = {"own": measured_law((*grid, *own), "own")} | ({"grid": measured_law(grid, "grid")} if grid else {})
+    exact = {(each.operation.key, each.format) for each in own}
+    errors: dict[str, list[float]] = {name: [] for name in (*laws, "own, exact")}
+    by_network: dict[str, list[float]] = {}
+    print(f"{content['machine']}\n\n| network | version | measured ms | exact | " + " | ".join(laws) + " |")
+    print("|---|---|---:|---:|" + "---:|" * len(laws))
     for name, row in sorted(content["networks"].items()):
         operations = {each.key: each for each in (convert(one, Operation) for one in row["operations"])}
         for version, measured in row["measured"].items():
             if "milliseconds" not in measured:
                 continue
-            cells = []
+            kernels, cells = row["kernels"][version], []
             for title, law in laws.items():
-                told = _predicted(row["kernels"][version.partition("-")[0]], operations, law, version == "fp32-tf32")
-                ratio = max(told, content["graph_us"]) / 1e3 / measured["milliseconds"]
+                each = {(key, fmt): count * law.microseconds(operations[key], fmt) for key, fmt, count in kernels}
+                ratio = max(sum(each.values()), content["graph_us"]) / 1e3 / measured["milliseconds"]
                 errors[title].append(ratio)
                 cells.append(f"{ratio:.2f}")
-            print(f"| {name} | {version} | {measured['milliseconds']:.3f} | " + " | ".join(cells) + " |")
+                if title == "own":
+                    by_network.setdefault(name, []).append(ratio)
+                    share = sum(us for form, us in each.items() if form in exact) / max(sum(each.values()), 1e-9)
+                    if share > _EXACT:
+                        errors["own, exact"].append(ratio)
+            print(f"| {name} | {version} | {measured['milliseconds']:.3f} | {share:.2f} | " + " | ".join(cells) + " |")
+    print("\n| network | median ratio |\n|---|---:|")
+    for name, ratios in by_network.items():
+        print(f"| {name} | {float(np.median(ratios)):.2f} |")
     for title, ratios in errors.items():
-        near = sum(1 / 1.15 <= ratio <= 1.15 for ratio in ratios)
-        print(f"{title}: {near} of {len(ratios)} within 15%, median ratio {float(np.median(ratios)):.2f}")
-
-
-def _predicted(kernels: list[Any], operations: dict[str, Operation], law: Law, tf32: bool) -> float:
-    wide: Precision = "tf32" if tf32 else "fp32"
-    each = (count * law.microseconds(operations[key], "fp16" if fmt == "fp16" else wide) for key, fmt, count in kernels)
-    return float(sum(each))
+        near = sum(1 / _NEAR <= ratio <= _NEAR for ratio in ratios)
+        print(f"{title}: {near} of {len(ratios)} within 15%, median ratio {float(np.median(ratios or [0])):.2f}")
 
 
 if __name__ == "__main__":

@@ -72,4 +72,3 @@ class Demands:
 
 def _places(mask: int) -> list[int]:
     return [place for place in range(mask.bit_length()) if mask >> place & 1]
-

@@ -1,7 +1,7 @@
 """One model in which every node's precision is an input: any set of FP32 nodes is one fast run.
 
-A node in FP16 reads its inputs rounded and rounds its outputs, as the `strict` profile says; under `wide`, what no kernel
-has to store is not rounded between two of them. A test compares both with the emulator.
+A node in FP16 reads its inputs rounded and rounds its outputs, as the `strict` profile says; under `wide`, what no
+kernel has to store is not rounded between two of them. A test compares both with the emulator.
 """
 
 from __future__ import annotations

@@ -134,8 +134,39 @@ def test_nodes_that_one_kernel_stands_for_are_one() -> None:
     model = onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
     sites = Sites(load(model))
     wide = [each.operation.op for each in kernels_of(Assignment(sites, {}, Format.FP32), {})]
-    assert wide == ["Gemm", "Sigmoid", "Mul", "Mul"]  # an FP32 gate stays two kernels
+    assert wide == ["Gemm", "QuickGelu", "Mul"]
     narrow = list(kernels_of(Assignment.all_narrow(sites), {}))
     assert [each.operation.op for each in narrow] == ["Cast", "Gemm", "QuickGelu", "Mul", "Cast"]
     told = latency_of(Assignment.all_narrow(sites), {}, roofline(PEAKS["h100"]))
     assert told.milliseconds == pytest.approx(sum(told.by_node.values())) and "swish" in told.by_node
+
+
+def test_what_is_known_before_the_first_run_joins_kernels() -> None:
+    """A weight that is transposed in the graph, and scores whose scale follows from a fixed shape, as in attention."""
+    nodes = [
+        helper.make_node("Transpose", ["w"], ["wt"], "turned", perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "wt"], ["p"], "product"),
+        helper.make_node("Add", ["b", "p"], ["q"], "biased"),
+        helper.make_node("Shape", ["x"], ["sizes"], "sizes"),
+        helper.make_node("Gather", ["sizes", "last"], ["size"], "size"),
+        helper.make_node("Cast", ["size"], ["width"], "width", to=TensorProto.FLOAT),
+        helper.make_node("Sqrt", ["width"], ["scale"], "scale"),
+        helper.make_node("Mul", ["q", "scale"], ["scaled"], "scaled"),
+        helper.make_node("Transpose", ["q"], ["k"], "keys", perm=[0, 2, 1]),
+        helper.make_node("Mul", ["k", "scale"], ["scaled_keys"], "scaled_keys"),
+        helper.make_node("MatMul", ["scaled", "scaled_keys"], ["y"], "scores"),
+    ]
+    weights = {"w": np.ones((8, 8), np.float32), "b": np.zeros(8, np.float32), "last": np.array(2, np.int64)}
+    graph = helper.make_graph(
+        nodes,
+        "known",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4, 4])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    model = onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    sites = Sites(load(model))
+    wide = [each.operation.op for each in kernels_of(Assignment(sites, {}, Format.FP32), {})]
+    assert wide == ["Gemm", "Transpose", "FusedMatMul"]
+    narrow = [each.operation.op for each in kernels_of(Assignment.all_narrow(sites), {})]
+    assert "Sqrt" in narrow and narrow.count("Gemm") == 1  # the CPU has no square root of FP16 numbers

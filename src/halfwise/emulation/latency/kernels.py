@@ -11,8 +11,9 @@ import onnx_ir as ir
 
 from halfwise.core.formats import Format
 from halfwise.emulation.profiles.fusion import Fusion
-from halfwise.emulation.profiles.fusions import fused_nodes
+from halfwise.emulation.profiles.fusions import fused_in_fp32, fused_nodes
 from halfwise.emulation.timing.operation import Attribute, Operand, Operation
+from halfwise.model.moving import MOVES
 from halfwise.precision.assignment import Assignment
 
 __all__ = ["Kernel", "Shapes", "kernels_of"]
@@ -27,6 +28,7 @@ _FREE = frozenset(
 _FEW = 8  # values of a constant that may bear on the time
 _SHAPED_BY = frozenset({"Expand", "Pad", "Resize", "Slice", "Split", "Tile", "TopK"})
 _FUSED_AS = {
+    "biased-product": "Gemm",
     "conv-batch-norm": "Conv",
     "fast-gelu": "Gelu",
     "gelu": "Gelu",
@@ -54,16 +56,15 @@ class Kernel:
 
 def kernels_of(assignment: Assignment, shapes: Shapes, rule: str = "ort") -> Iterator[Kernel]:
     """In execution order, of the main graph; bodies are not looked into."""
-    groups = _groups(assignment, rule)
+    folded = _folded(assignment)
+    groups = _groups(assignment, rule, folded, shapes)
     member = {node: group for group in groups for node in group.nodes}
-    folded: set[ir.Value] = set()
     written: set[tuple[ir.Value, Format]] = set()
     for site in assignment.sites.all:
         node = site.node
         if site.nested:
             continue
-        if _is_constant(node, folded):
-            folded.update(node.outputs)
+        if node.outputs and folded.issuperset(node.outputs):
             continue
         group = member.get(node)
         if group is not None and node is not group.last:
@@ -98,11 +99,23 @@ def _cast(value: ir.Value, to: Format, shapes: Shapes) -> Kernel:
     return Kernel((), Operation("Cast", (Operand(shape),), (shape,)), to)
 
 
+def _folded(assignment: Assignment) -> frozenset[ir.Value]:
+    """What is computed before the first run: on the CPU, which has no arithmetic in FP16."""
+    found: set[ir.Value] = set()
+    for site in assignment.sites.all:
+        able = _format(assignment, site.node) is Format.FP32 or site.node.op_type in MOVES | {"Cast"}
+        if able and not site.nested and _is_constant(site.node, found):
+            found.update(site.node.outputs)
+    return frozenset(found)
+
+
 def _is_constant(node: ir.Node, folded: set[ir.Value]) -> bool:
-    """Whether it is computed before the first run."""
-    if node.op_type in ("Shape", "Size") or not node.outputs:
-        return False
-    return all(value is None or value.const_value is not None or value in folded for value in node.inputs)
+    if node.op_type in ("Shape", "Size") and not node.domain and node.inputs[0] is not None:
+        shape = node.inputs[0].shape
+        return shape is not None and all(isinstance(size, int) for size in shape)
+    return bool(node.outputs) and all(
+        value is None or value.const_value is not None or value in folded for value in node.inputs
+    )
 
 
 def _tells_shapes(node: ir.Node, shapes: Shapes) -> bool:
@@ -122,22 +135,29 @@ class _Group:
     data: ir.Value | None = None
 
 
-def _groups(assignment: Assignment, rule: str) -> list[_Group]:
-    found = [_of_fusion(each) for each in fused_nodes(assignment, rule).ending.values()]
+def _groups(assignment: Assignment, rule: str, folded: frozenset[ir.Value], shapes: Shapes) -> list[_Group]:
+    fusions = (*fused_nodes(assignment, rule).ending.values(), *fused_in_fp32(assignment, rule))
+    found = [_of_fusion(each) for each in fusions]
     taken = {node for group in found for node in group.nodes}
     outputs = frozenset(assignment.sites.model.graph.outputs)
+    for site in assignment.sites.all:
+        group = None if site.nested else _scaled_product(site.node, folded, outputs, shapes)
+        if group is not None and taken.isdisjoint(group.nodes) and len({assignment.of(n) for n in group.nodes}) == 1:
+            found.append(group)
+            taken.update(group.nodes)
     for site in assignment.sites.all:
         node = site.node
         user = _only_user(node, outputs)
         if (
             site.nested
+            or folded.issuperset(node.outputs)
             or node in taken
             or user is None
             or user in taken
             or assignment.of(node) is not assignment.of(user)
         ):
             continue
-        kind = _pair(node, user)
+        kind = _pair(node, user, folded)
         if kind:
             found.append(_Group(kind, (node, user), user, node.inputs[0]))
             taken.update((node, user))
@@ -148,21 +168,48 @@ def _of_fusion(fusion: Fusion) -> _Group:
     return _Group(_FUSED_AS.get(fusion.kind, ""), fusion.nodes, fusion.last, fusion.data)
 
 
-def _pair(node: ir.Node, user: ir.Node) -> str:
+def _scaled_product(
+    node: ir.Node, folded: frozenset[ir.Value], outputs: frozenset[ir.Value], shapes: Shapes
+) -> _Group | None:
+    """A product of matrices that are multiplied with one number each before."""
+    if node.op_type != "MatMul" or node.domain:
+        return None
+    scales = []
+    for value in node.inputs:
+        scale = value.producer() if value is not None else None
+        if scale is None or scale.op_type != "Mul" or scale.domain or _only_user(scale, outputs) is not node:
+            continue
+        known = [
+            factor
+            for factor in scale.inputs
+            if factor is not None and (factor.const_value is not None or factor in folded)
+        ]
+        if any(math.prod(_shape(factor, shapes)) == 1 for factor in known):
+            scales.append(scale)
+    return _Group("FusedMatMul", (*scales, node), node) if scales else None
+
+
+def _pair(node: ir.Node, user: ir.Node, folded: frozenset[ir.Value]) -> str:
     """What ONNX Runtime makes of two nodes; empty where they stay apart."""
     if node.domain or user.domain:
         return ""
-    if node.op_type == "MatMul" and user.op_type == "Add" and node.inputs[1] is not None:
-        weight, other = node.inputs[1].const_value, next((v for v in user.inputs if v is not node.outputs[0]), None)
-        bias = other.const_value if other is not None else None
-        if weight is not None and bias is not None and len(weight.shape) == 2 and len(bias.shape) == 1:
+    if node.op_type == "MatMul" and user.op_type == "Add":
+        bias = next((value for value in user.inputs if value is not node.outputs[0]), None)
+        if _rank(node.inputs[1], folded) == 2 and _rank(bias, folded) == 1:
             return "Gemm"
-    computed = all(value is not None and value.const_value is None for value in node.inputs)
+    computed = all(value is not None and _rank(value, folded) is None for value in node.inputs)
     if computed and node.op_type == "Add" and user.op_type == "LayerNormalization":
         return "SkipLayerNormalization" if user.inputs[0] is node.outputs[0] else ""
     if node.op_type == "Transpose" and user.op_type == "MatMul" and _swaps_last(node):
         return "FusedMatMul"
     return ""
+
+
+def _rank(value: ir.Value | None, folded: frozenset[ir.Value]) -> int | None:
+    """Of what is known before the first run."""
+    if value is None or not _is_known(value, folded) or value.shape is None:
+        return None
+    return len(value.shape)
 
 
 def _swaps_last(node: ir.Node) -> bool:

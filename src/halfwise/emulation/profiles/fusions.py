@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from halfwise.core.formats import Format
 from halfwise.emulation.profiles.cuda import SPLIT_LENGTH, bias_joins_sum
 from halfwise.emulation.profiles.fusion import Fusion, FusionRule
 from halfwise.emulation.profiles.norm_fusions import (
@@ -24,7 +25,7 @@ from halfwise.emulation.profiles.wide import WIDE_RULE, unstored
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 
-__all__ = ["ANY_RULE", "Fused", "candidates", "fused_nodes"]
+__all__ = ["ANY_RULE", "Fused", "candidates", "fused_in_fp32", "fused_nodes"]
 
 ANY_RULE = "any"  # what some runtime fuses
 
@@ -56,15 +57,31 @@ def fused_nodes(assignment: Assignment, rule: str | FusionRule) -> Fused:
     return known[rule]
 
 
-def _fused(assignment: Assignment, rule: str | FusionRule) -> Fused:
-    found_by = _CANDIDATES.setdefault(assignment.sites, {})
+def fused_in_fp32(assignment: Assignment, rule: str) -> tuple[Fusion, ...]:
+    """Those whose nodes are all in FP32: nothing in them is rounded, and yet they are one kernel."""
+    if not rule or rule == WIDE_RULE:
+        return ()
+    found: list[Fusion] = []
+    taken: set[ir.Node] = set()
+    for fusion in _candidates(assignment.sites, rule):
+        if taken.isdisjoint(fusion.nodes) and {assignment.of(node) for node in fusion.nodes} == {Format.FP32}:
+            found.append(fusion)
+            taken.update(fusion.nodes)
+    return tuple(found)
+
+
+def _candidates(sites: Sites, rule: str | FusionRule) -> tuple[Fusion, ...]:
+    found_by = _CANDIDATES.setdefault(sites, {})
     if rule not in found_by:
-        found = candidates(assignment.sites, rule) if isinstance(rule, str) else rule.fusions(assignment.sites)
-        found_by[rule] = tuple(found)
+        found_by[rule] = tuple(candidates(sites, rule) if isinstance(rule, str) else rule.fusions(sites))
+    return found_by[rule]
+
+
+def _fused(assignment: Assignment, rule: str | FusionRule) -> Fused:
     wide: set[ir.Value] = set()
     ending: dict[ir.Node, Fusion] = {}
     taken: set[ir.Node] = set()
-    for fusion in found_by[rule]:
+    for fusion in _candidates(assignment.sites, rule):
         if not fusion.fires(assignment) or not taken.isdisjoint(fusion.nodes):
             continue
         taken.update(fusion.nodes)

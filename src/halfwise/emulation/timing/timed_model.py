@@ -21,13 +21,15 @@ Array = NDArray[Any]
 _OWN_DOMAIN = "com.microsoft"
 _IR_VERSION = 10
 _LEAST, _MOST = 4, 96
+_MOST_SEARCHED = 16  # of what looks for its algorithm anew in each copy
 _BYTES = 256 << 20  # of all outputs
 
 
 def copies_of(operation: Operation) -> int:
     """How many stand side by side: fewer of large ones."""
     each = 4 * sum(math.prod(shape) for shape in operation.outputs)
-    return max(_LEAST, min(_MOST, _BYTES // max(each, 1)))
+    most = _MOST_SEARCHED if operation.op in ("Conv", "ConvTranspose", "FusedConv") else _MOST
+    return max(_LEAST, min(most, _BYTES // max(each, 1)))
 
 
 def timed_model(operation: Operation, precision: Precision, copies: int) -> onnx.ModelProto:
