@@ -113,9 +113,11 @@ def _is_constant(node: ir.Node, folded: set[ir.Value]) -> bool:
     if node.op_type in ("Shape", "Size") and not node.domain and node.inputs[0] is not None:
         shape = node.inputs[0].shape
         return shape is not None and all(isinstance(size, int) for size in shape)
-    return bool(node.outputs) and all(
-        value is None or value.const_value is not None or value in folded for value in node.inputs
-    )
+    return bool(node.outputs) and all(value is None or _is_known(value, folded) for value in node.inputs)
+
+
+def _is_known(value: ir.Value, folded: Collection[ir.Value]) -> bool:
+    return value.const_value is not None or value in folded
 
 
 def _tells_shapes(node: ir.Node, shapes: Shapes) -> bool:
