@@ -88,8 +88,8 @@ def test_inputs_at_once_are_answered_as_one_by_one(monkeypatch: pytest.MonkeyPat
             assert isinstance(one, dict) and all(np.array_equal(one[n], other[n]) for n in other)
 
 
-def test_what_is_made_of_weights_is_made_once_and_products_take_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One embedding with two readers: it is turned once for all inputs, whose rows meet it in one product."""
+def test_a_tied_embedding_is_neither_turned_nor_read_for_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two readers: of one only the rows that inputs pick are read, the other is one product of the rows of all."""
     proto = model(
         [
             node("Gather", "table i", "x"),
@@ -113,9 +113,9 @@ def test_what_is_made_of_weights_is_made_once_and_products_take_all_rows(monkeyp
 
     apart = [next(session.answers([feed])) for feed in feeds]
     monkeypatch.setattr(StreamedSession, "_run", seen)
-    together = list(session.answers(feeds[:3]))
-    assert made.count("Transpose") == made.count("MatMul") == 1 and made.count("Gather") == 3
-    for one, other in zip(apart, (*together, *list(session.answers(feeds))[3:]), strict=True):
+    list(session.answers(feeds[:2]))
+    assert made == ["Gemm", "Relu", "Relu"]
+    for one, other in zip(apart, session.answers(feeds), strict=True):
         if isinstance(one, dict):
             assert isinstance(other, dict) and np.array_equal(one["z"], other["z"])
         else:
@@ -190,3 +190,56 @@ def test_segments_hold_one_large_weight_each() -> None:
     assert sum(len(each.nodes) for each in found) == len(written.proto.graph.node)
     firsts = [segments.reads_of(each.nodes[0]).keys() & names for each in found[1:]]
     assert all(firsts) and all(names.isdisjoint(segments.reads_of(inner)) for each in found for inner in each.nodes[1:])
+
+
+@pytest.mark.parametrize("fmt", [Format.FP16, Format.FP32])
+def test_a_turned_weight_is_read_as_it_lies_by_each_of_its_products(fmt: Format) -> None:
+    rng = np.random.default_rng(0)
+    proto = model(
+        [
+            node("Transpose", "table", "turned", perm=[1, 0]),
+            node("MatMul", "x turned", "a"),
+            node("Sigmoid", "x", "b"),
+            node("MatMul", "b turned", "c"),
+            node("Add", "a c", "y"),
+        ],
+        [value("x", shape=["batch", 3, 4])],
+        [value("y", shape=["batch", 3, 5])],
+        [weight("table", rng.standard_normal((5, 4)).astype(np.float32))],
+    )
+    sites = Sites(load(proto))
+    assignment = Assignment(sites, {}) if fmt is Format.FP32 else Assignment.all_narrow(sites)
+    x = rng.standard_normal((2, 3, 4)).astype(np.float32)
+    session = Emulator().session(assignment)
+    assert isinstance(session, StreamedSession)
+    assert sum(each.product is not None and each.product.turned for each in session._segments) == 2
+    table = onnx.numpy_helper.to_array(proto.graph.initializer[0])
+
+    def kept(array: NDArray[Any]) -> NDArray[Any]:
+        return array.astype(np.float16).astype(np.float32) if fmt is Format.FP16 else array
+
+    given, weights_ = kept(x), kept(table)
+    first, second = kept(given @ weights_.T), kept(kept(1 / (1 + np.exp(-given))) @ weights_.T)
+    assert np.allclose(session.run({"x": x})["y"], kept(first + second), rtol=1e-3, atol=1e-3)
+    one, other = session.answers([{"x": x[:1]}, {"x": x[1:]}])
+    assert isinstance(one, dict) and isinstance(other, dict)
+    assert np.array_equal(np.concatenate([one["y"], other["y"]]), session.run({"x": x})["y"])
+
+
+@pytest.mark.parametrize("stored", [np.float16, np.float32])
+def test_picked_rows_are_those_of_the_whole_weight(stored: type) -> None:
+    table = np.random.default_rng(1).standard_normal((6, 2, 3)).astype(stored)
+    table[2] = 7e4 if stored is np.float32 else np.inf
+    kind = onnx.TensorProto.FLOAT if stored is np.float32 else onnx.TensorProto.FLOAT16
+    proto = model(
+        [node("Gather", "table i", "x"), node("Identity", "x", "y")],
+        [value("i", onnx.TensorProto.INT32, ["batch", 2])],
+        [value("y", kind, shape=["batch", 2, 2, 3])],
+        [weight("table", table)],
+    )
+    indices = np.array([[-1, 2], [0, 0]], np.int32)
+    got = Emulator().session(Assignment.all_narrow(Sites(load(proto)))).run({"i": indices})["y"]
+    with np.errstate(over="ignore"):
+        expected = table[indices].astype(np.float16).astype(np.float32)
+    expected[np.isinf(expected) & np.isfinite(table[indices])] = 65504
+    assert np.array_equal(got, expected)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["cores", "in_blocks", "kept_to"]
+__all__ = ["beside", "cores", "in_blocks", "kept_to"]
 
 _MOST_THREADS = 8
 
@@ -37,3 +38,17 @@ def in_blocks(work: Callable[[int, int], Result], size: int, block: int) -> list
         return [work(*span) for span in spans]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(lambda span: work(*span), spans))
+
+
+def beside(work: Callable[[], Result]) -> Future[Result]:
+    """Goes on while others work; a program that ends does not wait for it."""
+    made: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            made.set_result(work())
+        except BaseException as error:
+            made.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return made

@@ -1,8 +1,9 @@
 """Cuts an emulation into segments, each of which begins where a large weight is read: it runs by itself.
 
 What is made of large weights alone is one for all inputs, and a product with a large weight stands alone, so that it
-takes the rows of several inputs at once. Segments of equal content, as the layers of a network have them, are spelled
-alike and share one session.
+takes the rows of several inputs at once; a weight that is turned before goes into it as it lies. Where rows of a weight
+are picked, only these are read. Segments of equal content, as the layers of a network have them, are spelled alike and
+share one session.
 """
 
 from __future__ import annotations
@@ -12,10 +13,31 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import onnx
+from onnx import helper
 
-__all__ = ["Segment", "reads_of", "segments"]
+__all__ = ["Picked", "Product", "Segment", "reads_of", "segments"]
 
 LARGE_BYTES = 1 << 20  # of a weight that begins a segment
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """Rows by a weight of two dimensions, `turned` where it lies the other way, and the segment of rows alone."""
+
+    rows: str
+    table: str
+    result: str
+    turned: bool
+    segment: Segment
+
+
+@dataclass(frozen=True, eq=False)
+class Picked:
+    """Entries of a weight along its first axis."""
+
+    table: str
+    indices: str
+    result: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +61,25 @@ class Segment:
         return any(_bodies(node) for node in self.nodes)
 
     @cached_property
-    def product(self) -> tuple[str, str, str] | None:
-        """The rows, the weight and the result, where it is one product."""
+    def product(self) -> Product | None:
+        """What it is, where it is one product."""
+        (*before, node) = self.nodes
+        if node.op_type != "MatMul" or node.domain or node.input[0] == node.input[1]:
+            return None
+        rows, table, result = node.input[0], node.input[1], node.output[0]
+        if not before:
+            return Product(rows, table, result, False, self)
+        if len(before) > 1 or not _turns(before[0]) or before[0].output[0] != table or rows == table:
+            return None
+        table = before[0].input[0]
+        gemm = helper.make_node("Gemm", [rows, table], [result], node.name, transB=1)
+        return Product(rows, table, result, True, Segment((gemm,), (rows, table), (result,), ()))
+
+    @cached_property
+    def picked(self) -> Picked | None:
+        """What it is, where it only picks."""
         (node, *others) = self.nodes
-        is_one = not others and node.op_type == "MatMul" and not node.domain and node.input[0] != node.input[1]
-        return (node.input[0], node.input[1], node.output[0]) if is_one else None
+        return Picked(node.input[0], node.input[1], node.output[0]) if not others and _picks(node) else None
 
     @cached_property
     def foreign(self) -> frozenset[str]:
@@ -56,9 +92,12 @@ def segments(graph: onnx.GraphProto, large: Collection[str], uncut: Collection[s
 
     `large` are the weights that begin a segment; no tensor of `uncut` leaves its own.
     """
-    reads = [reads_of(node) for node in graph.node]
-    fixed = _of_weights(graph, reads, large)
-    starts = _joined(_starts(graph.node, reads, fixed, large), graph.node, reads, uncut)
+    nodes, turned = _beside_products(graph, large)
+    reads = [reads_of(node) for node in nodes]
+    for index in turned:  # each product has a Transpose of its own
+        reads[index + 1].pop(nodes[index].output[0])
+    fixed = _of_weights(graph, nodes, reads, large, turned)
+    starts = _joined(_starts(nodes, reads, fixed, large, turned), nodes, reads, uncut)
     ends = [*starts[1:], len(reads)]
     last: dict[str, int] = {}
     for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
@@ -66,21 +105,62 @@ def segments(graph: onnx.GraphProto, large: Collection[str], uncut: Collection[s
     last.update((value.name, len(starts)) for value in graph.output)
     found = []
     for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        made = {name: None for node in graph.node[start:end] for name in node.output if name}
+        made = {name: None for node in nodes[start:end] for name in node.output if name}
         taken = {name: None for each in reads[start:end] for name in each if name not in made}
         gives = tuple(name for name in made if last.get(name, -1) > number)
         done = tuple(name for name in taken if last[name] == number)
         if gives:
-            found.append(Segment(tuple(graph.node[start:end]), tuple(taken), gives, done, all(fixed[start:end])))
+            found.append(Segment(tuple(nodes[start:end]), tuple(taken), gives, done, all(fixed[start:end])))
     return found
 
 
-def _of_weights(graph: onnx.GraphProto, reads: Sequence[Mapping[str, None]], large: Collection[str]) -> list[bool]:
+def _beside_products(graph: onnx.GraphProto, large: Collection[str]) -> tuple[list[onnx.NodeProto], frozenset[int]]:
+    """The nodes, a large weight's Transpose before each product where only products read it; and where those are."""
+    readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
+    for node in graph.node:
+        for name in reads_of(node):
+            readers.setdefault(name, []).append((node, list(node.input).index(name) if name in node.input else -1))
+    kept = {value.name for value in graph.output}
+    moved = {
+        node.output[0]: node
+        for node in graph.node
+        if _turns(node) and node.input[0] in large and node.output[0] not in kept and node.output[0] in readers
+        if all(slot == 1 and each.op_type == "MatMul" and not each.domain for each, slot in readers[node.output[0]])
+    }
+    nodes: list[onnx.NodeProto] = []
+    turned = set()
+    for node in graph.node:
+        if node.op_type == "MatMul" and not node.domain and node.input[1] in moved:
+            turned.add(len(nodes))
+            nodes.append(moved[node.input[1]])
+        if node.output[0] not in moved:
+            nodes.append(node)
+    return nodes, frozenset(turned)
+
+
+def _turns(node: onnx.NodeProto) -> bool:
+    """Whether it is the transpose of a table."""
+    orders = [list(attribute.ints) for attribute in node.attribute if attribute.name == "perm"]
+    return node.op_type == "Transpose" and not node.domain and orders == [[1, 0]]
+
+
+def _picks(node: onnx.NodeProto) -> bool:
+    axes = [attribute.i for attribute in node.attribute if attribute.name == "axis"]
+    return node.op_type == "Gather" and not node.domain and not any(axes) and node.input[0] != node.input[1]
+
+
+def _of_weights(
+    graph: onnx.GraphProto,
+    nodes: Sequence[onnx.NodeProto],
+    reads: Sequence[Mapping[str, None]],
+    large: Collection[str],
+    turned: Collection[int],
+) -> list[bool]:
     """Of each node, whether it reads constants alone, and a large weight or what is made of one among them."""
     constant, heavy = {tensor.name for tensor in graph.initializer}, set(large)
     found = []
-    for node, each in zip(graph.node, reads, strict=True):
-        alone = bool(each) and each.keys() <= constant and not node.op_type.startswith("Random")
+    for index, (node, each) in enumerate(zip(nodes, reads, strict=True)):
+        alone = index not in turned and bool(each) and each.keys() <= constant and not node.op_type.startswith("Random")
         found.append(alone and not each.keys().isdisjoint(heavy))
         constant.update(node.output if alone else ())
         heavy.update(node.output if found[-1] else ())
@@ -88,18 +168,26 @@ def _of_weights(graph: onnx.GraphProto, reads: Sequence[Mapping[str, None]], lar
 
 
 def _starts(
-    nodes: Sequence[onnx.NodeProto], reads: Sequence[Mapping[str, None]], fixed: Sequence[bool], large: Collection[str]
+    nodes: Sequence[onnx.NodeProto],
+    reads: Sequence[Mapping[str, None]],
+    fixed: Sequence[bool],
+    large: Collection[str],
+    turned: Collection[int],
 ) -> list[int]:
     """Where a segment begins."""
     heavy = {*large, *(name for node, each in zip(nodes, fixed, strict=True) if each for name in node.output)}
-    products = [
-        not each and node.op_type == "MatMul" and not node.domain and node.input[1] in heavy
-        for node, each in zip(nodes, fixed, strict=True)
+    alone = [
+        not each
+        and (
+            (_picks(node) and node.input[0] in large)
+            or (node.op_type == "MatMul" and not node.domain and (node.input[1] in heavy or index - 1 in turned))
+        )
+        for index, (node, each) in enumerate(zip(nodes, fixed, strict=True))
     ]
     inside = (
         i
         for i in range(1, len(reads))
-        if not reads[i].keys().isdisjoint(heavy) or fixed[i] != fixed[i - 1] or products[i - 1]
+        if not reads[i].keys().isdisjoint(heavy) or fixed[i] != fixed[i - 1] or alone[i - 1]
     )
     return [0, *inside]
 

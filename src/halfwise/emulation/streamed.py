@@ -17,7 +17,7 @@ from halfwise.core.formats import format_of_dtype
 from halfwise.emulation.kept_walks import KeptWalks, identity_of
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Answer, AnySession, Device, Session, upload
 from halfwise.emulation.segments import LARGE_BYTES, Segment, segments
-from halfwise.emulation.weights import RoundedWeights
+from halfwise.emulation.weights import Room, RoundedWeights
 from halfwise.model.model import Model
 from halfwise.precision.rewrite import Weight
 
@@ -119,9 +119,10 @@ class StreamedSession:
             lanes = [_Lane(number, {n: feeds[number][n] for n in self.input_names}) for number in waiting]
             waiting = []
             shared: dict[str, Any] = {}
+            room = Room()
             for number, segment in enumerate(self._segments):
                 self._walked(number, len(self._segments))
-                self._through(segment, lanes, shared)
+                self._through(segment, lanes, shared, room)
                 while len(lanes) > 1 and sum(lane.bytes for lane in lanes) > LIVE_BYTES:
                     waiting.insert(0, lanes.pop().number)
             for lane in lanes:
@@ -130,13 +131,29 @@ class StreamedSession:
             lanes.clear()
         yield from (each for each in done if each is not None)
 
-    def _through(self, segment: Segment, lanes: Sequence[_Lane], shared: dict[str, Any]) -> None:
+    def _through(self, segment: Segment, lanes: Sequence[_Lane], shared: dict[str, Any], room: Room) -> None:
         """Its weights live no longer than this. `shared` is what was made of weights alone."""
-        read = [name for name in segment.reads if name in self._weights]
-        weights: dict[str, Any] = {name: self._rounded.of(self._weights[name], keep=False) for name in read}
-        if self._device == "cuda":
-            weights = {n: array if n in segment.foreign else upload(array) for n, array in weights.items()}
         going = [lane for lane in lanes if lane.failed is None]
+        if not self._picked(segment, going):
+            self._with_weights(segment, going, self._read(segment, room), shared)
+        for name in segment.done:
+            if name not in self.output_names:
+                shared.pop(name, None)
+                for lane in lanes:
+                    lane.values.pop(name, None)
+
+    def _read(self, segment: Segment, room: Room) -> dict[str, Any]:
+        """A segment's weights, until the room is read into again."""
+        room.clear()
+        names = [name for name in segment.reads if name in self._weights]
+        weights: dict[str, Any] = {name: self._rounded.of(self._weights[name], room=room) for name in names}
+        if self._device == "cuda":
+            return {n: array if n in segment.foreign else upload(array) for n, array in weights.items()}
+        return weights
+
+    def _with_weights(
+        self, segment: Segment, going: Sequence[_Lane], weights: Mapping[str, Any], shared: dict[str, Any]
+    ) -> None:
         if segment.of_weights and going:
             self._step(segment, going[0], weights, shared, shared)
             for lane in going:
@@ -144,11 +161,20 @@ class StreamedSession:
         elif not self._at_once(segment, going, weights, shared):
             for lane in going:
                 self._step(segment, lane, weights, shared, lane.values)
-        for name in segment.done:
-            if name not in self.output_names:
-                shared.pop(name, None)
-                for lane in lanes:
-                    lane.values.pop(name, None)
+
+    def _picked(self, segment: Segment, lanes: Sequence[_Lane]) -> bool:
+        """Of a weight that inputs pick entries of, only these are read."""
+        picked = segment.picked
+        weight = self._weights.get(picked.table) if picked is not None else None
+        if picked is None or weight is None:
+            return False
+        asked = [lane.values.get(picked.indices) for lane in lanes]
+        length = weight.tensor.shape.numpy()[0]
+        if not all(_are_places(each, length) for each in asked):
+            return False
+        for lane, each in zip(lanes, asked, strict=True):
+            lane.values[picked.result] = self._rounded.picked(weight, np.asarray(each))
+        return True
 
     def _step(
         self,
@@ -175,25 +201,35 @@ class StreamedSession:
 
         It gives the same bits, but for a single row, which has a kernel of its own.
         """
-        if segment.product is None or len(lanes) < 2:
+        product = segment.product
+        if product is None or not lanes:
             return False
-        rows, by, result = segment.product
-        table = weights.get(by, shared.get(by))
-        arrays = [lane.values.get(rows) for lane in lanes]
+        table = weights.get(product.table, shared.get(product.table))
+        arrays = [lane.values.get(product.rows) for lane in lanes]
         if not (isinstance(table, np.ndarray) and table.ndim == 2 and all(map(_has_rows, arrays))):
             return False
         flat = [array.reshape(-1, array.shape[-1]) for array in arrays if array is not None]
-        if any(each.shape[1] != len(table) or len(each) < 2 for each in flat):
+        if any(each.shape[1] != table.shape[product.turned] for each in flat):
             return False
+        several = [index for index, each in enumerate(flat) if len(each) > 1]
+        single = [[index] for index, each in enumerate(flat) if len(each) == 1]
+        if not product.turned and (single or len(several) < 2):
+            return False
+        held = {product.table: table} if product.table in shared else {}
+        made: dict[int, Array] = {}
         try:
-            whole = self._run(segment, {rows: np.concatenate(flat), **({by: table} if by in shared else {})}, weights)
+            for group in [several, *single] if several else single:
+                rows = {product.rows: np.concatenate([flat[index] for index in group])}
+                whole = self._run(product.segment, {**rows, **held}, weights)[product.result]
+                ends = np.cumsum([len(flat[index]) for index in group])[:-1]
+                made.update(zip(group, np.split(whole, ends), strict=True))
         except MissingBackend:
             raise
         except Exception:
             return False
-        ends = np.cumsum([len(each) for each in flat])[:-1]
-        for lane, part in zip(lanes, np.split(whole[result], ends), strict=True):
-            lane.values[result] = part.reshape(*lane.values[rows].shape[:-1], part.shape[1])
+        for index, lane in enumerate(lanes):
+            part = made[index]
+            lane.values[product.result] = part.reshape(*lane.values[product.rows].shape[:-1], part.shape[1])
         return True
 
     def _given(self, name: str, lane: _Lane) -> Any:
@@ -276,6 +312,13 @@ class StreamedSession:
 
 def _has_rows(array: Any) -> bool:
     return isinstance(array, np.ndarray) and array.dtype == np.float32 and array.ndim > 1 and array.size > 0
+
+
+def _are_places(asked: Any, length: int) -> bool:
+    """Whether these are numbers of entries, from either end."""
+    if not isinstance(asked, np.ndarray) or asked.dtype.kind != "i":
+        return False
+    return not asked.size or (-length <= int(asked.min()) and int(asked.max()) < length)
 
 
 def answered(session: AnySession, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Array]]:

@@ -14,12 +14,31 @@ from halfwise.core.formats import Format, format_of_dtype, round_to
 from halfwise.model.weights import WidenedTensor
 from halfwise.precision.rewrite import Weight
 
-__all__ = ["RoundedWeights", "held_in_fp32", "stored_tensor"]
+__all__ = ["Room", "RoundedWeights", "held_in_fp32", "stored_tensor"]
 
 Array = NDArray[Any]
 
 _BLOCK = 1 << 18  # elements that one thread takes at a time
 _ROOM = 1 << 28  # bytes of rounded weights that are kept; rounding takes half the time of the product that reads them
+
+
+class Room:
+    """Memory for a few weights, and for the next ones after them: memory is slow when it is first written."""
+
+    def __init__(self) -> None:
+        self._whole = np.empty(0, np.float32)
+        self._taken = 0
+
+    def clear(self) -> None:
+        """Whoever was given some has done with it."""
+        self._taken = 0
+
+    def empty(self, shape: tuple[int, ...]) -> Array:
+        start, size = self._taken, int(np.prod(shape, dtype=np.int64))
+        if start + size > self._whole.size:
+            self._whole, start = np.empty(size, np.float32), 0
+        self._taken = start + size
+        return self._whole[start : start + size].reshape(shape)
 
 
 class RoundedWeights:
@@ -30,19 +49,25 @@ class RoundedWeights:
         self._largest: dict[ir.TensorProtocol, float] = {}
         self._room = _ROOM
 
-    def of(self, weight: Weight, *, keep: bool = True) -> Array:
+    def of(self, weight: Weight, *, room: Room | None = None) -> Array:
+        """Without a `room` of its own it is kept, as long as few are."""
         key = self.key(weight)
         if key in self._known:
             return self._known[key]
         tensor = stored_tensor(weight.tensor)
         stored = np.asarray(tensor.numpy())
-        array = stored if weight.fmt is None else held_in_fp32(stored, weight.fmt)
+        array = stored if weight.fmt is None else held_in_fp32(stored, weight.fmt, room)
         if isinstance(tensor, ir.ExternalTensor) and array is stored:
             return array
-        if keep and array.nbytes <= self._room:
+        if room is None and array.nbytes <= self._room:
             self._room -= array.nbytes
             self._known[key] = array
         return array
+
+    def picked(self, weight: Weight, indices: Array) -> Array:
+        """Entries along the first axis: no other is read."""
+        found = np.asarray(stored_tensor(weight.tensor).numpy())[indices]
+        return found if weight.fmt is None else held_in_fp32(found, weight.fmt)
 
     @staticmethod
     def key(weight: Weight) -> tuple[ir.TensorProtocol, Format | None]:
@@ -66,11 +91,11 @@ class RoundedWeights:
         return self._largest[stored]
 
 
-def held_in_fp32(stored: Array, fmt: Format) -> Array:
+def held_in_fp32(stored: Array, fmt: Format, room: Room | None = None) -> Array:
     """A weight in `fmt`, finite values beyond its range clamped to the largest; the array itself where that is FP32."""
     if stored.dtype == np.float32 and fmt is Format.FP32:
         return stored
-    held = np.empty(stored.shape, np.float32)
+    held = np.empty(stored.shape, np.float32) if room is None else room.empty(stored.shape)
     source, target = np.ascontiguousarray(stored).reshape(-1), held.reshape(-1)
     own = format_of_dtype(stored.dtype)
 

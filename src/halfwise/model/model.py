@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +15,7 @@ import onnx
 import onnx_ir
 from onnx_ir import Graph, Node, Value
 
+from halfwise.core.cores import beside
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.model.external import check_external_data, external_files
@@ -79,17 +81,20 @@ class Model:
             outputs.update(dict.fromkeys(value for value in made if value.name in names and value.dtype))
         return tuple(outputs)
 
-    @cached_property
+    @property
     def data_sha256(self) -> str:
         """Of the external data files, in the order of their first use; empty where there are none."""
-        if not self.files:
-            return ""
-        digest = hashlib.sha256()
-        for file in self.files:
-            with file.open("rb") as stream:
-                while piece := stream.read(1 << 22):
-                    digest.update(piece)
-        return digest.hexdigest()
+        return self.hashing.result() if self.files else ""
+
+    @cached_property
+    def hashing(self) -> Future[str]:
+        """Begun when it is first asked for: it goes on beside other work."""
+        return beside(lambda: _sha256(self.files))
+
+    @property
+    def data_stamp(self) -> list[tuple[int, int]]:
+        """Size and time of each external data file: enough to tell whether it is still the same."""
+        return [(file.stat().st_size, file.stat().st_mtime_ns) for file in self.files]
 
     @cached_property
     def weight_bytes(self) -> int:
@@ -220,3 +225,12 @@ def _first_line(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _sha256(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as stream:
+            while piece := stream.read(1 << 22):
+                digest.update(piece)
+    return digest.hexdigest()

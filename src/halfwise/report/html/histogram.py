@@ -18,7 +18,8 @@ __all__ = ["WeightHistogram", "WeightLoss", "weigh"]
 _EXPONENTS = 256  # of FP32: the biased field; 0 is zero or subnormal, 255 not finite
 _BIAS = 127
 _BLOCK = 1 << 18  # elements that one thread looks at at a time
-_FIRST_SUBNORMAL, _FIRST_NORMAL = -24 + _BIAS, -14 + _BIAS
+_FIRST_SUBNORMAL, _FIRST_NORMAL, _LAST_BELOW = -24 + _BIAS, -14 + _BIAS, 15 + _BIAS
+_DIGITS = 128  # that the upper half of FP32 tells apart within a power of two
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,11 @@ def _count(elements: Elements) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64
 
     def look(start: int, stop: int) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], int, int]:
         window = np.ascontiguousarray(elements.read(start, stop))
-        fields = np.bincount((window.view(np.uint32) >> 23) & 0xFF, minlength=_EXPONENTS)
-        return fields, int(window.size - np.count_nonzero(window)), _beyond(window)
+        # Upper halves are counted as they are, and the sign and the digits in them added up for the few counts.
+        halves = np.bincount(window.view(np.uint32) >> 16, minlength=2 * _EXPONENTS * _DIGITS)
+        fields = halves.reshape(2, _EXPONENTS, _DIGITS).sum(axis=(0, 2))
+        zeros = int(window.size - np.count_nonzero(window)) if fields[0] else 0
+        return fields, zeros, _beyond(window) if fields[_LAST_BELOW:].any() else 0
 
     fields = np.zeros(_EXPONENTS, dtype=np.int64)
     zeros = over = 0
@@ -96,11 +100,8 @@ def _count(elements: Elements) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64
 
 
 def _beyond(window: FloatArray) -> int:
-    limit = Format.FP16.max
-    if not window.size or max(float(window.max()), -float(window.min())) <= limit:
-        return 0
     magnitude = np.abs(window)
-    return int(np.count_nonzero((magnitude > limit) & np.isfinite(magnitude)))
+    return int(np.count_nonzero((magnitude > Format.FP16.max) & np.isfinite(magnitude)))
 
 
 def _loss(name: str, fields: np.ndarray[tuple[int], np.dtype[np.int64]], zeros: int, over: int) -> WeightLoss:

@@ -270,8 +270,8 @@ def _journal(request: FixRequest, question: Question, samples: Samples, learned:
     identity = digest(
         __version__,
         request.model.sha256,
-        request.model.data_sha256,
-        *([] if request.original is None else [request.original.model.sha256, request.original.model.data_sha256]),
+        request.model.data_stamp,
+        *([] if request.original is None else [request.original.model.sha256, request.original.model.data_stamp]),
         request.profile,
         question.margin,
         request.io_types,

@@ -43,6 +43,8 @@ __all__ = ["run"]
 
 def run(request: FixRequest) -> FixResult:
     started = time.perf_counter()
+    if request.model.files:
+        _ = request.model.hashing  # done by the time that a plan names it
     if request.out is None:
         return _run(request, started)
     check_folder(request.out, least_bytes(Sites(request.model)))

@@ -86,10 +86,12 @@ def may_be_quiet(counts: Counts, channels: int) -> bool:
 def too_quiet(elements: Elements, shape: tuple[int, ...], axis: int | None) -> bool:
     """Whether the weight, or any of its channels, is small enough throughout to lose 1% or more."""
     energy = np.zeros(1 if axis is None else shape[axis])
+    limit = _QUIET**2 * elements.size / energy.size
     for block, channels in _blocks(elements, shape, axis):
         with np.errstate(all="ignore"):
             energy[channels] += np.einsum("oci,oci->c", block, block)
-    limit = _QUIET**2 * elements.size / energy.size
+        if not (energy < limit).any():  # it only grows: usually a few rows tell
+            return False
     return bool(((energy > 0) & (energy < limit)).any()) or bool(energy.sum() < _QUIET**2 * elements.size)
 
 
