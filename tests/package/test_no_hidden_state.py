@@ -66,6 +66,7 @@ GATHERERS = {
     "Names": "the room for long names on a page is shared by all of them",
     "Overflow": "counts the nodes that an infinity has come through",
     "Receiver": "TensorRT calls it back with the size and the shape of an output",
+    "Room": "memory that one weight after the other lies in",
     "RoundedWeights": "a cache within a bound of memory",
     "RunCounter": "the one counter of model runs",
     "Stepper": "a cache of compiled nodes, and how many were run",

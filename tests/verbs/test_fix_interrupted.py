@@ -24,9 +24,9 @@ class Walks:
         self.parts, self.finished, self.stop = 0, 0, stop
         through, step = StreamedSession._through, Stepper.walk
 
-        def counted(session: StreamedSession, segment: Any, lanes: Sequence[Any], shared: dict[str, Any]) -> None:
+        def counted(session: StreamedSession, segment: Any, lanes: Sequence[Any], *rest: Any) -> None:
             self.tick()
-            through(session, segment, lanes, shared)
+            through(session, segment, lanes, *rest)
             self.finished += len(lanes) if segment is session._segments[-1] else 0
 
         def walked(of: Stepper, store: Any) -> Iterator[Any]:

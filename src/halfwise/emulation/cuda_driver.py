@@ -17,6 +17,7 @@ __all__ = ["Cuda", "Gpu", "gpu_here", "open_cuda"]
 _LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 _MANAGEMENT = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # of CUdevice_attribute
+_PORTABLE = 1  # of CU_MEMHOSTALLOC: for all contexts
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,9 @@ class Cuda:
             raise MissingBackend(f"there is no GPU number {device}: the NVIDIA driver sees {count.value or 'none'}")
         self._device = ctypes.c_int()
         self._call("cuDeviceGet", ctypes.byref(self._device), device)
-        context = ctypes.c_void_p()
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
-        self._call("cuCtxSetCurrent", context)
+        self._context = ctypes.c_void_p()
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), self._device)
+        self.enter()
         stream = ctypes.c_void_p()
         self._call("cuStreamCreate", ctypes.byref(stream), 0)
         self.stream = int(stream.value or 0)
@@ -56,6 +57,16 @@ class Cuda:
         major, minor = (self._attribute(which) for which in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR))
         cuda = f"{version.value // 1000}.{version.value % 1000 // 10}"
         return Gpu(name.value.decode(errors="replace"), f"{major}.{minor}", cuda, _driver_version())
+
+    def enter(self) -> None:
+        """Make the context current in this thread, too."""
+        self._call("cuCtxSetCurrent", self._context)
+
+    def reachable(self, size: int) -> NDArray[np.uint8]:
+        """Memory of this machine that the GPU copies from by itself; it is kept until the program ends."""
+        pointer = ctypes.c_void_p()
+        self._call("cuMemHostAlloc", ctypes.byref(pointer), ctypes.c_size_t(size), _PORTABLE)
+        return np.frombuffer((ctypes.c_uint8 * size).from_address(pointer.value or 0), np.uint8)
 
     def allocate(self, size: int) -> int:
         pointer = ctypes.c_uint64()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from onnx import helper
 from halfwise.core.errors import InputError, MissingBackend
 from halfwise.core.formats import format_of_dtype
 from halfwise.emulation.kept_walks import KeptWalks, identity_of
-from halfwise.emulation.ort import RUNTIME_IR_VERSION, Answer, AnySession, Device, Session, upload
+from halfwise.emulation.ort import RUNTIME_IR_VERSION, Answer, AnySession, Device, Session
 from halfwise.emulation.segments import LARGE_BYTES, Segment, segments
-from halfwise.emulation.weights import Room, RoundedWeights
+from halfwise.emulation.weight_supply import WeightSupply
+from halfwise.emulation.weights import RoundedWeights
 from halfwise.model.model import Model
 from halfwise.precision.rewrite import Weight
 
@@ -119,10 +121,10 @@ class StreamedSession:
             lanes = [_Lane(number, {n: feeds[number][n] for n in self.input_names}) for number in waiting]
             waiting = []
             shared: dict[str, Any] = {}
-            room = Room()
+            supply = WeightSupply(self._segments, self._weights, self._rounded, self._device)
             for number, segment in enumerate(self._segments):
                 self._walked(number, len(self._segments))
-                self._through(segment, lanes, shared, room)
+                self._through(segment, lanes, shared, partial(supply.of, number))
                 while len(lanes) > 1 and sum(lane.bytes for lane in lanes) > LIVE_BYTES:
                     waiting.insert(0, lanes.pop().number)
             for lane in lanes:
@@ -131,25 +133,18 @@ class StreamedSession:
             lanes.clear()
         yield from (each for each in done if each is not None)
 
-    def _through(self, segment: Segment, lanes: Sequence[_Lane], shared: dict[str, Any], room: Room) -> None:
-        """Its weights live no longer than this. `shared` is what was made of weights alone."""
+    def _through(
+        self, segment: Segment, lanes: Sequence[_Lane], shared: dict[str, Any], read: Callable[[], dict[str, Any]]
+    ) -> None:
+        """Its weights, `read` for it, live no longer than this. `shared` is what was made of weights alone."""
         going = [lane for lane in lanes if lane.failed is None]
         if not self._picked(segment, going):
-            self._with_weights(segment, going, self._read(segment, room), shared)
+            self._with_weights(segment, going, read(), shared)
         for name in segment.done:
             if name not in self.output_names:
                 shared.pop(name, None)
                 for lane in lanes:
                     lane.values.pop(name, None)
-
-    def _read(self, segment: Segment, room: Room) -> dict[str, Any]:
-        """A segment's weights, until the room is read into again."""
-        room.clear()
-        names = [name for name in segment.reads if name in self._weights]
-        weights: dict[str, Any] = {name: self._rounded.of(self._weights[name], room=room) for name in names}
-        if self._device == "cuda":
-            return {n: array if n in segment.foreign else upload(array) for n, array in weights.items()}
-        return weights
 
     def _with_weights(
         self, segment: Segment, going: Sequence[_Lane], weights: Mapping[str, Any], shared: dict[str, Any]

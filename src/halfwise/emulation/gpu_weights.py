@@ -1,0 +1,153 @@
+"""Weights on a GPU: several threads read their file into memory that the GPU reaches by itself, and it rounds them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from halfwise.core.cores import cores, in_blocks
+from halfwise.core.errors import HalfwiseError, InputError
+from halfwise.core.formats import Format
+from halfwise.emulation.cuda_driver import open_cuda
+from halfwise.emulation.ort import Session
+from halfwise.emulation.weights import held_in_fp32, stored_tensor
+from halfwise.precision.rewrite import Weight
+
+__all__ = ["GpuWeights", "Memory", "gpu_weights"]
+
+Array = NDArray[Any]
+
+_PIECE = 1 << 25  # bytes that a thread reads at a time
+_SINGLE, _HALF = np.dtype(np.float32), np.dtype(np.float16)
+_PROBE = (1 + 2.0**-11, 1 + 3 * 2.0**-11, 2.0**-25, 3 * 2.0**-26, 65519.99, 65520.0, -7e4, -0.0, -np.inf, np.nan)
+
+
+class Memory(Protocol):
+    """What is asked of a GPU's driver."""
+
+    def enter(self) -> None: ...
+    def reachable(self, size: int) -> NDArray[np.uint8]: ...
+    def allocate(self, size: int) -> int: ...
+    def to_device(self, pointer: int, array: NDArray[Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """Room for a piece on its way: here and there."""
+
+    here: NDArray[np.uint8]
+    there: int
+
+
+class GpuWeights:
+    """Each weight is read from its file anew: nothing is kept here, and one lies there as long as it is needed."""
+
+    def __init__(self, memory: Memory, device: str = "cuda") -> None:
+        self._memory, self._device = memory, device
+        self._lanes: SimpleQueue[_Lane] = SimpleQueue()
+        for _ in range(cores()):
+            self._lanes.put(_Lane(memory.reachable(_PIECE), memory.allocate(_PIECE)))
+        self._one = threading.Lock()  # that rounds
+        self._rounding = {dtype: self._session(dtype) for dtype in (_SINGLE, _HALF)}
+
+    def of(self, weight: Weight) -> Any:
+        """As the runtime takes it; None where that is not known here."""
+        tensor = stored_tensor(weight.tensor)
+        if not isinstance(tensor, ir.ExternalTensor) or weight.fmt not in (Format.FP32, Format.FP16):
+            return None
+        stored = np.dtype(tensor.dtype.numpy())
+        if stored not in self._rounding or stored.byteorder == ">":
+            return None
+        as_it_is = stored == _SINGLE and weight.fmt is Format.FP32
+        made = ort.OrtValue.ortvalue_from_shape_and_type(tensor.shape.numpy(), np.float32, self._device, 0)
+        pointer, path, offset = made.data_ptr(), Path(tensor.path), tensor.offset or 0
+
+        def bring(start: int, stop: int) -> None:
+            lane = self._lanes.get()
+            try:
+                self._memory.enter()
+                piece = lane.here[: (stop - start) * stored.itemsize]
+                _read(path, offset + start * stored.itemsize, piece, tensor.name or "")
+                target = pointer + start * _SINGLE.itemsize
+                self._memory.to_device(target if as_it_is else lane.there, piece)
+                if not as_it_is:
+                    self._round(stored, lane.there, target, stop - start)
+            finally:
+                self._lanes.put(lane)
+
+        in_blocks(bring, tensor.size, _PIECE // stored.itemsize)
+        return made
+
+    def is_honest(self) -> bool:
+        """Whether it rounds as it should."""
+        given = np.array(_PROBE, np.float32)
+        lane = self._lanes.get()
+        made = ort.OrtValue.ortvalue_from_shape_and_type(given.shape, np.float32, self._device, 0)
+        self._memory.to_device(lane.there, given)
+        self._round(_SINGLE, lane.there, made.data_ptr(), given.size)
+        self._lanes.put(lane)
+        return bool(np.array_equal(made.numpy(), held_in_fp32(given, Format.FP16), equal_nan=True))
+
+    def _round(self, stored: np.dtype[Any], source: int, target: int, size: int) -> None:
+        session = self._rounding[stored]._session
+        binding = session.io_binding()
+        binding.bind_input("x", self._device, 0, stored.type, (size,), source)
+        binding.bind_output("y", self._device, 0, np.float32, (size,), target)
+        with self._one:
+            session.run_with_iobinding(binding)
+
+    def _session(self, stored: np.dtype[Any]) -> Session:
+        return Session(_rounding(stored), threads=1, device="cuda" if self._device == "cuda" else "cpu")
+
+
+def _rounding(stored: np.dtype[Any]) -> onnx.ModelProto:
+    """FP32 to FP16 and back, finite values beyond its range clamped; what is stored in FP16 is only widened."""
+    wide, half = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
+    constants = {"least": -Format.FP16.max, "most": Format.FP16.max, "zero": 0.0}
+    nodes = [
+        helper.make_node("Clip", ["x", "least", "most"], ["near"]),
+        helper.make_node("Cast", ["near"], ["narrow"], to=half),
+        helper.make_node("Cast", ["narrow"], ["rounded"], to=wide),
+        helper.make_node("Sub", ["x", "x"], ["nothing"]),
+        helper.make_node("Equal", ["nothing", "zero"], ["finite"]),
+        helper.make_node("Where", ["finite", "rounded", "x"], ["y"]),
+    ]
+    if stored == _HALF:
+        constants, nodes = {}, [helper.make_node("Cast", ["x"], ["y"], to=wide)]
+    held = [numpy_helper.from_array(np.array(number, np.float32), name) for name, number in constants.items()]
+    kinds = {"x": half if stored == _HALF else wide, "y": wide}
+    ends = [helper.make_tensor_value_info(name, kind, ["n"]) for name, kind in kinds.items()]
+    graph = helper.make_graph(nodes, "rounding", ends[:1], ends[1:], held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def _read(path: Path, offset: int, into: NDArray[np.uint8], whose: str) -> None:
+    with path.open("rb", buffering=0) as file:
+        file.seek(offset)
+        view = memoryview(into)
+        while view:
+            count = file.readinto(view)
+            if not count:
+                raise InputError(f"{path} ends before initializer {whose!r}; copy the file again")
+            view = view[count:]
+
+
+@cache
+def gpu_weights() -> GpuWeights | None:
+    """None where the driver has no such memory, or rounds otherwise: then weights are rounded here and uploaded."""
+    try:
+        made = GpuWeights(open_cuda())
+        return made if made.is_honest() else None
+    except (HalfwiseError, OSError, RuntimeError):
+        return None

@@ -1,0 +1,80 @@
+"""Hands the segments of a large model their weights, one segment after the other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from halfwise.core.cores import beside
+from halfwise.emulation.ort import Device, upload
+from halfwise.emulation.segments import Segment
+from halfwise.emulation.weights import Room, RoundedWeights, stored_tensor
+from halfwise.precision.rewrite import Weight
+
+__all__ = ["WeightSupply"]
+
+
+class WeightSupply:
+    """For one walk. What was handed out lasts until the next is asked for.
+
+    On a GPU the next segment's weights are uploaded while one runs; else the system is told to read them from the disk.
+    """
+
+    def __init__(
+        self, segments: Sequence[Segment], weights: Mapping[str, Weight], rounded: RoundedWeights, device: Device
+    ) -> None:
+        self._weights, self._rounded, self._device = weights, rounded, device
+        self._room = Room()
+        numbers = [number for number, each in enumerate(segments) if not self._few(each) and any(self._names(each))]
+        self._segments = segments
+        self._next = dict(zip([-1, *numbers], numbers, strict=False))
+        self._ahead: dict[int, Future[dict[str, Any]]] = {}
+
+    def of(self, number: int) -> dict[str, Any]:
+        """A segment's weights, by name."""
+        segment, follows = self._segments[number], self._next.get(number)
+        if self._device != "cuda":
+            self._expect(follows)
+            self._room.clear()
+            return {name: self._rounded.of(self._weights[name], room=self._room) for name in self._names(segment)}
+        known = self._ahead.pop(number, None)
+        found = self._uploaded(number) if known is None else known.result()
+        if follows is not None:
+            self._ahead[follows] = beside(lambda: self._uploaded(follows))
+        return found
+
+    def _uploaded(self, number: int) -> dict[str, Any]:
+        from halfwise.emulation.gpu_weights import gpu_weights
+
+        segment, gpu, room = self._segments[number], gpu_weights(), Room()
+        found: dict[str, Any] = {}
+        for name in self._names(segment):
+            weight, is_foreign = self._weights[name], name in segment.foreign
+            made = None if is_foreign or gpu is None else gpu.of(weight)
+            if made is None:
+                held = self._rounded.of(weight, room=room)
+                made = held if is_foreign else upload(held)
+            found[name] = made
+        return found
+
+    def _names(self, segment: Segment) -> Iterator[str]:
+        return (name for name in segment.reads if name in self._weights)
+
+    def _few(self, segment: Segment) -> bool:
+        """Whether only a few entries of its weight are asked for, most likely."""
+        return segment.picked is not None and segment.picked.table in self._weights
+
+    def _expect(self, number: int | None) -> None:
+        if number is None or not hasattr(os, "posix_fadvise"):
+            return
+        for name in self._names(self._segments[number]):
+            tensor = stored_tensor(self._weights[name].tensor)
+            if isinstance(tensor, ir.ExternalTensor):
+                with suppress(OSError), Path(tensor.path).open("rb") as file:
+                    os.posix_fadvise(file.fileno(), tensor.offset or 0, tensor.nbytes, os.POSIX_FADV_WILLNEED)
