@@ -18,9 +18,10 @@ from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
+from halfwise.repair import Repair
 from halfwise.search.failures import Failures
 from halfwise.search.judge import Judge, Measured, Memory, Question, over_all
-from halfwise.search.overflows import Headroom, Nodes, harmful_overflows, headroom, may_overflow
+from halfwise.search.overflows import Headroom, Nodes, harmful_overflows, headroom, may_be_left, may_overflow
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.speed import Speed, TimeTable, time_table
@@ -48,9 +49,11 @@ class EvaluationContext:
     speed: Speed | None = None  # what nodes cost, where that is their time
     finite: bool = False  # whether values stay finite that are so in FP32, however small the error
     _judges: dict[tuple[Sites, tuple[int, ...]], Judge] = field(default_factory=dict)
-    _overflows: dict[tuple[Sites, tuple[int, ...]], frozenset[Nodes]] = field(default_factory=dict)
-    _measured: dict[tuple[Model, Format, tuple[int, ...]], Memory] = field(default_factory=dict)
-    _statistics: dict[tuple[Model, Format, int], TensorStatistics] = field(default_factory=dict)
+    _overflows: dict[tuple[Sites, tuple[int, ...], Nodes], frozenset[Nodes]] = field(default_factory=dict)
+    repaired: dict[tuple[Model, tuple[tuple[str, Repair], ...]], tuple[Model, tuple[Repair, ...]]] = field(
+        default_factory=dict
+    )  # by the repairs asked for
+    _memories: dict[tuple[Model, Format], Memory] = field(default_factory=dict)
 
     def judge(self, sites: Sites, feeds: Sequence[Feed]) -> Judge:
         """The judge of these samples; the same question gets the same judge, who remembers."""
@@ -58,7 +61,6 @@ class EvaluationContext:
         key = (sites, given)
         if key not in self._judges:
             answers = self.references.of(feeds)
-            known = self._measured.setdefault((sites.model, sites.fmt, given), {})
             steps = [self.references.of(feed.steps) for feed in feeds if isinstance(feed, Trajectory)]
             self._judges[key] = Judge(
                 sites,
@@ -69,7 +71,7 @@ class EvaluationContext:
                 self.also,
                 self.counter,
                 self.failures,
-                known,
+                self._memory(sites),
                 steps,
             )
         return self._judges[key]
@@ -83,11 +85,14 @@ class EvaluationContext:
 
     def statistics(self, sites: Sites, feed: Feed) -> TensorStatistics:
         """What the tensors of a model hold over one sample."""
-        key = (sites.model, sites.fmt, feed.id)
-        if key not in self._statistics:
-            self._statistics[key] = tensor_statistics(self.stepper, sites, widen_feeds(feed))
+        known = self._memory(sites).statistics
+        if feed.id not in known:
+            known[feed.id] = tensor_statistics(self.stepper, sites, widen_feeds(feed))
             self.counter.add(1)
-        return self._statistics[key]
+        return known[feed.id]
+
+    def _memory(self, sites: Sites) -> Memory:
+        return self._memories.setdefault((sites.model, sites.fmt), Memory())
 
     def table(self, sites: Sites, feeds: Sequence[Feed]) -> TimeTable | None:
         """What each node takes, where time is what counts."""
@@ -95,36 +100,42 @@ class EvaluationContext:
             return None
         return time_table(self.speed, sites, self.statistics(sites, feeds[0]).shapes, self.io)
 
-    def overflows(self, sites: Sites, feeds: Sequence[Feed]) -> frozenset[Nodes]:
+    def overflows(self, sites: Sites, feeds: Sequence[Feed], kept: Nodes = frozenset()) -> frozenset[Nodes]:
         """Sets of nodes, each of which has to be in FP32 for no value to be lost inside, from some of the samples.
+
+        Those of nodes in `kept` alone need not be told.
 
         A value that other inputs may be expected to lose counts as lost, from how values spread over these samples.
         """
         if not feeds or not may_overflow(sites, self.statistics(sites, feeds[0])):
             return frozenset()
         walked = feeds[:WALKED]
-        key = (sites, tuple(feed.id for feed in walked))
+        key = (sites, tuple(feed.id for feed in walked), kept)
         if key not in self._overflows:
-            room = headroom([self.statistics(sites, feed) for feed in feeds])
-            found = [self._harmful(sites, widen_feeds(feed), room) for feed in walked]
+            seen = [self.statistics(sites, feed) for feed in feeds]
+            room = headroom(seen)
+            if not may_be_left(sites, seen, room, kept):
+                return frozenset()
+            found = [self._harmful(sites, widen_feeds(feed), room, kept) for feed in walked]
             self._overflows[key] = frozenset(nodes for each in found for nodes in each)
         return self._overflows[key]
 
-    def _harmful(self, sites: Sites, feed: Mapping[str, Array], room: Headroom) -> set[Nodes]:
+    def _harmful(self, sites: Sites, feed: Mapping[str, Array], room: Headroom, kept: Nodes) -> set[Nodes]:
         """Those of one sample. A walk that was kept is not walked again, and counts nevertheless."""
 
         def walk() -> list[Any]:
             before = self.stepper.executed
-            found = harmful_overflows(self.stepper, sites, feed, self.io, room)
+            found = harmful_overflows(self.stepper, sites, feed, self.io, room, kept)
             return [[[node.name for node in nodes] for nodes in found], self.stepper.executed - before]
 
         key = ""
         if self.emulator.keeps(sites.model):
             spreads = [sorted((v.name or "", by) for v, by in each.items()) for each in (room.louder, room.quieter)]
-            key = self.emulator.walk_key(Assignment(sites, {}), feed, "overflows", self.io.value, spreads)
-        names, executed = self.emulator.kept.document(key, walk)
+            names = sorted(node.name or "" for node in kept)
+            key = self.emulator.walk_key(Assignment(sites, {}), feed, "overflows", self.io.value, spreads, names)
+        told, executed = self.emulator.kept.document(key, walk)
         self.counter.add(executed / max(len(sites.all), 1))
-        return {frozenset(sites.model.node_by_name[name] for name in each) for each in names}
+        return {frozenset(sites.model.node_by_name[name] for name in each) for each in told}
 
     def required(self, sites: Sites, feeds: Sequence[Feed]) -> Nodes:
         """The nodes that stay in FP32 for that, where it is asked for and the user does not force them."""

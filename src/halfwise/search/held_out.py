@@ -29,7 +29,7 @@ from halfwise.search.search import Point
 from halfwise.search.unseen_bound import bound_for_unseen
 from halfwise.search.variants import chooses
 
-__all__ = ["Decided", "HeldOutSearch", "why_not_bf16"]
+__all__ = ["DOUBT", "Decided", "HeldOutSearch", "why_not_bf16"]
 
 TURNS = 5  # searches, each told what the one before it missed
 TARGET = 0.95  # of the tolerance, for inputs that were not given

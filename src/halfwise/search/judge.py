@@ -17,19 +17,29 @@ from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import Answer, AnySession
 from halfwise.emulation.streamed import answered
+from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.rollout import Trajectory, carried
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.choices_read import read_by_choices
 from halfwise.search.failures import Failures
 from halfwise.search.run_counter import RunCounter
+from halfwise.search.tensor_statistics import TensorStatistics
 from halfwise.search.unseen_bound import bound_for_unseen
 
 __all__ = ["Judge", "Measured", "Memory", "Question", "chance", "over_all", "unseen_bound", "worst_of"]
 
 Array = NDArray[Any]
 Outputs = Mapping[str, Array]
-Memory = dict[object, "Measured"]  # of one model over one set of samples: by emulator and decision
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What was seen of one model: the errors by emulator, decision and sample, one for each of its steps, and what its
+    tensors held in FP32, by sample."""
+
+    errors: dict[object, tuple[SampleError, ...]] = field(default_factory=dict)
+    statistics: dict[int, TensorStatistics] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -158,9 +168,9 @@ class Judge:
 
     `references` are the FP32 answers where they are known; else the model of `sites` gives them. Under `also` the same
     decision is run as other profiles compute it, and the worst of all counts. A decision that cannot be run has an
-    infinite error. `memory` is what judges of the same model and samples share. A feed that is a trajectory is judged
-    by the worst of its steps, each with the state that the decision itself came to; `trajectories` are FP32's answers
-    to their steps.
+    infinite error. `memory` is what judges of the same model share: no sample is run twice. A feed that is a
+    trajectory is judged by the worst of its steps, each with the state that the decision itself came to;
+    `trajectories` are FP32's answers to their steps.
     """
 
     def __init__(
@@ -181,12 +191,13 @@ class Judge:
         self.also = tuple(also)
         self.question = question
         self.feeds = tuple(widen_feeds(feed) for feed in feeds)
+        self.ids = tuple(feed.id if isinstance(feed, Feed) else index for index, feed in enumerate(feeds))
         self._rollout = next((feed.rollout for feed in feeds if isinstance(feed, Trajectory)), None)
         self._steps = [[widen_feeds(step) for step in each.steps] for each in feeds if isinstance(each, Trajectory)]
         self.trajectories = trajectories
         self.counter = counter or RunCounter()
         self.failures = failures or Failures()
-        self._known = {} if memory is None else memory
+        self.memory = memory or Memory()
         self._given = references
 
     @property
@@ -216,24 +227,39 @@ class Judge:
         return {emulator.profile.name: self._under(emulator, assignment) for emulator in (self.emulator, *self.also)}
 
     def _under(self, emulator: Emulator, assignment: Assignment) -> Measured:
-        key = (emulator, frozenset(assignment.formats.items()), assignment.io)
-        if key not in self._known:
-            lengths = [len(each) for each in self._steps]
-            references = [answer for each in self.trajectories for answer in each] if lengths else self.references
-            outputs = self._outputs(emulator, assignment, range(len(self.feeds)))
-            read_in = read_by_choices(assignment, self.question.tolerance.kinds)
-            found = evaluate(references, outputs, self.question.tolerance, self.question.metric, read_in)
-            self._known[key] = Measured.of(found, self.question, lengths)
-        return self._known[key]
+        errors = self._errors(emulator, assignment, range(len(self.feeds)))
+        found = Evaluation(self.question.tolerance, self._floats, tuple(error for each in errors for error in each))
+        return Measured.of(found, self.question, [len(each) for each in self._steps])
 
     def measure_one(self, assignment: Assignment, index: int) -> float:
         """The ratio on one sample only."""
-        references = self.trajectories[index] if self._steps else (self.references[index],)
         return max(
-            self.ratio_of(reference, outputs)
+            self._ratio(error)
             for emulator in (self.emulator, *self.also)
-            for reference, outputs in zip(references, self._outputs(emulator, assignment, (index,)), strict=True)
+            for each in self._errors(emulator, assignment, (index,))
+            for error in each
         )
+
+    def _errors(
+        self, emulator: Emulator, assignment: Assignment, samples: Sequence[int]
+    ) -> list[tuple[SampleError, ...]]:
+        """Of these samples, step by step; those that were run before are not run again."""
+        decided, known = (emulator, frozenset(assignment.formats.items()), assignment.io), self.memory.errors
+        new = [index for index in samples if (*decided, self.ids[index]) not in known]
+        if new:
+            right = [self.trajectories[index] if self._steps else (self.references[index],) for index in new]
+            question, outputs = self.question, self._outputs(emulator, assignment, new)
+            read_in = read_by_choices(assignment, question.tolerance.kinds)
+            references = [answer for each in right for answer in each]
+            errors = iter(evaluate(references, outputs, question.tolerance, question.metric, read_in).samples)
+            for index, each in zip(new, right, strict=True):
+                known[(*decided, self.ids[index])] = tuple(islice(errors, len(each)))
+        return [known[(*decided, self.ids[index])] for index in samples]
+
+    @cached_property
+    def _floats(self) -> frozenset[str]:
+        """The outputs that hold real numbers."""
+        return float_outputs(self.trajectories[0][0] if self._steps else self.references[0])
 
     def _outputs(
         self, emulator: Emulator, assignment: Assignment, samples: Iterable[int]
@@ -281,10 +307,12 @@ class Judge:
 
     def ratio_of(self, reference: Outputs, outputs: Outputs | None) -> float:
         """One sample's error in units of the tolerance."""
-        found: SampleError = sample_error(
-            reference, outputs, self.question.own_metric, kinds=self.question.tolerance.kinds
+        return self._ratio(
+            sample_error(reference, outputs, self.question.own_metric, kinds=self.question.tolerance.kinds)
         )
-        return self.question.tolerance.ratio(found.outputs, float_outputs(reference), found.user_metric)
+
+    def _ratio(self, found: SampleError) -> float:
+        return self.question.tolerance.ratio(found.outputs, self._floats, found.user_metric)
 
     def run(self, session: AnySession, feed: Mapping[str, Array]) -> dict[str, Array]:
         """One execution, counted."""

@@ -82,13 +82,18 @@ def _walked(sets: Sets, order: list[int], notify: Callable[[str], None]) -> dict
     measured, before = Sensitivity(), sets.stepper.executed
     tolerance = sets.judge.question.tolerance
     weights, kinds = _weights(sets.sites, tolerance), tolerance.kinds
-    feeds, apart = sets.judge.feeds, kernels_apart((sets.judge.emulator, *sets.judge.also))
+    judge = sets.judge
+    feeds, known, apart = judge.feeds, judge.memory.statistics, kernels_apart((judge.emulator, *judge.also))
     try:
         for index in order:
             notify(f"measuring the effect of each rounding (sample {index + 1} of {len(feeds)})")
-            measure_sensitivity(sets.stepper, sets.sites, feeds[index], measured, 0, weights, kinds, apart)
+            seen = measure_sensitivity(
+                sets.stepper, sets.sites, feeds[index], measured, 0, weights, kinds, apart, collect=True
+            )
+            if seen is not None:
+                known.setdefault(judge.ids[index], seen)
     except InputError as error:  # a node that does not run alone: sets of nodes are measured without any prediction
-        sets.judge.failures.walk(error)
+        judge.failures.walk(error)
         measured = Sensitivity()
     runs = sets.stepped(before)
     pieces = [[sorted(n.name or "" for n in p.needs), p.energy, p.fatal] for p in noise_pieces(sets.sites, measured)]

@@ -25,7 +25,7 @@ from halfwise.search.absorption import Overflow, overflowed
 from halfwise.search.tensor_statistics import TensorStatistics
 from halfwise.search.unseen_bound import spread
 
-__all__ = ["Headroom", "Nodes", "harmful_overflows", "headroom", "may_overflow"]
+__all__ = ["Headroom", "Nodes", "harmful_overflows", "headroom", "may_be_left", "may_overflow"]
 
 Array = NDArray[Any]
 Nodes = frozenset[ir.Node]
@@ -42,17 +42,28 @@ def may_overflow(sites: Sites, statistics: TensorStatistics) -> bool:
     limit, least = sites.fmt.max / OTHER_INPUTS, sites.fmt.smallest_subnormal * OTHER_INPUTS
     if any(counts.max_abs > limit for counts in statistics.tensors.values()):
         return True
-    divided = [node for node in sites.model.graph if node.op_type in _OF_ZERO and not node.domain and not _grows(node)]
-    taken = (value for node in divided if (value := node.inputs[_OF_ZERO[node.op_type]]) is not None)
-    for value in taken:
+    for _, value in _divided_by(sites):
         if value not in statistics.tensors:
             continue
-        maker = value.producer()
-        terms = [term for term in maker.inputs if term is not None] if maker is not None and _is_sum(maker) else []
-        hidden = statistics.over(terms)[0] * sites.fmt.unit_roundoff * OTHER_INPUTS
+        hidden = statistics.over(_terms(value))[0] * sites.fmt.unit_roundoff * OTHER_INPUTS
         if 0 < statistics.tensors[value].min_abs < max(least, hidden):
             return True
     return False
+
+
+def _divided_by(sites: Sites) -> Iterator[tuple[ir.Node, ir.Value]]:
+    """What must not become zero, and where."""
+    for node in sites.model.graph:
+        if node.op_type in _OF_ZERO and not node.domain and not _grows(node):
+            value = node.inputs[_OF_ZERO[node.op_type]]
+            if value is not None:
+                yield node, value
+
+
+def _terms(value: ir.Value) -> list[ir.Value]:
+    """Of a sum."""
+    maker = value.producer()
+    return [term for term in maker.inputs if term is not None] if maker is not None and _is_sum(maker) else []
 
 
 def _grows(node: ir.Node) -> bool:
@@ -84,14 +95,42 @@ def headroom(seen: Sequence[TensorStatistics]) -> Headroom:
     )
 
 
+def may_be_left(sites: Sites, seen: Sequence[TensorStatistics], room: Headroom, kept: Nodes) -> bool:
+    """Whether an overflow may be left with these nodes in FP32, in any of the samples seen; wrong to one side only."""
+
+    def covered(*nodes: ir.Node | None) -> bool:
+        return all(node is None or node in kept or node not in sites.of or not sites.of[node].free for node in nodes)
+
+    graph = sites.model.graph
+    for value, louder in room.louder.items():
+        readers = [user for user, _ in value.uses() if user.graph is graph]
+        largest = max(each.over((value,))[0] for each in seen) * louder
+        if largest > sites.fmt.max and not all(covered(value.producer(), reader) for reader in readers):
+            return True
+    for node, value in _divided_by(sites):
+        terms, quieter = _terms(value), room.quieter.get(value, 1.0)
+        hidden = max(each.over(terms)[0] for each in seen) * sites.fmt.unit_roundoff
+        limit = max(sites.fmt.smallest_subnormal, hidden) * quieter
+        small = any(0 < each.over((value,))[1] < limit for each in seen)
+        if small and not covered(value.producer(), node, *(term.producer() for term in terms)):
+            return True
+    return False
+
+
 def harmful_overflows(
-    stepper: Stepper, sites: Sites, feed: Mapping[str, Array], io: Format, room: Headroom | None = None
+    stepper: Stepper,
+    sites: Sites,
+    feed: Mapping[str, Array],
+    io: Format,
+    room: Headroom | None = None,
+    kept: Nodes = frozenset(),
 ) -> set[Nodes]:
-    """For each overflow that does not vanish again: the nodes that, all in FP32, remove it.
+    """For each overflow that does not vanish again: the nodes that, all in FP32, remove it. Those of `kept` alone are
+    not followed.
 
     What inputs lose that are handed over in FP16 is no matter of nodes.
     """
-    walk = _Walk(stepper, sites, io, room or Headroom())
+    walk = _Walk(stepper, sites, io, room or Headroom(), kept)
     walk.run(feed)
     return walk.found
 
@@ -113,8 +152,9 @@ class _Difference:
 
 
 class _Walk:
-    def __init__(self, stepper: Stepper, sites: Sites, io: Format, room: Headroom) -> None:
+    def __init__(self, stepper: Stepper, sites: Sites, io: Format, room: Headroom, kept: Nodes) -> None:
         self.io = io
+        self.kept = kept
         self.room = room
         self.differences: dict[ir.Value, _Difference] = {}
         self.stepper = stepper
@@ -137,7 +177,7 @@ class _Walk:
                 else:
                     self._follow(step, store, origin, needs, overflow)
             for needs, value, array in [*self._taken(step), *self._of_zero(step, store)]:
-                if needs and needs not in self.found:
+                if not needs <= self.kept and needs not in self.found:
                     self._follow(step, store, (step.node, value), needs, Overflow({value: array}, within=SAME))
             for value, array in step.outputs.items():
                 self._meet(value, array)

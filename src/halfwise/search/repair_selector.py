@@ -313,8 +313,12 @@ class RepairSelector:
             return None
 
     def _repaired(self, repairs: RepairSet) -> tuple[Model, tuple[Repair, ...]]:
-        """Of repairs that throw, one rule's loss is not the job's."""
-        return repaired(self.model, repairs, self.context.failures.rule)
+        """Of repairs that throw, one rule's loss is not the job's. The same repairs give the same model again, of
+        which what was measured is known."""
+        made, key = self.context.repaired, (self.model, tuple((rule.id, repair) for rule, repair in repairs))
+        if key not in made:
+            made[key] = repaired(self.model, repairs, self.context.failures.rule)
+        return made[key]
 
     def _statistics(self, current: Attempt) -> list[TensorStatistics]:
         """What every tensor held, over each search sample."""

@@ -20,6 +20,7 @@ from halfwise.search.effects import Sensitivity
 from halfwise.search.gradients import Gradients
 from halfwise.search.stored_sums import lost_inside
 from halfwise.search.tape import Tape
+from halfwise.search.tensor_statistics import StatisticsCollector, TensorStatistics
 
 __all__ = ["Sensitivity", "measure_sensitivity"]
 
@@ -35,20 +36,23 @@ def measure_sensitivity(
     weights: Mapping[str, float] | None = None,
     kinds: Sequence[OutputKind] = (),
     apart: Sequence[Stepper] = (),
-) -> None:
+    collect: bool = False,
+) -> TensorStatistics | None:
     """Walk one sample forwards, following overflows, and backwards, following what reaches the outputs.
 
     `weights` say by how much an output's relative error counts more or less than that of the others, `kinds` what it
-    is relative to. `apart`: other kernels that judge, and may lose values inside a node.
+    is relative to. `apart`: other kernels that judge, and may lose values inside a node. With `collect`, what the
+    tensors held is given back.
     `stepper.executed` counts a node once per execution, and once per probe for its backward step.
     """
     fp32 = Assignment(sites, {})
     tape = Tape(stepper, fp32, feeds)
     forward = _Forward(stepper, sites, into, fp32, apart)
-    forward.run(feeds, tape)
+    statistics = forward.run(feeds, tape, collect)
     known = Gradients(stepper, sites, fp32, tape, into, seed)
     Adjoint(known, weights or {}, {kind.output: kind for kind in kinds}).run()
     into.samples += 1
+    return statistics
 
 
 class _Forward:
@@ -62,8 +66,9 @@ class _Forward:
         self.fp32 = fp32
         self.overflowing: dict[tuple[ir.Node | None, ir.Value], Overflow] = {}
 
-    def run(self, feeds: Mapping[str, Array], tape: Tape) -> None:
+    def run(self, feeds: Mapping[str, Array], tape: Tape, collect: bool) -> TensorStatistics | None:
         store = Store(self.stepper.emulator, self.fp32, feeds)
+        seen = StatisticsCollector(self.stepper, self.sites, store) if collect else None
         for value in self.sites.model.graph.inputs:
             if value in store:
                 self._meet(value, store.read(value, None))
@@ -74,10 +79,13 @@ class _Forward:
             self._clamp(step, store)
             self.into.breaks.update((step.node, value) for value in lost_inside(self.apart, self.sites, step, store))
             tape.record(step, store)
+            if seen is not None:
+                seen.take(step)
         for origin, overflow in self.overflowing.items():
             overflow.forget(store)
             if overflow.variant:
                 self._condemn(*origin)
+        return None if seen is None else seen.statistics
 
     def _meet(self, value: ir.Value, array: Array) -> None:
         """A tensor has just been made: whether rounding it would overflow."""

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from halfwise.core.counting import Counts, count
 from halfwise.core.errors import InputError
 from halfwise.core.powers import powers
-from halfwise.emulation.stepper import Stepper, Store
+from halfwise.emulation.stepper import Step, Stepper, Store
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges
 
-__all__ = ["TensorStatistics", "ranges_of", "tensor_statistics"]
+__all__ = ["StatisticsCollector", "TensorStatistics", "ranges_of", "tensor_statistics"]
 
 Array = NDArray[Any]
 
@@ -77,28 +77,42 @@ def _told(found: TensorStatistics, values: Sequence[ir.Value]) -> list[Any]:
 
 def _walked(stepper: Stepper, sites: Sites, feed: Mapping[str, Array]) -> TensorStatistics:
     """As far as the model can be run node by node."""
-    sizes: dict[ir.Value, int] = {}
-    tensors: dict[ir.Value, Counts] = {}
-    spread: dict[ir.Value, Mapping[int, int]] = {}
-    shapes: dict[ir.Value, tuple[int, ...]] = {}
-
-    def see(arrays: Mapping[ir.Value, Array]) -> None:
-        for value, array in arrays.items():
-            if isinstance(array, np.ndarray):
-                sizes[value], shapes[value] = array.size, array.shape
-                if array.dtype == np.float32:
-                    tensors[value] = count(array)
-                    spread[value] = powers(array)
-
     store = Store(stepper.emulator, Assignment(sites, {}), feed)
-    see({value: store.read(value, None) for value in sites.model.graph.inputs if value in store})
+    seen = StatisticsCollector(stepper, sites, store)
     with suppress(InputError):
         for step in stepper.walk(store):
-            see(step.outputs)
-            inside = stepper.observe(step.node, store, sites.fmt)
-            sizes.update((value, counts.count) for value, counts in inside.items())
-            tensors.update(inside)
-    return TensorStatistics(sizes, tensors, spread, shapes)
+            seen.take(step)
+    return seen.statistics
+
+
+class StatisticsCollector:
+    """Looks at the tensors of a walk in FP32 as they are made."""
+
+    def __init__(self, stepper: Stepper, sites: Sites, store: Store) -> None:
+        self._stepper, self._sites, self._store = stepper, sites, store
+        self._sizes: dict[ir.Value, int] = {}
+        self._tensors: dict[ir.Value, Counts] = {}
+        self._powers: dict[ir.Value, Mapping[int, int]] = {}
+        self._shapes: dict[ir.Value, tuple[int, ...]] = {}
+        self._see({value: store.read(value, None) for value in sites.model.graph.inputs if value in store})
+
+    def take(self, step: Step) -> None:
+        self._see(step.outputs)
+        inside = self._stepper.observe(step.node, self._store, self._sites.fmt)
+        self._sizes.update((value, counts.count) for value, counts in inside.items())
+        self._tensors.update(inside)
+
+    @property
+    def statistics(self) -> TensorStatistics:
+        return TensorStatistics(self._sizes, self._tensors, self._powers, self._shapes)
+
+    def _see(self, arrays: Mapping[ir.Value, Array]) -> None:
+        for value, array in arrays.items():
+            if isinstance(array, np.ndarray):
+                self._sizes[value], self._shapes[value] = array.size, array.shape
+                if array.dtype == np.float32:
+                    self._tensors[value] = count(array)
+                    self._powers[value] = powers(array)
 
 
 def ranges_of(statistics: Iterable[TensorStatistics]) -> Ranges:

@@ -42,6 +42,6 @@ class Candidate(Adjusted):
     def lost(self, context: EvaluationContext) -> tuple[str, ...]:
         """The nodes at which it makes values infinite that are finite in FP32, and that are no harmless matter."""
         sites, kept = self.decided.sites, frozenset(self.decision.formats)
-        pieces = context.overflows(sites, self.decided.samples.search)
+        pieces = context.overflows(sites, self.decided.samples.search, kept)
         nodes = {node for needs in pieces if not needs <= kept for node in needs - kept}
         return tuple(site.name for site in sites.all if site.node in nodes)

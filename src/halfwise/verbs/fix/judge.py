@@ -47,7 +47,7 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
     effects = measured_effects(prepared.inputs, validation)
     findings = tuple(input_findings(effects))
     forced = None if fixed.met else _missed_because_forced(prepared, decision, validation)
-    promise = promise_of(prepared, decided, decision, fixed)
+    promise = promise_of(prepared, candidate, fixed)
     measured = _measurement(prepared, found, fp16, fixed, typed, by_profile, effects, findings, promise)
     grows = None if measured.rollout is None else growth_note(measured.rollout)
     near_zero = prepared.context.question.tolerance.decided_by_floor(fp16.outputs, fixed.outputs)

@@ -9,10 +9,12 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.samples import Samples
 from halfwise.precision.decision import Decision
-from halfwise.search.held_out import Decided
+from halfwise.search.held_out import DOUBT, Decided
 from halfwise.search.judge import Measured, chance
+from halfwise.search.overflows import may_overflow
 from halfwise.search.unseen_bound import bound_alone, inputs_wanted
 from halfwise.search.variants import of_other_size
+from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.document import PromiseRecord
 from halfwise.verbs.fix.model_inputs import indexing
 from halfwise.verbs.fix.prepare import Prepared
@@ -48,8 +50,9 @@ class Promise:
         return PromiseRecord(self.carried, self.bound, self.wanted or None)
 
 
-def promise_of(prepared: Prepared, decided: Decided, decision: Decision, fixed: Measured) -> Promise | None:
+def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured) -> Promise | None:
     """None where the tolerance is missed, and where all inputs were made up: nothing is promised then."""
+    decided, decision = candidate.decided, candidate.decision
     if not fixed.met or decided.samples.origin == "synthetic":
         return None
     margin = prepared.context.question.margin
@@ -65,6 +68,8 @@ def promise_of(prepared: Prepared, decided: Decided, decision: Decision, fixed: 
     bound = max(bound_alone(ratios), chance(seen)) * (1.0 + margin)
     if bound > 1.0:
         return Promise(bound, inputs_wanted(ratios, margin))
+    if bound <= DOUBT and not may_overflow(decided.sites, candidate.statistics):
+        return Promise(bound, 0)  # far from the tolerance, and no value is near the format's limits
     louder = _resized(prepared, decided, decision) * (1.0 + margin)
     return Promise(max(bound, louder), 0, of_size=louder > 1.0)
 
