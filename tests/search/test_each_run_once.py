@@ -1,0 +1,90 @@
+"""Nothing is run that is known already, or that cannot change what is told."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from halfwise import fix
+from halfwise.core.formats import Format
+from halfwise.core.tolerance import Tolerance
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.stepper import Stepper
+from halfwise.model.inputs.feed import Feed
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.search.journal import Journal
+from halfwise.search.judge import Judge, Memory, Question
+from halfwise.search.noise_model import measure_noise
+from halfwise.search.overflows import harmful_overflows, headroom, may_be_left
+from halfwise.search.sets import Sets
+from halfwise.search.tensor_statistics import tensor_statistics
+from tests.models.build import model, node, value, weight
+from tests.models.random_nets import feeds, random_net
+
+SEED = 17  # a net that needs nodes in FP32
+EMULATOR = Emulator()
+
+
+def judged(numbers: list[int], memory: Memory, sites: Sites) -> Judge:
+    given = [Feed(number, each) for number, each in enumerate([*feeds(SEED), *feeds(SEED + 1)])]
+    return Judge(sites, EMULATOR, Question(Tolerance.default()), [given[n] for n in numbers], memory=memory)
+
+
+def test_a_sample_that_another_judge_ran_is_not_run_again() -> None:
+    sites, memory = Sites(load(random_net(SEED))), Memory()
+    decision = Assignment.all_narrow(sites)
+    first, second = judged([0, 1], memory, sites), judged([1, 2], memory, sites)
+    alone, whole = judged([1, 2], Memory(), sites), judged([0, 1], Memory(), sites)
+    assert first.measure_one(decision, 1) == whole.measure(decision).ratios[1]
+    assert first.measure(decision).ratios == whole.measure(decision).ratios
+    assert first.counter.samples == whole.counter.samples  # the one that was measured alone is not run again
+    assert second.measure(decision) == alone.measure(decision)
+    assert second.counter.samples == alone.counter.samples - 1
+
+
+def test_the_walk_that_ranks_tells_what_the_tensors_hold() -> None:
+    sites, memory = Sites(load(random_net(SEED))), Memory()
+    judge = judged([0, 1, 2], memory, sites)
+    sets = Sets(sites, judge, stepper := Stepper(judge.emulator), Journal(), Format.FP32)
+    measure_noise(sets, sets.measure(frozenset()), lambda _: None)
+    assert len(memory.statistics) == 2
+    for number, seen in memory.statistics.items():
+        own = tensor_statistics(stepper, sites, judge.feeds[number])
+        assert (seen.sizes, seen.tensors, seen.powers, seen.shapes) == (own.sizes, own.tensors, own.powers, own.shapes)
+
+
+def squares() -> onnx.ModelProto:
+    nodes = [node("Mul", "x x", "q"), node("Sqrt", "q", "r"), node("Mul", "r small", "t"), node("Add", "t x", "y")]
+    return model(nodes, [value("x")], [value("y")], [weight("small", np.float32(1e-3))])
+
+
+def test_what_stays_in_fp32_leaves_no_overflow_and_is_not_walked() -> None:
+    sites, stepper = Sites(load(squares())), Stepper(Emulator())
+    given = [{"x": np.array([1, 2, 3, top], np.float32)} for top in (300.0, 205.0)]
+    seen = [tensor_statistics(stepper, sites, feed) for feed in given]
+    room = headroom(seen)
+    found = harmful_overflows(stepper, sites, given[0], Format.FP32, room)
+    kept = frozenset(node for needs in found for node in needs)
+    assert {node.name for node in kept} == {"n_q", "n_r"}
+    assert may_be_left(sites, seen, room, frozenset()) and not may_be_left(sites, seen, room, kept)
+    assert all(may_be_left(sites, seen, room, kept - {node}) for node in kept)
+    assert not harmful_overflows(stepper, sites, given[0], Format.FP32, room, kept)
+
+
+def test_far_from_the_tolerance_nothing_is_made_up() -> None:
+    """Three answers in FP32, three under each of two profiles, and one walk."""
+    rng = np.random.default_rng(1)
+    given = [{"x": _normal(rng, size)} for size in (0.9, 1.0, 1.1)]
+    nodes = [node("Relu", "x", "r"), node("Mul", "r half", "y")]
+    small = model(nodes, [value("x", shape=(64,))], [value("y", shape=(64,))], [weight("half", np.float32(0.3))])
+    near = fix(small, given, tolerance="y:rel_l2<=0.0006")
+    far = fix(small, given, tolerance="y:rel_l2<=0.05")
+    assert far.cost.model_runs * 2 == 10.0
+    assert near.cost.model_runs * 2 > 10.0
+
+
+def _normal(rng: np.random.Generator, size: float) -> NDArray[np.float32]:
+    return (rng.standard_normal(64) * size).astype(np.float32)
