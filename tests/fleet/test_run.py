@@ -39,7 +39,7 @@ HOSTILE = {
 def fleet(folder: Path, models: dict[str, dict[str, object]], **defaults: object) -> Path:
     for name, said in models.items():
         (folder / f"{name}.onnx").write_text(json.dumps(said))
-    keys = {"do": ["fix"], "seconds": 60, **defaults}
+    keys = {"do": ["fix"], **defaults}
     text = "[fleet]\nprocesses = 2\nmemory = '2 GB'\n[defaults]\n"
     text += "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
     text += "".join(f"[[models]]\npath = '{name}.onnx'\n" for name in models)
@@ -81,12 +81,13 @@ def test_each_job_ends_by_itself_and_the_others_go_on(tmp_path: Path) -> None:
 
 def test_jobs_that_outgrow_the_memory_together_run_one_after_the_other(tmp_path: Path) -> None:
     """What they need was known from smaller models; the one that began last is stopped, and begins anew."""
-    file = fleet(tmp_path, {"a": {}, "b": {}}, seconds=600)
+    file = fleet(tmp_path, {"a": {}, "b": {}})
     file.write_text(file.read_text().replace("'2 GB'", "'800 MB'"))
     run(file)
     for name, other in (("a", "b"), ("b", "a")):
         (tmp_path / f"{name}.onnx").write_text(json.dumps({"holds": 350, "beside": other}))
         (tmp_path / f"{name}.calls").unlink()
+        (tmp_path / f"{name}.pids").write_text("")
     found = run(file)
     assert [result.state for result in found.results] == ["good", "good"]
     assert calls(tmp_path, "a") + calls(tmp_path, "b") == 3
@@ -120,8 +121,7 @@ def test_a_killed_fleet_goes_on_where_it_stopped(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     child = subprocess.Popen([sys.executable, str(tmp_path / "main.py"), str(file)], env=environment)
     store = tmp_path / "fleet-results" / STORE
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
+    while child.poll() is None:
         if (tmp_path / "waits.calls").exists() and store.exists():
             with sqlite3.connect(store) as db:
                 if db.execute("SELECT count(*) FROM results").fetchone()[0] == 2:
@@ -131,7 +131,6 @@ def test_a_killed_fleet_goes_on_where_it_stopped(tmp_path: Path) -> None:
     child.wait()
     left = (tmp_path / "waits.pids").read_text().split()
     while any(Path(f"/proc/{number}").exists() for number in left):
-        assert time.monotonic() < deadline
         time.sleep(0.1)
     (tmp_path / "waits.onnx").write_text("{}")
     after = run(file)

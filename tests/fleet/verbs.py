@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 from halfwise.core.child.black_box import Fatal, guarded, native_call
@@ -20,6 +21,11 @@ def toy(words: Sequence[str]) -> int:
     """Ends as the file of the model says; every call leaves a mark beside it."""
     path = Path(words[1])
     said = json.loads(path.read_text())
+    if said.get("fp32") == "samples":
+        said["fp32"] = len(list(Path(words[words.index("--inputs") + 1]).glob("*.npz")))
+    if "--metric" in words:
+        module, _, name = words[words.index("--metric") + 1].partition(":")
+        said["error"] = getattr(import_module(module), name)({}, {})
     with path.with_suffix(".calls").open("a") as calls:
         calls.write(f"{words[0]}\n")
     path.with_suffix(".pids").write_text(f"{os.getpid()} {os.getppid()}")
@@ -31,16 +37,14 @@ def toy(words: Sequence[str]) -> int:
         kind = "good"
     if kind == "segfault":
         ctypes.string_at(0)
-    if kind == "hang":
-        time.sleep(600)
+    while kind == "hang":
+        time.sleep(60)
     if kind == "eat":
         eaten = []
         while True:
             eaten.append(bytearray(os.urandom(1 << 20) * 16))
-    while not path.with_name(said.get("beside", path.stem)).with_suffix(".calls").exists():
-        time.sleep(0.05)  # until both run
-    held = b"\1" * (said.get("holds", 0) << 20)
-    time.sleep(2.0 if held else 0.0)
+    if "beside" in said:
+        _hold(said["holds"], path.with_name(said["beside"]))
     if kind == "vanish":
         path.unlink()
     if kind in ("refused", "vanish"):
@@ -50,6 +54,15 @@ def toy(words: Sequence[str]) -> int:
         raise ValueError("unforeseen")
     print(json.dumps(_fixed(said)) if words[0] == "fix" else json.dumps({"schema": "halfwise.scan/1", "findings": []}))
     return 0 if kind == "good" else 1
+
+
+def _hold(megabytes: int, other: Path) -> None:
+    """As much memory, from when both run until the other one has ended or was stopped."""
+    while not (numbers := other.with_suffix(".pids").read_text().split()):
+        time.sleep(0.05)
+    held = b"\1" * (megabytes << 20)
+    while Path("/proc", numbers[0]).exists() and held:
+        time.sleep(0.05)
 
 
 def _fixed(said: dict[str, object]) -> dict[str, object]:
