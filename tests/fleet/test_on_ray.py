@@ -141,21 +141,22 @@ def test_what_a_function_imports_travels_with_it_and_counts_as_its_input(tmp_pat
     (tmp_path / "made/__init__.py").write_text("")
     (tmp_path / "made/samples.py").write_text("import json\nfrom . import sizes\nmake = lambda: [{'x': sizes.SIZES}]")
     (tmp_path / "made/sizes.py").write_text("import neighbour\nSIZES = [neighbour.SIZE]")
-    (tmp_path / "neighbour.py").write_text("SIZE = 3")
+    (tmp_path / "neighbour.py").write_text("SIZE = 3\ndef error(a, b): return 3.0")
     assert sources_of("made.samples:make", tmp_path) == tuple(
         tmp_path / name for name in ("made/samples.py", "made/__init__.py", "made/sizes.py", "neighbour.py")
     )
     first = on_ray(file)
     assert first.good, first.results[0].why
     assert on_ray(file).reused == 1
-    (tmp_path / "neighbour.py").write_text("SIZE = 4")
+    (tmp_path / "neighbour.py").write_text("SIZE = 4\ndef error(a, b): return 4.0")
     assert on_ray(file).reused == 0
-    file.write_text(file.read_text().replace("[[models]]", "metric = 'neighbour:SIZE'\n[[models]]"))
+    measured = "metric = 'neighbour:error'\ntolerance = 'metric<=9'\n"
+    file.write_text(file.read_text().replace("[[models]]", f"{measured}[[models]]"))
     assert on_ray(file).reused == 0 and on_ray(file).reused == 1
-    (tmp_path / "neighbour.py").write_text("SIZE = 5")
+    (tmp_path / "neighbour.py").write_text("SIZE = 4\ndef error(a, b): return 5.0")
     assert on_ray(file).reused == 0  # of the metric's own file
     (tmp_path / "neighbour.py").unlink()
-    file.write_text(file.read_text().replace("metric = 'neighbour:SIZE'\n", ""))
+    file.write_text(file.read_text().replace(measured, ""))
     assert "No module named 'neighbour'" in on_ray(file).results[0].why
 
 
