@@ -25,13 +25,13 @@ from typing import Any
 from benchmarks.contest import machine, markdown
 from benchmarks.zoo.decoder import PLANTED, Sizes, save_feeds, write_decoder
 
-__all__ = ["Measured", "main", "measured", "parser", "row"]
+__all__ = ["RUN", "VERB", "Measured", "main", "measured", "parser", "row"]
 
 _ONE, _READ = "one FP32 run", "read and convert"
 VERBS = ("scan", "trace", "fix", "verify")  # the last of what the one before it wrote
 HEAD = ("billions", "what", "seconds", "CPU", "own GB", "all GB", "limit GB", "runs", "FP32 nodes", "remark")
 SAMPLE_S = 0.02
-_RUN = """
+RUN = """
 import json, resource, sys, time
 import numpy as np, onnxruntime
 options = onnxruntime.SessionOptions()
@@ -57,7 +57,7 @@ for tensor in proto.graph.initializer:
             total += piece.astype(np.float16).nbytes
 print(json.dumps({"loop": time.perf_counter() - started, "CPU": time.process_time() - used}))
 """
-_VERB = """
+VERB = """
 import json, sys
 import halfwise
 verb, model, inputs, out, options = sys.argv[1:]
@@ -122,11 +122,11 @@ def _of_size(billions: float, folder: Path, options: argparse.Namespace) -> list
     inputs = save_feeds(folder / "inputs", sizes, stored=options.stored, tokens=options.tokens)
     found = []
     if options.stored == "fp32" and not options.verbs_only:
-        found.append(measured(_ONE, [_RUN, str(model), str(inputs)], options.limit))
+        found.append(measured(_ONE, [RUN, str(model), str(inputs)], options.limit))
         found.append(measured(_READ, [_LOOP, str(model)], options.limit))
     given = json.dumps({"max_runs": options.max_runs, "device": options.device})
     for verb in options.verbs:
-        arguments = [_VERB, verb, str(model), str(inputs), str(folder / "out"), given]
+        arguments = [VERB, verb, str(model), str(inputs), str(folder / "out"), given]
         found.append(measured(verb, arguments, options.limit))
         print(json.dumps([billions, asdict(found[-1])]), file=sys.stderr, flush=True)
     return found
