@@ -97,17 +97,34 @@ def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
+    options.intra_op_num_threads = 1  # others wait for one another at length over tensors as small as these
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def errors(zoo: ZooModel, fp32: Iterable[str] = (), clamp: bool = False) -> dict[str, list[float]]:
-    """Per output, its error on each input: rel_l2 for floats (inf if not finite), else the share that differs."""
-    exact, half = session(zoo.model), session(StrictRounding(zoo.model, fp32, clamp).model())
-    result: dict[str, list[float]] = {output.name: [] for output in zoo.model.graph.output}
-    for feed in zoo.inputs:
-        for name, wanted, got in zip(result, exact.run(None, feed), half.run(None, feed), strict=True):
-            result[name].append(_error(wanted, got))
-    return result
+class Judged:
+    """A model of the zoo and its answers in FP32."""
+
+    def __init__(self, zoo: ZooModel) -> None:
+        self.zoo = zoo
+        exact = session(zoo.model)
+        self.answers = [exact.run(None, feed) for feed in zoo.inputs]
+
+    def errors(self, fp32: Iterable[str] = (), clamp: bool = False) -> dict[str, list[float]]:
+        """Per output, its error on each input: rel_l2 for floats (inf if not finite), else the share that differs."""
+        half = session(StrictRounding(self.zoo.model, fp32, clamp).model())
+        result: dict[str, list[float]] = {output.name: [] for output in self.zoo.model.graph.output}
+        for feed, answer in zip(self.zoo.inputs, self.answers, strict=True):
+            for name, wanted, got in zip(result, answer, half.run(None, feed), strict=True):
+                result[name].append(_error(wanted, got))
+        return result
+
+    def worst(self, fp32: Iterable[str] = (), clamp: bool = False) -> float:
+        return max(max(values) for values in self.errors(fp32, clamp).values())
+
+    def best_of_the_worst_outputs(self, clamp: bool = False) -> float:
+        """The error that every input shows on at least one output."""
+        by_output = np.array(list(self.errors((), clamp).values()))
+        return float(by_output.max(axis=0).min())
 
 
 def _error(wanted: npt.NDArray[Any], got: npt.NDArray[Any]) -> float:
@@ -117,16 +134,6 @@ def _error(wanted: npt.NDArray[Any], got: npt.NDArray[Any]) -> float:
     if not np.isfinite(answer).all():
         return float("inf")
     return float(np.linalg.norm(answer - reference) / np.linalg.norm(reference))
-
-
-def worst(zoo: ZooModel, fp32: Iterable[str] = (), clamp: bool = False) -> float:
-    return max(max(values) for values in errors(zoo, fp32, clamp).values())
-
-
-def best_of_the_worst_outputs(zoo: ZooModel, clamp: bool = False) -> float:
-    """The error that every input shows on at least one output."""
-    by_output = np.array(list(errors(zoo, (), clamp).values()))
-    return float(by_output.max(axis=0).min())
 
 
 BUILDERS: dict[str, Callable[[], ZooModel]] = {
@@ -145,9 +152,14 @@ BUILDERS: dict[str, Callable[[], ZooModel]] = {
 FAIL_INSIDE = {"if_with_norms", "loop_with_float_state", "scan_with_energy", "local_function"}
 
 
-@pytest.fixture(params=list(BUILDERS))
-def zoo(request: pytest.FixtureRequest) -> ZooModel:
-    return BUILDERS[request.param]()
+@pytest.fixture(params=list(BUILDERS), scope="module")
+def judged(request: pytest.FixtureRequest) -> Judged:
+    return Judged(BUILDERS[request.param]())
+
+
+@pytest.fixture
+def zoo(judged: Judged) -> ZooModel:
+    return judged.zoo
 
 
 def all_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -184,12 +196,11 @@ def test_models_are_valid_and_their_nodes_have_unique_names(zoo: ZooModel) -> No
     assert len(set(names)) == len(names)
 
 
-def test_fp32_is_healthy_and_depends_on_the_inputs(zoo: ZooModel) -> None:
+def test_fp32_is_healthy_and_depends_on_the_inputs(judged: Judged) -> None:
+    zoo = judged.zoo
     assert len(zoo.inputs) >= 8
-    exact = session(zoo.model)
-    answers = [exact.run(None, feed) for feed in zoo.inputs]
     for position, output in enumerate(zoo.model.graph.output):
-        results = [answer[position] for answer in answers]
+        results = [answer[position] for answer in judged.answers]
         if not np.issubdtype(results[0].dtype, np.floating):
             continue
         assert all(np.isfinite(result).all() for result in results), output.name
@@ -199,26 +210,28 @@ def test_fp32_is_healthy_and_depends_on_the_inputs(zoo: ZooModel) -> None:
 
 
 @pytest.mark.parametrize("clamp", [False, True], ids=["unclamped", "clamped"])
-def test_fp16_throughout_fails_on_every_input_or_on_none(zoo: ZooModel, clamp: bool) -> None:
-    if zoo.fails:
-        assert best_of_the_worst_outputs(zoo, clamp) > zoo.tolerance
+def test_fp16_throughout_fails_on_every_input_or_on_none(judged: Judged, clamp: bool) -> None:
+    if judged.zoo.fails:
+        assert judged.best_of_the_worst_outputs(clamp) > judged.zoo.tolerance
     else:
-        assert worst(zoo, (), clamp) < zoo.tolerance / 2
+        assert judged.worst((), clamp) < judged.zoo.tolerance / 2
 
 
-def test_known_good_nodes_mend_the_model(zoo: ZooModel) -> None:
+def test_known_good_nodes_mend_the_model(judged: Judged) -> None:
+    zoo = judged.zoo
     if zoo.name in FAIL_INSIDE:
         assert zoo.known_good == ()
         return
     for clamp in (False, True):
-        assert worst(zoo, zoo.known_good, clamp) < zoo.tolerance
+        assert judged.worst(zoo.known_good, clamp) < zoo.tolerance
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_each_known_good_node_of_a_shape_is_needed(name: str) -> None:
     zoo = SHAPES[name]()
+    judged = Judged(zoo)
     for node in zoo.known_good:
-        assert worst(zoo, set(zoo.known_good) - {node}) > zoo.tolerance, node
+        assert judged.worst(set(zoo.known_good) - {node}) > zoo.tolerance, node
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -255,12 +268,13 @@ def test_the_deepest_transformer_has_2941_nodes() -> None:
 
 def test_22_nodes_mend_the_encoder_and_each_is_needed() -> None:
     zoo = encoder()
+    judged = Judged(zoo)
     assert len(zoo.known_good) == 22
-    assert best_of_the_worst_outputs(zoo) > 0.5
-    assert worst(zoo, zoo.known_good) < 0.003
+    assert judged.best_of_the_worst_outputs() > 0.5
+    assert judged.worst(zoo.known_good) < 0.003
     for layer in ("/layers.1/norm1", "/norm"):
         for op in ("Pow", "ReduceMean_1"):
-            assert worst(zoo, set(zoo.known_good) - {f"{layer}/{op}"}) > zoo.tolerance
+            assert judged.worst(set(zoo.known_good) - {f"{layer}/{op}"}) > zoo.tolerance
 
 
 def test_the_encoder_overflows_in_pow_only() -> None:
@@ -277,26 +291,29 @@ def test_the_encoder_overflows_in_pow_only() -> None:
 
 def test_20_nodes_mend_the_detr_head_and_each_is_needed() -> None:
     zoo = detr_head()
+    judged = Judged(zoo)
     assert len(zoo.known_good) == 20
-    assert best_of_the_worst_outputs(zoo) > 2 * zoo.tolerance
-    assert worst(zoo, zoo.known_good) < zoo.tolerance
+    assert judged.best_of_the_worst_outputs() > 2 * zoo.tolerance
+    assert judged.worst(zoo.known_good) < zoo.tolerance
     for name in zoo.known_good:
-        assert worst(zoo, set(zoo.known_good) - {name}) > zoo.tolerance
+        assert judged.worst(set(zoo.known_good) - {name}) > zoo.tolerance
 
 
 @pytest.mark.parametrize("layers", [6, 24])
 def test_pow_and_mean_mend_the_transformer(layers: int) -> None:
     zoo = transformer(layers)
-    assert best_of_the_worst_outputs(zoo) > 0.5
-    assert worst(zoo, zoo.known_good) < zoo.tolerance
+    judged = Judged(zoo)
+    assert judged.best_of_the_worst_outputs() > 0.5
+    assert judged.worst(zoo.known_good) < zoo.tolerance
 
 
 @pytest.mark.parametrize("kind", ["tensors", "channels"])
 def test_three_convolutions_mend_the_cnn_and_nothing_overflows(kind: Literal["tensors", "channels"]) -> None:
     zoo = cnn_tiny_weights(kind)
+    judged = Judged(zoo)
     assert [name.rsplit("/", 1)[1] for name in zoo.known_good] == ["Conv"] * 3
     for name in zoo.known_good:
-        assert worst(zoo, set(zoo.known_good) - {name}) > zoo.tolerance
+        assert judged.worst(set(zoo.known_good) - {name}) > zoo.tolerance
     model = copy.deepcopy(zoo.model)
     loud = [f"/stages.{stage}/amplify/Relu_output_0" for stage in range(3)]
     model.graph.output.extend(helper.make_tensor_value_info(name, _FLOAT, None) for name in loud)
@@ -305,4 +322,4 @@ def test_three_convolutions_mend_the_cnn_and_nothing_overflows(kind: Literal["te
 
 
 def test_the_heads_outputs_fail_each_for_itself() -> None:
-    assert all(min(values) > 0.01 for values in errors(norm_log_head()).values())
+    assert all(min(values) > 0.01 for values in Judged(norm_log_head()).errors().values())

@@ -226,7 +226,7 @@ def test_the_model_itself_is_never_overwritten(halfwise_cli: CommandLine, tmp_pa
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return save(encoder(3), tmp_path_factory.mktemp("large"))
+    return save(encoder(1), tmp_path_factory.mktemp("large"), 3)
 
 
 # The command line, but for a Ctrl-C that comes when three measurements are kept: no test can aim at that from outside.

@@ -35,8 +35,13 @@ def test_each_opset_is_spoken(name: str) -> None:
         proto.graph.output[0].CopyFrom(value("y", shape=want.shape))  # where inference does not know it
         narrow = Assignment.all_narrow(Sites(load(proto)))
         onnx.checker.check_model(typed_proto(narrow))
+        spelled = set()
         for profile in PROFILES.values():
             emulated = emulate(narrow, profile)
+            content = emulated.SerializeToString()
+            if content in spelled:  # another profile says the same
+                continue
+            spelled.add(content)
             onnx.checker.check_model(emulated)
             got = Session(emulated).run(feed)["y"]
             assert got.shape == want.shape, (opset, profile.name)
