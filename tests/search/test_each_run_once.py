@@ -88,3 +88,18 @@ def test_far_from_the_tolerance_nothing_is_made_up() -> None:
 
 def _normal(rng: np.random.Generator, size: float) -> NDArray[np.float32]:
     return (rng.standard_normal(64) * size).astype(np.float32)
+
+
+def test_a_set_that_the_worst_sample_refuses_is_not_run_on_the_others() -> None:
+    sites = Sites(load(random_net(SEED)))
+    judge = judged([0, 1, 2], Memory(), sites)
+    sets = Sets(sites, judge, Stepper(judge.emulator), Journal(), Format.FP32)
+    fp16 = sets.measure(frozenset())
+    keep = frozenset([sites.free[0].node])
+    before, index = judge.counter.samples, fp16.ratios.index(fp16.ratio)
+    refused = sets.tried(keep, 1e-6)
+    assert judge.counter.samples == before + 1
+    assert refused.ratio == refused.bound == sets.measure_one(keep, index) > 1e-6
+    taken, found = sets.tried(keep, 1e6), sets.measure(keep)
+    assert judge.counter.samples == before + 3  # the other two
+    assert (taken.ratio, taken.bound) == (found.ratio, found.unseen_bound)

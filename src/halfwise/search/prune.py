@@ -111,21 +111,24 @@ class Pruning:
             going = max(min(going, (fits + fails) // 2 if fails <= len(order) else going), 1)
             smaller = keep - set(order[:going])
             self.notify(f"trying {len(smaller)} FP32 nodes ({going} fewer)")
-            measured = self.sets.measure(smaller)
-            if measured.unseen_bound <= self.target_ratio:
+            trial = self.sets.tried(smaller, self.target_ratio)
+            bound = trial.bound
+            if bound <= self.target_ratio:
                 fits = going
             elif going > 1:
                 fails = going
             else:  # it was measured alone: its ratio was told too low
                 first = order.pop(0)
-                ratios[first] = max(ratios[first], measured.ratio)
+                ratios[first] = max(ratios[first], trial.ratio)
                 refused.add(first)
                 fails = len(order) + 1
                 patience -= 1
-            if not math.isfinite(measured.unseen_bound):
+            if bound > self.target_ratio and base.ratio > 0:
+                bound = max(bound, trial.ratio * base.unseen_bound / base.ratio)
+            if not math.isfinite(bound):
                 factor *= 4.0
             elif totals[going - 1] > 0:
-                factor = max((measured.unseen_bound**2 - start) / totals[going - 1], factor / 1e3)
+                factor = max((bound**2 - start) / totals[going - 1], factor / 1e3)
         return keep - set(order[:fits])
 
     def _in_order(self, nodes: Sequence[ir.Node], ratios: Mapping[ir.Node, float]) -> list[ir.Node]:

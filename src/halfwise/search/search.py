@@ -219,9 +219,8 @@ class Search:
             if len(fewer) >= len(keep):
                 break
             self.notify(f"trying {len(fewer)} FP32 nodes")
-            found = self.measure(fewer)
-            if found.unseen_bound <= self.target_ratio:
-                keep, measured, high = fewer, found, count
+            if self.sets.tried(fewer, self.target_ratio).bound <= self.target_ratio:
+                keep, measured, high = fewer, self.measure(fewer), count
             else:
                 low = max(low, count)
         return keep
@@ -288,7 +287,7 @@ class Search:
             middle = (low + high) // 2
             nodes = ladder.nodes(middle)
             self.notify(f"trying {len(nodes)} FP32 nodes (halving)")
-            if self.measure(nodes).unseen_bound <= self.target_ratio:
+            if self.sets.tried(nodes, self.target_ratio).bound <= self.target_ratio:
                 high, best = middle, nodes
             else:
                 low = middle

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -17,7 +18,15 @@ from halfwise.search.judge import Judge, Measured
 from halfwise.search.revert import revert_alone
 from halfwise.search.run_counter import RunCounter
 
-__all__ = ["Sets", "worst_first"]
+__all__ = ["Sets", "Trial", "worst_first"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The worst ratio that was seen, and what to expect of others; both at least so large."""
+
+    ratio: float
+    bound: float
 
 
 class Sets:
@@ -75,6 +84,16 @@ class Sets:
                 }
                 self.journal.put(key, {**entry, "runs": self.counter.samples - before})
         return self.measured[keep]
+
+    def tried(self, keep: frozenset[ir.Node], target: float) -> Trial:
+        """What these nodes in FP32 leave. Where the sample that plain FP16 does worst on is above `target` by itself,
+        the others are not run."""
+        if keep not in self.measured and len(self.judge.feeds) > 1:
+            ratio = self.measure_one(keep, worst_first(self.measure(frozenset()).ratios)[0])
+            if ratio > target:
+                return Trial(ratio, ratio)
+        found = self.measure(keep)
+        return Trial(found.ratio, found.unseen_bound)
 
     def measure_one(self, keep: frozenset[ir.Node], index: int) -> float:
         """The ratio on one sample only."""
