@@ -213,7 +213,7 @@ class NoteKind(Enum):
     KEEPS_NORM_LOADABLE = "keeps-norm-loadable"
     KEEPS_TRANSPOSE_LOADABLE = "keeps-transpose-loadable"
     KEEPS_BIAS_STEPS = "keeps-bias-steps"
-    KEEPS_RUNNABLE = "keeps-runnable"
+    KEEPS_RUNNABLE, KEEPS_CUDA_RIGHT = "keeps-runnable", "keeps-cuda-right"
     OWN_KERNELS_MISS = "own-kernels-miss"
     OWN_NOT_READ = "own-not-read"
     OWN_WITHOUT_KERNEL = "own-without-kernel"
