@@ -29,6 +29,7 @@ class Ray:
         self.put_bytes = 0
         self.asked: list[dict[str, float]] = []
         self.lost: list[str] = []
+        self.more: dict[str, float] = {}
 
     def init(self, **_: object) -> None:
         print("noise")
@@ -43,7 +44,7 @@ class Ray:
         return {"CPU": 2.0}
 
     def cluster_resources(self) -> dict[str, float]:
-        return {"CPU": 2.0}
+        return {"CPU": 2.0, **self.more}
 
     def nodes(self) -> list[dict[str, Any]]:
         return [
@@ -113,7 +114,7 @@ def test_a_cluster_gives_the_same_results_and_files(
     assert [path.read_bytes() for path in answers[0]] == [path.read_bytes() for path in answers[1]]
     assert ray.put_bytes == len(json.dumps({"fp32": 2})) + len(json.dumps({"ends": "segfault"}))  # a content once
     assert not list(there.glob("*.calls"))  # the job had a copy
-    assert all(asked["num_cpus"] == 1 and asked["memory"] <= 1e9 for asked in ray.asked)
+    assert all((asked["num_cpus"], asked["num_gpus"]) == (1, 0) and asked["memory"] <= 1e9 for asked in ray.asked)
     assert on_ray(Path("fleet.toml")).reused == 2
 
 
@@ -158,6 +159,15 @@ def test_what_a_function_imports_travels_with_it_and_counts_as_its_input(tmp_pat
     (tmp_path / "neighbour.py").unlink()
     file.write_text(file.read_text().replace(measured, ""))
     assert "No module named 'neighbour'" in on_ray(file).results[0].why
+
+
+def test_a_job_on_a_gpu_asks_the_cluster_for_one(tmp_path: Path, ray: Ray) -> None:
+    file = fleet(tmp_path, {"a": {}}, device="cuda", do=["fix", "scan"])
+    without = on_ray(file).results
+    assert [(each.action, each.state) for each in without] == [("fix", "unavailable"), ("scan", "good")]
+    ray.more["GPU"] = 1.0
+    assert on_ray(file).good
+    assert [asked["num_gpus"] for asked in ray.asked] == [0, 1]
 
 
 def test_a_cluster_that_is_not_there_is_told_at_once(tmp_path: Path, ray: Ray) -> None:

@@ -80,17 +80,21 @@ def test_each_job_ends_by_itself_and_the_others_go_on(tmp_path: Path) -> None:
 
 
 def test_jobs_that_outgrow_the_memory_together_run_one_after_the_other(tmp_path: Path) -> None:
-    """What they need was known from smaller models; the one that began last is stopped, and begins anew."""
-    file = fleet(tmp_path, {"a": {}, "b": {}})
-    file.write_text(file.read_text().replace("'2 GB'", "'800 MB'"))
-    run(file)
-    for name, other in (("a", "b"), ("b", "a")):
-        (tmp_path / f"{name}.onnx").write_text(json.dumps({"holds": 350, "beside": other}))
-        (tmp_path / f"{name}.calls").unlink()
-        (tmp_path / f"{name}.pids").write_text("")
+    """They take more than was thought; the one that began last is stopped, and begins anew."""
+    models: dict[str, dict[str, object]] = {
+        name: {"holds": 450, "beside": other} for name, other in (("a", "b"), ("b", "a"))
+    }
+    file = fleet(tmp_path, models)
+    file.write_text(file.read_text().replace("'2 GB'", "'900 MB'"))
+    for name in models:
+        (tmp_path / f"{name}.pids").touch()
     found = run(file)
     assert [result.state for result in found.results] == ["good", "good"]
     assert calls(tmp_path, "a") + calls(tmp_path, "b") == 3
+
+
+def test_one_job_at_a_time_is_on_the_gpu(tmp_path: Path) -> None:
+    assert run(fleet(tmp_path, {"a": {}, "b": {}, "c": {}}, device="cuda")).good
 
 
 def test_what_is_done_is_not_done_again_and_what_changed_is_told(tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ def test_what_is_right_is_read(tmp_path: Path) -> None:
         (("boxes=1%", "metric<=1"), 12, 1, "no function to bound"),
         (("seconds = 1.5", 'metric = "m:f"'), 12, 1, "names another measure"),
         (("seconds = 1.5", 'memory = "3 GiB"'), 15, 1, "more than the fleet's 2 GiB"),
+        (("seconds = 1.5", 'device = "gpu"'), 15, 1, "'gpu' is none of cpu, cuda"),
     ],
 )
 def test_a_mistake_has_its_place(change: tuple[str, str], line: int, column: int, told: str) -> None:

@@ -28,6 +28,7 @@ class Need:
 
     seconds: float
     memory: int
+    gpus: int = 0
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ def _job(folder: Path, subject: Subject, file: Path, which: tuple[str, str, str,
     name, version, action, target = which
     metric = ("--metric", subject.metric) if subject.metric and action in ("fix", "gate") else ()
     runs = ("--max-runs", f"{subject.runs:g}") if action == "fix" else ()
+    device = ("--device", subject.device) if action == "fix" and subject.device != "cpu" else ()
     reads = action not in ("scan", "audit")
 
     def placed(text: str) -> Path:
@@ -153,12 +155,12 @@ def _job(folder: Path, subject: Subject, file: Path, which: tuple[str, str, str,
         action,
         target if action in ("fix", "gate") else "",
         bounds,
-        (*metric, *runs),
+        (*metric, *runs, *device),
         tuple(placed(text) for text in subject.inputs) if reads else (),
         subject.function if reads else "",
         placed(subject.plan) if subject.plan and action in ("gate", "audit") else None,
         placed(subject.engine) if subject.engine and action in ("gate", "audit") else None,
-        Need(subject.seconds, subject.memory),
+        Need(subject.seconds, subject.memory, 1 if device else 0),
         subject.metric if metric and ":" in subject.metric else "",
     )
 

@@ -68,7 +68,10 @@ def _run(ray: Any, tasks: Sequence[Task], verb: Verb, report: Report, shown: Sho
                 except InputError as error:
                     report(index, Outcome("refused", str(error), 0.0, 0.0, 0))
                     continue
-                asked = remote.options(num_cpus=1, memory=min(task.memory, _largest(ray)))
+                if task.gpus and not ray.cluster_resources().get("GPU"):
+                    report(index, Outcome("unavailable", "no node of the cluster has a GPU", 0.0, 0.0, 0))
+                    continue
+                asked = remote.options(num_cpus=1, num_gpus=task.gpus, memory=min(task.memory, _largest(ray)))
                 held[asked.remote(task, name_of(verb), sent, str(Path.cwd()), __version__)] = index
             shown((), len(waiting) + len(held))
             for answer in _ended(ray, list(held)):

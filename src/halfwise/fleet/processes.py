@@ -34,6 +34,7 @@ class Task:
     seconds: float
     bounded: bool = False  # whether a user said how much that may be
     reads: tuple[str, ...] = ()  # every file that it reads, as its words name it or below a folder that they name
+    gpus: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def run_here(tasks: Sequence[Task], verb: Verb, limits: Limits, report: Report, 
     slots = _slots(limits.processes)
     try:
         while waiting or running:
-            while (index := _next(needs, waiting, running, limits)) is not None:
+            while (index := _next(tasks, needs, waiting, running, limits)) is not None:
                 waiting.remove(index)
                 cores = next(each for each in slots if all(place.cores is not each for place in running))
                 running.append(_start(started, index, tasks[index], verb, cores))
@@ -132,13 +133,16 @@ def _slots(processes: int) -> list[tuple[int, ...]]:
     return [tuple(cores[i * share : (i + 1) * share]) for i in range(processes)]
 
 
-def _next(needs: Sequence[int], waiting: Sequence[int], running: Sequence[Place], limits: Limits) -> int | None:
-    """The first that fits beside those that run; one always does where nothing runs."""
+def _next(
+    tasks: Sequence[Task], needs: Sequence[int], waiting: Sequence[int], running: Sequence[Place], limits: Limits
+) -> int | None:
+    """The first that fits beside those that run, one on a GPU at a time; one always does where nothing runs."""
     if len(running) >= limits.processes:
         return None
     taken = sum(max(needs[place.index], place.bytes) for place in running)
+    on_gpu = any(place.task.gpus for place in running)
     for index in waiting:
-        if not running or taken + needs[index] <= limits.memory:
+        if not running or (taken + needs[index] <= limits.memory and not (on_gpu and tasks[index].gpus)):
             return index
     return None
 

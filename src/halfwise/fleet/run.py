@@ -159,7 +159,8 @@ def _task(settings: Settings, job: Job, store: Store, contents: Contents, limits
     imports = str(settings.folder.absolute()) if job.function or job.metric else ""
     order = Order(words, str(folder), job.function, imports)
     bounded = bool(job.need.memory or settings.memory)
-    return Task(order, min(expected, most), most, job.need.seconds, bounded, _reads(job, contents, settings.folder))
+    reads = _reads(job, contents, settings.folder)
+    return Task(order, min(expected, most), most, job.need.seconds, bounded, reads, job.need.gpus)
 
 
 def _reads(job: Job, contents: Contents, folder: Path) -> tuple[str, ...]:

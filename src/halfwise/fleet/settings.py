@@ -50,6 +50,7 @@ class Subject:
     seconds: float
     memory: int  # bytes; 0: as the fleet's
     runs: float
+    device: str  # that emulates, in fix
 
 
 @dataclass(frozen=True)
@@ -159,4 +160,5 @@ def _subject(table: Mapping[str, Any]) -> Subject:
         seconds=float(table.get("seconds", 3600.0)),
         memory=size_in_bytes(table.get("memory", "0 B")),
         runs=float(table.get("runs", 40)),
+        device=table.get("device", "cpu"),
     )

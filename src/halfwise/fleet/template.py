@@ -30,6 +30,7 @@ targets = ["onnx"]             # such as "trt-10.9@t4", "rtx-1.7", "ort-cuda"; o
 # seconds = 3600               # of one job; default: 3600
 # memory = "8 GB"              # of one job
 # runs = 40                    # model runs of one search (fix --max-runs)
+# device = "cuda"              # of fix; default: "cpu". One such job at a time, or one for each GPU of a Ray cluster
 # plan = "plans/{name}.halfwise.json"      # for gate: the committed plan
 # engine = "engines/{name}.layers.json"    # for audit and gate: the engine's layers or build log
 """

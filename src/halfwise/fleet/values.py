@@ -15,6 +15,7 @@ from halfwise.core.tolerance import SHARE, Bound, Tolerance
 __all__ = ["ACTIONS", "DEFAULTS", "FLEET", "LISTS", "MODEL", "Check", "size_in_bytes", "why_not_together"]
 
 ACTIONS = ("scan", "fix", "gate", "stages", "audit")
+DEVICES = ("cpu", "cuda")
 
 Check = Callable[[Any], str]
 
@@ -69,6 +70,10 @@ def _action(value: Any) -> str:
     if value in ACTIONS:
         return ""
     return f"{value!r} is none of {', '.join(ACTIONS)}{nearest(str(value), ACTIONS)}"
+
+
+def _device(value: Any) -> str:
+    return "" if value in DEVICES else f"{value!r} is none of {', '.join(DEVICES)}"
 
 
 def _target(value: Any) -> str:
@@ -147,6 +152,7 @@ DEFAULTS: dict[str, Check] = {
     "seconds": _positive,
     "memory": _size,
     "runs": _positive,
+    "device": _device,
 }
 MODEL: dict[str, Check] = {"name": _name, "path": _string, "versions": _truth, **DEFAULTS}
 LISTS = (_action, _target, _tolerance, _input)
