@@ -183,7 +183,7 @@ class Emulator:
     def session(self, assignment: Assignment) -> AnySession:
         model = assignment.sites.model
         written = self.write(assignment)
-        values = declared(model) if model.weight_bytes > LARGE_BYTES else None
+        values = declared(model) if self.streams(model) else None
         recipe = Recipe(written.proto, tuple(written.weights), self._weights, values, self.device)
         own = recipe.session(self.walked, self._segments, self.kept)
         return SharedSession(own, recipe) if attached() and self.device == "cpu" else own
@@ -206,9 +206,13 @@ class Emulator:
         """A weight rounded to its format and held in FP32."""
         return self._weights.of(weight)
 
+    def streams(self, model: Model) -> bool:
+        """Whether it runs segment by segment."""
+        return model.weight_bytes > LARGE_BYTES
+
     def keeps(self, model: Model) -> bool:
         """Whether walks through it are kept."""
-        return self.kept.folder is not None and model.weight_bytes > LARGE_BYTES
+        return self.kept.folder is not None and self.streams(model)
 
     def walk_key(self, assignment: Assignment, feed: Mapping[str, Any], *also: object) -> str:
         """Under which something is kept that a walk of one input finds out; empty where nothing is."""

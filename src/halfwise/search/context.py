@@ -79,9 +79,15 @@ class EvaluationContext:
     def over_all(self, sites: Sites, samples: Samples, decision: Assignment) -> dict[str, Measured]:
         """The error over all samples, searched and held out, as each profile sees it."""
         searched = [] if set(samples.search) <= set(samples.validation) else [samples.search]
+        self.at_once(sites, [feed for feeds in (*searched, samples.validation) for feed in feeds], decision)
         judges = [self.judge(sites, feeds) for feeds in (*searched, samples.validation) if feeds]
         seen = [judge.by_profile(decision) for judge in judges]
         return {name: over_all([each[name] for each in seen]) for name in seen[0]}
+
+    def at_once(self, sites: Sites, feeds: Sequence[Feed], decision: Assignment) -> None:
+        """Measure what will be asked later: of a large model each weight is read once for all samples."""
+        if self.emulator.streams(sites.model):
+            self.judge(sites, list(dict.fromkeys(feeds))).by_profile(decision)
 
     def statistics(self, sites: Sites, feed: Feed) -> TensorStatistics:
         """What the tensors of a model hold over one sample."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -54,7 +55,7 @@ class Runner(Protocol):
     def run(self, index: int, feed: Feed) -> dict[str, Array]: ...
 
 
-UNDERSTOOD = 16  # samples from whose answers the outputs are understood
+UNDERSTOOD = 16  # samples from whose answers the outputs are understood; as many meet a weight that is read once
 
 Runnable = str | Path | onnx.ModelProto | Model | Runner
 
@@ -84,6 +85,18 @@ class EmulatedRunner:
         return tuple(caveats(profile_named(self._profile), self.model.nodes))
 
     def run(self, index: int, feed: Feed) -> dict[str, Array]:
+        return self._session.run(self._typed(index, feed))
+
+    def all(self, feeds: Sequence[Feed]) -> Iterator[dict[str, Array]]:
+        """Of every sample; a large model reads its weights once for several."""
+        for start in range(0, len(feeds), UNDERSTOOD):
+            several = enumerate(feeds[start : start + UNDERSTOOD], start)
+            for answer in self._session.answers([self._typed(index, feed) for index, feed in several]):
+                if isinstance(answer, Exception):
+                    raise answer
+                yield answer
+
+    def _typed(self, index: int, feed: Feed) -> dict[str, Any]:
         missing = [name for name in self._types if name not in feed]
         if missing:
             raise InputError(
@@ -94,7 +107,7 @@ class EmulatedRunner:
             name: changed(feed[name], partial(np.ndarray.astype, dtype=dtype, copy=False))
             for name, dtype in self._types.items()
         }
-        return self._session.run(widen_feeds(typed))
+        return widen_feeds(typed)
 
     def watching(self, names: tuple[str, ...]) -> EmulatedRunner:
         """The same, which answers with tensors inside the model, too."""
@@ -257,7 +270,18 @@ class _Asked:
     def reference(self, index: int, feed: Feed) -> dict[str, Array]:
         if index < len(self.known):
             return self.known[index]
-        answer = self.runner.run(index, feed)
+        return self._judged(self.runner.run(index, feed))
+
+    def references(self, feeds: Sequence[Feed]) -> Iterator[dict[str, Array]]:
+        """Those of all samples."""
+        left = feeds[len(self.known) :]
+        yield from self.known
+        if isinstance(self.runner, EmulatedRunner):
+            yield from map(self._judged, self.runner.all(left))
+        else:
+            yield from (self.reference(index, feed) for index, feed in enumerate(left, len(self.known)))
+
+    def _judged(self, answer: dict[str, Array]) -> dict[str, Array]:
         return {name: answer[name] for name in self.names} if self.names else answer
 
 
@@ -273,7 +297,7 @@ def _asked(
     if isinstance(first, EmulatedRunner):
         facts = facts_of(first.model)
         first = first.watching(facts.inner)
-        answers = [first.run(index, feed) for index, feed in enumerate(feeds[:UNDERSTOOD])]
+        answers = list(first.all(feeds[:UNDERSTOOD]))
         found = understand(facts, tolerance, metric, answers)
         return _Asked(found.tolerance, metric, first, found.answers, found.names)
     answer = first.run(0, feeds[0])
@@ -287,8 +311,8 @@ def _answers(
 ) -> Iterator[tuple[dict[str, Array], Mapping[str, Array]]]:
     """Of both on every sample; with a stream on every step, each with the state that the same runner gave before."""
     if stream is None:
-        for index, feed in enumerate(feeds):
-            yield asked.reference(index, feed), second.run(index, feed)
+        each = second.all(feeds) if isinstance(second, EmulatedRunner) else map(second.run, itertools.count(), feeds)
+        yield from zip(asked.references(feeds), each, strict=True)
         return
     for index, part in enumerate(windows(feeds, stream.steps)):
         wanted = carried(stream, part, lambda feed: asked.reference(len(feeds), feed))

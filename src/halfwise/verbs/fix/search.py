@@ -5,6 +5,7 @@ from __future__ import annotations
 from halfwise.core.english import say
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
+from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.sites import Sites
 from halfwise.repair import check_repairs, reapplied
@@ -25,6 +26,7 @@ def search(
     request = prepared.request
     if request.plan is not None:
         return _applied(prepared, request.plan)
+    context.at_once(prepared.sites, prepared.samples.all, Assignment.all_narrow(prepared.sites, io=request.io_types))
     job = HeldOutSearch(
         request.model,
         context,
