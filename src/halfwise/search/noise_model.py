@@ -19,6 +19,7 @@ from halfwise.search.noise import Noise, noise_pieces
 from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
 from halfwise.search.sets import Sets, worst_first
 from halfwise.search.stored_sums import kernels_apart
+from halfwise.search.tensor_statistics import tensor_statistics
 
 __all__ = ["NoiseModel", "cost_of", "measure_noise", "relative_bounds"]
 
@@ -91,7 +92,7 @@ def _walked(sets: Sets, order: list[int], notify: Callable[[str], None]) -> dict
                 sets.stepper, sets.sites, feeds[index], measured, 0, weights, kinds, apart, collect=True
             )
             if seen is not None:
-                known.setdefault(judge.ids[index], seen)
+                known.setdefault(judge.ids[index], tensor_statistics(sets.stepper, sets.sites, feeds[index], seen))
     except InputError as error:  # a node that does not run alone: sets of nodes are measured without any prediction
         judge.failures.walk(error)
         measured = Sensitivity()

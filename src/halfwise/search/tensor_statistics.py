@@ -45,13 +45,15 @@ class TensorStatistics:
         return {value.name or "": counts for value, counts in self.tensors.items()}
 
 
-def tensor_statistics(stepper: Stepper, sites: Sites, feed: Mapping[str, Array]) -> TensorStatistics:
-    """What one sample's tensors hold in FP32; a walk that was kept is not walked again."""
+def tensor_statistics(
+    stepper: Stepper, sites: Sites, feed: Mapping[str, Array], seen: TensorStatistics | None = None
+) -> TensorStatistics:
+    """What one sample's tensors hold in FP32; a walk that was kept is not walked again. `seen` are kept as they are."""
     emulator, values = stepper.emulator, _values(sites)
     key = emulator.walk_key(Assignment(sites, {}), feed, "statistics", sites.fmt.value)
     if not key:
-        return _walked(stepper, sites, feed)
-    told = emulator.kept.document(key, lambda: _told(_walked(stepper, sites, feed), values))
+        return seen or _walked(stepper, sites, feed)
+    told = emulator.kept.document(key, lambda: _told(seen or _walked(stepper, sites, feed), values))
     sizes, tensors, spread = ({values[int(index)]: each for index, each in part.items()} for part in told)
     return TensorStatistics(
         sizes,
