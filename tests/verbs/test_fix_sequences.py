@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
@@ -18,6 +19,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.metrics import compare
 from halfwise.core.whole_files import WholeFiles
+from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.samples import content_of
 from halfwise.model.inputs.save import save_samples
 from tests.models.build import model, node, value, weight
@@ -71,6 +73,51 @@ def test_a_sequence_as_an_output(scale: float, tmp_path: Path) -> None:
         assert [each.dtype for each in got] == [np.float32] * 2
         errors += [np.linalg.norm(b - a) / np.linalg.norm(a) for a, b in zip(wanted, got, strict=True)]
     assert made.delivered.outputs["s"].rel_l2 == pytest.approx(max(errors), rel=1e-3)
+
+
+def through_an_optional() -> onnx.ModelProto:
+    nodes = [
+        node("Mul", "x big", "large"),
+        node("Optional", "large", "maybe"),
+        node("OptionalGetElement", "maybe", "there"),
+        node("Mul", "there small", "y"),
+    ]
+    weights = [weight("big", np.float32(2.0**16)), weight("small", np.float32(2.0**-16))]
+    return model(nodes, [value("x", shape=(4, 8))], [value("y", shape=(4, 8))], weights)
+
+
+def test_what_overflows_on_the_way_to_an_optional_is_found() -> None:
+    made = fix(through_an_optional(), FEEDS, repairs="none")
+    assert made.good and "n_large" in made.fp32_nodes
+
+
+def test_where_a_node_cannot_run_by_itself_what_comes_before_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Stepper.run
+
+    def refuses(self: Stepper, ran: ir.Node, *more: Any, **named: Any) -> Any:
+        if ran.name == "n_there":
+            raise InputError("node 'n_there' by itself: no")
+        return run(self, ran, *more, **named)
+
+    monkeypatch.setattr(Stepper, "run", refuses)
+    made = fix(through_an_optional(), FEEDS, repairs="none")
+    assert made.good and "n_large" in made.fp32_nodes
+
+
+@pytest.mark.parametrize("told", ["no type of an output", "another type of a weight", "another shape of a weight"])
+def test_what_a_file_says_wrongly_of_tensors_is_inferred(told: str, tmp_path: Path) -> None:
+    """As ONNX Runtime reads it."""
+    given = of_two()
+    if told.startswith("no"):
+        given.graph.output[0].ClearField("type")
+    else:
+        kind, shape = (TensorProto.INT64, (8, 8)) if "type" in told else (TensorProto.FLOAT, (7,))
+        given.graph.value_info.append(helper.make_tensor_value_info("w", kind, shape))
+    onnx.save(given, tmp_path / "given.onnx")
+    assert len(ran(tmp_path / "given.onnx", FEEDS[0])) == 2
+    made = fix(tmp_path / "given.onnx", FEEDS, out=tmp_path / "out")
+    assert made.good and made.typed is not None
+    assert len(ran(made.typed.path, FEEDS[0])) == 2
 
 
 @pytest.mark.parametrize("target", ["ort-cuda", "trt-10.9"])

@@ -65,6 +65,9 @@ def _infer(model: ir.Model) -> None:
         for index, value in enumerate(node.outputs):
             if isinstance(value.type, ir.TensorType) and _is_sequence(node, index):
                 value.type = ir.SequenceType(value.type)  # the pass tells the type of the elements only
+            elif value.type is not None and _is_optional(node) and not isinstance(value.type, ir.OptionalType):
+                given = node.inputs[0].type if node.inputs and node.inputs[0] is not None else None
+                value.type = ir.OptionalType(given or value.type)  # as above
 
 
 def _structure(model: ir.Model) -> bytes:
@@ -92,6 +95,10 @@ def _is_sequence(node: ir.Node, index: int) -> bool:
         and schema.inputs[min(slot, len(schema.inputs) - 1)].type_str == formal
         for slot, value in enumerate(node.inputs)
     )
+
+
+def _is_optional(node: ir.Node) -> bool:
+    return node.op_type == "Optional" and not node.domain
 
 
 def _fill_gaps(model: ir.Model) -> bool:

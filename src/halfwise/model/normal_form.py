@@ -35,7 +35,9 @@ def normalise(model: ir.Model) -> int:
     except ValueError:
         raise InputError("the graph has a cycle") from None
     _check_wiring(model)
+    _declare_initializers(model)
     infer_types(model)
+    _check_outputs(model.graph)
     return renamed
 
 
@@ -102,9 +104,20 @@ def _check_wiring(model: ir.Model) -> None:
         for value in graph.outputs:
             if value not in known:
                 raise InputError(f"the graph output {value.name!r} is produced by nothing")
-    for value in model.graph.outputs:
+
+
+def _check_outputs(graph: ir.Graph) -> None:
+    for value in graph.outputs:
         if value.type is None:
             raise InputError(f"the graph output {value.name!r} has no type and none can be inferred; export it again")
+
+
+def _declare_initializers(model: ir.Model) -> None:
+    """As what they hold, whatever the file says of them elsewhere."""
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for value in graph.initializers.values():
+            if (held := value.const_value) is not None and (value.dtype, value.shape) != (held.dtype, held.shape):
+                value.type, value.shape = ir.TensorType(held.dtype), ir.Shape(held.shape)
 
 
 def _check_scope(graph: ir.Graph) -> None:

@@ -10,6 +10,7 @@ from each reader by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, round_to
 from halfwise.emulation.stepper import Step, Stepper, Store
 from halfwise.precision.assignment import Assignment
@@ -164,12 +166,17 @@ class _Walk:
         self.infinite: dict[ir.Value, _Infinite] = {}
         self.on_the_way: dict[Origin, tuple[Nodes, Overflow]] = {}
 
+    def _steps(self, store: Store) -> Iterator[Step]:
+        """As far as the model can be run node by node."""
+        with suppress(InputError):
+            yield from self.stepper.walk(store)
+
     def run(self, feed: Mapping[str, Array]) -> None:
         store = Store(self.stepper.emulator, self.fp32, feed)
         for value in self.sites.model.graph.inputs if self.io is Format.FP32 else ():
             if value in store:
                 self._meet(value, store.read(value, None))
-        for step in self.stepper.walk(store):
+        for step in self._steps(store):
             outside = {value for _, value, _ in self.stepper.reads(step.node, self.fp32)}
             for origin, (needs, overflow) in list(self.on_the_way.items()):
                 if overflow.variant.keys().isdisjoint(outside):
