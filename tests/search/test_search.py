@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.core.tolerance import Bound, Tolerance
 from halfwise.emulation.emulate import Emulator
@@ -154,3 +156,27 @@ def test_the_curve_goes_from_all_fp16_down_to_the_noise_floor() -> None:
     assert [p.nodes for p in points] == sorted(p.nodes for p in points)
     assert points[-1].measured is not None and points[-1].measured < 0.05
     assert points[-1].measured < points[0].measured / 20
+
+
+def test_a_node_beside_one_that_went_is_tried_once_more() -> None:
+    """Two readers of one rounded tensor cancel its error, so that one of them is needed only while its maker is wide."""
+    rng = np.random.default_rng(3)
+    weights = {"w": rng.standard_normal((12, 12)) / 3, "offset": 60.0, "half": 0.5, "near": 0.4921875}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], "product"),
+        helper.make_node("Add", ["p", "offset"], ["s"], "shifted"),
+        helper.make_node("Mul", ["s", "half"], ["a"], "half"),
+        helper.make_node("Mul", ["s", "near"], ["b"], "near"),
+        helper.make_node("Sub", ["a", "b"], ["y"], "difference"),
+    ]
+    values = [numpy_helper.from_array(np.asarray(array, np.float32), name) for name, array in weights.items()]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [6, 12]) for name in "xy")
+    graph = helper.make_graph(nodes, "cancels", [x], [y], values)
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    feeds = [{"x": rng.standard_normal((6, 12)).astype(np.float32)} for _ in range(3)]
+    sites, emulator = Sites(model), Emulator()
+    judge = Judge(sites, emulator, Question(Tolerance((Bound.of("*", "rel_l2", 2e-3),))), feeds)
+    search = Search(sites, judge, Stepper(emulator), Journal())
+    solution = search.run()
+    assert {node.name for node in solution.keep} == {"near", "difference"}
+    assert_one_minimal(search, solution.keep, frozenset())

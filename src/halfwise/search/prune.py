@@ -68,7 +68,9 @@ class Pruning:
                 seen = {node: count for node, count in seen.items() if node in ratios}
                 continue
             order = worst_first(base.ratios)
-            todo = [n for n in keep if n not in seen or (ratios[n] <= room and seen[n] < len(order))]
+            todo = [
+                n for n in keep if n not in seen or (ratios[n] <= room and seen[n] < len(order) and n not in refused)
+            ]
             if not todo or counter.samples >= budget:
                 break
             turn = min(seen.get(n, 0) for n in todo)

@@ -157,6 +157,7 @@ def _remembered(decided: Decided, first: Decided) -> tuple[Kept, ...]:
 def _second(prepared: Prepared, in_sight: EvaluationContext, first: Candidate) -> Candidate | None:
     """Searched with the first engine's kernels in sight; None where no such answer is worth having."""
     compiled = any(each.profile.name == ENGINE for each in in_sight.also)
+    prepared = replace(prepared, samples=first.decided.samples)  # with the inputs that the first search had missed
     try:
         return _candidate(prepared, in_sight, Journal() if compiled else prepared.journal, first)
     except Uncomparable:
