@@ -159,7 +159,7 @@ def test_the_curve_goes_from_all_fp16_down_to_the_noise_floor() -> None:
 
 
 def test_a_node_beside_one_that_went_is_tried_once_more() -> None:
-    """Two readers of one rounded tensor cancel its error, so that one of them is needed only while its maker is wide."""
+    """Two readers of one rounded tensor cancel its error: one of them is needed only while its maker is in FP32."""
     rng = np.random.default_rng(3)
     weights = {"w": rng.standard_normal((12, 12)) / 3, "offset": 60.0, "half": 0.5, "near": 0.4921875}
     nodes = [
