@@ -81,7 +81,7 @@ class HeldOutSearch:
             found = self._selected(inputs, target, start)
             best = found.best
             self.notify("verifying on held-out inputs")
-            inputs, feeds, missed = self._held_out(best, inputs)
+            inputs, feeds, missed = self._held_out(best, inputs, final=turn == TURNS - 1)
             expected, reached = self._expected(best, missed, inputs), best.solution.found
             last = turn == TURNS - 1 or best.search.judge.spent
             hopeless = len(best.solution.keep) == len(best.search.sites.free) - len(best.search.sites.forced)
@@ -107,7 +107,7 @@ class HeldOutSearch:
             notes.append(Note.of(NoteKind.RUNS_SPENT, runs=round(self.context.counter.most_passes)))
         return self._decided(found, inputs, tuple(notes))
 
-    def _held_out(self, best: Attempt, inputs: Inputs) -> tuple[Inputs, tuple[Feed, ...], Measured]:
+    def _held_out(self, best: Attempt, inputs: Inputs, final: bool) -> tuple[Inputs, tuple[Feed, ...], Measured]:
         """The error on held-out inputs; where few were given and others may be worse, on variants of them, too."""
         decision = best.search.assignment(best.solution.keep)
         given = inputs.given.validation
@@ -116,10 +116,24 @@ class HeldOutSearch:
             return inputs, given, missed
         if self._doubtful(best, missed):
             inputs = inputs.with_variants(self.context.references)
-        more = inputs.held_out[len(given) :]
-        if more:
+        judged = given
+        for more in self._worst_first(best, missed, inputs):
+            judged = (*judged, *more)
             missed = over_all([missed, self.context.judge(best.search.sites, more).measure(decision)])
-        return inputs, (*given, *more), missed
+            if missed.ratio > 1.0 and not final and not best.search.judge.spent:
+                break  # the others are asked about the next answer
+        return inputs, judged, missed
+
+    def _worst_first(self, best: Attempt, held_out: Measured, inputs: Inputs) -> list[tuple[Feed, ...]]:
+        """The variants that are held out, together with those of the same input, that of the worst input first."""
+        ratios = (*best.solution.found.ratios, *held_out.ratios)
+        inputs_run = (*inputs.search, *inputs.given.validation)
+        of_source = {feed.id: ratio for feed, ratio in zip(inputs_run, ratios, strict=True)}
+        groups: dict[int, tuple[Feed, ...]] = {}
+        for feed in inputs.held_out[len(inputs.given.validation) :]:
+            source = feed.id if feed.source is None else feed.source
+            groups[source] = (*groups.get(source, ()), feed)
+        return [groups[source] for source in sorted(groups, key=lambda each: -of_source.get(each, 0.0))]
 
     def _doubtful(self, best: Attempt, missed: Measured) -> bool:
         """Whether other inputs may come near the tolerance, or a choice between near equals decides."""
