@@ -14,6 +14,7 @@ from onnx import TensorProto
 from benchmarks.emulation_cost import switchable
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
+from halfwise.core.tolerance import Tolerance
 from halfwise.emulation import emulate as emulation
 from halfwise.emulation.emulate import Emulator, emulate, widen_feeds
 from halfwise.emulation.ort import Session, check_casts
@@ -22,6 +23,9 @@ from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
+from halfwise.search.judge import Question
+from halfwise.search.quantiser_steps import Movement
+from halfwise.search.run_counter import RunCounter
 from tests.models.build import f32, model, node, value, weight
 from tests.models.dags import FEEDS, Dag, dags
 from tests.support.backend_cases import same_bits
@@ -282,3 +286,17 @@ def test_the_two_profiles_differ_where_the_product_itself_is_rounded() -> None:
 def test_an_unknown_profile_is_refused() -> None:
     with pytest.raises(InputError, match="there is no profile 'cuda'; known are strict, ort-cuda"):
         profile_named("cuda")
+
+
+def test_who_moves_what_enters_a_quantiser_leaves_the_written_model_as_it_was() -> None:
+    nodes = [node("QuantizeLinear", "x s", "q"), node("DequantizeLinear", "q s", "y")]
+    made = model(nodes, [value("x", shape=(4,))], [value("y", shape=(4,))], [weight("s", np.array(0.1, np.float32))])
+    emulator, loaded = Emulator(), load(made)
+    fp32 = Assignment(Sites(loaded), {})
+    before = emulator.write(fp32).proto.SerializeToString(deterministic=True)
+    feeds = [{"x": f32(0.11, 0.26, 0.39, 0.5)}]
+    question = Question(Tolerance.parse(["*:rel_l2<=0.01"], ["y"], ["y"]))
+    references = [emulator.session(fp32).run(feeds[0])]
+    moved = Movement(fp32.sites, emulator, question, feeds, references, RunCounter()).measured(0.5)
+    assert moved.ratio > 1.0
+    assert emulator.write(fp32).proto.SerializeToString(deterministic=True) == before

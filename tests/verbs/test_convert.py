@@ -18,6 +18,9 @@ from onnx import TensorProto
 import halfwise
 from halfwise.core.errors import InputError
 from halfwise.core.notes import Note, NoteKind
+from halfwise.verbs import convert
+from halfwise.verbs.fix.prepare import Prepared, prepare
+from halfwise.verbs.fix.request import FixRequest
 from tests.models.build import model, node, value, weight
 
 # Of nvidia-modelopt 0.47.
@@ -101,6 +104,23 @@ def test_a_model_that_breaks_in_fp16_comes_out_right(given: str, tmp_path: Path)
         (y,) = session.run(None, feed)
         wanted = np.sqrt(np.mean(feed["x"].astype(np.float64) ** 2, axis=-1, keepdims=True))
         np.testing.assert_allclose(y, wanted, rtol=0.01)
+
+
+def test_a_large_model_is_run_fewer_times_and_comes_out_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Prepared] = []
+
+    def seen(request: FixRequest) -> Prepared:
+        made.append(prepare(request))
+        return made[-1]
+
+    monkeypatch.setattr(convert, "prepare", seen)
+    for limit in (1 << 60, 0):
+        monkeypatch.setattr(convert, "_LARGE_VALUES", limit)
+        found, notes = converted(squares())
+        assert not notes
+        assert TensorProto.FLOAT16 in formats(found).values()
+    small, large = (each.context.counter.passes(len(each.samples.search)) for each in made)
+    assert 3.0 < large < small < 16.0
 
 
 def test_inputs_and_outputs_narrow_by_default_and_calibration_data_is_read(tmp_path: Path) -> None:

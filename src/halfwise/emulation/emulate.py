@@ -173,6 +173,7 @@ class Emulator:
         self.kept = kept or KeptWalks()
         self._weights = RoundedWeights()
         self._segments: Sessions = {}
+        self._written: dict[tuple[Any, ...], Rewritten] = {}  # the last: other samples often follow at once
 
     def under(self, profile: Profile) -> Emulator:
         """One of another profile on the same device; what weights become does not depend on either."""
@@ -189,6 +190,14 @@ class Emulator:
         return SharedSession(own, recipe) if attached() and self.device == "cpu" else own
 
     def write(self, assignment: Assignment) -> Rewritten:
+        """Nobody changes what is handed out."""
+        key = (assignment.sites, frozenset(assignment.formats.items()), assignment.io)
+        if key not in self._written:
+            self._written.clear()
+            self._written[key] = self._write(assignment)
+        return self._written[key]
+
+    def _write(self, assignment: Assignment) -> Rewritten:
         assignment = _as_reverted(assignment, self.profile.reverted)
         written = rewrite(assignment, EmulationWriter(self.profile))
         written.proto.ir_version = RUNTIME_IR_VERSION
@@ -246,7 +255,7 @@ def _as_reverted(assignment: Assignment, nodes: frozenset[str]) -> Assignment:
 
 def emulate(assignment: Assignment, profile: Profile = STRICT) -> onnx.ModelProto:
     """The emulation as one self-contained FP32 model that any runtime can run; meant for models of moderate size."""
-    written = Emulator(profile).write(assignment)
+    written = Emulator(profile).write(assignment)  # no other is handed out the same
     pending = {w.name: w for w in written.weights}
     for tensor in written.proto.graph.initializer:
         if tensor.name in pending:

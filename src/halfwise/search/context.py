@@ -26,6 +26,7 @@ from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.speed import Speed, TimeTable, time_table
 from halfwise.search.tensor_statistics import TensorStatistics, tensor_statistics
+from halfwise.search.walks import CLOSE, Walks
 
 __all__ = ["EvaluationContext"]
 
@@ -48,6 +49,7 @@ class EvaluationContext:
     failures: Failures = field(default_factory=Failures)
     speed: Speed | None = None  # what nodes cost, where that is their time
     finite: bool = False  # whether values stay finite that are so in FP32, however small the error
+    walks: Walks = CLOSE
     _judges: dict[tuple[Sites, tuple[int, ...]], Judge] = field(default_factory=dict)
     _overflows: dict[tuple[Sites, tuple[int, ...], Nodes], frozenset[Nodes]] = field(default_factory=dict)
     repaired: dict[tuple[Model, tuple[tuple[str, Repair], ...]], tuple[Model, tuple[Repair, ...]]] = field(

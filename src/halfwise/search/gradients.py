@@ -21,11 +21,19 @@ PROBES = 4  # eight change little: most tensors have many elements to average ov
 
 
 class Gradients:
-    """Of one sample, over its tape; the gradients of the tensors alive take `PROBES` times their size."""
+    """Of one sample, over its tape; the gradients of the tensors alive take `probes` times their size."""
 
     def __init__(
-        self, stepper: Stepper, sites: Sites, fp32: Assignment, tape: Tape, into: Sensitivity, seed: int
+        self,
+        stepper: Stepper,
+        sites: Sites,
+        fp32: Assignment,
+        tape: Tape,
+        into: Sensitivity,
+        seed: int,
+        probes: int = PROBES,
     ) -> None:
+        self.probes = probes
         self.stepper = stepper
         self.sites = sites
         self.fp32 = fp32
@@ -42,7 +50,7 @@ class Gradients:
         self.of[value] = gradient if known is None else known + gradient
 
     def signs(self, shape: tuple[int, ...]) -> Array:
-        return (2 * self.rng.integers(0, 2, (PROBES, *shape), dtype=np.int8) - 1).astype(np.float32)
+        return (2 * self.rng.integers(0, 2, (self.probes, *shape), dtype=np.int8) - 1).astype(np.float32)
 
     def rounding(self, value: ir.Value) -> Rounding | None:
         """The rounding error of a tensor or weight, where it is finite; None where there is none."""

@@ -13,7 +13,7 @@ from halfwise.model.ops import CLOSED
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Site
 from halfwise.search.body_noise import body_parts
-from halfwise.search.gradients import PROBES, Gradients
+from halfwise.search.gradients import Gradients
 from halfwise.search.large_weights import is_large_constant, same_values, taken_rows
 from halfwise.search.rounding import Rounding, energy, finite
 from halfwise.search.vjp import ELEMENTWISE, Array, Local, NoRule, pull_back, unbroadcast
@@ -54,7 +54,7 @@ class NodeAdjoint:
         )
 
     def run(self) -> None:
-        self.stepper.account(PROBES * (1 + len(self.inner)))
+        self.stepper.account(self.known.probes * (1 + len(self.inner)))
         for value in self._values():
             array = self._peek(value)
             if array is None or not array.size:

@@ -13,18 +13,15 @@ from halfwise.core.tolerance import Tolerance
 from halfwise.precision.sites import Sites
 from halfwise.search.choose import Ladder, build_ladder
 from halfwise.search.cost import node_costs
-from halfwise.search.gradients import PROBES
 from halfwise.search.judge import Measured
 from halfwise.search.noise import Noise, noise_pieces
 from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
 from halfwise.search.sets import Sets, worst_first
 from halfwise.search.stored_sums import kernels_apart
 from halfwise.search.tensor_statistics import tensor_statistics
+from halfwise.search.walks import CLOSE, Walks
 
 __all__ = ["NoiseModel", "cost_of", "measure_noise", "relative_bounds"]
-
-SENSITIVITY_SAMPLES = 2  # walked node by node, the worst first
-_WALK = 1 + PROBES  # passes over a model that one of them costs
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,20 +50,20 @@ def cost_of(keep: frozenset[ir.Node], noise: NoiseModel | None) -> float:
     return sum(known.get(node, 1.0) for node in keep)
 
 
-def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None]) -> NoiseModel:
+def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None], walks: Walks = CLOSE) -> NoiseModel:
     """Walk the worst samples node by node, and model the noise from what is seen: for a quarter of the runs at most.
 
     What an earlier search of the same model saw is used, unless something is lost on these samples and it saw no loss.
     """
-    affordable = sets.counter.most_passes * len(sets.judge.feeds) / (4 * _WALK)
-    sites, order = sets.sites, worst_first(fp16.ratios)[: int(min(max(affordable, 1), SENSITIVITY_SAMPLES))]
+    affordable = sets.counter.most_passes * len(sets.judge.feeds) / (4 * walks.passes)
+    sites, order = sets.sites, worst_first(fp16.ratios)[: int(min(max(affordable, 1), walks.samples))]
     key = sets.model_key
     known = sets.journal.get(key)
     if known is not None and not math.isfinite(fp16.ratio) and not any(fatal for *_, fatal in known["pieces"]):
         key = sets.key("pieces", *order)
         known = sets.journal.get(key)
     if known is None:
-        known = _walked(sets, order, notify)
+        known = _walked(sets, order, notify, walks.probes)
         sets.journal.put(key, known)
     else:
         sets.counter.add(sets.journal.runs(key))
@@ -78,7 +75,7 @@ def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None]) -> 
     return NoiseModel(tuple(pieces), cost, frozenset(node for p in pieces if p.fatal for node in p.needs))
 
 
-def _walked(sets: Sets, order: list[int], notify: Callable[[str], None]) -> dict[str, object]:
+def _walked(sets: Sets, order: list[int], notify: Callable[[str], None], probes: int) -> dict[str, object]:
     """The pieces and the costs by the names of nodes, as the journal keeps them."""
     measured, before = Sensitivity(), sets.stepper.executed
     tolerance = sets.judge.question.tolerance
@@ -88,8 +85,9 @@ def _walked(sets: Sets, order: list[int], notify: Callable[[str], None]) -> dict
     try:
         for index in order:
             notify(f"measuring the effect of each rounding (sample {index + 1} of {len(feeds)})")
+            feed = feeds[index]
             seen = measure_sensitivity(
-                sets.stepper, sets.sites, feeds[index], measured, 0, weights, kinds, apart, collect=True
+                sets.stepper, sets.sites, feed, measured, 0, weights, kinds, apart, collect=True, probes=probes
             )
             if seen is not None:
                 known.setdefault(judge.ids[index], tensor_statistics(sets.stepper, sets.sites, feeds[index], seen))

@@ -55,9 +55,11 @@ class Movement:
     def measured(self, by: float) -> Measured:
         """The error once what enters the quantisers moves by so much."""
         written = self.emulator.write(Assignment(self.sites, {}))
-        _move(written.proto.graph, by)
+        proto = onnx.ModelProto()
+        proto.CopyFrom(written.proto)
+        _move(proto.graph, by)
         weights = {weight.name: self.emulator.widened(weight) for weight in written.weights}
-        session = Session(written.proto, weights, device=self.emulator.device)
+        session = Session(proto, weights, device=self.emulator.device)
         self.counter.add(len(self.feeds))
         wide = (widen_feeds(feed) for feed in self.feeds)
         answers = (session.run({name: feed[name] for name in session.input_names}) for feed in wide)

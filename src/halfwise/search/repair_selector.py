@@ -155,6 +155,7 @@ class RepairSelector:
             must=self.context.required(sites, self.feeds),
             notify=self.notify,
             table=self.context.table(sites, self.feeds),
+            walks=self.context.walks,
         )
         if kept and not self._faithful(search, kept):
             return None

@@ -23,6 +23,7 @@ from halfwise.search.places import refuse_share, refuse_unsteady
 from halfwise.search.prune import Kept, Pruning, kept_node
 from halfwise.search.sets import Sets, worst_first
 from halfwise.search.speed import TimeTable
+from halfwise.search.walks import CLOSE, Walks
 
 __all__ = ["Kept", "Point", "Search", "Solution"]
 
@@ -71,6 +72,7 @@ class Search:
     must: frozenset[ir.Node] = frozenset()  # stays in FP32, however small the error without
     notify: Notify = lambda _: None
     table: TimeTable | None = None  # what nodes cost, where that is their time
+    walks: Walks = CLOSE
 
     @cached_property
     def sets(self) -> Sets:
@@ -118,7 +120,7 @@ class Search:
 
     def noise(self) -> NoiseModel:
         """What FP16 does to this model, from a walk over the worst samples."""
-        found = measure_noise(self.sets, self.measure(frozenset()), self.notify)
+        found = measure_noise(self.sets, self.measure(frozenset()), self.notify, self.walks)
         return found if self.table is None else replace(found, cost=self.table.costs())
 
     def curve(self, noise: NoiseModel | None = None, points: int = 8) -> tuple[Point, ...]:

@@ -17,7 +17,7 @@ from halfwise.precision.sites import Sites
 from halfwise.search.absorption import Overflow, overflowed
 from halfwise.search.adjoint import Adjoint
 from halfwise.search.effects import Sensitivity
-from halfwise.search.gradients import Gradients
+from halfwise.search.gradients import PROBES, Gradients
 from halfwise.search.stored_sums import lost_inside
 from halfwise.search.tape import Tape
 from halfwise.search.tensor_statistics import StatisticsCollector, TensorStatistics
@@ -37,6 +37,7 @@ def measure_sensitivity(
     kinds: Sequence[OutputKind] = (),
     apart: Sequence[Stepper] = (),
     collect: bool = False,
+    probes: int = PROBES,
 ) -> TensorStatistics | None:
     """Walk one sample forwards, following overflows, and backwards, following what reaches the outputs.
 
@@ -49,7 +50,7 @@ def measure_sensitivity(
     tape = Tape(stepper, fp32, feeds)
     forward = _Forward(stepper, sites, into, fp32, apart)
     statistics = forward.run(feeds, tape, collect)
-    known = Gradients(stepper, sites, fp32, tape, into, seed)
+    known = Gradients(stepper, sites, fp32, tape, into, seed, probes)
     Adjoint(known, weights or {}, {kind.output: kind for kind in kinds}).run()
     into.samples += 1
     return statistics

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +14,33 @@ import onnx
 
 from halfwise.core.english import say
 from halfwise.core.errors import InputError
+from halfwise.core.formats import Format
+from halfwise.core.measures.named import with_measure
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import DEFAULT_TARGET
 from halfwise.core.tolerance import Tolerance
 from halfwise.deploy.targets import kind_of
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.model import Model, load
-from halfwise.precision.selectors import Selection
+from halfwise.precision.selectors import Selection, choices_of
 from halfwise.precision.typed_onnx import typed_proto
-from halfwise.verbs.fix.fix import fix
-from halfwise.verbs.fix.result import FixResult
+from halfwise.repair import rules_for, rules_named
+from halfwise.search.judge import worst_of
+from halfwise.search.walks import Walks
+from halfwise.verbs.fix.decide import decide
+from halfwise.verbs.fix.feedback import Feedback
+from halfwise.verbs.fix.judge import input_note
+from halfwise.verbs.fix.model_inputs import input_findings
+from halfwise.verbs.fix.own_operators import read_by
+from halfwise.verbs.fix.prepare import Prepared, prepare
+from halfwise.verbs.fix.request import FixRequest
+from halfwise.verbs.fix.typed_file import kept_interface
 
 __all__ = ["ConversionWarning", "convert"]
 
-_MAX_RUNS = 12  # that a conversion takes; the main job takes more, and keeps fewer nodes in FP32
+# Walks and runs that a conversion takes; the main job takes more, and keeps fewer nodes in FP32.
+_SMALL, _LARGE = (Walks(1, 2), 12), (Walks(1, 1), 10)
+_LARGE_VALUES = 5_000_000  # in all tensors together, as far as their shapes are known
 
 # Options that choose another way than ours, with what is to be said where one is not at its default.
 _NO_MEANING: Mapping[str, tuple[Any, Note]] = {
@@ -99,32 +114,48 @@ def convert(
     if inputs is not None and calibration_data is not None:
         raise InputError("inputs and calibration_data are the same: give one of them")
     model = fp32_model(onnx_path if isinstance(onnx_path, Model) else load(onnx_path))
+    model, widened = kept_interface(DEFAULT_TARGET, model)
+    model, spelled = read_by(DEFAULT_TARGET, model)
     selection = Selection(model)
-    notes = [note for name, (default, note) in _NO_MEANING.items() if given[name] != default]
+    said = [note for name, (default, note) in _NO_MEANING.items() if given[name] != default]
     if low_precision_type == "bf16":
-        notes.append(Note.of(NoteKind.CONVERTED_TO_BOTH))
+        said.append(Note.of(NoteKind.CONVERTED_TO_BOTH))
     lists = {
         "nodes_to_include": nodes_to_include,
         "op_types_to_include": op_types_to_include,
         "nodes_to_exclude": nodes_to_exclude,
         "op_types_to_exclude": op_types_to_exclude,
     }
-    meant = {option: _meant(selection, option, each, notes) for option, each in lists.items()}
+    meant = {option: _meant(selection, option, each, said) for option, each in lists.items()}
     include = meant["nodes_to_include"] | meant["op_types_to_include"]
     exclude = (meant["nodes_to_exclude"] | meant["op_types_to_exclude"]) - include
-    result = fix(
-        model,
-        inputs if inputs is not None else calibration_data,
-        tolerance=tolerance,
-        io_types="fp32" if keep_io_types else "fp16",
+    keep = [f"name:{name}" for name in sorted(exclude)]
+    force = [f"name:{name}" for name in sorted(include) if selection.by_name[name].free]
+    walks, runs = _LARGE if _values(model) > _LARGE_VALUES else _SMALL
+    bounds, metric = with_measure(tolerance, None)
+    request = FixRequest(
+        model=model,
+        inputs=inputs if inputs is not None else calibration_data,
+        tolerance=(bounds,) if isinstance(bounds, str) else bounds,
+        metric=metric,
+        io_types=Format.FP32 if keep_io_types else Format.FP16,
         allow_bf16=low_precision_type == "bf16",
-        keep=[f"name:{name}" for name in sorted(exclude)],
-        force=[f"name:{name}" for name in sorted(include) if selection.by_name[name].free],
-        max_runs=_MAX_RUNS,
+        rules=rules_for(DEFAULT_TARGET, rules_named(("all",))),
+        choices=choices_of(model, keep, force),
+        max_runs=runs,
+        notes=(*widened, *spelled),
     )
-    for note in (*notes, *_told(result)):
+    prepared = prepare(request)
+    prepared = replace(prepared, context=replace(prepared.context, walks=walks))
+    found = decide(prepared)
+    for note in (*said, *_told(prepared, found)):
         warnings.warn(ConversionWarning(note), stacklevel=2)
-    return typed_proto(kind_of(DEFAULT_TARGET).as_written(result.assignment))
+    return typed_proto(kind_of(DEFAULT_TARGET).as_written(found.candidate.decision.assignment))
+
+
+def _values(model: Model) -> int:
+    shapes = (value.shape for node in model.nodes for value in node.outputs)
+    return sum(math.prod(shape.numpy()) for shape in shapes if shape is not None and shape.is_static())
 
 
 def _meant(selection: Selection, option: str, given: Sequence[str] | None, notes: list[Note]) -> frozenset[str]:
@@ -148,7 +179,11 @@ def _starts(option: str, pattern: str, name: str) -> bool:
         raise InputError(f"{option} {pattern!r} is no regular expression: {error}") from None
 
 
-def _told(result: FixResult) -> Iterator[Note]:
-    if not result.met:
-        yield Note.of(NoteKind.CONVERTED_MISSES, told=result.verdict.because)
-    yield from (note for note in result.notes if note.severity != "info")
+def _told(prepared: Prepared, found: Feedback) -> Iterator[Note]:
+    seen = worst_of(list(found.candidate.by_profile(found.context).values()))
+    verdict = prepared.tolerance.verdict(seen.outputs, prepared.floats, seen.user_metric)
+    if not verdict.met:
+        yield Note.of(NoteKind.CONVERTED_MISSES, told=verdict.because)
+    notes = (*prepared.notes, *found.candidate.adjustment.notes, *found.notes, *prepared.context.failures.notes)
+    yield from (note for note in dict.fromkeys(notes) if note.severity != "info")
+    yield from map(input_note, input_findings(prepared.inputs))

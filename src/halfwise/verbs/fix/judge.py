@@ -22,7 +22,7 @@ from halfwise.verbs.fix.prepare import Prepared
 from halfwise.verbs.fix.promise import Promise, promise_of
 from halfwise.verbs.fix.rollout_errors import growth_note, rollout_record
 
-__all__ = ["Judgement", "judge"]
+__all__ = ["Judgement", "input_note", "judge"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
         *candidate.adjustment.notes,
         *found.notes,
         *lossy,
-        *map(_told, findings),
+        *map(input_note, findings),
         *([forced] if forced else []),
         *([grows] if grows else []),
     )
@@ -134,6 +134,6 @@ def _lossy_costs(prepared: Prepared, found: Feedback) -> Iterator[Note]:
     return lossy_costs(request.rules, request.model, ranges_of(statistics), found.context, samples.validation)
 
 
-def _told(found: Finding) -> Note:
+def input_note(found: Finding) -> Note:
     where, message, remedy = found.where.name, found.message, found.remedy
     return Note.of(NoteKind.INPUT_FINDING, where, rule=found.rule, message=message, remedy=remedy)

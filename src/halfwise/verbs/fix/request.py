@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from halfwise.compiler.compiled import TIME_LIMIT_S
 from halfwise.core.formats import Format
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.notes import Note
-from halfwise.core.targets import Target
+from halfwise.core.targets import DEFAULT_TARGET, Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.ort import Device
 from halfwise.model.inputs.rollout import Rollout
@@ -19,6 +20,7 @@ from halfwise.precision.choices import Choices
 from halfwise.precision.plan import Plan
 from halfwise.repair import Rule
 from halfwise.search.speed import Speed
+from halfwise.verbs.fix.arguments import MAX_RUNS
 from halfwise.verbs.fix.original import Original
 
 __all__ = ["FixRequest"]
@@ -30,26 +32,26 @@ class FixRequest:
 
     model: Model
     inputs: Any
-    out: Path | None
-    tolerance: Sequence[str] | Tolerance
-    metric: OutputMetric | None
-    target: Target
-    profile: str
-    io_types: Format
-    io_formats: Sequence[str]
-    allow_bf16: bool
-    rules: tuple[Rule, ...]
-    choices: Choices
-    plan: Plan | None
-    judge_on_all: bool
-    wants_curve: bool
-    time_limit_s: float
-    margin: float | None
-    max_runs: float
-    layers: Path | None
-    original: Original | None
-    device: Device
-    rollout: Rollout | None
-    notify: Callable[[str], None]
-    speed: Speed | None
+    out: Path | None = None
+    tolerance: Sequence[str] | Tolerance = ()
+    metric: OutputMetric | None = None
+    target: Target = DEFAULT_TARGET
+    profile: str = DEFAULT_TARGET.profile
+    io_types: Format = Format.FP32
+    io_formats: Sequence[str] = ()
+    allow_bf16: bool = False
+    rules: tuple[Rule, ...] = ()
+    choices: Choices = field(default_factory=Choices)
+    plan: Plan | None = None
+    judge_on_all: bool = False
+    wants_curve: bool = False
+    time_limit_s: float = TIME_LIMIT_S
+    margin: float | None = None
+    max_runs: float = MAX_RUNS
+    layers: Path | None = None
+    original: Original | None = None
+    device: Device = "cpu"
+    rollout: Rollout | None = None
+    notify: Callable[[str], None] = lambda _: None
+    speed: Speed | None = None
     notes: tuple[Note, ...] = ()  # what there is to say of the model as it was taken
