@@ -73,8 +73,8 @@ class BackendRecord(Record, frozen=True):
     @property
     def title(self) -> str:
         """Library and device in a few words."""
-        where = f" on {self.device}" if self.device else ""
-        return f"{self.backend} ({self.library} {self.version}{where})"
+        by = " ".join(part for part in (self.library, self.version) if part)
+        return f"{self.backend} ({by}{f' on {self.device}' if self.device else ''})"
 
     @property
     def remarks(self) -> Iterator[Note]:
