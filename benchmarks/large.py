@@ -32,9 +32,10 @@ VERBS = ("scan", "trace", "fix", "verify")  # the last of what the one before it
 HEAD = ("billions", "what", "seconds", "CPU", "own GB", "all GB", "limit GB", "runs", "FP32 nodes", "remark")
 SAMPLE_S = 0.02
 RUN = """
-import json, resource, sys, time
+import json, os, sys, time
 import numpy as np, onnxruntime
 options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = len(os.sched_getaffinity(0))
 session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 feed = dict(np.load(sys.argv[2] + "/0000.npz"))
 session.run(None, feed)

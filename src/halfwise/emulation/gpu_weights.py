@@ -28,7 +28,7 @@ __all__ = ["GpuWeights", "Memory", "gpu_weights"]
 
 Array = NDArray[Any]
 
-_PIECE = 1 << 25  # bytes that a thread reads at a time
+_PIECE = 1 << 22  # bytes that a thread reads at a time: most weights are of several pieces
 _SINGLE, _HALF = np.dtype(np.float32), np.dtype(np.float16)
 _PROBE = (1 + 2.0**-11, 1 + 3 * 2.0**-11, 2.0**-25, 3 * 2.0**-26, 65519.99, 65520.0, -7e4, -0.0, -np.inf, np.nan)
 
