@@ -11,7 +11,7 @@ import onnx
 
 from tests.models.zoo import transformer
 
-__all__ = ["MOST", "sizes", "write_fleet"]
+__all__ = ["MOST", "model_of", "sizes", "write_fleet"]
 
 MOST = 1500  # nodes
 _LEAST = 50
@@ -33,7 +33,7 @@ def write_fleet(folder: Path, nodes: Sequence[int], settings: str = "", first: i
     for place, wanted in enumerate(nodes):
         number = first + step * place
         name = f"model-{number:03d}"
-        model, feeds = _model(wanted, number)
+        model, feeds = model_of(wanted, number)
         onnx.save(model, folder / f"{name}.onnx")
         inputs = folder / f"{name}-inputs"
         inputs.mkdir()
@@ -45,7 +45,7 @@ def write_fleet(folder: Path, nodes: Sequence[int], settings: str = "", first: i
     return file
 
 
-def _model(wanted: int, seed: int) -> tuple[onnx.ModelProto, Sequence[Any]]:
+def model_of(wanted: int, seed: int) -> tuple[onnx.ModelProto, Sequence[Any]]:
     """Whole layers, or as many and the first half of one more: what comes nearest."""
     halves = {_HEAD + _LAYER * layers: (layers, False) for layers in range(1, 25)}
     halves |= {_HEAD + _LAYER * layers - _LAYER + _ATTENTION: (layers, True) for layers in range(1, 25)}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.fleet.test_run import fleet as toy_fleet
+from tests.fleet.test_run import run as run_toys
 from tests.models.zoo import norm_log_head
 from tests.support.command_line import CommandLine, save
 from tests.support.documents import check
@@ -62,8 +66,21 @@ def test_what_a_user_can_get_wrong(fleet: Path, run: CommandLine) -> None:
     assert run("fleet", "show", "--model", "x").told.startswith("halfwise: ")
 
 
-def test_a_frame_needs_its_library(tmp_path: Path) -> None:
+def test_a_store_is_a_frame_of_every_result_of_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import halfwise
 
-    with pytest.raises(halfwise.HalfwiseError, match=r"pip install|not there"):
-        halfwise.fleet.load(tmp_path)
+    file = toy_fleet(tmp_path, {"a": {"fp32": 2}, "dies": {"ends": "segfault"}})
+    for _ in range(2):
+        run_toys(file)
+    for library in ("pandas", "polars"):
+        monkeypatch.setitem(sys.modules, library, None)  # as if it were not installed
+    with pytest.raises(halfwise.HalfwiseError, match="pip install pandas"):
+        halfwise.fleet.load(tmp_path / "fleet-results")
+    monkeypatch.setitem(sys.modules, "polars", SimpleNamespace(DataFrame=list))
+    rows = halfwise.fleet.load(tmp_path / "fleet-results" / "fleet.sqlite")
+    told = [(row["run"], row["model"], row["state"], row["fp32_nodes"], row["culprits"]) for row in rows]
+    good = ("a", "good", 2, "2 x LayerNormalization: overflow")
+    dead = ("dies", "died", None, "")
+    assert sorted(told) == [(1, *good), (1, *dead), (2, *good), (2, *dead)]
+    with pytest.raises(halfwise.HalfwiseError, match="pandas"):
+        halfwise.fleet.load(tmp_path / "fleet-results", "pandas")
