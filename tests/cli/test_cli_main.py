@@ -62,6 +62,7 @@ def test_version(halfwise_cli: CommandLine) -> None:
         (["fix", "m.onnx", "--out", "o", "--frob"], "No such option: --frob"),
         (["fix", "m.onnx", "--out"], "--out"),
         (["trace", "m.onnx", "extra"], "extra"),
+        (["trace", "m.onnx", "--inputs", "a.npz", "b.npz"], "--inputs takes one file or folder: name their folder"),
     ],
 )
 def test_bad_usage_is_one_line(words: list[str], told: str, halfwise_cli: CommandLine) -> None:

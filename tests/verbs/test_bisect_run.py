@@ -69,6 +69,18 @@ def test_the_error_before_and_after_was_measured_on_the_backend() -> None:
     assert NoteKind.EMULATOR_AGREES in kinds(result.notes)
 
 
+def test_nodes_that_cannot_be_ranked_are_tried_in_the_models_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise InputError("node 'n_t0' by itself: no kernel")
+
+    monkeypatch.setattr("halfwise.verbs.bisect.asked.ranked", refuses)
+    result = bisect(chain(), Fake(hiding("n_t3")), INPUTS)
+    assert [culprit.name for culprit in result.culprits] == ["n_t3"]
+    assert [note.values["error"] for note in result.notes if note.kind is NoteKind.NOT_RANKED] == [
+        "node 'n_t0' by itself: no kernel"
+    ]
+
+
 def test_an_interrupted_search_goes_on_with_the_same_answer_and_no_build_made_twice(tmp_path: Path) -> None:
     whole = Fake(hiding("n_t5", "n_t17"))
     expected = bisect(chain(), whole, INPUTS)

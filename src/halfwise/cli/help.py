@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 __all__ = ["EXAMPLES", "VERB_GROUPS", "Verb", "Verbs"]
@@ -48,8 +50,23 @@ _ABOUT = {
 }
 
 
+# Typer brings its own copy of click, or uses the one that is installed.
+UsageError: Any = typer.BadParameter.__mro__[1]
+_OF_FILES = ("--inputs", "--reference", "--images", "--audio")
+
+
 class Verb(TyperCommand):
     """One verb."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except UsageError as error:
+            if option := _one_of_several(words):
+                told = f"{option} takes one file or folder: name their folder, or write {option} before each file"
+                raise UsageError(told, ctx=ctx) from error
+            raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self.format_usage(ctx, formatter)
@@ -73,6 +90,15 @@ class Verb(TyperCommand):
             sections["Options" if few else title].append(record)
         for title, records in sections.items():
             _section(title, records, formatter)
+
+
+def _one_of_several(words: Sequence[str]) -> str:
+    """The option after which a shell has spelled out a pattern of file names; empty where none did."""
+    for option, first, second in zip(words, words[1:], words[2:], strict=False):
+        kind = PurePath(first).suffix
+        if option in _OF_FILES and kind and kind == PurePath(second).suffix and not second.startswith("-"):
+            return option
+    return ""
 
 
 class Verbs(TyperGroup):

@@ -93,6 +93,7 @@ VERDICTS = {
         "The emulator finds the model within the tolerance. The backend computes something that the profile "
         "{profile!r} does not model."
     ),
+    NoteKind.NOT_RANKED: "The nodes cannot be ranked and are tried in the model's order: {error}.",
     NoteKind.TRIAL_NOT_RUN: "Some trials cannot be run and count as an infinite error. The first: {error}.",
     NoteKind.NOT_STEPPED: (
         "The model cannot be run node by node, so more nodes than needed may stay in FP32. The reason: {error}."

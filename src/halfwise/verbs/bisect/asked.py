@@ -41,11 +41,12 @@ from halfwise.search.judge import Judge, Measured, Question
 from halfwise.verbs.bisect.check import Checker
 from halfwise.verbs.bisect.ranking import ranked
 
-__all__ = ["JOURNAL", "Asked"]
+__all__ = ["JOURNAL", "UNRANKED", "Asked"]
 
 Array = NDArray[Any]
 
 JOURNAL = ".halfwise-bisect.jsonl"  # in the folder of results while a search runs
+UNRANKED = "unranked"  # its entry: why the nodes are in the model's order
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +203,7 @@ class Asked:
             try:
                 order = ranked(self.sites, Stepper(self.emulator), self.feeds[feed], self.nodes)
             except InputError as error:  # a node that does not run alone
-                self.notify(f"the nodes cannot be ranked, so they are tried in the model's order: {error}")
+                self.journal.put(UNRANKED, str(error))
                 order = self.nodes
             known = [node.name or "" for node in order]
             self.journal.put("order", known)

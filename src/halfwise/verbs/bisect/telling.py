@@ -19,7 +19,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan, PlannedNode
 from halfwise.precision.typed_onnx import write_typed
 from halfwise.search.judge import Question
-from halfwise.verbs.bisect.asked import Asked
+from halfwise.verbs.bisect.asked import UNRANKED, Asked
 from halfwise.verbs.bisect.culprits import Found
 from halfwise.verbs.bisect.result import BisectResult, Culprit
 from halfwise.verbs.bisect.trials import Trials
@@ -140,6 +140,8 @@ def _notes(
     ]
     if trials.record is not None:
         notes += trials.record.remarks
+    if (error := asked.journal.get(UNRANKED)) is not None:
+        notes.append(Note.of(NoteKind.NOT_RANKED, error=error))
     judged = question if asked.checker is None and asked.metric is None else None
     wrong = found.ending in ("found", "budget")
     if wrong and emulated and judged is not None and judged.tolerance.verdict(emulated, asked.floats).met:
