@@ -104,3 +104,11 @@ def test_names_in_the_command_are_looked_up_in_the_model(tmp_path: Path) -> None
     assert not halfwise.log(tmp_path / "build.log").findings
     found = halfwise.log(tmp_path / "build.log", tmp_path / "m.onnx").findings
     assert [(each.rule, each.numbers["names"]) for each in found] == [("HW601", ["/nothere"])]
+
+
+def test_a_finding_names_its_flag_once(tmp_path: Path) -> None:
+    log = tmp_path / "build.log"
+    flags = "--onnx=m.onnx --fp16 --layerPrecisions=a:fp32"
+    log.write_text(f"&&&& RUNNING TensorRT.trtexec [TensorRT v101300] # trtexec {flags}\n")
+    told = run(str(log)).partition("HW604")[2].partition("->")[0]
+    assert told.count("--precisionConstraints") == told.count("--layerPrecisions") == 1

@@ -16,6 +16,7 @@ __all__ = ["show_log"]
 
 _SEVERITIES = tuple(SEVERITY_STYLES)
 _SHOWN = 5
+_TOLD = ("build", "option")  # places that the message names itself, if any
 
 
 def show_log(terminal: Terminal, report: LogReport) -> None:
@@ -52,7 +53,7 @@ def _quiet(report: LogReport) -> str:
 
 
 def _show_finding(terminal: Terminal, finding: Finding) -> None:
-    place = f"{finding.where.name}: " if finding.where.name and finding.where.kind != "build" else ""
+    place = f"{finding.where.name}: " if finding.where.name and finding.where.kind not in _TOLD else ""
     text = f"{finding.severity:7} {finding.rule} {place}{finding.message}"
     terminal.line(text, SEVERITY_STYLES[finding.severity])
     if finding.rule == "HW712":

@@ -89,7 +89,7 @@ def _results(findings: Sequence[Finding], rules: Sequence[str], artifact: Path) 
 
 def _result(finding: Finding, rule_index: int, artifact: Path) -> dict[str, Any]:
     where = finding.where
-    place = f"{safe(where.name, _SHOWN)}: " if where.name and where.kind not in ("model", "build") else ""
+    place = f"{safe(where.name, _SHOWN)}: " if where.name and where.kind not in ("model", "build", "option") else ""
     location: dict[str, Any] = {
         "physicalLocation": {
             "artifactLocation": {**_artifact(artifact), "index": 0},
