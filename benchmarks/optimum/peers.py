@@ -58,9 +58,8 @@ def _answer(tool: str, case: Case, python: str) -> dict[str, Any]:
 
 def table(path: Path) -> None:
     rows = _rows(path)
-    print(
-        "| tool | graphs | no model | met | FP32 nodes of those met | of the cheapest sets |\n|---|---:|---:|---:|---:|---:|"
-    )
+    print("| tool | graphs | no model | met | FP32 nodes of those met | of the cheapest sets |")
+    print("|---|---:|---:|---:|---:|---:|")
     for tool in TOOLS:
         own = [row for row in rows if row["tool"] == tool]
         met = [row for row in own if row.get("met")]
