@@ -65,10 +65,15 @@ def _make(base: Graph, change: Callable[[Made], onnx.ModelProto]) -> Made:
         value.name for value in changed.graph.input if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16
     }
     feeds: list[Feed] = [
-        {name: array.astype("float16") if name in narrow else array for name, array in feed.items()}
-        for feed in made.feeds
+        {name: _narrowed(array) if name in narrow else array for name, array in feed.items()} for feed in made.feeds
     ]
     return Made(changed, feeds, plain)
+
+
+def _narrowed(array: Any) -> Any:
+    if abs(array).max(initial=0.0) > 65504.0:
+        raise ValueError("its inputs are beyond FP16's range: nobody hands them over so")
+    return array.astype("float16")
 
 
 def _on_disk(model: onnx.ModelProto, work: Callable[[Path, Path], None]) -> onnx.ModelProto:
