@@ -21,11 +21,12 @@ from halfwise.repair import Rule
 from halfwise.search.context import EvaluationContext
 from halfwise.search.diagnosis import Diagnosis
 from halfwise.search.held_inputs import Inputs
-from halfwise.search.journal import Journal
+from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Measured, over_all, unseen_bound
+from halfwise.search.noise_model import NoiseModel, noise_of_one
 from halfwise.search.prune import Kept, kept_node
 from halfwise.search.repair_selector import AppliedRepair, Attempt, RepairSelector, Selection
-from halfwise.search.search import Point
+from halfwise.search.search import Point, Search
 from halfwise.search.unseen_bound import bound_for_unseen
 from halfwise.search.variants import chooses
 
@@ -36,6 +37,7 @@ TARGET = 0.95  # of the tolerance, for inputs that were not given
 LEAST_STEP = 0.3  # of the target before: no search aims at less than this of what the last one reached
 HARDER = 1.5  # times the worst ratio searched: such a held-out input teaches more than a lower target
 DOUBT = 0.25  # of the tolerance, expected of inputs not given: below it, no more of them are looked at
+WORTH_A_WALK = 8  # nodes more, for which the noise of a missed input is looked at
 LARGER = 3  # sets tried where no search is to be had any more
 UNKNOWN = 1 / 64  # of the squared error is left, where it is infinite
 HELD_OUT_TARGET = 0.9  # of the tolerance: a held-out input nearer to it says that others may miss it
@@ -145,13 +147,17 @@ class HeldOutSearch:
         best, held = found.best, missed
         search, keep = best.search, best.solution.keep
         noise = best.solution.noise or search.noise()
+        seen = missed.ratio > 1.0 and self._many(noise, keep, expected)
+        if seen:
+            noise = self._of_worst(search, feeds, missed)
         ladder, goal, count = noise.ladder(keep), noise.left(keep), 0
         judge = self.context.judge(search.sites, feeds)
-        for left in reversed(range(LARGER)):
+        for left in reversed(range(LARGER + seen)):
             if (held.ratio <= HELD_OUT_TARGET and expected <= 1.0) or count >= len(ladder.steps):
                 break
             goal *= (TARGET / max(expected, held.ratio)) ** 2 if math.isfinite(expected) else UNKNOWN
-            least = len(ladder.steps) >> left if held.ratio > 1.0 else count + 1  # all of it at the last
+            foreseen = held.ratio <= 1.0 or left == LARGER
+            least = count + 1 if foreseen else len(ladder.steps) >> left  # all of it at the last
             count = max(ladder.reach(goal), least)
             keep = best.solution.keep | ladder.nodes(count)
             self.notify(f"trying {len(keep)} FP32 nodes on held-out inputs")
@@ -162,6 +168,19 @@ class HeldOutSearch:
         kept = (*best.solution.kept, *(kept_node(node, None, noise.fatal) for node in keep - best.solution.keep))
         solution = replace(best.solution, keep=keep, kept=kept, noise=noise)
         return replace(found, best=replace(best, solution=solution))
+
+    def _many(self, noise: NoiseModel, keep: frozenset[ir.Node], expected: float) -> bool:
+        """Whether the inputs that were searched name so many nodes more that the missed one is worth a look."""
+        if not math.isfinite(expected):
+            return True
+        ladder = noise.ladder(keep)
+        return len(ladder.nodes(ladder.reach(noise.left(keep) * (TARGET / expected) ** 2))) > WORTH_A_WALK
+
+    def _of_worst(self, search: Search, feeds: Sequence[Feed], missed: Measured) -> NoiseModel:
+        """What FP16 does to the input that is missed the most."""
+        worst = feeds[max(range(len(feeds)), key=missed.ratios.__getitem__)]
+        judge = self.context.judge(search.sites, [worst])
+        return noise_of_one(replace(search, judge=judge, label=digest(search.label, worst.id)).sets, self.notify)
 
     def _selected(self, inputs: Inputs, target: float, start: frozenset[str]) -> Selection:
         selector = RepairSelector(

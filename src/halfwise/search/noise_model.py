@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import onnx_ir as ir
 
@@ -21,7 +22,7 @@ from halfwise.search.stored_sums import kernels_apart
 from halfwise.search.tensor_statistics import tensor_statistics
 from halfwise.search.walks import CLOSE, Walks
 
-__all__ = ["NoiseModel", "cost_of", "measure_noise", "relative_bounds"]
+__all__ = ["NoiseModel", "cost_of", "measure_noise", "noise_of_one", "relative_bounds"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +68,15 @@ def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None], wal
         sets.journal.put(key, known)
     else:
         sets.counter.add(sets.journal.runs(key))
+    return _noise_model(sites, known)
+
+
+def noise_of_one(sets: Sets, notify: Callable[[str], None]) -> NoiseModel:
+    """From a walk over the first sample alone, whatever others told."""
+    return _noise_model(sets.sites, _walked(sets, [0], notify, CLOSE.probes))
+
+
+def _noise_model(sites: Sites, known: Mapping[str, Any]) -> NoiseModel:
     by_name = sites.model.node_by_name
     pieces = [Noise(frozenset(by_name[n] for n in names), energy, fatal) for names, energy, fatal in known["pieces"]]
     if sites.forced:  # what a forced node rounds stays, whatever else is kept
@@ -75,7 +85,7 @@ def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None], wal
     return NoiseModel(tuple(pieces), cost, frozenset(node for p in pieces if p.fatal for node in p.needs))
 
 
-def _walked(sets: Sets, order: list[int], notify: Callable[[str], None], probes: int) -> dict[str, object]:
+def _walked(sets: Sets, order: list[int], notify: Callable[[str], None], probes: int) -> dict[str, Any]:
     """The pieces and the costs by the names of nodes, as the journal keeps them."""
     measured, before = Sensitivity(), sets.stepper.executed
     tolerance = sets.judge.question.tolerance
