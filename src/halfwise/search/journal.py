@@ -51,7 +51,7 @@ class Journal:
             with self.path.open("a", encoding="utf-8") as file:
                 if fresh:
                     file.write(json.dumps({"identity": self._identity}))
-                file.write("\n" + json.dumps({"key": key, "value": value}))  # a torn line before it ends here
+                file.write("\n" + json.dumps({"key": key, "value": value, "sum": _sum(key, value)}))  # a torn line before it ends here
         except OSError as error:
             raise InputError(f"{self.path.parent} cannot be written to: {error.strerror}") from error
 
@@ -66,6 +66,11 @@ class Journal:
         folder = self.path.parent if self.path is not None and self._makes_folder else None
         if folder is not None and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
+
+
+def _sum(key: str, value: Any) -> str:
+    """Tells a line that is as it was written from a damaged one."""
+    return digest(key, json.dumps(value))
 
 
 def _read(path: Path, identity: str) -> Iterable[tuple[str, Any]]:
@@ -83,6 +88,7 @@ def _read(path: Path, identity: str) -> Iterable[tuple[str, Any]]:
     for line in lines[1:]:
         try:
             entry = json.loads(line)
-            yield entry["key"], entry["value"]
+            if entry["sum"] == _sum(entry["key"], entry["value"]):
+                yield entry["key"], entry["value"]
         except (ValueError, KeyError, TypeError):
             continue
