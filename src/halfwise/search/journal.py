@@ -51,7 +51,8 @@ class Journal:
             with self.path.open("a", encoding="utf-8") as file:
                 if fresh:
                     file.write(json.dumps({"identity": self._identity}))
-                file.write("\n" + json.dumps({"key": key, "value": value, "sum": _sum(key, value)}))  # a torn line before it ends here
+                entry = {"key": key, "value": value, "sum": _sum(key, value)}
+                file.write("\n" + json.dumps(entry))  # a torn line before it ends here
         except OSError as error:
             raise InputError(f"{self.path.parent} cannot be written to: {error.strerror}") from error
 
