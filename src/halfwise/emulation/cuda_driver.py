@@ -66,7 +66,7 @@ class Cuda:
         """Memory of this machine that the GPU copies from by itself; it is kept until the program ends."""
         pointer = ctypes.c_void_p()
         self._call("cuMemHostAlloc", ctypes.byref(pointer), ctypes.c_size_t(size), _PORTABLE)
-        return np.frombuffer((ctypes.c_uint8 * size).from_address(pointer.value or 0), np.uint8)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(pointer.value or 0))
 
     def allocate(self, size: int) -> int:
         pointer = ctypes.c_uint64()

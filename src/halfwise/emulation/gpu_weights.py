@@ -135,7 +135,7 @@ def _rounding(stored: np.dtype[Any]) -> onnx.ModelProto:
 def _read(path: Path, offset: int, into: NDArray[np.uint8], whose: str) -> None:
     with path.open("rb", buffering=0) as file:
         file.seek(offset)
-        view = memoryview(into)
+        view = into.data
         while view:
             count = file.readinto(view)
             if not count:

@@ -117,7 +117,7 @@ def _declare_initializers(model: ir.Model) -> None:
     for graph in (model.graph, *model.graph.subgraphs()):
         for value in graph.initializers.values():
             if (held := value.const_value) is not None and (value.dtype, value.shape) != (held.dtype, held.shape):
-                value.type, value.shape = ir.TensorType(held.dtype), ir.Shape(held.shape)
+                value.type, value.shape = ir.TensorType(held.dtype), ir.Shape(held.shape.numpy())
 
 
 def _check_scope(graph: ir.Graph) -> None:

@@ -245,7 +245,8 @@ class Judge:
     ) -> list[tuple[SampleError, ...]]:
         """Of these samples, step by step; those that were run before are not run again."""
         decided, known = (emulator, frozenset(assignment.formats.items()), assignment.io), self.memory.errors
-        new = [index for index in samples if (*decided, self.ids[index]) not in known]
+        keys = {index: (*decided, self.ids[index]) for index in samples}
+        new = [index for index, key in keys.items() if key not in known]
         if new:
             right = [self.trajectories[index] if self._steps else (self.references[index],) for index in new]
             question, outputs = self.question, self._outputs(emulator, assignment, new)
@@ -253,8 +254,8 @@ class Judge:
             references = [answer for each in right for answer in each]
             errors = iter(evaluate(references, outputs, question.tolerance, question.metric, read_in).samples)
             for index, each in zip(new, right, strict=True):
-                known[(*decided, self.ids[index])] = tuple(islice(errors, len(each)))
-        return [known[(*decided, self.ids[index])] for index in samples]
+                known[keys[index]] = tuple(islice(errors, len(each)))
+        return [known[keys[index]] for index in samples]
 
     @cached_property
     def _floats(self) -> frozenset[str]:
