@@ -44,7 +44,7 @@ def count(array: NDArray[Any], fmt: Format = Format.FP16) -> Counts:
     overflow: finite and |x| > the largest finite value; nonfinite: inf or NaN in the array itself.
     min, max, max_abs and min_abs speak of the finite values.
     """
-    flat = np.asarray(array).reshape(-1)
+    flat = np.asarray(array).ravel(order="K")  # as it lies
     if flat.dtype not in _BITS:
         flat = flat.astype(np.float32)
     counter = Counter(flat.dtype, fmt)

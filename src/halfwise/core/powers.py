@@ -15,7 +15,7 @@ _BIAS, _EXPONENTS = 127, 256
 
 def powers(array: NDArray[np.float32] | NDArray[Any]) -> dict[int, int]:
     """e: how many of the values looked at have 2^e <= |x| < 2^(e+1). Zeros and what is not finite are left out."""
-    flat = array.reshape(-1)
+    flat = array.ravel(order="K")
     step = max(-(-flat.size // LOOKED_AT), 1) | 1  # odd, so that no axis of even size is met in one place only
     bits = np.ascontiguousarray(flat[::step], dtype=np.float32).view(np.uint32) & 0x7FFFFFFF
     fields = np.bincount(bits >> 23, minlength=_EXPONENTS)

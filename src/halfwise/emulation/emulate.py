@@ -215,6 +215,10 @@ class Emulator:
         """A weight rounded to its format and held in FP32."""
         return self._weights.of(weight)
 
+    def picked(self, weight: Weight, indices: Array) -> Array:
+        """The same of entries along its first axis."""
+        return self._weights.picked(weight, indices)
+
     def streams(self, model: Model) -> bool:
         """Whether it runs segment by segment."""
         return model.weight_bytes > LARGE_BYTES

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, round_to
 from halfwise.emulation.body_ranges import OLDEST_OPSET, observed
 from halfwise.emulation.emulate import LARGE_BYTES, EmulationWriter, Emulator
+from halfwise.emulation.large_tables import by_columns, is_turned, picks_rows, places_in, turns
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Session
 from halfwise.model.families import PRODUCTS, RECURRENT
 from halfwise.model.model import Model
@@ -64,6 +66,11 @@ class Store:
         if fmt is None or fmt is self.assignment.stored(value):
             return array
         return round_to(array, fmt)
+
+    def picked(self, value: ir.Value, fmt: Format | None, indices: Array) -> Array:
+        """Entries of a weight along its first axis."""
+        assert value.const_value is not None
+        return self._emulator.picked(Weight(value.name or "", value.const_value, fmt), indices)
 
     def put(self, value: ir.Value, array: Array) -> None:
         self._values[value] = array
@@ -126,6 +133,11 @@ class Stepper:
     ) -> dict[ir.Value, Array]:
         """One node's outputs; `changed` holds inputs to take instead of the stored ones, as they are read."""
         compiled = self.compile(node, assignment)
+        self.account(1 + len(self.inner(node)))
+        if changed is None and (picks_rows(node) or turns(node)):
+            found = _of_table(node, compiled, assignment, store)
+            if found is not None:
+                return {node.outputs[0]: found}
         feeds = {}
         for name, value, fmt in compiled.reads:
             if changed is not None and value in changed:
@@ -133,8 +145,10 @@ class Stepper:
                 feeds[name] = changed[value] if stored or fmt is None else round_to(changed[value], fmt)
             else:
                 feeds[name] = store.read(value, fmt)
-        self.account(1 + len(self.inner(node)))
         with _as_in_model(node, {name: value for name, value, _ in compiled.reads}):
+            if node.op_type == "MatMul" and not node.domain and is_turned(feeds.get(compiled.reads[-1][0])):
+                made = by_columns(partial(compiled.session.run, outputs=compiled.names), compiled.reads[-1][0], feeds)
+                return {compiled.outputs[0]: made}
             results = compiled.session.run(feeds, compiled.names)
         return dict(zip(compiled.outputs, results.values(), strict=True))
 
@@ -242,6 +256,19 @@ class Stepper:
 
     def _peek(self, store: Store, value: ir.Value | None) -> Array | None:
         return store.read(value, None) if value is not None and value in store else None
+
+
+def _of_table(node: ir.Node, compiled: _Compiled, assignment: Assignment, store: Store) -> Array | None:
+    """What is picked of a large weight, or its transpose, which is no copy; None where the runtime has to make it."""
+    (_, table, fmt), *others = compiled.reads
+    if table is not node.inputs[0] or fmt is not assignment.stored(node.outputs[0]):
+        return None
+    if turns(node):
+        return store.read(table, fmt).T
+    indices = store.read(others[0][1], None) if others else None
+    assert table.const_value is not None
+    known = indices is not None and places_in(indices, table.const_value.shape.numpy()[0])
+    return store.picked(table, fmt, indices) if known and indices is not None else None
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from onnx import helper
 from halfwise.core.errors import InputError, MissingBackend
 from halfwise.core.formats import format_of_dtype
 from halfwise.emulation.kept_walks import KeptWalks, identity_of
+from halfwise.emulation.large_tables import places_in
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Answer, AnySession, Device, Session
 from halfwise.emulation.segments import LARGE_BYTES, Segment, segments
 from halfwise.emulation.weight_supply import WeightSupply
@@ -99,7 +100,7 @@ class StreamedSession:
         """The outputs of each input, or why it has none; the weights are read once for all."""
         keys = [self._key(feed) for feed in feeds]
         known = [self._kept.answer(key) for key in keys]
-        fresh = self._walk([feed for feed, answer in zip(feeds, known, strict=True) if answer is None])
+        fresh = iter(self._walk([feed for feed, answer in zip(feeds, known, strict=True) if answer is None]))
         for key, answer in zip(keys, known, strict=True):
             found = next(fresh) if answer is None else answer
             if answer is None and not isinstance(found, Exception):
@@ -114,7 +115,8 @@ class StreamedSession:
         given = {name: feed[name] for name in self.input_names}
         return identity_of(self._proto.SerializeToString(deterministic=True), weights, given, self._device)
 
-    def _walk(self, feeds: Sequence[Mapping[str, Any]]) -> Iterator[Answer]:
+    def _walk(self, feeds: Sequence[Mapping[str, Any]]) -> list[Answer]:
+        """No weight is held when it is done."""
         done: list[Answer | None] = [None] * len(feeds)
         waiting = list(range(len(feeds)))
         while waiting:
@@ -131,7 +133,7 @@ class StreamedSession:
                 lane.values = {**shared, **lane.values}
                 done[lane.number] = lane.failed or {name: self._given(name, lane) for name in self.output_names}
             lanes.clear()
-        yield from (each for each in done if each is not None)
+        return [each for each in done if each is not None]
 
     def _through(
         self, segment: Segment, lanes: Sequence[_Lane], shared: dict[str, Any], read: Callable[[], dict[str, Any]]
@@ -165,7 +167,7 @@ class StreamedSession:
             return False
         asked = [lane.values.get(picked.indices) for lane in lanes]
         length = weight.tensor.shape.numpy()[0]
-        if not all(_are_places(each, length) for each in asked):
+        if not all(places_in(each, length) for each in asked):
             return False
         for lane, each in zip(lanes, asked, strict=True):
             lane.values[picked.result] = self._rounded.picked(weight, np.asarray(each))
@@ -307,13 +309,6 @@ class StreamedSession:
 
 def _has_rows(array: Any) -> bool:
     return isinstance(array, np.ndarray) and array.dtype == np.float32 and array.ndim > 1 and array.size > 0
-
-
-def _are_places(asked: Any, length: int) -> bool:
-    """Whether these are numbers of entries, from either end."""
-    if not isinstance(asked, np.ndarray) or asked.dtype.kind != "i":
-        return False
-    return not asked.size or (-length <= int(asked.min()) and int(asked.max()) < length)
 
 
 def answered(session: AnySession, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Array]]:

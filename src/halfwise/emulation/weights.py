@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import onnx_ir as ir
@@ -46,14 +47,16 @@ class RoundedWeights:
 
     def __init__(self) -> None:
         self._known: dict[tuple[ir.TensorProtocol, Format | None], Array] = {}  # a tensor is known by its identity
+        self._lent: WeakValueDictionary[tuple[ir.TensorProtocol, Format | None], Array] = WeakValueDictionary()
         self._largest: dict[ir.TensorProtocol, float] = {}
         self._room = _ROOM
 
     def of(self, weight: Weight, *, room: Room | None = None) -> Array:
-        """Without a `room` of its own it is kept, as long as few are."""
+        """Without a `room` of its own it is kept, as long as few are; none that somebody holds is made again."""
         key = self.key(weight)
-        if key in self._known:
-            return self._known[key]
+        known = self._known.get(key, self._lent.get(key))
+        if known is not None:
+            return known
         tensor = stored_tensor(weight.tensor)
         stored = np.asarray(tensor.numpy())
         array = stored if weight.fmt is None else held_in_fp32(stored, weight.fmt, room)
@@ -62,6 +65,8 @@ class RoundedWeights:
         if room is None and array.nbytes <= self._room:
             self._room -= array.nbytes
             self._known[key] = array
+        elif room is None:
+            self._lent[key] = array
         return array
 
     def picked(self, weight: Weight, indices: Array) -> Array:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import onnx
@@ -175,7 +175,7 @@ def _traced(value: ir.Value, counts: Sequence[Counts]) -> TensorTrace:
     )
 
 
-_BLOCK = 1 << 22  # values of a tensor that are compared at a time
+_BLOCK = 1 << 16  # values of a tensor that are compared at a time
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,8 @@ def _squares(base: Mapping[ir.Value, Array], changed: Mapping[ir.Value, Array]) 
         if other.shape != array.shape:
             difference = math.inf
             continue
-        flat, others = array.reshape(-1), other.reshape(-1)
+        order: Literal["F", "C"] = "F" if array.flags.f_contiguous and other.flags.f_contiguous else "C"
+        flat, others = array.ravel(order), other.ravel(order)
         for start in range(0, flat.size, _BLOCK):
             part, changed_part = flat[start : start + _BLOCK], others[start : start + _BLOCK]
             finite = np.isfinite(part)

@@ -1,0 +1,58 @@
+"""Steps that read a large weight without a copy of the whole: picked rows, its transpose, and a product with that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+__all__ = ["LARGE_BYTES", "by_columns", "is_turned", "picks_rows", "places_in", "turns"]
+
+Array = NDArray[Any]
+
+LARGE_BYTES = 1 << 26  # in FP32: below it a copy is no matter
+
+
+def picks_rows(node: ir.Node) -> bool:
+    """Whether it takes entries of a large weight along its first axis."""
+    axis = node.attributes.get("axis")
+    return node.op_type == "Gather" and _is_large(node) and (axis is None or axis.as_int() == 0)
+
+
+def turns(node: ir.Node) -> bool:
+    """Whether it is the transpose of a large weight."""
+    perm = node.attributes.get("perm")
+    return node.op_type == "Transpose" and _is_large(node) and perm is not None and list(perm.as_ints()) == [1, 0]
+
+
+def _is_large(node: ir.Node) -> bool:
+    weight = node.inputs[0] if node.inputs and not node.domain else None
+    tensor = weight.const_value if weight is not None and weight.is_initializer() else None
+    return tensor is not None and 4 * tensor.size >= LARGE_BYTES
+
+
+def places_in(indices: Any, length: int) -> bool:
+    """Whether these are numbers of entries, from either end."""
+    if not isinstance(indices, np.ndarray) or indices.dtype.kind != "i":
+        return False
+    return not indices.size or (-length <= int(indices.min()) and int(indices.max()) < length)
+
+
+def is_turned(array: Any) -> bool:
+    """Whether it is a large table that lies the other way."""
+    turned = isinstance(array, np.ndarray) and array.ndim == 2 and array.nbytes >= LARGE_BYTES
+    return turned and array.flags.f_contiguous and not array.flags.c_contiguous
+
+
+def by_columns(run: Callable[[Mapping[str, Any]], Mapping[str, Array]], name: str, feeds: Mapping[str, Any]) -> Array:
+    """A product with such a table: the runtime copies what lies the other way, so it is given a few columns a time."""
+    table = feeds[name]
+    count = max(LARGE_BYTES // (table.shape[0] * table.itemsize), 1)
+    parts = []
+    for start in range(0, table.shape[1], count):
+        (part,) = run({**feeds, name: np.ascontiguousarray(table[:, start : start + count])}).values()
+        parts.append(part)
+    return np.concatenate(parts, axis=-1)
