@@ -47,12 +47,11 @@ def is_turned(array: Any) -> bool:
     return turned and array.flags.f_contiguous and not array.flags.c_contiguous
 
 
-def by_columns(run: Callable[[Mapping[str, Any]], Mapping[str, Array]], name: str, feeds: Mapping[str, Any]) -> Array:
+def by_columns(table: Array, run: Callable[[Array], Mapping[str, Array]]) -> Array:
     """A product with such a table: the runtime copies what lies the other way, so it is given a few columns a time."""
-    table = feeds[name]
     count = max(LARGE_BYTES // (table.shape[0] * table.itemsize), 1)
     parts = []
     for start in range(0, table.shape[1], count):
-        (part,) = run({**feeds, name: np.ascontiguousarray(table[:, start : start + count])}).values()
+        (part,) = run(np.ascontiguousarray(table[:, start : start + count])).values()
         parts.append(part)
     return np.concatenate(parts, axis=-1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,10 +61,11 @@ class Store:
             if fmt is None:
                 return np.asarray(value.const_value.numpy())
             return self._emulator.widened(Weight(value.name or "", value.const_value, fmt))
-        array = self._values[value]
-        if fmt is None or fmt is self.assignment.stored(value):
-            return array
-        return round_to(array, fmt)
+        return self.as_read(value, self._values[value], fmt)
+
+    def as_read(self, value: ir.Value, part: Array, fmt: Format | None) -> Array:
+        """The same of a part of a tensor."""
+        return part if fmt is None or fmt is self.assignment.stored(value) else round_to(part, fmt)
 
     def picked(self, value: ir.Value, fmt: Format | None, indices: Array) -> Array:
         """Entries of a weight along its first axis."""
@@ -139,15 +139,17 @@ class Stepper:
             if found is not None:
                 return {node.outputs[0]: found}
         feeds = {}
-        for name, value, fmt in compiled.reads:
+        turned = _turned(node, compiled, store) if changed is None else None
+        for name, value, fmt in compiled.reads if turned is None else compiled.reads[:-1]:
             if changed is not None and value in changed:
                 stored = fmt is None or fmt is assignment.stored(value)
                 feeds[name] = changed[value] if stored or fmt is None else round_to(changed[value], fmt)
             else:
                 feeds[name] = store.read(value, fmt)
         with _as_in_model(node, {name: value for name, value, _ in compiled.reads}):
-            if node.op_type == "MatMul" and not node.domain and is_turned(feeds.get(compiled.reads[-1][0])):
-                made = by_columns(partial(compiled.session.run, outputs=compiled.names), compiled.reads[-1][0], feeds)
+            if turned is not None:
+                (name, value, fmt), run = compiled.reads[-1], compiled.session.run
+                made = by_columns(turned, lambda part: run({**feeds, name: store.as_read(value, part, fmt)}))
                 return {compiled.outputs[0]: made}
             results = compiled.session.run(feeds, compiled.names)
         return dict(zip(compiled.outputs, results.values(), strict=True))
@@ -269,6 +271,15 @@ def _of_table(node: ir.Node, compiled: _Compiled, assignment: Assignment, store:
     assert table.const_value is not None
     known = indices is not None and places_in(indices, table.const_value.shape.numpy()[0])
     return store.picked(table, fmt, indices) if known and indices is not None else None
+
+
+def _turned(node: ir.Node, compiled: _Compiled, store: Store) -> Array | None:
+    """The table of a product, if it lies the other way."""
+    value = compiled.reads[-1][1]
+    if node.op_type != "MatMul" or node.domain or value is not node.inputs[1] or value not in store:
+        return None
+    array = store.read(value, None)
+    return array if is_turned(array) else None
 
 
 @contextmanager
