@@ -266,7 +266,8 @@ def _of_table(node: ir.Node, compiled: _Compiled, assignment: Assignment, store:
     if table is not node.inputs[0] or fmt is not assignment.stored(node.outputs[0]):
         return None
     if turns(node):
-        return store.read(table, fmt).T
+        turned: Array = store.read(table, fmt).T
+        return turned
     indices = store.read(others[0][1], None) if others else None
     assert table.const_value is not None
     known = indices is not None and places_in(indices, table.const_value.shape.numpy()[0])
