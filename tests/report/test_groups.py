@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,8 +14,10 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.model.model import load
 from halfwise.precision.plan import PlannedNode
+from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.fix import show_fix
 from halfwise.report.groups import Grouping, kept_nodes
+from halfwise.report.markdown import fix_markdown
 from halfwise.report.terminal import Terminal
 from halfwise.report.verdict import show_notes
 from tests.models.report_models import overflow_result
@@ -111,3 +115,26 @@ def test_routine_notes_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         terminal.flush()
         out = capsys.readouterr().out.splitlines()
         assert len(out) == lines and ("5 notes: --full" in out) is not full
+
+
+def test_repairs_of_one_algebra_are_one_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the screen and in Markdown, which folds the rows of each below; the reasons there are the page's."""
+    made = [RepairRecord("HW402", (f"/{index}/Sub", f"/{index}/Pow", f"/{index}/Div"), "a = b") for index in range(11)]
+    made.append(RepairRecord("HW402", ("/last/Sub",), "c = d"))
+    result = overflow_result()
+    plan = replace(result.plan, repairs=tuple(made))
+    result = replace(result, decision=replace(result.decision, plan=plan))
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = {}
+    for full in (False, True):
+        terminal = Terminal(full=full)
+        show_fix(terminal, result)
+        terminal.flush()
+        shown[full] = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines() if "HW402" in line]
+    assert shown[False] == ["/0/Sub to /0/Div (3 nodes) and 10 more", "/last/Sub"]
+    assert [name.split("/")[1] for name in shown[True]] == [*map(str, range(11)), "last"]
+    rows, each = fix_markdown(result).split("<summary>each of the 12 repairs</summary>")
+    assert rows.count("| HW402 |") == 2 and each.count("| HW402 |") == 12
+    assert "reaches 160,030" in rows

@@ -13,9 +13,8 @@ from halfwise.core.wording import counted, three_digits
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.answer import caution, caution_note, engine_loop, inputs_told, standing, way_out
-from halfwise.report.groups import Group, Grouping, kept_nodes
-from halfwise.report.repairs import explain_repairs, places
-from halfwise.report.story import tell
+from halfwise.report.groups import Group, Grouping, kept_nodes, reason
+from halfwise.report.repairs import alike, explain_repairs, places
 from halfwise.report.terminal import Terminal, share
 from halfwise.report.verdict import error_table, show_notes, show_profiles
 from halfwise.verbs.fix.document import LatencyRecord
@@ -91,12 +90,17 @@ def _with(result: FixResult, kept: Sequence[PlannedNode]) -> str:
 
 
 def _show_repairs(terminal: Terminal, repairs: Sequence[RepairRecord]) -> None:
+    """A row for all of one rule and one algebra; each repair with --full."""
     if not repairs:
         return
     terminal.line()
-    rows = [[places(repair.nodes), repair.rule, repair.algebra] for repair in terminal.some(repairs, _SHOWN)]
+    groups = [[repair] for repair in repairs] if terminal.full else alike(repairs)
+    rows = [[places(group), group[0].rule, group[0].algebra] for group in terminal.some(groups, _SHOWN)]
     terminal.table(["repaired", "rule", "how"], rows, fold=2)
-    terminal.more(len(repairs), _SHOWN)
+    terminal.more(len(groups), _SHOWN)
+    if len(groups) < len(repairs):
+        groups_told = counted(len(groups), "group")
+        terminal.line(f"({counted(len(repairs), 'repair')} in {groups_told}; --full shows each repair)")
 
 
 def _show_nodes(terminal: Terminal, result: FixResult) -> None:
@@ -143,10 +147,7 @@ def _groups(result: FixResult, nodes: Sequence[PlannedNode], terminal: Terminal)
 
 
 def _why(result: FixResult, group: Group) -> str:
-    """What the report says of the worst of them."""
-    known = result.model.node_by_name
-    node = known.get(group.worst.name) or next((s.node for s in result.sites.all if s.name == group.worst.name), None)
-    words = tell(group.worst, node, result.measured.ranges).words.translate(_PLAIN)
+    words = reason(result, group.worst).translate(_PLAIN)
     return words if len(group.nodes) == 1 else f"({group.operators}) worst: {words}"
 
 

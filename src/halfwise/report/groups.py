@@ -13,9 +13,10 @@ from halfwise.model.model import Model
 from halfwise.model.patterns import KINDS
 from halfwise.model.patterns.things import things
 from halfwise.precision.plan import PlannedNode
+from halfwise.report.story import tell
 from halfwise.verbs.fix.result import FixResult
 
-__all__ = ["Group", "Grouping", "kept_nodes", "worst_first"]
+__all__ = ["Group", "Grouping", "kept_nodes", "reason", "worst_first"]
 
 _LIKE_PATTERNS = frozenset({"Softmax", "LogSoftmax", "Attention", "MultiHeadAttention"})
 
@@ -91,6 +92,13 @@ class Grouping:
 def kept_nodes(result: FixResult) -> list[PlannedNode]:
     """What the plan keeps out of FP16, the worst first."""
     return worst_first([node for node in result.plan.nodes if node.format is not Format.FP16], result.shares)
+
+
+def reason(result: FixResult, node: PlannedNode) -> str:
+    """What the page says of it."""
+    known = result.model.node_by_name.get(node.name)
+    known = known or next((site.node for site in result.sites.all if site.name == node.name), None)
+    return tell(node, known, result.measured.ranges).words
 
 
 def worst_first(nodes: Sequence[PlannedNode], shares: Mapping[str, float]) -> list[PlannedNode]:

@@ -10,8 +10,10 @@ from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
 from halfwise.core.wording import and_more, counted
+from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.answer import caution, inputs_told, standing, way_out
-from halfwise.report.groups import Grouping, kept_nodes
+from halfwise.report.groups import Group, Grouping, kept_nodes, reason
+from halfwise.report.repairs import alike, places
 from halfwise.report.text import safe
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.gate import Gate
@@ -67,16 +69,7 @@ def fix_markdown(result: FixResult) -> str:
         *_errors({"plain FP16": result.fp16, "fixed": result.fixed}, result.measured.floats),
     ]
     lines += _kept(result)
-    if result.plan.repairs:
-        repairs = [
-            (
-                prose(repair.rule),
-                ", ".join(code(node) for node in repair.nodes[:3]),
-                prose(repair.algebra),
-            )
-            for repair in result.plan.repairs
-        ]
-        lines += _table(("repair", "nodes", "how"), repairs)
+    lines += _repaired(result.plan.repairs)
     violations = result.deploy_files.audit.violations if result.deploy_files.audit else ()
     if violations:
         rows_of = [(code(v.node), v.wanted, prose(f"{v.got}; {v.why}")) for v in violations]
@@ -94,13 +87,36 @@ def _kept(result: FixResult) -> list[str]:
     nodes = kept_nodes(result)
     if not nodes:
         return []
-    titles = ("kept out of FP16", "operator", "format", "why")
     groups = Grouping(result.model, [site.name for site in result.sites.all]).groups(nodes)
-    grouped = [(code(g.title), prose(g.operators), g.worst.format.value.upper(), prose(g.worst.reason)) for g in groups]
-    lines = _table(titles, grouped)
-    if len(groups) < len(nodes):
-        rows = [(code(node.name), prose(node.op), node.format.value.upper(), prose(node.reason)) for node in nodes]
-        lines += [f"<details><summary>each of the {len(nodes):,} nodes</summary>", "", *_table(titles, rows)]
+    each = [Group(node.name, (node,)) for node in nodes]
+
+    def row(group: Group) -> tuple[str, ...]:
+        op, worst = group.operators, group.worst
+        return code(group.title), prose(op), worst.format.value.upper(), prose(reason(result, worst))
+
+    titles = ("kept out of FP16", "operator", "format", "why (the worst)" if len(groups) < len(nodes) else "why")
+    return _folded(titles, [*map(row, groups)], [*map(row, each)], "node")
+
+
+def _repaired(repairs: Sequence[RepairRecord]) -> list[str]:
+    """A row for all of one rule and one algebra; below, folded, a row for each repair."""
+    if not repairs:
+        return []
+
+    def row(group: Sequence[RepairRecord]) -> tuple[str, ...]:
+        where = code(places(group[:1])) + and_more(len(group), 1)
+        return prose(group[0].rule), where, prose(group[0].algebra)
+
+    groups = [*map(row, alike(repairs))]
+    return _folded(("repair", "nodes", "how"), groups, [row([repair]) for repair in repairs], "repair")
+
+
+def _folded(
+    titles: Sequence[str], groups: Sequence[Sequence[str]], each: Sequence[Sequence[str]], noun: str
+) -> list[str]:
+    lines = _table(titles, groups)
+    if len(groups) < len(each):
+        lines += [f"<details><summary>each of the {counted(len(each), noun)}</summary>", "", *_table(titles, each)]
         lines += ["</details>", ""]
     return lines
 

@@ -1,14 +1,14 @@
-"""Every repair in one line: where it is, the algebra of what it does, and what it saves."""
+"""Repairs in words: where each is, the algebra of what it does, and what it saves; alike ones together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from halfwise.core.wording import counted, listed
+from halfwise.core.wording import and_more, counted, listed
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.terminal import Terminal
 
-__all__ = ["explain_repairs", "places"]
+__all__ = ["alike", "explain_repairs", "places"]
 
 _NAMED = 2  # nodes that are told by name
 
@@ -21,12 +21,23 @@ def explain_repairs(terminal: Terminal, repairs: Sequence[RepairRecord]) -> None
         return
     terminal.line(f"repairs ({len(repairs):,}):", "bold")
     for repair in repairs:
-        where, algebra = places(repair.nodes), repair.algebra
+        where, algebra = places([repair]), repair.algebra
         terminal.line(f"{repair.rule} {where}: {algebra}; {_saved(repair)}", indent=2)
 
 
-def places(nodes: Sequence[str]) -> str:
-    return ", ".join(nodes) if len(nodes) < 3 else f"{nodes[0]} to {nodes[-1]} ({len(nodes)} nodes)"
+def alike(repairs: Sequence[RepairRecord]) -> list[list[RepairRecord]]:
+    """Those of one rule and one algebra, in the order of the first of each."""
+    found: dict[tuple[str, str], list[RepairRecord]] = {}
+    for repair in repairs:
+        found.setdefault((repair.rule, repair.algebra), []).append(repair)
+    return list(found.values())
+
+
+def places(repairs: Sequence[RepairRecord]) -> str:
+    """The nodes of the first, and how many others there are."""
+    nodes = repairs[0].nodes
+    first = ", ".join(nodes) if len(nodes) < 3 else f"{nodes[0]} to {nodes[-1]} ({len(nodes)} nodes)"
+    return first + and_more(len(repairs), 1)
 
 
 def _saved(repair: RepairRecord) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.html.names import Names
+from halfwise.report.repairs import alike
 
 __all__ = ["RepairCard", "repair_cards", "written"]
 
@@ -31,11 +32,9 @@ def repair_cards(repairs: Sequence[RepairRecord], names: Names) -> list[RepairCa
     from halfwise.repair import RULES
 
     titles = {rule.id: rule.name.replace("-", " ") for rule in RULES}
-    groups: dict[tuple[str, str], list[RepairRecord]] = {}
-    for repair in repairs:
-        groups.setdefault((repair.rule, repair.algebra), []).append(repair)
     cards = []
-    for (rule, algebra), made in groups.items():
+    for made in alike(repairs):
+        rule, algebra = made[0].rule, made[0].algebra
         was, becomes = written(made[0].was or ""), written(made[0].becomes or "")
         places = tuple(tuple(names(name) for name in repair.nodes) for repair in made)
         saved = sum(repair.saved_fp32_nodes for repair in made)
