@@ -60,6 +60,8 @@ print(json.dumps({"loop": time.perf_counter() - started, "CPU": time.process_tim
 """
 VERB = """
 import json, sys
+from halfwise.core.put_off import put_off
+put_off()  # as the command does
 import halfwise
 verb, model, inputs, out, options = sys.argv[1:]
 if verb == "scan":
