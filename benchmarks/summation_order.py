@@ -56,11 +56,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows.append((what, f"{column.mean():.6f}", f"{100 * column.std() / column.mean():.1f}%", f"{100 * apart:.1f}%"))
     size = f"{sizes.parameters / 1e9:.2f} billion, {options.orders} orders"
     head = (size, "error", "spread", "largest less smallest")
-        f"{sizes.parameters / 1e9:.2f} billion, {options.orders} orders",
-        "error",
-        "spread",
-        "largest less smallest",
-    )
     print(markdown(head, rows))
     return 0
 
