@@ -39,13 +39,14 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "fix": ("fix", MODEL, "--out", "out"),
     "bisect": ("bisect", MODEL, "--check", "sh check.sh", "--out", "out"),
     "gate": (
-        "gate", MODEL, "--plan", "p.json", "--junit", "out/g.xml", "--sarif", "out/g.sarif", "--markdown", "out/g.md",
+        "gate", MODEL, "--plan", "out/p.json", "--update",
+        "--junit", "out/g.xml", "--sarif", "out/g.sarif", "--markdown", "out/g.md",
     ),
     "fleet": ("fleet", "run", "fleet.toml", "--junit", "out/f.xml", "--markdown", "out/f.md"),
 }  # fmt: skip
 # Good where the norm's MatMul is in FP32, which the search has to find out.
 _CHECK = 'grep -q "y_fp16" "$1" && exit 1\nexit 0\n'
-_PLAN = '{"schema": "halfwise.plan/1", "fp32_nodes": ["n_square"]}'
+_PLAN = '{"schema": "halfwise.plan/1", "fp32_nodes": [], "tolerance": {"*:rel_l2": 1e-5}}'  # that does not hold
 _FLEET = f"""[fleet]
 results = "out"
 processes = 1
@@ -55,7 +56,9 @@ do = ["scan", "fix"]
 name = "m"
 path = "{MODEL}"
 """
-_RESULTS = ("m.fp16.onnx", "m.plan.json", "g.xml", "g.sarif", "g.md")  # of before, where they get written
+# Of before, where they get written.
+_RESULTS = dict.fromkeys(("m.fp16.onnx", "m.plan.json", "g.xml", "g.sarif", "g.md"), b"of before")
+_RESULTS["p.json"] = _PLAN.encode()
 _STORED = "what the store says"
 # What tells when it was made or how long it took, and the files of SQLite's own.
 _TIMED = (".html", ".md", ".xml", ".txt", ".sqlite", ".sqlite-shm", ".sqlite-wal", ".lock", "answer.json")
@@ -254,7 +257,7 @@ class Killed:
 
 def _prepared(folder: Path, old: Mapping[str, bytes]) -> Path:
     (folder / MODEL).write_bytes(seed_model("norm").SerializeToString())
-    for name, text in (("check.sh", _CHECK), ("p.json", _PLAN), ("fleet.toml", _FLEET)):
+    for name, text in (("check.sh", _CHECK), ("fleet.toml", _FLEET)):
         (folder / name).write_text(text)
     (folder / "out").mkdir()
     for name, content in old.items():
@@ -265,7 +268,7 @@ def _prepared(folder: Path, old: Mapping[str, bytes]) -> Path:
 def kill_all(command: str, points: int | None = None) -> list[Killed]:
     """Kill the command at every point, or at so many of them, evenly spread, over results of before."""
     words = COMMANDS[command]
-    before = {} if command == "fleet" else dict.fromkeys(_RESULTS, b"of before")
+    before = {} if command == "fleet" else _RESULTS
     with TemporaryDirectory(prefix="halfwise-kills-") as place:
         undisturbed = _prepared(Path(place).resolve(), before)
         code, count = _forked(undisturbed, words)

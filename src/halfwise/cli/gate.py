@@ -53,6 +53,13 @@ def command(
             show_default=False,
         ),
     ] = None,
+    update: Annotated[
+        bool,
+        typer.Option(
+            "--update",
+            help="Write PLAN and FINDINGS.json anew where they no longer hold; exit code 1 where no plan holds.",
+        ),
+    ] = False,
     reference: Reference = None,
     rollout: Steps = None,
     feedback: Feedback = None,
@@ -77,10 +84,11 @@ def command(
     plan = plan or before[0]
     from halfwise.report.files import check_writable, write
     from halfwise.verbs.gate import gate
+    from halfwise.verbs.gate_update import gate_updated
 
-    check_writable(junit, sarif, markdown)
+    check_writable(junit, sarif, markdown, *((plan, baseline) if update else ()))
     with progress(f"gate {model.name}") as shown:
-        result = gate(
+        result = (gate_updated if update else gate)(
             plan,
             model,
             inputs,

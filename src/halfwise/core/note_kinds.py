@@ -280,6 +280,7 @@ class NoteKind(Enum):
     NO_NEW_FINDINGS, NEW_FINDINGS = "no-new-findings", "new-findings"
     FINDINGS_FOR_INFORMATION, FINDINGS_GONE, AT_NODE = "findings-for-information", "findings-gone", "at-node"
     FINDING_OF = "finding-of"
+    PLAN_UPDATED, PLAN_STAYS, BASELINE_UPDATED = "plan-updated", "plan-stays", "baseline-updated"
     # A PyTorch module under autocast
     AUTOCAST_UNNEEDED, AUTOCAST_MISSES = "autocast-unneeded", "autocast-misses"
     AUTOCAST_NEEDED, AUTOCAST_TOGETHER = "autocast-needed", "autocast-together"

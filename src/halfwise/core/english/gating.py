@@ -37,6 +37,12 @@ GATING = {
     NoteKind.NO_ENGINE_GIVEN: "no engine was given to audit",
     NoteKind.PLAN_BROKEN: "{source} breaks the plan at {count:many node}",
     NoteKind.PLAN_NOT_SHOWN: "{source} does not show {count:many node} of the plan",
+    NoteKind.PLAN_UPDATED: (
+        "{subject} was written anew, with {now:many node} out of FP16; before, {was:,}. "
+        "Look at the change and commit it."
+    ),
+    NoteKind.PLAN_STAYS: "No plan that keeps the tolerance was found: {subject} stays as it was.",
+    NoteKind.BASELINE_UPDATED: "{subject} was written anew, with {count:many finding}.",
     NoteKind.PLAN_KEPT: "{source} keeps the plan",
     NoteKind.NODES_UNVERIFIED: "{count:many node} cannot be verified",
     NoteKind.NO_BASELINE: "not compared: no baseline was given (`halfwise scan MODEL --json` makes it)",
