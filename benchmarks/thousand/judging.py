@@ -21,6 +21,7 @@ Kinds = Sequence[Any]  # of halfwise.core.output_kinds
 FAR = 0.1  # of the usual size: rows further apart are different ones
 CHANGED = 0.05  # share of the rows that may be others
 LIST = 20  # rows that a list counts at least
+TIED = 0.01  # of the best score: rows this near to the last score are any of those that nearly got in
 
 
 def judged_strictly(
@@ -117,10 +118,25 @@ def _rows(names: Sequence[str], kinds: Mapping[str, Any], reference: Answers, an
         if places[row] < 0 and not taken[column]:
             places[row], taken[column] = column, True
     kept = places >= 0
-    if max(n, m) - np.count_nonzero(kept) > CHANGED * max(n, m, LIST):
+    changed = max(n, m) - np.count_nonzero(kept)
+    if n == m:
+        changed -= np.count_nonzero(_tied_for_last(names, kinds, reference, n)[~kept])
+    if changed > CHANGED * max(n, m, LIST):
         return math.inf
     floats = [(one[kept], other[places[kept]]) for one, other in zip(wanted, got, strict=True) if one.dtype.kind == "f"]
     return max((rel_l2(one.astype(np.float32), other.astype(np.float32)) for one, other in floats), default=0.0)
+
+
+def _tied_for_last(names: Sequence[str], kinds: Mapping[str, Any], reference: Answers, rows: int) -> Array:
+    """Where a list by scores ends among equals, which of them it takes says nothing."""
+    scored = kinds[names[0]].scored
+    if scored not in reference or np.size(reference[scored]) != rows:
+        return np.zeros(rows, bool)
+    batch = math.prod(np.shape(reference[names[0]])[: kinds[names[0]].axis])
+    scores = np.asarray(reference[scored], np.float64).reshape(batch, rows // batch)
+    last, best = scores[:, -1:], abs(scores).max(axis=1, keepdims=True)
+    tied: Array = (abs(scores - last) <= TIED * best).ravel()
+    return tied
 
 
 def _as_rows(array: Any, axis: int) -> Array:

@@ -50,6 +50,21 @@ def test_rows_may_change_places_and_one_of_few_may_be_another() -> None:
     assert worst_error(given, {"score": score, "place": place[:, ::-1]}, kinds) == np.inf
 
 
+def test_of_rows_tied_for_the_last_place_any_may_be_taken() -> None:
+    kinds = [
+        OutputKind(name, Reading.ROWS, axis=1, together=("score", "place"), scored="score")
+        for name in ("score", "place")
+    ]
+    score = np.array([[9.0, 1.0, 1.0, 1.0]], np.float32)
+    place = np.array([[[50.0], [2.0], [40.0], [70.0]]], np.float32)
+    given = {"score": score, "place": place}
+    others = place.copy()
+    others[0, 1:, 0] = 20.0, 60.0, 90.0
+    assert worst_error(given, {"score": score, "place": others}, kinds) == 0
+    others[0, 0, 0], others[0, 1, 0] = 30.0, 50.0
+    assert worst_error({**given, "score": score[:, ::-1]}, {"score": score[:, ::-1], "place": others}, kinds) == np.inf
+
+
 def test_slices_in_units_of_their_own_and_floors() -> None:
     wanted = {"y": np.array([[1000.0, 0.001]], np.float32)}
     got = {"y": np.array([[1000.0, 0.002]], np.float32)}

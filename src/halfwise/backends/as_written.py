@@ -64,6 +64,9 @@ def _without_keys(held: Any) -> Any:
 
 
 def typed_as(array: Any, declared: str) -> Any:
-    """Samples are of the types of the model as given; a typed model's float inputs may be of another."""
+    """Samples are of the types of the model as given; a typed model's float inputs may be of another.
+
+    A copy, because the runtime may write running statistics over what it is handed.
+    """
     kind = _NUMPY.get(declared)
-    return np.ascontiguousarray(array, dtype=kind) if kind is not None and isinstance(array, np.ndarray) else array
+    return np.array(array, dtype=kind, order="C") if kind is not None and isinstance(array, np.ndarray) else array
