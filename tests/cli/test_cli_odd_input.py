@@ -50,7 +50,7 @@ def test_any_file_name_is_read_and_written(
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        (np.full((1, 4), np.nan), "hold no finite value for any input: check the inputs"),
+        (np.full((1, 4), np.nan), "any input: check input 'x', itself not finite in 1 of 1 sample"),
         (np.full((1, 4), 3e38), "hold no finite value for any input: check the inputs"),
         (np.zeros((0, 4)), "are empty for every input: nothing can be compared; give others"),
     ],
@@ -74,7 +74,7 @@ def test_a_backend_is_not_asked_about_inputs_that_answer_nothing(halfwise_cli: C
     words = ("bisect", model, "--backend", "ort-cpu", "--out", tmp_path / "out", "--inputs", tmp_path / "i.npz")
     ended = halfwise_cli(*words)
     assert (ended.code, ended.out) == (2, "")
-    assert ended.told.endswith("hold no finite value for any input: check the inputs")
+    assert ended.told.endswith("any input: check input 'x', itself not finite in 1 of 1 sample")
     assert not (tmp_path / "out").exists()
 
 

@@ -11,15 +11,28 @@ from numpy.typing import NDArray
 from halfwise.core.contents import tensors_in
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import is_float
+from halfwise.core.notes import Note, NoteKind
+from halfwise.core.wording import counted
 
-__all__ = ["check_answers"]
+__all__ = ["check_answers", "suspects"]
 
 
-def check_answers(answers: Sequence[Mapping[str, NDArray[Any]]]) -> None:
-    """Refuse inputs for which FP32 itself has no answer, or no finite one."""
+def check_answers(answers: Sequence[Mapping[str, NDArray[Any]]], notes: Sequence[Note] = ()) -> None:
+    """Refuse inputs for which FP32 itself has no answer, or no finite one. `notes` are those of the inputs."""
     arrays = [array for answer in answers for array in tensors_in(answer.values())]
     if not any(np.size(array) for array in arrays):
         raise InputError("the FP32 model's own outputs are empty for every input: nothing can be compared; give others")
     floats = [array for array in arrays if is_float(array.dtype) and array.size]
     if floats and not any(np.isfinite(array.astype(np.float64)).any() for array in floats):
-        raise InputError("the FP32 model's own outputs hold no finite value for any input: check the inputs")
+        raise InputError(f"the FP32 model's own outputs hold no finite value for any input: check {suspects(notes)}")
+
+
+def suspects(notes: Sequence[Note]) -> str:
+    """The inputs to check where no answer is finite: by name where they themselves are not."""
+    told = "input {!r}, itself not finite in {} of {}"
+    named = (
+        told.format(note.subject, note.values["bad"], counted(note.values["samples"], "sample"))
+        for note in notes
+        if note.kind is NoteKind.SAMPLES_NOT_FINITE
+    )
+    return "; ".join(named) or "the inputs"

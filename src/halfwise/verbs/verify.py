@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
 from halfwise.backends.runner import BackendAnswers, BackendModel
 from halfwise.backends.saved_files import holds_outputs, saved_samples
+from halfwise.core.answers import suspects
 from halfwise.core.contents import changed, tensors_in
 from halfwise.core.document import LEFT_OUT, Answer, Document, Documented, Left, Number, about
 from halfwise.core.english import documented, say
@@ -238,7 +239,9 @@ def verify(
     if not values:
         raise InputError("the outputs of the first are empty for every input: nothing can be compared; give others")
     if not finite:
-        raise InputError("the outputs of the first hold no finite value for any input: check the inputs")
+        raise InputError(
+            f"the outputs of the first hold no finite value for any input: check {suspects(samples.notes)}"
+        )
     found = Evaluation(asked.tolerance, floats, tuple(error for errors in each.values() for error in errors))
     ratios = {name: max(Evaluation(asked.tolerance, floats, tuple(errors)).ratios) for name, errors in each.items()}
     near_zero = asked.tolerance.decided_by_floor(found.outputs)

@@ -101,7 +101,7 @@ def _run_in_folder(asked: Asked) -> BisectResult:
     asked.notify("running the FP32 model")
     folder, references, question = asked.folder, asked.references, asked.question
     if question is not None:
-        check_answers(references)
+        check_answers(references, asked.samples.notes)
     if asked.journal.resumed:
         asked.notify(f"resuming an interrupted search ({asked.journal.resumed} entries kept)")
     trials = Trials(

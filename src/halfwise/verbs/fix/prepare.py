@@ -226,7 +226,7 @@ def _asked(request: FixRequest, samples: Samples, emulator: Emulator, counter: R
     samples, answers = _answered(samples, references)
     outputs = [{name: answer[name] for name in request.model.output_names} for answer in answers]
     try:
-        check_answers(outputs)
+        check_answers(outputs, samples.notes)
     except InputError as error:
         raise (because_stored(request.model) or error) from None
     model, widened = held_outputs(request.model, outputs, request.io_types)

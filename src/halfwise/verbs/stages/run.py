@@ -84,7 +84,7 @@ def stages(
         model, sites, pieces, samples, profile_named(profile), _bounds(model, pieces, tolerance), folder, notify
     )
     found = line.run()
-    check_answers(line.answers)
+    check_answers(line.answers, samples.notes)
     result = StagesResult(
         stages=found,
         whole=line.whole(),
