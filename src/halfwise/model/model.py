@@ -29,6 +29,8 @@ from halfwise.model.protobuf_fixups import fix_up, needs_fixups
 
 __all__ = ["Model", "check_outputs", "load"]
 
+_PIECE_BYTES = 1 << 24  # of a file that is hashed beside other work: each piece waits for the interpreter
+
 
 @dataclass(frozen=True, eq=False)
 class Model:
@@ -228,9 +230,9 @@ def _first_line(error: BaseException) -> str:
 
 
 def _sha256(files: Iterable[Path]) -> str:
-    digest = hashlib.sha256()
+    digest, room = hashlib.sha256(), memoryview(bytearray(_PIECE_BYTES))
     for file in files:
-        with file.open("rb") as stream:
-            while piece := stream.read(1 << 22):
-                digest.update(piece)
+        with file.open("rb", buffering=0) as stream:
+            while count := stream.readinto(room):
+                digest.update(room[:count])
     return digest.hexdigest()
