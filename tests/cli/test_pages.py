@@ -107,6 +107,13 @@ def test_an_audit_shows_what_is_asked_for(
     assert nodes or "no node is of these" in out
 
 
+def test_what_was_kept_needs_a_plan(halfwise_cli: CommandLine) -> None:
+    ended = halfwise_cli("audit", DATA / "layers" / "inspector_8.6.json", "--only", "violations")
+    assert (ended.code, "give --plan" in ended.out) == (0, True)
+    ended = halfwise_cli("audit", DATA / "layers" / "inspector_8.6.json", "--node", "none")
+    assert (ended.code, "give --plan" in ended.out) == (0, False)
+
+
 def test_an_audit_tells_asked_got_kernel_and_evidence(halfwise_cli: CommandLine, tmp_path: Path) -> None:
     _, rows = audited(halfwise_cli, tmp_path)
     first = rows[0]  # violations first
