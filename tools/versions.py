@@ -29,7 +29,7 @@ def _listed(key: str) -> list[str]:
 
 
 def oldest() -> list[str]:
-    return [requirement.replace(">=", "==") for requirement in _listed("dependencies")]
+    return [requirement.replace(">=", "==", 1) for requirement in _listed("dependencies")]
 
 
 def locked() -> list[str]:

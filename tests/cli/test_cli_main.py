@@ -59,7 +59,7 @@ def test_version(halfwise_cli: CommandLine) -> None:
         (["bogus"], "No such command 'bogus'"),
         (["trace"], "Missing argument 'MODEL'. See halfwise trace --help."),
         (["verify", "a.onnx"], "Missing argument 'B'"),
-        (["fix", "m.onnx", "--out", "o", "--frob"], "No such option: --frob"),
+        (["fix", "m.onnx", "--out", "o", "--frob"], "--frob"),
         (["fix", "m.onnx", "--out"], "--out"),
         (["trace", "m.onnx", "extra"], "extra"),
         (["trace", "m.onnx", "--inputs", "a.npz", "b.npz"], "--inputs takes one file or folder: name their folder"),
@@ -69,7 +69,7 @@ def test_bad_usage_is_one_line(words: list[str], told: str, halfwise_cli: Comman
     ended = halfwise_cli(*words)
     assert ended.code == 2
     assert ended.out == ""
-    assert ended.told.startswith("halfwise: ") and told in ended.told
+    assert ended.told.startswith("halfwise: ") and told in ended.told and "?." not in ended.told
 
 
 def test_the_base_of_usage_errors_is_the_one_meant() -> None:

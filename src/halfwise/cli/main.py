@@ -114,7 +114,8 @@ def run_words(words: Sequence[str]) -> int:
 def _usage(error: Exception) -> str:
     text = getattr(error, "format_message", error.__str__)()
     context = getattr(error, "ctx", None)
-    return f"{text.removesuffix('.')}. See {context.command_path} --help." if context is not None else text
+    ended = text if text.endswith((".", "?")) else f"{text}."
+    return f"{ended} See {context.command_path} --help." if context is not None else text
 
 
 def _end(message: str, code: int) -> int:
