@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 import halfwise
 from halfwise.core.errors import InputError
+from halfwise.core.notes import NoteKind
 from halfwise.precision.plan import read_plan
 from halfwise.verbs.fix.fix import JOURNAL, fix
 from tests.models.zoo import SHAPES
@@ -129,3 +130,17 @@ def test_the_report_is_written_from_python_too(tmp_path: Path) -> None:
     assert result.report == tmp_path / "model.report.html" and result.report.is_file()
     assert result.to_json()["artifacts"]["report"] == str(result.report)
     assert halfwise.fix(zoo.model, zoo.inputs[:2]).report is None
+
+
+@pytest.mark.parametrize("op", ["ReduceLogSum", "Exp"])
+def test_inputs_that_are_empty_by_their_shape_are_answered(op: str) -> None:
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [2, 0]), ("y", None))
+    ]
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], "g", ends[:1], ends[1:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    result = fix(proto, [{"x": np.zeros((2, 0), np.float32)}])
+    assert result.met and not result.plan.nodes
+    assert [note.kind for note in result.notes].count(NoteKind.NOTHING_FINITE) == 1
+    judged = halfwise.verify(proto, proto, [{"x": np.zeros((2, 0), np.float32)}])
+    assert judged.met and NoteKind.NOTHING_FINITE in [note.kind for note in judged.notes]

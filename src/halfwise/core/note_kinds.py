@@ -29,6 +29,7 @@ class NoteKind(Enum):
     OUTPUT_CHOICES = "output-choices"
     OUTPUT_ROWS = "output-rows"
     OUTPUT_FLOOR = "output-floor"
+    NOTHING_FINITE = "nothing-finite"
     ROLLOUT = "rollout"
     ROLLOUT_AGAIN = "rollout-again"
     ROLLOUT_GROWS = "rollout-grows"

@@ -31,6 +31,7 @@ _WARNINGS = frozenset(
         NoteKind.WEIGHTS_UNKNOWN,
         NoteKind.ONE_SAMPLE,
         NoteKind.ONE_CONSTANT_SAMPLE,
+        NoteKind.NOTHING_FINITE,
         NoteKind.VALIDATION_REPLACED,
         NoteKind.UNSEEN_MAY_MISS,
         NoteKind.UNSEEN_SCATTERS,

@@ -39,6 +39,7 @@ from halfwise.model.inputs.all_samples import AllSamples, UsedInputs, all_sample
 from halfwise.model.inputs.rollout import Rollout, carried, rollout_of, windows
 from halfwise.model.model import Model, check_outputs, load
 from halfwise.model.outputs.kinds import facts_of
+from halfwise.model.outputs.settled import settled
 from halfwise.model.outputs.understood import understand
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites, native_format
@@ -236,9 +237,10 @@ def verify(
         for name, got in answers.items():
             each[name].append(sample_error(wanted, got, asked.metric, kinds=asked.tolerance.kinds))
         notify(min(index + 1, len(samples.feeds)), len(samples.feeds))
-    if not values:
+    fixed = isinstance(first, EmulatedRunner) and settled(first.model)
+    if not values and not fixed:
         raise InputError("the outputs of the first are empty for every input: nothing can be compared; give others")
-    if not finite:
+    if not finite and not fixed:
         raise InputError(
             f"the outputs of the first hold no finite value for any input: check {suspects(samples.notes)}"
         )
@@ -246,7 +248,8 @@ def verify(
     ratios = {name: max(Evaluation(asked.tolerance, floats, tuple(errors)).ratios) for name, errors in each.items()}
     near_zero = asked.tolerance.decided_by_floor(found.outputs)
     floors = (Note.of(NoteKind.OUTPUT_FLOOR, name, error=error) for name, error in near_zero.items())
-    notes: tuple[Note, ...] = (*kind_notes(asked.tolerance.kinds), *floors, *samples.notes)
+    void = () if finite else (Note.of(NoteKind.NOTHING_FINITE),)
+    notes: tuple[Note, ...] = (*kind_notes(asked.tolerance.kinds), *floors, *void, *samples.notes)
     if isinstance(first, EmulatedRunner):
         notes = (*typed_notes(first.model), *notes)
     if isinstance(second, EmulatedRunner):

@@ -26,6 +26,10 @@ INPUTS = {
         "{count:many weight} differ from {subject} by more than rounding and stay as stored: {names:list}."
     ),
     NoteKind.WEIGHTS_UNKNOWN: "{count:many weight} not found in {subject} stay as stored: {names:list}.",
+    NoteKind.NOTHING_FINITE: (
+        "The float inputs are empty by their shapes and no output holds a finite value: "
+        "only that this stays so was compared."
+    ),
     NoteKind.NO_INPUTS: "The model takes no inputs, so every run is the same.",
     NoteKind.SAMPLES_THINNED: "{used} of {given} samples are used, picked evenly.",
     NoteKind.SAMPLES_REPEATED: "{count:many repeated sample} left out.",

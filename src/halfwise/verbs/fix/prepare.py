@@ -31,6 +31,7 @@ from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.split import split
 from halfwise.model.model import check_outputs
 from halfwise.model.outputs.kinds import facts_of
+from halfwise.model.outputs.settled import settled
 from halfwise.model.outputs.understood import understand
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
@@ -228,7 +229,9 @@ def _asked(request: FixRequest, samples: Samples, emulator: Emulator, counter: R
     try:
         check_answers(outputs, samples.notes)
     except InputError as error:
-        raise (because_stored(request.model) or error) from None
+        if not settled(request.model):
+            raise (because_stored(request.model) or error) from None
+        request = replace(request, notes=(*request.notes, Note.of(NoteKind.NOTHING_FINITE)))
     model, widened = held_outputs(request.model, outputs, request.io_types)
     if widened:
         request = replace(request, model=model, notes=(*request.notes, *widened))
