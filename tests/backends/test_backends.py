@@ -372,25 +372,3 @@ def test_a_child_that_dies_is_a_build_that_failed(
 def test_no_file_to_run(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file"):
         backend_named("ort-cuda").run(tmp_path / "nothing.onnx", FEEDS)
-
-
-# -- saved outputs ----------------------------------------------------------------------------------------------------
-
-
-def test_saved_outputs_come_in_the_order_of_the_samples(tmp_path: Path) -> None:
-    for index in (10, 2):
-        np.savez(tmp_path / f"{index}.npz", y=np.array([index]))
-    run = backend_named(f"saved:{tmp_path}").run(Path("any"), FEEDS)
-    assert [int(each["y"][0]) for each in run.outputs] == [2, 10]
-    assert run.record.library == "saved outputs"
-
-
-def test_saved_outputs_that_do_not_fit(tmp_path: Path) -> None:
-    backend = backend_named(f"saved:{tmp_path}")
-    with pytest.raises(InputError, match=r"no \.npz files with saved outputs"):
-        backend.run(Path("any"), FEEDS)
-    (tmp_path / "0.npz").write_text("no")
-    with pytest.raises(InputError, match="holds 1 saved outputs for 2 samples"):
-        backend.run(Path("any"), FEEDS)
-    with pytest.raises(InputError, match=r"0\.npz cannot be read as saved outputs"):
-        backend.run(Path("any"), FEEDS[:1])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import halfwise
+from halfwise.backends import backend_named
 from halfwise.backends.saved_files import saved_samples
 from halfwise.core.errors import InputError
 from tests.models.zoo import SHAPES
@@ -143,3 +144,22 @@ def test_a_plan_is_confirmed_by_what_its_engine_answered(tmp_path: Path) -> None
     assert again.confirmation is not None and again.confirmation.met
     with pytest.raises(InputError, match="saved outputs cannot confirm a model that is not made yet"):
         halfwise.fix(model, inputs, out=tmp_path / "third", confirm=f"saved:{tmp_path / 'answers'}")
+
+
+def test_saved_outputs_come_in_the_order_of_the_samples(tmp_path: Path) -> None:
+    for index in (10, 2):
+        np.savez(tmp_path / f"{index}.npz", y=np.array([index]))
+    run = backend_named(f"saved:{tmp_path}").run(Path("any"), [{}, {}])
+    assert [int(each["y"][0]) for each in run.outputs] == [2, 10]
+    assert run.record.library == "saved outputs"
+
+
+def test_saved_outputs_that_do_not_fit(tmp_path: Path) -> None:
+    backend = backend_named(f"saved:{tmp_path}")
+    with pytest.raises(InputError, match=r"no \.npz files with saved outputs"):
+        backend.run(Path("any"), [{}, {}])
+    (tmp_path / "0.npz").write_text("no")
+    with pytest.raises(InputError, match="holds 1 saved outputs for 2 samples"):
+        backend.run(Path("any"), [{}, {}])
+    with pytest.raises(InputError, match=r"0\.npz cannot be read as saved outputs"):
+        backend.run(Path("any"), [{}])

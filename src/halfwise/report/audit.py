@@ -56,7 +56,7 @@ def _show_nodes(terminal: Terminal, result: AuditResult, chosen: bool) -> None:
         nodes = [n for n in nodes if n.status in ("kept", "")]
     if not nodes:
         if chosen:
-            unasked = result.wanted is None and result.shown.status
+            unasked = result.wanted is None and result.shown is not None and result.shown.status
             terminal.line("no node is of these" + (": nothing was asked of the engine; give --plan" if unasked else ""))
         return
     terminal.line()
