@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def _listed(key: str) -> list[str]:
-    """The strings of a list in pyproject.toml; Python 3.10 has no reader of TOML."""
+    """The strings of a list in pyproject.toml."""
     text = (_ROOT / "pyproject.toml").read_text(encoding="utf-8")
     found = re.search(rf"^{key} = \[(.*?)\]$", text, re.M | re.S)
     assert found is not None, key

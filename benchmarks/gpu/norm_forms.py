@@ -67,7 +67,7 @@ class NormForm:
             return name
 
         def number(name: str, value: float) -> str:
-            weights[name] = np.float32(value)
+            weights[name] = np.array(value, np.float32)
             return name
 
         def mean(x: str, name: str) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,6 @@ from halfwise import fix
 from halfwise.cli.plan_hook import main as plan_hook
 from tests.models.build import model, node, value, weight
 from tests.support.paths import ROOT
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FEEDS = [{"x": np.random.default_rng(seed).standard_normal((2, 8)).astype(np.float32)} for seed in range(4)]
 USED = """

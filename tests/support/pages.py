@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from typing import Any
 
@@ -13,7 +13,7 @@ from halfwise.verbs.fix.result import FixResult
 __all__ = ["WHEN", "Page", "shown"]
 
 
-WHEN = datetime(2024, 5, 6, 7, 8, tzinfo=timezone.utc)
+WHEN = datetime(2024, 5, 6, 7, 8, tzinfo=UTC)
 
 
 class Page(HTMLParser):

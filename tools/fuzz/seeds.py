@@ -64,7 +64,7 @@ def norm() -> onnx.ModelProto:
         _node("MatMul", "normal w", "y"),
     ]
     weights = [
-        numpy_helper.from_array(np.float32(number), name)
+        numpy_helper.from_array(np.array(number, np.float32), name)
         for name, number in (("loud", 900.0), ("two", 2.0), ("epsilon", 1e-6))
     ]
     return _model(nodes, [_value("x", ["n", 8])], [_value("y", ["n", 4])], [*weights, _weight("w", 8, 4)])
@@ -100,7 +100,7 @@ def attention() -> onnx.ModelProto:
         _node("LayerNormalization", "o g b", "y", axis=-1),
     ]
     weights = [_weight("wq", 8, 8, scale=30.0), _weight("wk", 8, 8, scale=30.0), _weight("g", 8), _weight("b", 8)]
-    weights += [numpy_helper.from_array(np.float32(v), n) for n, v in (("root", 2.83), ("low", -1e9))]
+    weights += [numpy_helper.from_array(np.array(v, np.float32), n) for n, v in (("root", 2.83), ("low", -1e9))]
     inputs = [_value("x", [1, "t", 8]), _value("mask", [1, "t", "t"], TensorProto.BOOL)]
     return _model(nodes, inputs, [_value("y", [1, "t", 8])], weights)
 
@@ -130,7 +130,7 @@ def bodies() -> onnx.ModelProto:
         _node("Greater", "top limit", "is_loud"),
         _node("If", "is_loud", "y", then_branch=then, else_branch=other),
     ]
-    weights = [numpy_helper.from_array(np.float32(v), n) for n, v in (("limit", 1.0), ("half", 0.5))]
+    weights = [numpy_helper.from_array(np.array(v, np.float32), n) for n, v in (("limit", 1.0), ("half", 0.5))]
     weights += [numpy_helper.from_array(np.zeros(4, np.float32), "zero"), _ints("first", 0)]
     weights.append(numpy_helper.from_array(np.array(3, np.int64), "trips"))
     return _model(nodes, [_value("x", [3, 4])], [_value("y", None)], weights)
@@ -166,7 +166,7 @@ def quantised() -> onnx.ModelProto:
     ]
     rng = np.random.default_rng(0)
     weights = [
-        numpy_helper.from_array(array, name)
+        numpy_helper.from_array(np.asarray(array), name)
         for name, array in {
             "s": np.float32(0.02), "z": np.uint8(128), "w": rng.integers(-128, 127, (4, 3)).astype(np.int8),
             "ws": np.array([0.01, 0.02, 1e-6], np.float32), "wz": np.zeros(3, np.int8),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 __all__ = ["Reason"]
 
 
-class Reason(str, Enum):
+class Reason(StrEnum):
     OVERFLOW = "overflow"  # in FP16 a value becomes infinite, or zero where that is fatal
     ROUNDING = "rounding"  # measured: without the node in FP32 the tolerance is missed
     MARGIN = "margin"  # within the tolerance without it, but too near for inputs that were not given
@@ -18,14 +18,3 @@ class Reason(str, Enum):
     COMPILER = "compiler"  # the compiler, or a kernel of the engine, needs it
     BACKEND = "backend"  # the result was wrong on a real backend with the node in FP16
     WANTED = "wanted"  # the user's own decision
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-    def __format__(self, spec: str) -> str:
-        return format(str(self.value), spec)
-
-    @classmethod
-    def _missing_(cls, value: object) -> Reason | None:
-        """The names that older documents used."""
-        return {"not measured alone": cls.UNPROVEN, "all that could help is kept": cls.EXHAUSTED}.get(str(value))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,11 +14,6 @@ from halfwise.fleet.mistakes import listed, mistakes_of, own, sets
 from halfwise.fleet.toml_places import Path as Key
 from halfwise.fleet.toml_places import places
 from halfwise.fleet.values import size_in_bytes
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 __all__ = ["Mistake", "Settings", "Subject", "mistakes_in", "read_settings", "read_text", "sound_settings"]
 

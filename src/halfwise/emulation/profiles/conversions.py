@@ -25,7 +25,7 @@ def converted(source: str, target: str, conversion: str, names: Names) -> list[o
 
     def number(value: float) -> str:
         result = names.value(f"{target}__number")
-        tensor = numpy_helper.from_array(np.float32(value))
+        tensor = numpy_helper.from_array(np.array(value, np.float32))
         nodes.append(helper.make_node("Constant", [], [result], value=tensor))
         return result
 

@@ -74,7 +74,10 @@ def outcome(norm: Norm, assignment: Assignment) -> Outcome:
     formats = [{assignment.of(node) for node in part} for part in norm.parts]
     if any(len(found) > 1 for found in formats):
         return Outcome.PIECES
-    if reads_epsilon(norm, assignment) and not round_to(np.float32(norm.epsilon), assignment.of(norm.guarded)) > 0:
+    if (
+        reads_epsilon(norm, assignment)
+        and not round_to(np.array(norm.epsilon, np.float32), assignment.of(norm.guarded)) > 0
+    ):
         return Outcome.PIECES
     late = norm.kind == "layer-norm" and assignment.sites.model.opset() >= _CHECKED_TOO_LATE
     if late and _entering(norm, assignment) is not assignment.of(norm.last):

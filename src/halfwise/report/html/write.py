@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,7 @@ def write_report(
     With a scan, its findings are shown; with a trace, the ranges are over all its inputs, and each node's own error
     is drawn along the model. `by_output` has the shares of each output's error by node (`output_shares`).
     """
-    text = render(
-        result, scan=scan, trace=trace, command=command, when=datetime.now(timezone.utc), by_output=by_output or {}
-    )
+    text = render(result, scan=scan, trace=trace, command=command, when=datetime.now(UTC), by_output=by_output or {})
     with WholeFiles(path.parent) as files:
         files.text(path, text, errors="backslashreplace")
     return path

@@ -106,7 +106,7 @@ def prove(
         MachineDocument(
             _ran(record),
             __version__,
-            datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+            datetime.datetime.now(datetime.UTC).date().isoformat(),
             round(monotonic() - started, 1),
             tuple(known[form.name] for form in forms),
             times or LEFT_OUT,
