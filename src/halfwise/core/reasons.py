@@ -18,3 +18,8 @@ class Reason(StrEnum):
     COMPILER = "compiler"  # the compiler, or a kernel of the engine, needs it
     BACKEND = "backend"  # the result was wrong on a real backend with the node in FP16
     WANTED = "wanted"  # the user's own decision
+
+    @classmethod
+    def _missing_(cls, value: object) -> Reason | None:
+        """The names that older documents used."""
+        return {"not measured alone": cls.UNPROVEN, "all that could help is kept": cls.EXHAUSTED}.get(str(value))
