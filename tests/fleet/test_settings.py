@@ -171,6 +171,7 @@ def test_what_tables_point_to_is_looked_at_beside_other_mistakes(tmp_path: Path)
         'path = "a.onnx"\nname = "0"': "35:1: the name '0' is taken by an earlier model",
         'path = "a.onnx"\ndo = "scan"': "",
         'path = "./a.onnx"\ndo = "scan"': "40:1: two files bear the name 'a'",
+        'path = "made.py"': "43:1: path",
     }
     text = '[fleet]\nresults = "made.py"\nmemory = "lots"\n'
     for number, table in enumerate(mistaken):

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from halfwise.core.errors import InputError
-from halfwise.core.files.identify import not_wanted
+from halfwise.core.files.identify import identify, not_wanted
+from halfwise.core.files.kinds import FileKind
 from halfwise.fleet.jobs import Job, jobs_of, taken
 from halfwise.fleet.settings import Mistake, mistakes_in, read_text, sound_settings
 from halfwise.fleet.sources import why_not_there
@@ -70,7 +71,15 @@ def _missing(jobs: list[Job], folder: Path, index: int, where: Places) -> Iterat
 
 def _other(path: Path, wanted: str) -> str:
     try:
-        return not_wanted(path, wanted, "") if path.stat().st_size else f"{path} is empty"
+        if not path.stat().st_size:
+            return f"{path} is empty"
+        found = identify(path)
+        plain = (
+            f"{path} is {found.name}, not {wanted}"
+            if found.kind in (FileKind.TEXT, FileKind.JSON, FileKind.RESULT)
+            else ""
+        )
+        return not_wanted(path, wanted, plain)
     except OSError:  # its job will say so
         return ""
 
