@@ -73,7 +73,7 @@ def test_it_is_counted_as_a_copy_would_be(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("what", ["statistics", "trace"])
 def test_one_copy_is_held(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a weight of 5 MB stored in FP16: 10 MB in FP32, and little else."""
+    """Of a weight of 5 MB stored in FP16: 10 MB in FP32, and what was read of the 5."""
     monkeypatch.setattr(large_tables, "LARGE_BYTES", 1 << 18)
     monkeypatch.setattr(weights, "_ROOM", 0)
     proto, feed = _tied(40_000, 64), {"i": np.array([[1, 2]])}
@@ -87,4 +87,4 @@ def test_one_copy_is_held(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 1.7 * 4 * 40_000 * 64
+    assert peak < 1.9 * 4 * 40_000 * 64  # two copies in FP32 would be 2.0 by themselves

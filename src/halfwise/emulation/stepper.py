@@ -276,8 +276,10 @@ def _of_table(node: ir.Node, compiled: _Compiled, assignment: Assignment, store:
 
 def _turned(node: ir.Node, compiled: _Compiled, store: Store) -> Array | None:
     """The table of a product, if it lies the other way."""
+    if node.op_type != "MatMul" or node.domain:
+        return None
     value = compiled.reads[-1][1]
-    if node.op_type != "MatMul" or node.domain or value is not node.inputs[1] or value not in store:
+    if value is not node.inputs[1] or value not in store:
         return None
     array = store.read(value, None)
     return array if is_turned(array) else None
