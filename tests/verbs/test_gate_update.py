@@ -47,22 +47,20 @@ def test_a_plan_that_no_longer_holds_is_searched_again(folder: Path) -> None:
     assert not gate(plan, loud, folder / "x.npz").holds and not read_plan(plan).nodes
     result = gate_updated(plan, loud, folder / "x.npz")
     assert result.holds and NoteKind.PLAN_UPDATED in kinds(result)
-    assert {each.name for each in read_plan(plan).nodes} & {"q", "n_q", "Mul_1"} or read_plan(plan).repairs
+    assert read_plan(plan).nodes or read_plan(plan).repairs
     assert gate(plan, loud, folder / "x.npz").change == "none"
     before = plan.read_bytes()
     assert NoteKind.PLAN_UPDATED not in kinds(gate_updated(plan, loud, folder / "x.npz"))
     assert plan.read_bytes() == before
 
 
-def test_a_plan_that_holds_takes_the_fingerprint_of_the_new_weights(folder: Path) -> None:
+def test_a_plan_that_holds_for_new_weights_stays(folder: Path) -> None:
     saved(folder / "again.onnx", 2e-2)
     plan = folder / "p.json"
-    was = read_plan(plan)
+    before = plan.read_bytes()
     result = gate_updated(plan, folder / "again.onnx", folder / "x.npz")
-    now = read_plan(plan)
-    assert result.holds and result.change == "none"
-    assert (now.nodes, now.repairs, now.tolerance) == (was.nodes, was.repairs, was.tolerance)
-    assert now.sha256 != was.sha256 and now.graph_sha256 == was.graph_sha256
+    assert result.holds and result.change == "weights" and NoteKind.PLAN_UPDATED not in kinds(result)
+    assert plan.read_bytes() == before
 
 
 def test_where_no_plan_holds_nothing_is_written(folder: Path) -> None:

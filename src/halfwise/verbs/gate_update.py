@@ -12,9 +12,8 @@ from halfwise.core.errors import InputError
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.whole_files import WholeFiles
-from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.inputs.rollout import Rollout, rollout_of
-from halfwise.model.model import Model, load
+from halfwise.model.model import load
 from halfwise.precision.plan import Plan, read_plan
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.gate import Gate, gate
@@ -37,9 +36,8 @@ def gate_updated(
     profile: str | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> Gate:
-    """The gate, and again after an update: a plan that no longer holds is searched anew with its own question, one that
-    holds takes the fingerprint of the model, and the baseline what `scan` finds now. What cannot be made to hold stays.
-    """
+    """The gate, and again after an update: a plan that no longer holds is searched anew with its own question, and the
+    baseline takes what `scan` finds now. A plan that holds, and one that cannot be made to, stays as it is."""
     if engine is not None:
         raise InputError("--update writes a plan that the engine of --engine was not built from; leave one of them out")
 
@@ -79,7 +77,7 @@ def gate_updated(
     stated, loaded = read_plan(plan), load(model)
     found = ask(plan)
     broken = any(check.status == "fail" for check in found.checks if check.id != "findings")
-    new = searched() if broken else _of_this(stated, found)
+    new = searched() if broken else None
     if broken and new is None:
         return replace(found, notes=(*found.notes, Note.of(NoteKind.PLAN_STAYS, str(plan))))
     written = list(_written(plan, stated, new, baseline, found))
@@ -87,17 +85,6 @@ def gate_updated(
         return found
     again = ask(plan)
     return replace(again, notes=(*written, *again.notes))
-
-
-def _of_this(stated: Plan, found: Gate) -> Plan | None:
-    """The plan with the fingerprint of a model that was trained again; None where nothing is new."""
-    if found.change != "weights":
-        return None
-    model: Model = found.model
-    return replace(
-        stated, sha256=model.sha256, data_sha256=model.data_sha256, graph_sha256=graph_sha256(model),
-        node_count=model.stored_nodes,
-    )  # fmt: skip
 
 
 def _written(path: Path, stated: Plan, new: Plan | None, baseline: Path | None, found: Gate) -> Iterator[Note]:
