@@ -29,6 +29,7 @@ from halfwise.verbs.fix.fix import fix
 from tests.models.build import model, node, value, weight
 from tests.models.zoo import SHAPES
 from tests.support.command_line import CommandLine, save
+from tests.support.says import Says
 
 Feeds = Sequence[Mapping[str, NDArray[Any]]]
 RNG = np.random.default_rng(0)
@@ -197,19 +198,19 @@ def test_what_no_other_way_of_running_explains_is_the_kernels(
     assert cause(result) is NoteKind.CAUSE_ACCUMULATOR
 
 
-def test_a_model_that_does_not_run_there_is_not_confirmed(plain: Model, typed: Path) -> None:
+def test_a_model_that_does_not_run_there_is_not_confirmed(plain: Model, typed: Path, says: Says) -> None:
     result = run(plain, typed, Fake(fails="no kernel for Tanh"))
     assert not result.met
     assert told(result) == [("HW504", "error")]
-    assert result.findings[0].message == "ort-cuda cannot run the fixed model: no kernel for Tanh"
+    says(result.findings[0].message)
 
 
-def test_an_output_that_is_missing_is_named(plain: Model, typed: Path) -> None:
+def test_an_output_that_is_missing_is_named(plain: Model, typed: Path, says: Says) -> None:
     class Silent(Fake):
         def run(self, model: Path, feeds: Feeds) -> BackendRun:
             return BackendRun(tuple({} for _ in feeds), self.record)
 
-    with pytest.raises(InputError, match="the backend gives no output 'y', which the model has"):
+    with says.raises(InputError):
         run(plain, typed, Silent())
 
 
@@ -226,8 +227,8 @@ def test_more_samples_allow_less_scatter() -> None:
     assert allowed_ratio("ort-cuda", 4) < allowed_ratio("strict", 4)
 
 
-def test_saved_outputs_cannot_confirm() -> None:
-    with pytest.raises(InputError, match="saved outputs cannot confirm a model that is not made yet; use verify"):
+def test_saved_outputs_cannot_confirm(says: Says) -> None:
+    with says.raises(InputError):
         probe(SavedBackend(Path("x")))
 
 
@@ -275,32 +276,33 @@ def test_a_backend_that_is_missing_is_found_out_before_the_search(zoo: Any, tmp_
     assert not (tmp_path / "out").exists()
 
 
-def test_to_confirm_needs_a_folder(zoo: Any) -> None:
-    with pytest.raises(InputError, match=r"the model has to be written to be run on a backend: give a folder \(out\)"):
+def test_to_confirm_needs_a_folder(zoo: Any, says: Says) -> None:
+    with says.raises(InputError):
         fix(zoo.model, zoo.inputs[:4], confirm="ort-cpu")
 
 
 def test_the_command_line_shows_both(
-    zoo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    zoo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path, inputs = save(zoo, tmp_path, 4)
     cli = CommandLine(monkeypatch, capsys)
     ended = cli("fix", path, "--inputs", inputs, "--out", "out", "--confirm", "ort-cpu")
     assert ended.code == 0
-    assert "Confirmed: the tolerance is kept on ort-cpu (ONNX Runtime" in ended.out
+    says(ended.out, "Confirmed: the tolerance")
     assert "rel_l2 predicted" in ended.out
     ended = cli("fix", path, "--inputs", inputs, "--out", "out", "--confirm", "ort-cuda")
     assert ended.code == 3
     ended = cli("fix", path, "--inputs", inputs, "--out", "out", "--device", "tpu")
-    assert (ended.code, ended.told) == (2, "halfwise: --device tpu: write cpu or cuda")
+    assert ended.code == 2
+    says(ended.told)
     ended = cli("fix", path, "--inputs", inputs, "--out", "out", "--device", "cuda")
     assert ended.code == 3
     assert "--device cuda: ONNX Runtime" in ended.told
 
 
 def test_verify_runs_the_second_model_for_real(
-    zoo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    zoo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path, inputs = save(zoo, tmp_path, 2)
@@ -311,7 +313,8 @@ def test_verify_runs_the_second_model_for_real(
     ended = cli("verify", path, path, "--inputs", inputs, "--backend", "ort-cpu")
     assert f"{path} on ort-cpu (ONNX Runtime" in ended.out
     ended = cli("verify", path, "gone.onnx", "--inputs", inputs, "--backend", "ort-cpu")
-    assert (ended.code, "ort-cpu runs a model file: there is no such file" in ended.told) == (2, True)
+    assert ended.code == 2
+    says(ended.told)
     ended = cli("verify", path, path, "--inputs", inputs, "--backend", "tensorrt")
     assert ended.code == 3
 
@@ -323,12 +326,12 @@ def test_sessions_are_on_the_cpu_unless_told_otherwise() -> None:
     assert Emulator().device == "cpu"
 
 
-def test_a_device_that_is_not_there_is_refused_at_once() -> None:
-    with pytest.raises(MissingBackend, match=r"--device cuda: ONNX Runtime .* has no CUDA provider"):
+def test_a_device_that_is_not_there_is_refused_at_once(says: Says) -> None:
+    with says.raises(MissingBackend):
         Emulator(device="cuda")
 
 
-def test_a_session_that_fell_back_to_the_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_fell_back_to_the_cpu_is_refused(monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
     monkeypatch.setattr("halfwise.emulation.ort._prepare_cuda", lambda: None)
-    with pytest.raises(MissingBackend, match="could not start its CUDA provider and fell back to"):
+    with says.raises(MissingBackend):
         Emulator(device="cuda")

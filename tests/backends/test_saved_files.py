@@ -18,6 +18,7 @@ from halfwise.core.errors import InputError
 from tests.models.zoo import SHAPES
 from tests.support.command_line import save
 from tests.support.foreign_files import FILES
+from tests.support.says import Says
 
 Y = np.array([[1.5, -2.0]], np.float32)
 
@@ -56,9 +57,9 @@ def test_polygraphys_outputs_one_iteration_a_sample(tmp_path: Path) -> None:
     assert second.label.endswith("out.json[1]")
 
 
-def test_the_outputs_of_two_runners_are_not_told_apart(tmp_path: Path) -> None:
+def test_the_outputs_of_two_runners_are_not_told_apart(tmp_path: Path, says: Says) -> None:
     (tmp_path / "out.json").write_text(run_results(("trt", [{"y": Y}]), ("onnxrt", [{"y": Y}])))
-    with pytest.raises(InputError, match=r"holds the outputs of 2 runners \(trt, onnxrt\): save those of one"):
+    with says.raises(InputError):
         saved_samples(tmp_path / "out.json")
 
 
@@ -87,27 +88,28 @@ def test_trtexecs_raw_files_one_folder_a_sample(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content"),
     [
-        ("none.npz", None, "there is no such file"),
-        ("a.npz", b"garbage", "cannot be read as saved outputs: it is damaged, or no .npz file"),
-        ("a.engine", FILES["engine"][1], "is a TensorRT engine (10.0.1), not a file of saved outputs"),
-        ("a.json", b'[{"name": "y", "dimensions": "2x2", "values": [1]}]', "is no output of trtexec --exportOutput"),
-        ("a.json", b'{"lst": 3, "polygraphy_class": "RunResults"}', "is not a file of `polygraphy run --save-outputs`"),
-        ("a.json", b'{"lst": [["r", [{}]]], "polygraphy_class": "RunResults"}', "iteration 0 has no outputs"),
+        ("none.npz", None),
+        ("a.npz", b"garbage"),
+        ("a.engine", FILES["engine"][1]),
+        ("a.json", b'[{"name": "y", "dimensions": "2x2", "values": [1]}]'),
+        ("a.json", b'{"lst": 3, "polygraphy_class": "RunResults"}'),
+        ("a.json", b'{"lst": [["r", [{}]]], "polygraphy_class": "RunResults"}'),
     ],
 )
-def test_what_cannot_be_read_is_one_line(name: str, content: bytes | None, told: str, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_one_line(name: str, content: bytes | None, says: Says, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError) as caught:
         _ = [sample.read() for sample in saved_samples(tmp_path / name)]
-    assert told in str(caught.value) and "\n" not in str(caught.value)
+    says(caught.value)
+    assert "\n" not in str(caught.value)
 
 
-def test_a_raw_file_that_is_cut_off(tmp_path: Path) -> None:
+def test_a_raw_file_that_is_cut_off(tmp_path: Path, says: Says) -> None:
     Y.tofile(tmp_path / "y.output.1.9.fp32.raw")
-    with pytest.raises(InputError, match="holds 8 bytes, which its name does not tell of"):
+    with says.raises(InputError):
         saved_samples(tmp_path)[0].read()
 
 
@@ -126,7 +128,7 @@ def test_verify_judges_what_an_engine_answered(worse: float, tmp_path: Path) -> 
     assert result.samples == 6 and result.met is (worse == 0.0)
 
 
-def test_a_plan_is_confirmed_by_what_its_engine_answered(tmp_path: Path) -> None:
+def test_a_plan_is_confirmed_by_what_its_engine_answered(tmp_path: Path, says: Says) -> None:
     zoo = SHAPES["healthy_mlp"]()
     model, inputs = save(zoo, tmp_path)
     made = halfwise.fix(model, inputs, out=tmp_path / "out")
@@ -142,7 +144,7 @@ def test_a_plan_is_confirmed_by_what_its_engine_answered(tmp_path: Path) -> None
         model, inputs, plan=made.plan_path, out=tmp_path / "again", confirm=f"saved:{tmp_path / 'answers'}"
     )
     assert again.confirmation is not None and again.confirmation.met
-    with pytest.raises(InputError, match="saved outputs cannot confirm a model that is not made yet"):
+    with says.raises(InputError):
         halfwise.fix(model, inputs, out=tmp_path / "third", confirm=f"saved:{tmp_path / 'answers'}")
 
 
@@ -154,12 +156,12 @@ def test_saved_outputs_come_in_the_order_of_the_samples(tmp_path: Path) -> None:
     assert run.record.library == "saved outputs"
 
 
-def test_saved_outputs_that_do_not_fit(tmp_path: Path) -> None:
+def test_saved_outputs_that_do_not_fit(tmp_path: Path, says: Says) -> None:
     backend = backend_named(f"saved:{tmp_path}")
-    with pytest.raises(InputError, match=r"no \.npz files with saved outputs"):
+    with says.raises(InputError):
         backend.run(Path("any"), [{}, {}])
     (tmp_path / "0.npz").write_text("no")
-    with pytest.raises(InputError, match="holds 1 saved outputs for 2 samples"):
+    with says.raises(InputError):
         backend.run(Path("any"), [{}, {}])
-    with pytest.raises(InputError, match=r"0\.npz cannot be read as saved outputs"):
+    with says.raises(InputError):
         backend.run(Path("any"), [{}])

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from halfwise.cli.advise import command
 from halfwise.core.errors import InputError
+from tests.support.says import Says
 
 onnx = pytest.importorskip("onnx")
 
@@ -31,23 +32,23 @@ def attention(tmp_path):
     return tmp_path / "m.onnx"
 
 
-def test_what_applies_is_shown_in_full_and_first(attention):
+def test_what_applies_is_shown_in_full_and_first(attention, says: Says):
     ended = run("--target", "trt-10.0.0@t4", str(attention))
     assert ended.exit_code == 0
     lines = ended.stdout.splitlines()
-    assert lines[0] == f"trt-10.0.0@t4 and {attention}: 4 advisories apply, 10 may apply"
-    assert lines[2] == "TRT-MHA-V2-1000 (defect, confidence high, fixed in 10.0.1)"
-    assert "  do:  Update to 10.0.1, which a user confirmed to be right (10.0.1.6), or go back to 9.3." in lines
+    says(lines[0])
+    says(lines[2])
+    says(lines, "do:  Update")
     assert "  see: https://github.com/NVIDIA/TensorRT/issues/3777" in lines
     later = lines.index("may apply (--full shows workarounds and sources)")
     assert any(line.startswith("  TRT-PROFILE-ACC-107 (") for line in lines[later:])
-    assert "    only with several optimisation profiles in one engine" in lines[later:]
+    says(lines[later:], "only with several")
 
 
-def test_all_of_it_is_told_on_request(attention):
+def test_all_of_it_is_told_on_request(attention, says: Says):
     lines = run("--target", "trt-10.0.0@t4", str(attention), "--full").stdout.splitlines()
     assert "may apply" in lines and sum(line.startswith("  do: ") for line in lines) == 4 + 10
-    assert "  unknown: only with several optimisation profiles in one engine" in lines
+    says(lines, "unknown: only with")
 
 
 def test_json_is_one_document(attention):
@@ -66,8 +67,8 @@ def test_a_model_may_be_absent():
     assert "TRT-CUMSUM-108" in {advisory["id"] for advisory in document["advisories"]}
 
 
-def test_cautions_of_the_target_are_shown():
-    assert "note: TensorRT-RTX does not run on h200" in run("--target", "rtx-1.7@h200").stdout
+def test_cautions_of_the_target_are_shown(says: Says):
+    says(run("--target", "rtx-1.7@h200").stdout, "note: TensorRT-RTX does")
 
 
 def test_errors_are_for_the_command_line_to_show(tmp_path):

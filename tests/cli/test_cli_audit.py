@@ -16,6 +16,7 @@ from halfwise.cli import audit as verb
 from halfwise.compiler import rtx
 from halfwise.core.errors import InputError, MissingBackend
 from tests.support.paths import DATA
+from tests.support.says import Says
 
 REGION_LOG = DATA / "logs" / "layernorm_8.6_region.log"
 
@@ -53,21 +54,20 @@ def test_every_kind_of_source(source: str, kernels: int) -> None:
     assert document["engine"]["kernels"] == kernels
 
 
-def test_a_broken_plan_is_exit_code_1(tmp_path: Path) -> None:
+def test_a_broken_plan_is_exit_code_1(tmp_path: Path, says: Says) -> None:
     path = plan(tmp_path, {"fp32_nodes": ["/norm/Pow", {"name": "/in/Conv", "why": "x"}]})
     output = run(REGION_LOG, "--plan", path, exit_code=1)
-    assert "violation /norm/Pow: wanted fp32, got fp16; TensorRT's own warning" in output
+    says(output, "violation /norm/Pow")
     assert "violation /in/Conv" not in output and "/in/Conv" in output
     document = json.loads(run(REGION_LOG, "--plan", path, "--json", exit_code=1))
     assert [violation["node"] for violation in document["violations"]] == ["/norm/Pow"]
 
 
-def test_a_plan_that_cannot_be_shown_to_be_kept_is_exit_code_1(tmp_path: Path) -> None:
+def test_a_plan_that_cannot_be_shown_to_be_kept_is_exit_code_1(tmp_path: Path, says: Says) -> None:
     path = plan(tmp_path, {"fp32_nodes": ["norm_sqrt"]})
     output = run(DATA / "layers" / "inspector_8.6.json", "--plan", path, exit_code=1)
-    assert "unproven norm_sqrt: wanted fp32, nothing shows it; no layer has its name" in output
-    assert "give the model that was built (--model)" in output
-    assert "the plan is not shown to have been kept: 1 of its 1 nodes cannot be verified" in output
+    says(output, "unproven norm_sqrt")
+    says(output, "--model", "the plan is not")
 
 
 def test_the_plan_states_the_format_of_each_node(tmp_path: Path) -> None:
@@ -77,9 +77,9 @@ def test_the_plan_states_the_format_of_each_node(tmp_path: Path) -> None:
     assert "got bf16" in run(DATA / "layers" / "inspector_11.json", "--plan", plan(tmp_path, wide), exit_code=1)
 
 
-def test_an_empty_plan_is_nothing_to_check(tmp_path: Path) -> None:
+def test_an_empty_plan_is_nothing_to_check(tmp_path: Path, says: Says) -> None:
     output = run(REGION_LOG, "--plan", plan(tmp_path, {"fp32_nodes": []}))
-    assert "the plan keeps no node out of FP16, so there is nothing to check" in output
+    says(output, "the plan keeps")
 
 
 def test_known_defects_of_the_version_in_the_log_are_mentioned(tmp_path: Path) -> None:
@@ -92,10 +92,10 @@ def test_known_defects_of_the_version_in_the_log_are_mentioned(tmp_path: Path) -
     assert applies["TRT-LN-MYELIN-86"] == "yes"
 
 
-def test_known_defects_of_a_stated_target(tmp_path: Path) -> None:
+def test_known_defects_of_a_stated_target(tmp_path: Path, says: Says) -> None:
     source = DATA / "layers" / "inspector_10.16.json"
-    assert "the version that built this engine is not known; --target T" in run(source)
-    assert "known for TensorRT 10.0.0 on t4: TRT-MHA-V2-1000" in run(source, "--target", "trt-10.0.0@t4")
+    says(run(source), "--target")
+    says(run(source, "--target", "trt-10.0.0@t4"), "TRT-MHA-V2-1000")
     planned = plan(tmp_path, {"target": "trt-10.0.0", "fp32_nodes": []})
     assert json.loads(run(source, "--plan", planned, "--json"))["target"] == "trt-10.0.0"
     with pytest.raises(InputError, match="TensorRT 7 is not known"):
@@ -108,27 +108,17 @@ def test_a_kept_plan_is_exit_code_0(tmp_path: Path) -> None:
     assert "\x1b" not in output
 
 
-def test_attention_and_notes_are_told() -> None:
+def test_attention_and_notes_are_told(says: Says) -> None:
     output = run(DATA / "layers" / "inspector_10.16.json")
-    assert "fused attention: _gemm_mha_v2; its scores and softmax are not visible" in output
-    assert "note: 1 Myelin region listed as one layer each" in run(DATA / "layers" / "inspector_8.6.json")
+    says(output, "_gemm_mha_v2")
+    says(run(DATA / "layers" / "inspector_8.6.json"), "Myelin region")
 
 
 @pytest.mark.parametrize(
-    ("document", "message"),
-    [
-        ("{", "the plan is not valid JSON"),
-        ({"nodes": []}, "'fp32_nodes' is missing"),
-        ({"fp32_nodes": [3]}, r"fp32_nodes\[0\]: must be a text or an object, not a whole number"),
-        (
-            {"fp32_nodes": [{"name": "a", "format": "fp8"}]},
-            r"fp32_nodes\[0\].format: 'fp8' is not a format; there are fp16, bf16, fp32",
-        ),
-        ([], "must be an object, not a list"),
-    ],
+    "document", ["{", {"nodes": []}, {"fp32_nodes": [3]}, {"fp32_nodes": [{"name": "a", "format": "fp8"}]}, []]
 )
-def test_plans_that_are_none(tmp_path: Path, document: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_plans_that_are_none(tmp_path: Path, document: object, says: Says) -> None:
+    with says.raises(InputError):
         run(REGION_LOG, "--plan", plan(tmp_path, document))
 
 
@@ -142,10 +132,10 @@ def test_missing_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"Layers": []}', "[]"])
-def test_an_empty_list_of_layers_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_empty_list_of_layers_is_refused(tmp_path: Path, text: str, says: Says) -> None:
     path = tmp_path / "layers.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match="the list of layers is empty; build the engine with --profilingVerbosity"):
+    with says.raises(InputError):
         run(path)
 
 
@@ -156,8 +146,8 @@ def test_an_engine_file_is_refused(tmp_path: Path) -> None:
         run(path)
 
 
-def test_a_log_without_layers_says_how_to_get_them() -> None:
-    with pytest.raises(InputError, match="no layer list in it; build with --profilingVerbosity=detailed"):
+def test_a_log_without_layers_says_how_to_get_them(says: Says) -> None:
+    with says.raises(InputError):
         run(DATA / "logs" / "strong_11_failure.log")
 
 
@@ -176,19 +166,19 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(not rtx.available(), reason="TensorRT-RTX is not installed (pip install 'halfwise[rtx]')")
-def test_a_model_is_compiled_and_audited(model: Path, tmp_path: Path) -> None:
+def test_a_model_is_compiled_and_audited(model: Path, tmp_path: Path, says: Says) -> None:
     samples = tmp_path / "inputs.npz"
     np.savez(samples, x=np.ones((3, 2), np.float16))
     for inputs in ((), ("--inputs", samples)):
         output = run(model, "--plan", plan(tmp_path, {"fp32_nodes": ["e"]}), *inputs, exit_code=1)
         assert "1 kernels" in output
-        assert ("Compiled for the shapes of generated inputs: x " in output) is not bool(inputs)
+        assert ("generated inputs: x " in output) is not bool(inputs)
         assert ("the inputs given: x 3x2" in output) is bool(inputs)
-        assert "the version that built this engine" not in output
-        assert "violation e: wanted fp32, got fp16; its kernel reads and writes fp16 [" in output
+        assert "--target" not in output
+        says(output, "violation e")
 
 
-def test_a_model_needs_the_compiler(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_needs_the_compiler(model: Path, monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
     monkeypatch.setattr(rtx, "available", lambda: False)
-    with pytest.raises(MissingBackend, match="compiles it with TensorRT-RTX, which is not installed: pip install"):
+    with says.raises(MissingBackend):
         run(model)

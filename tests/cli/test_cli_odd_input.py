@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 
 from tests.models.zoo.graph_writer import GraphWriter
 from tests.support.command_line import CommandLine
+from tests.support.says import Says
 
 
 @pytest.fixture
@@ -48,40 +49,38 @@ def test_any_file_name_is_read_and_written(
 
 @pytest.mark.parametrize("verb", ["fix", "verify"])
 @pytest.mark.parametrize(
-    ("values", "told"),
-    [
-        (np.full((1, 4), np.nan), "any input: check input 'x', itself not finite in 1 of 1 sample"),
-        (np.full((1, 4), 3e38), "hold no finite value for any input: check the inputs"),
-        (np.zeros((0, 4)), "are empty for every input: nothing can be compared; give others"),
-    ],
+    "values",
+    [np.full((1, 4), np.nan), np.full((1, 4), 3e38), np.zeros((0, 4))],
     ids=["nan", "too large for FP32", "of no size"],
 )
 def test_inputs_that_answer_nothing_are_refused(
-    verb: str, values: np.ndarray, told: str, halfwise_cli: CommandLine, tmp_path: Path
+    verb: str, values: np.ndarray, says: Says, halfwise_cli: CommandLine, tmp_path: Path
 ) -> None:
     model = a_model(tmp_path / "m.onnx", ("n", 4))
     np.savez(tmp_path / "i.npz", x=values.astype(np.float32))
     words = ("--out", tmp_path / "out") if verb == "fix" else (model,)
     ended = halfwise_cli(verb, model, *words, "--inputs", tmp_path / "i.npz", "--json")
     assert (ended.code, ended.out) == (2, "")
-    assert ended.told.endswith(told)
+    says(ended.told)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_backend_is_not_asked_about_inputs_that_answer_nothing(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+def test_a_backend_is_not_asked_about_inputs_that_answer_nothing(
+    halfwise_cli: CommandLine, tmp_path: Path, says: Says
+) -> None:
     model = a_model(tmp_path / "m.onnx")
     np.savez(tmp_path / "i.npz", x=np.full((1, 4), np.nan, np.float32))
     words = ("bisect", model, "--backend", "ort-cpu", "--out", tmp_path / "out", "--inputs", tmp_path / "i.npz")
     ended = halfwise_cli(*words)
     assert (ended.code, ended.out) == (2, "")
-    assert ended.told.endswith("any input: check input 'x', itself not finite in 1 of 1 sample")
+    says(ended.told)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("verb", ["trace", "fix", "verify"])
 @pytest.mark.parametrize("domain", ["com.example", ""])
 def test_an_operator_that_the_runtime_lacks_is_named(
-    domain: str, verb: str, halfwise_cli: CommandLine, tmp_path: Path
+    domain: str, verb: str, halfwise_cli: CommandLine, tmp_path: Path, says: Says
 ) -> None:
     shape = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])
@@ -92,30 +91,29 @@ def test_an_operator_that_the_runtime_lacks_is_named(
     more = {"trace": (), "fix": ("--out", tmp_path / "out"), "verify": (path,)}[verb]
     ended = halfwise_cli(verb, path, *more)
     assert (ended.code, ended.out) == (2, "")
-    assert "cannot load the model: it has no operator Frobnicate" in ended.told
+    says(ended.told)
     assert domain in ended.told
-    assert ended.told.endswith("; `halfwise scan` looks at models without running them")
     assert halfwise_cli("scan", path).code == 0
 
 
 @pytest.mark.parametrize("verb", ["scan", "trace", "log", "audit"])
 def test_a_sarif_file_that_cannot_be_written_is_refused_before_the_work(
-    verb: str, halfwise_cli: CommandLine, tmp_path: Path
+    verb: str, halfwise_cli: CommandLine, tmp_path: Path, says: Says
 ) -> None:
     """The source is not even looked for."""
     ended = halfwise_cli(verb, tmp_path / "nowhere", "--sarif", tmp_path / "missing" / "s.sarif")
     assert (ended.code, ended.out) == (2, "")
-    assert "s.sarif cannot be written: " in ended.told and "is no folder that can be written to" in ended.told
+    says(ended.told)
 
 
-def test_outputs_that_were_not_saved_are_told(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+def test_outputs_that_were_not_saved_are_told(halfwise_cli: CommandLine, tmp_path: Path, says: Says) -> None:
     np.savez(tmp_path / "a.npz", y=np.ones(3, np.float32))
     np.savez(tmp_path / "none.npz")
     (tmp_path / "garbage.npz").write_bytes(b"garbage")
     told = halfwise_cli("verify", tmp_path / "a.npz", tmp_path / "none.npz").told
-    assert told == "halfwise: the second has no output 'y', which the first has; it has none"
+    says(told)
     told = halfwise_cli("verify", tmp_path / "a.npz", tmp_path / "garbage.npz").told
-    assert told.endswith("garbage.npz cannot be read as saved outputs: it is damaged, or no .npz file")
+    says(told)
 
 
 def test_a_value_out_of_its_range_is_one_sentence_and_the_way_to_help(halfwise_cli: CommandLine) -> None:

@@ -18,6 +18,7 @@ from halfwise.precision.typed_onnx import typed_proto
 from tests.models.build import f32, graph, model, node, value, weight
 from tests.models.model_cases import refusal, relu
 from tests.support.model_runs import run
+from tests.support.says import Says
 
 # -- versions ------------------------------------------------------------------------------------------------------
 
@@ -46,24 +47,20 @@ def test_an_opset_before_7_is_raised_where_that_changes_nothing() -> None:
     assert load(relu(opset=6)).opset() == 7
 
 
-def test_an_opset_before_7_is_refused_where_a_meaning_changed() -> None:
+def test_an_opset_before_7_is_refused_where_a_meaning_changed(says: Says) -> None:
     added = node("Add", "x x", "y", broadcast=1)
-    assert refusal(model([added], [value("x", shape=[2])], [value("y", shape=[2])], opset=6)) == (
-        "the model uses opset 6; the oldest understood is 7: raise it with onnx.version_converter.convert_version"
-    )
+    says(refusal(model([added], [value("x", shape=[2])], [value("y", shape=[2])], opset=6)))
 
 
-def test_an_opset_of_the_future_is_refused() -> None:
+def test_an_opset_of_the_future_is_refused(says: Says) -> None:
     newest = onnx.defs.onnx_opset_version()
-    assert refusal(relu(opset=newest + 1)) == (
-        f"the model uses opset {newest + 1}; the installed onnx package knows up to {newest}: upgrade onnx"
-    )
+    says(refusal(relu(opset=newest + 1)))
 
 
-def test_a_model_without_an_opset_is_refused() -> None:
+def test_a_model_without_an_opset_is_refused(says: Says) -> None:
     proto = relu()
     proto.ClearField("opset_import")
-    assert refusal(proto) == "the model does not say which opset it uses; export it again"
+    says(refusal(proto))
 
 
 def test_the_long_name_of_the_default_domain_is_understood() -> None:
@@ -78,32 +75,26 @@ def test_the_long_name_of_the_default_domain_is_understood() -> None:
 # -- graphs that are not sound ---------------------------------------------------------------------------------------
 
 
-def test_a_cycle() -> None:
+def test_a_cycle(says: Says) -> None:
     proto = model([node("Add", "x b", "a"), node("Relu", "a", "b")], [value("x")], [value("a")])
-    assert refusal(proto) == "the model: the graph has a cycle"
+    says(refusal(proto))
 
 
-def test_an_input_that_nothing_produces() -> None:
-    assert refusal(model([node("Add", "x ghost", "y")], [value("x")], [value("y")])) == (
-        "the model: node 'n_y' reads 'ghost', which nothing produces"
-    )
+def test_an_input_that_nothing_produces(says: Says) -> None:
+    says(refusal(model([node("Add", "x ghost", "y")], [value("x")], [value("y")])))
 
 
-def test_an_output_that_nothing_produces() -> None:
-    assert refusal(model([node("Relu", "x", "y")], [value("x")], [value("z")])) == (
-        "the model: the graph output 'z' is produced by nothing"
-    )
+def test_an_output_that_nothing_produces(says: Says) -> None:
+    says(refusal(model([node("Relu", "x", "y")], [value("x")], [value("z")])))
 
 
-def test_no_outputs() -> None:
-    assert refusal(model([node("Relu", "x", "y")], [value("x")], [])) == (
-        "the model has no outputs: there is nothing to compare"
-    )
+def test_no_outputs(says: Says) -> None:
+    says(refusal(model([node("Relu", "x", "y")], [value("x")], [])))
 
 
-def test_a_tensor_produced_twice() -> None:
+def test_a_tensor_produced_twice(says: Says) -> None:
     proto = model([node("Relu", "x", "y"), node("Neg", "x", "y", name="other")], [value("x")], [value("y")])
-    assert refusal(proto) == "the model: the tensor 'y' is produced twice"
+    says(refusal(proto))
 
 
 def test_a_node_cannot_write_an_input() -> None:
@@ -127,7 +118,7 @@ def test_a_body_that_hands_out_an_outer_tensor_gets_a_node_for_it() -> None:
     assert np.array_equal(run(proto, feeds)["y"], feeds["x"])
 
 
-def test_a_body_cannot_read_its_sibling() -> None:
+def test_a_body_cannot_read_its_sibling(says: Says) -> None:
     then = graph([node("Relu", "x", "t")], [], [value("t")])
     other = graph([node("Neg", "t", "e")], [], [value("e")])
     proto = model(
@@ -135,20 +126,14 @@ def test_a_body_cannot_read_its_sibling() -> None:
         [value("x"), value("c", TensorProto.BOOL, [])],
         [value("y")],
     )
-    assert refusal(proto) == "the model: node 'n_e' reads 't', which nothing produces"
+    says(refusal(proto))
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"raw_data": b"\0" * 7}, "the tensor 'w' does not hold the content that its shape (4) and type require"),
-        ({"dims": [-4]}, "the tensor 'w' has a negative dimension"),
-        ({"dims": [1 << 60, 1 << 60]}, "does not hold the content"),
-        ({"data_type": 99}, "the tensor 'w' has an unknown element type (99)"),
-        ({"data_type": 0}, "the tensor 'w' has no element type"),
-    ],
+    "change",
+    [{"raw_data": b"\x00" * 7}, {"dims": [-4]}, {"dims": [1 << 60, 1 << 60]}, {"data_type": 99}, {"data_type": 0}],
 )
-def test_a_weight_that_does_not_fit_its_declaration(change: dict[str, Any], says: str) -> None:
+def test_a_weight_that_does_not_fit_its_declaration(change: dict[str, Any], says: Says) -> None:
     proto = model([node("Add", "x w", "y")], [value("x")], [value("y")], [weight("w", np.ones(4, np.float32))])
     for field, content in change.items():
         proto.graph.initializer[0].ClearField(field)
@@ -156,7 +141,7 @@ def test_a_weight_that_does_not_fit_its_declaration(change: dict[str, Any], says
             proto.graph.initializer[0].dims.extend(content)
         else:
             setattr(proto.graph.initializer[0], field, content)
-    assert says in refusal(proto)
+    says(refusal(proto))
 
 
 def test_a_model_without_nodes_is_a_model() -> None:

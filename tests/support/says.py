@@ -39,13 +39,13 @@ class Says:
 
     def __init__(self, kept: list[str], renew: bool, folder: Path) -> None:
         self._kept, self._renew = kept, renew
-        self._folder = re.compile(rf"{re.escape(str(folder))}(/[^/\s'\"]+)?")
+        self._folder = re.compile(rf"{re.escape(str(folder))}(/[\w-]+)?")
         self.said: list[str] = []
 
     def __call__(self, text: object, *about: str) -> None:
         """`about`: only the lines that hold one of these."""
         __tracebackhide__ = True
-        said = self._plain(str(text))
+        said = self._plain("\n".join(text) if isinstance(text, list) else str(text))
         if about:
             lines = [line for line in said.splitlines() if any(each in line for each in about)]
             if not lines:

@@ -16,6 +16,7 @@ from onnx import TensorProto
 from halfwise import InputError
 from halfwise.torch import check_bindings
 from tests.models.build import model, node, value
+from tests.support.says import Says
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra 'torch')")
 
@@ -106,87 +107,82 @@ def rules(check: Any) -> list[tuple[str, str, str]]:
     return [(problem.severity, problem.name, problem.rule) for problem in check.problems]
 
 
-def test_nothing_is_wrong_with_good_bindings() -> None:
+def test_nothing_is_wrong_with_good_bindings(says: Says) -> None:
     x, y = OnGpu(aligned(1, 3, 4, 4)), OnGpu(aligned(1, 8))
     check = check_bindings({"x": x, "y": y}, image_engine())
-    assert check.ok and str(check) == "2 bindings: nothing is wrong with them"
+    assert check.ok
+    says(check)
     assert check.to_json() == {"schema": "halfwise.bindings/1", "status": "ok", "checked": 2, "problems": []}
     assert check_bindings([x, y], image_engine()).problems == ()
 
 
-def test_one_good_binding_is_no_plural() -> None:
+def test_one_good_binding_is_no_plural(says: Says) -> None:
     x = OnGpu(aligned(1, 3, 4, 4))
     check = check_bindings({"x": x}, image_engine())
-    assert str(check) == "1 binding: nothing is wrong with it"
+    says(check)
 
 
-def test_a_permuted_view() -> None:
+def test_a_permuted_view(says: Says) -> None:
     pixels = OnGpu(aligned(1, 4, 4, 3).permute(0, 3, 1, 2)[:, [0, 1, 2]].as_strided((1, 3, 4, 4), (48, 1, 3, 12)))
     check = check_bindings({"x": pixels}, image_engine())
     assert ("error", "x", "contiguity") in rules(check)
     line = next(str(problem) for problem in check.problems if problem.rule == "contiguity")
-    assert line == (
-        "error: x: is a view with strides (48, 1, 3, 12), permuted or sliced: its address hands over other elements "
-        "than the view shows (a copy to the CPU and back would hide it); x = x.contiguous(), and keep x until the "
-        "engine has run"
-    )
+    says(line)
 
 
-def test_channels_last_and_expanded_views_are_called_so() -> None:
+def test_channels_last_and_expanded_views_are_called_so(says: Says) -> None:
     last = OnGpu(aligned(1, 4, 4, 3).permute(0, 3, 1, 2))
     assert "in channels_last order" in str(check_bindings({"x": last}, image_engine()))
     wide = OnGpu(aligned(1, 3, 1, 1).expand(1, 3, 4, 4))
-    assert "expanded view: there is memory for a part" in str(check_bindings({"x": wide}, image_engine()))
+    says(check_bindings({"x": wide}, image_engine()), "expanded view: there")
     fine = OnGpu(aligned(1, 1, 4, 4).transpose(0, 1))  # sizes of 1 may have any stride
     engine = Engine(x=("INPUT", DataType.FLOAT, (1, 1, 4, 4)))
     assert check_bindings({"x": fine}, engine).ok
 
 
-def test_types_and_what_narrowing_does() -> None:
+def test_types_and_what_narrowing_does(says: Says) -> None:
     engine = Engine(ids=("INPUT", DataType.INT32, (3,)), x=("INPUT", DataType.HALF, (2,)))
     ids, x = OnGpu(torch.tensor([1, 2, 3])), OnGpu(aligned(2))
     text = str(check_bindings({"ids": ids, "x": x}, engine))
-    assert "ids: is int64, and the engine takes int32: each id would be read as two" in text
+    says(text, "ids: is int64")
     assert "ids = ids.to(torch.int32)" in text and "cannot hold" not in text
-    assert "x: is float32, and the engine takes float16: each value would be read as two halves" in text
+    says(text, "x: is float32")
     big = OnGpu(torch.tensor([1, 2, 2**40]))
     assert f"ids: holds {2**40}, which int32 cannot hold" in str(check_bindings({"ids": big, "x": x}, engine))
 
 
-def test_shapes() -> None:
+def test_shapes(says: Says) -> None:
     engine = image_engine()
 
     def remedy(shape: tuple[int, ...]) -> str:
         problems = check_bindings({"x": OnGpu(aligned(*shape))}, engine).problems
         return next(problem.remedy for problem in problems if problem.rule == "shape")
 
-    assert remedy((3, 4, 4)) == "a batch dimension is missing: x = x[None]"
-    assert remedy((1, 4, 4, 3)) == "the same sizes in another order: x = x.permute(0, 3, 1, 2).contiguous()"
-    assert remedy((1, 48)).startswith("as many elements, in other dimensions: x = x.reshape(1, 3, 4, 4)")
+    says(remedy((3, 4, 4)))
+    says(remedy((1, 4, 4, 3)))
+    says(remedy((1, 48)))
     assert "read beyond its end" in remedy((1, 3, 2, 2))
 
 
-def test_open_dimensions_and_profiles() -> None:
+def test_open_dimensions_and_profiles(says: Says) -> None:
     engine = Engine(x=("INPUT", DataType.FLOAT, (-1, 8)))
     engine.profile = ((1, 8), (2, 8), (4, 8))
     assert check_bindings({"x": OnGpu(aligned(4, 8))}, engine).ok
     text = str(check_bindings({"x": OnGpu(aligned(5, 8))}, engine))
-    assert "has shape (5, 8), outside the optimisation profile, (1, 8) to (4, 8)" in text
+    says(text, "has shape (5")
 
 
-def test_where_memory_lies() -> None:
+def test_where_memory_lies(says: Says) -> None:
     engine = image_engine()
     host = torch.zeros(1, 3, 4, 4)
-    assert "x: is on the CPU, and the engine reads device memory; x = x.cuda()" in str(
-        check_bindings({"x": host}, engine)
-    )
+    says(check_bindings({"x": host}, engine), "x: is on")
     array = np.zeros((1, 3, 4, 4), np.float32)
     assert "x = torch.from_numpy(x).cuda()" in str(check_bindings({"x": array}, engine))
     engine.host = {"x"}
     assert check_bindings({"x": host}, engine).ok
-    assert "the engine reads it on the host" in str(check_bindings({"x": OnGpu(host)}, engine))
+    says(check_bindings({"x": OnGpu(host)}, engine), "the engine reads")
     two = {"x": OnGpu(aligned(1, 3, 4, 4)), "y": OnGpu(aligned(1, 8), "cuda:1")}
-    assert "y: is on cuda:1, and 'x' is on cuda:0" in str(check_bindings(two, image_engine()))
+    says(check_bindings(two, image_engine()), "y: is on")
     assert "has no memory" in str(check_bindings({"x": torch.zeros(1, 3, 4, 4, device="meta")}, image_engine()))
     assert "of layout torch.sparse_coo" in str(check_bindings({"x": host.to_sparse()}, image_engine()))
 
@@ -211,7 +207,7 @@ def aligned_on_gpu() -> OnGpu:
     return _Owned(aligned(1, 3, 4, 4))
 
 
-def test_a_tensor_that_is_freed_or_moved_after_the_check() -> None:
+def test_a_tensor_that_is_freed_or_moved_after_the_check(says: Says) -> None:
     tensors = {"x": aligned_on_gpu()}
     check = check_bindings(tensors, image_engine())
     assert check.still_alive() == ()
@@ -220,72 +216,74 @@ def test_a_tensor_that_is_freed_or_moved_after_the_check() -> None:
     tensors.clear()
     gc.collect()
     assert [problem.rule for problem in check.still_alive()] == ["freed"]
-    assert "keep a reference to the tensor until the engine has run" in str(check.still_alive()[0])
+    says(check.still_alive()[0], "keep a reference")
 
 
-def test_a_slice_is_not_aligned() -> None:
+def test_a_slice_is_not_aligned(says: Says) -> None:
     rows = OnGpu(aligned(2, 3, 4, 4)[1:])
     text = str(check_bindings({"x": rows}, image_engine()))
-    assert "x: begins " in text and "bytes into a larger tensor, so its address is no multiple of 256" in text
+    assert "x: begins " in text
+    says(text, "bytes into a")
     assert "x = x.clone()" in text
 
 
-def test_outputs() -> None:
+def test_outputs(says: Says) -> None:
     both = aligned(64)
     x, y = OnGpu(both[:48].view(1, 3, 4, 4)), OnGpu(both[40:48].view(1, 8))
     text = str(check_bindings({"x": x, "y": y}, image_engine()))
-    assert "y: shares memory with 'x': the engine would overwrite it while it may still be read" in text
+    says(text, "y: shares memory")
     apart = {"x": OnGpu(both[:48].view(1, 3, 4, 4)), "y": OnGpu(both[48:56].view(1, 8))}
     assert "aliasing" not in [problem.rule for problem in check_bindings(apart, image_engine()).problems]
     half = OnGpu(aligned(1, 8, dtype=torch.float16))
-    assert "y: is float16, and the engine writes float32" in str(check_bindings({"x": x, "y": half}, image_engine()))
+    says(check_bindings({"x": x, "y": half}, image_engine()), "y: is float16")
     turned = OnGpu(aligned(8, 2).t()[:1])
     assert "writes its output densely" in str(check_bindings({"x": x, "y": turned}, image_engine()))
 
 
-def test_names() -> None:
+def test_names(says: Says) -> None:
     x = OnGpu(aligned(1, 3, 4, 4))
     given = {"X": x, "y": OnGpu(aligned(1, 8))}
     check = check_bindings(given, image_engine())
     assert rules(check) == [("error", "X", "unknown"), ("error", "x", "missing")]
-    assert "hand over a float32 tensor of shape (1, 3, 4, 4)" in str(check)
-    assert "is a str, not a tensor" in str(check_bindings({"x": "image.png"}, image_engine()))
-    with pytest.raises(InputError, match="3 bindings are given, and the engine has 2"):
+    says(check, "hand over a")
+    says(check_bindings({"x": "image.png"}, image_engine()), "is a str")
+    with says.raises(InputError):
         check_bindings([x, x, x], image_engine())
     with pytest.raises(InputError, match="neither an engine"):
         check_bindings({"x": x}, object())
 
 
-def test_engines_before_8_5() -> None:
+def test_engines_before_8_5(says: Says) -> None:
     x = OnGpu(aligned(1, 3, 4, 4))
-    assert "x: is float32, and the engine takes float16" in str(check_bindings([x], OldEngine()))
+    says(check_bindings([x], OldEngine()), "x: is float32")
     assert check_bindings([OnGpu(aligned(1, 3, 4, 4, dtype=torch.float16))], OldEngine()).ok
 
 
-def test_an_onnx_model(tmp_path: Path) -> None:
+def test_an_onnx_model(tmp_path: Path, says: Says) -> None:
     inputs = [value("x", TensorProto.FLOAT, ("n", 3)), value("z", TensorProto.FLOAT, ("n", 3))]
     proto = model([node("Add", "x z", "y")], inputs, [value("y", TensorProto.FLOAT, ("n", 3))])
     onnx.save(proto, tmp_path / "m.onnx")
     arrays = {"x": np.zeros((2, 3), np.float32), "z": np.zeros((4, 3), np.float64).T[:3].T}
     text = str(check_bindings(arrays, tmp_path / "m.onnx"))
-    assert "z: is float64, and the engine takes float32" in text and "z = z.astype('float32')" in text
-    assert "its dimension 'n' is 4, and 2 in 'x'" in text
+    says(text, "z: is float64")
+    assert "z = z.astype('float32')" in text
+    says(text, "its dimension 'n'")
     turned = {"x": np.zeros((3, 2), np.float32).T, "z": np.zeros((2, 3), np.float32)}
     assert "x = np.ascontiguousarray(x)" in str(check_bindings(turned, proto))
-    assert "is on cpu, and cuda:0 was asked for" not in str(check_bindings(turned, proto))
+    assert "cuda:0" not in str(check_bindings(turned, proto))
     assert "in host memory" in str(check_bindings(turned, proto, device="cuda:0"))
 
 
-def test_the_inspectors_json(tmp_path: Path) -> None:
+def test_the_inspectors_json(tmp_path: Path, says: Says) -> None:
     tensor = {"Name": "x", "Dimensions": [1, 8], "Format/Datatype": "Row major linear FP16 format"}
     made = {"Name": "y", "Dimensions": [1, 8], "Format/Datatype": "Row major linear FP32"}
     layer = {"Name": "l", "LayerType": "Kernel", "Inputs": [tensor], "Outputs": [made]}
     path = tmp_path / "layers.json"
     path.write_text(json.dumps({"Layers": [layer], "Bindings": ["x", "y"]}))
     text = str(check_bindings({"x": OnGpu(aligned(1, 8)), "y": OnGpu(aligned(1, 8))}, path))
-    assert text.startswith("error: x: is float32, and the engine takes float16")
+    says(text)
     path.write_text(json.dumps({"Layers": [layer]}))
-    with pytest.raises(InputError, match="does not list the engine's bindings"):
+    with says.raises(InputError):
         check_bindings({}, path)
     path.write_text("{")
     with pytest.raises(InputError, match="cannot be read"):
