@@ -24,13 +24,15 @@ _INPUTS = 2
 _PICTURES = {
     "resnet18": 224, "deit_tiny_patch16_224": 224, "convnext_atto": 224, "mobilenetv3_small_100": 224,
     "regnety_002": 224, "resnet34": 224, "repvgg_a0": 224, "mixer_s32_224": 224, "resmlp_12_224": 224,
-    "poolformer_s12": 224, "vit_small_patch32_224": 224, "efficientnet_b0": 224, "mobilevit_xxs": 256,
+    "poolformer_s12": 224, "vit_small_patch32_224": 224, "deit_small_patch16_224": 224, "gmixer_12_224": 224,
+    "efficientnet_b0": 224, "mobilevit_xxs": 256,
     "fasternet_t0": 224,
 }  # fmt: skip
 _WRITTEN = ("convnext_like", "unet_like", "speech_encoder", "segmenter_257", "tagger_lstm")
 BATCHED = (
     "bert_4", "mixer_s32_224", "resnet18", "vit_small_patch32_224", "deit_tiny_patch16_224", "resmlp_12_224",
-    "resnet34", "repvgg_a0", "poolformer_s12", "convnext_atto", "mobilenetv3_small_100", "deeplab_like", "regnety_002",
+    "resnet34", "repvgg_a0", "poolformer_s12", "deit_small_patch16_224", "gmixer_12_224", "convnext_atto",
+    "mobilenetv3_small_100", "regnety_002", "deeplab_like",
 )  # fmt: skip
 NAMES = (*BATCHED, *(name for name in _PICTURES if name not in BATCHED), *_WRITTEN)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.backends import BackendOptions
+from halfwise.backends.runtime_timing import clock_named, time_operation
 from halfwise.core.document import read
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
@@ -21,7 +23,7 @@ from halfwise.emulation.timing.grid import GRID, LAUNCH
 from halfwise.emulation.timing.law import measured_law, roofline
 from halfwise.emulation.timing.operation import Operand, Operation, work_of
 from halfwise.emulation.timing.record import TimeRecord, TimesRecord
-from halfwise.emulation.timing.timed_model import timed_feed, timed_model
+from halfwise.emulation.timing.timed_model import load_for, reads_weights, timed_feed, timed_model
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -89,6 +91,51 @@ def test_the_law_gives_what_was_measured_and_what_lies_between() -> None:
     for size in ((128, 256, 256), (300, 500, 700), (2048, 1024, 1024)):
         told, right = law.microseconds(product(*size), "fp16"), truth(product(*size), 2)
         assert 0.8 < told / right < 1.25, size
+
+
+def test_weights_that_left_the_cache_make_a_network_slower() -> None:
+    mb = 1 << 20
+    records = [TimeRecord(product(8, 64, size), "fp16", float(size), 0.0, 1.5 * size) for size in (64, 256, 1024)]
+    law = measured_law(records, "it", 40 * mb)
+    missed = [law.missed(weights * mb) for weights in (1, 20, 25, 30, 400)]
+    assert missed == pytest.approx([0.0, 0.0, 0.5, 1.0, 1.0])
+    for size in (64, 256, 512):
+        known = law.microseconds(product(8, 64, size), "fp16")
+        told = [law.microseconds(product(8, 64, size), "fp16", each) for each in missed]
+        assert told == pytest.approx([known, known, 1.25 * known, 1.5 * known, 1.5 * known])
+    assert measured_law(records, "it").missed(400 * mb) == 0.0  # a cache of unknown size
+
+
+def test_behind_a_load_the_same_is_computed_and_the_load_comes_between() -> None:
+    import onnxruntime as ort
+
+    operation, settings = product(4, 8, 4096), ort.SessionOptions()
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    assert reads_weights(operation) and not reads_weights(product(4, 8, 8))
+    right = timed_feed(operation, "fp32")["x0"]
+    for between in (False, True):
+        load = load_for(1 << 12, "fp32", between=between)
+        model = timed_model(operation, "fp32", 3, load)
+        ops = [node.op_type for node in model.graph.node]
+        assert ops.count("MatMul") == 3 and ops.count("Relu") == (3 if between else 6)
+        session = ort.InferenceSession(model.SerializeToString(), settings)
+        weight = numpy_helper.to_array(next(each for each in model.graph.initializer if each.name == "x1"))
+        names = [value.name for value in session.get_outputs()]
+        results = dict(zip(names, session.run(None, timed_feed(operation, "fp32", load)), strict=True))
+        for copy in range(3):
+            np.testing.assert_allclose(results[f"y{copy}_0"], right @ weight, rtol=1e-4, atol=1e-5)
+        alone = load_for(1 << 12, "fp32", between=between, alone=True)
+        empty = timed_model(operation, "fp32", 3, alone)
+        assert [node.op_type for node in empty.graph.node] == [op for op in ops if op != "MatMul"]
+        session = ort.InferenceSession(empty.SerializeToString(), settings)
+        assert len(session.run(None, timed_feed(operation, "fp32", alone))) == (3 if between else 6)
+
+
+def test_a_gpu_is_timed_beyond_its_load() -> None:
+    clock = replace(clock_named("ort-cpu", 0), cache=1 << 12)
+    done = time_operation(clock, product(4, 8, 4096), "fp32")
+    assert 0 < done.milliseconds <= done.cold_ms
+    assert time_operation(clock, LAUNCH, "fp32").cold_ms == 0.0
 
 
 def test_a_roofline_follows_the_data_sheet() -> None:

@@ -16,7 +16,7 @@ __all__ = ["Cuda", "Gpu", "gpu_here", "open_cuda"]
 
 _LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 _MANAGEMENT = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
-_CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # of CUdevice_attribute
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR, _L2_CACHE = 75, 76, 38  # of CUdevice_attribute
 _PORTABLE = 1  # of CU_MEMHOSTALLOC: for all contexts
 
 
@@ -57,6 +57,10 @@ class Cuda:
         major, minor = (self._attribute(which) for which in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR))
         cuda = f"{version.value // 1000}.{version.value % 1000 // 10}"
         return Gpu(name.value.decode(errors="replace"), f"{major}.{minor}", cuda, _driver_version())
+
+    def cache(self) -> int:
+        """Bytes of the level-2 cache."""
+        return self._attribute(_L2_CACHE)
 
     def enter(self) -> None:
         """Make the context current in this thread, too."""

@@ -53,6 +53,12 @@ class Kernel:
     operation: Operation
     format: Format
 
+    @property
+    def weights(self) -> int:
+        """Bytes of stored numbers that it reads."""
+        stored = sum(each.size for each in self.operation.inputs if each and each.fixed and each.kind == "float")
+        return stored * (4 if self.format is Format.FP32 else 2)
+
 
 def kernels_of(assignment: Assignment, shapes: Shapes, rule: str = "ort") -> Iterator[Kernel]:
     """In execution order, of the main graph; bodies are not looked into."""

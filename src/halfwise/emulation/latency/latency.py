@@ -38,9 +38,11 @@ class Latency:
 
 def latency_of(assignment: Assignment, shapes: Shapes, law: Law, *, tf32: bool = False, rule: str = "ort") -> Latency:
     wide: Precision = "tf32" if tf32 else "fp32"
+    kernels = tuple(kernels_of(assignment, shapes, rule))
+    missed = law.missed(sum(kernel.weights for kernel in kernels))
     return Latency(
         tuple(
-            (kernel, law.microseconds(kernel.operation, wide if kernel.format is Format.FP32 else "fp16"))
-            for kernel in kernels_of(assignment, shapes, rule)
+            (kernel, law.microseconds(kernel.operation, wide if kernel.format is Format.FP32 else "fp16", missed))
+            for kernel in kernels
         )
     )

@@ -2,7 +2,8 @@
 
 Of a measured kernel the time is the measured one. Of another one it is the roofline's, times what measured kernels of
 its family and format took over their own roofline, nearer ones counting more; near is what has like sizes, on a scale
-of logarithms. Without measurements the roofline of the GPU's data sheet stands alone, with usual efficiencies.
+of logarithms. Weights that leave the cache before they are read again make kernels slower: the time lies between both.
+Without measurements the roofline of the GPU's data sheet stands alone, with usual efficiencies.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
+
+from msgspec.structs import replace
 
 from halfwise.emulation.timing.gpus import Peak
 from halfwise.emulation.timing.operation import Operation, Work, work_of
@@ -25,6 +28,7 @@ _WIDTH: Mapping[Precision, int] = {"fp16": 2, "fp32": 4, "tf32": 4}
 _USUAL_LAUNCH_US = 2.0
 _USUAL_SHARE = 0.6  # of a data sheet's peak
 _NEAREST = 5
+_KEPT, _LOST = 0.5, 0.75  # weights in caches: up to which all stay in it, and from which on none is there in time
 _SOFTENS = 0.1  # squared distance at which a measured kernel counts half of one that is the same
 
 
@@ -47,13 +51,27 @@ class Law:
     roof: Roof
     source: str
     measured: tuple[TimeRecord, ...] = ()
+    cold: Law | None = None  # of weights outside the cache
+    cache: int = 0  # bytes
 
     @property
     def is_measured(self) -> bool:
         return bool(self.measured)
 
-    def microseconds(self, operation: Operation, precision: Precision) -> float:
+    def missed(self, weights: float) -> float:
+        """The share of a network's weights, given in bytes, that left the cache when they are read again."""
+        if not self.cache:
+            return 0.0
+        return min(max((weights / self.cache - _KEPT) / (_LOST - _KEPT), 0.0), 1.0)
+
+    def microseconds(self, operation: Operation, precision: Precision, missed: float = 0.0) -> float:
         """The time of one kernel whose floating-point tensors are in one format."""
+        near = self._microseconds(operation, precision)
+        if self.cold is None or not missed:
+            return near
+        return near + missed * (self.cold.microseconds(operation, precision) - near)
+
+    def _microseconds(self, operation: Operation, precision: Precision) -> float:
         known = self._exact.get((operation.key, precision))
         if known is not None:
             return known
@@ -99,7 +117,7 @@ def roofline(gpu: Peak) -> Law:
     return Law(Roof(_USUAL_LAUNCH_US, flops, gpu.bandwidth * 1e3 * _USUAL_SHARE), f"roofline of the {gpu.title}")
 
 
-def measured_law(records: Sequence[TimeRecord], source: str) -> Law:
+def measured_law(records: Sequence[TimeRecord], source: str, cache: int = 0) -> Law:
     """From measurements alone: the fastest of each kind are the roof."""
     launch = min(each.microseconds for each in records)
     flops: dict[Precision, float] = {"fp16": 1e-6, "fp32": 1e-6, "tf32": 1e-6}
@@ -110,7 +128,9 @@ def measured_law(records: Sequence[TimeRecord], source: str) -> Law:
         flops[each.format] = max(flops[each.format], work.flops / beyond)
         moved = max(moved, _moved(each.operation, work, each.format) / beyond)
     flops["tf32"] = max(flops["tf32"], flops["fp32"])
-    return Law(Roof(launch, flops, moved), source, tuple(records))
+    roof = Roof(launch, flops, moved)
+    cold = tuple(replace(each, microseconds=each.cold_us or each.microseconds) for each in records)
+    return Law(roof, source, tuple(records), Law(roof, source, cold) if cache else None, cache)
 
 
 def _moved(operation: Operation, work: Work, precision: Precision) -> float:

@@ -21,6 +21,7 @@ class TimeRecord(Record, frozen=True):
     ]
     microseconds: Annotated[Number, about("Median of several rounds, one of many kernels of one CUDA graph.")]
     spread: Annotated[Number, about("Of the rounds: slowest over fastest, less one.")] = 0.0
+    cold_us: Annotated[Number, about("With its weights outside the GPU's cache; 0 where that was not timed.")] = 0.0
 
 
 class TimesRecord(Record, frozen=True):
@@ -31,3 +32,4 @@ class TimesRecord(Record, frozen=True):
     rows: Sequence[TimeRecord]
     refused: Annotated[Sequence[str], about("Operators that the backend did not run on the device.")] = ()
     seconds: Number = 0.0
+    cache_bytes: Annotated[int, about("The GPU's level-2 cache; 0 where it is not known.")] = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from onnx import helper, numpy_helper
 from halfwise.emulation.timing.law import Precision
 from halfwise.emulation.timing.operation import Attribute, Operand, Operation
 
-__all__ = ["copies_of", "timed_feed", "timed_model"]
+__all__ = ["Load", "copies_of", "load_for", "reads_weights", "timed_feed", "timed_model"]
 
 Array = NDArray[Any]
 
@@ -22,17 +23,51 @@ _OWN_DOMAIN = "com.microsoft"
 _IR_VERSION = 10
 _LEAST, _MOST = 4, 96
 _MOST_SEARCHED = 16  # of what looks for its algorithm anew in each copy
+_LOADED = 3  # of which two stand behind a load
+_COLD = 6  # with a load between them
 _BYTES = 256 << 20  # of all outputs
+_PASSES = 6  # over the load: the host then starts graphs sooner than they end
+_BEYOND = 1.3  # times the cache: more than it holds
+_WEIGHTS = 1 << 14  # values: fewer are read in no time
 
 
-def copies_of(operation: Operation) -> int:
+@dataclass(frozen=True)
+class Load:
+    """Passes over more memory than the cache holds: before the copies, or, `between` them, so that none is cached.
+
+    `alone`: without the copies. What a graph takes beyond the load alone is what its copies take.
+    """
+
+    values: int
+    between: bool = False
+    alone: bool = False
+
+
+def load_for(cache: int, precision: Precision, *, between: bool = False, alone: bool = False) -> Load:
+    return Load(int(_BEYOND * cache) // (2 if precision == "fp16" else 4), between, alone)
+
+
+def reads_weights(operation: Operation) -> bool:
+    """Whether it reads stored numbers, not just a few, beside what was just computed."""
+    data = operation.inputs[0] if operation.inputs else None
+    if data is None or data.kind != "float" or not data.shape or data.fixed or operation.op in ("Cast", "Gather"):
+        return False
+    return any(
+        each is not None and each.kind == "float" and each.fixed and each.size >= _WEIGHTS
+        for each in operation.inputs[1:]
+    )
+
+
+def copies_of(operation: Operation, load: Load | None = None) -> int:
     """How many stand side by side: fewer of large ones."""
+    if load is not None and load.between:
+        return _COLD
     each = 4 * sum(math.prod(shape) for shape in operation.outputs)
     most = _MOST_SEARCHED if operation.op in ("Conv", "ConvTranspose", "FusedConv") else _MOST
-    return max(_LEAST, min(most, _BYTES // max(each, 1)))
+    return max(_LEAST, min(most if load is None else 2 * most // _LOADED, _BYTES // max(each, 1)))
 
 
-def timed_model(operation: Operation, precision: Precision, copies: int) -> onnx.ModelProto:
+def timed_model(operation: Operation, precision: Precision, copies: int, load: Load | None = None) -> onnx.ModelProto:
     """Weights and what says how (axes, sizes) are stored in it; everything else is an input."""
     made = np.dtype(np.float16 if precision == "fp16" else np.float32)
     read = made if operation.op != "Cast" else np.dtype(np.float32 if precision == "fp16" else np.float16)
@@ -43,6 +78,8 @@ def timed_model(operation: Operation, precision: Precision, copies: int) -> onnx
         if operand is None:
             continue
         array = _array(operation, slot, operand, read)
+        if load is not None and load.alone and (slot > 0 or not load.between):
+            continue
         if _stored(operation, slot, operand):
             weights.append(numpy_helper.from_array(array, name))
         else:
@@ -52,7 +89,21 @@ def timed_model(operation: Operation, precision: Precision, copies: int) -> onnx
     if operation.op == "Cast":
         attributes["to"] = helper.np_dtype_to_tensor_dtype(made)
     nodes, outputs = [], []
+    if load is not None:
+        inputs.append(helper.make_tensor_value_info("load", helper.np_dtype_to_tensor_dtype(read), [1, load.values]))
+        weights.append(numpy_helper.from_array(np.array(0, np.int64), "first"))
+    for each in range(_PASSES if load is not None and not load.between else 0):
+        nodes += _pass_over(each)
+        outputs.append(helper.make_tensor_value_info(f"seen{each}", helper.np_dtype_to_tensor_dtype(read), None))
     for copy in range(copies):
+        if load is not None and load.between:  # what was just computed is cached, as it is in a network
+            nodes += [*_pass_over(copy), helper.make_node("Add", ["x0", f"seen{copy}"], [f"near{copy}"], f"a{copy}")]
+            names[0] = f"near{copy}"
+        if load is not None and load.alone:
+            if load.between:
+                kind = helper.np_dtype_to_tensor_dtype(read)
+                outputs.append(helper.make_tensor_value_info(names[0], kind, None))
+            continue
         results = [f"y{copy}_{place}" for place in range(len(operation.outputs))]
         nodes.append(helper.make_node(operation.op, names, results, f"n{copy}", domain=operation.domain, **attributes))
         for place, name in enumerate(results):
@@ -62,13 +113,23 @@ def timed_model(operation: Operation, precision: Precision, copies: int) -> onnx
     return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
 
 
-def timed_feed(operation: Operation, precision: Precision) -> dict[str, Array]:
+def _pass_over(place: int) -> list[onnx.NodeProto]:
+    """Reads and writes all of the load; its first number comes out."""
+    return [
+        helper.make_node("Relu", ["load"], [f"passed{place}"], f"p{place}"),
+        helper.make_node("Gather", [f"passed{place}", "first"], [f"seen{place}"], f"s{place}", axis=1),
+    ]
+
+
+def timed_feed(operation: Operation, precision: Precision, load: Load | None = None) -> dict[str, Array]:
     made = np.dtype(np.float16 if precision == "fp16" else np.float32)
     read = made if operation.op != "Cast" else np.dtype(np.float32 if precision == "fp16" else np.float16)
-    return {
+    passed = {} if load is None else {"load": np.zeros((1, load.values), read)}
+    slots = range(len(operation.inputs)) if load is None or not load.alone else range(int(load.between))
+    return passed | {
         f"x{slot}": _array(operation, slot, operand, read)
         for slot, operand in enumerate(operation.inputs)
-        if operand is not None and not _stored(operation, slot, operand)
+        if operand is not None and slot in slots and not _stored(operation, slot, operand)
     }
 
 

@@ -33,7 +33,7 @@ def speed_of(cost: str | Path | None, target: Target) -> Speed | None:
         machine = read_machine(path)
         if not isinstance(machine.times, TimesRecord) or not machine.times.rows:
             raise InputError(f"{path} holds no times; `halfwise prove --time` measures them")
-        return Speed(measured_law(machine.times.rows, machine.ran.title))
+        return Speed(measured_law(machine.times.rows, machine.ran.title, machine.times.cache_bytes))
     peak = PEAKS.get(target.gpu.name) if target.gpu is not None else None
     if peak is None and cost is not None:
         known = ", ".join(PEAKS)

@@ -23,7 +23,7 @@ _TF32_OPS = frozenset({"Conv", "ConvTranspose", "FusedMatMul", "GRU", "Gemm", "L
 
 Row = tuple[Operation, Precision]
 Entry = dict[str, Any]
-Clock = tuple[str, float]  # its title, and microseconds of a graph
+Clock = tuple[str, float, int]  # its title, microseconds of a graph, bytes of the GPU's cache
 
 
 def rows_of(operations: Iterable[Operation]) -> list[Row]:
@@ -51,7 +51,7 @@ def timed(
             left.append(row)
         else:
             done[_place(row)] = entry
-    clock: Clock = ("", 0.0)
+    clock: Clock = ("", 0.0, 0)
     for tf32 in (False, True):  # a child's environment decides about TF32
         asked = [row for row in left if (row[1] == "tf32") is tf32]
         while asked:
@@ -64,8 +64,8 @@ def timed(
             asked = part[len(answered) :] + asked
             notify(len(done))
     if not clock[0]:  # all of it was timed before an interruption
-        title, graph = next((entry["clock"] for entry in done.values() if entry.get("clock")), clock)
-        clock = (str(title), float(graph))
+        title, graph, *cache = next((entry["clock"] for entry in done.values() if entry.get("clock")), clock)
+        clock = (str(title), float(graph), int(cache[0]) if cache else 0)
     return _record(rows, done, clock, time.monotonic() - started)
 
 
@@ -88,7 +88,8 @@ def _ask(backend: str, rows: Sequence[Row], options: BackendOptions, tf32: bool)
             )
         except (ChildDied, ChildFailed) as error:
             return [*told, {"error": str(error)}][: len(rows)], None
-    return list(answer.data["rows"]), (str(answer.data["clock"]), float(answer.data["graph_us"]))
+    told_by = answer.data
+    return list(told_by["rows"]), (str(told_by["clock"]), float(told_by["graph_us"]), int(told_by["cache"]))
 
 
 def _record(rows: Sequence[Row], done: dict[tuple[str, str], Entry], told: Clock, seconds: float) -> TimesRecord:
@@ -100,8 +101,10 @@ def _record(rows: Sequence[Row], done: dict[tuple[str, str], Entry], told: Clock
             refused.append(f"{operation.op} {kind}: {entry.get('error', 'not asked')}")
             continue
         spread = round(float(entry["spread"]), 3)
-        found.append(TimeRecord(operation, kind, round(1e3 * entry["milliseconds"], 4), spread))
-    return TimesRecord(told[0], round(told[1], 3), tuple(found), tuple(dict.fromkeys(refused)), round(seconds, 1))
+        cold = round(1e3 * float(entry.get("cold_ms", 0.0)), 4)
+        found.append(TimeRecord(operation, kind, round(1e3 * entry["milliseconds"], 4), spread, cold))
+    why = tuple(dict.fromkeys(refused))
+    return TimesRecord(told[0], round(told[1], 3), tuple(found), why, round(seconds, 1), told[2])
 
 
 def _place(row: Row) -> tuple[str, str]:
