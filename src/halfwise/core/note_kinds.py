@@ -192,6 +192,7 @@ class NoteKind(Enum):
     BREAKS_INSIDE = "breaks-inside"
     ROUNDS_COARSELY = "rounds-coarsely"
     ROUNDS_EXPONENT = "rounds-exponent"
+    ROUNDS_PHASE = "rounds-phase"
     ROUNDS = "rounds"
     # Why a node stays out of FP16: what was measured without it
     FASTER_WIDE = "faster-wide"

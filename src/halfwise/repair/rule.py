@@ -36,14 +36,21 @@ class Repair:
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
     was: str = ""
     becomes: str = ""
+    wide: bool = False  # what it adds stays in FP32, so that what reads it need not
 
     @classmethod
     def equation(
-        cls, rule: str, nodes: tuple[str, ...], sides: tuple[str, str], parameters: Mapping[str, Any] | None = None
+        cls,
+        rule: str,
+        nodes: tuple[str, ...],
+        sides: tuple[str, str],
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        wide: bool = False,
     ) -> Repair:
         """One whose algebra is an equation of what was there and what takes its place."""
         was, becomes = sides
-        return cls(rule, nodes, f"{was} = {becomes}", parameters or {}, was, becomes)
+        return cls(rule, nodes, f"{was} = {becomes}", parameters or {}, was, becomes, wide)
 
     @classmethod
     def planned(cls, entry: RepairRecord) -> Repair:

@@ -20,6 +20,7 @@ from halfwise.repair.rescale import RESCALE
 from halfwise.repair.rule import Rule
 from halfwise.repair.scale_logs import SCALE_LOGS
 from halfwise.repair.stable_logs import STABLE_LOGS
+from halfwise.repair.wrap_phase import WRAP_PHASE
 
 __all__ = ["RULES", "check_repairs", "rules_for", "rules_named"]
 
@@ -34,6 +35,7 @@ RULES: tuple[Rule, ...] = (
     FINITE_CONSTANTS,
     RESCALE,
     SCALE_LOGS,
+    WRAP_PHASE,
     CLIP_WEIGHTS,
 )
 

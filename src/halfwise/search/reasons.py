@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 
 from halfwise.core.formats import Format, spacing
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
+from halfwise.model.phases import WAVES, PhaseWays
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
 from halfwise.search.prune import Kept
@@ -15,8 +17,8 @@ from halfwise.search.tensor_statistics import TensorStatistics
 __all__ = ["explain"]
 
 
-def explain(kept: Kept, sites: Sites, statistics: TensorStatistics, fmt: Format) -> PlannedNode:
-    """One node of the plan."""
+def explain(kept: Kept, sites: Sites, statistics: TensorStatistics, fmt: Format, phases: PhaseWays) -> PlannedNode:
+    """One node of the plan. `phases` are those of the model."""
     node, narrow = kept.node, sites.fmt
     numbers: dict[str, float] = {}
     read_high, read_low = statistics.over(node.inputs)
@@ -31,16 +33,25 @@ def explain(kept: Kept, sites: Sites, statistics: TensorStatistics, fmt: Format)
         numbers["input_min_abs"] = read_low
     if kept.without is not None and np.isfinite(kept.without):
         numbers["error_without"] = kept.without
-    return PlannedNode(node.name or "", node.op_type, fmt, kept.why, _because(kept, narrow, high, read_high), numbers)
+    because = _because(kept, narrow, high, read_high, _period(node, phases))
+    return PlannedNode(node.name or "", node.op_type, fmt, kept.why, because, numbers)
 
 
-def _because(kept: Kept, narrow: Format, high: float, read_high: float) -> tuple[Note, ...]:
+def _because(
+    kept: Kept, narrow: Format, high: float, read_high: float, period: float | None = None
+) -> tuple[Note, ...]:
     if kept.why is Reason.FASTER:
         return (Note.of(NoteKind.FASTER_WIDE),)
-    return _cause(kept.why, narrow, high, read_high), _measured(kept)
+    return _cause(kept.why, narrow, high, read_high, period), _measured(kept)
 
 
-def _cause(why: Reason, narrow: Format, high: float, read_high: float) -> Note:
+def _period(node: ir.Node, phases: PhaseWays) -> float | None:
+    """Of the phase that a node makes or reads, where it does that."""
+    values = node.inputs[:1] if node.op_type in (*WAVES, "Mod") else node.outputs[:1]
+    return next((period for value in values if value is not None and (period := phases.period(value))), None)
+
+
+def _cause(why: Reason, narrow: Format, high: float, read_high: float, period: float | None) -> Note:
     name, limit, reach = narrow.value.upper(), narrow.max, max(high, read_high)
     if high > limit:
         return Note.of(NoteKind.WRITES_BEYOND, high=high, limit=limit, format=name)
@@ -48,6 +59,8 @@ def _cause(why: Reason, narrow: Format, high: float, read_high: float) -> Note:
         return Note.of(NoteKind.READS_BEYOND, high=read_high, limit=limit, format=name)
     if why is Reason.OVERFLOW:
         return Note.of(NoteKind.BREAKS_INSIDE, format=name)
+    if period is not None and reach > period:
+        return Note.of(NoteKind.ROUNDS_PHASE, reach=reach, step=spacing(narrow, reach), period=period, format=name)
     if reach:
         return Note.of(NoteKind.ROUNDS_COARSELY, reach=reach, step=spacing(narrow, reach), format=name)
     return Note.of(NoteKind.ROUNDS, format=name)

@@ -34,6 +34,7 @@ from halfwise.search.search import Search, Solution
 from halfwise.search.sets import worst_first
 from halfwise.search.speed import fastest
 from halfwise.search.tensor_statistics import TensorStatistics, ranges_of
+from halfwise.search.wrapped import kept_before
 
 __all__ = ["AppliedRepair", "Attempt", "RepairSelector", "Selection"]
 
@@ -131,10 +132,11 @@ class RepairSelector:
                 return Selection(_sped(pruned), (), diagnosis)
         return Selection(_sped(final), self._applied(final, plain), diagnosis)
 
-    def attempt(self, repairs: RepairSet) -> Attempt | None:
+    def attempt(self, repairs: RepairSet, start: frozenset[str] = frozenset()) -> Attempt | None:
         """Search the model with these repairs; None where they change its FP32 answer beyond what the rules promise.
 
-        Attempts are compared before they are pruned: what is left of the best is pruned then.
+        Attempts are compared before they are pruned: what is left of the best is pruned then. `start` names FP32 nodes
+        that are enough on one sample.
         """
         model, done = self._repaired(repairs) if repairs else (self.model, ())
         kept: RepairSet = tuple((rule, repair) for rule, repair in repairs if repair in done)
@@ -159,8 +161,8 @@ class RepairSelector:
         )
         if kept and not self._faithful(search, kept):
             return None
-        start = frozenset(site.node for site in sites.free if site.name in self.start)
-        return Attempt(model, kept, search, search.run(prune=False, start=start))
+        begin = frozenset(site.node for site in sites.free if site.name in (start or self.start))
+        return Attempt(model, kept, search, search.run(prune=False, start=begin))
 
     def _applied(self, final: Attempt, plain: Attempt) -> tuple[AppliedRepair, ...]:
         """The FP32 nodes that are no more, each under the repair that is at that node or nearest to it."""
@@ -211,41 +213,51 @@ class RepairSelector:
     def _better(self, current: Attempt, found: RepairSet) -> Attempt | None:
         """All of them; where that does not pay, rule by rule. Only what promises something is searched."""
         self.notify(f"trying {counted(len(found), 'repair')}")
-        if self._promises(current, (*current.repairs, *found)):
-            whole = self.attempt((*current.repairs, *found))
+        if (start := self._promising(current, (*current.repairs, *found))) is not None:
+            whole = self.attempt((*current.repairs, *found), start)
             if whole is not None and whole.repairs != current.repairs and whole.cost < current.cost:
                 return whole
         groups = _by_rule(found)
         best: Attempt | None = None
         for group in groups.values() if len(groups) > 1 else ():
             base = best or current
-            if base.search.judge.spent or not self._promises(base, (*base.repairs, *group)):
+            start = None if base.search.judge.spent else self._promising(base, (*base.repairs, *group))
+            if start is None:
                 continue
-            trial = self.attempt((*base.repairs, *group))
+            trial = self.attempt((*base.repairs, *group), start)
             if trial is not None and trial.repairs != base.repairs and trial.cost < base.cost:
                 best = trial
         return best
 
-    def _promises(self, base: Attempt, repairs: RepairSet) -> bool:
-        """Two short runs on the worst sample: less error in FP16 throughout, or enough with fewer FP32 nodes."""
+    def _promising(self, base: Attempt, repairs: RepairSet) -> frozenset[str] | None:
+        """Two short runs on the worst sample: less error in FP16 throughout, or enough with fewer FP32 nodes.
+
+        None where repairs promise nothing; else the names of FP32 nodes to start with, where there are any.
+        """
         model, done = self._repaired(repairs)
         if len(done) <= len(base.repairs):
-            return False
+            return None
         sites = Sites(model, choices=self.choices)
         judge = self.context.judge(sites, self.feeds)
         ratios = base.solution.fp16.ratios
         worst = max(range(len(ratios)), key=ratios.__getitem__)
-        failed = self.context.failures.trials
-        ratio = judge.measure_one(Assignment.all_narrow(sites, frozenset(), self.context.io), worst)
-        if self.context.failures.trials > failed and self._answers(sites, repairs[-1][0]) is None:
-            return False
-        if math.isfinite(ratio) and ratio <= PROMISING * ratios[worst]:
-            return True
         names = {node.name for node in base.solution.keep}
         keep = frozenset(site.node for site in sites.free if site.name in names)
-        if len(keep) == len(names):
-            return False
-        return judge.measure_one(Assignment.all_narrow(sites, keep, self.context.io), worst) <= self.target_ratio
+        wide = all(repair.wide for _, repair in repairs[len(base.repairs) :])
+        if wide:
+            keep = kept_before(keep, base.model, sites)
+        else:
+            failed = self.context.failures.trials
+            ratio = judge.measure_one(Assignment.all_narrow(sites, frozenset(), self.context.io), worst)
+            if self.context.failures.trials > failed and self._answers(sites, repairs[-1][0]) is None:
+                return None
+            if math.isfinite(ratio) and ratio <= PROMISING * ratios[worst]:
+                return frozenset()
+        if len(keep) == (0 if wide else len(names)):
+            return None
+        if judge.measure_one(Assignment.all_narrow(sites, keep, self.context.io), worst) > self.target_ratio:
+            return None
+        return frozenset(node.name or "" for node in keep if wide)
 
     def _without_idle(self, current: Attempt, plain: Attempt) -> Attempt:
         """Leave out each rule, the last first, then each place away from the nodes that needed help, that is not

@@ -19,6 +19,10 @@ REASONS = {
         "reads values up to {reach:.4g}, where {format} steps by {step:g}: "
         "half a step changes an exponential by {change:.0%}"
     ),
+    NoteKind.ROUNDS_PHASE: (
+        "a phase up to {reach:number}, where neighbouring {format} numbers are {step:number} apart; "
+        "its period is {period:.4g}"
+    ),
     NoteKind.ROUNDS: "rounding to {format} changes the outputs",
     NoteKind.FASTER_WIDE: "FP32 is predicted to be faster here than FP16 and its casts",
     NoteKind.NOT_TESTED_ALONE: "not tested individually",

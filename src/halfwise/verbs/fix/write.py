@@ -10,6 +10,8 @@ from halfwise.core.reasons import Reason
 from halfwise.deploy.deploy_files import Handover
 from halfwise.deploy.targets import kind_of
 from halfwise.model.fingerprint import graph_sha256
+from halfwise.model.patterns.view import View
+from halfwise.model.phases import PhaseWays
 from halfwise.precision.plan import Plan, PlannedNode
 from halfwise.precision.sites import Site
 from halfwise.search.reasons import explain
@@ -101,7 +103,8 @@ def _nodes(prepared: Prepared, found: Feedback) -> tuple[PlannedNode, ...]:
     if request.plan is not None:
         return request.plan.nodes
     sites, statistics, formats = candidate.decided.sites, candidate.statistics, candidate.decision.formats
-    kept = [explain(each, sites, statistics, formats[each.node]) for each in candidate.kept]
+    phases = PhaseWays(View(sites.model))
+    kept = [explain(each, sites, statistics, formats[each.node], phases) for each in candidate.kept]
     order = {site.name: site.index for site in sites.all}
     return tuple(sorted((*kept, *wanted_nodes(request.choices, sites, statistics)), key=lambda node: order[node.name]))
 

@@ -14,6 +14,8 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.stepper import Stepper
+from halfwise.model.patterns.view import View
+from halfwise.model.phases import PhaseWays
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
 from halfwise.search.judge import Judge, Question
@@ -39,7 +41,8 @@ def find_culprits(
     judge = Judge(sites, emulator, Question(tolerance), feeds)
     solution = Search(sites, judge, stepper, notify=notify).run()
     statistics = tensor_statistics(stepper, sites, widen_feeds(feeds[0]))
-    planned = [_told(explain(kept, sites, statistics, Format.FP32)) for kept in solution.kept]
+    phases = PhaseWays(View(sites.model))
+    planned = [_told(explain(kept, sites, statistics, Format.FP32, phases)) for kept in solution.kept]
     planned.sort(key=lambda node: (node.op not in _EXPONENTIALS, -node.numbers.get("error_without", math.inf)))
     return tuple(planned), solution.found.ratio
 

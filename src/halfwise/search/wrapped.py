@@ -1,0 +1,25 @@
+"""Where a repair stays in FP32 itself: the FP32 nodes that it leaves over."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from halfwise.model.model import Model
+from halfwise.precision.sites import Sites
+
+__all__ = ["kept_before"]
+
+
+def kept_before(keep: frozenset[ir.Node], given: Model, sites: Sites) -> frozenset[ir.Node]:
+    """Of FP32 nodes those in front of what a repair added to the `given` model, and that; empty where it saves none."""
+    new = {
+        site.node
+        for site in sites.free
+        if site.name not in given.node_by_name and not keep.isdisjoint(site.node.predecessors())
+    }
+    behind, waiting = set[ir.Node](), list(new)
+    while waiting:
+        fresh = [node for node in waiting.pop().successors() if node not in behind]
+        behind.update(fresh)
+        waiting += fresh
+    return frozenset((keep - behind) | new) if len(keep & behind) > len(new) else frozenset()
