@@ -36,8 +36,9 @@ PLACES = """
     i0 = Mul (x, small) i1 = Mul (i0, i0) i2 = Add (i1, milli) level = Log (i2)
     j0 = MatMul (x, weights) j1 = Mul (j0, million) j2 = Relu (j1) back = Mul (j2, millionth)
     k0 = Max (x, least) bounded = Softmax <axis = 1> (k0)
+    l0 = Mul (x, thousand) l1 = Add (l0, six) wave = Sin (l1)
 """
-OUTPUTS = "norm lse sig masked attended quotient length folded level back bounded".split()
+OUTPUTS = "norm lse sig masked attended quotient length folded level back bounded wave".split()
 NUMBERS = {"thousand": 1e3, "tiny": 1e-12, "loud": 9e3, "six": 6.0, "tenth": 0.125, "milli": 1e-3, "small": 2.0**-9,
            "million": 1e6, "millionth": 1e-6}  # fmt: skip
 

@@ -21,8 +21,8 @@ import onnx_ir as ir
 
 from halfwise.model.model import Model
 from halfwise.model.moving import only_moves
+from halfwise.model.patterns.phases import WAVES, PhaseWays
 from halfwise.model.patterns.view import View
-from halfwise.model.phases import WAVES, PhaseWays
 from halfwise.repair.graph_edit import GraphEdit, node_named, view_of
 from halfwise.repair.rule import Ranges, Repair
 

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from halfwise.core.formats import Format, spacing
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
-from halfwise.model.phases import WAVES, PhaseWays
+from halfwise.model.patterns.phases import WAVES, PhaseWays
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
 from halfwise.search.prune import Kept

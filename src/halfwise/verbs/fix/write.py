@@ -10,8 +10,8 @@ from halfwise.core.reasons import Reason
 from halfwise.deploy.deploy_files import Handover
 from halfwise.deploy.targets import kind_of
 from halfwise.model.fingerprint import graph_sha256
+from halfwise.model.patterns.phases import PhaseWays
 from halfwise.model.patterns.view import View
-from halfwise.model.phases import PhaseWays
 from halfwise.precision.plan import Plan, PlannedNode
 from halfwise.precision.sites import Site
 from halfwise.search.reasons import explain

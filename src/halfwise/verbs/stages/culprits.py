@@ -14,8 +14,8 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.stepper import Stepper
+from halfwise.model.patterns.phases import PhaseWays
 from halfwise.model.patterns.view import View
-from halfwise.model.phases import PhaseWays
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.sites import Sites
 from halfwise.search.judge import Judge, Question
