@@ -25,6 +25,7 @@ from halfwise.core.errors import InputError, MissingBackend
 from halfwise.emulation import cuda_driver
 from halfwise.emulation.cuda_driver import Cuda, Gpu
 from tests.models.backend_models import H200, L4, typed_model
+from tests.support.says import Says
 
 FEEDS = [{"x": np.array([[1.0, -2.0, 3.0, 0.5]], np.float32)}, {"x": np.array([[0.0, 1.0, 1.0, 4.0]], np.float32)}]
 
@@ -90,15 +91,10 @@ def test_memory_goes_there_and_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("driver", "device", "words"),
-    [
-        (FakeDriver(fails={"cuInit": 100}), 0, "finds no usable GPU here: no CUDA-capable device is detected"),
-        (FakeDriver(count=0), 0, "there is no GPU number 0: the NVIDIA driver sees none"),
-        (FakeDriver(count=2), 2, "there is no GPU number 2: the NVIDIA driver sees 2"),
-    ],
+    ("driver", "device"), [(FakeDriver(fails={"cuInit": 100}), 0), (FakeDriver(count=0), 0), (FakeDriver(count=2), 2)]
 )
-def test_a_driver_without_the_gpu(driver: FakeDriver, device: int, words: str) -> None:
-    with pytest.raises(MissingBackend, match=words):
+def test_a_driver_without_the_gpu(driver: FakeDriver, device: int, says: Says) -> None:
+    with says.raises(MissingBackend):
         Cuda(driver, device)
 
 
@@ -200,19 +196,19 @@ def test_bf16_outputs_are_widened() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "feed", "error", "words"),
+    ("engine", "feed", "error"),
     [
-        (FakeEngine(FakeDriver(), loads=False), FEEDS[0], MissingBackend, r"cannot be loaded on NVIDIA H200 \(compute"),
-        (FakeEngine(FakeDriver(), runs=False), FEEDS[0], BackendFailure, "the engine did not run on sample 1"),
-        (FakeEngine(FakeDriver()), {}, InputError, "sample 1 has no input 'x', which the engine wants"),
-        (FakeEngine(FakeDriver()), {"x": np.zeros(3)}, BackendFailure, r"does not take input 'x' in the shape \(3,\)"),
-        (FakeEngine(FakeDriver(), kind="FP8"), FEEDS[0], BackendFailure, "is of type FP8|KeyError|which NumPy"),
+        (FakeEngine(FakeDriver(), loads=False), FEEDS[0], MissingBackend),
+        (FakeEngine(FakeDriver(), runs=False), FEEDS[0], BackendFailure),
+        (FakeEngine(FakeDriver()), {}, InputError),
+        (FakeEngine(FakeDriver()), {"x": np.zeros(3)}, BackendFailure),
+        (FakeEngine(FakeDriver(), kind="FP8"), FEEDS[0], BackendFailure),
     ],
 )
-def test_engines_that_do_not_run(engine: FakeEngine, feed: Any, error: type[Exception], words: str) -> None:
+def test_engines_that_do_not_run(engine: FakeEngine, feed: Any, error: type[Exception], says: Says) -> None:
     if engine.kind == "FP8":
         engine.execute_async_v3 = lambda stream: engine.receivers["y"].notify_shape("y", (1,)) or True  # type: ignore[method-assign,func-returns-value]
-    with pytest.raises(error, match=words):
+    with says.raises(error):
         run_fake(engine, [feed])
     assert engine.driver.memory == {}
 
@@ -252,9 +248,9 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Any:
     return install
 
 
-def test_an_rtx_engine_is_not_even_built_for_a_gpu_that_it_refuses(installed: Any, typed: Path) -> None:
+def test_an_rtx_engine_is_not_even_built_for_a_gpu_that_it_refuses(installed: Any, typed: Path, says: Says) -> None:
     installed(H200, lambda request: pytest.fail("built"))
-    with pytest.raises(MissingBackend, match=r"rtx: TensorRT-RTX does not support compute capability 9\.0"):
+    with says.raises(MissingBackend):
         backend_named("rtx").run(typed, FEEDS)
 
 

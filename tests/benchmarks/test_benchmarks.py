@@ -17,6 +17,7 @@ from benchmarks.cases import FOLDS, REAL, Case, load_case
 from benchmarks.contest import OURS, PEERS, TOOLS, Entry, ask, markdown
 from benchmarks.peers.task import NOT_INSTALLED, Answer, Task, load_feeds
 from benchmarks.strict import Census, Errors, InvalidModel, StrictSession, census, judge, rel_l2
+from tests.support.says import Says
 
 FLOAT, HALF, BOOL, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BOOL, TensorProto.INT64
 
@@ -178,16 +179,16 @@ def test_a_peer_that_is_not_installed_says_so(tmp_path: Path) -> None:
     assert main_job.row(tiny_case(), Entry("AutoCast", answer, 1))[-1] == "not installed"
 
 
-def test_an_interpreter_that_is_not_there_is_no_crash(tmp_path: Path) -> None:
+def test_an_interpreter_that_is_not_there_is_no_crash(tmp_path: Path, says: Says) -> None:
     answer = ask("AutoCast", tiny_case(), str(tmp_path / "python"), 5.0, tmp_path)
-    assert answer.problem == "cannot be run: No such file or directory"
+    says(answer.problem)
 
 
-def test_a_program_that_fails_early_is_told_by_its_last_line(tmp_path: Path) -> None:
+def test_a_program_that_fails_early_is_told_by_its_last_line(tmp_path: Path, says: Says) -> None:
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\necho starting\necho no such module >&2\nexit 3\n")
     script.chmod(0o755)
-    assert ask("AutoCast", tiny_case(), str(script), 5.0, tmp_path).problem == "ended with exit code 3: no such module"
+    says(ask("AutoCast", tiny_case(), str(script), 5.0, tmp_path).problem)
 
 
 def test_a_call_past_its_limit_is_stopped(tmp_path: Path) -> None:

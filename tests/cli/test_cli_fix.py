@@ -19,6 +19,7 @@ import halfwise.cli.fix
 from halfwise.verbs.fix.fix import JOURNAL
 from tests.models.zoo import SHAPES, encoder
 from tests.support.command_line import CommandLine, save
+from tests.support.says import Says
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_one_json_document_with_the_keys_of_the_contract(
 
 
 def test_the_screen_tells_the_story_without_colours_where_a_program_reads(
-    halfwise_cli: CommandLine, small: tuple[Path, Path], tmp_path: Path
+    halfwise_cli: CommandLine, small: tuple[Path, Path], tmp_path: Path, says: Says
 ) -> None:
     model, inputs = small
     ended = halfwise_cli("fix", model, "--inputs", inputs, "--out", tmp_path / "out", "--repairs", "none", "--full")
@@ -67,21 +68,19 @@ def test_the_screen_tells_the_story_without_colours_where_a_program_reads(
     lines = ended.out.splitlines()
     assert ended.code == 0
     assert "\x1b" not in ended.out
-    assert lines[0] == (
-        f"{model.name} keeps the tolerance in FP16 with {len(kept)} of its {document['model']['nodes']} nodes in "
-        "FP32, on 6 inputs (3 held out):"
-    )
+    assert f"with {len(kept)} of its {document['model']['nodes']} nodes" in lines[0]
+    says(lines[0])
     for node in kept:
         assert any(line.lstrip().startswith(node["name"]) for line in lines)
     assert f"model   {tmp_path / 'out' / model.stem}.fp16.onnx" in lines
     assert any(line.startswith("next    halfwise verify") for line in lines)
 
 
-def test_nothing_needs_fp32(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+def test_nothing_needs_fp32(halfwise_cli: CommandLine, tmp_path: Path, says: Says) -> None:
     model, inputs = save(SHAPES["healthy_mlp"](), tmp_path)
     ended = halfwise_cli("fix", model, "--inputs", inputs, "--out", tmp_path / "out")
     assert ended.code == 0
-    assert "keeps the tolerance in FP16 as it is: no node needs FP32" in ended.out
+    says(ended.out, "keeps the tolerance")
     assert "kept out of FP16" not in ended.out
 
 
@@ -97,9 +96,11 @@ def test_a_tolerance_that_nothing_meets_is_exit_code_1(
     assert "allowed <= 1e-30" in ended.out
 
 
-def test_made_up_inputs_are_said_loudly(halfwise_cli: CommandLine, small: tuple[Path, Path], tmp_path: Path) -> None:
+def test_made_up_inputs_are_said_loudly(
+    halfwise_cli: CommandLine, small: tuple[Path, Path], tmp_path: Path, says: Says
+) -> None:
     shown = halfwise_cli("fix", small[0], "--out", tmp_path / "out")
-    assert "SYNTHETIC INPUTS: No inputs were given" in shown.out
+    says(shown.out, "SYNTHETIC INPUTS: No")
     document = halfwise_cli("fix", small[0], "--out", tmp_path / "out", "--json").document
     assert document["inputs"]["origin"] == "synthetic"
     assert "synthetic" in [message["kind"] for message in document["messages"]]
@@ -256,7 +257,9 @@ def _start(large: tuple[Path, Path], out: Path, *program: str) -> subprocess.Pop
 
 
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
-def test_ctrl_c_keeps_what_was_measured_and_the_same_command_goes_on(large: tuple[Path, Path], tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_was_measured_and_the_same_command_goes_on(
+    large: tuple[Path, Path], tmp_path: Path, says: Says
+) -> None:
     out = tmp_path / "out"
     journal = out / JOURNAL
     running = _start(large, out, "-c", INTERRUPTED)
@@ -264,7 +267,8 @@ def test_ctrl_c_keeps_what_was_measured_and_the_same_command_goes_on(large: tupl
     assert running.returncode == 130, stderr
     assert stdout == ""
     told = [line for line in stderr.splitlines() if not line.startswith("fix encoder.onnx: ")]  # how far, if it is slow
-    assert len(told) == 1 and told[0].startswith("halfwise: interrupted; run the same command to resume from")
+    assert len(told) == 1
+    says(told[0])
     assert [file.name for file in out.iterdir()] == [JOURNAL]
     entries = journal.read_text().splitlines()
     assert len(entries) == 1 + 3 and all(json.loads(line) for line in entries)
@@ -282,7 +286,7 @@ def test_ctrl_c_keeps_what_was_measured_and_the_same_command_goes_on(large: tupl
 
 
 def test_ctrl_c_before_anything_was_measured(
-    halfwise_cli: CommandLine, small: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    halfwise_cli: CommandLine, small: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -291,7 +295,7 @@ def test_ctrl_c_before_anything_was_measured(
     monkeypatch.setattr(sys.modules["halfwise.verbs.fix.fix"], "fix", interrupted)
     ended = halfwise_cli("fix", small[0], "--out", tmp_path / "out")
     assert ended.code == 130
-    assert ended.told == "halfwise: interrupted before anything was measured; nothing was written"
+    says(ended.told)
 
 
 def test_another_question_does_not_resume(halfwise_cli: CommandLine, small: tuple[Path, Path], tmp_path: Path) -> None:
@@ -343,7 +347,9 @@ def test_the_verb_takes_what_the_contract_names() -> None:
         assert option in helped
 
 
-def test_text_inputs_are_refused_where_they_cannot_be_made_up(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+def test_text_inputs_are_refused_where_they_cannot_be_made_up(
+    halfwise_cli: CommandLine, tmp_path: Path, says: Says
+) -> None:
     graph = helper.make_graph(
         [helper.make_node("Identity", ["words"], ["same"])],
         "text",
@@ -353,4 +359,4 @@ def test_text_inputs_are_refused_where_they_cannot_be_made_up(halfwise_cli: Comm
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "t.onnx")
     ended = halfwise_cli("fix", tmp_path / "t.onnx", "--out", tmp_path / "out")
     assert ended.code == 2
-    assert "cannot be generated; give real inputs with --inputs" in ended.told
+    says(ended.told)

@@ -15,6 +15,7 @@ import pytest
 from tests.models.zoo.graph_writer import GraphWriter
 from tests.support.command_line import CommandLine
 from tests.support.media import image
+from tests.support.says import Says
 
 
 @pytest.fixture
@@ -31,39 +32,39 @@ def picture_net(path: Path, height: int | str = 4, width: int | str = 6) -> Path
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    "words",
     [
-        (("--size", "4x6"), "--size: for images only; name their folder with --images"),
-        (("--mean", "0.5"), "--mean: for images only"),
-        (("--std", "0.5"), "--std: for images only"),
-        (("--layout", "nchw"), "--layout: for images only"),
-        (("--range", "0-1"), "--range: for images only"),
-        (("--stretch",), "--letterbox and --stretch: for images only"),
-        (("--rate", "8000"), "--rate: for sound only; name its folder with --audio"),
-        (("--images", "none"), "--images none: there is no such folder"),
-        (("--audio", "none"), "--audio: the model has no inputs that may be a waveform"),
-        (("--images", ".", "--size", "640"), "--size 640: write WIDTHxHEIGHT, such as 640x640"),
-        (("--images", ".", "--mean", "a,b"), "--mean a,b: write numbers with commas between them"),
-        (("--images", ".", "--std", ""), "--std : write numbers with commas between them"),
-        (("--images", ".", "--layout", "hw"), "--layout hw: write nchw or nhwc"),
-        (("--images", ".", "--range", "1"), "--range 1: write 0-1, 0-255, -1-1"),
-        (("--shapes", "image"), "--shapes image: no ':' in 'image'; write NAME:1x3x640x640"),
-        (("--shapes", "image:1xa"), "--shapes image:1xa: '1xa' is not a shape such as 1x3x224x224"),
-        (("--shapes", "other:1x3"), "--shapes other: the model has no such input"),
-        (("--minShapes", "image:1x3x9x9"), "--shapes image:1x3x9x9: the model takes 1x3x4x6"),
-        (("--optShapes", "image"), "--optShapes image: no ':'"),
-        (("--maxShapes", "image"), "--maxShapes image: no ':'"),
-        (("--inputs", "image:none.bin"), "none.bin: cannot be read: No such file or directory"),
+        ("--size", "4x6"),
+        ("--mean", "0.5"),
+        ("--std", "0.5"),
+        ("--layout", "nchw"),
+        ("--range", "0-1"),
+        ("--stretch",),
+        ("--rate", "8000"),
+        ("--images", "none"),
+        ("--audio", "none"),
+        ("--images", ".", "--size", "640"),
+        ("--images", ".", "--mean", "a,b"),
+        ("--images", ".", "--std", ""),
+        ("--images", ".", "--layout", "hw"),
+        ("--images", ".", "--range", "1"),
+        ("--shapes", "image"),
+        ("--shapes", "image:1xa"),
+        ("--shapes", "other:1x3"),
+        ("--minShapes", "image:1x3x9x9"),
+        ("--optShapes", "image"),
+        ("--maxShapes", "image"),
+        ("--inputs", "image:none.bin"),
     ],
 )
 def test_what_an_option_refuses(
-    words: tuple[str, ...], told: str, halfwise_cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...], says: Says, halfwise_cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     image(tmp_path / "a.png", np.zeros((4, 6, 3)))
     ended = halfwise_cli("trace", picture_net(tmp_path / "m.onnx"), *words)
     assert (ended.code, ended.out) == (2, "")
-    assert told in ended.told
+    says(ended.told)
 
 
 def test_images_are_shown_as_the_network_sees_them(halfwise_cli: CommandLine, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from halfwise.cli import main as entry
 from halfwise.core.errors import InputError, MissingBackend
 from tests.support.command_line import CommandLine, Ended
 from tests.support.paths import ROOT
+from tests.support.says import Says
 
 HEAVY = set("onnx onnx_ir onnxruntime numpy ml_dtypes msgspec rich jinja2 tensorrt_rtx_bindings torch".split())
 
@@ -54,22 +55,24 @@ def test_version(halfwise_cli: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    "words",
     [
-        (["bogus"], "No such command 'bogus'"),
-        (["trace"], "Missing argument 'MODEL'. See halfwise trace --help."),
-        (["verify", "a.onnx"], "Missing argument 'B'"),
-        (["fix", "m.onnx", "--out", "o", "--frob"], "--frob"),
-        (["fix", "m.onnx", "--out"], "--out"),
-        (["trace", "m.onnx", "extra"], "extra"),
-        (["trace", "m.onnx", "--inputs", "a.npz", "b.npz"], "--inputs takes one file or folder: name their folder"),
+        ["bogus"],
+        ["trace"],
+        ["verify", "a.onnx"],
+        ["fix", "m.onnx", "--out", "o", "--frob"],
+        ["fix", "m.onnx", "--out"],
+        ["trace", "m.onnx", "extra"],
+        ["trace", "m.onnx", "--inputs", "a.npz", "b.npz"],
     ],
 )
-def test_bad_usage_is_one_line(words: list[str], told: str, halfwise_cli: CommandLine) -> None:
+def test_bad_usage_is_one_line(words: list[str], says: Says, halfwise_cli: CommandLine) -> None:
     ended = halfwise_cli(*words)
     assert ended.code == 2
     assert ended.out == ""
-    assert ended.told.startswith("halfwise: ") and told in ended.told and "?." not in ended.told
+    assert ended.told.startswith("halfwise: ")
+    says(ended.told)
+    assert "?." not in ended.told
 
 
 def test_the_base_of_usage_errors_is_the_one_meant() -> None:
@@ -108,7 +111,9 @@ def test_a_ctrl_c_that_no_verb_caught_is_told(halfwise_cli: CommandLine, monkeyp
     assert (ended.code, ended.out, ended.told) == (130, "", "halfwise: interrupted")
 
 
-def test_a_defect_of_our_own_is_one_line_too(halfwise_cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_our_own_is_one_line_too(
+    halfwise_cli: CommandLine, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError("by\nzero")
 
@@ -116,9 +121,7 @@ def test_a_defect_of_our_own_is_one_line_too(halfwise_cli: CommandLine, monkeypa
     monkeypatch.delenv("HALFWISE_DEBUG", raising=False)
     ended = halfwise_cli("scan", "m.onnx")
     assert ended.code == 2
-    assert ended.told == (
-        "halfwise: internal error, please report it: ZeroDivisionError: by zero (HALFWISE_DEBUG=1 shows where)"
-    )
+    says(ended.told)
 
 
 def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from halfwise.core.errors import InputError
 from halfwise.report.text import safe, width_of
 from tests.models.zoo import cnn_tiny_weights, encoder
 from tests.models.zoo.graph_writer import GraphWriter
+from tests.support.says import Says
 
 app = typer.Typer()
 app.command()(verb.command)
@@ -46,23 +47,23 @@ def hostile(path: Path, name: str) -> str:
     return str(path)
 
 
-def test_one_screen_of_plain_text(tiny: str) -> None:
+def test_one_screen_of_plain_text(tiny: str, says: Says) -> None:
     lines = run(tiny).splitlines()
-    assert lines[0] == f"{tiny}: 30 nodes, opset 17, 15 FP32 weights with 30,650 values"
+    says(lines[0])
     assert lines[2].split() == ["weight", "values", "subnormal", "below", "6e-08", "largest"]
     assert lines[3].startswith("stages.")
     assert lines[3].split()[0].endswith(".shrink.weight")
-    assert "error   HW102 stages.0.shrink.weight: the largest value is 3.99e-7: rounding to FP16 changes" in run(tiny)
-    assert "info    HW101 TensorRT will warn about" in run(tiny)
+    says(run(tiny), "error  ")
+    says(run(tiny), "info  ")
     assert sum(line.startswith("        -> ") for line in lines) == 2
     assert len(lines) < 40
     assert all(line.isprintable() for line in lines)
 
 
-def test_long_tables_and_groups_are_cut(tmp_path: Path) -> None:
+def test_long_tables_and_groups_are_cut(tmp_path: Path, says: Says) -> None:
     onnx.save(encoder(overflow=False).model, tmp_path / "model.onnx")
     output = run(str(tmp_path / "model.onnx"))
-    assert "... and 42 more weights (--full shows all)" in output
+    says(output, "more weights")
     assert len(output.splitlines()) < 40
 
     writer = GraphWriter("many")
@@ -73,14 +74,14 @@ def test_long_tables_and_groups_are_cut(tmp_path: Path) -> None:
     onnx.save(writer.model(), tmp_path / "many.onnx")
     output = run(str(tmp_path / "many.onnx"))
     assert output.count("error   HW102") == 3
-    assert "... and 2 more of HW102" in output
+    says(output, "... and 2 more")
 
 
-def test_nothing_found(tmp_path: Path) -> None:
+def test_nothing_found(tmp_path: Path, says: Says) -> None:
     writer = GraphWriter("good")
     writer.output(writer.op("Relu", [writer.input("x", [1, 4])], ""), "y", [1, 4])
     onnx.save(writer.model(), tmp_path / "good.onnx")
-    assert run(str(tmp_path / "good.onnx")).splitlines()[1] == "nothing found that FP16 would harm"
+    says(run(str(tmp_path / "good.onnx")).splitlines()[1])
 
 
 def test_json(tiny: str) -> None:
@@ -199,14 +200,14 @@ def checkpoint(path: Path, **tensors: np.ndarray) -> str:
     return str(path)
 
 
-def test_one_of_a_thing_is_no_plural(tmp_path: Path) -> None:
+def test_one_of_a_thing_is_no_plural(tmp_path: Path, says: Says) -> None:
     path = checkpoint(tmp_path / "w.safetensors", w=np.ones(1, np.float32))
-    assert run(path).splitlines()[0] == f"{path}: 1 FP32 weight with 1 value"
+    says(run(path).splitlines()[0])
     model = hostile(tmp_path / "m.onnx", "w")
     assert run(model).splitlines()[0].startswith(f"{model}: 1 node, opset ")
 
 
-def test_a_checkpoint_is_one_screen_too(tmp_path: Path) -> None:
+def test_a_checkpoint_is_one_screen_too(tmp_path: Path, says: Says) -> None:
     weight = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
     tiny = (weight * 1e-8).astype(np.float32)
     half = np.ones(3, np.float16)
@@ -214,8 +215,8 @@ def test_a_checkpoint_is_one_screen_too(tmp_path: Path) -> None:
         tmp_path / "w.safetensors", **{"a.weight": weight, "b.weight": tiny, "c": half, "ids": np.arange(2)}
     )
     lines = run(path).splitlines()
-    assert lines[0] == (f"{path}: 3 float weights with 1,027 values (2 FP32, 1 FP16), 1 tensor of other types left out")
-    assert any(line.startswith("error   HW102 b.weight: the largest value is ") for line in lines)
+    says(lines[0])
+    says(lines, "HW102 b.weight")
     document = json.loads(run(path, "--json", "--rounding"))
     assert [sorted(set(entry) - {"rounding"}) for entry in document["weights"]["initializers"]][2] == sorted(
         ["name", "count", "subnormal", "underflow", "overflow", "nonfinite", "max_abs", "min_abs", "dtype"]
@@ -229,12 +230,12 @@ def test_a_checkpoint_is_one_screen_too(tmp_path: Path) -> None:
     assert shown[3].startswith("b.weight")
 
 
-def test_a_checkpoint_that_is_none(tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_none(tmp_path: Path, says: Says) -> None:
     (tmp_path / "w.safetensors").write_bytes(b"\x05\0\0\0\0\0\0\0hello")
     result = CliRunner().invoke(app, [str(tmp_path / "w.safetensors")])
     assert isinstance(result.exception, InputError)
-    assert "is no safetensors file: its header is not a JSON object" in str(result.exception)
+    says(result.exception)
     (tmp_path / "folder").mkdir()
     result = CliRunner().invoke(app, [str(tmp_path / "folder")])
     assert isinstance(result.exception, InputError)
-    assert "is a folder; name the .onnx file in it" in str(result.exception)
+    says(result.exception)

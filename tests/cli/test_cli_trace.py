@@ -12,6 +12,7 @@ import pytest
 from tests.models.build import model, node, value, weight
 from tests.models.zoo import SHAPES
 from tests.support.command_line import CommandLine, save
+from tests.support.says import Says
 
 
 @pytest.fixture
@@ -35,23 +36,23 @@ def test_the_document_has_the_keys_of_the_contract(halfwise_cli: CommandLine, tm
     assert {node["local_error"] for node in document["nodes"] if node["op"] == "Pow"} == {"inf"}
 
 
-def test_the_screen_shows_the_worst_first(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+def test_the_screen_shows_the_worst_first(halfwise_cli: CommandLine, tmp_path: Path, says: Says) -> None:
     model, inputs = save(SHAPES["layer_norm_overflow"](), tmp_path)
     ended = halfwise_cli("trace", model, "--inputs", inputs)
     lines = ended.out.splitlines()
     assert ended.code == 0 and "\x1b" not in ended.out
-    assert lines[0].startswith("layer_norm_overflow.onnx: ") and lines[0].endswith("with values that FP16 cannot hold")
+    says(lines[0])
     header = next(i for i, line in enumerate(lines) if line.startswith("tensor "))
     assert "Pow" in lines[header + 1]
     header = next(i for i, line in enumerate(lines) if line.startswith("node, alone in FP16"))
     assert lines[header + 1].split()[-1] == "inf"
 
 
-def test_a_healthy_model_and_made_up_inputs(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+def test_a_healthy_model_and_made_up_inputs(halfwise_cli: CommandLine, tmp_path: Path, says: Says) -> None:
     model, _ = save(SHAPES["healthy_mlp"](), tmp_path)
     ended = halfwise_cli("trace", model)
     assert ended.code == 0
-    assert "; 0 with values that FP16 cannot hold" in ended.out
+    says(ended.out, "0 with values")
     assert "SYNTHETIC INPUTS:" in ended.out
 
 

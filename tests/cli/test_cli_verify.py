@@ -13,6 +13,7 @@ from halfwise import fix
 from tests.models.report_models import plan_of
 from tests.models.zoo import SHAPES
 from tests.support.command_line import CommandLine, save
+from tests.support.says import Says
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_an_all_fp16_model_shows_its_overflow(halfwise_cli: CommandLine, tmp_pat
 
 
 def test_saved_outputs_in_the_order_of_the_inputs(
-    halfwise_cli: CommandLine, fixed: tuple[Path, Path, Path], tmp_path: Path
+    halfwise_cli: CommandLine, fixed: tuple[Path, Path, Path], tmp_path: Path, says: Says
 ) -> None:
     model, _, inputs = fixed
     for index in range(6, 12):  # "10" comes behind "9"
@@ -76,14 +77,11 @@ def test_saved_outputs_in_the_order_of_the_inputs(
     assert ended.document["inputs"]["samples"] == 12
     assert halfwise_cli("verify", saved, saved, "--json").document["inputs"]["samples"] == 12
     (saved / "11.npz").unlink()
-    assert (
-        "holds 11 saved outputs for 12 different samples"
-        in halfwise_cli("verify", model, saved, "--inputs", inputs).told
-    )
-    assert "give the inputs that they were computed from" in halfwise_cli("verify", model, saved).told
+    says(halfwise_cli("verify", model, saved, "--inputs", inputs).told)
+    says(halfwise_cli("verify", model, saved).told)
 
 
-def test_two_files_of_saved_outputs(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+def test_two_files_of_saved_outputs(halfwise_cli: CommandLine, tmp_path: Path, says: Says) -> None:
     values = np.linspace(1, 2, 10, dtype=np.float32)
     np.savez(tmp_path / "a.npz", y=values, label=np.arange(4))
     np.savez(tmp_path / "b.npz", y=values * np.float32(1.02), label=np.arange(4))
@@ -92,39 +90,30 @@ def test_two_files_of_saved_outputs(halfwise_cli: CommandLine, tmp_path: Path) -
     np.savez(tmp_path / "e.npz", y=values)
     ended = halfwise_cli("verify", tmp_path / "a.npz", tmp_path / "b.npz")
     assert ended.code == 1
-    assert "rel_l2 of 'y' is 0.02, allowed <= 0.01" in ended.out
+    says(ended.out, "rel_l2 of 'y'")
     assert halfwise_cli("verify", tmp_path / "a.npz", tmp_path / "b.npz", "--tol", "rel_l2<=0.03").code == 0
     ended = halfwise_cli("verify", tmp_path / "a.npz", tmp_path / "c.npz")
     assert ended.code == 1
-    assert "exact of 'label' is 0.75, allowed >= 0.999" in ended.out
+    says(ended.out, "exact of 'label'")
     ended = halfwise_cli("verify", tmp_path / "a.npz", tmp_path / "d.npz")
     assert ended.code == 1
-    assert "values of 'y' are not finite, where FP32 has finite ones" in ended.out
+    says(ended.out, "values of 'y'")
     assert "has no output 'label'" in halfwise_cli("verify", tmp_path / "a.npz", tmp_path / "e.npz").told
     told = halfwise_cli("verify", tmp_path / "a.npz", tmp_path / "b.npz", "--inputs", tmp_path / "a.npz").told
     assert "leave --inputs out" in told
 
 
-def test_outputs_of_another_shape_are_said(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+def test_outputs_of_another_shape_are_said(halfwise_cli: CommandLine, tmp_path: Path, says: Says) -> None:
     np.savez(tmp_path / "a.npz", y=np.zeros((2, 3), np.float32))
     np.savez(tmp_path / "b.npz", y=np.zeros((3, 2), np.float32))
     ended = halfwise_cli("verify", tmp_path / "a.npz", tmp_path / "b.npz")
     assert ended.code == 1
-    assert "note: y: shape (3, 2) instead of (2, 3)" in ended.out
+    says(ended.out, "note: y: shape")
 
 
-@pytest.mark.parametrize(
-    ("other", "told"),
-    [
-        ("none.onnx", "there is no such file"),
-        ("none.npz", "there is no such file"),
-        ("empty", "no .npz files with saved outputs in it"),
-        ("broken.npz", "cannot be read as saved outputs"),
-        ("two_inputs.onnx", "has no input 'more'"),
-    ],
-)
+@pytest.mark.parametrize("other", ["none.onnx", "none.npz", "empty", "broken.npz", "two_inputs.onnx"])
 def test_what_cannot_be_compared_is_one_line(
-    other: str, told: str, halfwise_cli: CommandLine, fixed: tuple[Path, Path, Path], tmp_path: Path
+    other: str, says: Says, halfwise_cli: CommandLine, fixed: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     model, _, inputs = fixed
     (tmp_path / "empty").mkdir()
@@ -137,4 +126,4 @@ def test_what_cannot_be_compared_is_one_line(
     ended = halfwise_cli("verify", model, tmp_path / other, "--inputs", inputs)
     assert ended.code == 2
     assert ended.out == ""
-    assert told in ended.told
+    says(ended.told)

@@ -15,6 +15,7 @@ import pytest
 from onnx import numpy_helper
 
 from tests.models.build import model, node, value
+from tests.support.says import Says
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform cannot fork")
 
@@ -63,13 +64,13 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_what_is_printed_and_the_exit_code_are_the_childs(code: int) -> None:
+def test_what_is_printed_and_the_exit_code_are_the_childs(code: int, says: Says) -> None:
     done = run(
         "print('answer')\nprint('told', file=sys.stderr)\n"
         f"os.write(2, b'a warning of a library')\nprint(sys.stdin.read() == '')\nsys.exit({code})"
     )
     assert (done.returncode, done.stdout) == (code, "answer\nTrue\n")
-    assert done.stderr == "told\na warning of a library"
+    says(done.stderr)
 
 
 # -- death ------------------------------------------------------------------------------------------------------------
@@ -83,7 +84,7 @@ def test_a_crash_is_one_line_without_the_noise_of_the_library() -> None:
     assert done.stderr == "halfwise: the command crashed (SIGSEGV)\n"
 
 
-def test_a_call_that_ended_the_process_is_refused_when_it_is_made_again() -> None:
+def test_a_call_that_ended_the_process_is_refused_when_it_is_made_again(says: Says) -> None:
     done = run(
         "said = []\n"
         "for content in (b'one', b'two', b'three'):\n"
@@ -96,7 +97,7 @@ def test_a_call_that_ended_the_process_is_refused_when_it_is_made_again() -> Non
         "print(*said, sep='\\n')"
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "one\nthe library crashed (SIGSEGV) True\nthe library crashed (SIGSEGV) False\n"
+    says(done.stdout)
 
 
 def test_a_call_that_takes_too_long_is_refused_when_it_is_made_again() -> None:
@@ -107,14 +108,16 @@ def test_a_call_that_takes_too_long_is_refused_when_it_is_made_again() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "the library took too long\n", "")
 
 
-def test_what_dies_of_something_else_every_time_is_given_up() -> None:
+def test_what_dies_of_something_else_every_time_is_given_up(says: Says) -> None:
     done = run(f"with guarded(native_call('loading a model', os.urandom(8))):\n    {DIES}")
-    assert (done.returncode, done.stderr) == (2, "halfwise: the command crashed (SIGSEGV) while loading a model\n")
+    assert done.returncode == 2
+    says(done.stderr)
 
 
-def test_a_lack_of_memory_is_told_as_such() -> None:
+def test_a_lack_of_memory_is_told_as_such(says: Says) -> None:
     done = run("os.kill(os.getpid(), signal.SIGKILL)")
-    assert done.returncode == 2 and "most often because the machine ran out of memory" in done.stderr
+    assert done.returncode == 2
+    says(done.stderr, "most often because")
 
 
 # -- signals ----------------------------------------------------------------------------------------------------------
@@ -172,7 +175,7 @@ def gru_of_nothing() -> onnx.ModelProto:
     return model([node("Abs", "x", "a"), gru], [value("x", shape=(0, 1, 3))], [value("y", shape=None)], weights)
 
 
-def test_a_model_that_onnx_runtime_dies_of_is_told_with_node_and_input(tmp_path: Path) -> None:
+def test_a_model_that_onnx_runtime_dies_of_is_told_with_node_and_input(tmp_path: Path, says: Says) -> None:
     """ONNX Runtime 1.32 aborts on a GRU over no steps; a version that does not is right, too."""
     onnx.save(gru_of_nothing(), tmp_path / "m.onnx")
     done = run(
@@ -183,9 +186,7 @@ def test_a_model_that_onnx_runtime_dies_of_is_told_with_node_and_input(tmp_path:
     )
     assert (done.returncode, done.stderr) == (0, "")
     if "crashed" in done.stdout:
-        assert done.stdout == (
-            "ONNX Runtime cannot run the model: the library crashed (SIGABRT) at 'gru' (GRU), given x 0x1x3\n"
-        )
+        says(done.stdout)
 
 
 def untyped() -> onnx.ModelProto:

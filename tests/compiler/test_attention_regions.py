@@ -26,6 +26,7 @@ from halfwise.precision.typed_onnx import write_typed
 from halfwise.precision.widen import is_typed, widened
 from tests.models.encoder_attention import encoder_attention
 from tests.support.messages import only
+from tests.support.says import Says
 
 needs_rtx = pytest.mark.skipif(not rtx.available(), reason="TensorRT-RTX is not installed")
 
@@ -185,33 +186,37 @@ def test_a_model_without_attention_is_not_compiled(tmp_path: Path, monkeypatch: 
 
 
 @needs_rtx
-def test_advise_names_the_region(tmp_path: Path) -> None:
+def test_advise_names_the_region(tmp_path: Path, says: Says) -> None:
     from halfwise.cli.main import app
 
     path = saved(tmp_path, encoder_attention())
     shown = CliRunner().invoke(app, ["advise", "--target", "trt-10.0.0", str(path)]).stdout
     assert "TRT-MHA-V2-1000" in shown
-    assert "_gemm_mha_v2 stays out of 1 of 1 attention" in shown
+    says(shown, "_gemm_mha_v2 stays out")
     document = json.loads(CliRunner().invoke(app, ["advise", "--target", "trt-10.0.0", str(path), "--json"]).stdout)
     assert document["island"]["nodes"] == ["softmax", "av"]
     assert document["island"]["before"]["kernels"] < document["island"]["after"]["kernels"]
 
 
-def test_advise_without_the_compiler_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_advise_without_the_compiler_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
     from halfwise.cli.main import app
 
     monkeypatch.setattr(rtx, "available", lambda: False)
     path = saved(tmp_path, encoder_attention())
     result = CliRunner().invoke(app, ["advise", "--target", "trt-10.0.0", str(path)])
     assert result.exit_code == 0
-    assert "note: how to keep _gemm_mha_v2 out is not shown" in result.stdout
+    says(result.stdout, "note: how to")
     assert "pip install 'halfwise[rtx]'" in result.stdout
 
 
-def test_a_large_typed_model_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_typed_model_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
     import halfwise.compiler.attention_advice as advice
 
     typed = write_typed(Assignment.all_narrow(Sites(load(encoder_attention()))), tmp_path / "typed.onnx").path
     monkeypatch.setattr(advice, "_MOST_BYTES", 1)
-    with pytest.raises(InputError, match="more than 2 GB is not rewritten here; give the FP32 model"):
+    with says.raises(InputError):
         keep_kernel_out(typed, ["_mha"])

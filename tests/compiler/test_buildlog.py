@@ -20,6 +20,7 @@ from halfwise.compiler.buildlog import (
 from halfwise.compiler.buildlog.layer_text import fused_parts, split_names
 from halfwise.compiler.buildlog.prefixes import decode_version, split_line
 from tests.support.build_logs import LOGS, V, one
+from tests.support.says import Says
 
 # Prefixes and versions
 
@@ -120,12 +121,12 @@ def test_messages_of_strong_typing_tell_the_typing() -> None:
     assert read_lines(["[W] [TRT] hello"]).strongly_typed is None
 
 
-def test_an_unknown_flag_is_told_with_its_history() -> None:
+def test_an_unknown_flag_is_told_with_its_history(says: Says) -> None:
     removed = read_lines(["[E] Unknown option: --fp16 "])
     assert removed.strongly_typed is True
-    assert one(removed, "HW737").remedy.startswith("--fp16 exists from TensorRT 8.4 to 10.x; this version has no such")
+    says(one(removed, "HW737").remedy)
     older = read_lines(["&&&& FAILED TensorRT.trtexec [TensorRT v100301]", "[E] Unknown option: --explicitBatch"])
-    assert one(older, "HW737").remedy.startswith("--explicitBatch exists from TensorRT 8.4 to 9.3; check the spelling")
+    says(one(older, "HW737").remedy)
     assert one(read_lines(["[E] Unknown option: --bogus"]), "HW737").remedy.startswith("check the spelling")
 
 
@@ -152,12 +153,11 @@ def test_layernorm_layers_without_names_are_counted_by_their_places(names: str, 
     assert ("does not name them" in finding.message) is not bool(layers)
 
 
-def test_one_is_no_plural() -> None:
-    assert one(
-        read_lines(["- 1 weights are affected by this issue: Detected subnormal FP16 values."]), "HW701"
-    ).message == ("1 weight holds values that are subnormal in FP16 and lose bits")
+def test_one_is_no_plural(says: Says) -> None:
+    report = read_lines(["- 1 weights are affected by this issue: Detected subnormal FP16 values."])
+    says(one(report, "HW701").message)
     report = read_lines(["[W] Detected layernorm nodes in FP16: /norm/Pow"])
-    assert one(report, "HW711").message == "1 layer of a LayerNorm pattern runs in FP16"
+    says(one(report, "HW711").message)
 
 
 def test_the_gpu_that_trtexec_selected() -> None:

@@ -18,6 +18,7 @@ from halfwise.compiler.buildlog import (
 )
 from halfwise.core.errors import InputError
 from tests.support.build_logs import LOGS, V
+from tests.support.says import Says
 
 # Robustness
 
@@ -89,14 +90,14 @@ def test_control_characters_do_not_end_a_line() -> None:
     assert read_lines([text]).structure.foreign == {"{ForeignNode[a...b]}": ("a", "b")}
 
 
-def test_files_that_are_no_logs(tmp_path: Path) -> None:
+def test_files_that_are_no_logs(tmp_path: Path, says: Says) -> None:
     with pytest.raises(InputError, match="there is no such file"):
         read_log(tmp_path / "none.log")
     with pytest.raises(InputError, match="is a folder"):
         read_log(tmp_path)
     engine = tmp_path / "engine.plan"
     engine.write_bytes(b"ftrt\0\0\0\1" * 100)
-    with pytest.raises(InputError, match="is a TensorRT engine, not a build log"):
+    with says.raises(InputError):
         read_log(engine)
     empty = tmp_path / "empty.log"
     empty.write_bytes(b"")

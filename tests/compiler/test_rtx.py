@@ -18,6 +18,7 @@ from halfwise.compiler.build import BuildError, BuildRequest, InputProfile, norm
 from halfwise.compiler.handover import read_build_log
 from halfwise.core.errors import InputError, MissingBackend
 from tests.support.paths import REAL_MODELS
+from tests.support.says import Says
 
 needs_rtx = pytest.mark.skipif(not rtx.available(), reason=f"TensorRT-RTX is not installed: {rtx.INSTALL}")
 HALF, FLOAT, INT64 = TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.INT64
@@ -52,7 +53,7 @@ def dense(path: Path, rows: Any = 2, bias: Any = np.float16, **options: Any) -> 
 
 
 @needs_rtx
-def test_a_build_gives_the_engine_the_kernels_and_the_layers_of_every_node(tmp_path: Path) -> None:
+def test_a_build_gives_the_engine_the_kernels_and_the_layers_of_every_node(tmp_path: Path, says: Says) -> None:
     engine, log = tmp_path / "e.plan", tmp_path / "build.log"
     result = rtx.build(dense(tmp_path / "m.onnx"), engine_path=engine, log_path=log)
     assert (result.backend, result.engine_path, result.log_path) == ("tensorrt-rtx", engine, log)
@@ -63,12 +64,9 @@ def test_a_build_gives_the_engine_the_kernels_and_the_layers_of_every_node(tmp_p
     assert all(line.startswith("Name: ") and "Datatype: Half" in line for line in result.kernels)
     assert all(f"[ONNX Layer: {node}]" in in_kernels for node in result.node_layers)
     lines = list(result.log_lines())
-    assert "[V] [TRT] Registering layer: /mm for ONNX node: /mm" in lines
+    assert any(line.endswith("layer: /mm for ONNX node: /mm") for line in lines)
     assert lines[lines.index("[V] [TRT] Layers:") + 1 :][: len(result.kernels)] == list(result.kernels)
-    assert result.notes == (
-        "built for the compiler's default compute capabilities; kernels are compiled again on the target GPU, "
-        "and the engine was not run here",
-    )
+    says(*result.notes)
 
 
 @needs_rtx
@@ -107,79 +105,72 @@ def test_types_that_disagree_are_refused_in_nvidias_words(tmp_path: Path) -> Non
 
 
 @needs_rtx
-def test_an_unknown_operator_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_unknown_operator_is_refused_by_name(tmp_path: Path, says: Says) -> None:
     node = helper.make_node("Foo", ["x"], ["y"], name="/foo", domain="my")
-    with pytest.raises(BuildError, match=r"node '/foo' \(Foo\): Plugin not found"):
+    with says.raises(BuildError):
         rtx.build(save(tmp_path / "m.onnx", [node], {"x": (HALF, [2])}, [2]))
 
 
 @needs_rtx
-def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path, says: Says) -> None:
     junk = tmp_path / "junk.onnx"
     junk.write_bytes(b"hello world, this is not a model")
-    with pytest.raises(BuildError, match=r"junk.onnx: the file holds no graph; is it an ONNX model\?"):
+    with says.raises(BuildError):
         rtx.build(junk)
 
 
 @needs_rtx
-def test_open_shapes_are_taken_from_samples(tmp_path: Path) -> None:
+def test_open_shapes_are_taken_from_samples(tmp_path: Path, says: Says) -> None:
     model = dense(tmp_path / "m.onnx", rows="batch")
     samples = [{"x": np.zeros((rows, 8), np.float16)} for rows in (2, 5, 5, 9)]
     log = "\n".join(rtx.build(model, profiles=profiles_from_samples(samples)).log_lines())
-    assert "MinShape: [2,8], OptShape: [5,8], MaxShape: [9,8]" in log
+    assert "MinShape: [2,8], OptShape: [5,8]," in log and "MaxShape: [9,8]" in log
 
 
 @needs_rtx
-@pytest.mark.parametrize(
-    ("profiles", "message"),
-    [
-        (None, r"input 'x' has the open shape \(-1, 8\): give sample inputs or a profile"),
-        ({"z": ((1, 8), (1, 8), (1, 8))}, r"the profile names 'z', which is no input of the model \(x\)"),
-        ({"x": ((1, 7), (1, 7), (1, 7))}, "At dimension axis 1, profile has min=7, opt=7, max=7 but tensor has 8"),
-    ],
-)
-def test_a_profile_that_does_not_fit_is_refused(tmp_path: Path, profiles: Any, message: str) -> None:
-    with pytest.raises(BuildError, match=message):
+@pytest.mark.parametrize("profiles", [None, {"z": ((1, 8), (1, 8), (1, 8))}, {"x": ((1, 7), (1, 7), (1, 7))}])
+def test_a_profile_that_does_not_fit_is_refused(tmp_path: Path, profiles: Any, says: Says) -> None:
+    with says.raises(BuildError):
         rtx.build(dense(tmp_path / "m.onnx", rows="batch"), profiles=profiles)
 
 
 @needs_rtx
-def test_an_input_that_holds_a_shape_is_profiled_by_its_values(tmp_path: Path) -> None:
+def test_an_input_that_holds_a_shape_is_profiled_by_its_values(tmp_path: Path, says: Says) -> None:
     nodes = [helper.make_node("Reshape", ["x", "shape"], ["r"]), helper.make_node("Relu", ["r"], ["y"])]
     inputs = {"x": (HALF, [4, 4]), "shape": (INT64, [2])}
     model = save(tmp_path / "m.onnx", nodes, inputs, ["a", "b"])
     samples = [{"x": np.zeros((4, 4), np.float16), "shape": np.array([2, 8])}]
     assert rtx.build(model, profiles=profiles_from_samples(samples)).kernels
     assert rtx.build(model, profiles={"shape": ((2, 8), (2, 8), (2, 8))}).kernels
-    with pytest.raises(BuildError, match="input 'shape' holds a shape, so the range of its values must be known"):
+    with says.raises(BuildError):
         rtx.build(model)
 
 
 @needs_rtx
-def test_compute_capabilities_can_be_chosen(tmp_path: Path) -> None:
+def test_compute_capabilities_can_be_chosen(tmp_path: Path, says: Says) -> None:
     model = dense(tmp_path / "m.onnx")
     assert rtx.build(model, compute_capabilities=["7.5", "8.9"]).notes[0].startswith("built for 7.5, 8.9;")
-    with pytest.raises(BuildError, match=r"does not build for compute capability '9.0'; it knows 7.5, 8.0, 8.6"):
+    with says.raises(BuildError):
         rtx.build(model, compute_capabilities=["9.0"])
 
 
 @needs_rtx
-def test_external_weights_are_found_beside_the_model(tmp_path: Path) -> None:
+def test_external_weights_are_found_beside_the_model(tmp_path: Path, says: Says) -> None:
     external = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 0}
     model = dense(tmp_path / "m.onnx", **external)
     assert (tmp_path / "weights.bin").stat().st_size >= 2 * (64 + 8)
     assert rtx.build(model).node_layers["/mm"] == ("/mm",)
     (tmp_path / "weights.bin").unlink()
-    with pytest.raises(BuildError, match=r"refuses .*: Failed to import initializer: w"):
+    with says.raises(BuildError):
         rtx.build(model)
 
 
 @needs_rtx
 @pytest.mark.skipif(not REAL_MODELS.is_dir(), reason=f"the real models are not at {REAL_MODELS}")
-def test_real_models_build_or_are_refused_with_a_reason() -> None:
+def test_real_models_build_or_are_refused_with_a_reason(says: Says) -> None:
     result = rtx.build(REAL_MODELS / "nanotrack_v3_head" / "model.onnx")
     assert len(result.kernels) > 50 and len(result.node_layers) > 50
-    with pytest.raises(BuildError, match=r"node '/net/NonZero' \(NonZero\): NonZero plugin .* was not found"):
+    with says.raises(BuildError):
         rtx.build(REAL_MODELS / "lighterglue_L3" / "model.onnx")
 
 
@@ -201,28 +192,20 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("code", "failure", "message"),
+    ("code", "failure"),
     [
-        (
-            "print('compiling /mm', flush=True); import os; os.abort()",
-            "crashed",
-            r"crashed \((SIGABRT|exit code .*)\) while building .*m\.onnx; the end of its log: compiling /mm",
-        ),
-        (
-            "print('tactic 7', flush=True); import time; time.sleep(60)",
-            "timeout",
-            r"did not finish within 2 s and was stopped \(give it a longer time limit\) while building",
-        ),
-        ("import os; os._exit(0)", "crashed", r"ended with exit code 0 while building .*; it logged nothing"),
-        ("raise MemoryError('no room')", "failed", r"could not build .*m\.onnx: MemoryError: no room$"),
+        ("print('compiling /mm', flush=True); import os; os.abort()", "crashed"),
+        ("print('tactic 7', flush=True); import time; time.sleep(60)", "timeout"),
+        ("import os; os._exit(0)", "crashed"),
+        ("raise MemoryError('no room')", "failed"),
     ],
 )
 def test_whatever_the_compiler_does_is_one_clear_error(
-    tmp_path: Path, stand_in: Any, code: str, failure: str, message: str
+    tmp_path: Path, stand_in: Any, code: str, failure: str, says: Says
 ) -> None:
     stand_in(code)
     engine = tmp_path / "e.plan"
-    with pytest.raises(BuildError, match=message) as caught:
+    with says.raises(BuildError) as caught:
         limit = 2 if failure == "timeout" else 60
         rtx.build(dense(tmp_path / "m.onnx"), engine_path=engine, time_limit_s=limit)
     assert caught.value.failure == failure and "\n" not in str(caught.value)
@@ -230,42 +213,34 @@ def test_whatever_the_compiler_does_is_one_clear_error(
 
 
 @pytest.mark.parametrize(
-    ("code", "why"),
-    [
-        ("raise ImportError('libtensorrt_rtx.so.1: cannot open shared file')", "libtensorrt_rtx.so.1: cannot open"),
-        ("import not_there_at_all", "No module named 'not_there_at_all'"),
-        ("x = 1", "is not NVIDIA's module, or not all of it: it has no Builder and no BuilderFlag"),
-    ],
+    "code", ["raise ImportError('libtensorrt_rtx.so.1: cannot open shared file')", "import not_there_at_all", "x = 1"]
 )
 def test_bindings_without_their_libraries_are_a_missing_backend(
-    tmp_path: Path, stand_in: Any, code: str, why: str
+    tmp_path: Path, stand_in: Any, code: str, says: Says
 ) -> None:
     stand_in(code)
     with pytest.raises(MissingBackend) as caught:
         rtx.build(dense(tmp_path / "m.onnx"))
     assert str(caught.value).startswith("TensorRT-RTX is not usable here: ")
-    assert why in str(caught.value)
+    says(caught.value)
     assert "pip install tensorrt-rtx-cu13-libs tensorrt-rtx-cu13-bindings" in str(caught.value)
 
 
-def test_without_rtx_the_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rtx_the_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
     monkeypatch.setattr(build, "find_spec", lambda name: None)
     with pytest.raises(MissingBackend) as caught:
         rtx.build(tmp_path / "m.onnx")
     assert caught.value.exit_code == 3
-    assert str(caught.value) == (
-        "TensorRT-RTX is not installed: pip install 'halfwise[rtx]' (which is: pip install tensorrt-rtx-cu13-libs "
-        "tensorrt-rtx-cu13-bindings, both at the same version; wheels exist for Linux and Windows)"
-    )
+    says(caught.value)
 
 
-def test_paths_are_checked_before_anything_is_started(tmp_path: Path, stand_in: Any) -> None:
+def test_paths_are_checked_before_anything_is_started(tmp_path: Path, stand_in: Any, says: Says) -> None:
     stand_in("raise SystemExit('started')")
     with pytest.raises(InputError, match=r"no such model: .*absent\.onnx"):
         rtx.build(tmp_path / "absent.onnx")
-    with pytest.raises(InputError, match=r"cannot write .*e\.plan: there is no folder .*nowhere"):
+    with says.raises(InputError):
         rtx.build(dense(tmp_path / "m.onnx"), engine_path=tmp_path / "nowhere" / "e.plan")
-    with pytest.raises(InputError, match="cannot export layer information without a GPU"):
+    with says.raises(InputError):
         rtx.build_request(BuildRequest(tmp_path / "m.onnx", layer_info_path=tmp_path / "li.json"))
 
 
@@ -295,29 +270,15 @@ def test_values_are_kept_for_small_integer_inputs_only() -> None:
     assert profiles["ids"].values is None and profiles["f"].values is None
 
 
-@pytest.mark.parametrize(
-    ("samples", "message"),
-    [
-        ([], "no samples to take input shapes from"),
-        ([{"x": np.zeros(2)}, {}], "input 'x' is missing from 1 of 2 samples"),
-        ([{"x": np.zeros(2)}, {"x": np.zeros((1, 2))}], r"input 'x' has samples of different rank: \[1, 2\]"),
-    ],
-)
-def test_samples_that_give_no_profile_say_why(samples: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+@pytest.mark.parametrize("samples", [[], [{"x": np.zeros(2)}, {}], [{"x": np.zeros(2)}, {"x": np.zeros((1, 2))}]])
+def test_samples_that_give_no_profile_say_why(samples: Any, says: Says) -> None:
+    with says.raises(InputError):
         profiles_from_samples(samples)
 
 
-@pytest.mark.parametrize(
-    ("given_profile", "message"),
-    [
-        (((1,), (2,)), r"profile of input 'x': give three shapes \(min, opt, max\), not 2"),
-        (((1,), (2, 2), (3,)), "min, opt and max shapes differ in length"),
-        (((3,), (2,), (4,)), r"shapes must satisfy min <= opt <= max, got \(3,\), \(2,\), \(4,\)"),
-    ],
-)
-def test_a_profile_that_makes_no_sense_says_why(given_profile: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+@pytest.mark.parametrize("given_profile", [((1,), (2,)), ((1,), (2, 2), (3,)), ((3,), (2,), (4,))])
+def test_a_profile_that_makes_no_sense_says_why(given_profile: Any, says: Says) -> None:
+    with says.raises(InputError):
         normalised({"x": given_profile})
 
 

@@ -16,6 +16,7 @@ from halfwise.compiler.handover import Report
 from halfwise.compiler.native_build import build_with, clean_message
 from halfwise.core.errors import MissingBackend
 from tests.support import fake_tensorrt
+from tests.support.says import Says
 
 WEAK_ONLY = ("8.6",)
 BOTH = ("10.0", "10.3", "10.13", "10.16")
@@ -66,11 +67,9 @@ def test_capabilities_are_what_the_release_has(release: str) -> None:
     assert (can.product, can.compute_capabilities, can.title) == ("tensorrt", (), f"TensorRT {release}")
 
 
-def test_a_module_that_is_not_nvidias_is_told_at_once() -> None:
+def test_a_module_that_is_not_nvidias_is_told_at_once(says: Says) -> None:
     module = ModuleType("tensorrt")
-    with pytest.raises(
-        MissingBackend, match="'tensorrt' is not NVIDIA's module, or not all of it: it has no Builder and"
-    ):
+    with says.raises(MissingBackend):
         capabilities.of(module)
     whole = fake_tensorrt.make("10.3")
     del whole.OnnxParser
@@ -79,13 +78,11 @@ def test_a_module_that_is_not_nvidias_is_told_at_once() -> None:
 
 
 def test_a_stranger_called_tensorrt_is_a_missing_backend(
-    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
     (tmp_path / "tensorrt.py").write_text("x = 1\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(
-        MissingBackend, match=r"TensorRT is not usable here: 'tensorrt' \(.*tensorrt.py\) is not NVIDIA's"
-    ):
+    with says.raises(MissingBackend):
         tensorrt.build(script(layers=[]))
 
 
@@ -157,45 +154,40 @@ def test_engine_and_layer_information_are_written_and_tf32_is_off(script: Any, t
 
 
 @pytest.mark.parametrize(
-    ("release", "change", "message"),
+    ("release", "change"),
     [
-        ("11.4", {"typing": "weak"}, "it knows strong typing only; give it a model typed FP16 and FP32"),
-        ("8.6", {"typing": "strong"}, "it has no strong typing (that came with 9.1); ask for weak typing"),
-        ("10.16", {"fp32_nodes": ("n",)}, "layer precisions need weak typing"),
-        ("10.16", {"compute_capabilities": ("8.6",)}, "it builds for the GPU of this machine"),
-        ("10.16", {"profiles": {"y": InputProfile((1,), (1,), (1,))}}, "names 'y', which is no input of the model (x)"),
-        ("10.16", {}, "input 'x' has the open shape (-1, 4): give sample inputs or a profile (min, opt, max)"),
+        ("11.4", {"typing": "weak"}),
+        ("8.6", {"typing": "strong"}),
+        ("10.16", {"fp32_nodes": ("n",)}),
+        ("10.16", {"compute_capabilities": ("8.6",)}),
+        ("10.16", {"profiles": {"y": InputProfile((1,), (1,), (1,))}}),
+        ("10.16", {}),
     ],
 )
-def test_what_a_release_cannot_do_is_said(script: Any, release: str, change: dict[str, Any], message: str) -> None:
+def test_what_a_release_cannot_do_is_said(script: Any, release: str, change: dict[str, Any], says: Says) -> None:
     path = script(inputs=[["x", [-1, 4], False]], layers=COLLISION)
     report = build_with(fake_tensorrt.make(release), BuildRequest(path, **change))
-    assert report.status == "refused" and message in report.message
+    assert report.status == "refused"
+    says(report.message)
 
 
-@pytest.mark.parametrize(
-    ("release", "told"),
-    [
-        ("8.6", "node number 3: No importer registered for op: Foo"),
-        ("10.0", "node '/foo' (Foo): No importer registered for op: Foo"),
-        ("11.4", "node '/foo' (Foo): No importer registered for op: Foo"),
-    ],
-)
-def test_a_refusal_names_the_node_as_far_as_the_release_does(script: Any, release: str, told: str) -> None:
+@pytest.mark.parametrize("release", ["8.6", "10.0", "11.4"])
+def test_a_refusal_names_the_node_as_far_as_the_release_does(script: Any, release: str, says: Says) -> None:
     error = {"desc": "No importer registered for op: Foo", "node": 3, "name": "/foo", "op": "Foo"}
     typing: Any = "weak" if release in WEAK_ONLY else "strong"
     report = build_with(fake_tensorrt.make(release), BuildRequest(script(errors=[error]), typing=typing))
-    assert (report.status, report.message) == ("refused", told)
+    assert report.status == "refused"
+    says(report.message)
 
 
-def test_a_failed_build_tells_what_the_logger_heard(script: Any) -> None:
+def test_a_failed_build_tells_what_the_logger_heard(script: Any, says: Says) -> None:
     failure = "buildSerializedNetwork: Error Code 10: Internal Error (Could not find any implementation for node /a.)"
     report = build_with(fake_tensorrt.make("10.3"), BuildRequest(script(layers=COLLISION, failure=failure)))
     assert report.status == "refused"
-    assert report.message == "Could not find any implementation for node /a."
+    says(report.message)
 
 
-def test_no_gpu_is_a_reason_and_not_a_traceback(script: Any) -> None:
+def test_no_gpu_is_a_reason_and_not_a_traceback(script: Any, says: Says) -> None:
     module = fake_tensorrt.make("10.3")
 
     def no_driver(logger: Any) -> Any:
@@ -206,8 +198,7 @@ def test_no_gpu_is_a_reason_and_not_a_traceback(script: Any) -> None:
     module.Builder = no_driver  # type: ignore[attr-defined]
     report = build_with(module, BuildRequest(script(layers=COLLISION), typing="strong"))
     assert report.status == "failed"
-    assert report.message.startswith("CUDA initialization failure with error: 35; TypeError: ")
-    assert report.message.endswith("(TensorRT needs an NVIDIA GPU and its driver to build)")
+    says(report.message)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +225,9 @@ def test_messages_lose_source_positions_and_keep_their_words(raw: str, clean: st
     assert clean_message(raw) == clean
 
 
-def test_the_whole_way_through_a_child_process(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_way_through_a_child_process(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
     install = "from tests.support import fake_tensorrt; globals().update(vars(fake_tensorrt.make('10.16')))"
     (tmp_path / "tensorrt.py").write_text(install, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -250,11 +243,13 @@ def test_the_whole_way_through_a_child_process(script: Any, tmp_path: Path, monk
     assert (tmp_path / "e.plan").read_bytes() == b"an engine" and result.layer_info_path == tmp_path / "layers.json"
     assert result.constrained == {"node_linear": ("node_linear", "node_linear_1")}
     assert result.node_layers["node_linear_1"] == ("node_linear_1_2", "node_linear_1_5")
-    assert result.notes == ("built for the GPU of this machine; the engine was not run",)
-    assert "[V] [TRT] Registering layer: norm for ONNX node: norm" in list(result.log_lines())
+    says(*result.notes)
+    assert any("ONNX node: norm" in line for line in result.log_lines())
 
 
-def test_without_tensorrt_the_line_says_what_to_install(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tensorrt_the_line_says_what_to_install(
+    script: Any, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
     monkeypatch.setattr(build, "find_spec", lambda name: None)
-    with pytest.raises(MissingBackend, match=r"^TensorRT is not installed: pip install tensorrt \(it also needs"):
+    with says.raises(MissingBackend):
         tensorrt.build(script())

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from halfwise.compiler import trtexec_process
 from halfwise.compiler.build import BuildError, BuildRequest, InputProfile
 from halfwise.core.errors import InputError, MissingBackend
+from tests.support.says import Says
 
 # --- trtexec ---------------------------------------------------------------------------------------------------------
 
@@ -69,17 +70,17 @@ def test_trtexec_command_with_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("release", "change", "message"),
+    ("release", "change"),
     [
-        ("11.4", {"typing": "weak"}, "this trtexec knows strong typing only"),
-        ("8.4", {"typing": "strong"}, "this trtexec has no strong typing"),
-        ("10.3", {"fp32_nodes": ("n",)}, "trtexec takes layer names, not ONNX nodes"),
-        ("10.3", {"compute_capabilities": ("8.6",)}, "compute capabilities cannot be chosen"),
-        ("10.3", {"profiles": {"a,b": InputProfile((1,), (1,), (1,))}}, "input 'a,b' cannot be named to trtexec"),
+        ("11.4", {"typing": "weak"}),
+        ("8.4", {"typing": "strong"}),
+        ("10.3", {"fp32_nodes": ("n",)}),
+        ("10.3", {"compute_capabilities": ("8.6",)}),
+        ("10.3", {"profiles": {"a,b": InputProfile((1,), (1,), (1,))}}),
     ],
 )
-def test_what_trtexec_cannot_do_is_said(release: str, change: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_what_trtexec_cannot_do_is_said(release: str, change: dict[str, Any], says: Says) -> None:
+    with says.raises(InputError):
         trtexec_process.command("trtexec", BuildRequest(Path("m.onnx"), **change), options(release), ("a,b",))
 
 
@@ -151,40 +152,38 @@ def test_trtexec_builds_and_its_log_is_read(fake_trtexec: Any, dynamic_model: Pa
 
 @posix
 @pytest.mark.parametrize(
-    ("body", "failure", "message"),
+    ("body", "failure"),
     [
         (
             "print('[E] [TRT] f: Error Code 4: API Usage Error (/Sub: types Half and Float.)'); sys.exit(1)",
             "failed",
-            "could not build {model}: /Sub: types Half and Float.",
         ),
-        ("print('one', flush=True); time.sleep(60)", "timeout", "trtexec did not finish within 1 s and was stopped"),
-        ("print('two', flush=True); __import__('os').abort()", "crashed", r"trtexec crashed \(SIGABRT\) .* two"),
+        ("print('one', flush=True); time.sleep(60)", "timeout"),
+        ("print('two', flush=True); __import__('os').abort()", "crashed"),
     ],
 )
 def test_trtexec_that_fails_is_one_clear_error(
-    fake_trtexec: Any, dynamic_model: Path, tmp_path: Path, body: str, failure: str, message: str
+    fake_trtexec: Any, dynamic_model: Path, tmp_path: Path, body: str, failure: str, says: Says
 ) -> None:
     engine = tmp_path / "e.plan"
-    wanted = message.replace("{model}", str(dynamic_model))
     limit = 1 if failure == "timeout" else 60
-    with pytest.raises(BuildError, match=wanted) as caught:
+    with says.raises(BuildError) as caught:
         trtexec_process.build(dynamic_model, executable=fake_trtexec(body), engine_path=engine, time_limit_s=limit)
     assert caught.value.failure == failure
     assert not engine.exists() and not list(tmp_path.glob(".*"))
 
 
-def test_no_trtexec_is_a_missing_backend(dynamic_model: Path) -> None:
-    with pytest.raises(MissingBackend, match="no-such-trtexec is not on the PATH; it comes with TensorRT"):
+def test_no_trtexec_is_a_missing_backend(dynamic_model: Path, says: Says) -> None:
+    with says.raises(MissingBackend):
         trtexec_process.build(dynamic_model, executable="no-such-trtexec")
 
 
 @posix
-def test_another_tool_is_not_taken_for_trtexec(tmp_path: Path, dynamic_model: Path) -> None:
+def test_another_tool_is_not_taken_for_trtexec(tmp_path: Path, dynamic_model: Path, says: Says) -> None:
     impostor = tmp_path / "impostor"
     impostor.write_text("#!/bin/sh\necho --version\n", encoding="utf-8")
     impostor.chmod(0o755)
-    with pytest.raises(MissingBackend, match="names no --onnx option; is it trtexec"):
+    with says.raises(MissingBackend):
         trtexec_process.build(dynamic_model, executable=str(impostor))
 
 

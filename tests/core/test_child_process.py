@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from halfwise.core.child import process
 from halfwise.core.errors import InputError, MissingBackend
+from tests.support.says import Says
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups are POSIX")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
@@ -56,22 +57,19 @@ def test_what_the_child_prints_goes_to_the_log_in_order(log: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    "code",
     [
-        ("raise SystemExit(3)", "ended with exit code 3"),
-        ("raise MemoryError", "ended with exit code 1"),
-        pytest.param("import os; os.abort()", "crashed (SIGABRT)", marks=posix),
-        pytest.param("import os; os.kill(os.getpid(), 11)", "crashed (SIGSEGV)", marks=posix),
-        pytest.param(
-            "import os; os.kill(os.getpid(), 9)",
-            "was killed (SIGKILL), most often because the machine ran out of memory",
-            marks=posix,
-        ),
+        "raise SystemExit(3)",
+        "raise MemoryError",
+        pytest.param("import os; os.abort()", marks=posix),
+        pytest.param("import os; os.kill(os.getpid(), 11)", marks=posix),
+        pytest.param("import os; os.kill(os.getpid(), 9)", marks=posix),
     ],
 )
-def test_every_bad_end_is_told_in_words(log: Path, code: str, told: str) -> None:
+def test_every_bad_end_is_told_in_words(log: Path, code: str, says: Says) -> None:
     ended = process.run(python(code), log_path=log, time_limit_s=60)
-    assert not ended.ok and ended.describe() == told
+    assert not ended.ok
+    says(ended.describe())
 
 
 def test_a_crash_on_windows_is_called_so() -> None:
@@ -79,7 +77,7 @@ def test_a_crash_on_windows_is_called_so() -> None:
 
 
 @posix
-def test_the_time_limit_ends_the_child_and_its_children(log: Path, pipe: tuple[str, int]) -> None:
+def test_the_time_limit_ends_the_child_and_its_children(log: Path, pipe: tuple[str, int], says: Says) -> None:
     name, reader = pipe
     grandchild = HOLD.format(pipe=name, then="pass")
     code = (
@@ -88,7 +86,7 @@ def test_the_time_limit_ends_the_child_and_its_children(log: Path, pipe: tuple[s
     )
     ended = process.run(python(code), log_path=log, time_limit_s=1)
     assert ended.timed_out and not ended.ok
-    assert ended.describe() == "did not finish within 1 s and was stopped (give it a longer time limit)"
+    says(ended.describe())
     assert closed(reader)
 
 
@@ -131,14 +129,14 @@ def test_the_kernel_takes_a_guarded_child_before_its_parent(log: Path) -> None:
     assert log.read_text(encoding="utf-8").split() == ["1000"]
 
 
-def test_a_command_that_is_not_there_is_a_missing_backend(log: Path) -> None:
-    with pytest.raises(MissingBackend, match="cannot start no-such-tool: No such file"):
+def test_a_command_that_is_not_there_is_a_missing_backend(log: Path, says: Says) -> None:
+    with says.raises(MissingBackend):
         process.run(["no-such-tool"], log_path=log, time_limit_s=1)
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan")])
-def test_a_time_limit_must_be_positive(log: Path, limit: float) -> None:
-    with pytest.raises(InputError, match="the time limit must be more than 0 s, not"):
+def test_a_time_limit_must_be_positive(log: Path, limit: float, says: Says) -> None:
+    with says.raises(InputError):
         process.run(python("pass"), log_path=log, time_limit_s=limit)
 
 

@@ -20,6 +20,7 @@ from halfwise.core.child.arrays import read_arrays, write_arrays
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed, Worker, call
 from halfwise.core.errors import InputError, MissingBackend
+from tests.support.says import Says
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups are POSIX")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
@@ -202,27 +203,23 @@ def test_a_function_that_is_not_there_is_a_failure(worker: Worker, function: str
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    "how",
     [
-        ({"how": "exit", "code": 0}, "ended with exit code 0"),
-        ({"how": "exit", "code": 3}, "ended with exit code 3"),
-        pytest.param({"how": "signal", "code": signal.SIGSEGV}, "crashed (SIGSEGV)", marks=posix),
-        pytest.param(
-            {"how": "signal", "code": 9},
-            "was killed (SIGKILL), most often because the machine ran out of memory",
-            marks=posix,
-        ),
-        ({"how": "hang"}, "did not finish within 2 s and was stopped (give it a longer time limit)"),
+        {"how": "exit", "code": 0},
+        {"how": "exit", "code": 3},
+        pytest.param({"how": "signal", "code": signal.SIGSEGV}, marks=posix),
+        pytest.param({"how": "signal", "code": 9}, marks=posix),
+        {"how": "hang"},
     ],
 )
 def test_a_child_that_dies_is_told_in_one_line_with_its_last_words(
-    worker: Worker, how: dict[str, int], told: str
+    worker: Worker, how: dict[str, int], says: Says
 ) -> None:
     worker.ask(here("double"), {}, time_limit_s=LIMIT)  # so that the time limit below is not for starting Python
     with pytest.raises(ChildDied) as caught:
         worker.ask(here("misbehave"), how, time_limit_s=2 if how["how"] == "hang" else LIMIT)
-    assert caught.value.ended.describe() == told
-    assert caught.value.tell("counting") == f"{told} while counting; the end of its log: last words"
+    says(caught.value.ended.describe())
+    says(caught.value.tell("counting"))
     with pytest.raises(ChildDied):  # and this child is of no more use
         worker.ask(here("double"), {}, time_limit_s=LIMIT)
 
@@ -234,8 +231,8 @@ def test_a_child_that_never_starts_to_answer_is_told_too() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan")])
-def test_a_time_limit_must_be_positive(limit: float) -> None:
-    with pytest.raises(InputError, match="the time limit must be more than 0 s, not"):
+def test_a_time_limit_must_be_positive(limit: float, says: Says) -> None:
+    with says.raises(InputError):
         call(here("double"), {}, time_limit_s=limit)
 
 

@@ -22,6 +22,7 @@ from halfwise.core.measures.boxes import Boxes, Detections, matched_boxes, overl
 from halfwise.core.measures.image import structure
 from halfwise.core.measures.named import measure_named, metric_named, spec_of, with_measure
 from halfwise.core.measures.text import edits
+from tests.support.says import Says
 
 Array = NDArray[Any]
 measures = halfwise.measures
@@ -288,26 +289,18 @@ def test_a_measure_by_name_and_options() -> None:
     assert with_measure(("y:rel_l2<=0.1",), None) == (("y:rel_l2<=0.1",), None)
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("boxes:treshold=1", "there is no option 'treshold'; there are threshold, iou"),
-        ("boxes:threshold=high", "threshold is a number, not 'high'"),
-        ("text:ctc=yes", "ctc is true or false, not 'yes'"),
-        ("boxs", "write package.module:function, or one of boxes, keypoints"),
-    ],
-)
-def test_what_is_wrong_with_a_name(spec: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+@pytest.mark.parametrize("spec", ["boxes:treshold=1", "boxes:threshold=high", "text:ctc=yes", "boxs"])
+def test_what_is_wrong_with_a_name(spec: str, says: Says) -> None:
+    with says.raises(InputError):
         metric_named(spec)
 
 
-def test_outputs_that_do_not_fit_are_one_line() -> None:
+def test_outputs_that_do_not_fit_are_one_line(says: Says) -> None:
     y = {"y": np.zeros((3,), np.float32)}
     for metric in (Boxes(), measures.Keypoints(), measures.Image(), measures.Mask()):
         with pytest.raises(InputError, match=f"--metric {metric.name}"):
             metric(y, y)
-    with pytest.raises(InputError, match="there is no output 'dets'; there are y"):
+    with says.raises(InputError):
         Boxes(boxes="dets")(y, y)
 
 

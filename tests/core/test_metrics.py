@@ -21,6 +21,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics, compare, is_float, is_number, worst
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.user_metric import load_metric
+from tests.support.says import Says
 
 NAN, INF = math.nan, math.inf
 WORST = {"rel_l2": INF, "max_abs": INF, "rms": INF, "cosine": -1.0, "psnr": -INF}
@@ -334,40 +335,28 @@ def test_an_undefined_error_is_infinite(user_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    "spec",
     [
-        ("hw_user_metric", "--metric 'hw_user_metric': write package.module:function"),
-        (":error", "--metric ':error': write package.module:function"),
-        ("hw_user_metric:", "--metric 'hw_user_metric:': write package.module:function"),
-        ("hw_nowhere:f", "--metric hw_nowhere:f: there is no module 'hw_nowhere' here or among the installed packages"),
-        (
-            "hw_nowhere.sub:f",
-            "--metric hw_nowhere.sub:f: there is no module 'hw_nowhere' here or among the installed packages",
-        ),
-        (
-            "hw_needs_absent:f",
-            "--metric hw_needs_absent:f: importing hw_needs_absent failed: No module named 'hw_absent_library'",
-        ),
-        ("hw_raises:f", "--metric hw_raises:f: importing hw_raises failed: RuntimeError: no licence"),
-        ("hw_exits:f", "--metric hw_exits:f: importing hw_exits failed: SystemExit: 3"),
-        ("hw_user_metric:eror", "--metric hw_user_metric:eror: module hw_user_metric has no 'eror'"),
-        ("hw_user_metric:LIMIT", "--metric hw_user_metric:LIMIT: LIMIT is not a function"),
+        "hw_user_metric",
+        ":error",
+        "hw_user_metric:",
+        "hw_nowhere:f",
+        "hw_nowhere.sub:f",
+        "hw_needs_absent:f",
+        "hw_raises:f",
+        "hw_exits:f",
+        "hw_user_metric:eror",
+        "hw_user_metric:LIMIT",
     ],
 )
-def test_what_is_wrong_with_a_metric(user_folder: Path, spec: str, message: str) -> None:
+def test_what_is_wrong_with_a_metric(user_folder: Path, spec: str, says: Says) -> None:
     with pytest.raises(InputError) as caught:
         load_metric(spec)
-    assert str(caught.value) == message
+    says(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("fails", "--metric hw_user_metric:fails failed: KeyError: 'boxes'"),
-        ("returns_text", "--metric hw_user_metric:returns_text returned str, not one number"),
-    ],
-)
-def test_what_is_wrong_with_its_answer(user_folder: Path, name: str, message: str) -> None:
+@pytest.mark.parametrize("name", ["fails", "returns_text"])
+def test_what_is_wrong_with_its_answer(user_folder: Path, name: str, says: Says) -> None:
     with pytest.raises(InputError) as caught:
         load_metric(f"hw_user_metric:{name}")({}, {})
-    assert str(caught.value) == message
+    says(caught.value)

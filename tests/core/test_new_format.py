@@ -35,6 +35,7 @@ from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
 from halfwise.verbs.fix.fix import fix
 from tests.models.build import model, node, value, weight
+from tests.support.says import Says
 from tests.support.scalar_formats import round_array
 
 # Finite values and NaN only: what lies beyond the largest becomes the largest.
@@ -134,13 +135,13 @@ def test_a_stored_tensor_is_emulated() -> None:
     np.testing.assert_array_equal(again, got)
 
 
-def test_a_plan_may_name_it_and_a_target_that_does_not_take_it_refuses(tmp_path: Path) -> None:
+def test_a_plan_may_name_it_and_a_target_that_does_not_take_it_refuses(tmp_path: Path, says: Says) -> None:
     samples = [{"x": np.ones((8, 4), np.float32)}]
     plan = fix(turned(), samples).plan
     plan = replace(plan, nodes=(PlannedNode("turn", "Transpose", FP8, Reason.WANTED, ()),))
     (tmp_path / "plan.json").write_text(plan.text())
     assert read_plan(tmp_path / "plan.json").nodes[0].format is FP8
-    with pytest.raises(InputError, match="'turn' in FP8-E4M3: ONNX is not known to take FP8-E4M3"):
+    with says.raises(InputError):
         fix(turned(), samples, plan=plan)
 
 

@@ -14,6 +14,7 @@ from halfwise.core.targets.flags import TRTEXEC_FLAGS, flag_history
 from halfwise.core.targets.gpus import KNOWN_GPUS, Gpu
 from halfwise.core.targets.version import best_fit
 from tests.support.messages import kinds
+from tests.support.says import Says
 
 WEAK, STRONG = Typing.WEAK, Typing.STRONG
 
@@ -98,21 +99,23 @@ def test_compute_capability(name, capability):
 
 
 @pytest.mark.parametrize(
-    ("target", "reason"),
+    ("target", "supported"),
     [
-        ("trt-10.0.1@t4", "t4 (compute capability 7.5) has no BF16; it needs 8.0"),
-        ("trt-8.6@a100", "TensorRT 8.6 has no BF16; it came with 9.1"),
-        ("ort-cuda", "ONNX Runtime's CUDA provider has BF16 kernels for some operators only"),
-        ("rtx-1.7@sm_75", "sm_75 (compute capability 7.5) has no BF16; it needs 8.0"),
-        ("trt-10.0.1@l4", None),
-        ("trt-9.1", None),
-        ("rtx-1.7", None),
+        ("trt-10.0.1@t4", False),
+        ("trt-8.6@a100", False),
+        ("ort-cuda", False),
+        ("rtx-1.7@sm_75", False),
+        ("trt-10.0.1@l4", True),
+        ("trt-9.1", True),
+        ("rtx-1.7", True),
     ],
 )
-def test_bf16_needs_version_and_gpu(target, reason):
+def test_bf16_needs_version_and_gpu(target, supported, says: Says):
     parsed = Target.parse(target)
-    assert parsed.why_not(Format.BF16) == reason
-    assert parsed.supports(Format.BF16) is (reason is None)
+    assert parsed.supports(Format.BF16) is supported
+    assert (parsed.why_not(Format.BF16) is None) is supported
+    if not supported:
+        says(parsed.why_not(Format.BF16))
     assert parsed.supports(Format.FP16)
     assert parsed.supports(Format.FP32)
 
@@ -144,11 +147,11 @@ def test_every_flag_has_a_range_that_is_not_empty():
         VersionRange.parse(f">={first}" + (f" <={last}" if last else ""))
 
 
-def test_flag_history_in_words():
-    assert flag_history("--fp16") == "--fp16 exists from TensorRT 8.4 to 10.x"
-    assert flag_history("--buildOnly") == "--buildOnly exists from TensorRT 8.4 to 9.3"
-    assert flag_history("--noTF32") == "--noTF32 exists from TensorRT 8.4 on"
-    assert flag_history("--noTF23") == "--noTF23 is not an option of trtexec known here; did you mean --noTF32?"
+def test_flag_history_in_words(says: Says):
+    says(flag_history("--fp16"))
+    says(flag_history("--buildOnly"))
+    says(flag_history("--noTF32"))
+    says(flag_history("--noTF23"))
 
 
 def test_within_asks_for_every_release_meant():
@@ -160,34 +163,33 @@ def test_within_asks_for_every_release_meant():
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("trtt-10", "unknown runtime 'trtt' (known: onnx, trt-10.9, trt-10.9@t4, trt-10.9+weak@t4, rtx-1.7, ort-cuda)"),
-        ("trtt-10", "did you mean 'trt-10'?"),
-        ("tensorrt-10.3", "did you mean 'trt-10.3'?"),
-        ("@t4", "unknown runtime ''"),
-        ("", "unknown runtime ''"),
-        ("trt", "TensorRT needs a version, such as trt-10.9 (known: 8.4 to 8.6, 9.1 to 9.3, 10.x, 11.x)"),
-        ("rtx", "TensorRT-RTX needs a version, such as rtx-1.7 (known: 1.x)"),
-        ("trt-7.2", "TensorRT 7.2 is not known (known: 8.4 to 8.6, 9.1 to 9.3, 10.x, 11.x); the nearest is trt-8.4"),
-        ("trt-8.7", "the nearest is trt-8.6"),
-        ("trt-9.0", "the nearest is trt-9.1"),
-        ("trt-12.1", "the nearest is trt-11"),
-        ("trt-8.x", "'8.x' is not a version"),
-        ("trt-11+weak", "TensorRT 11 has no weak typing, only strong"),
-        ("trt-8.6+strong", "TensorRT 8.6 has no strong typing, only weak"),
-        ("trt-9+mixed", "'+mixed' is neither +weak, +strong nor one @GPU"),
-        ("trt-10@t4@l4", "'@l4' is neither +weak, +strong nor one @GPU"),
-        ("onnx-3", "onnx takes no version; write 'onnx'"),
-        ("trt-10@t44", "unknown GPU 't44': write one of a10 a100"),
-        ("trt-10@rtx4091", "or sm_86; did you mean rtx40?"),
-        ("trt-10@sm_99", "unknown GPU 'sm_99'"),
+        "trtt-10",
+        "tensorrt-10.3",
+        "@t4",
+        "",
+        "trt",
+        "rtx",
+        "trt-7.2",
+        "trt-8.7",
+        "trt-9.0",
+        "trt-12.1",
+        "trt-8.x",
+        "trt-11+weak",
+        "trt-8.6+strong",
+        "trt-9+mixed",
+        "trt-10@t4@l4",
+        "onnx-3",
+        "trt-10@t44",
+        "trt-10@rtx4091",
+        "trt-10@sm_99",
     ],
-)  # fmt: skip
-def test_errors_are_one_line_and_say_what_is_known(text, message):
+)
+def test_errors_are_one_line_and_say_what_is_known(text, says: Says):
     with pytest.raises(InputError) as caught:
         Target.parse(text)
-    assert message in str(caught.value)
+    says(caught.value)
     assert "\n" not in str(caught.value)
 
 

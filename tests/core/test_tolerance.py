@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from halfwise.core.errors import InputError
 from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics
 from halfwise.core.tolerance import Bound, Tolerance
+from tests.support.says import Says
 
 PERFECT = Metrics(0.0, 0.0, 0.0, 1.0, math.inf, 1.0, 1.0)
 OUTPUTS = ("boxes", "scores", "labels")
@@ -53,53 +54,37 @@ def test_a_bound_as_written(text: str, bound: Bound) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("boxes", f"tolerance 'boxes': write 'OUTPUT:METRIC<=VALUE', with METRIC one of {NAMES}"),
-        ("rel_l2<0.1", f"tolerance 'rel_l2<0.1': write 'OUTPUT:METRIC<=VALUE', with METRIC one of {NAMES}"),
-        ("boxes<=0.1", f"tolerance: there is no metric 'boxes'; there are {NAMES}"),
-        ("boxes:iou>=0.1", f"tolerance: there is no metric 'iou'; there are {NAMES}"),
-        ("boxes:rel_l2<=1%", "tolerance 'boxes:rel_l2<=1%': '1%' is not a number"),
-        ("rel_l2<=", "tolerance 'rel_l2<=': '' is not a number"),
-        ("rel_l2<=nan", "tolerance *:rel_l2: the bound nan is not a finite number"),
-        ("psnr>=inf", "tolerance *:psnr: the bound inf is not a finite number"),
-        ("a:rms<=-1", "tolerance a:rms: the bound -1 is negative, and an error never is"),
-        ("a:cosine>=1.5", "tolerance a:cosine: the bound 1.5 is out of reach, cosine is at most 1"),
-        ("rel_l2>=0.1", "tolerance 'rel_l2>=0.1': of rel_l2 smaller is better; write <="),
-        ("cosine<=0.1", "tolerance 'cosine<=0.1': of cosine larger is better; write >="),
-        (
-            "boxes:metric<=0.1",
-            "tolerance boxes:metric: the function of --metric sees all outputs at once; write 'metric<=VALUE'",
-        ),
+        "boxes",
+        "rel_l2<0.1",
+        "boxes<=0.1",
+        "boxes:iou>=0.1",
+        "boxes:rel_l2<=1%",
+        "rel_l2<=",
+        "rel_l2<=nan",
+        "psnr>=inf",
+        "a:rms<=-1",
+        "a:cosine>=1.5",
+        "rel_l2>=0.1",
+        "cosine<=0.1",
+        "boxes:metric<=0.1",
     ],
 )
-def test_what_is_wrong_with_a_bound(text: str, message: str) -> None:
+def test_what_is_wrong_with_a_bound(text: str, says: Says) -> None:
     with pytest.raises(InputError) as caught:
         Bound.parse(text)
-    assert str(caught.value) == message
+    says(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("texts", "user_metric", "message"),
-    [
-        (
-            ["box:rel_l2<=0.1"],
-            False,
-            "tolerance box:rel_l2: the model has no such output; its outputs are 'boxes', 'scores', 'labels'",
-        ),
-        (["rms<=1", "*:rms<=2"], False, "tolerance *:rms: given twice; give one bound"),
-        ([], True, "--metric needs a bound for its result: add --tol 'metric<=VALUE'"),
-        (
-            ["metric<=1"],
-            False,
-            "tolerance 'metric': there is no function to bound; add --metric package.module:function",
-        ),
-    ],
+    ("texts", "user_metric"),
+    [(["box:rel_l2<=0.1"], False), (["rms<=1", "*:rms<=2"], False), ([], True), (["metric<=1"], False)],
 )
-def test_what_is_wrong_with_a_tolerance(texts: list[str], user_metric: bool, message: str) -> None:
+def test_what_is_wrong_with_a_tolerance(texts: list[str], user_metric: bool, says: Says) -> None:
     with pytest.raises(InputError) as caught:
         Tolerance.parse(texts, OUTPUTS, FLOATS, user_metric=user_metric)
-    assert str(caught.value) == message
+    says(caught.value)
 
 
 def test_many_outputs_are_not_all_listed() -> None:
@@ -236,8 +221,8 @@ def test_the_users_metric_in_the_verdict() -> None:
         tolerance.ratio(perfect(), FLOATS)
 
 
-def test_a_bound_on_an_output_that_was_not_measured_is_no_pass() -> None:
-    with pytest.raises(InputError, match="the model has no such output"):
+def test_a_bound_on_an_output_that_was_not_measured_is_no_pass(says: Says) -> None:
+    with says.raises(InputError):
         Tolerance.from_json({"gone:rms": 1.0}).ratio(perfect(), FLOATS)
 
 
@@ -259,18 +244,10 @@ def test_the_tolerance_read_back_is_the_one_written(written_bounds: list[Bound])
 
 
 @pytest.mark.parametrize(
-    ("document", "message"),
-    [
-        ([], 'tolerance: must be an object such as {"*:rel_l2": 0.01}'),
-        ({}, 'tolerance: must be an object such as {"*:rel_l2": 0.01}'),
-        ({"rel_l2": 0.1}, "tolerance 'rel_l2': must be 'OUTPUT:METRIC', '*' being every output"),
-        ({"*:rel_l2": "0.1"}, "tolerance '*:rel_l2': '0.1' is not a number"),
-        ({"*:rel_l2": True}, "tolerance '*:rel_l2': True is not a number"),
-        ({"*:iou": 0.1}, f"tolerance: there is no metric 'iou'; there are {NAMES}"),
-        ({"*:rel_l2": math.nan}, "tolerance *:rel_l2: the bound nan is not a finite number"),
-    ],
+    "document",
+    [[], {}, {"rel_l2": 0.1}, {"*:rel_l2": "0.1"}, {"*:rel_l2": True}, {"*:iou": 0.1}, {"*:rel_l2": math.nan}],
 )
-def test_what_is_wrong_with_a_document(document: object, message: str) -> None:
+def test_what_is_wrong_with_a_document(document: object, says: Says) -> None:
     with pytest.raises(InputError) as caught:
         Tolerance.from_json(document)
-    assert str(caught.value) == message
+    says(caught.value)

@@ -11,6 +11,7 @@ import pytest
 
 from halfwise.core.errors import InputError
 from halfwise.core.whole_files import WholeFiles, write_text
+from tests.support.says import Says
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="modes and pipes are POSIX")
 
@@ -43,25 +44,25 @@ def test_nothing_changes_where_anything_fails(folder: Path, error: BaseException
     assert [p.name for p in folder.iterdir()] == ["a"] and tree(folder) == {"a": "before"}
 
 
-def test_a_full_disk_is_one_line_that_names_the_file(folder: Path) -> None:
+def test_a_full_disk_is_one_line_that_names_the_file(folder: Path, says: Says) -> None:
     with pytest.raises(InputError) as caught, WholeFiles() as files:
         files.text(folder / "b", "one")
         files.place(folder / "a")
         raise OSError(28, "No space left on device")
-    assert str(caught.value) == f"{folder / 'a'} cannot be written: No space left on device"
+    says(caught.value)
     assert tree(folder) == {"a": "before"}
 
 
-def test_one_target_that_cannot_be_leaves_the_others_alone(folder: Path) -> None:
+def test_one_target_that_cannot_be_leaves_the_others_alone(folder: Path, says: Says) -> None:
     (folder / "taken").mkdir()
-    with pytest.raises(InputError, match="taken cannot be written: it is a folder"), WholeFiles() as files:
+    with says.raises(InputError), WholeFiles() as files:
         files.text(folder / "a", "one")
         files.text(folder / "taken", "two")
     assert tree(folder) == {"a": "before"}
 
 
-def test_a_folder_is_made_only_where_that_was_said(folder: Path) -> None:
-    with pytest.raises(InputError, match="cannot be written: No such file or directory"):
+def test_a_folder_is_made_only_where_that_was_said(folder: Path, says: Says) -> None:
+    with says.raises(InputError):
         write_text(folder / "none" / "a", "x")
     assert not (folder / "none").exists()
 

@@ -18,6 +18,7 @@ from halfwise.core.targets import Fit, Gpu, Target, Version, VersionRange
 from halfwise.deploy.advisories import ModelFacts, facts_of_file, facts_of_model, load_entries, match
 from halfwise.deploy.advisories.matcher import gpu_fit
 from tests.support.messages import kinds
+from tests.support.says import Says
 
 onnx = pytest.importorskip("onnx")
 helper = onnx.helper
@@ -342,25 +343,20 @@ def test_a_file_is_known_by_what_is_in_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("m.onnx", b"no protobuf", "m.onnx: this is not an ONNX model, nor a file of another known kind"),
-        ("m.onnx", b"", "m.onnx: this is not an ONNX model (it has no nodes)"),
-        ("layers.json", b"{}", "layers.json: no list of layers in this JSON"),
-        ("build.log", b"[I] nothing\n", "build.log: no layer list in it"),
-    ],
+    ("name", "content"),
+    [("m.onnx", b"no protobuf"), ("m.onnx", b""), ("layers.json", b"{}"), ("build.log", b"[I] nothing\n")],
 )
-def test_files_that_are_neither(tmp_path, name, content, message):
+def test_files_that_are_neither(tmp_path, name, content, says: Says):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError) as caught:
         facts_of_file(tmp_path / name)
-    assert message in str(caught.value)
+    says(caught.value)
 
 
-def test_paths_that_are_no_files(tmp_path):
+def test_paths_that_are_no_files(tmp_path, says: Says):
     with pytest.raises(InputError) as caught:
         facts_of_file(tmp_path / "gone.onnx")
-    assert str(caught.value) == f"{tmp_path / 'gone.onnx'}: there is no such file"
+    says(caught.value)
     with pytest.raises(InputError) as caught:
         facts_of_file(tmp_path)
-    assert str(caught.value) == f"{tmp_path} is a folder; name the model or the layer information in it"
+    says(caught.value)

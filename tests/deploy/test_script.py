@@ -11,10 +11,11 @@ from halfwise.core.targets import Target
 from halfwise.deploy.script import ScriptRequest, build_script
 from halfwise.deploy.trtexec import InputShape
 from halfwise.deploy.trtexec_grammar import IoFormat
+from tests.support.says import Says
 from tests.support.scripts import BF16, BOOL, F16, F32, I32, Layer, Tensor, fake_tensorrt, run, weak
 
 
-def test_every_layer_of_a_node_is_kept_in_fp32_and_no_other(tmp_path, monkeypatch, capsys):
+def test_every_layer_of_a_node_is_kept_in_fp32_and_no_other(tmp_path, monkeypatch, capsys, says: Says):
     layers = [
         Layer("node_linear", "[ONNX Layer: node_linear]"),
         Layer("node_linear_1", "[ONNX Layer: node_linear]"),
@@ -38,7 +39,7 @@ def test_every_layer_of_a_node_is_kept_in_fp32_and_no_other(tmp_path, monkeypatc
     assert seen.parsed == str(tmp_path / "m.onnx")
     assert (tmp_path / "model.engine").read_bytes() == b"plan"
     assert json.loads((tmp_path / "layers.json").read_text()) == {"Layers": [], "form": "json"}
-    assert capsys.readouterr().err == (f"kept out of FP16: 1 nodes, 3 layers\nbuilt {tmp_path / 'model.engine'}\n")
+    says(capsys.readouterr().err)
 
 
 def test_integer_outputs_and_shape_layers_stay_as_they_are(tmp_path, monkeypatch):
@@ -60,14 +61,10 @@ def test_integer_outputs_and_shape_layers_stay_as_they_are(tmp_path, monkeypatch
     assert (loose.precision, loose.output_types) == (F32, {0: F32})
 
 
-def test_nodes_that_cannot_be_found_are_named_and_nothing_is_built(tmp_path, monkeypatch, capsys):
+def test_nodes_that_cannot_be_found_are_named_and_nothing_is_built(tmp_path, monkeypatch, capsys, says: Says):
     module, _ = fake_tensorrt([Layer("a", "[ONNX Layer: a]"), Layer("cut", "[ONNX Layer: gon")])
     assert run(tmp_path, weak("a", "gone", 'it\'s "x"'), module, monkeypatch) == 1
-    assert capsys.readouterr().err.splitlines() == [
-        'not found: no layer came from ONNX node "gone"',
-        'not found: no layer came from ONNX node "it\'s \\"x\\""',
-        "2 of 3 nodes not found, nothing built",
-    ]
+    says(capsys.readouterr().err)
     assert not (tmp_path / "model.engine").exists()
 
 
@@ -94,7 +91,7 @@ def test_tf32_verbosity_and_shapes(tmp_path, monkeypatch):
     assert seen.profile == {"x": ((1, 3), (4, 3), (8, 3))}
 
 
-def test_types_and_layouts_of_inputs_and_outputs(tmp_path, monkeypatch, capsys):
+def test_types_and_layouts_of_inputs_and_outputs(tmp_path, monkeypatch, capsys, says: Says):
     ends = (("x", IoFormat("fp16", ("hwc8",))), ("y", IoFormat("fp16", ("chw", "chw16"))), ("odd", IoFormat("bf16")))
     tensors = [Tensor(name="x"), Tensor(name="left alone")], [Tensor(name="y"), Tensor(BF16, name="odd")]
     module, _ = fake_tensorrt([], inputs=tensors[0], outputs=tensors[1])
@@ -110,11 +107,11 @@ def test_types_and_layouts_of_inputs_and_outputs(tmp_path, monkeypatch, capsys):
     assert "has no memory layout hwc8" in capsys.readouterr().err
     module, _ = fake_tensorrt([], inputs=[Tensor(name="z")])
     assert run(tmp_path, strong, module, monkeypatch) == 2
-    assert 'the model has no input or output "x"' in capsys.readouterr().err
+    says(capsys.readouterr().err, "the model has")
     assert "set_model_io" not in build_script(weak())
 
 
-def test_the_values_of_an_input_that_holds_a_shape(tmp_path, monkeypatch, capsys):
+def test_the_values_of_an_input_that_holds_a_shape(tmp_path, monkeypatch, capsys, says: Says):
     sizes, ids = Tensor(I32, "sizes", (2,), is_shape_tensor=True), Tensor(I32, "ids", (2,))
     values = (InputShape("sizes", (1, 8), (4, 8), (9, 8)), InputShape("ids", (0, 0), (3, 1), (5, 5)))
     module, seen = fake_tensorrt([], inputs=[sizes, ids])
@@ -122,24 +119,23 @@ def test_the_values_of_an_input_that_holds_a_shape(tmp_path, monkeypatch, capsys
     assert seen.profile == {"sizes": ("values", (1, 8), (4, 8), (9, 8))}
     module, _ = fake_tensorrt([], inputs=[sizes])
     assert run(tmp_path, weak(), module, monkeypatch) == 2
-    assert "the value of input sizes is dynamic: add [min, opt, max] to values in SETTINGS" in capsys.readouterr().err
+    says(capsys.readouterr().err, "the value of")
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "message"),
+    ("options", "code"),
     [
-        ({"lacks": ("FP16",), "version": "11.1.0"}, 3, "TensorRT 11.1.0 has no weak typing: build the typed model"),
-        ({"lacks": ("metadata",), "version": "8.5.3"}, 3, "TensorRT 8.5.3 has no layer metadata; it came with 8.6"),
-        ({"parses": False}, 2, "m.onnx: TensorRT's parser refuses this model"),
-        ({"parses": False}, 2, "parser: no importer for Foo"),
-        ({"inputs": [Tensor(name="x", shape=(-1, 3))]}, 2, "the shape of input x is dynamic: add [min, opt,"),
-        ({"plan": None}, 1, "the build failed; TensorRT's messages above say why"),
+        ({"lacks": ("FP16",), "version": "11.1.0"}, 3),
+        ({"lacks": ("metadata",), "version": "8.5.3"}, 3),
+        ({"parses": False}, 2),
+        ({"inputs": [Tensor(name="x", shape=(-1, 3))]}, 2),
+        ({"plan": None}, 1),
     ],
-)  # fmt: skip
-def test_what_stops_a_weak_build(tmp_path, monkeypatch, capsys, options, code, message):
+)
+def test_what_stops_a_weak_build(tmp_path, monkeypatch, capsys, options, code, says: Says):
     module, _ = fake_tensorrt([], **options)
     assert run(tmp_path, weak(), module, monkeypatch) == code
-    assert message in capsys.readouterr().err
+    says(capsys.readouterr().err)
     assert not (tmp_path / "model.engine").exists()
 
 
@@ -153,9 +149,9 @@ def test_missing_model_and_missing_tensorrt(tmp_path, monkeypatch, capsys):
     assert "cannot import tensorrt: " in capsys.readouterr().err
 
 
-def test_an_engine_that_cannot_be_loaded_is_kept(tmp_path, monkeypatch, capsys):
+def test_an_engine_that_cannot_be_loaded_is_kept(tmp_path, monkeypatch, capsys, says: Says):
     module, _ = fake_tensorrt([], loads=False)
     assert run(tmp_path, weak(), module, monkeypatch) == 0
     assert (tmp_path / "model.engine").exists()
     assert not (tmp_path / "layers.json").exists()
-    assert "note: the engine cannot be loaded here, so no layer info was written" in capsys.readouterr().err
+    says(capsys.readouterr().err, "note: the engine")

@@ -14,6 +14,7 @@ import pytest
 
 from halfwise.core.targets import Target
 from halfwise.deploy.script import ScriptRequest, build_script
+from tests.support.says import Says
 
 
 class Driver:
@@ -132,21 +133,21 @@ def test_every_sample_gets_its_answer(kind: str, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("case", "code", "told"),
+    ("case", "code"),
     [
-        ("no folder named", 2, "--run: name a folder with .npz files of inputs"),
-        ("no samples", 2, "there is no .npz file of inputs in this folder"),
-        ("no engine", 2, "there is no engine yet; build it first"),
-        ("another gpu", 3, "the engine cannot be loaded here: it was built for another GPU or another version"),
-        ("no driver", 3, "no NVIDIA driver here"),
-        ("another input", 2, '2.npz has no input "x", which the engine wants'),
-        ("another shape", 2, "2.npz: the engine does not take x in shape (1, 4)"),
+        ("no folder named", 2),
+        ("no samples", 2),
+        ("no engine", 2),
+        ("another gpu", 3),
+        ("no driver", 3),
+        ("another input", 2),
+        ("another shape", 2),
     ],
 )
 def test_what_stops_a_run(
     case: str,
     code: int,
-    told: str,
+    says: Says,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -162,4 +163,4 @@ def test_what_stops_a_run(
     words = ("--run",) if case == "no folder named" else ("--run", str(folder))
     driver = OSError("libcuda.so.1: cannot open") if case == "no driver" else None
     assert ran(tmp_path, monkeypatch, module, *words, driver=driver)[0] == code
-    assert told in capsys.readouterr().err
+    says(capsys.readouterr().err)

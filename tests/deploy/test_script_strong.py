@@ -16,6 +16,7 @@ from halfwise.core.formats import Format
 from halfwise.core.targets import Target
 from halfwise.deploy.script import ScriptRequest, build_script
 from halfwise.deploy.trtexec import InputShape
+from tests.support.says import Says
 from tests.support.scripts import F16, Layer, fake_tensorrt, run, weak
 
 # Strong typing
@@ -40,16 +41,16 @@ def test_strong_typing_is_asked_for_by_name(tmp_path, monkeypatch, capsys, targe
     assert "no tensor" not in capsys.readouterr().err
 
 
-def test_a_model_without_fp16_is_noticed(tmp_path, monkeypatch, capsys):
+def test_a_model_without_fp16_is_noticed(tmp_path, monkeypatch, capsys, says: Says):
     module, _ = fake_tensorrt([Layer("a", "")])
     assert run(tmp_path, ScriptRequest(Target.parse("trt-10.3"), "m.onnx"), module, monkeypatch) == 0
-    assert "note: no tensor of this model is FP16, so neither is the engine" in capsys.readouterr().err
+    says(capsys.readouterr().err, "note: no tensor")
 
 
-def test_a_version_without_strong_typing_is_refused(tmp_path, monkeypatch, capsys):
+def test_a_version_without_strong_typing_is_refused(tmp_path, monkeypatch, capsys, says: Says):
     module, _ = fake_tensorrt([], version="8.6.1", lacks=("STRONGLY_TYPED",))
     assert run(tmp_path, ScriptRequest(Target.parse("trt-10.3"), "m.onnx"), module, monkeypatch) == 3
-    assert "TensorRT 8.6.1 has no strong typing; it came with 9.1" in capsys.readouterr().err
+    says(capsys.readouterr().err, "TensorRT 8.6.1 has")
 
 
 def test_rtx_is_imported_by_either_name(tmp_path, monkeypatch):
@@ -64,28 +65,20 @@ def test_rtx_is_imported_by_either_name(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("target", "node", "message"),
+    ("target", "node"),
     [
-        ("onnx", None, "target onnx: a build script is for TensorRT; name a version, e.g. --target trt-10.9"),
-        (
-            "trt-8.5",
-            None,
-            "TensorRT before 8.6 does not tell which ONNX node a layer came from; use the trtexec command",
-        ),
-        ("trt-8", None, "TensorRT before 8.6 does not tell"),
-        (
-            "trt-11.1",
-            ("a", Format.FP32),
-            "a strongly typed build takes no precisions for nodes; give it the typed ONNX",
-        ),
-        ("trt-8.6", ("a", Format.BF16), "node 'a' cannot be bf16: TensorRT 8.6 has no BF16; it came with 9.1"),
+        ("onnx", None),
+        ("trt-8.5", None),
+        ("trt-8", None),
+        ("trt-11.1", ("a", Format.FP32)),
+        ("trt-8.6", ("a", Format.BF16)),
     ],
 )
-def test_requests_that_no_script_can_meet(target, node, message):
+def test_requests_that_no_script_can_meet(target, node, says: Says):
     request = ScriptRequest(Target.parse(target), "m.onnx", nodes=(node,) if node else ())
     with pytest.raises(InputError) as caught:
         build_script(request)
-    assert message in str(caught.value)
+    says(caught.value)
 
 
 texts = st.text(st.characters(blacklist_categories=["Cs"]), max_size=20) | st.sampled_from(
@@ -153,5 +146,5 @@ def test_a_real_compiler_runs_the_script(tmp_path):
     )
     assert ended.returncode == 0, ended.stderr
     assert f"built {tmp_path / 'model.engine'}" in ended.stderr
-    assert "no tensor of this model is FP16" not in ended.stderr
+    assert "no tensor of this model" not in ended.stderr
     assert (tmp_path / "model.engine").stat().st_size > 0

@@ -23,6 +23,7 @@ from halfwise.precision.plan import PlannedNode
 from halfwise.verbs.fix.fix import fix
 from tests.models.build import model, node, value, weight
 from tests.support.command_line import CommandLine
+from tests.support.says import Says
 
 
 def coarse_tanh(proto: onnx.NodeProto, steps: Steps) -> str:
@@ -108,22 +109,14 @@ def test_the_command_line_takes_it(
     assert str(tmp_path / "out" / "toy.txt") in ended.out.replace("\n", "")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("toy", "Toy needs a version, such as toy-1 (known: 1.0 to 1.2)"),
-        ("toy-1.3", "Toy 1.3 is not known (known: 1.0 to 1.2); the nearest is toy-1.2"),
-        ("toys-1", "ort-cuda, toy-1); did you mean 'toy-1'?"),
-        ("toy-1+weak", "Toy 1 has no weak typing, only strong"),
-    ],
-)
-def test_errors_about_it_say_what_is_known(text: str, message: str) -> None:
+@pytest.mark.parametrize("text", ["toy", "toy-1.3", "toys-1", "toy-1+weak"])
+def test_errors_about_it_say_what_is_known(text: str, says: Says) -> None:
     with pytest.raises(InputError) as caught:
         Target.parse(text)
-    assert message in str(caught.value)
+    says(caught.value)
 
 
-def test_a_format_that_it_does_not_take_is_refused() -> None:
-    assert Target.parse("toy-1").why_not(Format.BF16) == "Toy 1 is not known to take BF16"
-    with pytest.raises(InputError, match="Toy 1 is not known to take BF16"):
+def test_a_format_that_it_does_not_take_is_refused(says: Says) -> None:
+    says(Target.parse("toy-1").why_not(Format.BF16))
+    with says.raises(InputError):
         fix(bent(), inputs(), target="toy-1", allow_bf16=True)

@@ -23,6 +23,7 @@ from halfwise.deploy.trtexec_grammar import (
     precision_of,
 )
 from tests.support.messages import kinds, only
+from tests.support.says import Says
 from tests.support.trtexec_cases import request
 
 
@@ -183,91 +184,73 @@ def test_a_shell_hands_over_the_words_unchanged():
 
 
 @pytest.mark.parametrize(
-    ("target", "layer", "message"),
+    ("target", "layer"),
     [
-        ("trt-10.3+weak", "a,b", "layer 'a,b': trtexec splits its layer lists at every comma, quoted or not, so this"),
-        (
-            "trt-10.3+weak",
-            "a,b",
-            "; use the Python build script, which finds layers by their metadata, or build the typed",
-        ),
-        ("trt-9.1+weak", "a,b", "or build the typed ONNX model with strong typing"),
-        ("trt-8.6", "a,b", "; use the Python build script, which finds layers by their metadata, or rename the node"),
-        (
-            "trt-8.4",
-            "a,b",
-            "; rename the node in the ONNX model, or build the typed ONNX model with TensorRT 9.1 or later",
-        ),
-        ("trt-8.4", "it's", 'layer "it\'s": trtexec drops single quotes from names, so this name cannot be written'),
-        ("trt-8.4", "*", "layer '*': trtexec reads this name as the default for all layers"),
-        ("trt-8.4", "", "layer '': a layer without a name cannot be told to trtexec"),
-        ("trt-10.3+weak", "a\0b", "--layerPrecisions holds a zero byte, which no command line can carry"),
-        ("trt-10.3+weak", "x" * 140_000, "--layerPrecisions would be 140023 bytes long, and Linux takes 131071 in one"),
-        (
-            "trt-10.3+weak",
-            LayerPrecision("a", outputs=("half",)),
-            "10.3 takes no output type 'half' in --layerOutputTypes",
-        ),
-        ("trt-10.3+weak@t4", LayerPrecision("a", Format.BF16), "BF16 is not there: t4 (compute capability 7.5) has no"),
-        ("trt-8.6", LayerPrecision("a", Format.BF16), "BF16 is not there: TensorRT 8.6 has no BF16; it came with 9.1"),
-        ("trt-9.3+weak", LayerPrecision("a", Format.BF16), "only with the preview feature fasterDynamicShapes0805"),
-        ("trt-10.3", "a", "TensorRT 10.3 with strong typing takes no layer precisions: give it the typed ONNX model"),
-        ("trt-10.3", "a", "or name a weakly typed target (+weak)"),
-        ("trt-11.4", "a", "TensorRT 11.4 with strong typing takes no layer precisions: give it the typed ONNX model"),
-        (
-            "rtx-1.7",
-            "a",
-            "TensorRT-RTX 1.7 is strongly typed and takes no layer precisions: give it the typed ONNX model",
-        ),
+        ("trt-10.3+weak", "a,b"),
+        ("trt-9.1+weak", "a,b"),
+        ("trt-8.6", "a,b"),
+        ("trt-8.4", "a,b"),
+        ("trt-8.4", "it's"),
+        ("trt-8.4", "*"),
+        ("trt-8.4", ""),
+        ("trt-10.3+weak", "a\0b"),
+        pytest.param("trt-10.3+weak", "x" * 140_000, id="long"),
+        ("trt-10.3+weak", LayerPrecision("a", outputs=("half",))),
+        ("trt-10.3+weak@t4", LayerPrecision("a", Format.BF16)),
+        ("trt-8.6", LayerPrecision("a", Format.BF16)),
+        ("trt-9.3+weak", LayerPrecision("a", Format.BF16)),
+        ("trt-10.3", "a"),
+        ("trt-11.4", "a"),
+        ("rtx-1.7", "a"),
     ],
 )
-def test_what_a_version_cannot_express_is_said_with_the_way_out(target, layer, message):
+def test_what_a_version_cannot_express_is_said_with_the_way_out(target, layer, says: Says):
     with pytest.raises(Unexpressible) as caught:
         trtexec_command(request(target, layer))
-    assert message in str(caught.value)
+    says(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_name_that_the_network_does_not_have_is_refused():
+def test_a_name_that_the_network_does_not_have_is_refused(says: Says):
     with pytest.raises(Unexpressible) as caught:
         trtexec_command(request("trt-10.3+weak", "gone", known_layers=frozenset(["here"])))
-    assert "the parsed network has no such layer, and trtexec ignores unknown names without a word" in str(caught.value)
+    says(caught.value)
 
 
-def test_two_precisions_for_one_layer_are_refused_and_repeats_are_not():
+def test_two_precisions_for_one_layer_are_refused_and_repeats_are_not(says: Says):
     with pytest.raises(InputError) as caught:
         trtexec_command(request("trt-8.6", "a", LayerPrecision("a", Format.FP16)))
-    assert str(caught.value) == "layer 'a' is given two precisions; a layer has one"
+    says(caught.value)
     assert "--layerPrecisions=a:fp32" in trtexec_command(request("trt-8.6", "a", "a")).argv
 
 
 @pytest.mark.parametrize("target", ["onnx", "ort-cuda"])
-def test_only_tensorrt_has_a_command(target):
+def test_only_tensorrt_has_a_command(target, says: Says):
     with pytest.raises(InputError) as caught:
         trtexec_command(request(target))
-    assert str(caught.value) == f"target {target}: trtexec is for TensorRT; name a version, e.g. --target trt-10.9"
+    says(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("target", "io", "message"),
+    ("target", "io"),
     [
-        ("trt-10.3", IoFormat("fp16", ("nchw",)), "--inputIOFormats: 'nchw' is no memory layout (known: cdhw32 chw"),
-        ("trt-10.3", IoFormat("fp16", ()), "--inputIOFormats: '' is no memory layout"),
-        ("trt-10.3", IoFormat(None), "TensorRT 10.3 wants a type with each format, not 'None' (known: bf16 bool fp16"),
-        ("trt-8.6", IoFormat("bf16"), "TensorRT 8.6 wants a type with each format, not 'bf16'"),
-        ("trt-8.6", IoFormat("int64"), "not 'int64' (known: bool fp16 fp32 int32 int8 uint8)"),
+        ("trt-10.3", IoFormat("fp16", ("nchw",))),
+        ("trt-10.3", IoFormat("fp16", ())),
+        ("trt-10.3", IoFormat(None)),
+        ("trt-8.6", IoFormat("bf16")),
+        ("trt-8.6", IoFormat("int64")),
     ],
 )
-def test_io_formats_are_checked(target, io, message):
+def test_io_formats_are_checked(target, io, says: Says):
     with pytest.raises(InputError) as caught:
         trtexec_command(request(target, inputs=(io,)))
-    assert message in str(caught.value)
+    says(caught.value)
 
 
-def test_shape_names_that_cannot_be_written_are_refused():
+def test_shape_names_that_cannot_be_written_are_refused(says: Says):
     with pytest.raises(Unexpressible) as caught:
         trtexec_command(request("trt-11.4", shapes=(InputShape("a,b", (1,), (1,), (1,)),)))
-    assert "input 'a,b': trtexec takes no name with a comma or a single quote in its shape options" in str(caught.value)
+    says(caught.value)
 
 
 def notes(target: str, *layers: str | LayerPrecision, **options: object) -> tuple[Note, ...]:

@@ -16,6 +16,7 @@ from halfwise.deploy.trtexec_grammar import (
     parse_shapes,
     precision_of,
 )
+from tests.support.says import Says
 
 V8_6, V9_1, V10_3, V11 = (Version.parse(text).span for text in ("8.6", "9.1", "10.3", "11.1"))
 
@@ -35,22 +36,11 @@ def test_layer_precisions_are_read_as_trtexec_reads_them(value, meaning):
     assert parse_layer_precisions(value, V10_3) == meaning
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("'a,b':fp32", "Found invalid number of 's when parsing 'a"),
-        ("it's:fp32", "Found invalid number of 's"),
-        ("a,b:fp32", "no ':' in 'a'"),
-        ("a:fp33", "'fp33' is not a layer precision of this version"),
-        (":fp32", "an empty name"),
-        ("a:fp32,a:fp16", "'a' is given twice"),
-        ("", "no ':' in ''"),
-    ],
-)
-def test_what_the_grammar_refuses(value, message):
+@pytest.mark.parametrize("value", ["'a,b':fp32", "it's:fp32", "a,b:fp32", "a:fp33", ":fp32", "a:fp32,a:fp16", ""])
+def test_what_the_grammar_refuses(value, says: Says):
     with pytest.raises(GrammarError) as caught:
         parse_layer_precisions(value, V10_3)
-    assert message in str(caught.value)
+    says(caught.value)
 
 
 def test_bf16_came_with_9_1():
@@ -59,17 +49,17 @@ def test_bf16_came_with_9_1():
         parse_layer_precisions("a:bf16", V8_6)
 
 
-def test_output_types_one_or_one_each():
+def test_output_types_one_or_one_each(says: Says):
     types = parse_layer_output_types("topk:fp32+int32,ln:fp32", V10_3)
     assert types == {"topk": ("fp32", "int32"), "ln": ("fp32",)}
     assert output_types_of("topk", types, 2, V10_3) == ("fp32", "int32")
     assert output_types_of("ln", types, 3, V10_3) == ("fp32",) * 3
     with pytest.raises(GrammarError) as caught:
         output_types_of("topk", types, 3, V10_3)
-    assert str(caught.value) == ("Layer topk has 3 outputs but 2 output types are given in --layerOutputTypes flag.")
+    says(caught.value)
     with pytest.raises(GrammarError) as caught:
         parse_layer_output_types("a:fp32+half", V10_3)
-    assert str(caught.value) == "'half' is not an output type of this version"
+    says(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -94,10 +84,10 @@ def test_wildcards_by_version(span, specs, layer, precision):
     assert precision_of(layer, specs, span) == precision
 
 
-def test_overlapping_patterns_have_no_defined_winner():
+def test_overlapping_patterns_have_no_defined_winner(says: Says):
     with pytest.raises(GrammarError) as caught:
         precision_of("foo1", {"foo*": "fp32", "*": "fp16"}, V10_3)
-    assert str(caught.value) == "the patterns *, foo* all match layer foo1: the winner is undefined"
+    says(caught.value)
 
 
 def test_the_output_type_of_a_pattern_is_not_the_one_set():
@@ -108,7 +98,7 @@ def test_the_output_type_of_a_pattern_is_not_the_one_set():
     assert output_types_of("bar", {"foo*": ("fp16",)}, 1, V10_3) is None
 
 
-def test_io_formats_lost_their_type_with_11():
+def test_io_formats_lost_their_type_with_11(says: Says):
     assert parse_io_formats("fp16:chw,fp32:hwc8+chw", V10_3) == (
         IoFormat("fp16", ("chw",)),
         IoFormat("fp32", ("hwc8", "chw")),
@@ -119,27 +109,27 @@ def test_io_formats_lost_their_type_with_11():
     assert str(caught.value) == "Invalid TensorFormat fp16:chw"
     with pytest.raises(GrammarError) as caught:
         parse_io_formats("chw", V10_3)
-    assert str(caught.value) == "'chw' is not type:format of this version"
+    says(caught.value)
 
 
-def test_shapes():
+def test_shapes(says: Says):
     assert parse_shapes("x:1x3x224x224,a:b:2") == {"x": (1, 3, 224, 224), "a:b": (2,)}
     with pytest.raises(GrammarError) as caught:
         parse_shapes("x:1x-1")
-    assert str(caught.value) == "'1x-1' is not a shape such as 1x3x224x224"
+    says(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("word", "span", "message"),
+    ("word", "span"),
     [
-        ("--fp16", V11, "Unknown option: --fp16 (--fp16 exists from TensorRT 8.4 to 10.x)"),
-        ("--explicitBatch", V10_3, "Unknown option: --explicitBatch (--explicitBatch exists from TensorRT 8.4 to 9.3)"),
-        ("--stronglyTyped", V8_6, "(--stronglyTyped exists from TensorRT 9.1 on)"),
-        ("--exportLayerinfo=x", V10_3, "did you mean --exportLayerInfo?"),
-        ("--onnx=again", V10_3, "Unknown option: --onnx (given twice)"),
+        ("--fp16", V11),
+        ("--explicitBatch", V10_3),
+        ("--stronglyTyped", V8_6),
+        ("--exportLayerinfo=x", V10_3),
+        ("--onnx=again", V10_3),
     ],
 )
-def test_options_by_version(word, span, message):
+def test_options_by_version(word, span, says: Says):
     with pytest.raises(GrammarError) as caught:
         parse_command(["trtexec", "--onnx=m", word], span)
-    assert message in str(caught.value)
+    says(caught.value)

@@ -33,6 +33,7 @@ from tests.models.build import f32, model, node, value, weight
 from tests.models.zoo import encoder
 from tests.support.backend_cases import float_cases
 from tests.support.profiles import Array, h, run
+from tests.support.says import Says
 
 
 def single(
@@ -291,10 +292,8 @@ def test_a_verdict_is_the_worst_over_what_may_happen() -> None:
     assert names["tensorrt-fp16-accumulate"] == ["tensorrt-fp16-accumulate", "tensorrt", "strict"]
 
 
-def test_an_unknown_profile_is_refused() -> None:
-    with pytest.raises(
-        InputError, match="there is no profile 'cuda'; known are strict, ort-cuda, ort-cuda-unfused, te"
-    ):
+def test_an_unknown_profile_is_refused(says: Says) -> None:
+    with says.raises(InputError):
         profile_named("cuda")
 
 

@@ -17,6 +17,7 @@ from halfwise.fleet.template import template
 from halfwise.fleet.toml_places import places
 from halfwise.fleet.values import size_in_bytes
 from tests.support.bisections import chain
+from tests.support.says import Says
 
 GOOD = """\
 [fleet]
@@ -53,55 +54,56 @@ def test_what_is_right_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "line", "column", "told"),
+    ("change", "line", "column"),
     [
-        (("results", "result"), 2, 1, "no key 'result' here (did you mean 'results'?)"),
-        (('"2 GiB"', '"2 GiX"'), 3, 1, "size"),
-        (("processes = 3", "processes = 0"), 4, 1, "whole number"),
-        (('"fix"]', '"fixx"]'), 7, 15, "'fixx' is none of"),
-        (("max_abs<=0.1", "max_abs>=0.1"), 8, 24, "smaller is better"),
-        (("trt-10.9@t4", "trx-10.9"), 9, 20, "trx-10.9"),
-        (('"a.onnx"', "3"), 14, 1, "a text is wanted"),
-        (("seconds = 1.5", "seconds = -1"), 15, 1, "above 0"),
-        (('"one"', '"a/b"'), 13, 1, "cannot be a folder's name"),
-        (('do = ["scan", "fix"]', 'do = ["gate"]'), 12, 1, "gate needs the committed plan"),
-        (("[defaults]", "[default]"), 6, 1, "no table 'default'"),
-        (("make:samples", "make"), 19, 1, "package.module:function"),
-        (("[[models]]\nname", "[models]\nname"), 17, 9, "no valid TOML"),
-        (('"b/*.onnx"\n', '"b/*.onnx"\ninputs = "x"\n'), 20, 1, "two sources"),
-        (('"a.onnx"', '["a.onnx"]'), 14, 1, "a text is wanted"),
-        (('"out"', '["out"]'), 2, 1, "a text is wanted"),
-        (('"onnx", ', '"onnx", "onnx", '), 9, 20, "'onnx' is there twice"),
-        (('"0.5%"', '"-1%"'), 8, 14, "'-1%'"),
-        (('"0.5%"', '"0.5%", "2%"'), 12, 1, "given twice"),
-        (("boxes=1%", "metric<=1"), 12, 1, "no function to bound"),
-        (("seconds = 1.5", 'metric = "m:f"'), 12, 1, "names another measure"),
-        (("seconds = 1.5", 'memory = "3 GiB"'), 15, 1, "more than the fleet's 2 GiB"),
-        (("seconds = 1.5", 'device = "gpu"'), 15, 1, "'gpu' is none of cpu, cuda"),
+        (("results", "result"), 2, 1),
+        (('"2 GiB"', '"2 GiX"'), 3, 1),
+        (("processes = 3", "processes = 0"), 4, 1),
+        (('"fix"]', '"fixx"]'), 7, 15),
+        (("max_abs<=0.1", "max_abs>=0.1"), 8, 24),
+        (("trt-10.9@t4", "trx-10.9"), 9, 20),
+        (('"a.onnx"', "3"), 14, 1),
+        (("seconds = 1.5", "seconds = -1"), 15, 1),
+        (('"one"', '"a/b"'), 13, 1),
+        (('do = ["scan", "fix"]', 'do = ["gate"]'), 12, 1),
+        (("[defaults]", "[default]"), 6, 1),
+        (("make:samples", "make"), 19, 1),
+        (("[[models]]\nname", "[models]\nname"), 17, 9),
+        (('"b/*.onnx"\n', '"b/*.onnx"\ninputs = "x"\n'), 20, 1),
+        (('"a.onnx"', '["a.onnx"]'), 14, 1),
+        (('"out"', '["out"]'), 2, 1),
+        (('"onnx", ', '"onnx", "onnx", '), 9, 20),
+        (('"0.5%"', '"-1%"'), 8, 14),
+        (('"0.5%"', '"0.5%", "2%"'), 12, 1),
+        (("boxes=1%", "metric<=1"), 12, 1),
+        (("seconds = 1.5", 'metric = "m:f"'), 12, 1),
+        (("seconds = 1.5", 'memory = "3 GiB"'), 15, 1),
+        (("seconds = 1.5", 'device = "gpu"'), 15, 1),
     ],
 )
-def test_a_mistake_has_its_place(change: tuple[str, str], line: int, column: int, told: str) -> None:
+def test_a_mistake_has_its_place(change: tuple[str, str], line: int, column: int, says: Says) -> None:
     found = mistakes_in(GOOD.replace(*change, 1))
     assert found, "no mistake"
     assert (found[0].line, found[0].column) == (line, column), found
-    assert told in found[0].what
+    says(found[0].what)
 
 
-def test_all_mistakes_are_found_and_the_first_is_told_with_their_number(tmp_path: Path) -> None:
+def test_all_mistakes_are_found_and_the_first_is_told_with_their_number(tmp_path: Path, says: Says) -> None:
     file = tmp_path / "fleet.toml"
     file.write_text(GOOD.replace("seconds", "secs").replace("memory", "ram").replace('path = "b', 'paths = "b'))
     assert [each.line for each in mistakes_in(file.read_text())] == [3, 15, 17, 18]
-    with pytest.raises(InputError, match=r"fleet\.toml:3:1: .*\(3 more: halfwise fleet check\)"):
+    with says.raises(InputError):
         read_settings(file)
 
 
-def test_no_file_and_no_models_are_told(tmp_path: Path) -> None:
+def test_no_file_and_no_models_are_told(tmp_path: Path, says: Says) -> None:
     with pytest.raises(InputError, match="halfwise fleet init"):
         read_settings(tmp_path / "fleet.toml")
     (tmp_path / "fleet.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="not UTF-8"):
         read_settings(tmp_path / "fleet.toml")
-    assert [each.what for each in mistakes_in("")] == ["no models: write a table [[models]] with a path"]
+    (mistake,) = mistakes_in("")
+    says(mistake.what)
 
 
 def test_sizes() -> None:

@@ -23,6 +23,7 @@ from halfwise.precision.plan import read_plan
 from halfwise.repair import check_repairs, reapplied
 from tests.models.build import f32, model, node, value, weight
 from tests.support.command_line import CommandLine
+from tests.support.says import Says
 
 
 @pytest.fixture
@@ -52,13 +53,13 @@ def exp(**sizes: Any) -> onnx.ModelProto:
 # -- models -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_attribute_of_a_caller_outside_a_function_is_refused(halfwise_cli: CommandLine) -> None:
+def test_an_attribute_of_a_caller_outside_a_function_is_refused(halfwise_cli: CommandLine, says: Says) -> None:
     proto = model([node("LeakyRelu", "x", "y", alpha=0.1)], [value("x")], [value("y")])
     attribute = proto.graph.node[0].attribute[0]
     attribute.ClearField("f")
     attribute.ref_attr_name = "alpha"
     told = refused(halfwise_cli, "fix", saved(proto), "--out", "out")
-    assert "node 'n_y' takes its attribute 'alpha' from the caller of a function, and is in none" in told
+    says(told)
 
 
 def test_an_attribute_that_no_caller_gives_is_left_out(halfwise_cli: CommandLine) -> None:
@@ -71,28 +72,26 @@ def test_an_attribute_that_no_caller_gives_is_left_out(halfwise_cli: CommandLine
 
 
 @pytest.mark.parametrize("axes", [[1.0], "1", ["a"], weight("t", np.array([1]))], ids=str)
-def test_axes_of_another_type_are_refused(axes: Any, halfwise_cli: CommandLine) -> None:
+def test_axes_of_another_type_are_refused(axes: Any, halfwise_cli: CommandLine, says: Says) -> None:
     nodes = [node("ReduceMean", "x", "m", axes=axes), node("Sub", "x m", "y")]
     told = refused(halfwise_cli, "scan", saved(model(nodes, [value("x", shape=[2, 4])], [value("y", shape=None)])))
-    assert (
-        "node 'n_m' (ReduceMean) has a" in told and "as its attribute 'axes', which has to be a list of whole" in told
-    )
+    says(told)
 
 
 @pytest.mark.parametrize(
-    ("nodes", "what"),
+    "nodes",
     [
-        ([helper.make_node("Cast", [], ["y"], name="n", to=1)], "has 0 inputs, and the operator has 1"),
-        ([helper.make_node("Add", ["x", ""], ["y"], name="n")], "lacks its input 2"),
-        ([node("Exp", "x", "y", name="n", axis=1)], "has an attribute 'axis', which the operator does not have"),
-        ([helper.make_node("Exp", ["x"], ["y", "z"], name="n")], "has 2 outputs, and the operator has 1"),
+        [helper.make_node("Cast", [], ["y"], name="n", to=1)],
+        [helper.make_node("Add", ["x", ""], ["y"], name="n")],
+        [node("Exp", "x", "y", name="n", axis=1)],
+        [helper.make_node("Exp", ["x"], ["y", "z"], name="n")],
     ],
     ids=["no input", "an input left out", "an unknown attribute", "an output more"],
 )
 def test_nodes_that_no_runtime_takes_are_refused(
-    nodes: list[onnx.NodeProto], what: str, halfwise_cli: CommandLine
+    nodes: list[onnx.NodeProto], says: Says, halfwise_cli: CommandLine
 ) -> None:
-    assert what in refused(halfwise_cli, "scan", saved(model(nodes, [value("x")], [value("y")])))
+    says(refused(halfwise_cli, "scan", saved(model(nodes, [value("x")], [value("y")]))))
 
 
 @pytest.mark.parametrize("size", [1 << 40, 1 << 62, (1 << 63) - 1])
@@ -138,10 +137,10 @@ def outside(*entries: tuple[str, str]) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("other", ["/etc/passwd", "w.bin", "pipe"])
 @pytest.mark.parametrize("first", [True, False])
-def test_a_place_said_twice_is_refused(other: str, first: bool, halfwise_cli: CommandLine) -> None:
+def test_a_place_said_twice_is_refused(other: str, first: bool, halfwise_cli: CommandLine, says: Says) -> None:
     entries = [("location", "w.bin"), ("location", other)]
     name = saved(outside(*(entries[::-1] if first else entries)))
-    assert "the external data of initializer 'w' says 'location' twice" in refused(halfwise_cli, "scan", name)
+    says(refused(halfwise_cli, "scan", name))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes")
@@ -177,7 +176,7 @@ def a_plan() -> tuple[str, dict[str, Any]]:
 ODD = (None, True, -1, 1 << 70, 1e308, "nan", "x", [], {}, [[]], ["a"], {"way": ["Pow"]})
 
 
-def test_what_a_plan_holds_of_repairs_is_not_trusted(halfwise_cli: CommandLine) -> None:
+def test_what_a_plan_holds_of_repairs_is_not_trusted(halfwise_cli: CommandLine, says: Says) -> None:
     name, plan = a_plan()
     read = load(name)
     for key in plan["repairs"][0]["parameters"]:
@@ -192,7 +191,7 @@ def test_what_a_plan_holds_of_repairs_is_not_trusted(halfwise_cli: CommandLine) 
     changed["repairs"][0]["parameters"] = {"way": ["LayerNormalization"]}
     Path("p.json").write_text(json.dumps(changed))
     told = refused(halfwise_cli, "fix", name, "--plan", "p.json", "--out", "out")
-    assert "has parameters that do not fit" in told
+    says(told)
 
 
 @pytest.mark.parametrize("depth", [150, 3000, 200_000])

@@ -22,6 +22,7 @@ from halfwise.precision.plan import read_plan
 from halfwise.verbs.verify import verify
 from tests.models.build import f32, model, node, value
 from tests.support.paths import ROOT
+from tests.support.says import Says
 
 
 def test_the_page_has_every_limit() -> None:
@@ -36,21 +37,21 @@ def exp(name: str = "x", **more: Any) -> Any:
     return model([node("Exp", name, "y")], [value(name, **more)], [value("y", **more)])
 
 
-def test_a_name_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_of_any_length(monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
     assert load(exp("x" * limits.LONGEST_NAME)).inputs
-    with pytest.raises(InputError, match="has a name of 65537 characters; names are read up to 65536"):
+    with says.raises(InputError):
         load(exp("x" * (limits.LONGEST_NAME + 1)))
 
 
-def test_many_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_nodes(monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
     monkeypatch.setattr(limits, "MOST_NODES", 50)
     nodes = [helper.make_node("Exp", [f"t{i}"], [f"t{i + 1}"]) for i in range(51)]
     assert load(model(nodes[:50], [value("t0")], [value("t50")])).stored_nodes == 50
-    with pytest.raises(InputError, match="has 51 nodes or more; models are read up to 50"):
+    with says.raises(InputError):
         load(model(nodes, [value("t0")], [value("t51")]))
 
 
-def test_a_million_nodes_and_one(tmp_path: Path) -> None:
+def test_a_million_nodes_and_one(tmp_path: Path, says: Says) -> None:
     """Refused before anything looks at them."""
     graph = model([node("Exp", "x", "y")], [value("x")], [value("y")]).graph
     one = onnx.GraphProto(node=graph.node).SerializeToString()
@@ -58,7 +59,7 @@ def test_a_million_nodes_and_one(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     head = onnx.ModelProto(ir_version=9, opset_import=[helper.make_opsetid("", 17)]).SerializeToString()
     path.write_bytes(head + b"\x3a" + varint(len(content)) + content)
-    with pytest.raises(InputError, match="has 1000001 nodes or more; models are read up to 1000000"):
+    with says.raises(InputError):
         load(path)
 
 
@@ -66,9 +67,9 @@ def varint(number: int) -> bytes:
     return bytes([number & 127 | 128]) + varint(number >> 7) if number > 127 else bytes([number])
 
 
-def test_a_tensor_made_twice_among_many_is_found_at_once() -> None:
+def test_a_tensor_made_twice_among_many_is_found_at_once(says: Says) -> None:
     nodes = [helper.make_node("Exp", ["x"], [f"t{i}"]) for i in (*range(20_000), 19_999)]
-    with pytest.raises(InputError, match="the tensor 't19999' is produced twice"):
+    with says.raises(InputError):
         load(model(nodes, [value("x")], [value("t0")]))
 
 
@@ -78,11 +79,11 @@ def test_a_model_of_many_inputs() -> None:
     assert len(load(proto).inputs) == 10_000
 
 
-def test_a_file_that_is_no_protobuf_for_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_no_protobuf_for_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(exp().SerializeToString())
     monkeypatch.setattr(limits, "LARGEST_MODEL_FILE", path.stat().st_size - 1)
-    with pytest.raises(InputError, match="is larger than an ONNX file can be"):
+    with says.raises(InputError):
         load(path)
 
 
@@ -100,12 +101,12 @@ def a_bomb(path: Path) -> Path:
     return path
 
 
-def test_arrays_that_unpack_to_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_that_unpack_to_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
     bomb = a_bomb(tmp_path / "b.npz")
     monkeypatch.setattr(limits, "LARGEST_ARRAYS", 1 << 20)
-    with pytest.raises(InputError, match="it unpacks to 8388736 bytes, and files are read up to 1048576"):
+    with says.raises(InputError):
         load_samples(load(exp(shape=[1 << 21])).inputs, bomb)
-    with pytest.raises(InputError, match="cannot be read as saved outputs"):
+    with says.raises(InputError):
         verify(bomb, bomb)
 
 
@@ -129,7 +130,7 @@ def test_a_header_that_promises_more_than_there_is(tmp_path: Path) -> None:
         load_samples(load(exp()).inputs, tmp_path / "x.npy")
 
 
-def test_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
     depth = limits.DEEPEST_JSON
     assert parse_json("[" * depth + "]" * depth)
     with pytest.raises(ValueError, match="nested more than 100 levels"):
@@ -138,7 +139,7 @@ def test_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan.write_text('{"schema": "halfwise.plan/1", "fp32_nodes": []}')
     assert read_plan(plan).nodes == () and read_json(plan)
     monkeypatch.setattr(limits, "LARGEST_JSON", 8)
-    with pytest.raises(ValueError, match="it is larger than 0 MiB"):
+    with says.raises(ValueError):
         read_json(plan)
 
 

@@ -20,6 +20,7 @@ from halfwise.model.checkpoints import is_checkpoint, read_checkpoint
 from halfwise.model.elements import Elements, Stretch, count_all
 from halfwise.verbs.scan import scan
 from tests.support.checkpoints import values_of
+from tests.support.says import Says
 
 TYPES = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "BF16": ml_dtypes.bfloat16, "I64": np.int64}
 BAD = np.array([1.0, 1e-6, 1e-9, 0.0, -2.0], np.float32)
@@ -75,60 +76,60 @@ ONE = {"a": ("F32", [1.0, 2.0]), "b": ("F32", [3.0])}
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"a": {"data_offsets": [0, 400]}}, "tensor 'a' lies at bytes 0 to 400 of 12 that the file has"),
-        ({"a": {"data_offsets": [8, 0]}}, "tensor 'a' lies at bytes 8 to 0 of 12"),
-        ({"a": {"data_offsets": [-4, 4]}}, "tensor 'a' has no sound dtype, shape and data_offsets"),
-        ({"a": {"data_offsets": [0, 1 << 70]}}, "tensor 'a' has no sound dtype"),
-        ({"a": {"data_offsets": [0.0, 8.0]}}, "tensor 'a' has no sound dtype"),
-        ({"a": {"data_offsets": [0]}}, "tensor 'a' has no sound dtype"),
-        ({"a": {"shape": [True, 2]}}, "tensor 'a' has no sound dtype"),
-        ({"a": {"shape": [1 << 40, 1 << 40]}}, "and its data_offsets give it 8"),
-        ({"a": {"shape": [3]}}, r"of type F32 and shape \[3\] takes 12 bytes, and its data_offsets give it 8"),
-        ({"a": {"dtype": "F99"}}, "tensor 'a' is of type 'F99', which is not known"),
-        ({"a": 7}, "tensor 'a' has no sound dtype"),
-        ({"b": {"data_offsets": [4, 8]}}, "the tensors 'a' and 'b' overlap"),
-        ({"b": {"shape": [0], "data_offsets": [8, 8]}}, "its last 4 bytes belong to no tensor"),
-        ({"a": {"shape": [1], "data_offsets": [0, 4]}}, "4 bytes before tensor 'b' belong to none"),
+        {"a": {"data_offsets": [0, 400]}},
+        {"a": {"data_offsets": [8, 0]}},
+        {"a": {"data_offsets": [-4, 4]}},
+        {"a": {"data_offsets": [0, 1 << 70]}},
+        {"a": {"data_offsets": [0.0, 8.0]}},
+        {"a": {"data_offsets": [0]}},
+        {"a": {"shape": [True, 2]}},
+        {"a": {"shape": [1 << 40, 1 << 40]}},
+        {"a": {"shape": [3]}},
+        {"a": {"dtype": "F99"}},
+        {"a": 7},
+        {"b": {"data_offsets": [4, 8]}},
+        {"b": {"shape": [0], "data_offsets": [8, 8]}},
+        {"a": {"shape": [1], "data_offsets": [0, 4]}},
     ],
 )
-def test_headers_that_lie(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_headers_that_lie(tmp_path: Path, changes: dict[str, Any], says: Says) -> None:
     path = written(tmp_path / "x.safetensors", ONE, **changes)
-    with pytest.raises(InputError, match=message) as told:
+    with says.raises(InputError) as told:
         read_checkpoint(path)
     assert str(told.value).startswith(str(path))
 
 
 @pytest.mark.parametrize(
-    ("header", "length", "message"),
+    ("header", "length"),
     [
-        (b"", 1 << 60, "it ends before its header of 1,152,921,504,606,846,976 bytes does"),
-        (b"{}", 3, "it ends before its header of 3 bytes does"),
-        (b"not JSON", None, "its header is not a JSON object"),
-        (b"[1]", None, "its header is not a JSON object"),
-        (b"{" + b'"a":{' * 100_000, None, "its header is not a JSON object"),
-        (b'{"\xff": 1}', None, "its header is not a JSON object"),
-        (b'{"a": 1, "a": 2}', None, "names 'a' twice"),
+        (b"", 1 << 60),
+        (b"{}", 3),
+        (b"not JSON", None),
+        (b"[1]", None),
+        pytest.param(b"{" + b'"a":{' * 100_000, None, id="deep"),
+        (b'{"\xff": 1}', None),
+        (b'{"a": 1, "a": 2}', None),
     ],
 )
-def test_files_that_are_no_safetensors(tmp_path: Path, header: bytes, length: int | None, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_files_that_are_no_safetensors(tmp_path: Path, header: bytes, length: int | None, says: Says) -> None:
+    with says.raises(InputError):
         read_checkpoint(raw(tmp_path / "x.safetensors", header, length=length))
 
 
-def test_too_short_and_missing(tmp_path: Path) -> None:
+def test_too_short_and_missing(tmp_path: Path, says: Says) -> None:
     (tmp_path / "x.safetensors").write_bytes(b"abc")
-    with pytest.raises(InputError, match="it has 3 bytes, and the header's length alone takes 8"):
+    with says.raises(InputError):
         read_checkpoint(tmp_path / "x.safetensors")
     with pytest.raises(InputError, match="there is no such file"):
         read_checkpoint(tmp_path / "y.safetensors")
 
 
-def test_a_file_that_shrinks_meanwhile(tmp_path: Path) -> None:
+def test_a_file_that_shrinks_meanwhile(tmp_path: Path, says: Says) -> None:
     checkpoint = read_checkpoint(written(tmp_path / "x.safetensors", ONE))
     (tmp_path / "x.safetensors").write_bytes(b"short")
-    with pytest.raises(InputError, match=r"x\.safetensors ends before tensor 'a'; copy the file again"):
+    with says.raises(InputError):
         count_all([tensor.elements for tensor in checkpoint.tensors])
 
 
@@ -159,17 +160,17 @@ def test_shards_are_one_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("places", "message"),
+    "places",
     [
-        ({"a": "../one.safetensors"}, "names a shard outside its own folder"),
-        ({"a": "/etc/passwd"}, "names a shard outside its own folder"),
-        ({"a": "C:one"}, "names a shard outside its own folder"),
-        ({"a": "three.safetensors"}, "names the shard 'three.safetensors', which is not beside it"),
-        ({"c": "one.safetensors"}, r"says that one\.safetensors holds the tensor 'c', and it does not"),
+        {"a": "../one.safetensors"},
+        {"a": "/etc/passwd"},
+        {"a": "C:one"},
+        {"a": "three.safetensors"},
+        {"c": "one.safetensors"},
     ],
 )
-def test_indices_that_lie(tmp_path: Path, places: dict[str, str], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_indices_that_lie(tmp_path: Path, places: dict[str, str], says: Says) -> None:
+    with says.raises(InputError):
         read_checkpoint(sharded(tmp_path, **places))
 
 
@@ -181,10 +182,10 @@ def test_files_that_are_no_index(tmp_path: Path, text: str) -> None:
         read_checkpoint(path)
 
 
-def test_two_checkpoints_in_one_folder(tmp_path: Path) -> None:
+def test_two_checkpoints_in_one_folder(tmp_path: Path, says: Says) -> None:
     for name in ("one", "two"):
         written(tmp_path / f"{name}.safetensors", ONE)
-    with pytest.raises(InputError, match="both hold a tensor 'a'; they are different checkpoints"):
+    with says.raises(InputError):
         read_checkpoint(tmp_path)
 
 

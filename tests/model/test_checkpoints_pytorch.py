@@ -16,6 +16,7 @@ from halfwise.model.checkpoints import read_checkpoint
 from halfwise.model.checkpoints.state import find_state
 from halfwise.verbs.scan import scan
 from tests.support.checkpoints import values_of
+from tests.support.says import Says
 
 
 def chosen(key: str) -> Note:
@@ -64,7 +65,7 @@ def test_what_torch_saved(tmp_path: Path, torch: Any, legacy: bool, nested: bool
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_repeated_elements_count_once(tmp_path: Path, torch: Any, legacy: bool) -> None:
+def test_repeated_elements_count_once(tmp_path: Path, torch: Any, legacy: bool, says: Says) -> None:
     state = {"wide": torch.tensor([[1e-6], [2.0]]).expand(2, 1 << 40)}
     torch.save(state, tmp_path / "x.pt", _use_new_zipfile_serialization=not legacy)
     assert values_of(read_checkpoint(tmp_path / "x.pt")) == {"wide": state["wide"][:, 0].tolist()}
@@ -73,17 +74,17 @@ def test_repeated_elements_count_once(tmp_path: Path, torch: Any, legacy: bool) 
         tmp_path / "y.pt",
         _use_new_zipfile_serialization=not legacy,
     )
-    with pytest.raises(InputError, match="tensor 'diagonals' reads elements of its storage more than once"):
+    with says.raises(InputError):
         read_checkpoint(tmp_path / "y.pt")
 
 
-def test_code_is_refused_and_never_run(tmp_path: Path, torch: Any) -> None:
+def test_code_is_refused_and_never_run(tmp_path: Path, torch: Any, says: Says) -> None:
     class Evil:
         def __reduce__(self) -> Any:
             return (Path.touch, (tmp_path / "ran",))
 
     torch.save({"model": {"a": torch.ones(2)}, "evil": Evil()}, tmp_path / "evil.pth")
-    with pytest.raises(InputError, match="would run code from the file, which is never done; save its state_dict"):
+    with says.raises(InputError):
         read_checkpoint(tmp_path / "evil.pth")
     assert not (tmp_path / "ran").exists()
     torch.save(torch.nn.Linear(2, 2), tmp_path / "whole.pt")
@@ -92,9 +93,9 @@ def test_code_is_refused_and_never_run(tmp_path: Path, torch: Any) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"hello world" * 50, b"PK\x03\x04 cut short", b"\x80\x02}q\x00."])
-def test_files_that_torch_cannot_read(tmp_path: Path, torch: Any, content: bytes) -> None:
+def test_files_that_torch_cannot_read(tmp_path: Path, torch: Any, content: bytes, says: Says) -> None:
     (tmp_path / "x.pt").write_bytes(content)
-    with pytest.raises(InputError, match=r"is no whole PyTorch checkpoint|holds no tensors under any name"):
+    with says.raises(InputError):
         read_checkpoint(tmp_path / "x.pt")
 
 
@@ -109,11 +110,11 @@ def test_quantised_tensors_are_left_out(tmp_path: Path, torch: Any) -> None:
     assert [tensor.name for tensor in checkpoint.tensors] == ["a.weight"] and checkpoint.other_names == ("q",)
 
 
-def test_an_archive_that_is_cut_or_packed(tmp_path: Path, torch: Any) -> None:
+def test_an_archive_that_is_cut_or_packed(tmp_path: Path, torch: Any, says: Says) -> None:
     torch.save(state_of(torch), tmp_path / "x.pth")
     content = (tmp_path / "x.pth").read_bytes()
     (tmp_path / "cut.pth").write_bytes(content[: len(content) // 2])
-    with pytest.raises(InputError, match=r"cut\.pth is no whole PyTorch checkpoint; copy or save it again"):
+    with says.raises(InputError):
         read_checkpoint(tmp_path / "cut.pth")
     with (
         zipfile.ZipFile(tmp_path / "x.pth") as source,
@@ -172,8 +173,10 @@ def test_the_network_is_found(document: Any, names: list[str], notes: tuple[Note
     assert state.notes == notes
 
 
-def test_without_torch_the_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_the_line_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
     (tmp_path / "x.pth").write_bytes(b"anything")
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingBackend, match="PyTorch's checkpoints are read with torch: pip install 'halfwise"):
+    with says.raises(MissingBackend):
         read_checkpoint(tmp_path / "x.pth")

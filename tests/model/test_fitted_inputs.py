@@ -15,6 +15,7 @@ from halfwise.model.inputs.samples import load_samples
 from halfwise.model.inputs.shapes import Shapes
 from tests.support.messages import kinds, only
 from tests.support.sample_cases import F32, I64, refused
+from tests.support.says import Says
 
 X = InputSpec("input.1", F32, (1, 3))
 TWO = [InputSpec("input_ids", I64, (1, "n")), InputSpec("mask", F32, (1, "n"))]
@@ -48,12 +49,10 @@ def test_names_that_differ_in_signs_are_taken() -> None:
     assert samples.search[0]["input_ids"].tolist() == [[7]] and samples.search[0]["mask"].tolist() == [[1]]
 
 
-def test_names_that_may_be_several_are_refused_with_the_nearest() -> None:
+def test_names_that_may_be_several_are_refused_with_the_nearest(says: Says) -> None:
     told = refused(TWO, [{"input_idx": np.array([[7]]), "msk": row(1)}])
-    assert told == (
-        "inputs[0]: holds 'input_idx', 'msk', but the model takes 'input_ids', 'mask' (did you mean 'input_ids'?)"
-    )
-    assert refused([X], [{"images": row(1, 2)}]).startswith("inputs[0]: holds 'images', but the model takes 'input.1'")
+    says(told)
+    says(refused([X], [{"images": row(1, 2)}]))
 
 
 # -- batches ----------------------------------------------------------------------------------------------------------
@@ -135,17 +134,15 @@ def test_raw_values_of_a_folder_or_one_folder_a_sample(tmp_path: Path) -> None:
     assert len(load_samples([X], tmp_path).all) == 4
 
 
-def test_raw_values_take_their_shape_from_shapes(tmp_path: Path) -> None:
+def test_raw_values_take_their_shape_from_shapes(tmp_path: Path, says: Says) -> None:
     spec = InputSpec("x", F32, ("n", "m"))
     np.arange(6, dtype=np.float32).tofile(tmp_path / "x.bin")
     samples = load_samples([spec], [f"x:{tmp_path / 'x.bin'}", Shapes({"x": (2, 3)})])
     assert samples.search[0]["x"].tolist() == [[0, 1, 2], [3, 4, 5]]
     told = refused([spec], f"x:{tmp_path / 'x.bin'}")
-    assert told.endswith(
-        "holds 24 bytes, which is no nxm of float32 for input 'x'; state the shape with --shapes 'x:...'"
-    )
-    assert "holds 24 bytes, which is no 1x5" in refused([spec], [tmp_path, Shapes({"x": (1, 5)})])
-    assert refused([spec], f"x:{tmp_path / 'none.bin'}").endswith("none.bin: cannot be read: No such file or directory")
+    says(told)
+    says(refused([spec], [tmp_path, Shapes({"x": (1, 5)})]))
+    says(refused([spec], f"x:{tmp_path / 'none.bin'}"))
 
 
 # -- shapes -----------------------------------------------------------------------------------------------------------
@@ -160,14 +157,6 @@ def test_random_inputs_have_the_stated_shapes() -> None:
     assert all(feed["mask"].shape == (feed["x"].shape[0], feed["x"].shape[2]) for feed in samples.all)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "told"),
-    [
-        ({"y": (1, 3)}, "--shapes y: the model has no such input"),
-        ({"input1": (1, 3)}, "--shapes input1: the model has no such input (did you mean 'input.1'?)"),
-        ({"input.1": (1, 4)}, "--shapes input.1:1x4: the model takes 1x3"),
-        ({"input.1": (1, 3, 1)}, "--shapes input.1:1x3x1: the model takes 1x3"),
-    ],
-)
-def test_shapes_that_are_not_the_models(sizes: dict[str, Any], told: str) -> None:
-    assert refused([X], [Shapes(sizes)]) == told
+@pytest.mark.parametrize("sizes", [{"y": (1, 3)}, {"input1": (1, 3)}, {"input.1": (1, 4)}, {"input.1": (1, 3, 1)}])
+def test_shapes_that_are_not_the_models(sizes: dict[str, Any], says: Says) -> None:
+    says(refused([X], [Shapes(sizes)]))

@@ -15,6 +15,7 @@ from halfwise.model.inputs.images import Images
 from halfwise.model.inputs.samples import load_samples
 from tests.support.media import image
 from tests.support.messages import only
+from tests.support.says import Says
 
 pytest.importorskip("PIL")
 
@@ -92,41 +93,42 @@ def test_what_was_done_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "options", "told"),
+    ("spec", "options"),
     [
-        (InputSpec("x", F32, (1, 3, None, None)), {}, "state the size, such as --size 640x640"),
-        (NCHW, {"size": (8, 8)}, "--size 8x8: the model takes 6x4"),
-        (NCHW, {"size": (0, 4)}, "--size 0x4: write WIDTHxHEIGHT"),
-        (NCHW, {"layout": "hwc"}, "--layout hwc: write nchw or nhwc"),
-        (NCHW, {"range": "0-2"}, "--range 0-2: write 0-1, 0-255, -1-1"),
-        (NCHW, {"mean": (1.0, 2.0)}, "--mean: 2 numbers for 3 channels"),
-        (NCHW, {"mean": (123.0,)}, "--mean 123: it lies outside the range 0-1"),
-        (NCHW, {"std": (0.0,)}, "--std 0: give numbers above 0"),
-        (InputSpec("x", np.dtype(np.uint8), (1, 3, 4, 6)), {"mean": (0.5,)}, "takes pixels as they are"),
-        (InputSpec("x", F32, (1, 7, 4, 6)), {}, "has 7 channels in layout nchw"),
-        (InputSpec("x", F32, (1, 10)), {}, "the model has no inputs that may be an image"),
+        (InputSpec("x", F32, (1, 3, None, None)), {}),
+        (NCHW, {"size": (8, 8)}),
+        (NCHW, {"size": (0, 4)}),
+        (NCHW, {"layout": "hwc"}),
+        (NCHW, {"range": "0-2"}),
+        (NCHW, {"mean": (1.0, 2.0)}),
+        (NCHW, {"mean": (123.0,)}),
+        (NCHW, {"std": (0.0,)}),
+        (InputSpec("x", np.dtype(np.uint8), (1, 3, 4, 6)), {"mean": (0.5,)}),
+        (InputSpec("x", F32, (1, 7, 4, 6)), {}),
+        (InputSpec("x", F32, (1, 10)), {}),
     ],
 )
-def test_what_does_not_fit_is_one_line(spec: InputSpec, options: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_one_line(spec: InputSpec, options: dict[str, Any], says: Says, tmp_path: Path) -> None:
     image(tmp_path / "a.png", PIXELS)
     with pytest.raises(InputError) as caught:
         load_samples([spec], [Images(tmp_path, **options)])
-    assert told in str(caught.value) and "\n" not in str(caught.value)
+    says(caught.value)
+    assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_no_image_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_no_image_is_named(tmp_path: Path, says: Says) -> None:
     (tmp_path / "a.png").write_bytes(b"ftrt" + bytes(60))
-    with pytest.raises(InputError, match=r"a\.png is a TensorRT engine, not an image"):
+    with says.raises(InputError):
         load_samples([NCHW], [Images(tmp_path)])
 
 
-def test_other_inputs_and_folders_without_images_are_told(tmp_path: Path) -> None:
+def test_other_inputs_and_folders_without_images_are_told(tmp_path: Path, says: Says) -> None:
     with pytest.raises(InputError, match=r"there is no image \(\.png"):
         load_samples([NCHW], [Images(tmp_path)])
     with pytest.raises(InputError, match="there is no such folder"):
         load_samples([NCHW], [Images(tmp_path / "none")])
     image(tmp_path / "a.png", PIXELS)
-    with pytest.raises(InputError, match="the model also takes 'size'; give"):
+    with says.raises(InputError):
         load_samples([NCHW, InputSpec("size", np.dtype(np.int64), (1, 2))], [Images(tmp_path)])
     with pytest.raises(InputError, match="give images with --images"):
         load_samples([NCHW], tmp_path)

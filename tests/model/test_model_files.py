@@ -24,6 +24,7 @@ from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
 from tests.models.build import f32, graph, model, node, value, weight
 from tests.models.model_cases import refusal, relu
+from tests.support.says import Says
 
 
 def run(proto: onnx.ModelProto | Path, feeds: dict[str, Any]) -> dict[str, Any]:
@@ -33,17 +34,17 @@ def run(proto: onnx.ModelProto | Path, feeds: dict[str, Any]) -> dict[str, Any]:
 # -- files that are no model -----------------------------------------------------------------------------------------
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
-    assert refusal(tmp_path / "no.onnx") == f"{tmp_path}/no.onnx: there is no such file"
+def test_a_missing_file(tmp_path: Path, says: Says) -> None:
+    says(refusal(tmp_path / "no.onnx"))
 
 
-def test_a_folder(tmp_path: Path) -> None:
-    assert refusal(tmp_path) == f"{tmp_path} is a folder; name the .onnx file in it"
+def test_a_folder(tmp_path: Path, says: Says) -> None:
+    says(refusal(tmp_path))
 
 
-def test_an_empty_file(tmp_path: Path) -> None:
+def test_an_empty_file(tmp_path: Path, says: Says) -> None:
     (tmp_path / "m.onnx").touch()
-    assert refusal(tmp_path / "m.onnx") == f"{tmp_path}/m.onnx is empty; export or copy the model again"
+    says(refusal(tmp_path / "m.onnx"))
 
 
 @pytest.mark.parametrize("content", [b"hello world\n", b"{}", b"\x89PNG\r\n", b"\x00" * 64])
@@ -53,17 +54,17 @@ def test_a_file_of_another_kind(tmp_path: Path, content: bytes) -> None:
     assert refusal(path).startswith(f"{path} is not an ONNX model")
 
 
-def test_a_file_that_cannot_be_a_protobuf(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_a_protobuf(tmp_path: Path, says: Says) -> None:
     path = tmp_path / "m.onnx"
     with path.open("wb") as file:
         file.truncate(1 << 31)
-    assert refusal(path) == f"{path} is larger than an ONNX file can be (2 GB); save it with external data"
+    says(refusal(path))
 
 
-def test_a_model_cut_off(tmp_path: Path) -> None:
+def test_a_model_cut_off(tmp_path: Path, says: Says) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(relu().SerializeToString()[:-7])
-    assert refusal(path).startswith(f"{path} is the beginning of an ONNX model, not an ONNX model: its end is missing")
+    says(refusal(path))
 
 
 def test_a_named_pipe(tmp_path: Path) -> None:
@@ -151,25 +152,20 @@ def test_external_data_is_read(tmp_path: Path, location: str) -> None:
     assert np.array_equal(run(path, {"x": np.zeros(4, np.float32)})["y"], f32(1, 2, 3, 4))
 
 
-def test_missing_external_data(tmp_path: Path) -> None:
+def test_missing_external_data(tmp_path: Path, says: Says) -> None:
     path = external(tmp_path, "w.bin")
-    assert refusal(path) == (
-        f"{path}: the external data file 'w.bin' of initializer 'w' is missing; put it beside the model"
-    )
+    says(refusal(path))
 
 
-def test_external_data_that_is_too_short(tmp_path: Path) -> None:
+def test_external_data_that_is_too_short(tmp_path: Path, says: Says) -> None:
     path = external(tmp_path, "w.bin", content=DATA[:-1])
-    assert refusal(path) == (
-        f"{path}: the external data file 'w.bin' ends before initializer 'w' (16 bytes needed, 15 there); "
-        "copy the file again"
-    )
+    says(refusal(path))
 
 
 @pytest.mark.parametrize("fields", [{"offset": "x"}, {"length": "1e3"}])
-def test_external_data_with_offsets_that_are_no_numbers(tmp_path: Path, fields: dict[str, str]) -> None:
+def test_external_data_with_offsets_that_are_no_numbers(tmp_path: Path, fields: dict[str, str], says: Says) -> None:
     path = external(tmp_path, "w.bin", content=DATA, **fields)
-    assert "has an external offset or length that is no number" in refusal(path)
+    says(refusal(path))
 
 
 def test_external_data_before_the_file(tmp_path: Path) -> None:
@@ -179,13 +175,10 @@ def test_external_data_before_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "location", ["../secret.bin", "sub/../../secret.bin", "/etc/hostname", "C:\\secret.bin", "..\\secret.bin"]
 )
-def test_external_data_outside_the_folder_is_never_read(tmp_path: Path, location: str) -> None:
+def test_external_data_outside_the_folder_is_never_read(tmp_path: Path, location: str, says: Says) -> None:
     (tmp_path / "secret.bin").write_bytes(DATA)
     path = external(tmp_path / "model", location)
-    assert refusal(path) == (
-        f"{path}: initializer 'w' points outside the model's folder ({location!r}); "
-        "such files are never read; put the data beside the model"
-    )
+    says(refusal(path))
 
 
 def test_a_link_out_of_the_folder_is_never_followed(tmp_path: Path) -> None:

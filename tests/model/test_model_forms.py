@@ -23,6 +23,7 @@ from halfwise.verbs.verify import verify
 from tests.models.build import f32, model, node, value, weight
 from tests.models.model_cases import refusal, relu
 from tests.support.model_runs import run
+from tests.support.says import Says
 
 # -- forms of a model ------------------------------------------------------------------------------------------------
 
@@ -56,11 +57,11 @@ def test_a_sparse_constant_with_two_dimensional_indices_becomes_dense() -> None:
     assert np.array_equal(run(proto, {"x": np.zeros((2, 2), np.float32)})["y"], [[0, 5], [7, 0]])
 
 
-def test_a_sparse_initializer_outside_its_shape() -> None:
+def test_a_sparse_initializer_outside_its_shape(says: Says) -> None:
     proto = model([node("Add", "x s", "y")], [value("x")], [value("y")])
     sparse = helper.make_sparse_tensor(weight("s", f32(5, 7)), weight("s_at", np.array([1, 4])), [4])
     proto.graph.sparse_initializer.append(sparse)
-    assert refusal(proto) == "the model: the sparse tensor 's' has indices outside its shape"
+    says(refusal(proto))
 
 
 def test_functions_are_inlined() -> None:
@@ -209,10 +210,10 @@ def test_dynamic_dimensions_are_told() -> None:
     assert (spec.name, spec.dtype, spec.shape) == ("x", np.dtype(np.float32), ("batch", None, 3))
 
 
-def test_an_input_that_is_no_tensor_cannot_be_fed() -> None:
+def test_an_input_that_is_no_tensor_cannot_be_fed(says: Says) -> None:
     sparse = helper.make_sparse_tensor_value_info("x", TensorProto.FLOAT, [4])
     loaded = load(model([node("Identity", "x", "y")], [sparse], [value("y", shape=None)]))
-    with pytest.raises(InputError, match="the model's input 'x' is no tensor, sequence or optional"):
+    with says.raises(InputError):
         _ = loaded.inputs
 
 
@@ -248,15 +249,15 @@ def test_sequences_are_known_as_such_without_a_declaration() -> None:
 
 
 @pytest.mark.parametrize("verb", ["fix", "verify"])
-def test_an_output_that_can_not_be_compared(verb: str) -> None:
+def test_an_output_that_can_not_be_compared(verb: str, says: Says) -> None:
     sparse = helper.make_sparse_tensor_value_info("s", TensorProto.FLOAT, (4,))
     loaded = load(model([node("Identity", "x", "s")], [value("x")], [sparse]))
-    with pytest.raises(InputError, match="the model's output 's' is no tensor, sequence or optional; leave it out"):
+    with says.raises(InputError):
         fix(loaded) if verb == "fix" else verify(loaded, loaded)
 
 
-def test_external_data_without_a_file(tmp_path: Path) -> None:
+def test_external_data_without_a_file(tmp_path: Path, says: Says) -> None:
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
     onnx.save(model([node("Add", "x w", "y")], [value("x")], [value("y")], [tensor]), tmp_path / "m.onnx")
-    with pytest.raises(InputError, match="initializer 'w' lies in external data, but no file is named"):
+    with says.raises(InputError):
         load(tmp_path / "m.onnx")

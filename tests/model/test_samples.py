@@ -21,6 +21,7 @@ from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.synthetic import vary
 from tests.support.messages import kinds
 from tests.support.sample_cases import F32, I64, IDS, IMAGE, TEXT, X, encoded, refused, x
+from tests.support.says import Says
 
 
 def values(feeds: tuple[Mapping[str, np.ndarray], ...], name: str = "x") -> list[float]:
@@ -258,11 +259,11 @@ def test_fp64_is_rounded_to_the_declared_fp32() -> None:
         (np.array([None]), np.float32),
     ],
 )
-def test_values_that_the_declared_type_cannot_hold_are_refused(given_values: np.ndarray, declared: type) -> None:
+def test_values_that_the_declared_type_cannot_hold_are_refused(
+    given_values: np.ndarray, declared: type, says: Says
+) -> None:
     spec = InputSpec("v", np.dtype(declared), (1,))
-    assert refused([spec], [{"v": given_values}]) == (
-        f"inputs[0]: input 'v' is {given_values.dtype}, with values that the model's {np.dtype(declared)} cannot hold"
-    )
+    says(refused([spec], [{"v": given_values}]))
 
 
 integer_types = st.sampled_from([np.int8, np.uint8, np.int32, np.int64, np.uint64])
@@ -285,15 +286,13 @@ def test_an_integer_is_cast_exactly_or_refused(array: np.ndarray, declared: type
         assert int(got[0]) == int(array[0])
 
 
-def test_text() -> None:
+def test_text(says: Says) -> None:
     spec = InputSpec("t", TEXT, (2,))
     got = load_samples([spec], [{"t": ["a", "b"]}, {"t": np.array(["c", "d"], object)}])
     assert got.search[0]["t"].tolist() == ["a", "b"] and got.search[0]["t"].dtype == TEXT
     assert got.validation[0]["t"].tolist() == ["c", "d"]
-    assert refused([spec], [{"t": np.array([1, 2])}]) == "inputs[0]: input 't' is int64, the model takes text"
-    assert (
-        refused([spec], [{"t": np.array(["a", 2], object)}]) == "inputs[0]: input 't' is object, the model takes text"
-    )
+    says(refused([spec], [{"t": np.array([1, 2])}]))
+    says(refused([spec], [{"t": np.array(["a", 2], object)}]))
 
 
 def test_a_scalar_stays_a_scalar() -> None:
@@ -357,14 +356,10 @@ def test_synthetic_shapes() -> None:
     }
 
 
-def test_what_cannot_be_made_up() -> None:
-    assert refused([InputSpec("t", TEXT, (1,))], None) == (
-        "input 't' is text, which cannot be generated; give real inputs with --inputs"
-    )
-    assert refused([InputSpec("c", np.dtype(np.complex64), (1,))], None) == (
-        "input 'c' is complex64, which cannot be generated; give real inputs with --inputs"
-    )
-    assert refused([InputSpec("r", F32, None)], None) == "input 'r' declares no shape; give real inputs with --inputs"
-    assert refused([X], None, dims={"M": 2}) == "there is no dimension 'M' to set; the model's open dimensions are 'N'"
-    assert refused([IMAGE], None, dims={"M": 2}) == "there is no dimension 'M' to set; the model has no open dimension"
-    assert refused([X], None, dims={"N": 0}) == "dimension 'N' must be at least 1, not 0"
+def test_what_cannot_be_made_up(says: Says) -> None:
+    says(refused([InputSpec("t", TEXT, (1,))], None))
+    says(refused([InputSpec("c", np.dtype(np.complex64), (1,))], None))
+    says(refused([InputSpec("r", F32, None)], None))
+    says(refused([X], None, dims={"M": 2}))
+    says(refused([IMAGE], None, dims={"M": 2}))
+    says(refused([X], None, dims={"N": 0}))

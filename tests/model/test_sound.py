@@ -14,6 +14,7 @@ from halfwise.model.inputs.audio import Audio
 from halfwise.model.inputs.samples import load_samples
 from tests.support.media import sound
 from tests.support.messages import only
+from tests.support.says import Says
 
 pytest.importorskip("soundfile")
 
@@ -48,26 +49,27 @@ def test_channels_are_mixed_and_the_rate_is_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "rate", "told"),
+    ("spec", "rate"),
     [
-        (InputSpec("x", F32, (1, 80, 100)), 16_000, "takes 1x80x100, which is no waveform; give its features as .npz"),
-        (InputSpec("x", np.dtype(np.int64), (1, 80)), 16_000, "the model has no inputs that may be a waveform"),
-        (InputSpec("x", F32, (1, None)), 0, "--rate 0: give samples per second"),
+        (InputSpec("x", F32, (1, 80, 100)), 16_000),
+        (InputSpec("x", np.dtype(np.int64), (1, 80)), 16_000),
+        (InputSpec("x", F32, (1, None)), 0),
     ],
 )
-def test_what_does_not_fit_is_one_line(spec: InputSpec, rate: int, told: str, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_one_line(spec: InputSpec, rate: int, says: Says, tmp_path: Path) -> None:
     sound(tmp_path / "a.wav", TONE, 16_000)
     with pytest.raises(InputError) as caught:
         load_samples([spec], [Audio(tmp_path, rate)])
-    assert told in str(caught.value) and "\n" not in str(caught.value)
+    says(caught.value)
+    assert "\n" not in str(caught.value)
 
 
-def test_folders_without_sound_are_told(tmp_path: Path) -> None:
+def test_folders_without_sound_are_told(tmp_path: Path, says: Says) -> None:
     spec = InputSpec("x", F32, (1, None))
-    with pytest.raises(InputError, match=r"there is no audio file \(\.wav"):
+    with says.raises(InputError):
         load_samples([spec], [Audio(tmp_path)])
     with pytest.raises(InputError, match="there is no such folder"):
         load_samples([spec], [Audio(tmp_path / "none")])
     (tmp_path / "a.wav").write_bytes(b"no sound")
-    with pytest.raises(InputError, match=r"a\.wav: is damaged, or not what its name says"):
+    with says.raises(InputError):
         load_samples([spec], [Audio(tmp_path)])

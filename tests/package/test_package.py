@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import halfwise
+from tests.support.says import Says
 
 
 def ran(code: str) -> str:
@@ -35,7 +36,7 @@ def test_a_command_starts_without_what_it_seldom_needs() -> None:
     assert found.splitlines() == ["False", "2*n"]
 
 
-def test_every_name_is_there_and_listed() -> None:
+def test_every_name_is_there_and_listed(says: Says) -> None:
     assert halfwise.__all__ == sorted(halfwise.__all__)
     for name in halfwise.__all__:
         found = getattr(halfwise, name)
@@ -43,7 +44,7 @@ def test_every_name_is_there_and_listed() -> None:
         assert found.__name__.rpartition(".")[2] == name
         assert name in dir(halfwise)
     assert "__version__" in dir(halfwise)
-    with pytest.raises(AttributeError, match="module 'halfwise' has no attribute 'nothing'"):
+    with says.raises(AttributeError):
         halfwise.nothing  # noqa: B018
 
 
@@ -68,7 +69,7 @@ def test_the_package_is_typed_and_says_its_version() -> None:
     assert metadata.version("halfwise") == halfwise.__version__
 
 
-def test_a_caller_is_checked_by_types(tmp_path: Path) -> None:
+def test_a_caller_is_checked_by_types(tmp_path: Path, says: Says) -> None:
     """The lazy names are no `Any` to a type checker."""
     api = pytest.importorskip("mypy.api")
     caller = tmp_path / "caller.py"
@@ -82,4 +83,4 @@ def test_a_caller_is_checked_by_types(tmp_path: Path) -> None:
     out, _, _ = api.run([str(caller)])  # with the project's own settings, so that its cache serves and is served
     assert 'Revealed type is "bool"' in out.replace("builtins.", "")
     assert "halfwise.model.model.Model" in out
-    assert 'Argument 1 to "trace" has incompatible type "int"' in out
+    assert 'to "trace" has incompatible type "int"' in out

@@ -18,6 +18,7 @@ from halfwise.core.tolerance import Bound, Tolerance
 from halfwise.model.model import load
 from halfwise.precision.plan import Plan, PlannedNode, read_plan
 from tests.models.zoo import SHAPES
+from tests.support.says import Says
 
 _names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 _numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -91,37 +92,34 @@ def test_a_reason_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    "document",
     [
-        ("{", "is not a plan: it is not valid JSON"),
-        ("[" * 100_000, "is not a plan: it is not valid JSON"),
-        ("[]", "no schema 'halfwise.plan/1' in it"),
-        ({"schema": "halfwise.fix/1", "fp32_nodes": []}, "no schema 'halfwise.plan/1' in it"),
-        ({"schema": "halfwise.plan/1"}, "'fp32_nodes' is missing"),
-        ({"fp32_nodes": "abc"}, "fp32_nodes: must be a list, not a text"),
-        ({"fp32_nodes": [1]}, "fp32_nodes[0]: must be a text or an object, not a whole number"),
-        ({"fp32_nodes": ["a", {"op": "Pow"}]}, "fp32_nodes[1]: 'name' is missing"),
-        (
-            {"fp32_nodes": [{"name": "a", "format": "fp8"}]},
-            "fp32_nodes[0].format: 'fp8' is not a format; there are fp16, bf16, fp32",
-        ),
-        ({"fp32_nodes": [], "io_types": "int8"}, "io_types: 'int8' is not a format"),
-        ({"fp32_nodes": [], "model": "m.onnx"}, "model: must be an object, not a text"),
-        ({"fp32_nodes": [], "model": {"nodes": "many"}}, "model.nodes: must be a whole number, not a text"),
-        ({"fp32_nodes": [{"name": "a", "numbers": [1]}]}, "fp32_nodes[0].numbers: must be an object, not a list"),
-        ({"fp32_nodes": [], "tolerance": {"*:wrong": 1}}, "there is no metric 'wrong'"),
-        ({"fp32_nodes": ["a", {"name": "b"}, {"name": "a"}]}, "fp32_nodes names 'a' twice"),
-        ({"fp32_nodes": [], "tolerance": {}}, "tolerance: must be an object with at least 1 entry"),
-        ({"fp32_nodes": [], "repairs": 3}, "repairs: must be a list, not a whole number"),
+        "{",
+        pytest.param("[" * 100_000, id="deep"),
+        "[]",
+        {"schema": "halfwise.fix/1", "fp32_nodes": []},
+        {"schema": "halfwise.plan/1"},
+        {"fp32_nodes": "abc"},
+        {"fp32_nodes": [1]},
+        {"fp32_nodes": ["a", {"op": "Pow"}]},
+        {"fp32_nodes": [{"name": "a", "format": "fp8"}]},
+        {"fp32_nodes": [], "io_types": "int8"},
+        {"fp32_nodes": [], "model": "m.onnx"},
+        {"fp32_nodes": [], "model": {"nodes": "many"}},
+        {"fp32_nodes": [{"name": "a", "numbers": [1]}]},
+        {"fp32_nodes": [], "tolerance": {"*:wrong": 1}},
+        {"fp32_nodes": ["a", {"name": "b"}, {"name": "a"}]},
+        {"fp32_nodes": [], "tolerance": {}},
+        {"fp32_nodes": [], "repairs": 3},
     ],
 )
-def test_what_is_no_plan_is_one_line(document: Any, told: str, tmp_path: Path) -> None:
+def test_what_is_no_plan_is_one_line(document: Any, says: Says, tmp_path: Path) -> None:
     if isinstance(document, dict):
         document = {"schema": "halfwise.plan/1", **document}
     path = write(tmp_path, document)
     with pytest.raises(InputError) as refused:
         read_plan(path)
-    assert told in str(refused.value)
+    says(refused.value)
     assert str(refused.value).startswith(str(path))
     assert "\n" not in str(refused.value)
 

@@ -20,6 +20,7 @@ from halfwise.precision.typed_onnx import typed_proto, write_typed
 from tests.models.build import model, node, value, weight
 from tests.support.assignments import narrow
 from tests.support.backend_cases import same_bits
+from tests.support.says import Says
 
 
 def two_weights() -> onnx.ModelProto:
@@ -73,11 +74,13 @@ def test_a_file_of_pieces_is_the_model_in_memory(tmp_path: Path) -> None:
     assert read == whole
 
 
-def test_a_disk_without_room_is_refused_with_what_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_room_is_refused_with_what_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=1_000))
     proto = model([node("MatMul", "x w", "y")], [value("x", shape=[1, 64])], [value("y", shape=[1, 64])],
                   [weight("w", np.ones((64, 64), np.float32))])  # fmt: skip
-    with pytest.raises(InputError, match=r"typed\.onnx cannot be written: it takes 8.19 kB.*has 1 kB left"):
+    with says.raises(InputError):
         write_typed(Assignment.all_narrow(Sites(load(proto))), tmp_path / "typed.onnx")
     assert not list(tmp_path.iterdir())
 
@@ -93,15 +96,17 @@ def test_a_model_may_be_written_over_itself(tmp_path: Path, monkeypatch: pytest.
         assert np.array_equal(numpy_helper.to_array(mine), numpy_helper.to_array(theirs))
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there(tmp_path: Path, says: Says) -> None:
     path = tmp_path / "no" / "typed.onnx"
     with pytest.raises(InputError) as caught:
         write_typed(narrow(two_weights()), path)
-    assert str(caught.value) == f"{path} cannot be written: No such file or directory"
+    says(caught.value)
 
 
 @pytest.mark.parametrize("embed", [0, 1 << 30])
-def test_nothing_is_left_of_a_write_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embed: int) -> None:
+def test_nothing_is_left_of_a_write_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embed: int, says: Says
+) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -109,7 +114,7 @@ def test_nothing_is_left_of_a_write_that_failed(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(typed_onnx, "weight_content", fail)
     (tmp_path / "typed.onnx").write_text("before")
     assignment = narrow(two_weights())
-    with pytest.raises(InputError, match="cannot be written: No space left on device"):
+    with says.raises(InputError):
         write_typed(assignment, tmp_path / "typed.onnx")
     assert [p.name for p in tmp_path.iterdir()] == ["typed.onnx"]
     assert (tmp_path / "typed.onnx").read_text() == "before"

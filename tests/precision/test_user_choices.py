@@ -24,6 +24,7 @@ from tests.models.build import model, node, value, weight
 from tests.models.zoo import SHAPES, encoder
 from tests.support.command_line import CommandLine
 from tests.support.messages import kinds, only
+from tests.support.says import Says
 
 
 def small() -> onnx.ModelProto:
@@ -79,33 +80,33 @@ def test_what_a_selector_means(loaded: Model, selector: str, names: list[str]) -
 
 
 @pytest.mark.parametrize(
-    ("selector", "message"),
+    "selector",
     [
-        ("Softmax", r"--keep Softmax: write op:Softmax, scope:'/head/\*', name:NODE"),
-        ("op:", "--keep op:: write op:Softmax"),
-        ("layer:x", "--keep layer:x: write op:Softmax"),
-        ("op:Sofmax", r"the model has no operator Sofmax \(did you mean 'Softmax'\?\)"),
-        ("op:LSTM", "the model has no operator LSTM$"),
-        ("name:/head/Sofmax", r"the model has no node of that name \(did you mean '/head/Softmax'"),
-        ("scope:/haed/*", r"no node's name fits \(did you mean '/head/\*'"),
-        ("scope:/hea", r"no node's name fits \(did you mean"),
-        ("pattern:layernrom", r"there is no such pattern \(did you mean 'layernorm'\?\); there are layernorm, rmsnorm"),
-        ("pattern:layernorm", "the model has no decomposed LayerNorm; it has softmax"),
-        ("policy:autocast", r"there is no policy 'autocast' \(did you mean 'torch-autocast'\?\)"),
-        ("policy:modelopt", "that list keeps no node of this model"),
+        "Softmax",
+        "op:",
+        "layer:x",
+        "op:Sofmax",
+        "op:LSTM",
+        "name:/head/Sofmax",
+        "scope:/haed/*",
+        "scope:/hea",
+        "pattern:layernrom",
+        "pattern:layernorm",
+        "policy:autocast",
+        "policy:modelopt",
     ],
 )
-def test_selectors_that_mean_nothing(loaded: Model, selector: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_selectors_that_mean_nothing(loaded: Model, selector: str, says: Says) -> None:
+    with says.raises(InputError):
         choices_of(loaded, [selector], [])
 
 
-def test_contradictions_and_what_cannot_be_obeyed(loaded: Model) -> None:
-    with pytest.raises(InputError, match=r"--keep scope:/head/\* and --force op:Softmax contradict each other"):
+def test_contradictions_and_what_cannot_be_obeyed(loaded: Model, says: Says) -> None:
+    with says.raises(InputError):
         choices_of(loaded, ["scope:/head/*"], ["op:Softmax"])
-    with pytest.raises(InputError, match="--force op:RandomNormalLike: node 'noise' cannot be FP16"):
+    with says.raises(InputError):
         choices_of(load(random_model()), [], ["op:RandomNormalLike"])
-    with pytest.raises(InputError, match="--keep name:ids: node 'ids' works on no FP32 value"):
+    with says.raises(InputError):
         choices_of(load(random_model()), ["name:ids"], [])
     chosen = choices_of(loaded, ["op:Softmax", "pattern:softmax"], ["scope:/body"])
     assert chosen.kept == {"/head/Softmax": "--keep op:Softmax"}
@@ -179,7 +180,7 @@ def test_what_a_repair_made_of_a_forced_node_is_said() -> None:
     assert only(result.notes, NoteKind.FORCED_REPAIRED).values == {"option": "--force op:Pow", "nodes": ["/norm/Pow"]}
 
 
-def test_the_command_line(tmp_path: Path, halfwise: CommandLine) -> None:
+def test_the_command_line(tmp_path: Path, halfwise: CommandLine, says: Says) -> None:
     onnx.save(small(), tmp_path / "model.onnx")
     path, out = str(tmp_path / "model.onnx"), str(tmp_path / "out")
     ended = halfwise("fix", path, "--out", out, "--keep", "op:Softmax", "--json")
@@ -192,12 +193,12 @@ def test_the_command_line(tmp_path: Path, halfwise: CommandLine) -> None:
     }  # fmt: skip
     ended = halfwise("fix", path, "--out", str(tmp_path / "other"), "--keep", "op:Sofmax")
     assert (ended.code, ended.out) == (2, "")
-    assert ended.told == "halfwise: --keep op:Sofmax: the model has no operator Sofmax (did you mean 'Softmax'?)"
+    says(ended.told)
     assert not (tmp_path / "other").exists()
     plan = str(tmp_path / "out" / "model.plan.json")
     ended = halfwise("fix", path, "--out", out, "--plan", plan, "--keep", "op:Softmax")
     assert ended.code == 2
-    assert "with --plan, edit the plan's fp32_nodes" in ended.told
+    says(ended.told)
 
 
 def test_other_tools_lists_are_told_where_all_is_asked_for(tmp_path: Path, halfwise: CommandLine) -> None:

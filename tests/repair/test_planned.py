@@ -13,6 +13,7 @@ from halfwise.model.model import Model, load
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.repair.planned import reapplied
 from tests.models.zoo import SHAPES
+from tests.support.says import Says
 
 NAMES = ("layer_norm_overflow", "mask_minus_1e9", "subnormal_weights", "log_sum_exp_by_hand", "l2_norm_of_padding")
 VALUES: tuple[Any, ...] = (None, "nosuch", 5, -1.5, [], {}, [["x"]], {"x": 3})
@@ -52,8 +53,8 @@ def test_whatever_a_plan_holds_for_a_rule_is_applied_or_refused(name: str) -> No
     assert refused or not any(entry.parameters for entry in repairs)
 
 
-def test_another_rule_s_parameters_are_refused() -> None:
+def test_another_rule_s_parameters_are_refused(says: Says) -> None:
     model, (entry, *_) = planned("layer_norm_overflow")
     other = msgspec.structs.replace(entry, rule="HW401", parameters={})
-    with pytest.raises(InputError, match=r"the plan's repair HW401 at node .* has parameters that do not fit the rule"):
+    with says.raises(InputError):
         reapplied(model, [other])

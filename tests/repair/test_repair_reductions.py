@@ -18,6 +18,7 @@ from halfwise.repair.reductions import REDUCTIONS
 from tests.models.build import f32, model, node, value, weight
 from tests.models.zoo import SHAPES, norm_log_head
 from tests.support.repairing import effect, ranges_of
+from tests.support.says import Says
 
 Array = NDArray[np.float32]
 
@@ -43,12 +44,12 @@ def test_the_known_failures_need_no_fp32_node(shape: str) -> None:
     assert len(found.repairs) == 1
 
 
-def test_the_sum_of_the_norm_log_head() -> None:
+def test_the_sum_of_the_norm_log_head(says: Says) -> None:
     zoo = norm_log_head()
     loaded = load(zoo.model)
     (repair,) = REDUCTIONS.find(loaded, ranges_of(loaded, zoo.inputs[:2]))
     assert repair.parameters["fronts"] == [{"node": "/area/ReduceSum", "power": -7}]
-    assert repair.algebra.startswith("f(2^k x) = 2^k f(x): /area/ReduceSum: what it reads * 2^-7; /area/Mul: input 1")
+    says(repair.algebra)
 
 
 @pytest.mark.parametrize("op", ["Mul", "Div"])

@@ -16,6 +16,7 @@ from tests.models.build import f32, model, node, value, weight
 from tests.models.zoo import SHAPES, cnn_tiny_weights
 from tests.support.repairing import Effect, effect, ranges_of
 from tests.support.rescaled import normal, rows
+from tests.support.says import Says
 
 
 def mlp(*middle: onnx.NodeProto, tiny: float = 1e-7, loud: float = 3e3, more: Any = (), **given: Any) -> Any:
@@ -245,10 +246,10 @@ def test_a_place_that_is_gone_is_refused_and_nothing_changes() -> None:
     assert [n.name for n in after.nodes] == [n.name for n in other.nodes]
 
 
-def test_the_algebra_names_places_and_powers() -> None:
+def test_the_algebra_names_places_and_powers(says: Says) -> None:
     loaded = load(mlp(node("Relu", "a", "b")))
     (repair,) = RESCALE.find(loaded, ranges_of(loaded, rows()))
     assert repair.rule == "HW401"
     assert repair.nodes == ("n_a", "n_b", "n_y")
-    assert repair.algebra.startswith("f(2^k x) = 2^k f(x): n_a: input 1 * 2^-")
+    says(repair.algebra)
     assert repair.algebra.endswith("which cancel")

@@ -29,6 +29,7 @@ from tests.models.report_models import HOSTILE, healthy_result, hostile_model, h
 from tests.models.zoo import SHAPES
 from tests.support.command_line import CommandLine, save
 from tests.support.messages import saying
+from tests.support.says import Says
 
 READER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 NAMES = (
@@ -106,12 +107,12 @@ def test_what_code_hosts_act_on_beyond_markdown_is_spelled_out(text: str) -> Non
     assert not re.search(r"@\w|#\d+(?!;)|://|www\.", re.sub(r"&#\d+;", "\N{WHITE SQUARE}", shown))
 
 
-def test_fix_tells_verdict_errors_nodes_and_reasons() -> None:
+def test_fix_tells_verdict_errors_nodes_and_reasons(says: Says) -> None:
     result = overflow_result()
     text = fix_markdown(result)
     read = Read(text)
     assert set(read.tags) <= QUIET_TAGS
-    assert text.startswith("## ✅ halfwise fix: the model keeps the tolerance in FP16")
+    says(text.splitlines()[0])
     assert "kept out of FP16" in read.cells
     assert {node.name for node in result.plan.nodes} <= set(read.cells)
     assert say(result.verdict.because) in read.text and say(result.fp16_verdict.because) in read.text
@@ -124,9 +125,9 @@ def test_nothing_to_keep_is_short() -> None:
     assert "synthetic input" in text
 
 
-def test_who_spoils_a_kept_tolerance_stands_at_the_top() -> None:
+def test_who_spoils_a_kept_tolerance_stands_at_the_top(says: Says) -> None:
     refused = fix_markdown(replace(healthy_result(), files=FixFiles(deploy_files=DeployFiles(refusal="no kernel"))))
-    assert refused.startswith("## ❌ halfwise fix: the model only in emulation keeps the tolerance in FP16")
+    says(refused.splitlines()[0])
     assert "refuses the model: no kernel" in refused
     told = (finding("HW504", Where("model", "x"), saying("it broke"), {}),)
     nowhere = Verdict(False, math.inf, "", "", math.inf, 0.0)

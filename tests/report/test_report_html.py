@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -49,20 +48,16 @@ from tests.models.report_models import (
 from tests.models.zoo import SHAPES, encoder
 from tests.support.messages import saying
 from tests.support.pages import shown
+from tests.support.says import Says
 
 
-def test_the_page_tells_the_story_of_an_overflow() -> None:
+def test_the_page_tells_the_story_of_an_overflow(says: Says) -> None:
     page = shown(overflow_result(), "halfwise fix model.onnx")
     kept = len(overflow_result().plan.nodes)
-    assert f"The model stays accurate in FP16 with {kept} of its 22 nodes in FP32." in page.text
+    assert f"with {kept} of its 22 nodes" in page.text
     assert "Tolerance kept" in page.text
-    assert "3,200 values of 'log_probability' inf or NaN" in page.text
     assert "/area/ReduceSum" in page.text
-    assert (
-        "The node sums values up to 2.82; the result reaches 160,030, beyond FP16’s 65,504, and becomes infinite."
-        in page.text
-    )
-    assert "reverted to FP16 by itself, the outputs are no longer finite" in page.text
+    says(page.lines, "of its 22 nodes", "'log_probability' inf", "160,030", "by itself, the outputs")
     assert "halfwise fix model.onnx" in page.text
     assert overflow_result().model.sha256 in page.text
     assert "2024-05-06 07:08 UTC" in page.text
@@ -88,31 +83,31 @@ def test_the_page_tells_the_story_of_an_overflow() -> None:
     assert [name for name in linked if name in sections] == [s for s in sections if s != "verdict"]
 
 
-def test_a_healthy_model_has_no_culprits_and_says_that_its_inputs_are_made_up() -> None:
+def test_a_healthy_model_has_no_culprits_and_says_that_its_inputs_are_made_up(says: Says) -> None:
     page = shown(healthy_result())
-    assert "The model is accurate in FP16 as it is: no node needs FP32." in page.text
+    says(page.lines, "no node needs FP32")
     assert "on synthetic inputs only" in page.text and "Synthetic inputs." in page.text
     assert not [a for t, a in page.tags if t == "section" and a["id"] in ("culprits", "curve")]
 
 
-def test_a_model_that_misses_the_tolerance_says_so() -> None:
+def test_a_model_that_misses_the_tolerance_says_so(says: Says) -> None:
     zoo = encoder(layers=1)
     result = fix(zoo.model, zoo.inputs, plan=plan_of({}), tolerance=["*:rel_l2<=0.0001"])
     page = shown(result)
     assert not result.met
-    assert "The model misses the tolerance in plain FP16." in page.text and "Tolerance not kept" in page.text
+    says(page.lines, "in plain FP16.")
+    assert "Tolerance not kept" in page.text
 
 
-def test_a_model_that_its_target_refuses_is_no_success() -> None:
+def test_a_model_that_its_target_refuses_is_no_success(says: Says) -> None:
     result = replace(healthy_result(), files=FixFiles(deploy_files=DeployFiles(refusal="no <kernel> for 'Mod'")))
     page = shown(result)
     status = next(a["class"] for t, a in page.tags if a.get("id") == "verdict")
     assert "missed" in status and "Cannot be built" in page.text and "Tolerance kept" not in page.text
-    assert f"The model is accurate in FP16 as emulated, but cannot be built for {result.plan.target}." in page.text
-    assert "The target's compiler refuses the model: no <kernel> for 'Mod'" in page.text
+    says(page.lines, "cannot be built for", "'Mod'")
 
 
-def test_what_a_real_backend_made_of_it_has_its_section() -> None:
+def test_what_a_real_backend_made_of_it_has_its_section(says: Says) -> None:
     result = healthy_result()
     output = next(iter(result.fixed))
     record = BackendRecord("ort-cuda", "ONNX Runtime", "1.2", device="<b>a GPU</b>")
@@ -123,11 +118,12 @@ def test_what_a_real_backend_made_of_it_has_its_section() -> None:
     assert any(a.get("id") == "confirm" for _, a in page.tags) and "Tolerance kept" in page.text
     assert f"run on {record.title} , on" in page.text and "<b>a GPU</b>" in record.title
     assert "further apart than <i>promised</i>" in page.text
-    assert "0.001 0.004 4" in page.text and "The tolerance is kept there, too" in page.text
+    assert "0.001 0.004 4" in page.text
+    says(page.lines, "is kept there")
     bad = replace(good, verdict=Verdict(False, 3.0, "y", "rel_l2", 0.03, 0.01))
     page = shown(replace(result, confirmation=bad))
     assert "Not confirmed" in page.text and f"misses the tolerance on {record.title}." in page.text
-    assert "the tolerance is not kept: relative error of 'y' 0.03; allowed at most" in page.text
+    says(page.lines, "tolerance is not kept")
     failed = replace(
         bad, outputs={}, gaps={}, findings=(finding("HW504", Where("model", "x"), saying("it broke"), {}),)
     )
@@ -146,13 +142,11 @@ def test_scan_and_trace_add_their_sections() -> None:
     assert "as seen on 2 inputs" in page.text
 
 
-def test_what_a_repair_healed_is_told_with_the_model_as_given() -> None:
+def test_what_a_repair_healed_is_told_with_the_model_as_given(says: Says) -> None:
     page = shown(repaired_result())
-    assert "no node needs FP32" in page.text and "were repaired: they run in FP16 now" in page.text
-    assert (
-        "/log_sum_exp/Exp Exp ✓ repaired by HW407 overflow 2 nodes The node takes the exponential of values up to 14; "
-        "the result reaches 1,202,607, beyond FP16’s 65,504, and becomes infinite." in page.text
-    )
+    assert "no node needs FP32" in page.text
+    assert "✓ repaired by HW407 overflow" in page.text
+    says(page.lines, "they run in FP16", "1,202,607")
     assert "was log(sum(exp(z))) is now ReduceLogSumExp(z)" in page.text
     assert [state[0] for state in page.data["states"] if state[1] == "repaired"] == ["R"]
 
@@ -193,7 +187,7 @@ def test_the_error_along_the_model_is_the_search_s() -> None:
             assert drawn[name][3] == digits(share)
     for name, row in drawn.items():
         assert data["states"][row[4]][1] == ("fp32" if name in result.fp32_nodes else "fp16")
-    assert f"{len(result.measured.diagnosis.breaking)} nodes break outright in plain FP16" in page.text
+    assert f"{len(result.measured.diagnosis.breaking)} nodes break outright" in page.text
 
 
 def test_the_error_along_the_model_output_by_output() -> None:
@@ -294,17 +288,14 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 # -- words ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_way_of_an_infinity_is_told_up_to_the_wrong_answer() -> None:
+def test_the_way_of_an_infinity_is_told_up_to_the_wrong_answer(says: Says) -> None:
     zoo = encoder(layers=2)
     result = fix(zoo.model, zoo.inputs, tolerance=[f"*:rel_l2<={zoo.tolerance}"], repairs=("none",))
     planned = next(node for node in result.plan.nodes if node.op == "Pow")
     story = tell(planned, result.sites.model.node_by_name[planned.name], result.measured.ranges)
-    assert re.fullmatch(
-        r"The node squares values up to [\d.]+; the result reaches [\d,]+, beyond FP16’s 65,504, and .*\.",
-        story.cause,
-    )
+    says(story.cause)
     assert "passes through ReduceMean, Add, Sqrt; " in story.then
-    assert story.then.endswith("divides by the infinity and returns 0: a wrong answer without any NaN.")
+    says(story.then)
     assert story.ratio is not None and story.ratio > 1 and "times the allowed one" in story.measured
     assert [r.title for r in story.ranges] == ["reads", "writes"]
 
@@ -318,12 +309,9 @@ def test_rounding_is_told_by_the_distance_of_neighbouring_numbers() -> None:
     assert f"are {numbers.number(float(np.spacing(np.float16(top))))} apart" in story.cause
 
 
-def test_a_softmax_of_large_logits_is_told_by_its_exponentials() -> None:
+def test_a_softmax_of_large_logits_is_told_by_its_exponentials(says: Says) -> None:
     planned = PlannedNode("s", "Softmax", Format.FP32, Reason.ROUNDING, (), {"input_max_abs": 913.0, "max_abs": 1.0})
-    assert tell(planned, None, {}).cause == (
-        "The node takes exponentials of values up to 913, where neighbouring FP16 numbers are 0.5 apart. Half a step "
-        "changes an exponential by 28%."
-    )
+    says(tell(planned, None, {}).cause)
 
 
 def test_the_reason_of_a_plan_by_hand_is_kept() -> None:
@@ -334,10 +322,10 @@ def test_the_reason_of_a_plan_by_hand_is_kept() -> None:
     assert story.cause == "asked for in the plan" and story.ratio is None
 
 
-def test_the_verdict_speaks_of_the_bound_that_decided() -> None:
+def test_the_verdict_speaks_of_the_bound_that_decided(says: Says) -> None:
     words = verdict_words(overflow_result())
     assert words.standing == "met" and words.fp16_fails
-    assert re.fullmatch(r"relative error of '\w+' [\de−.]+; allowed at most 0\.01", words.after)
+    says(words.after)
     assert [mark.clear for mark in words.meter.marks] == [False, True]
 
 
@@ -352,9 +340,8 @@ def test_the_next_steps_of_a_target_are_its_own_commands(tmp_path: Path) -> None
     onnx.save(zoo.model, model)
     result = fix(model, zoo.inputs[:2], out=tmp_path / "out", target="trt-10.9+weak@t4")
     page = shown(result, f"halfwise fix '{model}' --inputs 'data one' --inputs=two")
-    assert (
-        f"halfwise verify '{model}' '{tmp_path}/out/my model.fp16.onnx' --inputs 'data one' --inputs=two" in page.text
-    )
+    assert f"halfwise verify '{model}' '{tmp_path}/out/my model.fp16.onnx'" in page.text
+    assert "model.fp16.onnx' --inputs 'data one' --inputs=two" in page.text
     assert result.deploy_files.command is not None and f"sh '{result.deploy_files.command}'" in page.text
     assert f"cd {tmp_path}/out && halfwise audit" in page.text
     assert "Known defects of trt-10.9+weak@t4" in page.text

@@ -22,6 +22,7 @@ from halfwise.repair.stable_logs import STABLE_LOGS
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
 from tests.models.zoo import SHAPES, ZooModel, cnn_tiny_weights, encoder, norm_log_head
+from tests.support.says import Says
 
 
 def fixed(zoo: ZooModel, **options: object) -> FixResult:
@@ -156,28 +157,28 @@ def test_a_plan_with_repairs_makes_the_same_model_again(tmp_path: Path) -> None:
     assert again.verdict == first.verdict
 
 
-def test_a_plan_with_a_repair_that_no_longer_fits(tmp_path: Path) -> None:
+def test_a_plan_with_a_repair_that_no_longer_fits(tmp_path: Path, says: Says) -> None:
     zoo = SHAPES["layer_norm_overflow"]()
     first = fixed(zoo, out=tmp_path)
     assert first.plan_path is not None
     text = first.plan_path.read_text(encoding="utf-8")
     anchor = first.plan.repairs[0].nodes[0]
     first.plan_path.write_text(text.replace(f'"{anchor}"', '"/elsewhere"'), encoding="utf-8")
-    with pytest.raises(InputError, match=r"the plan's repair HW402 no longer fits at node .*; run fix without --plan"):
+    with says.raises(InputError):
         fixed(zoo, plan=read_plan(first.plan_path))
     first.plan_path.write_text(text.replace('"HW402"', '"HW999"'), encoding="utf-8")
-    with pytest.raises(InputError, match="the plan holds the repair 'HW999', which this version does not know"):
+    with says.raises(InputError):
         fixed(zoo, plan=read_plan(first.plan_path))
 
 
-def test_rules_by_name_and_id() -> None:
+def test_rules_by_name_and_id(says: Says) -> None:
     assert [rule.id for rule in rules_named(["masks", "HW401"])] == ["HW403", "HW401"]
     assert [rule.id for rule in rules_named(["masks, HW401", "rescale"])] == ["HW403", "HW401"]
     assert rules_named(["none"]) == ()
     every = rules_named(["all"])
     assert {rule.id for rule in RULES} - {rule.id for rule in every} == {"HW409"}  # lossy: only when named
     assert [rule.id for rule in rules_named(["clip-weights"])] == ["HW409"]
-    with pytest.raises(InputError, match=r"there is no rule 'clip'; there are .*norm-operator.*, and all, none"):
+    with says.raises(InputError):
         rules_named(["clip"])
 
 

@@ -17,6 +17,7 @@ from halfwise.verbs.fix.fix import fix
 from tests.models.zoo import SHAPES, cnn_tiny_weights, encoder
 from tests.support.command_line import CommandLine, save
 from tests.support.messages import kinds, only
+from tests.support.says import Says
 
 
 @pytest.fixture
@@ -25,21 +26,20 @@ def halfwise_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     return CommandLine(monkeypatch, capsys)
 
 
-def test_explain_tells_where_what_and_what_it_bought(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+def test_explain_tells_where_what_and_what_it_bought(halfwise_cli: CommandLine, tmp_path: Path, says: Says) -> None:
     model, inputs = save(SHAPES["layer_norm_overflow"](), tmp_path)
     words = ("fix", model, "--inputs", inputs, "--out", tmp_path / "out")
     line = next(line for line in halfwise_cli(*words, "--explain").out.splitlines() if "HW402" in line)
-    assert "(9 nodes): (x - mean) / sqrt(mean((x - mean)^2) + e) * g + b = LayerNormalization(x, g, b)" in line
-    assert line.endswith("saves 2 FP32 nodes (/norm/Pow, /norm/ReduceMean_1)")
+    says(line)
     entry = halfwise_cli(*words, "--json").document["repairs"][0]
     assert (entry["saved_fp32_nodes"], entry["saved"]) == (2, ["/norm/Pow", "/norm/ReduceMean_1"])
     assert entry["algebra"] in line
 
 
-def test_explain_where_nothing_was_repaired(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+def test_explain_where_nothing_was_repaired(halfwise_cli: CommandLine, tmp_path: Path, says: Says) -> None:
     model, inputs = save(SHAPES["healthy_mlp"](), tmp_path)
     ended = halfwise_cli("fix", model, "--inputs", inputs, "--out", tmp_path / "out", "--explain")
-    assert "repairs: none; no rule saves an FP32 node here" in ended.out
+    says(ended.out, "repairs: none; no")
 
 
 def test_each_repair_names_the_nodes_that_it_saved() -> None:
@@ -104,16 +104,13 @@ def test_a_norm_for_a_target_without_the_operator_stays_at_the_opset_it_has(tmp_
     assert "LayerNormalization" not in {node.op_type for node in written.graph.node}
 
 
-def test_a_plan_whose_operator_the_target_does_not_read_is_refused(tmp_path: Path) -> None:
+def test_a_plan_whose_operator_the_target_does_not_read_is_refused(tmp_path: Path, says: Says) -> None:
     zoo = SHAPES["layer_norm_overflow"]()
     made = fix(zoo.model, zoo.inputs[:4], out=tmp_path)
     assert made.plan_path is not None
     with pytest.raises(InputError) as caught:
         fix(zoo.model, zoo.inputs[:4], target="trt-8.5", plan=read_plan(made.plan_path))
-    assert str(caught.value) == (
-        "the plan's repair HW402 writes a LayerNormalization, which TensorRT 8.5 does not read (from 8.6 on); "
-        "run fix without --plan"
-    )
+    says(caught.value)
 
 
 # -- fusion ------------------------------------------------------------------------------------------------------------

@@ -46,6 +46,11 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
     @property
+    def lines(self) -> list[str]:
+        """The text piece by piece, as the tags part it."""
+        return [" ".join(words.split()) for words in self.words if words.strip()]
+
+    @property
     def data(self) -> dict[str, Any]:
         return dict(json.loads(self.raw["script"][0]))
 

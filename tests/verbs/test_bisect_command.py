@@ -15,6 +15,7 @@ from halfwise.backends import BackendFailure, BackendOptions
 from halfwise.verbs.bisect.asked import JOURNAL
 from tests.support.bisections import INPUTS, JUDGE, Fake, chain, hiding
 from tests.support.command_line import CommandLine, Ended
+from tests.support.says import Says
 
 
 @pytest.fixture
@@ -43,12 +44,12 @@ def fake_on_the_command_line(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> Non
 
 
 def test_the_command_names_the_culprits_and_ends_with_1(
-    cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+    cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
     fake_on_the_command_line(monkeypatch, Fake(hiding("n_t5", "n_t6", "n_t20")))
     ended = cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--inputs", "in.npz")
     assert ended.code == 1
-    assert "3 nodes in 2 regions have to be FP32 on fake (Fake 1 on a device) (24 nodes, " in ended.out
+    says(ended.out, "3 nodes in")
     lines = [line.split()[:3] for line in ended.out.splitlines()]
     assert ["n_t5", "Mul", "1"] in lines
     assert ["n_t6", "Add", "1"] in lines
@@ -83,13 +84,11 @@ def test_the_document(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
     assert document["artifacts"]["plan"] == "there/chain.bisect.plan.json"
 
 
-def test_onnx_runtime_on_the_cpu_says_that_it_proves_little(cli: Callable[..., Ended]) -> None:
+def test_onnx_runtime_on_the_cpu_says_that_it_proves_little(cli: Callable[..., Ended], says: Says) -> None:
     ended = cli("bisect", "chain.onnx", "--backend", "ort-cpu", "--inputs", "in.npz")
     assert ended.code == 0
-    assert ended.out.startswith(
-        "Nothing to find: the model with every node that can be FP16 in FP16 is good on ort-cpu"
-    )
-    assert "computes FP16 in FP32 and drops roundings between nodes" in ended.out
+    says(ended.out, "Nothing to find")
+    says(ended.out, "computes FP16 in")
     assert not Path("chain.bisect").exists()
 
 
@@ -101,24 +100,28 @@ def test_a_missing_backend_is_exit_code_3_and_leaves_nothing(cli: Callable[..., 
     assert not Path("chain.bisect").exists()
 
 
-def test_wrong_in_fp32_too_on_the_command_line(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_in_fp32_too_on_the_command_line(
+    cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
     fake_on_the_command_line(monkeypatch, Fake(lambda narrow: True))
     ended = cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--inputs", "in.npz")
     assert ended.code == 1
-    assert ended.out.startswith("Precision is not the reason: the all-FP32 model is wrong on fake")
+    says(ended.out, "Precision is not")
 
 
-def test_an_fp32_model_that_cannot_be_built(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_fp32_model_that_cannot_be_built(
+    cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
     def fail(build: int, narrow: set[str]) -> None:
         raise BackendFailure("the operator is not supported")
 
     fake_on_the_command_line(monkeypatch, Fake(hiding(), fail))
     ended = cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--inputs", "in.npz")
     assert ended.code == 1
-    assert ended.out.startswith("The all-FP32 model cannot be built on fake: the operator is not supported")
+    says(ended.out, "The all-FP32 model")
 
 
-def test_ctrl_c_says_how_to_go_on(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_says_how_to_go_on(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
     def interrupt(build: int, narrow: set[str]) -> None:
         if build == 3:
             raise KeyboardInterrupt
@@ -130,18 +133,21 @@ def test_ctrl_c_says_how_to_go_on(cli: Callable[..., Ended], monkeypatch: pytest
     fake_on_the_command_line(monkeypatch, Fake(hiding("n_t5")))
     ended = cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--inputs", "in.npz")
     assert ended.code == 1
-    assert "2 of them in an earlier run" in ended.out
+    says(ended.out, "2 of them")
 
 
-def test_a_judge_that_breaks_down_is_no_answer(cli: Callable[..., Ended], judge: Callable[[str], str]) -> None:
+def test_a_judge_that_breaks_down_is_no_answer(
+    cli: Callable[..., Ended], judge: Callable[[str], str], says: Says
+) -> None:
     ended = cli("bisect", "chain.onnx", "--check", judge("77"), "--inputs", "in.npz")
     assert ended.code == 2
-    assert "ended with exit code 77; 0 means good, 1 bad, 125 cannot tell" in ended.told
+    says(ended.told)
 
 
-def test_odd_options_are_one_line(cli: Callable[..., Ended]) -> None:
+def test_odd_options_are_one_line(cli: Callable[..., Ended], says: Says) -> None:
     ended = cli("bisect", "chain.onnx", "--backend", "ort-cpu", "--optimize", "much")
-    assert (ended.code, ended.told) == (2, "halfwise: --optimize much: write one of disable, basic, extended, all")
+    assert ended.code == 2
+    says(ended.told)
 
 
 def test_options_reach_the_backend(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,8 @@ from halfwise.precision.plan import read_plan
 from halfwise.verbs.bisect.asked import JOURNAL
 from halfwise.verbs.bisect.run import bisect
 from tests.support.bisections import INPUTS, LENGTH, Fake, chain, hiding, named, narrow_nodes
-from tests.support.messages import kinds
+from tests.support.messages import kinds, only
+from tests.support.says import Says
 
 
 def test_the_answer_is_onnx_node_names_in_a_typed_model_and_a_plan(tmp_path: Path) -> None:
@@ -76,9 +77,7 @@ def test_nodes_that_cannot_be_ranked_are_tried_in_the_models_order(monkeypatch: 
     monkeypatch.setattr("halfwise.verbs.bisect.asked.ranked", refuses)
     result = bisect(chain(), Fake(hiding("n_t3")), INPUTS)
     assert [culprit.name for culprit in result.culprits] == ["n_t3"]
-    assert [note.values["error"] for note in result.notes if note.kind is NoteKind.NOT_RANKED] == [
-        "node 'n_t0' by itself: no kernel"
-    ]
+    assert only(result.notes, NoteKind.NOT_RANKED).values["error"].endswith("no kernel")
 
 
 def test_an_interrupted_search_goes_on_with_the_same_answer_and_no_build_made_twice(tmp_path: Path) -> None:
@@ -116,7 +115,7 @@ def test_each_step_is_recorded_before_it_runs(tmp_path: Path) -> None:
     assert all(each[-1] == "started" for each in states)
 
 
-def test_a_step_that_took_the_process_down_twice_is_a_build_that_fails(tmp_path: Path) -> None:
+def test_a_step_that_took_the_process_down_twice_is_a_build_that_fails(tmp_path: Path, says: Says) -> None:
     class Killed(BaseException):
         pass
 
@@ -135,7 +134,7 @@ def test_a_step_that_took_the_process_down_twice_is_a_build_that_fails(tmp_path:
     result = bisect(chain(), Fake(hiding("n_t5"), die), INPUTS, out=tmp_path)
     assert named(result) == ("n_t5",)
     assert result.steps[0].answer.value == "failed"
-    assert result.steps[0].why == "2 attempts ended the whole process"
+    says(result.steps[0].why)
 
 
 def test_a_build_that_fails_is_a_third_answer() -> None:
@@ -161,14 +160,14 @@ def test_a_plan_is_where_the_search_starts(tmp_path: Path) -> None:
     assert {planned.name for planned in read_plan(result.plan).nodes} == {"n_t4", "n_t15"}
 
 
-def test_answers_of_two_devices_are_not_mixed(tmp_path: Path) -> None:
+def test_answers_of_two_devices_are_not_mixed(tmp_path: Path, says: Says) -> None:
     def interrupt(build: int, narrow: set[str]) -> None:
         if build == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         bisect(chain(), Fake(hiding("n_t5"), interrupt), INPUTS, out=tmp_path)
-    with pytest.raises(InputError, match=r"ran on fake \(Fake 1 on a device\).* and this is .*another device.*--out"):
+    with says.raises(InputError):
         bisect(chain(), Fake(hiding("n_t5"), device="another device"), INPUTS, out=tmp_path)
 
 
@@ -231,27 +230,27 @@ def test_a_limit_of_builds_says_what_is_proven_by_then(tmp_path: Path) -> None:
     assert not narrow_nodes(result.onnx) & {"n_t2", "n_t9", "n_t20"}
 
 
-def test_outputs_that_the_backend_does_not_give_are_named() -> None:
+def test_outputs_that_the_backend_does_not_give_are_named(says: Says) -> None:
     class Silent(Fake):
         def run(self, model: Path, feeds: Sequence[Mapping[str, NDArray[Any]]]) -> BackendRun:
             return BackendRun(tuple({} for _ in feeds), BackendRecord("fake", "Fake", "1"))
 
-    with pytest.raises(InputError, match="the backend gives no output 'y', which the model has"):
+    with says.raises(InputError):
         bisect(chain(), Silent(hiding()), INPUTS)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        ({"backend": None}, "bisect needs a backend to run the model, or a command that judges it"),
-        ({"backend": "saved:x.npz"}, "saved:x.npz: saved outputs are of one model; bisect has to build others"),
-        ({"backend": "gpu"}, "there is no backend 'gpu'; there are ort-cpu, ort-cuda"),
-        ({"backend": None, "check": "  "}, "--check: the command is empty"),
-        ({"backend": None, "check": "a 'b"}, '--check "a \'b": No closing quotation'),
-        ({"backend": None, "check": "/nowhere/judge"}, "--check: '/nowhere/judge' is no program that can be started"),
+        {"backend": None},
+        {"backend": "saved:x.npz"},
+        {"backend": "gpu"},
+        {"backend": None, "check": "  "},
+        {"backend": None, "check": "a 'b"},
+        {"backend": None, "check": "/nowhere/judge"},
     ],
 )
-def test_bad_usage_is_one_line(arguments: dict[str, Any], message: str) -> None:
+def test_bad_usage_is_one_line(arguments: dict[str, Any], says: Says) -> None:
     with pytest.raises(InputError) as error:
         bisect(chain(), inputs=INPUTS, **arguments)
-    assert message in str(error.value)
+    says(error.value)

@@ -12,9 +12,10 @@ import pytest
 from halfwise.core.errors import InputError
 from halfwise.verbs.demo import CLASSES, demo, demo_inputs, demo_model
 from tests.support.command_line import CommandLine
+from tests.support.says import Says
 
 
-def test_the_failure_is_silent_and_the_fix_mends_it(tmp_path: Path) -> None:
+def test_the_failure_is_silent_and_the_fix_mends_it(tmp_path: Path, says: Says) -> None:
     onnx.checker.check_model(demo_model(), full_check=True)
     steps: list[str] = []
     result = demo(tmp_path / "here", notify=steps.append)
@@ -26,7 +27,8 @@ def test_the_failure_is_silent_and_the_fix_mends_it(tmp_path: Path) -> None:
     assert {finding.rule for finding in result.scan.findings if finding.where.name == "/norm/Pow"}
     np.testing.assert_allclose(result.answers.fixed, result.answers.fp32, atol=0.01)
     assert np.abs(np.subtract(result.answers.fp16, result.answers.fp32)).max() > 0.5
-    assert steps[0] == "making a model and its inputs" and len(steps) > 3
+    says(steps[0])
+    assert len(steps) > 3
     assert sorted(path.name for path in (tmp_path / "here").iterdir()) == ["demo.onnx", "fixed", "inputs"]
     onnx.checker.check_model(onnx.load(tmp_path / "here" / "fixed" / "demo.fp16.onnx"), full_check=True)
 
@@ -68,7 +70,9 @@ def halfwise_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     return CommandLine(monkeypatch, capsys)
 
 
-def test_the_verb_tells_what_was_wrong_the_fix_and_before_and_after(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+def test_the_verb_tells_what_was_wrong_the_fix_and_before_and_after(
+    halfwise_cli: CommandLine, tmp_path: Path, says: Says
+) -> None:
     ended = halfwise_cli("demo", "--out", tmp_path / "d")
     assert ended.code == 0
     assert all(line.startswith("demo: ") for line in ended.err.splitlines())  # how far it is, where that takes long
@@ -76,7 +80,7 @@ def test_the_verb_tells_what_was_wrong_the_fix_and_before_and_after(halfwise_cli
     for row in ("FP32 ", "plain FP16 ", "fixed "):
         assert any(line.startswith(row) for line in ended.out.splitlines())
     assert "decomposed LayerNorm" in ended.out
-    assert "demo.onnx keeps the tolerance in FP16 " in ended.out
+    says(ended.out, "demo.onnx keeps the")
     assert "next    halfwise verify" in ended.out
 
 

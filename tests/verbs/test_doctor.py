@@ -23,6 +23,7 @@ from tests.support.command_line import CommandLine, save
 from tests.support.documents import check
 from tests.support.foreign_files import FILES, engine
 from tests.support.messages import kinds
+from tests.support.says import Says
 
 
 @pytest.fixture
@@ -104,12 +105,12 @@ def test_a_model_that_fp16_keeps_is_acquitted(halfwise_cli: CommandLine, tmp_pat
     assert ended.document["next"]["message"]["kind"] == "next-proof"
 
 
-def test_a_folder_is_opened(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+def test_a_folder_is_opened(halfwise_cli: CommandLine, tmp_path: Path, says: Says) -> None:
     save(SHAPES["healthy_mlp"](), tmp_path)
     (tmp_path / "net.pt").write_bytes(FILES["checkpoint"][1])
     ended = halfwise_cli("doctor", tmp_path)
     assert ended.code == 0
-    assert "a folder of inputs (6 files)" in ended.out and "a PyTorch checkpoint" in ended.out
+    says(ended.out, "a folder of", "a PyTorch checkpoint")
 
 
 @pytest.mark.parametrize(
@@ -171,17 +172,10 @@ def test_a_file_that_cannot_be_read_is_told_and_the_rest_is_done(tmp_path: Path)
     assert kinds(result.notes) == [NoteKind.FILE_NOT_READ]
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ((), "Missing argument 'FILE...'"),
-        (("nowhere.onnx",), "nowhere.onnx: there is no such file or folder"),
-        (("empty",), "there is no file in what was given"),
-    ],
-)
+@pytest.mark.parametrize("words", [(), ("nowhere.onnx",), ("empty",)])
 def test_nothing_to_look_at_is_one_line(
     words: tuple[str, ...],
-    told: str,
+    says: Says,
     halfwise_cli: CommandLine,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -190,7 +184,7 @@ def test_nothing_to_look_at_is_one_line(
     (tmp_path / "empty").mkdir()
     ended = halfwise_cli("doctor", *words)
     assert (ended.code, ended.out) == (2, "")
-    assert told in ended.told
+    says(ended.told)
 
 
 def test_python_is_told_what_it_gave_wrongly() -> None:

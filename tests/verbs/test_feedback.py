@@ -22,6 +22,7 @@ from halfwise.precision.decision import Adjustment, Decision
 from halfwise.precision.plan import read_plan
 from tests.models.build import model, node, value, weight
 from tests.support.messages import kinds, only
+from tests.support.says import Says
 
 needs_rtx = pytest.mark.skipif(not rtx.available(), reason=f"TensorRT-RTX is not installed: {rtx.INSTALL}")
 
@@ -237,20 +238,18 @@ def test_the_layers_of_a_built_engine_judge_the_plan_it_was_built_from(
     assert NoteKind.NEAREST_COMPILER not in kinds(result.notes)
 
 
-def test_layers_of_another_engine_are_refused(tmp_path: Path) -> None:
+def test_layers_of_another_engine_are_refused(tmp_path: Path, says: Says) -> None:
     plan = fixed(long_norm(), inputs(), target="trt-8.6").plan
     path = tmp_path / "engine.layers.json"
     path.write_text(json.dumps({"Layers": [layer("other", "other", "Half")], "Bindings": []}))
-    with pytest.raises(
-        InputError, match=r"engine\.layers\.json: no layer names a node of this model; is it the list of"
-    ):
+    with says.raises(InputError):
         fixed(long_norm(), inputs(), target=None, plan=plan, layers=path)
 
 
-def test_layers_belong_to_a_plan_and_to_tensorrt(tmp_path: Path) -> None:
+def test_layers_belong_to_a_plan_and_to_tensorrt(tmp_path: Path, says: Says) -> None:
     path = listed(tmp_path, WIDE)
     with pytest.raises(InputError, match="layers need the plan"):
         fixed(long_norm(), inputs(), layers=path)
     plan = fixed(long_norm(), inputs(), target="onnx").plan
-    with pytest.raises(InputError, match=r"profile 'strict' is not: give a target such as trt-10\.9"):
+    with says.raises(InputError):
         fixed(long_norm(), inputs(), target=None, plan=plan, layers=path)

@@ -16,6 +16,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.model.model import load
 from tests.models.build import model, node, value, weight
+from tests.support.says import Says
 
 FEEDS = [{"x": np.random.default_rng(seed).standard_normal((4, 8)).astype(np.float32)} for seed in range(4)]
 
@@ -72,8 +73,8 @@ def test_the_model_given_in_memory_stays_as_it_is() -> None:
     assert given.SerializeToString() == before
 
 
-def test_a_map_of_another_origin_is_refused() -> None:
+def test_a_map_of_another_origin_is_refused(says: Says) -> None:
     given = classifier({"classlabels_int64s": [0, 1, 2]})
     given.graph.node[-1].op_type = "CastMap"
-    with pytest.raises(InputError, match="the output 'maps' is a map that no ZipMap makes: make its tensor an output"):
+    with says.raises(InputError):
         load(given)

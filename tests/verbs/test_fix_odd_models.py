@@ -16,6 +16,7 @@ from halfwise.precision.plan import read_plan
 from halfwise.verbs.fix.fix import JOURNAL, fix
 from tests.models.zoo import SHAPES
 from tests.support.fixing import loads_and_checks
+from tests.support.says import Says
 
 # -- odd models -------------------------------------------------------------------------------------------------------
 
@@ -60,10 +61,10 @@ def test_bad_input_leaves_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "never").exists()
 
 
-def test_inputs_that_leave_nothing_to_compare(tmp_path: Path) -> None:
+def test_inputs_that_leave_nothing_to_compare(tmp_path: Path, says: Says) -> None:
     zoo = SHAPES["healthy_mlp"]()
     hollow = [{name: array * np.float32("nan") for name, array in feed.items()} for feed in zoo.inputs[:3]]
-    with pytest.raises(InputError, match="the FP32 model's own outputs hold no finite value for any input"):
+    with says.raises(InputError):
         fix(zoo.model, hollow, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -83,7 +84,7 @@ def test_the_emitted_model_has_a_file_version_that_runtimes_read(tmp_path: Path)
     assert onnx.load(result.typed.path).ir_version == 10
 
 
-def test_a_plan_knows_the_weights_in_external_data(tmp_path: Path) -> None:
+def test_a_plan_knows_the_weights_in_external_data(tmp_path: Path, says: Says) -> None:
     zoo = SHAPES["layer_norm_overflow"]()
     path = tmp_path / "m.onnx"
     onnx.save(zoo.model, path, save_as_external_data=True, location="m.data", size_threshold=0)
@@ -94,7 +95,7 @@ def test_a_plan_knows_the_weights_in_external_data(tmp_path: Path) -> None:
     data = bytearray((tmp_path / "m.data").read_bytes())
     data[0] ^= 1
     (tmp_path / "m.data").write_bytes(data)
-    with pytest.raises(InputError, match="the same file, but other weights in its external data; run fix without"):
+    with says.raises(InputError):
         fix(path, zoo.inputs[:3], plan=plan)
 
 
@@ -115,11 +116,11 @@ def test_fp8_between_quantising_and_back_is_left_alone() -> None:
     assert result.verdict.met
 
 
-def test_inputs_that_get_an_empty_answer(tmp_path: Path) -> None:
+def test_inputs_that_get_an_empty_answer(tmp_path: Path, says: Says) -> None:
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "g", ends[:1], ends[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    with pytest.raises(InputError, match="the FP32 model's own outputs are empty for every input"):
+    with says.raises(InputError):
         fix(model, [{"x": np.zeros(0, np.float32)}], out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

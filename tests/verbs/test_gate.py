@@ -20,6 +20,7 @@ from tests.models.zoo import SHAPES
 from tests.support.command_line import CommandLine, save
 from tests.support.gates import changed, scaled, statuses
 from tests.support.paths import DATA
+from tests.support.says import Says
 
 REGION_LOG = DATA / "logs" / "layernorm_8.6_region.log"
 
@@ -82,9 +83,9 @@ def test_every_input_judges(place: int, tmp_path: Path) -> None:
         halfwise.fix(proto, feeds, judge_on_all=True)
 
 
-def test_other_weights_pass_though_fix_refuses_them(folder: Path) -> None:
+def test_other_weights_pass_though_fix_refuses_them(folder: Path, says: Says) -> None:
     model = changed(folder, "retrained.onnx", scaled(1.01))
-    with pytest.raises(halfwise.InputError, match="the plan is for another model"):
+    with says.raises(halfwise.InputError):
         halfwise.fix(model, folder / "inputs", plan=read_plan(folder / "plan.json"))
     result = gate(folder / "plan.json", model, folder / "inputs")
     assert (result.holds, result.change) == (True, "weights")
@@ -167,13 +168,14 @@ def test_a_node_that_became_another_operator(folder: Path) -> None:
     assert change == Note.of(NoteKind.OPERATOR_CHANGED, "/norm/Pow", was="Erf", now="Pow")
 
 
-def test_an_output_of_the_tolerance_that_is_gone(folder: Path) -> None:
+def test_an_output_of_the_tolerance_that_is_gone(folder: Path, says: Says) -> None:
     plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     plan["tolerance"] = {"boxes:rel_l2": 0.01}
     (folder / "boxes.json").write_text(json.dumps(plan), encoding="utf-8")
     result = gate(folder / "boxes.json", folder / "model.onnx", folder / "inputs")
     told = said(result, "nodes")
-    assert told.kind is NoteKind.PLAN_REFUSED and "the model has no such output" in told.values["why"]
+    assert told.kind is NoteKind.PLAN_REFUSED
+    says(told.values["why"])
 
 
 def test_older_plans_and_plans_by_hand(folder: Path) -> None:
@@ -237,22 +239,13 @@ def test_an_engine_that_breaks_the_plan(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
-    [
-        ("{", "is no baseline: it is not valid JSON"),
-        ('{"schema": "halfwise.plan/1"}', "is no baseline: it is not a document of `halfwise scan MODEL --json`"),
-        (
-            '{"schema": "halfwise.scan/1", "findings": [3]}',
-            "is no baseline: findings[0]: must be an object, not a whole number",
-        ),
-        (None, "the baseline cannot be read"),
-    ],
+    "document", ["{", '{"schema": "halfwise.plan/1"}', '{"schema": "halfwise.scan/1", "findings": [3]}', None]
 )
-def test_what_is_no_baseline(document: str | None, told: str, folder: Path, halfwise_cli: CommandLine) -> None:
+def test_what_is_no_baseline(document: str | None, says: Says, folder: Path, halfwise_cli: CommandLine) -> None:
     path = folder / "bad.json"
     path.unlink(missing_ok=True)
     if document is not None:
         path.write_text(document, encoding="utf-8")
     ended = halfwise_cli("gate", folder / "model.onnx", "--plan", folder / "plan.json", "--baseline", path)
     assert (ended.code, ended.out) == (2, "")
-    assert told in ended.told
+    says(ended.told)

@@ -19,6 +19,7 @@ from tests.models.zoo import SHAPES
 from tests.support.command_line import CommandLine, Ended, save
 from tests.support.gates import changed, scaled, statuses
 from tests.support.paths import ROOT
+from tests.support.says import Says
 
 
 @pytest.fixture
@@ -69,10 +70,10 @@ def test_a_plan_may_stand_before_the_model(folder: Path, halfwise_cli: CommandLi
 
 
 @pytest.mark.parametrize("words", [["m.onnx"], ["p.json", "m.onnx", "--plan", "p.json"], ["a", "b", "c"]])
-def test_one_plan_and_one_model(words: list[str], halfwise_cli: CommandLine) -> None:
+def test_one_plan_and_one_model(words: list[str], halfwise_cli: CommandLine, says: Says) -> None:
     ended = halfwise_cli("gate", *words)
     assert ended.code == 2
-    assert ended.told == "halfwise: gate takes one plan and one model: `halfwise gate MODEL --plan PLAN`"
+    says(ended.told)
 
 
 def test_made_up_inputs_are_said(folder: Path, halfwise_cli: CommandLine) -> None:
@@ -81,14 +82,13 @@ def test_made_up_inputs_are_said(folder: Path, halfwise_cli: CommandLine) -> Non
     assert "SYNTHETIC INPUTS" in ended.out
 
 
-def test_files_that_cannot_be_written(folder: Path, halfwise_cli: CommandLine) -> None:
+def test_files_that_cannot_be_written(folder: Path, halfwise_cli: CommandLine, says: Says) -> None:
     for option in ("--junit", "--sarif", "--markdown"):
         ended = run(halfwise_cli, folder, "model.onnx", option, folder / "none" / "file")
         assert ended.code == 2
-        file = folder / "none" / "file"
-        assert ended.told == f"halfwise: {file} cannot be written: {file.parent} is no folder that can be written to"
+        says(ended.told)
         ended = run(halfwise_cli, folder, "model.onnx", option, folder)
-        assert ended.told == f"halfwise: {folder} cannot be written: it is a folder"
+        says(ended.told)
 
 
 # -- JUnit ------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from halfwise.verbs.gate import gate
 from halfwise.verbs.gate_update import gate_updated
 from tests.models.build import model, node, value, weight
 from tests.support.gates import statuses
+from tests.support.says import Says
 
 
 @pytest.fixture
@@ -82,6 +83,6 @@ def test_findings_are_written_anew(folder: Path) -> None:
     assert statuses(result)["findings"] == "pass"
 
 
-def test_an_engine_of_the_old_plan_is_refused(folder: Path) -> None:
-    with pytest.raises(InputError, match="--update writes a plan that the engine of --engine was not built from"):
+def test_an_engine_of_the_old_plan_is_refused(folder: Path, says: Says) -> None:
+    with says.raises(InputError):
         gate_updated(folder / "p.json", folder / "loud.onnx", engine=folder / "layers.json")

@@ -25,6 +25,7 @@ from halfwise.verbs.trace import trace
 from tests.models.build import model, node, value, weight
 from tests.support.command_line import CommandLine
 from tests.support.messages import only
+from tests.support.says import Says
 
 
 def one_input(shape: tuple[int, ...] = (4,)) -> onnx.ModelProto:
@@ -70,10 +71,10 @@ def test_which_inputs_are_found(values: Any, expected: str | None) -> None:
     assert rule(values) == expected
 
 
-def test_ids_are_known_by_their_use() -> None:
+def test_ids_are_known_by_their_use(says: Says) -> None:
     assert rule([[1, 5, 2048, 3]], lookup()) is None
     assert rule([[1, 5, 29_001, 3]], lookup()) == "HW311"
-    with pytest.raises(InputError, match="the input 'x' holds ids up to 29001, where FP16 steps by"):
+    with says.raises(InputError):
         refuse_ids([effect([[1, 5, 29_001, 3]], lookup())])
     refuse_ids([effect([[1, 5, 2048, 3]], lookup())])
 
@@ -133,7 +134,7 @@ def test_trace_says_it_before_anyone_asks() -> None:
 
 
 def test_ids_end_the_job_before_it_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     onnx.save(lookup(), tmp_path / "model.onnx")
     np.savez(tmp_path / "x.npz", x=np.array([[1, 5, 29_001, 3]], np.float32))
@@ -141,7 +142,7 @@ def test_ids_end_the_job_before_it_begins(
     words = ["fix", tmp_path / "model.onnx", "--inputs", tmp_path / "x.npz", "--out", tmp_path / "out"]
     ended = halfwise(*words, "--io-types", "fp16")
     assert (ended.code, ended.out) == (2, "")
-    assert "halfwise: --io-types fp16: the input 'x' holds ids up to 29001" in ended.told
+    says(ended.told)
     assert not (tmp_path / "out").exists()
     assert halfwise(*words).code == 0
 
@@ -165,23 +166,23 @@ def test_a_layout_is_for_what_has_channels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "io", "target", "message"),
+    ("text", "io", "target"),
     [
-        ("hwc9", Format.FP16, TRT, r"'hwc9' is no memory layout \(did you mean 'hwc'"),
-        ("chw16", Format.FP32, TRT, "is a layout of 16-bit values, and 'image' is handed over in FP32: add --io-types"),
-        ("time=hwc8", Format.FP16, TRT, "'time' has 1 dimension, and hwc8 wants 3 or more"),
-        ("imag=hwc8", Format.FP16, TRT, r"the model has no input or output 'imag' \(did you mean 'image'\?\)"),
-        ("y=cdhw32", Format.FP16, Target.parse("trt-11.4@l4"), None),
-        ("image=chw", Format.FP32, Target.parse("ort-cuda"), "takes no memory layouts; name a TensorRT version"),
+        ("hwc9", Format.FP16, TRT),
+        ("chw16", Format.FP32, TRT),
+        ("time=hwc8", Format.FP16, TRT),
+        ("imag=hwc8", Format.FP16, TRT),
+        ("image=chw", Format.FP32, Target.parse("ort-cuda")),
     ],
 )
-def test_layouts_that_cannot_be(text: str, io: Format, target: Target, message: str | None) -> None:
-    given = load(clock()[0])
-    if message is None:
-        assert layouts_of(given, target, io, [text])["y"] == ("cdhw32",)
-        return
-    with pytest.raises(InputError, match=message):
-        layouts_of(given, target, io, [text])
+def test_layouts_that_cannot_be(text: str, io: Format, target: Target, says: Says) -> None:
+    with says.raises(InputError):
+        layouts_of(load(clock()[0]), target, io, [text])
+
+
+def test_a_layout_of_a_newer_version() -> None:
+    layouts = layouts_of(load(clock()[0]), Target.parse("trt-11.4@l4"), Format.FP16, ["y=cdhw32"])
+    assert layouts["y"] == ("cdhw32",)
 
 
 def test_the_command_for_trtexec_states_them(tmp_path: Path) -> None:
@@ -194,7 +195,7 @@ def test_the_command_for_trtexec_states_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("target", "held"), [("trt-8.6@t4", "fp16"), ("trt-11.0@l4", None)])
-def test_the_script_and_the_plan_have_them(tmp_path: Path, target: str, held: str | None) -> None:
+def test_the_script_and_the_plan_have_them(tmp_path: Path, target: str, held: str | None, says: Says) -> None:
     proto, feeds = clock()
     onnx.save(proto, tmp_path / "model.onnx")
     given = tmp_path / "model.onnx"
@@ -212,12 +213,12 @@ def test_the_script_and_the_plan_have_them(tmp_path: Path, target: str, held: st
         said = {name: each for name, each in settings["model_io"].items() if each["layouts"] != ["chw"]}
         assert said == {name: {"type": held, "layouts": ["hwc8"]} for name in layouts}
     assert fix(given, feeds, plan=plan, target="onnx").plan.io_formats == {}  # ONNX Runtime has none
-    with pytest.raises(InputError, match=r"^io_formats nope=hwc8: the model has no input or output 'nope'"):
+    with says.raises(InputError):
         fix(given, feeds, plan=replace(plan, io_formats={"nope": ("hwc8",)}))
 
 
-def test_layouts_of_a_plan_are_lists(tmp_path: Path) -> None:
+def test_layouts_of_a_plan_are_lists(tmp_path: Path, says: Says) -> None:
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({"schema": "halfwise.plan/1", "fp32_nodes": [], "io_formats": {"x": "hwc8"}}))
-    with pytest.raises(InputError, match=r"io_formats\['x'\]: must be a list, not a text"):
+    with says.raises(InputError):
         read_plan(path)

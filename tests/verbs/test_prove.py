@@ -31,6 +31,7 @@ from halfwise.verbs.verify import verify
 from tests.models.backend_models import typed_model
 from tests.support.documents import check
 from tests.support.paths import ROOT
+from tests.support.says import Says
 from tests.support.simulated_gpu import SimulatedGpu
 from tests.support.simulated_products import narrow_matmul
 from tests.support.simulated_rounding import h
@@ -132,10 +133,10 @@ def test_a_file_that_is_no_machine(text: str, words: str, tmp_path: Path) -> Non
         profile_named(str(path))
 
 
-def test_a_file_that_was_edited_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_was_edited_is_refused(tmp_path: Path, says: Says) -> None:
     path = machine(tmp_path)
     path.write_text(path.read_text().replace("affine-after", "wide"))
-    with pytest.raises(InputError, match="was changed after it was written"):
+    with says.raises(InputError):
         profile_named(str(path))
     with pytest.raises(InputError, match="cannot be read"):
         profile_named(str(tmp_path / "none.json"))
@@ -290,33 +291,27 @@ def test_the_script_for_trtexec_with_a_program_in_its_place(tmp_path: Path, monk
     program(tmp_path / "trtexec", TRTEXEC)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     proof = prove(f"cmd:sh {ROOT / 'examples' / 'prove' / 'trtexec.sh'}", forms=forms)
-    assert {form.name: (form.status, form.why[-28:]) for form in proof.machine.forms} == {
+    assert {form.name: (form.status, form.why[-14:]) for form in proof.machine.forms} == {
         "exact matmul 64x64x64": ("proven", ""),
-        "RMS norm of offset values": ("refused", "[E] no kernel for this model"),
+        "RMS norm of offset values": ("refused", "for this model"),
     }
     assert (proof.machine.ran.library, proof.machine.ran.version) == ("TensorRT", "10.9.0")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("print('no GPU'); sys.exit(3)", r"ended with exit code 3 \(no GPU\), and left no outputs"),
-        ("", "ended with exit code 0, and left no outputs"),
-    ],
-)
-def test_a_program_that_does_nothing(text: str, words: str, tmp_path: Path) -> None:
-    with pytest.raises(HalfwiseError, match=words):
+@pytest.mark.parametrize("text", ["print('no GPU'); sys.exit(3)", ""])
+def test_a_program_that_does_nothing(text: str, says: Says, tmp_path: Path) -> None:
+    with says.raises(HalfwiseError):
         prove(program(tmp_path / "run", text), forms=SOME)
 
 
-def test_what_a_program_says_of_one_model(tmp_path: Path) -> None:
+def test_what_a_program_says_of_one_model(tmp_path: Path, says: Says) -> None:
     refuses = "[(each / 'error.txt').write_text('no such kernel') for each in (folder / 'outputs').iterdir()]"
     backend = backend_named(program(tmp_path / "run", refuses), BackendOptions())
     with pytest.raises(BackendFailure, match="no such kernel"):
         backend.run(typed_model(tmp_path / "m.onnx"), [{"x": np.zeros((1, 4), np.float32)}])
     few = "[np.savez(each / '0.npz', y=np.zeros(4)) for each in (folder / 'outputs').iterdir()]"
     backend = backend_named(program(tmp_path / "run", few), BackendOptions())
-    with pytest.raises(InputError, match="the outputs of 1 samples of 0-m, not of 2"):
+    with says.raises(InputError):
         backend.run(tmp_path / "m.onnx", [{"x": np.zeros((1, 4), np.float32)}] * 2)
     about = f"{few}\n(folder / 'about.json').write_text('[]')"
     backend = backend_named(program(tmp_path / "run", about), BackendOptions())
@@ -324,27 +319,19 @@ def test_what_a_program_says_of_one_model(tmp_path: Path) -> None:
         backend.run(tmp_path / "m.onnx", [{"x": np.zeros((1, 4), np.float32)}])
 
 
-@pytest.mark.parametrize(
-    ("backend", "words"),
-    [
-        ("saved:outputs", "prove needs a backend that runs models"),
-        ("cmd:", "names no program"),
-        ("cmd:/no/such/program", "cannot start /no/such/program"),
-        ("nothing", "there is no backend 'nothing'"),
-    ],
-)
-def test_backends_that_cannot_be_asked(backend: str, words: str) -> None:
-    with pytest.raises(HalfwiseError, match=words):
+@pytest.mark.parametrize("backend", ["saved:outputs", "cmd:", "cmd:/no/such/program", "nothing"])
+def test_backends_that_cannot_be_asked(backend: str, says: Says) -> None:
+    with says.raises(HalfwiseError):
         prove(backend)
 
 
-def test_a_folder_is_no_file_to_write(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a folder: name the file to write"):
+def test_a_folder_is_no_file_to_write(tmp_path: Path, says: Says) -> None:
+    with says.raises(InputError):
         prove(SimulatedGpu(CHOICE, SOME), out=tmp_path, forms=SOME)
 
 
-def test_where_nothing_runs_there_is_no_file(tmp_path: Path) -> None:
+def test_where_nothing_runs_there_is_no_file(tmp_path: Path, says: Says) -> None:
     gpu = SimulatedGpu(CHOICE, SOME, refuses=[form.name for form in SOME])
-    with pytest.raises(HalfwiseError, match="ran none of the 8 probes: no kernel for"):
+    with says.raises(HalfwiseError):
         prove(gpu, out=tmp_path / "m.json", forms=SOME)
     assert list(tmp_path.iterdir()) == []

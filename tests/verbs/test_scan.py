@@ -15,6 +15,7 @@ from halfwise.model.model import load
 from halfwise.verbs.scan import ScanResult, scan
 from tests.models.zoo import SHAPES, detr_head, encoder
 from tests.support.paths import REAL_MODELS
+from tests.support.says import Says
 from tests.support.scan_cases import Graph, of, rules
 
 SHARED = REAL_MODELS
@@ -266,7 +267,7 @@ def test_types() -> None:
     assert of(result, "HW302").numbers["count"] == 2
 
 
-def test_quantised_and_foreign_operators() -> None:
+def test_quantised_and_foreign_operators(says: Says) -> None:
     graph = Graph()
     scale, zero = graph.number(0.1), graph.number(0, np.uint8)
     q = graph.op("QuantizeLinear", [graph.input("x", [4]), scale, zero], "")
@@ -276,7 +277,7 @@ def test_quantised_and_foreign_operators() -> None:
     model.opset_import.append(helper.make_opsetid("acme", 1))
     result = scan(load(model))
     assert rules(result) == ["HW303", "HW304"]
-    assert of(result, "HW303").message == "1 node of other domains, kept in FP32 (acme:Swish)"
+    says(of(result, "HW303").message)
     assert of(result, "HW304").numbers == {"count": 2}
 
 

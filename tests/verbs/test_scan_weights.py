@@ -23,6 +23,7 @@ from halfwise.model.elements import Elements, merged
 from halfwise.model.model import load
 from halfwise.verbs.scan import ScanResult, scan
 from tests.models.zoo import cnn_tiny_weights
+from tests.support.says import Says
 from tests.support.scan_cases import Graph, linear, of, rules
 
 SMALLEST = 2.0**-24
@@ -150,10 +151,10 @@ def test_external_data_is_read_in_windows(external: Path, monkeypatch: pytest.Mo
     assert of(scan(load(external)), "HW102").where.name == "second"
 
 
-def test_a_weight_file_that_shrinks_meanwhile(external: Path) -> None:
+def test_a_weight_file_that_shrinks_meanwhile(external: Path, says: Says) -> None:
     model = load(external)
     (external.parent / "weights.bin").write_bytes(b"\0" * 100)
-    with pytest.raises(InputError, match=r"weights\.bin ends before initializer 'first'; copy the file again"):
+    with says.raises(InputError):
         scan(model)
 
 
@@ -240,13 +241,13 @@ def quiet_rows(shape: tuple[int, ...], scale: float = 1e-6) -> npt.NDArray[np.fl
         (lambda: turned(quiet_rows((32, 20))), 0),
     ],
 )
-def test_lost_output_channels(result: Any, axis: int) -> None:
+def test_lost_output_channels(result: Any, axis: int, says: Says) -> None:
     found = of(result(), "HW103")
     assert found.severity == "warning"
     assert found.numbers["axis"] == axis
     assert (found.numbers["channels"], found.numbers["channels_lost"]) == (32, 2)
     assert found.numbers["channel_indices"] == LOST
-    assert "2 of 32 output channels (3, 17) hold values of about" in found.message
+    says(found.message)
 
 
 def test_dead_channels_are_no_finding() -> None:
@@ -282,31 +283,31 @@ def test_a_weight_that_nothing_reads_in_fp16_is_no_finding() -> None:
 
 
 @pytest.mark.parametrize(("value", "severity", "change"), [(1e6, "error", 0.934496), (65600.0, "warning", 0.0014634)])
-def test_weights_over_the_range(value: float, severity: str, change: float) -> None:
+def test_weights_over_the_range(value: float, severity: str, change: float, says: Says) -> None:
     weight = normal((8, 4))
     weight[2, 1] = value
     found = of(linear(weight), "HW104")
     assert found.severity == severity
     assert found.numbers["change"] == pytest.approx(change, rel=1e-4)
-    assert "over 65504: 1 of 32 values" in found.message
+    says(found.message)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_broken_weights(value: float) -> None:
+def test_broken_weights(value: float, says: Says) -> None:
     weight = normal((8, 4))
     weight[2, 1] = value
     found = of(linear(weight), "HW105")
     assert found.severity == "error"
-    assert found.message == "NaN or infinite: 1 of 32 values"
+    says(found.message)
     assert found.numbers["nan"] == (1 if np.isnan(value) else 0)
 
 
-def test_a_divisor_that_becomes_zero() -> None:
+def test_a_divisor_that_becomes_zero(says: Says) -> None:
     graph = Graph()
     y = graph.op("Div", [graph.input("x", [2]), graph.weight("divisor", [1.0, 1e-8])], "/scale")
     found = of(graph.scanned(y, [2]), "HW106")
     assert found.severity == "error"
-    assert "/scale/Div divides by 1e-8, which is 0 in FP16" in found.message
+    says(found.message)
 
 
 def test_the_summary_counts_what_tensorrt_would() -> None:

@@ -26,6 +26,7 @@ from tests.models.build import f32, model, node, value, weight
 from tests.models.dags import FEEDS, dags
 from tests.models.tracker import samples, tracker
 from tests.support.command_line import CommandLine
+from tests.support.says import Says
 
 PARTS = ["box_encoding", "position_embedding", "(root)", "transformer", "filter_predictor", "classifier"]
 
@@ -239,12 +240,12 @@ def test_a_subgraph_captures_across_stages() -> None:
     assert result.stage("second").finding == "wrong by itself"  # 1000 squared is beyond FP16
 
 
-def test_a_model_that_is_one_module_is_one_stage_and_no_answer_is_said() -> None:
+def test_a_model_that_is_one_module_is_one_stage_and_no_answer_is_said(says: Says) -> None:
     nodes = [node("Exp", "x", "a", name="/net/Exp"), node("Log", "a", "y", name="/net/Log")]
     proto = model(nodes, [value("x")], [value("y")])
     result = stages(proto, [{"x": f32(1, 2, 3, 12)}])
     assert [(stage.name, stage.finding) for stage in result.stages] == [("net", "wrong by itself")]
-    with pytest.raises(InputError, match="hold no finite value for any input"):
+    with says.raises(InputError):
         stages(proto, [{"x": f32(200, 200, 300, 400)}])
 
 
@@ -291,15 +292,15 @@ def test_upto_gives_a_plan_that_fix_takes(saved: tuple[Path, Path], tmp_path: Pa
 # -- the command line --------------------------------------------------------------------------------------------------
 
 
-def test_the_screen_names_stage_and_node(halfwise_cli: CommandLine, saved: tuple[Path, Path]) -> None:
+def test_the_screen_names_stage_and_node(halfwise_cli: CommandLine, saved: tuple[Path, Path], says: Says) -> None:
     path, inputs = saved
     ended = halfwise_cli("stages", path, "--inputs", inputs)
     lines = ended.out.splitlines()
     assert ended.code == 1 and ended.err == ""
-    assert lines[0] == "tracker.onnx in FP16 misses the tolerance, as a chain of 6 stages, on 3 inputs:"
+    says(lines[0])
     row = next(line for line in lines if line.startswith("filter_predictor "))
     assert row.endswith("fails alone")
-    assert any(line.startswith("filter_predictor fails alone: rel_l2 of 'filter' is ") for line in lines)
+    says(lines, "filter_predictor fails alone")
     assert any(line.startswith("/filter_predictor/self_attn/Softmax") for line in lines)
 
 
@@ -339,18 +340,21 @@ def test_overflow_in_the_document_is_json(halfwise_cli: CommandLine, tmp_path: P
     assert document["stages"][1]["finding"] == "wrong by itself"  # FP16 cannot hold what it is given
 
 
-def test_what_cannot_be_cut_is_one_line(halfwise_cli: CommandLine, saved: tuple[Path, Path], tmp_path: Path) -> None:
+def test_what_cannot_be_cut_is_one_line(
+    halfwise_cli: CommandLine, saved: tuple[Path, Path], tmp_path: Path, says: Says
+) -> None:
     path, inputs = saved
     plain = tmp_path / "plain.onnx"
     onnx.save(model([node("Relu", "x", "y", name="relu")], [value("x")], [value("y")]), plain)
     told = halfwise_cli("stages", plain).told
-    assert "name the tensors to cut at with --cut" in told
+    says(told)
     near = halfwise_cli("stages", path, "--inputs", inputs, "--cut", "/Ad").told
-    assert "--cut /Ad: is no tensor of the model" in near and "did you mean '/Add'?" in near
-    assert "is an input or a weight" in halfwise_cli("stages", path, "--inputs", inputs, "--cut", "boxes").told
+    says(near)
+    says(halfwise_cli("stages", path, "--inputs", inputs, "--cut", "boxes").told)
     assert "do not divide the model" in halfwise_cli("stages", plain, "--cut", "y").told
     unknown = halfwise_cli("stages", path, "--inputs", inputs, "--upto", "transfomer")
-    assert unknown.code == 2 and "there is no such stage; there are 'box_encoding'" in unknown.told
+    assert unknown.code == 2
+    says(unknown.told)
     assert "begins at 1" in halfwise_cli("stages", path, "--depth", "0").told
     assert "give one of them" in halfwise_cli("stages", path, "--depth", "1", "--cut", "/Add").told
     (tmp_path / "file").write_text("")
@@ -365,10 +369,10 @@ def test_several_cuts_in_one_option(halfwise_cli: CommandLine, saved: tuple[Path
     assert [s["name"] for s in ended.document["stages"]] == ["to /Add", "to /Add_1", "to the outputs"]
 
 
-def test_a_tensor_between_stages_can_be_bounded() -> None:
+def test_a_tensor_between_stages_can_be_bounded(says: Says) -> None:
     result = stages(tracker(), samples(), tolerance=["filter:rel_l2<=0.5", "scores:rel_l2<=0.5"])
     assert result.met and not result.wrong
-    with pytest.raises(InputError, match="the model has no such output"):
+    with says.raises(InputError):
         stages(tracker(), samples(), tolerance=["nothing:rel_l2<=0.5"])
 
 

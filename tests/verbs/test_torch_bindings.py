@@ -281,7 +281,7 @@ def test_the_inspectors_json(tmp_path: Path, says: Says) -> None:
     path = tmp_path / "layers.json"
     path.write_text(json.dumps({"Layers": [layer], "Bindings": ["x", "y"]}))
     text = str(check_bindings({"x": OnGpu(aligned(1, 8)), "y": OnGpu(aligned(1, 8))}, path))
-    says(text)
+    says(text.splitlines()[0])
     path.write_text(json.dumps({"Layers": [layer]}))
     with says.raises(InputError):
         check_bindings({}, path)

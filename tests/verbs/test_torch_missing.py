@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.support.says import Says
+
 WITHOUT = """
 import sys
 sys.modules["torch"] = None  # as if it were not installed
@@ -25,12 +27,12 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("call", ["check_autocast(None, None)", "stages(None, None)"])
-def test_what_needs_pytorch_says_so_in_one_line(call: str) -> None:
+def test_what_needs_pytorch_says_so_in_one_line(call: str, says: Says) -> None:
     told = ran(f"{WITHOUT}\ntry: halfwise.torch.{call}\nexcept MissingBackend as e: print(e.exit_code, e)")
-    assert told == "3 PyTorch is not installed; pip install 'halfwise[torch]'"
+    says(told)
 
 
-def test_bindings_of_arrays_are_checked_without_it() -> None:
+def test_bindings_of_arrays_are_checked_without_it(says: Says) -> None:
     code = f"""{WITHOUT}
 import numpy as np, onnx
 from onnx import TensorProto, helper
@@ -39,7 +41,7 @@ y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
 model = helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y]))
 print(halfwise.torch.check_bindings({{"x": np.zeros(2)}}, model))
 """
-    assert ran(code).startswith("error: x: is float64, and the engine takes float32")
+    says(ran(code))
 
 
 def test_names() -> None:

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra
 from torch import nn  # noqa: E402
 
 from halfwise.torch import check_autocast  # noqa: E402
+from tests.support.says import Says  # noqa: E402
 from tests.support.torch_modules import Net  # noqa: E402
 
 
@@ -79,7 +80,7 @@ def test_odd_modules_and_their_state() -> None:
     assert not torch.is_autocast_enabled("cuda") and torch.is_grad_enabled()
 
 
-def test_a_module_that_fails_is_left_alone_and_said_in_one_line() -> None:
+def test_a_module_that_fails_is_left_alone_and_said_in_one_line(says: Says) -> None:
     class Fails(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -90,23 +91,23 @@ def test_a_module_that_fails_is_left_alone_and_said_in_one_line() -> None:
             return self.fc(x)
 
     module = Fails()
-    with pytest.raises(InputError, match="Fails does not run on these inputs: RuntimeError: "):
+    with says.raises(InputError):
         check_autocast(module, torch.randn(2, 5))
     assert module.training and not hasattr(module, "mark") and not module.fc._forward_hooks
 
 
-def test_bad_calls() -> None:
-    with pytest.raises(InputError, match=r"takes a torch\.nn\.Module, not a str"):
+def test_bad_calls(says: Says) -> None:
+    with says.raises(InputError):
         check_autocast("model.onnx", torch.ones(1))
-    with pytest.raises(InputError, match=r"give the torch\.nn\.Module that it was made from"):
+    with says.raises(InputError):
         check_autocast(torch.jit.trace(nn.Linear(2, 2), torch.ones(1, 2)), torch.ones(1, 2))
-    with pytest.raises(InputError, match="gives no finite value for any input"):
+    with says.raises(InputError):
         check_autocast(Net(), torch.full((8, 16), float("nan")))
     with pytest.raises(InputError, match="give at least one sample"):
         check_autocast(Net(), [])
     with pytest.raises(InputError, match="returns no tensor"):
         check_autocast(Silent(), torch.ones(1))
-    with pytest.raises(InputError, match="the model has no such output"):
+    with says.raises(InputError):
         check_autocast(Net(), torch.randn(8, 16), tolerance=["nothing:rel_l2<=1"])
     with pytest.raises(InputError, match="the module is on cpu"):
         check_autocast(Net(), torch.randn(8, 16), emulate=False)

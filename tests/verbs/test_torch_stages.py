@@ -20,6 +20,7 @@ from torch import nn  # noqa: E402
 from halfwise.torch import stages  # noqa: E402
 from halfwise.verbs.torch.export import _names  # noqa: E402
 from halfwise.verbs.torch.inputs import Call, calls_of  # noqa: E402
+from tests.support.says import Says  # noqa: E402
 
 WIDTH = 16
 
@@ -93,7 +94,7 @@ def test_the_softmax_of_the_filter_predictor_is_named(tmp_path: Path) -> None:
     assert tracker.training and all(p.dtype is torch.float32 for p in tracker.parameters())
 
 
-def test_what_cannot_be_exported_is_one_line() -> None:
+def test_what_cannot_be_exported_is_one_line(says: Says) -> None:
     class Asks(nn.Module):
         def forward(self, x: Any) -> Any:
             return x * 2 if float(x.sum()) > 0 and self.more(x) else None
@@ -101,19 +102,19 @@ def test_what_cannot_be_exported_is_one_line() -> None:
         def more(self, x: Any) -> bool:
             raise RuntimeError("first line\nsecond line")
 
-    with pytest.raises(InputError, match=r"Asks cannot be exported to ONNX: .*Error: ") as caught:
+    with says.raises(InputError) as caught:
         stages(Asks(), torch.ones(2))
     assert "\n" not in str(caught.value)
 
 
-def test_bad_calls() -> None:
-    with pytest.raises(InputError, match=r"takes a torch\.nn\.Module, not a str; an ONNX file: halfwise\.stages"):
+def test_bad_calls(says: Says) -> None:
+    with says.raises(InputError):
         stages("model.onnx", torch.ones(1))
-    with pytest.raises(InputError, match="Linear cannot be called with these inputs: "):
+    with says.raises(InputError):
         stages(nn.Linear(2, 2), (torch.ones(1, 2), torch.ones(1)))
-    with pytest.raises(InputError, match="differ in their number of tensors or in shapes"):
+    with says.raises(InputError):
         stages(nn.Linear(2, 2), [torch.ones(1, 2), torch.ones(2, 2)])
-    with pytest.raises(InputError, match="not a list in a list"):
+    with says.raises(InputError):
         calls_of([[torch.ones(1)]])
 
 
