@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
+import onnx
 import onnx_ir as ir
+import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
-from halfwise.emulation import gpu_weights
+from halfwise.emulation import emulate, gpu_weights, stepper
+from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.gpu_weights import GpuWeights
+from halfwise.emulation.ort import Device, Session
+from halfwise.emulation.stepper import Stepper
 from halfwise.emulation.weights import held_in_fp32
+from halfwise.model.model import load
 from halfwise.precision.rewrite import Weight
+from halfwise.precision.sites import Sites
+from halfwise.search.tensor_statistics import tensor_statistics
+from tests.models.zoo import encoder
 
 
 class Here:
     """Memory of this machine."""
 
-    def __init__(self) -> None:
+    def __init__(self, free: int = 0) -> None:
+        self.free = free
         self.kept: list[Any] = []
 
     def enter(self) -> None: ...
+
+    def unused(self) -> int:
+        return self.free
 
     def reachable(self, size: int) -> NDArray[np.uint8]:
         return np.empty(size, np.uint8)
@@ -47,19 +61,65 @@ def external(path: Path, array: NDArray[Any], kind: ir.DataType) -> ir.ExternalT
 
 @pytest.mark.parametrize("fmt", [Format.FP16, Format.FP32])
 @pytest.mark.parametrize("stored", [np.float32, np.float16])
+@pytest.mark.parametrize("free", [0, 1 << 20])
 def test_they_are_what_they_are_here(
-    fmt: Format, stored: type, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fmt: Format, stored: type, free: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(gpu_weights, "_PIECE", 1000)
+    monkeypatch.setattr(gpu_weights, "_ROUNDED", 700)
     rng = np.random.default_rng(3)
     with np.errstate(over="ignore"):
         array = (rng.standard_normal((30, 70)) * np.geomspace(1e-10, 1e10, 70)).astype(stored)
     array[0, :3] = np.inf, -np.inf, np.nan
     kind = ir.DataType.FLOAT if stored is np.float32 else ir.DataType.FLOAT16
-    weights = GpuWeights(Here(), "cpu")
+    weights = GpuWeights(Here(free), "cpu")
     assert weights.is_honest()
     got = weights.of(Weight("w", external(tmp_path / "data", array, kind), fmt)).numpy()
     assert np.array_equal(got, held_in_fp32(array, fmt), equal_nan=True) and got.shape == (30, 70)
+
+
+def test_they_are_read_once_where_there_is_room(tmp_path: Path) -> None:
+    array = np.full((30, 70), 1 + 2.0**-11, np.float32)
+    tensor = external(tmp_path / "data", array, ir.DataType.FLOAT)
+    weights = GpuWeights(Here(2 * array.nbytes + 100), "cpu")  # less than half of it is for weights
+    weights.of(Weight("w", tensor, Format.FP32))
+    (tmp_path / "data").write_bytes(bytes(64 + array.nbytes))
+    assert not weights.of(Weight("w", tensor, Format.FP32)).numpy().any()
+    weights = GpuWeights(Here(3 * array.nbytes), "cpu")
+    weights.of(Weight("w", tensor, Format.FP32))
+    (tmp_path / "data").unlink()
+    assert not weights.of(Weight("w", tensor, Format.FP16)).numpy().any()
+
+
+def test_a_walk_by_steps_has_products_with_large_weights_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processor stands for the GPU, and tells what a session there is given."""
+    taken: list[set[type]] = []
+
+    class Seen(Session):
+        def __init__(self, proto: onnx.ModelProto, *, device: Device = "cpu", **options: Any) -> None:
+            super().__init__(proto, **options)
+            self.asked = device
+
+        def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+            if self.asked == "cuda":
+                taken.append({type(each) for each in feeds.values()})
+            return super().run(feeds, outputs)
+
+    case = encoder()
+    sites = Sites(load(case.model))
+    walked = []
+    for device in ("cpu", "cuda"):
+        emulator = Emulator()
+        emulator.device = cast(Device, device)
+        found = tensor_statistics(Stepper(emulator), sites, case.inputs[0])
+        walked.append(found.ranges())
+        monkeypatch.setattr(emulate, "LARGE_BYTES", 0)
+        monkeypatch.setattr(stepper, "WEIGHT_BYTES", 1)
+        monkeypatch.setattr(stepper, "Session", Seen)
+        monkeypatch.setattr(gpu_weights, "gpu_weights", lambda: None)
+        monkeypatch.setattr(gpu_weights, "upload", ort.OrtValue.ortvalue_from_numpy)
+    assert walked[0] == walked[1]
+    assert taken and all(each == {np.ndarray, ort.OrtValue} for each in taken)
 
 
 def test_others_are_left_to_the_processor(tmp_path: Path) -> None:

@@ -72,6 +72,12 @@ class Cuda:
         self._call("cuMemHostAlloc", ctypes.byref(pointer), ctypes.c_size_t(size), _PORTABLE)
         return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(pointer.value or 0))
 
+    def unused(self) -> int:
+        """Bytes of its memory that nobody holds."""
+        unused, whole = ctypes.c_size_t(), ctypes.c_size_t()
+        self._call("cuMemGetInfo_v2", ctypes.byref(unused), ctypes.byref(whole))
+        return unused.value
+
     def allocate(self, size: int) -> int:
         pointer = ctypes.c_uint64()
         self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(size, 1)))

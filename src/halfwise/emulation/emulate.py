@@ -215,6 +215,12 @@ class Emulator:
         """A weight rounded to its format and held in FP32."""
         return self._weights.of(weight)
 
+    def on_gpu(self, weight: Weight) -> Any:
+        """The same in the memory of the GPU."""
+        from halfwise.emulation.gpu_weights import on_gpu
+
+        return on_gpu(weight, self._weights)
+
     def picked(self, weight: Weight, indices: Array) -> Array:
         """The same of entries along its first axis."""
         return self._weights.picked(weight, indices)

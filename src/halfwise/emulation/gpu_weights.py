@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import onnx
@@ -20,15 +21,17 @@ from halfwise.core.cores import cores, in_blocks
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
 from halfwise.emulation.cuda_driver import open_cuda
-from halfwise.emulation.ort import Session
-from halfwise.emulation.weights import held_in_fp32, stored_tensor
+from halfwise.emulation.ort import Session, upload
+from halfwise.emulation.weights import Room, RoundedWeights, held_in_fp32, stored_tensor
 from halfwise.precision.rewrite import Weight
 
-__all__ = ["GpuWeights", "Memory", "gpu_weights"]
+__all__ = ["GpuWeights", "Memory", "gpu_weights", "on_gpu"]
 
 Array = NDArray[Any]
 
 _PIECE = 1 << 22  # bytes that a thread reads at a time: most weights are of several pieces
+_ROUNDED = 1 << 25  # elements that the GPU rounds at a time
+_SHARE = 0.4  # of the GPU's free memory that weights may take which are kept: as much again may be lost between them
 _SINGLE, _HALF = np.dtype(np.float32), np.dtype(np.float16)
 _PROBE = (1 + 2.0**-11, 1 + 3 * 2.0**-11, 2.0**-25, 3 * 2.0**-26, 65519.99, 65520.0, -7e4, -0.0, -np.inf, np.nan)
 
@@ -37,6 +40,7 @@ class Memory(Protocol):
     """What is asked of a GPU's driver."""
 
     def enter(self) -> None: ...
+    def unused(self) -> int: ...
     def reachable(self, size: int) -> NDArray[np.uint8]: ...
     def allocate(self, size: int) -> int: ...
     def to_device(self, pointer: int, array: NDArray[Any]) -> None: ...
@@ -51,10 +55,14 @@ class _Lane:
 
 
 class GpuWeights:
-    """Each weight is read from its file anew: nothing is kept here, and one lies there as long as it is needed."""
+    """Each weight is read from its file once and kept as it is stored, as far as there is room: it is rounded whenever
+    it is asked for. What finds no room is read anew, and lies there as long as it is needed.
+    """
 
     def __init__(self, memory: Memory, device: str = "cuda") -> None:
         self._memory, self._device = memory, device
+        self._room = int(_SHARE * memory.unused())
+        self._kept: WeakKeyDictionary[ir.ExternalTensor, ort.OrtValue] = WeakKeyDictionary()
         self._lanes: SimpleQueue[_Lane] = SimpleQueue()
         for _ in range(cores()):
             self._lanes.put(_Lane(memory.reachable(_PIECE), memory.allocate(_PIECE)))
@@ -70,8 +78,35 @@ class GpuWeights:
         if stored not in self._rounding or stored.byteorder == ">":
             return None
         as_it_is = stored == _SINGLE and weight.fmt is Format.FP32
-        made = ort.OrtValue.ortvalue_from_shape_and_type(tensor.shape.numpy(), np.float32, self._device, 0)
-        pointer, path, offset = made.data_ptr(), Path(tensor.path), tensor.offset or 0
+        kept = self._held(tensor, stored)
+        if kept is None:
+            made = self._empty(tensor, _SINGLE)
+            self._bring(tensor, stored, made.data_ptr(), as_it_is=as_it_is)
+            return made
+        if as_it_is:
+            return kept
+        self._memory.enter()
+        made = self._empty(tensor, _SINGLE)
+        for start in range(0, tensor.size, _ROUNDED):
+            source, target = kept.data_ptr() + start * stored.itemsize, made.data_ptr() + start * _SINGLE.itemsize
+            self._round(stored, source, target, min(_ROUNDED, tensor.size - start))
+        return made
+
+    def _held(self, tensor: ir.ExternalTensor, stored: np.dtype[Any]) -> ort.OrtValue | None:
+        """As it is stored, where there is room for it."""
+        kept = self._kept.get(tensor)
+        if kept is None and sum(each.nbytes for each in [tensor, *self._kept]) <= self._room:
+            kept = self._empty(tensor, stored)
+            self._bring(tensor, stored, kept.data_ptr(), as_it_is=True)
+            self._kept[tensor] = kept
+        return kept
+
+    def _empty(self, tensor: ir.ExternalTensor, dtype: np.dtype[Any]) -> ort.OrtValue:
+        return ort.OrtValue.ortvalue_from_shape_and_type(tensor.shape.numpy(), dtype.type, self._device, 0)
+
+    def _bring(self, tensor: ir.ExternalTensor, stored: np.dtype[Any], pointer: int, *, as_it_is: bool) -> None:
+        """From its file to the GPU, there rounded to FP16 and held in FP32, unless it goes there as it is."""
+        path, offset = Path(tensor.path), tensor.offset or 0
 
         def bring(start: int, stop: int) -> None:
             lane = self._lanes.get()
@@ -79,15 +114,15 @@ class GpuWeights:
                 self._memory.enter()
                 piece = lane.here[: (stop - start) * stored.itemsize]
                 _read(path, offset + start * stored.itemsize, piece, tensor.name or "")
-                target = pointer + start * _SINGLE.itemsize
-                self._memory.to_device(target if as_it_is else lane.there, piece)
-                if not as_it_is:
-                    self._round(stored, lane.there, target, stop - start)
+                if as_it_is:
+                    self._memory.to_device(pointer + start * stored.itemsize, piece)
+                else:
+                    self._memory.to_device(lane.there, piece)
+                    self._round(stored, lane.there, pointer + start * _SINGLE.itemsize, stop - start)
             finally:
                 self._lanes.put(lane)
 
         in_blocks(bring, tensor.size, _PIECE // stored.itemsize)
-        return made
 
     def is_honest(self) -> bool:
         """Whether it rounds as it should."""
@@ -151,3 +186,10 @@ def gpu_weights() -> GpuWeights | None:
         return made if made.is_honest() else None
     except (HalfwiseError, OSError, RuntimeError):
         return None
+
+
+def on_gpu(weight: Weight, rounded: RoundedWeights, room: Room | None = None) -> Any:
+    """A weight as a session there takes it; what the GPU cannot round is rounded here."""
+    gpu = gpu_weights()
+    made = gpu.of(weight) if gpu is not None else None
+    return upload(rounded.of(weight, room=room)) if made is None else made

@@ -18,7 +18,7 @@ from halfwise.core.formats import Format, round_to
 from halfwise.emulation.body_ranges import OLDEST_OPSET, observed
 from halfwise.emulation.emulate import LARGE_BYTES, EmulationWriter, Emulator
 from halfwise.emulation.large_tables import by_columns, is_turned, picks_rows, places_in, turns
-from halfwise.emulation.ort import RUNTIME_IR_VERSION, Session
+from halfwise.emulation.ort import RUNTIME_IR_VERSION, Device, Session
 from halfwise.model.families import PRODUCTS, RECURRENT
 from halfwise.model.model import Model
 from halfwise.model.ops import BODIES
@@ -30,6 +30,8 @@ __all__ = ["Step", "Stepper", "Store"]
 Array = NDArray[Any]
 Read = tuple[str, ir.Value, Format | None]
 
+WEIGHT_BYTES = 1 << 22  # in FP32, of a weight with which a product runs on the GPU
+
 # Operators whose work is worth several threads.
 _HEAVY = PRODUCTS | RECURRENT | BODIES | {"Attention", "Einsum"}
 
@@ -40,6 +42,7 @@ class _Compiled:
     reads: tuple[Read, ...]
     outputs: tuple[ir.Value, ...]
     names: tuple[str, ...]
+    device: Device
 
 
 class Store:
@@ -62,6 +65,13 @@ class Store:
                 return np.asarray(value.const_value.numpy())
             return self._emulator.widened(Weight(value.name or "", value.const_value, fmt))
         return self.as_read(value, self._values[value], fmt)
+
+    def taken(self, value: ir.Value, fmt: Format | None, device: Device) -> Any:
+        """The same as a session on a device takes it."""
+        if device == "cpu" or fmt is None or not _is_large(value):
+            return self.read(value, fmt)
+        assert value.const_value is not None
+        return self._emulator.on_gpu(Weight(value.name or "", value.const_value, fmt))
 
     def as_read(self, value: ir.Value, part: Array, fmt: Format | None) -> Array:
         """The same of a part of a tensor."""
@@ -97,7 +107,7 @@ class Stepper:
     def __init__(self, emulator: Emulator) -> None:
         self.emulator = emulator
         self.executed = 0.0
-        self._sessions: dict[bytes, Session] = {}
+        self._sessions: dict[tuple[bytes, Device], Session] = {}
         self._compiled: dict[tuple[Any, ...], _Compiled] = {}
         self._inner: dict[ir.Node, tuple[ir.Node, ...]] = {}
         self._outside: dict[ir.Node, frozenset[ir.Value]] = {}
@@ -145,7 +155,7 @@ class Stepper:
                 stored = fmt is None or fmt is assignment.stored(value)
                 feeds[name] = changed[value] if stored or fmt is None else round_to(changed[value], fmt)
             else:
-                feeds[name] = store.read(value, fmt)
+                feeds[name] = store.taken(value, fmt, compiled.device)
         with _as_in_model(node, {name: value for name, value, _ in compiled.reads}):
             if turned is not None:
                 (name, value, fmt), run = compiled.reads[-1], compiled.session.run
@@ -203,16 +213,22 @@ class Stepper:
 
     def _compile(self, node: ir.Node, assignment: Assignment) -> _Compiled:
         proto_model, unit = self._unit(node, assignment)
-        content = proto_model.SerializeToString(deterministic=True)
+        device = self._device(node, assignment.sites.model)
+        content = proto_model.SerializeToString(deterministic=True), device
         if content not in self._sessions:
-            # On the CPU, whatever the device: a GPU takes longer to start a session of one node than to run a model.
             threads = 0 if node.op_type in _HEAVY else 1
             names = {**{name: value for name, value, _ in unit.reads}, **dict(unit.outputs)}
             with _as_in_model(node, names):
                 arena = assignment.sites.model.weight_bytes <= LARGE_BYTES
-                self._sessions[content] = Session(proto_model, threads=threads, arena=arena)
+                self._sessions[content] = Session(proto_model, threads=threads, arena=arena, device=device)
         outputs = tuple(value for _, value in unit.outputs)
-        return _Compiled(self._sessions[content], unit.reads, outputs, tuple(name for name, _ in unit.outputs))
+        names_out = tuple(name for name, _ in unit.outputs)
+        return _Compiled(self._sessions[content], unit.reads, outputs, names_out, device)
+
+    def _device(self, node: ir.Node, model: Model) -> Device:
+        """A GPU takes longer to start a session than a CPU to run one node: it has those that many layers share."""
+        product = node.op_type in PRODUCTS and not node.domain and any(map(_is_large, node.inputs))
+        return self.emulator.device if product and self.emulator.streams(model) else "cpu"
 
     def _unit(self, node: ir.Node, assignment: Assignment) -> tuple[onnx.ModelProto, RewrittenUnit]:
         """A model of one node."""
@@ -258,6 +274,12 @@ class Stepper:
 
     def _peek(self, store: Store, value: ir.Value | None) -> Array | None:
         return store.read(value, None) if value is not None and value in store else None
+
+
+def _is_large(value: ir.Value | None) -> bool:
+    """Whether it is a weight that is worth a GPU's work."""
+    tensor = value.const_value if value is not None and value.is_initializer() else None
+    return tensor is not None and 4 * tensor.size >= WEIGHT_BYTES
 
 
 def _of_table(node: ir.Node, compiled: _Compiled, assignment: Assignment, store: Store) -> Array | None:

@@ -12,7 +12,7 @@ from typing import Any
 import onnx_ir as ir
 
 from halfwise.core.cores import beside
-from halfwise.emulation.ort import Device, upload
+from halfwise.emulation.ort import Device
 from halfwise.emulation.segments import Segment
 from halfwise.emulation.weights import Room, RoundedWeights, stored_tensor
 from halfwise.precision.rewrite import Weight
@@ -50,17 +50,13 @@ class WeightSupply:
         return found
 
     def _uploaded(self, number: int) -> dict[str, Any]:
-        from halfwise.emulation.gpu_weights import gpu_weights
+        from halfwise.emulation.gpu_weights import on_gpu
 
-        segment, gpu, room = self._segments[number], gpu_weights(), Room()
+        segment, room = self._segments[number], Room()
         found: dict[str, Any] = {}
         for name in self._names(segment):
             weight, is_foreign = self._weights[name], name in segment.foreign
-            made = None if is_foreign or gpu is None else gpu.of(weight)
-            if made is None:
-                held = self._rounded.of(weight, room=room)
-                made = held if is_foreign else upload(held)
-            found[name] = made
+            found[name] = self._rounded.of(weight, room=room) if is_foreign else on_gpu(weight, self._rounded, room)
         return found
 
     def _names(self, segment: Segment) -> Iterator[str]:
