@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["beside", "cores", "in_blocks", "kept_to"]
+__all__ = ["ahead", "beside", "cores", "in_blocks", "kept_to"]
 
 _MOST_THREADS = 8
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -38,6 +40,25 @@ def in_blocks(work: Callable[[int, int], Result], size: int, block: int) -> list
         return [work(*span) for span in spans]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(lambda span: work(*span), spans))
+
+
+def ahead(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """What it gives for each item, in their order; on all cores the next ones are worked on while one is taken."""
+    threads = min(cores(), len(items))
+    if threads <= 1:
+        yield from map(work, items)
+        return
+    waiting: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def beside(work: Callable[[], Result]) -> Future[Result]:

@@ -22,7 +22,8 @@ from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
 from halfwise.emulation.cuda_driver import open_cuda
 from halfwise.emulation.ort import Session, upload
-from halfwise.emulation.weights import Room, RoundedWeights, held_in_fp32, stored_tensor
+from halfwise.emulation.weights import Room, RoundedWeights, held_in_fp32
+from halfwise.model.weights import stored_tensor
 from halfwise.precision.rewrite import Weight
 
 __all__ = ["GpuWeights", "Memory", "gpu_weights", "on_gpu"]

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise._version import __version__
-from halfwise.emulation.weights import stored_tensor
+from halfwise.model.weights import stored_tensor
 
 __all__ = ["KeptWalks", "identity_of"]
 

@@ -14,7 +14,8 @@ import onnx_ir as ir
 from halfwise.core.cores import beside
 from halfwise.emulation.ort import Device
 from halfwise.emulation.segments import Segment
-from halfwise.emulation.weights import Room, RoundedWeights, stored_tensor
+from halfwise.emulation.weights import Room, RoundedWeights
+from halfwise.model.weights import stored_tensor
 from halfwise.precision.rewrite import Weight
 
 __all__ = ["WeightSupply"]

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from halfwise.core.cores import in_blocks
 from halfwise.core.fast_casts import cast_fast, round_fast
 from halfwise.core.formats import Format, format_of_dtype, round_to
-from halfwise.model.weights import WidenedTensor
+from halfwise.model.weight_facts import fact_of_weight
+from halfwise.model.weights import stored_tensor
 from halfwise.precision.rewrite import Weight
 
-__all__ = ["Room", "RoundedWeights", "held_in_fp32", "stored_tensor"]
+__all__ = ["Room", "RoundedWeights", "held_in_fp32"]
 
 Array = NDArray[Any]
 
@@ -92,7 +93,9 @@ class RoundedWeights:
                 least, most = float(piece.min()), float(piece.max())
                 return max(-least, most) if np.isfinite(least) and np.isfinite(most) else np.inf
 
-            self._largest[stored] = max(in_blocks(see, flat.size, _BLOCK), default=0.0)
+            self._largest[stored] = fact_of_weight(
+                stored, "largest magnitude", lambda: max(in_blocks(see, flat.size, _BLOCK), default=0.0)
+            )
         return self._largest[stored]
 
 
@@ -127,8 +130,3 @@ def _round(wide: Array, fmt: Format, kept: Array) -> None:
     if not (float(np.max(kept, initial=0.0)) <= fmt.max and float(np.min(kept, initial=0.0)) >= -fmt.max):
         lost = np.isinf(kept) & np.isfinite(wide)
         kept[lost] = np.copysign(np.float32(fmt.max), wide[lost])
-
-
-def stored_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    """As the file has it."""
-    return tensor.stored if isinstance(tensor, WidenedTensor) else tensor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ from onnx_ir import Graph, Node, Value
 from halfwise.core.cores import beside
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
+from halfwise.model.data_hash import data_sha256, is_data
 from halfwise.model.external import check_external_data, external_files
 from halfwise.model.inference import has_schema
 from halfwise.model.input_spec import InputSpec
@@ -28,8 +29,6 @@ from halfwise.model.proto_file import check_proto, read_proto
 from halfwise.model.protobuf_fixups import fix_up, needs_fixups
 
 __all__ = ["Model", "check_outputs", "load"]
-
-_PIECE_BYTES = 1 << 24  # of a file that is hashed beside other work: each piece waits for the interpreter
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +87,14 @@ class Model:
         """Of the external data files, in the order of their first use; empty where there are none."""
         return self.hashing.result() if self.files else ""
 
+    def has_data(self, sha256: str) -> bool:
+        """Whether this is its hash, in either form."""
+        return is_data(sha256, self.data_sha256, self.files)
+
     @cached_property
     def hashing(self) -> Future[str]:
         """Begun when it is first asked for: it goes on beside other work."""
-        return beside(lambda: _sha256(self.files))
+        return beside(lambda: data_sha256(self.files))
 
     @property
     def data_stamp(self) -> list[tuple[int, int]]:
@@ -227,12 +230,3 @@ def _first_line(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def _sha256(files: Iterable[Path]) -> str:
-    digest, room = hashlib.sha256(), memoryview(bytearray(_PIECE_BYTES))
-    for file in files:
-        with file.open("rb", buffering=0) as stream:
-            while count := stream.readinto(room):
-                digest.update(room[:count])
-    return digest.hexdigest()

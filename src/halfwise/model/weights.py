@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.cores import ahead
 from halfwise.core.errors import InputError
 from halfwise.core.fast_casts import cast_fast
 from halfwise.core.formats import Format, cast_to
@@ -20,13 +21,14 @@ __all__ = [
     "convert_array",
     "convert_fill",
     "convert_weight",
+    "stored_tensor",
     "stored_type",
     "to_tensor_proto",
     "weight_content",
     "whole_tensor",
 ]
 
-_PIECE_BYTES = 16 << 20
+_PIECE_BYTES = 4 << 20
 _KEPT = 1 << 14  # elements of a weight that rules look at often
 
 
@@ -42,15 +44,19 @@ class WidenedTensor(ir.LazyTensor):
         self.stored = stored
 
 
+def stored_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """As the file has it."""
+    return tensor.stored if isinstance(tensor, WidenedTensor) else tensor
+
+
 def stored_type(tensor: ir.TensorProtocol) -> ir.DataType:
     """The type that the file has it in."""
-    return tensor.stored.dtype if isinstance(tensor, WidenedTensor) else tensor.dtype
+    return stored_tensor(tensor).dtype
 
 
 def convert_weight(tensor: ir.TensorProtocol, fmt: Format) -> NDArray[Any]:
     """The weight in `fmt`: round to nearest even; finite values beyond the range become the largest finite value."""
-    stored = tensor.stored if isinstance(tensor, WidenedTensor) else tensor
-    return convert_array(np.asarray(stored.numpy()), fmt)[0]
+    return convert_array(np.asarray(stored_tensor(tensor).numpy()), fmt)[0]
 
 
 def convert_array(array: NDArray[Any], fmt: Format) -> tuple[NDArray[Any], bool]:
@@ -81,14 +87,8 @@ def weight_content(tensor: ir.TensorProtocol, fmt: Format | None) -> Iterator[tu
     if isinstance(tensor, WidenedTensor) and fmt is not None:
         tensor = tensor.stored
     if isinstance(tensor, ir.ExternalTensor):
-        as_it_is = fmt is None or tensor.dtype.value == fmt.onnx_type
-        for piece in _file_pieces(tensor):
-            if as_it_is:
-                yield piece, False
-            else:
-                assert fmt is not None
-                narrow, clamped = convert_array(np.frombuffer(piece, dtype=tensor.dtype.numpy()), fmt)
-                yield narrow.tobytes(), clamped
+        starts = range(0, tensor.nbytes, _PIECE_BYTES)
+        yield from ahead(lambda start: _piece(tensor, start, fmt), starts)
     elif fmt is None:
         yield bytes(tensor.tobytes()), False
     else:
@@ -96,16 +96,16 @@ def weight_content(tensor: ir.TensorProtocol, fmt: Format | None) -> Iterator[tu
         yield np.ascontiguousarray(array).tobytes(), clamped
 
 
-def _file_pieces(tensor: ir.ExternalTensor) -> Iterator[bytes]:
-    left = tensor.nbytes
+def _piece(tensor: ir.ExternalTensor, start: int, fmt: Format | None) -> tuple[bytes, bool]:
     with Path(tensor.path).open("rb") as file:
-        file.seek(tensor.offset or 0)
-        while left:
-            piece = file.read(min(left, _PIECE_BYTES))
-            if not piece:
-                raise InputError(f"{tensor.path} ends before initializer {tensor.name!r}; copy the file again")
-            left -= len(piece)
-            yield piece
+        file.seek((tensor.offset or 0) + start)
+        piece = file.read(min(tensor.nbytes - start, _PIECE_BYTES))
+    if len(piece) < min(tensor.nbytes - start, _PIECE_BYTES):
+        raise InputError(f"{tensor.path} ends before initializer {tensor.name!r}; copy the file again")
+    if fmt is None or tensor.dtype.value == fmt.onnx_type:
+        return piece, False
+    narrow, clamped = convert_array(np.frombuffer(piece, dtype=tensor.dtype.numpy()), fmt)
+    return narrow.tobytes(), clamped
 
 
 def to_tensor_proto(name: str, array: NDArray[Any], fmt: Format) -> onnx.TensorProto:

@@ -131,7 +131,7 @@ class Plan(Documented):
     def check(self, model: Model) -> None:
         """Refuse a plan that was made for another model, naming the difference."""
         if self.sha256 and self.sha256 == model.sha256:
-            if self.data_sha256 and self.data_sha256 != model.data_sha256:
+            if self.data_sha256 and not model.has_data(self.data_sha256):
                 raise InputError(
                     "the plan is for another model: the same file, but other weights in its external data; "
                     "run fix without --plan"

@@ -103,7 +103,10 @@ class ModelRecord(Record, frozen=True):
     path: str = ""
     sha256: str = ""
     nodes: Count = 0
-    data_sha256: Annotated[str | Left, about("Of the external data, where the model has some.")] = LEFT_OUT
+    data_sha256: Annotated[
+        str | Left,
+        about("Of the external data, where the model has some; of more than 1 GiB piece by piece."),
+    ] = LEFT_OUT
     graph_sha256: Annotated[str | Left, about("Of the graph without its weights.")] = LEFT_OUT
     reference_sha256: Annotated[str | Left, about("Of the FP32 original that judged, where one was given.")] = LEFT_OUT
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -12,7 +13,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.cores import in_blocks
-from halfwise.model.weights import WidenedTensor
+from halfwise.model.weight_facts import fact_of_weight
+from halfwise.model.weights import stored_tensor
 
 __all__ = ["LargeBlocks", "Lines", "blocks", "blocks_of", "is_large", "stored"]
 
@@ -45,7 +47,7 @@ def stored(value: ir.Value | None) -> Array | None:
     """An initializer's elements in the type that the file has: none is widened for a look at the shape."""
     if value is None or not value.is_initializer() or value.const_value is None:
         return None
-    return np.asarray(_stored(value.const_value).numpy())
+    return np.asarray(stored_tensor(value.const_value).numpy())
 
 
 def is_large(array: Array) -> bool:
@@ -58,7 +60,7 @@ def blocks_of(value: ir.Value, keep: tuple[int, ...]) -> tuple[Floats, Floats, F
     assert array is not None and tensor is not None
     if not is_large(array):
         return blocks(array, keep)
-    known = _SEEN.setdefault(_stored(tensor), {})
+    known = _SEEN.setdefault(stored_tensor(tensor), {})
     if keep not in known:
         known[keep] = blocks(array, keep)
     found: tuple[Floats, Floats, Floats] = known[keep]
@@ -129,12 +131,23 @@ class LargeBlocks:
     @property
     def _plain(self) -> _Sides:
         assert self.value.const_value is not None
-        known = _SEEN.setdefault(_stored(self.value.const_value), {})
+        known = _SEEN.setdefault(stored_tensor(self.value.const_value), {})
         key = (-1, self.out, self.into)
         if key not in known:
-            known[key] = self._walked(None, None, None)
+            known[key] = self._kept()
         found: _Sides = known[key]
         return found
+
+    def _kept(self) -> _Sides:
+        """Of the weight as it is; the numbers are told by their bytes."""
+        assert self.value.const_value is not None
+
+        def told() -> list[list[str]]:
+            return [[b64encode(each.tobytes()).decode() for each in side] for side in self._walked(None, None, None)]
+
+        tensor, question = stored_tensor(self.value.const_value), f"rows {self.out} by columns {self.into}"
+        sides = fact_of_weight(tensor, question, told)
+        return _Sides(*(Lines(*(np.frombuffer(b64decode(each)) for each in side)) for side in sides))
 
     def _walked(self, row: Floats | None, column: Floats | None, unlike: Bools | None) -> _Sides:
         """One pass over the elements, in parts along the first axis."""
@@ -199,7 +212,3 @@ def _nothing(count: int) -> Lines:
 
 def _times(lines: Lines, power: float) -> Lines:
     return lines if power == 0 else Lines(lines.square * 4.0**power, lines.peak * 2.0**power, lines.total * 2.0**power)
-
-
-def _stored(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    return tensor.stored if isinstance(tensor, WidenedTensor) else tensor

@@ -5,6 +5,7 @@ So what is kept by a weight, as its rounding is, serves every repaired model tha
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -13,6 +14,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.cores import in_blocks
+from halfwise.model.weight_facts import fact_of_weight
 from halfwise.repair.scale_blocks import is_large
 
 __all__ = ["ScaledTensor", "spread_over", "times_powers"]
@@ -57,7 +59,8 @@ def times_powers(tensor: ir.TensorProtocol, powers: Ints) -> ir.TensorProtocol |
     key = (powers.shape, powers.tobytes())
     exact, made = _EXACT.setdefault(tensor, {}), _MADE.setdefault(tensor, WeakValueDictionary())
     if key not in exact:
-        exact[key] = _is_exact(array, powers)
+        question = f"whether times 2^{hashlib.sha256(key[1]).hexdigest()} of {key[0]} is exact"
+        exact[key] = fact_of_weight(tensor, question, lambda: _is_exact(array, powers))
     if not exact[key]:
         return None
     found = made.get(key) or ScaledTensor(tensor, powers)

@@ -202,7 +202,7 @@ def _fingerprint(plan: Plan, model: Model) -> tuple[Change, Check]:
     if not plan.sha256:
         return "any", check("pass", Note.of(NoteKind.PLAN_OF_ANY))
     same_file = plan.sha256 == model.sha256
-    if same_file and plan.data_sha256 in ("", model.data_sha256):
+    if same_file and (not plan.data_sha256 or model.has_data(plan.data_sha256)):
         return "none", check("pass", Note.of(NoteKind.PLAN_OF_THIS))
     if same_file or plan.graph_sha256 == graph_sha256(model):
         return "weights", check("pass", Note.of(NoteKind.PLAN_OF_OTHER_WEIGHTS))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import onnx_ir as ir
 
@@ -10,7 +12,8 @@ from halfwise.core.counting import Counts
 from halfwise.core.formats import format_of_type
 from halfwise.model.elements import Elements, count_all, merged
 from halfwise.model.model import Model
-from halfwise.model.weights import stored_type
+from halfwise.model.weight_facts import facts_of_weights
+from halfwise.model.weights import stored_tensor, stored_type
 from halfwise.verbs.scan.rounding import Rounding
 
 __all__ = ["Elements", "InitializerCounts", "count_initializers", "merged"]
@@ -33,15 +36,20 @@ class InitializerCounts:
 
 def count_initializers(model: Model) -> list[tuple[ir.Value, InitializerCounts]]:
     """The counts of each float initializer, those of subgraphs included; a shared one counts once."""
-    found: dict[ir.Value, tuple[str, Elements]] = {}
+    found: dict[ir.Value, tuple[str, ir.TensorProtocol]] = {}
     for value in model.initializers():
         tensor = value.const_value
         dtype = None if tensor is None else _float_name(stored_type(tensor))
         if tensor is not None and dtype is not None and value not in found:
-            found[value] = dtype, Elements(tensor)
-    counts = count_all([elements for _, elements in found.values()])
+            found[value] = dtype, stored_tensor(tensor)
+    tensors = [tensor for _, tensor in found.values()]
+
+    def told(numbers: Sequence[int]) -> list[dict[str, Any]]:
+        return [asdict(counts) for counts in count_all([Elements(tensors[number]) for number in numbers])]
+
+    counts = facts_of_weights(tensors, "counts in FP16", told)
     return [
-        (value, InitializerCounts(value.name or "", of, dtype))
+        (value, InitializerCounts(value.name or "", Counts(**of), dtype))
         for (value, (dtype, _)), of in zip(found.items(), counts, strict=True)
     ]
 

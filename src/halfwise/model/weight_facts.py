@@ -1,0 +1,146 @@
+"""What was found out about the weights of a large file is kept for the next run, in the user's folder for caches.
+
+A file there stands for one of weights as it is now: its path, size, times and number, and the version of halfwise. It
+has one line a fact, which tells by its sum whether it is whole: several runs may write at once, and a damaged line, as
+a folder that cannot be written to, costs only time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from halfwise._version import __version__
+
+__all__ = ["fact_of_file", "fact_of_weight", "facts_of_weights"]
+
+Stamp = tuple[object, ...]
+
+_LEAST = 1 << 28  # bytes of a file: of a smaller one everything is found out in no time
+_LARGE = 1 << 20  # bytes of a weight
+_LONGEST = 1 << 18  # bytes of a fact
+_MOST = 1 << 26  # bytes of a file of facts
+_FILES = 50
+
+
+def fact_of_weight(tensor: ir.TensorProtocol, question: str, find: Callable[[], Any]) -> Any:
+    """What `find` gives, which JSON can say, and which is not None."""
+    return facts_of_weights([tensor], question, lambda _: [find()])[0]
+
+
+def facts_of_weights(
+    tensors: Sequence[ir.TensorProtocol], question: str, find: Callable[[Sequence[int]], Sequence[Any]]
+) -> list[Any]:
+    """The same of several: `find` is asked for all that are not known, by their numbers."""
+    places = list(map(_place_of, tensors))
+    found = [None if place is None else _recalled(place[0], f"{question} of {place[1]}") for place in places]
+    missing = [number for number, known in enumerate(found) if known is None]
+    for number, made in zip(missing, find(missing) if missing else (), strict=True):
+        found[number] = made
+        if (place := places[number]) is not None:
+            _remember(place[0], f"{question} of {place[1]}", made)
+    return found
+
+
+def fact_of_file(file: Path, question: str, find: Callable[[], Any]) -> Any:
+    """The same of a whole file."""
+    stamp = _stamp(file)
+    known = None if stamp is None else _recalled(stamp, question)
+    if known is not None:
+        return known
+    found = find()
+    if stamp is not None and _stamp(file) == stamp:
+        _remember(stamp, question, found)
+    return found
+
+
+def _place_of(tensor: ir.TensorProtocol) -> tuple[Stamp, str] | None:
+    """The file of a large weight as it is now, and where it stands there."""
+    if not isinstance(tensor, ir.ExternalTensor) or tensor.nbytes < _LARGE:
+        return None
+    stamp = _stamp(Path(tensor.path))
+    told = f"{tensor.offset} {tensor.nbytes} {tensor.dtype.name} {list(tensor.shape.numpy())}"
+    return None if stamp is None else (stamp, told)
+
+
+def _recalled(stamp: Stamp, question: str) -> Any:
+    text = _known(stamp)[1].get(_digest(question))
+    return None if text is None else json.loads(text)
+
+
+def _remember(stamp: Stamp, question: str, found: Any) -> None:
+    place, lines = _known(stamp)
+    key, text = _digest(question), json.dumps(found)
+    lines[key] = text
+    _append(place, key, text)
+
+
+def _stamp(file: Path) -> Stamp | None:
+    """None where the file is small."""
+    try:
+        seen = file.stat()
+        if seen.st_size < _LEAST:
+            return None
+        return str(file.resolve()), seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino, __version__
+    except OSError:
+        return None
+
+
+def _folder() -> Path:
+    """Where the system keeps what can be made again."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        base = "~/Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "halfwise" / "weights"
+
+
+@cache
+def _known(stamp: Stamp) -> tuple[Path | None, dict[str, str]]:
+    """The file of facts and its lines, read once."""
+    lines: dict[str, str] = {}
+    with suppress(OSError, RuntimeError):  # the last where there is no home
+        place = _folder() / f"{_digest(repr(stamp))}.facts"
+        if place.exists():
+            with suppress(ValueError):
+                for line in place.read_bytes()[:_MOST].decode("ascii").splitlines():
+                    key, told, text = (*line.split(" ", 2), "", "")[:3]
+                    if told == _digest(f"{key} {text}"):
+                        lines[key] = text
+        return place, lines
+    return None, lines
+
+
+def _append(place: Path | None, key: str, text: str) -> None:
+    line = f"{key} {_digest(f'{key} {text}')} {text}\n".encode()
+    if place is None or len(line) > _LONGEST:
+        return
+    with suppress(OSError):
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            _forget_the_oldest(place.parent)
+        elif place.stat().st_size > _MOST:
+            return
+        with place.open("ab", buffering=0) as file:  # one call: lines of several runs do not mix
+            file.write(line)
+
+
+def _forget_the_oldest(folder: Path) -> None:
+    files = sorted(folder.glob("*.facts"), key=lambda each: each.stat().st_mtime_ns)
+    for each in files[: max(0, len(files) - _FILES + 1)]:
+        each.unlink(missing_ok=True)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:24]

@@ -1,0 +1,137 @@
+"""What was found out about large weights is known in the next run, as long as their file is the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from halfwise.core.counting import Counts, count
+from halfwise.model import weight_facts
+from halfwise.model.weight_facts import fact_of_file, fact_of_weight, facts_of_weights
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of facts."""
+    folder = tmp_path / "caches" / "weights"
+    monkeypatch.setattr(weight_facts, "_folder", lambda: folder)
+    monkeypatch.setattr(weight_facts, "_LEAST", 1)
+    monkeypatch.setattr(weight_facts, "_LARGE", 1)
+    return folder
+
+
+def _next_run() -> None:
+    weight_facts._known.cache_clear()
+
+
+def _weight(folder: Path, name: str = "w", start: int = 0) -> ir.ExternalTensor:
+    path = folder / "m.data"
+    if not path.exists():
+        path.write_bytes(np.arange(40, dtype=np.float32).tobytes())
+    return ir.ExternalTensor("m.data", start, 40, ir.DataType.FLOAT, shape=ir.Shape([10]), name=name, base_dir=folder)
+
+
+def test_it_is_found_once(kept: Path, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def found(question: str, start: int = 0) -> object:
+        _next_run()
+        told = [question, 0.1, float("inf"), start]
+        return fact_of_weight(_weight(tmp_path, start=start), question, lambda: asked.append(question) or told)
+
+    for question, start in (("a", 0), ("b", 0), ("a", 40), ("a", 0), ("b", 0), ("a", 40)):
+        assert found(question, start) == [question, 0.1, float("inf"), start]
+    assert asked == ["a", "b", "a"]
+    os.utime(tmp_path / "m.data", (5, 5))  # another file, for all that is known
+    found("a")
+    assert asked == ["a", "b", "a", "a"] and len(list(kept.iterdir())) == 2
+
+
+def test_only_those_not_known_are_asked_for(kept: Path, tmp_path: Path) -> None:
+    weights = [_weight(tmp_path, start=start) for start in (0, 40, 80)]
+    fact_of_weight(weights[1], "size", lambda: 7)
+    asked: list[int] = []
+
+    def find(numbers: Sequence[int]) -> list[int]:
+        asked.extend(numbers)
+        return [10 * number for number in numbers]
+
+    assert facts_of_weights(weights, "size", find) == [0, 7, 20] and asked == [0, 2]
+    _next_run()
+    assert facts_of_weights(weights, "size", find) == [0, 7, 20] and asked == [0, 2]
+
+
+def test_damage_is_found_out_anew(kept: Path, tmp_path: Path) -> None:
+    weights = [_weight(tmp_path, start=start) for start in (0, 40, 80)]
+    for number, each in enumerate(weights):
+        fact_of_weight(each, "size", lambda number=number: number)
+    (file,) = kept.iterdir()
+    whole = file.read_bytes()
+    first, second, third = whole[1:].splitlines(keepends=True)
+    for damaged in (
+        b"",
+        b"\xff\0" * 50,
+        whole[:-3],
+        first[:-2] + b"9\n" + second + third,
+        b"\n" + first[5:] + second,
+        whole + b"\nx y z",
+    ):
+        file.write_bytes(damaged)
+        _next_run()
+        assert [fact_of_weight(each, "size", lambda n=n: n) for n, each in enumerate(weights)] == [0, 1, 2]
+
+
+def test_runs_at_once_lose_nothing(kept: Path, tmp_path: Path) -> None:
+    weights = [_weight(tmp_path, start=4 * start) for start in range(30)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda each: fact_of_weight(each, "place", lambda: "x" * 5000 + str(each.offset)), weights))
+    _next_run()
+    assert facts_of_weights(weights, "place", lambda numbers: [None for _ in numbers]) == [
+        "x" * 5000 + str(each.offset) for each in weights
+    ]
+
+
+def test_a_folder_that_cannot_be_written_to_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(weight_facts, "_folder", lambda: tmp_path / "file" / "weights")
+    monkeypatch.setattr(weight_facts, "_LEAST", 1)
+    tensor = _weight(tmp_path)
+    assert fact_of_file(tmp_path / "m.data", "size", lambda: 3) == 3
+    assert fact_of_weight(tensor, "size", lambda: 4) == 4
+
+
+def test_few_files_stay(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weight_facts, "_FILES", 3)
+    for number in range(6):
+        (tmp_path / f"{number}.data").write_bytes(b"12")
+        fact_of_file(tmp_path / f"{number}.data", "size", lambda: 2)
+    assert len(list(kept.iterdir())) == 3
+
+
+def test_small_weights_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weight_facts, "_folder", lambda: tmp_path / "weights")
+    assert fact_of_weight(_weight(tmp_path), "size", lambda: 1) == 1
+    assert fact_of_weight(ir.tensor(np.ones(3, np.float32)), "size", lambda: 2) == 2
+    assert not (tmp_path / "weights").exists()
+
+
+def test_they_lie_where_the_system_keeps_what_can_be_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert weight_facts._folder() == Path("/caches/halfwise/weights")
+
+
+def test_counts_come_back_as_they_were(kept: Path, tmp_path: Path) -> None:
+    array = np.array([1e-8, 7e4, np.inf, -0.0, 1e-6, -3.3], np.float32)
+    (tmp_path / "m.data").write_bytes(array.tobytes())
+    tensor = ir.ExternalTensor("m.data", 0, 24, ir.DataType.FLOAT, shape=ir.Shape([6]), name="w", base_dir=tmp_path)
+    for _ in range(2):
+        _next_run()
+        assert Counts(**fact_of_weight(tensor, "counts", lambda: asdict(count(array)))) == count(array)
