@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["cast_fast", "round_fast"]
+from halfwise.core.formats import Format, round_to
+
+__all__ = ["cast_fast", "round_fast", "rounded"]
 
 Array = NDArray[Any]
 
@@ -25,6 +27,13 @@ def cast_fast(source: Array, target: Array) -> bool:
 def round_fast(source: Array, target: Array) -> bool:
     """The same of FP32 values, which are rounded to FP16 and held in FP32."""
     return source.dtype == target.dtype == _SINGLE and _filled(source, target, (_SINGLE, _HALF, _SINGLE))
+
+
+def rounded(array: Array, fmt: Format) -> Array:
+    """A new array of `round_to`'s values, with ONNX Runtime where it is faster."""
+    source = np.ascontiguousarray(array, dtype=np.float32)
+    target = np.empty_like(source)
+    return target if fmt is Format.FP16 and round_fast(source, target) else np.array(round_to(source, fmt), copy=None)
 
 
 def _filled(source: Array, target: Array, types: tuple[np.dtype[Any], ...]) -> bool:

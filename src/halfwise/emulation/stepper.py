@@ -321,7 +321,9 @@ def _as_in_model(node: ir.Node, names: Mapping[str, ir.Value]) -> Iterator[None]
 
 def _declare(name: str, value: ir.Value, fmt: Format | None, shaped: bool) -> onnx.ValueInfoProto:
     info = onnx.ValueInfoProto(name=name)
-    if value.type is not None:
+    if type(value.type) is ir.TensorType and not shaped:
+        info.type.tensor_type.elem_type = value.type.dtype.value
+    elif value.type is not None:
         info.type.CopyFrom(ir.serde.serialize_value(value).type)
     if value.const_value is not None:  # whatever the file says of it elsewhere
         info.type.tensor_type.elem_type = value.const_value.dtype.value

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from halfwise.core.formats import Format
 from halfwise.model.ops import takes_any_format
-from halfwise.precision.sites import Site, Sites, native_format
+from halfwise.precision.sites import Site, Sites
 
 __all__ = ["Assignment"]
 
@@ -31,6 +31,7 @@ class Assignment:
         io: Format | None = None,
     ) -> None:
         self.sites = sites
+        self._native = sites.native
         self.formats = formats
         self.io = io
         self._own = sites.model.interface if io is not None else {}
@@ -55,7 +56,7 @@ class Assignment:
 
     def stored(self, value: ir.Value) -> Format | None:
         """The format a tensor is kept in; None where it is no float tensor. Initializers speak for themselves."""
-        native = native_format(value)
+        native = self._native[value]
         if native is not Format.FP32:
             return native
         node = value.producer()
@@ -75,7 +76,7 @@ class Assignment:
             return None
         if takes_any_format(node.op_type, node.domain, slot):
             return self.stored(value)
-        native = native_format(value)
+        native = self._native[value]
         if native is not Format.FP32:
             return native
         fmt, site = self._narrowed(node)
@@ -83,7 +84,7 @@ class Assignment:
 
     def outward(self, value: ir.Value, graph: ir.Graph) -> Format | None:
         """The format a graph hands an output out in: the model's own, or the one asked for at the main graph."""
-        native = native_format(value)
+        native = self._native[value]
         if native is not Format.FP32:
             return native
         if graph is self.sites.model.graph:

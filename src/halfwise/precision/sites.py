@@ -62,6 +62,14 @@ class Site:
         return any(v is not None and native_format(v) is Format.FP32 for v in (*read, *node.outputs))
 
 
+class _NativeFormats(dict[ir.Value, Format | None]):
+    """The formats that tensors have in the model as given, each looked up once."""
+
+    def __missing__(self, value: ir.Value) -> Format | None:
+        found = self[value] = native_format(value)
+        return found
+
+
 class Sites:
     """All sites of a model in execution order, for one narrow format; what the user decided is decided."""
 
@@ -75,6 +83,7 @@ class Sites:
             self._site(node, index, fixed.get(node)) for index, node in enumerate(model.nodes)
         )
         self.of: dict[ir.Node, Site] = {site.node: site for site in self.all}
+        self.native = _NativeFormats()
         self._other: dict[Format, Sites] = {fmt: self}
 
     @cached_property

@@ -81,7 +81,8 @@ class EvaluationContext:
     def over_all(self, sites: Sites, samples: Samples, decision: Assignment) -> dict[str, Measured]:
         """The error over all samples, searched and held out, as each profile sees it."""
         searched = [] if set(samples.search) <= set(samples.validation) else [samples.search]
-        self.at_once(sites, [feed for feeds in (*searched, samples.validation) for feed in feeds], decision)
+        given = [feed for feeds in (*searched, samples.validation) for feed in feeds]
+        self.judge(sites, list(dict.fromkeys(given))).by_profile(decision)  # a session for all
         judges = [self.judge(sites, feeds) for feeds in (*searched, samples.validation) if feeds]
         seen = [judge.by_profile(decision) for judge in judges]
         return {name: over_all([each[name] for each in seen]) for name in seen[0]}
@@ -99,6 +100,11 @@ class EvaluationContext:
             self.counter.add(1)
         return known[feed.id]
 
+    def seen(self, sites: Sites, feeds: Sequence[Feed]) -> TensorStatistics:
+        """The same of one of several samples, of one that was walked for the search where there is one."""
+        walked = self._memory(sites).walked
+        return self.statistics(sites, next((feed for feed in feeds if feed.id in walked), feeds[0]))
+
     def _memory(self, sites: Sites) -> Memory:
         return self._memories.setdefault((sites.model, sites.fmt), Memory())
 
@@ -115,7 +121,7 @@ class EvaluationContext:
 
         A value that other inputs may be expected to lose counts as lost, from how values spread over these samples.
         """
-        if not feeds or not may_overflow(sites, self.statistics(sites, feeds[0])):
+        if not feeds or not may_overflow(sites, self.seen(sites, feeds)):
             return frozenset()
         walked = feeds[:WALKED]
         key = (sites, tuple(feed.id for feed in walked), kept)

@@ -35,11 +35,12 @@ Outputs = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Memory:
-    """What was seen of one model: the errors by emulator, decision and sample, one for each of its steps, and what its
-    tensors held in FP32, by sample."""
+    """What was seen of one model: the errors by emulator, decision and sample, one for each of its steps, what its
+    tensors held in FP32, by sample, and the samples of which a search sees that anyway."""
 
     errors: dict[object, tuple[SampleError, ...]] = field(default_factory=dict)
     statistics: dict[int, TensorStatistics] = field(default_factory=dict)
+    walked: dict[int, None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

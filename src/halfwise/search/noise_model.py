@@ -68,6 +68,7 @@ def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None], wal
         sets.journal.put(key, known)
     else:
         sets.counter.add(sets.journal.runs(key))
+    sets.judge.memory.walked.update(dict.fromkeys(known.get("walked", ())))
     return _noise_model(sites, known)
 
 
@@ -107,7 +108,7 @@ def _walked(sets: Sets, order: list[int], notify: Callable[[str], None], probes:
     runs = sets.stepped(before)
     pieces = [[sorted(n.name or "" for n in p.needs), p.energy, p.fatal] for p in noise_pieces(sets.sites, measured)]
     cost = {node.name or "": each for node, each in node_costs(sets.sites, measured.size).items()}
-    return {"pieces": pieces, "cost": cost, "runs": runs}
+    return {"pieces": pieces, "cost": cost, "runs": runs, "walked": [judge.ids[index] for index in order]}
 
 
 def _weights(sites: Sites, tolerance: Tolerance) -> dict[str, float]:

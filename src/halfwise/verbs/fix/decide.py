@@ -64,7 +64,7 @@ def _candidate(
     if first is not None:
         decided = replace(decided, kept=_remembered(decided, first.decided))
     fitted = fit(prepared, context, decided)
-    statistics = context.statistics(decided.sites, decided.samples.search[0])
+    statistics = context.seen(decided.sites, decided.samples.search)
     advisories = advisories_for(prepared.request.target, decided.model)
     compiled = compile_decision(prepared, context, decided, fitted.decision, statistics, advisories)
     kept = tuple(each for each in decided.kept if each.node in fitted.decision.formats)
