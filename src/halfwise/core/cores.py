@@ -7,11 +7,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Self, TypeVar
 
-__all__ = ["ahead", "beside", "cores", "in_blocks", "kept_to"]
+__all__ = ["Helper", "ahead", "beside", "cores", "in_blocks", "kept_to"]
 
 _MOST_THREADS = 8
+_MOST_WAITING = 2  # tasks of a helper: what they read is kept for so long
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -73,3 +74,29 @@ def beside(work: Callable[[], Result]) -> Future[Result]:
 
     threading.Thread(target=run, daemon=True).start()
     return made
+
+
+class Helper:
+    """One thread for what is wanted later; without a second core each task is done at once."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1) if cores() > 1 else None
+        self._waiting: deque[Future[object]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def ask(self, task: Callable[[], Result]) -> Callable[[], Result]:
+        """Begin a task; what is given back waits for its result."""
+        if self._pool is None:
+            done = task()
+            return lambda: done
+        while len(self._waiting) >= _MOST_WAITING:
+            self._waiting.popleft().exception()
+        future = self._pool.submit(task)
+        self._waiting.append(future)
+        return future.result

@@ -59,6 +59,7 @@ class Adjoint:
             for done in (*node.outputs, *node.inputs):
                 if done is not None and (done.producer() is node or done.is_initializer()):
                     self.known.roundings.pop(done, None)
+        self.known.finish()
 
     def _seed(self, value: ir.Value, output: ir.Value) -> None:
         """A tensor that is an output, or of which one is made."""

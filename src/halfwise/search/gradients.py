@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.core.cores import Helper
 from halfwise.core.formats import Format, round_to
 from halfwise.emulation.stepper import Stepper
 from halfwise.emulation.weights import held_in_fp32
@@ -31,8 +35,10 @@ class Gradients:
         tape: Tape,
         into: Sensitivity,
         seed: int,
-        probes: int = PROBES,
+        probes: int,
+        helper: Helper,
     ) -> None:
+        self.helper = helper
         self.probes = probes
         self.stepper = stepper
         self.sites = sites
@@ -43,7 +49,8 @@ class Gradients:
         self.rng = np.random.default_rng([seed, into.samples])
         self.of: dict[ir.Value, Array] = {}
         self.flips: dict[ir.Value, float] = {}  # of integers: squared error at the outputs per wrong element
-        self.roundings: dict[ir.Value, Rounding | None] = {}
+        self.roundings: dict[ir.Value, Callable[[], Rounding | None]] = {}
+        self._reads: list[tuple[ir.Node, ir.Value, Callable[[], float | None]]] = []
 
     def add(self, value: ir.Value, gradient: Array) -> None:
         known = self.of.get(value)
@@ -54,16 +61,37 @@ class Gradients:
 
     def rounding(self, value: ir.Value) -> Rounding | None:
         """The rounding error of a tensor or weight, where it is finite; None where there is none."""
+        return self._rounding(value)()
+
+    def _rounding(self, value: ir.Value) -> Callable[[], Rounding | None]:
         if value not in self.roundings:
-            self.roundings[value] = self._rounding(value)
+            self.roundings[value] = self._begun(value)
         return self.roundings[value]
 
-    def _rounding(self, value: ir.Value) -> Rounding | None:
+    def _begun(self, value: ir.Value) -> Callable[[], Rounding | None]:
         if value.dtype is not ir.DataType.FLOAT:
-            return None
+            return lambda: None
         if value.is_initializer():
-            return self.rounding_of(self.store.read(value, Format.FP32))
-        return Rounding.to(self.store.read(value, None), self.sites.fmt)
+            found = self.rounding_of(self.store.read(value, Format.FP32))
+            return lambda: found
+        return self.helper.ask(partial(Rounding.to, self.store.read(value, None), self.sites.fmt))
+
+    def read_later(self, node: ir.Node, value: ir.Value, gradient: Array) -> None:
+        """What the rounding of a tensor does through one reader is measured beside what follows."""
+        rounding = self._rounding(value)
+
+        def left() -> float | None:
+            found = rounding()
+            with np.errstate(all="ignore"):
+                return None if found is None else found.energy(gradient)
+
+        self._reads.append((node, value, self.helper.ask(left)))
+
+    def finish(self) -> None:
+        """Take in what was left for later."""
+        for node, value, result in self._reads:
+            if (left := result()) is not None:
+                self.into.add_read(node, value, left)
 
     def rounding_of(self, weights: Array) -> Rounding | None:
         """Of weights: where one is clamped that is no small change, and followed on the way forwards."""

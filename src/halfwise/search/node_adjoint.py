@@ -89,15 +89,13 @@ class NodeAdjoint:
         if self._channels(slots) is not None and is_large_constant(value, self._peek(value)):
             self.into.add_read(self.node, value, self._weight(value, slots))
             return
-        rounding = self.known.rounding(value)
         gradient = self._gradient(value, slots)
         if gradient is None:
             return
-        if rounding is not None:
-            left = rounding.energy(gradient)
-            if narrows and self._bends(slots):
-                left = self._response(value, rounding)
-            self.into.add_read(self.node, value, left)
+        if not (narrows and self._bends(slots)):
+            self.known.read_later(self.node, value, gradient)
+        elif (rounding := self.known.rounding(value)) is not None:
+            self.into.add_read(self.node, value, self._response(value, rounding))
         self.known.add(value, gradient)
 
     def _weight(self, value: ir.Value, slots: list[int]) -> float:
@@ -193,7 +191,7 @@ class NodeAdjoint:
         return np.asarray(self.known.signs(array.shape) * np.float32(np.sqrt(arriving / strength)))
 
     def _check(self, value: ir.Value, changed: Array, base: Array) -> None:
-        if not np.isfinite(changed).all() and (np.isfinite(base) & ~np.isfinite(changed)).any():
+        if not np.isfinite(changed.sum()) and (np.isfinite(base) & ~np.isfinite(changed)).any():
             self.into.breaks.add((self.node, value))
 
     def _inside(self) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.cores import Helper
 from halfwise.core.formats import Format, round_to
 from halfwise.core.output_kinds import OutputKind
 from halfwise.emulation.stepper import Step, Stepper, Store
@@ -49,9 +50,10 @@ def measure_sensitivity(
     fp32 = Assignment(sites, {})
     tape = Tape(stepper, fp32, feeds)
     forward = _Forward(stepper, sites, into, fp32, apart)
-    statistics = forward.run(feeds, tape, collect)
-    known = Gradients(stepper, sites, fp32, tape, into, seed, probes)
-    Adjoint(known, weights or {}, {kind.output: kind for kind in kinds}).run()
+    with Helper() as helper:
+        statistics = forward.run(feeds, tape, helper if collect else None)
+        known = Gradients(stepper, sites, fp32, tape, into, seed, probes, helper)
+        Adjoint(known, weights or {}, {kind.output: kind for kind in kinds}).run()
     into.samples += 1
     return statistics
 
@@ -67,9 +69,9 @@ class _Forward:
         self.fp32 = fp32
         self.overflowing: dict[tuple[ir.Node | None, ir.Value], Overflow] = {}
 
-    def run(self, feeds: Mapping[str, Array], tape: Tape, collect: bool) -> TensorStatistics | None:
+    def run(self, feeds: Mapping[str, Array], tape: Tape, helper: Helper | None) -> TensorStatistics | None:
         store = Store(self.stepper.emulator, self.fp32, feeds)
-        seen = StatisticsCollector(self.stepper, self.sites, store) if collect else None
+        seen = StatisticsCollector(self.stepper, self.sites, store, helper) if helper is not None else None
         for value in self.sites.model.graph.inputs:
             if value in store:
                 self._meet(value, store.read(value, None))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.cores import Helper
 from halfwise.core.counting import Counts, count
 from halfwise.core.errors import InputError
 from halfwise.core.powers import powers
@@ -80,21 +82,22 @@ def _told(found: TensorStatistics, values: Sequence[ir.Value]) -> list[Any]:
 def _walked(stepper: Stepper, sites: Sites, feed: Mapping[str, Array]) -> TensorStatistics:
     """As far as the model can be run node by node."""
     store = Store(stepper.emulator, Assignment(sites, {}), feed)
-    seen = StatisticsCollector(stepper, sites, store)
-    with suppress(InputError):
-        for step in stepper.walk(store):
-            seen.take(step)
-    return seen.statistics
+    with Helper() as helper:
+        seen = StatisticsCollector(stepper, sites, store, helper)
+        with suppress(InputError):
+            for step in stepper.walk(store):
+                seen.take(step)
+        return seen.statistics
 
 
 class StatisticsCollector:
     """Looks at the tensors of a walk in FP32 as they are made."""
 
-    def __init__(self, stepper: Stepper, sites: Sites, store: Store) -> None:
-        self._stepper, self._sites, self._store = stepper, sites, store
+    def __init__(self, stepper: Stepper, sites: Sites, store: Store, helper: Helper) -> None:
+        self._stepper, self._sites, self._store, self._helper = stepper, sites, store, helper
         self._sizes: dict[ir.Value, int] = {}
-        self._tensors: dict[ir.Value, Counts] = {}
-        self._powers: dict[ir.Value, Mapping[int, int]] = {}
+        self._inside: dict[ir.Value, Counts] = {}
+        self._looked_at: dict[ir.Value, Callable[[], tuple[Counts, Mapping[int, int]]]] = {}
         self._shapes: dict[ir.Value, tuple[int, ...]] = {}
         self._see({value: store.read(value, None) for value in sites.model.graph.inputs if value in store})
 
@@ -102,19 +105,24 @@ class StatisticsCollector:
         self._see(step.outputs)
         inside = self._stepper.observe(step.node, self._store, self._sites.fmt)
         self._sizes.update((value, counts.count) for value, counts in inside.items())
-        self._tensors.update(inside)
+        self._inside.update(inside)
 
     @property
     def statistics(self) -> TensorStatistics:
-        return TensorStatistics(self._sizes, self._tensors, self._powers, self._shapes)
+        found = {value: result() for value, result in self._looked_at.items()}
+        tensors = {value: counts for value, (counts, _) in found.items()} | self._inside
+        return TensorStatistics(self._sizes, tensors, {value: each for value, (_, each) in found.items()}, self._shapes)
 
     def _see(self, arrays: Mapping[ir.Value, Array]) -> None:
         for value, array in arrays.items():
             if isinstance(array, np.ndarray):
                 self._sizes[value], self._shapes[value] = array.size, array.shape
                 if array.dtype == np.float32:
-                    self._tensors[value] = count(array)
-                    self._powers[value] = powers(array)
+                    self._looked_at[value] = self._helper.ask(partial(_look_at, array))
+
+
+def _look_at(array: Array) -> tuple[Counts, Mapping[int, int]]:
+    return count(array), powers(array)
 
 
 def ranges_of(statistics: Iterable[TensorStatistics]) -> Ranges:
