@@ -46,9 +46,9 @@ class Rounding:
     @classmethod
     def to(cls, array: Array, fmt: Format) -> Rounding | None:
         error = rounded(array, fmt)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             error -= array
-        return cls._of(array, finite(error))
+            return cls._of(array, finite(error))
 
     @classmethod
     def _of(cls, array: Array, error: Array) -> Rounding | None:
