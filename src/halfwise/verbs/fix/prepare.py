@@ -22,11 +22,12 @@ from halfwise.core.tolerance import Tolerance
 from halfwise.deploy.layouts import Layouts, layouts_of, takes_layouts
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.kept_walks import KeptWalks
+from halfwise.emulation.observed_ranks import with_observed_ranks
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import WIDE, Profile, worst_case_profiles
 from halfwise.emulation.profiles.caveats import caveats
 from halfwise.emulation.stepper import Stepper
-from halfwise.model.inputs.rollout import executions, trajectories
+from halfwise.model.inputs.rollout import Trajectory, executions, trajectories
 from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.split import split
 from halfwise.model.model import check_outputs
@@ -95,6 +96,7 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     counter = RunCounter(request.max_runs)
     request.notify("running the FP32 model")
     samples = _rolled(request, samples, emulator, counter)
+    request = _ranked(request, samples, emulator, counter)
     asked = _asked(request, samples, emulator, counter)
     request, samples, sites, references = asked.request, asked.samples, asked.sites, asked.references
     answers = references.of(samples.all)
@@ -149,6 +151,13 @@ def _rolled(request: FixRequest, samples: Samples, emulator: Emulator, counter: 
         return session.run({name: widened[name] for name in session.input_names})
 
     return trajectories(samples, request.rollout, run)
+
+
+def _ranked(request: FixRequest, samples: Samples, emulator: Emulator, counter: RunCounter) -> FixRequest:
+    """With the ranks that only a run tells, on which rules depend."""
+    given = [feed.steps[0] if isinstance(feed, Trajectory) else feed for feed in samples.all]
+    model = with_observed_ranks(request.model, given, Stepper(emulator), counter.add)
+    return request if model is request.model else replace(request, model=model)
 
 
 def _answered(samples: Samples, references: References) -> tuple[Samples, list[dict[str, NDArray[Any]]]]:

@@ -1,0 +1,78 @@
+"""Ranks that inference cannot tell are taken from the FP32 run, and rules work behind them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from halfwise import fix
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.observed_ranks import with_observed_ranks
+from halfwise.emulation.stepper import Stepper
+from halfwise.model.model import Model, load
+from tests.support.repairing import Feed
+
+# What takes one axis away, so that inference knows no rank behind it.
+FRONTS = {
+    "branch": """s = Shape (x) d = Gather <axis = 0> (s, one) c = Equal (d, one)
+        h = If (c) <then_branch = then () => (float[] t) { t = Squeeze (x, ones) },
+                    else_branch = other () => (float[] e) { e = Identity (x) }>""",
+    "sizes": "s = Shape (x) kept = Greater (s, one) sizes = Compress (s, kept) h = Reshape (x, sizes)",
+}
+REST = """loud = Mul (h, many) a = MatMul (loud, w1) p = Mul (a, a) m = MatMul (p, w2) safe = Add (m, little)
+    level = Log (safe) y = MatMul (level, w3)"""
+
+
+def model(front: str) -> onnx.ModelProto:
+    ends = "(float[b, n, t, 16] x) => (float[?, ?, 4] y)"
+    proto = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]> g {ends} {{ {FRONTS[front]} {REST} }}')
+    random = np.random.default_rng(0)
+    floats = {
+        "w1": random.standard_normal((16, 32)) * 3.0,
+        "w2": np.abs(random.standard_normal((32, 16))),
+        "w3": random.standard_normal((16, 4)),
+        "many": 300.0,
+        "little": 1e-6,
+    }
+    for name, array in floats.items():
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array, np.float32), name))
+    for name, number in (("one", 1), ("ones", [1])):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(number, np.int64), name))
+    return proto
+
+
+def feeds(*sizes: int) -> list[Feed]:
+    random = np.random.default_rng(1)
+    return [{"x": random.standard_normal((2, size, 5, 16)).astype(np.float32)} for size in sizes]
+
+
+def ranks(of: Model) -> dict[str, int | None]:
+    values = [value for node in of.graph for value in node.outputs]
+    return {value.name or "": None if value.shape is None else len(value.shape) for value in values}
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_rules_work_behind_a_rank_that_only_a_run_tells(front: str) -> None:
+    given = load(model(front))
+    assert ranks(given)["h"] is None
+    counted: list[float] = []
+    seen = with_observed_ranks(given, feeds(1, 1), Stepper(Emulator()), counted.append)
+    assert ranks(seen)["h"] == ranks(seen)["level"] == 3 and ranks(given)["h"] is None
+    assert [0 < count <= 1 for count in counted] == [True, True]
+    result = fix(model(front), feeds(1, 1, 1))
+    assert result.met and not result.fp32_nodes and result.plan.repairs
+
+
+def test_a_rank_on_which_samples_differ_stays_open() -> None:
+    given = load(model("branch"))
+    assert with_observed_ranks(given, feeds(1, 2), Stepper(Emulator()), lambda _: None) is given
+
+
+def test_a_model_of_known_ranks_is_not_run() -> None:
+    proto = model("branch")
+    del proto.graph.node[:4]
+    proto.graph.node.insert(0, onnx.helper.make_node("Squeeze", ["x", "ones"], ["h"]))
+    given = load(proto)
+    assert with_observed_ranks(given, feeds(1), Stepper(Emulator()), pytest.fail) is given
