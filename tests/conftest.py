@@ -44,6 +44,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the width nor the colours of whatever runs the tests reach them; pytest's own workers set the width."""
     for name in SAYING:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HALFWISE_CONTAIN", "0")  # what a test changes or looks at is in its own process
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from halfwise._version import __version__ as __version__
 from halfwise.core.lazy import lazily
@@ -142,4 +142,17 @@ _HOMES = {
 }
 
 
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+# Run in a worker, where native code meets what a file says.
+_CONTAINED = frozenset("advise audit bisect convert doctor fix gate scan stages trace verify".split())
+
+
+def _dressed(home: str, value: Any) -> Any:
+    name = home.partition(":")[2]
+    if name not in _CONTAINED and name != "load":
+        return value
+    from halfwise.verbs.contained import contained, tried
+
+    return tried(value) if name == "load" else contained(value, home)
+
+
+__getattr__, __dir__ = lazily(__name__, _HOMES, _dressed)

@@ -9,6 +9,7 @@ from olive.model import ONNXModelHandler
 from olive.passes import Pass
 from olive.passes.pass_config import PassConfigParam
 
+from halfwise.verbs.contained import contained
 from halfwise.verbs.fix.fix import fix
 
 __all__ = ["HalfwiseFix", "package_config"]
@@ -35,7 +36,8 @@ class HalfwiseFix(Pass):  # type: ignore[misc]
         folder = Path(output_model_path)
         folder = folder.parent if folder.suffix == ".onnx" else folder
         options = {name: getattr(config, name) for name in _OPTIONS}
-        result = fix(model.model_path, options.pop("inputs"), out=folder, **options)
+        in_worker = contained(fix, "halfwise.verbs.fix.fix:fix")
+        result = in_worker(model.model_path, options.pop("inputs"), out=folder, **options)
         if not result.good or result.typed is None:
             raise ValueError(f"HalfwiseFix: {result.summary().headline}")
         if result.typed.data is not None:  # a model and its weights are a folder

@@ -19,8 +19,8 @@ def halfwise_keeps() -> Callable[..., Gate]:
 
     def keeps(model: Any, plan: Any, inputs: Any = None, **options: Any) -> Gate:
         __tracebackhide__ = True
+        from halfwise import gate
         from halfwise.core.errors import HalfwiseError
-        from halfwise.verbs.gate import gate
 
         refused = ""
         try:

@@ -12,9 +12,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import FrameType
 
+from halfwise.core.child.allowance import TIME, Allowance
 from halfwise.core.child.black_box import BlackBox, attach
 from halfwise.core.child.guard import end_with_parent, limit_memory
 from halfwise.core.errors import InputError
@@ -23,17 +23,6 @@ __all__ = ["supervised"]
 
 _HANDED_ON = ("SIGINT", "SIGTERM", "SIGHUP")
 _ONE_PRESS_S = 0.5  # a Ctrl-C reaches the child twice: from the terminal and from its parent
-_MEMORY, _TIME = "HALFWISE_MEMORY_LIMIT", "HALFWISE_TIME_LIMIT"
-_LEAST_MEMORY = 1 << 30  # with less the libraries end the process while they load
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a command may take: bytes for each of its processes, and seconds. 0: no limit."""
-
-    memory: int = 0
-    seconds: float = 0.0
 
 
 def supervised(command_line: Callable[[], None]) -> None:
@@ -57,10 +46,10 @@ def supervised(command_line: Callable[[], None]) -> None:
         number = os.WTERMSIG(status)
         if timed_out or not box.refuse(number):
             break
-    _tell(number, box, limits if timed_out else Limits())
+    _tell(number, box, limits if timed_out else Allowance())
 
 
-def _forked(box: BlackBox, limits: Limits, said: int | None) -> int:
+def _forked(box: BlackBox, limits: Allowance, said: int | None) -> int:
     """0 in the child. No signal comes between the fork and what is done with it."""
     handed_on = {getattr(signal, name) for name in _HANDED_ON}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, handed_on)
@@ -127,7 +116,7 @@ def _wait(child: int, seconds: float) -> tuple[int, bool]:
     return status, bool(late)
 
 
-def _tell(number: int, box: BlackBox, reached: Limits) -> None:
+def _tell(number: int, box: BlackBox, reached: Allowance) -> None:
     """One line, and the end of this process: as the child's where somebody ended that."""
     from halfwise.core.child.process import Ended
 
@@ -136,26 +125,16 @@ def _tell(number: int, box: BlackBox, reached: Limits) -> None:
         os.kill(os.getpid(), number)
     doing = f" while {box.doing}" if box.doing else ""
     if reached.seconds:
-        told = f"the command was stopped after {reached.seconds:g} s ({_TIME}){doing}"
+        told = f"the command was stopped after {reached.seconds:g} s ({TIME}){doing}"
     else:
         told = f"the command {Ended(-number, 0.0, 0.0, False).describe()}{doing}"
     os.write(2, f"halfwise: {told}\n".encode())
     os._exit(InputError.exit_code)
 
 
-def _limits() -> Limits:
-    memory, seconds = os.environ.get(_MEMORY, ""), os.environ.get(_TIME, "")
+def _limits() -> Allowance:
     try:
-        unit = _UNITS.get(memory[-1:].upper(), 1)
-        size = int(float(memory.rstrip("kKmMgG")) * unit) if memory else 0
-        limits = Limits(size, float(seconds) if seconds else 0.0)
-        if (memory and size < _LEAST_MEMORY) or not limits.seconds >= 0:
-            raise ValueError
-    except (ValueError, OverflowError):
-        print(
-            f"halfwise: {_MEMORY} is a size such as 8G, at least 1G, {_TIME} a number of seconds; "
-            f"not {memory[:40]!r} and {seconds[:40]!r}",
-            file=sys.stderr,
-        )
+        return Allowance.of_environment()
+    except InputError as error:
+        print(f"halfwise: {error}", file=sys.stderr)
         sys.exit(InputError.exit_code)
-    return limits

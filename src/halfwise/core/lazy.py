@@ -10,8 +10,13 @@ from typing import Any
 __all__ = ["lazily"]
 
 
-def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package; `homes` says in which module or package each public name lives."""
+def lazily(
+    package: str, homes: Mapping[str, str], dressed: Callable[[str, Any], Any] = lambda home, value: value
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package; `homes` says in which module or package each public name lives.
+
+    `dressed` makes what is shown of what is there, and of its place, such as "package.module:name".
+    """
 
     def get(name: str) -> Any:
         if name not in homes:
@@ -20,8 +25,9 @@ def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any]
         if homes[name] == f".{name}":  # a package
             return home
         value = getattr(home, name) if hasattr(home, name) else import_module(f"{homes[name]}.{name}", package)
-        setattr(sys.modules[package], name, value)
-        return value
+        shown = dressed(f"{home.__name__}:{name}", value)
+        setattr(sys.modules[package], name, shown)
+        return shown
 
     def names() -> list[str]:
         return sorted({*homes, *(name for name in vars(sys.modules[package]) if name.startswith("__"))})

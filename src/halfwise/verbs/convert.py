@@ -64,6 +64,9 @@ class ConversionWarning(UserWarning):
         super().__init__(say(note))
         self.note = note
 
+    def __reduce__(self) -> tuple[type[ConversionWarning], tuple[Note]]:
+        return ConversionWarning, (self.note,)
+
 
 def convert(
     onnx_path: str | Path | onnx.ModelProto | Model,

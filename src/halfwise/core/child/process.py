@@ -87,8 +87,12 @@ def start(
     log_path: Path | None,
     environment: Mapping[str, str] | None = None,
     piped: bool = False,
+    passed: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """The child in a process group of its own; `piped` gives it an input, and keeps its output apart from the log."""
+    """The child in a process group of its own; `piped` gives it an input, and keeps its output apart from the log.
+
+    `passed` are open files that it has, too.
+    """
     log: IO[bytes] | None = None
     try:
         log = log_path.open("ab") if log_path is not None else None
@@ -100,6 +104,7 @@ def start(
             stderr=errors,
             env={**os.environ, **(environment or {})},
             start_new_session=True,
+            pass_fds=passed,
         )
     except OSError as error:
         raise MissingBackend(f"cannot start {command[0]}: {error.strerror or error}") from error

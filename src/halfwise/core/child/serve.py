@@ -7,14 +7,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from halfwise.core.child.arrays import Arrays, read_arrays, write_arrays
-from halfwise.core.child.guard import end_with_parent
+from halfwise.core.child.guard import end_with_parent, go_first
 from halfwise.core.errors import HalfwiseError, MissingBackend
 
 __all__ = ["Answer", "Request", "channels", "guard_child", "serve"]
@@ -59,9 +58,7 @@ def serve() -> NoReturn:
 def guard_child() -> None:
     """Let this process end with its parent, and be the first to go when memory is out."""
     end_with_parent()
-    if sys.platform == "linux":
-        with suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    go_first()
 
 
 def channels() -> tuple[IO[str], IO[str]]:

@@ -1,0 +1,117 @@
+"""Workers of this process: started when they are needed, kept, and gone with it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from multiprocessing import Pipe
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from halfwise.core.child import process
+from halfwise.core.child.allowance import TIME
+from halfwise.core.child.black_box import BlackBox
+from halfwise.core.child.lines import FOLDER, LOG
+from halfwise.core.child.process import Ended
+from halfwise.core.errors import InputError
+from halfwise.verbs.contained.message import Died
+
+__all__ = ["Worker", "taken"]
+
+_OTHERS = ("HALFWISE_CONTAIN", TIME, "PYTEST_CURRENT_TEST")  # settings that no worker reads
+
+_idle: list[Worker] = []
+
+
+class Worker:
+    """A process that calls functions, one at a time; of `preloaded` it has the module from its start."""
+
+    def __init__(self, preloaded: str) -> None:
+        self.owner, self.surroundings = os.getpid(), _surroundings()
+        self._folder = TemporaryDirectory(prefix=FOLDER)
+        self._call = Path(self._folder.name, "call")
+        BlackBox(self._call)
+        self._connection, theirs = Pipe()
+        code = f"import sys; sys.path[:] = {sys.path!r}; from halfwise.verbs.contained.serve import serve; serve()"
+        command = [sys.executable, "-c", code, preloaded, str(self.owner), str(theirs.fileno()), str(self._call)]
+        log = None if os.environ.get("HALFWISE_DEBUG") else Path(self._folder.name, LOG)
+        try:
+            self.child = process.start(command, log_path=log, passed=(theirs.fileno(),))
+        finally:
+            theirs.close()
+
+    @property
+    def usable(self) -> bool:
+        return self.owner == os.getpid() and self.surroundings == _surroundings() and self.child.poll() is None
+
+    def box(self, fatal: Mapping[bytes, str]) -> BlackBox:
+        return BlackBox(self._call, fatal)
+
+    def send(self, what: object) -> None:
+        """Nothing happens where the worker is gone: the next `receive` tells."""
+        with suppress(OSError):
+            self._connection.send(what)
+
+    def receive(self, started: float, limit_s: float) -> Any:
+        """What it says next, or how it ended; it is ended when `limit_s` are over. 0: no limit."""
+        try:
+            left = max(0.0, started + limit_s - time.monotonic()) if limit_s else None
+            timed_out = not self._connection.poll(left)
+            said = None if timed_out else self._connection.recv()
+        except (EOFError, OSError):
+            said, timed_out = None, False
+            self.child.wait()
+        if said is None:
+            process.end(self.child)
+            said = Died(self.child.returncode)
+        if isinstance(said, Died):
+            return Ended(said.returncode, time.monotonic() - started, limit_s, timed_out)
+        return said
+
+    def close(self) -> None:
+        if self.owner == os.getpid():
+            process.end(self.child)
+            self._connection.close()
+            self._folder.cleanup()
+
+
+@contextmanager
+def taken(preloaded: str) -> Iterator[Worker]:
+    """A worker for one call; it does not outlive an error here, such as an interruption."""
+    worker = _taken(preloaded)
+    try:
+        yield worker
+    except BaseException:
+        worker.close()
+        raise
+    if worker.usable:
+        _idle.append(worker)
+
+
+def _taken(preloaded: str) -> Worker:
+    """Several threads may ask at once: each gets its own."""
+    while True:
+        try:
+            worker = _idle.pop()
+        except IndexError:
+            return _started(preloaded)
+        if worker.usable:
+            return worker
+        worker.close()
+
+
+def _started(preloaded: str) -> Worker:
+    try:
+        return Worker(preloaded)
+    except OSError as error:  # no folder for temporary files, or no process
+        raise InputError(f"no worker can be started: {error}; HALFWISE_CONTAIN=0 runs calls in this process") from error
+
+
+def _surroundings() -> tuple[list[str], dict[str, str]]:
+    """What a worker has from its start."""
+    environment = {name: text for name, text in os.environ.items() if name not in _OTHERS}
+    return list(sys.path), environment

@@ -1,0 +1,71 @@
+"""Models on their way to another process."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import helper
+
+from halfwise.core.errors import HalfwiseError
+from halfwise.model import travel
+from halfwise.model.model import Model, load
+from halfwise.model.travel import pack, unpack
+from tests.models.build import f32, model, node, value, weight
+
+
+def branching() -> Model:
+    """A weight is read in both bodies, and each has one of its own."""
+    bodies = [
+        helper.make_graph([node(f"{op}", "x w", f"y_{op}")], op, [], [value(f"y_{op}")], [weight(f"c_{op}", f32(1.0))])
+        for op in ("Add", "Mul")
+    ]
+    nodes = [node("If", "yes", "h", then_branch=bodies[0], else_branch=bodies[1]), node("Exp", "h", "y")]
+    weights = [weight("w", f32(1, 2, 3, 4)), weight("yes", np.array(True))]
+    return load(model(nodes, [value("x")], [value("y")], weights))
+
+
+def test_nodes_and_tensors_are_those_of_the_model_that_arrives() -> None:
+    sent = branching()
+    everything = [*sent.nodes, *(out for node in sent.nodes for out in node.outputs), *sent.graph.inputs, sent.graph]
+    arrived, parts = unpack(pack((sent, everything)))
+    assert [part.name for part in parts] == [part.name for part in everything]
+    assert parts[: len(arrived.nodes)] == list(arrived.nodes) and parts[-1] is arrived.graph
+    assert [value.type for value in arrived.graph.outputs] == [value.type for value in sent.graph.outputs]
+    assert ir.to_proto(arrived.ir).SerializeToString() == ir.to_proto(sent.ir).SerializeToString()
+    assert (arrived.sha256, arrived.weight_bytes) == (sent.sha256, sent.weight_bytes)
+
+
+def test_a_node_of_no_model_does_not_travel() -> None:
+    with pytest.raises(pickle.PicklingError, match="of no model"):
+        pack(branching().nodes[0])
+
+
+def large() -> onnx.ModelProto:
+    weights = [weight("w", np.arange(1024, dtype=np.float32)), weight("b", f32(1.0))]
+    nodes = [node("Mul", "x w", "h"), node("Add", "h b", "y")]
+    return model(nodes, [value("x", shape=[1024])], [value("y", shape=None)], weights)
+
+
+def test_large_weights_stay_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(travel, "_MOST_BYTES", 1 << 11)
+    sent = load(large())
+    arrived = unpack(pack(sent))
+    tensors = {value.name: value.const_value for value in arrived.initializers()}
+    assert arrived.weight_bytes == sent.weight_bytes and tensors["b"].numpy() == 1.0
+    with pytest.raises(HalfwiseError, match="the values of 'w' stayed in the process that read the model"):
+        tensors["w"].numpy()
+    assert all(value.const_value.numpy() is not None for value in sent.initializers())
+    with pytest.raises(pickle.PicklingError):
+        pack(sent, whole=True)
+
+
+def test_external_weights_are_read_where_they_are(tmp_path: Path) -> None:
+    onnx.save(large(), tmp_path / "m.onnx", save_as_external_data=True, size_threshold=64)
+    arrived = unpack(pack(load(tmp_path / "m.onnx")))
+    (tensor,) = (value.const_value for value in arrived.initializers() if value.name == "w")
+    assert isinstance(tensor, ir.ExternalTensor) and np.array_equal(tensor.numpy(), np.arange(1024))

@@ -1,0 +1,198 @@
+"""Public functions in a worker: the same answers and errors, and the end of the worker is an error here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import halfwise
+from halfwise.core.errors import InputError
+from halfwise.verbs.contained import pool
+from halfwise.verbs.contained.given import Given, Untravelled
+from tests.models.build import f32, model, node, value, weight
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="calls run in the caller's process there")
+
+FEEDS = [{"x": f32(1, 2, 3, 4) * (index + 1)} for index in range(3)]
+
+
+@pytest.fixture(autouse=True)
+def in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HALFWISE_CONTAIN")
+
+
+def loud() -> onnx.ModelProto:
+    nodes = [node("Mul", "x loud", "h"), node("Mul", "h h", "q"), node("Mul", "q soft", "y")]
+    return model(nodes, [value("x")], [value("y")], [weight("loud", f32(300.0)), weight("soft", f32(1e-5))])
+
+
+def gru() -> onnx.ModelProto:
+    """ONNX Runtime aborts: the input has no step."""
+    weights = [weight("w", np.zeros((1, 12, 4), np.float32)), weight("r", np.zeros((1, 12, 4), np.float32))]
+    inputs, outputs = [value("x", shape=[0, 1, 4])], [value("y", shape=None)]
+    return model([node("GRU", "x w r", "y", hidden_size=4)], inputs, outputs, weights)
+
+
+def test_the_answer_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = halfwise.fix(loud(), FEEDS, out=tmp_path / "there")
+    seen = halfwise.scan(loud())
+    monkeypatch.setenv("HALFWISE_CONTAIN", "0")
+    here = halfwise.fix(loud(), FEEDS, out=tmp_path / "here")
+    assert there.fp32_nodes == here.fp32_nodes and there.plan.text() == here.plan.text()
+    assert [site.name for site in there.sites.all] == [site.name for site in here.sites.all]
+    assert all(site.node is there.sites.model.node_by_name[site.name] for site in there.sites.all)
+    files = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("there", "here")]
+    assert files[0] == files[1] and seen.to_json() == halfwise.scan(loud()).to_json()
+
+
+def test_what_ends_the_runtime_is_an_error_and_the_next_call_is_answered() -> None:
+    with pytest.raises(InputError, match=r"crashed \(SIGABRT\) at 'n_y' \(GRU\), given x 0x1x4"):
+        halfwise.verify(gru(), gru(), [{"x": np.zeros((0, 1, 4), np.float32)}])
+    assert halfwise.verify(loud(), loud(), FEEDS).met
+
+
+def test_a_stream_that_was_read_is_not_asked_for_again() -> None:
+    feeds = ({"x": np.zeros((0, 1, 4), np.float32)} for _ in range(1))
+    with pytest.raises(InputError, match=r"the worker of verify crashed \(SIGABRT\) while running a model"):
+        halfwise.verify(gru(), gru(), feeds)
+
+
+def test_what_ends_type_inference_is_done_without(tmp_path: Path) -> None:
+    proto = model([node("LayerNormalization", "x s", "y", axis=2**31 - 1)], [value("x"), value("s")], [value("y")])
+    onnx.save(proto, tmp_path / "m.onnx")
+    assert halfwise.scan(tmp_path / "m.onnx").facts.nodes == 1
+    assert halfwise.load(tmp_path / "m.onnx").nodes[0].op_type == "LayerNormalization"
+
+
+def test_functions_and_iterables_stay_with_their_caller() -> None:
+    told: list[Any] = []
+
+    def metric(reference: Any, other: Any) -> float:
+        told.append(os.getpid())
+        return float(np.abs(reference["y"] - other["y"]).max())
+
+    def feeds() -> Iterator[dict[str, Any]]:
+        told.append("read")
+        yield from FEEDS
+
+    fixed = halfwise.fix(loud(), feeds(), metric=metric, tolerance="metric<=1e-2", notify=told.append)
+    assert fixed.samples.origin == "given" and len(fixed.samples.all) == 3
+    assert {"read", os.getpid()} <= set(told) and any(isinstance(each, str) and each != "read" for each in told)
+
+
+def test_errors_of_the_caller_s_own_functions_are_their_own() -> None:
+    class Enough(BaseException):
+        def __init__(self, one: object, two: object) -> None:
+            super().__init__("enough")
+
+    enough = Enough(1, 2)
+
+    def stop(told: str) -> None:
+        raise enough
+
+    with pytest.raises(Enough) as caught:
+        halfwise.fix(loud(), FEEDS, notify=stop)
+    assert caught.value is enough
+
+
+def test_errors_and_warnings_come_along() -> None:
+    with pytest.raises(InputError, match="there is no such file"):
+        halfwise.scan("nowhere.onnx")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        halfwise.convert(loud())
+    mine = [each for each in warned if each.category is halfwise.ConversionWarning]
+    assert mine and Path(mine[0].filename).name == Path(__file__).name and mine[0].message.note.kind
+
+
+def test_a_runner_of_the_caller_s_own_runs_here() -> None:
+    class Runner:
+        def run(self, index: int, feed: Any) -> dict[str, Any]:
+            return {"y": feed["x"]}
+
+    with pytest.raises(Untravelled):
+        Given().pack(Runner())
+    assert halfwise.verify(Runner(), Runner(), FEEDS).met
+
+
+def test_a_loaded_model_is_read_again_there(tmp_path: Path) -> None:
+    onnx.save(loud(), tmp_path / "m.onnx")
+    loaded = halfwise.load(tmp_path / "m.onnx")
+    assert halfwise.fix(loaded, FEEDS).sites.model.sha256 == loaded.sha256
+    onnx.save(gru(), tmp_path / "m.onnx")
+    with pytest.raises(InputError, match="has changed since it was loaded"):
+        halfwise.fix(loaded, FEEDS)
+
+
+def test_threads_do_not_wait_for_one_another() -> None:
+    begun: list[int] = []
+
+    def wait(done: int, total: int) -> None:
+        begun.append(done)
+        deadline = time.monotonic() + 60
+        while len(begun) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def look() -> None:
+        halfwise.trace(loud(), FEEDS[:1], notify=wait)
+
+    threads = [Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert len(begun) >= 2 and not any(thread.is_alive() for thread in threads)
+
+
+def test_a_call_over_its_time_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALFWISE_TIME_LIMIT", "0.001")
+    with pytest.raises(InputError, match=r"scan was stopped after 0.001 s \(HALFWISE_TIME_LIMIT\)"):
+        halfwise.scan(loud())
+
+
+def test_an_interruption_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[pool.Worker] = []
+    close = pool.Worker.close
+    monkeypatch.setattr(pool.Worker, "close", lambda worker: (close(worker), ended.append(worker))[0])
+
+    def press(told: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        halfwise.fix(loud(), FEEDS, notify=press)
+    assert [worker.child.returncode for worker in ended] == [-signal.SIGKILL]
+
+
+def test_a_worker_does_not_outlive_its_caller() -> None:
+    code = (
+        "import os, signal, halfwise, numpy as np; from halfwise.verbs.contained import pool\n"
+        "try: halfwise.scan('nowhere.onnx')\nexcept halfwise.InputError: pass\n"
+        "print(pool._idle[0].child.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    number = int(told.stdout)
+    deadline = time.monotonic() + 60
+    while _lives(number) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not _lives(number)
+
+
+def _lives(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
