@@ -68,7 +68,7 @@ class NoteKind(Enum):
     PROFILE_UNPROVEN = "profile-unproven"
     PROFILE_TWO_ENDED = "profile-two-ended"
     RANDOM_NODE = "random-node"
-    QUANTISERS_MOVE = "quantisers-move"
+    QUANTISERS_MOVE, QUANTISERS_ALLOW = "quantisers-move", "quantisers-allow"
     INPUT_FINDING = "input-finding"
     CLAMPED_WEIGHTS = "clamped-weights"
     SEARCHED_TWICE = "searched-twice"

@@ -91,9 +91,8 @@ class Bound:
         """The bound that allows `factor` times the error."""
         if self.metric == "psnr":
             return replace(self, value=self.value - 20.0 * math.log10(factor))
-        return replace(
-            self, value=1.0 - (1.0 - self.value) * factor if self.metric in _UP_TO_ONE else self.value * factor
-        )
+        value = 1.0 - (1.0 - self.value) * factor if self.metric in _UP_TO_ONE else self.value * factor
+        return replace(self, value=float(f"{value:.12g}"))
 
     def ratio(self, value: float) -> float:
         """Error over allowed error: at most 1 exactly where the bound holds, and growing as the value gets worse.

@@ -16,7 +16,18 @@ from halfwise.model.inputs.samples import Samples
 from halfwise.report.shell import shell
 from halfwise.verbs.fix.result import FixResult
 
-__all__ = ["Standing", "Step", "WayOut", "caution", "caution_note", "engine_loop", "inputs_told", "standing", "way_out"]
+__all__ = [
+    "Standing",
+    "Step",
+    "WayOut",
+    "caution",
+    "caution_note",
+    "engine_loop",
+    "inputs_told",
+    "standing",
+    "tolerance_words",
+    "way_out",
+]
 
 _WORRYING = frozenset(
     {
@@ -127,6 +138,14 @@ def _kept(result: FixResult) -> list[str]:
 # -- commands ---------------------------------------------------------------------------------------------------------
 
 
+def tolerance_words(result: FixResult) -> list[str]:
+    """The options with which another command judges as `fix` did, where that found a tolerance by itself."""
+    if not any(note.kind is NoteKind.QUANTISERS_ALLOW for note in result.notes):
+        return []
+    bounds = result.plan.tolerance.bounds
+    return [word for bound in bounds for word in ("--tol", f"{bound.key}{bound.op}{bound.value:.6g}")]
+
+
 def engine_loop(result: FixResult) -> tuple[list[str], list[str]] | None:
     """Run the engine that was built on the samples, and judge what it answers; None where no script was written."""
     files = result.deploy_files
@@ -134,6 +153,7 @@ def engine_loop(result: FixResult) -> tuple[list[str], list[str]] | None:
         return None
     folder = str(result.files.samples)
     verify = ["halfwise", "verify", str(result.model.path), str(files.outputs), "--inputs", folder]
+    verify += tolerance_words(result)
     return ["python", str(files.script), "--run", folder], verify
 
 
@@ -150,7 +170,7 @@ def _again(result: FixResult, inputs: Sequence[str], title: str, *options: str) 
 def _compared(result: FixResult, inputs: Sequence[str]) -> Step | None:
     if result.model.path is None or result.typed is None:
         return None
-    words = ["halfwise", "verify", str(result.model.path), str(result.typed.path), *inputs]
+    words = ["halfwise", "verify", str(result.model.path), str(result.typed.path), *inputs, *tolerance_words(result)]
     return Step("Compare with ONNX Runtime", "Runs the written model there.", shell([*words, "--backend", "ort-cpu"]))
 
 

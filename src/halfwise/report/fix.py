@@ -12,7 +12,7 @@ from halfwise.core.formats import Format
 from halfwise.core.wording import counted, three_digits
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.plan_document import RepairRecord
-from halfwise.report.answer import caution, caution_note, engine_loop, inputs_told, standing, way_out
+from halfwise.report.answer import caution, caution_note, engine_loop, inputs_told, standing, tolerance_words, way_out
 from halfwise.report.groups import Group, Grouping, kept_nodes, reason
 from halfwise.report.repairs import alike, explain_repairs, places
 from halfwise.report.terminal import Terminal, share
@@ -217,8 +217,7 @@ def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]
             terminal.command("then    ", shlex.join(words))
     elif result.model.path is not None:
         words = ["halfwise", "verify", str(result.model.path), str(result.typed.path)]
-        words += inputs
-        words += result.rollout_words
+        words += [*inputs, *result.rollout_words, *tolerance_words(result)]
         terminal.command("next    ", shlex.join(words))
 
 

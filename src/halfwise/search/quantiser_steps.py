@@ -1,7 +1,8 @@
 """How far a quantised model's answers move by themselves: a rounding before a quantiser may become a whole step of it.
 
 The steps that other FP32 kernels take, or TF32, are as many as those that FP16 takes. Where they miss the tolerance
-already, FP32 nodes that bring FP16 within it do so on these inputs and in this order of sums alone.
+already, FP32 nodes that bring FP16 within it do so on these inputs and in this order of sums alone. A value that takes
+the other step lay halfway between two: its answer is no further from the model before quantisation.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from halfwise.precision.sites import Sites
 from halfwise.search.judge import Measured, Question
 from halfwise.search.run_counter import RunCounter
 
-__all__ = ["MOVED", "Movement", "has_quantisers", "own_movement"]
+__all__ = ["MOVED", "Movement", "OwnMovement", "has_quantisers", "own_movement"]
 
 MOVED = 2.0**-14  # of a value: an eighth of what TF32 rounds, a few times what another order of long sums changes
 TF32 = 2.0**-11
@@ -67,16 +68,24 @@ class Movement:
         return Measured.of(evaluate(list(self.references), answers, question.tolerance, question.metric), question)
 
 
-def own_movement(movement: Movement) -> tuple[float, float] | None:
-    """The ratio that FP32 has once values move by `MOVED`, and the one up to which FP16 is no worse than TF32.
+@dataclass(frozen=True)
+class OwnMovement:
+    """Times the allowed error: what FP32 has once values move by `MOVED`; up to where FP16 is no worse than TF32."""
 
-    None where FP32 holds the tolerance.
-    """
-    seen = movement.measured(MOVED)
-    if not (seen.ratio > 1.0 and math.isfinite(seen.ratio)):
-        return None
-    bounds = (seen.unseen_bound, movement.measured(TF32).unseen_bound)
-    return seen.ratio, MARGIN * max(bound for bound in bounds if math.isfinite(bound))
+    fp32: float
+    as_tf32: float
+
+
+def own_movement(movement: Movement) -> OwnMovement:
+    seen, tf32 = movement.measured(MOVED), movement.measured(TF32)
+    bounds = (bound for bound in (seen.unseen_bound, tf32.unseen_bound) if math.isfinite(bound))
+    return OwnMovement(seen.ratio, _two_digits(MARGIN * max(bounds, default=0.0)))
+
+
+def _two_digits(value: float) -> float:
+    """Rounded up, so that the tolerance that is told is the one that counts."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1) if value else 1.0
+    return round(math.ceil(value / unit) * unit, 12)
 
 
 def _move(graph: onnx.GraphProto, by: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,7 +41,7 @@ from halfwise.precision.sites import Sites
 from halfwise.search.context import EvaluationContext
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Question
-from halfwise.search.quantiser_steps import MOVED, Movement, has_quantisers, own_movement
+from halfwise.search.quantiser_steps import MOVED, Movement, OwnMovement, has_quantisers, own_movement
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, refuse_ids
@@ -103,11 +104,11 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     stated = Question(asked.tolerance, request.metric, len(samples.all), _margin(request, profiles))
     also = tuple(emulator.under(profile) for profile in profiles[:-1])
     chosen = split(samples, answers)
-    moves = None
+    moves = OwnMovement(0.0, 0.0)
     if has_quantisers(sites):
         searched = references.of(chosen.search)
         moves = own_movement(Movement(sites, emulator, stated, chosen.search, searched, counter))
-    question = stated if moves is None else replace(stated, tolerance=stated.tolerance.relaxed(moves[1]))
+    stated, question, own = _in_steps(request, stated, moves)
     context = EvaluationContext(
         emulator, Stepper(emulator), question, request.io_types, references, counter, also, speed=request.speed
     )
@@ -133,9 +134,24 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
             *chosen.notes,
             *request.target.cautions,
             *_cautions(request, sites, profiles, question.margin),
-            *([Note.of(NoteKind.QUANTISERS_MOVE, ratio=moves[0], moved=MOVED)] if moves is not None else []),
+            *own,
         ),
     )
+
+
+def _in_steps(request: FixRequest, stated: Question, moves: OwnMovement) -> tuple[Question, Question, tuple[Note, ...]]:
+    """The question that is judged by, and the one that is searched by, of a model that quantises.
+
+    What other FP32 kernels miss is out of reach. Where they keep it, what TF32 kernels would do is allowed by default.
+    """
+    if moves.as_tf32 <= 1.0:
+        return stated, stated, ()
+    wider = replace(stated, tolerance=stated.tolerance.relaxed(moves.as_tf32))
+    if 1.0 < moves.fp32 < math.inf:
+        return stated, wider, (Note.of(NoteKind.QUANTISERS_MOVE, ratio=moves.fp32, moved=MOVED),)
+    if moves.fp32 <= 1.0 and not request.tolerance and request.plan is None and request.metric is None:
+        return wider, wider, (Note.of(NoteKind.QUANTISERS_ALLOW, factor=moves.as_tf32),)
+    return stated, stated, ()
 
 
 def _rolled(request: FixRequest, samples: Samples, emulator: Emulator, counter: RunCounter) -> Samples:
