@@ -10,7 +10,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.paths import REAL_MODELS
-from tests.support.says import pytest_addoption, pytest_runtest_call, pytest_sessionfinish, says  # noqa: F401
+from tests.support.says import (  # noqa: F401
+    pytest_addoption,
+    pytest_cmdline_main,
+    pytest_runtest_call,
+    pytest_sessionfinish,
+    says,
+)
 
 # No verdict on how fast a busy machine is.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

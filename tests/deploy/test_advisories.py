@@ -50,8 +50,8 @@ def test_each_entry_is_well_formed(entry):
     ranges = [VersionRange.parse(text) for text in entry.versions]
     for pattern in entry.gpus + entry.seen_on:
         assert isinstance(gpu_fit(pattern, Gpu.parse("t4")), Fit)
-    assert not (entry.versions and not entry.runtimes), "versions without a runtime mean nothing"
-    assert not (entry.kernels and not entry.ops), "a model without kernels could not be judged"
+    assert not (entry.versions and not entry.runtimes), "versions without a runtime"
+    assert not (entry.kernels and not entry.ops), "kernels without operators"
     for op in (op for text in entry.ops for op in text.split(">")):
         assert onnx.defs.has(op), f"{op} is no ONNX operator"
     fixed = re.match(r"\d+(\.\d+)*", entry.fixed_in or "")

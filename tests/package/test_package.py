@@ -83,4 +83,4 @@ def test_a_caller_is_checked_by_types(tmp_path: Path, says: Says) -> None:
     out, _, _ = api.run([str(caller)])  # with the project's own settings, so that its cache serves and is served
     assert 'Revealed type is "bool"' in out.replace("builtins.", "")
     assert "halfwise.model.model.Model" in out
-    assert 'to "trace" has incompatible type "int"' in out
+    assert '"trace" has incompatible type "int"' in out

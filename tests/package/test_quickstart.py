@@ -73,7 +73,7 @@ def test_the_commands_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert ran == ["scan", "fix", "verify", "sh", "audit", "gate"]
 
     plan = json.loads((tmp_path / "out" / "model.plan.json").read_text(encoding="utf-8"))
-    assert plan["fp32_nodes"], "a model of which nothing stays in FP32 shows little of an audit"
+    assert plan["fp32_nodes"], "nothing stays in FP32"
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert set(re.findall(r"^\| `(model\.[\w.]+)` \|", PAGE, re.M)) <= files
 

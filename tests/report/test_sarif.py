@@ -169,7 +169,7 @@ def checked(text: str) -> dict[str, Any]:
     assert len(set(rules)) == len(rules)
     assert all(rules[result["ruleIndex"]] == result["ruleId"] for result in run["results"])
     hashes = [result["partialFingerprints"]["primaryLocationLineHash"] for result in run["results"]]
-    assert len(set(hashes)) == len(hashes), "code hosts would take two alerts for one"
+    assert len(set(hashes)) == len(hashes), "two alerts of one hash"
     return run
 
 

@@ -47,7 +47,7 @@ def assert_one_minimal(search: Search, keep: frozenset[ir.Node], margin: frozens
     for node in keep:
         without = search.judge.measure(search.assignment(keep - {node}))
         if node in margin:
-            assert without.unseen_bound > search.target_ratio, f"{node.name} is kept for a margin it does not need"
+            assert without.unseen_bound > search.target_ratio, f"{node.name} is not needed"
         else:
             assert without.ratio > 1.0, f"{node.name} is not needed"
 

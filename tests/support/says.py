@@ -116,6 +116,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(RENEW, action="store_true", help="write tests/golden anew from what the tests that pass say")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    if config.getoption(RENEW) and getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError(f"{RENEW} needs all tests in one process: leave out -n")
+
+
 @pytest.fixture
 def says(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Says:
     kept = read(file_of(request.path)).get(request.node.name, [])

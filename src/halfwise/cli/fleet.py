@@ -47,6 +47,7 @@ def init(
 @group.command("check", short_help="Find the mistakes in a fleet.toml.")
 def check(file: FleetFile = Path(FILE)) -> None:
     """Name every mistake with its line and column, without running anything. Exit code 1: there is one."""
+    from halfwise.core.wording import counted
     from halfwise.fleet.check import check_file
     from halfwise.report.text import safe
 
@@ -55,7 +56,8 @@ def check(file: FleetFile = Path(FILE)) -> None:
         typer.echo(safe(line))
     if told:
         raise typer.Exit(1)
-    typer.echo(f"{file}: no mistakes; {len(jobs)} jobs for {len({job.model for job in jobs})} models")
+    models = {job.model for job in jobs}
+    typer.echo(f"{file}: no mistakes; {counted(len(jobs), 'job')} for {counted(len(models), 'model')}")
 
 
 @group.command("run", short_help="Run what the file says; goes on where it stopped.")

@@ -49,8 +49,8 @@ def of(module: Any) -> Capabilities:
     if lacking:
         name, where = getattr(module, "__name__", "the module"), getattr(module, "__file__", None)
         raise MissingBackend(
-            f"{name!r}{f' ({where})' if where else ''} is not NVIDIA's module, or not all of it: it has no "
-            f"{' and no '.join(lacking[:3])}"
+            f"{name!r}{f' ({where})' if where else ''} is not NVIDIA's module, or not all of it: it lacks "
+            f"{', '.join(lacking[:3])}"
         )
     flags, layer = module.BuilderFlag, module.ILayer
     creation = module.NetworkDefinitionCreationFlag

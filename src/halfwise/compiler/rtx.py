@@ -18,8 +18,8 @@ from halfwise.core.errors import InputError, MissingBackend
 __all__ = ["INSTALL", "MODULES", "available", "build", "build_request"]
 
 INSTALL = (
-    "pip install 'halfwise[rtx]' (which is: pip install tensorrt-rtx-cu13-libs tensorrt-rtx-cu13-bindings, "
-    "both at the same version; wheels exist for Linux and Windows)"
+    "pip install 'halfwise[rtx]' (tensorrt-rtx-cu13-libs and tensorrt-rtx-cu13-bindings at the same version; "
+    "wheels exist for Linux and Windows)"
 )
 # The wheels install the bindings alone; NVIDIA's download also brings the package around them.
 MODULES = ("tensorrt_rtx_bindings", "tensorrt_rtx")

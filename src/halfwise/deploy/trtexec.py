@@ -324,9 +324,9 @@ def _check_words(argv: Sequence[str], target: Target) -> None:
 def _way_out(target: Target) -> str:
     ways = []
     if target.within("8.6", "10"):
-        ways.append("use the Python build script, which finds layers by their metadata")
+        ways.append("use the Python build script, which needs no layer names")
     if Typing.STRONG in target.typings:
         ways.append("build the typed ONNX model with strong typing")
     else:
-        ways.append("rename the node in the ONNX model, or build the typed ONNX model with TensorRT 9.1 or later")
+        ways.append("rename the node, or build the typed ONNX model with TensorRT 9.1 or later")
     return ", or ".join(ways)

@@ -189,7 +189,7 @@ def _plan(stated: PlanDocument) -> Plan:
     names = [node.name for node in nodes]
     if len(set(names)) < len(names):
         twice = next(name for index, name in enumerate(names) if name in names[:index])
-        raise InputError(f"not a plan: fp32_nodes names {twice!r} twice")
+        raise InputError(f"fp32_nodes names {twice!r} twice; name it once")
     return Plan(
         model=stated.model.path,
         sha256=stated.model.sha256,

@@ -52,10 +52,11 @@ def fix_markdown(result: FixResult) -> str:
     name = code(result.model.path.name) if result.model.path else "the model"
     kept = [node for node in result.plan.nodes if node.format is not Format.FP16]
     mark, words = _STANDING[standing(result)], "keeps" if result.met else "misses"
+    where = ""
     if result.met and not result.good:
-        words = "only in emulation keeps"
+        where = " only in emulation"
     lines = [
-        f"## {mark} halfwise fix: {name} {words} the tolerance in FP16",
+        f"## {mark} halfwise fix: {name} {words} the tolerance in FP16{where}",
         "",
         f"With {len(kept):,} of {len(result.sites.all):,} nodes out of FP16 and "
         f"{counted(len(result.plan.repairs), 'repair')}, on {inputs_told(result.samples)}, "

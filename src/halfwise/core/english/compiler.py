@@ -34,8 +34,8 @@ COMPILER = {
         "No FP32 region was found that keeps {subject} out of the model's {attentions:many attention}."
     ),
     NoteKind.REGION_FOUND: (
-        "With {region} in FP32, {subject} stays out of {freed} of {attentions:many attention} (compiled before and "
-        "after with {compiler}). Kernels {kernels:change}, bytes moved {bytes:change}, casts {casts:change}."
+        "With {region} in FP32, {subject} stays out of {freed} of {attentions:many attention} (compiled both ways "
+        "with {compiler}). Kernels {kernels:change}, bytes moved {bytes:change}, casts {casts:change}."
     ),
     NoteKind.REGION_TRIED: "Not enough in FP32 to keep {subject} out: {regions:plain}.",
     NoteKind.REGION_FORCED: "The FP32 region was not used: you forced {nodes:list} into FP16.",

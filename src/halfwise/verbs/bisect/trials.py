@@ -163,7 +163,7 @@ class Trials:
             self.journal.put("device", title)
         elif earlier != title:
             raise InputError(
-                f"the earlier steps in {self.folder} ran on {earlier}, and this is {title}: "
+                f"the earlier steps in {self.folder} ran on {earlier}; this is {title}: "
                 "resume there, or give another folder with --out"
             )
         self.record = record

@@ -309,7 +309,7 @@ def _order(slot: Slot, memory: Memory) -> Iterator[BindingProblem]:
         what = "is in channels_last order: its address hands over (N, H, W, C) where (N, C, H, W) is read"
     else:
         what = (
-            f"is a view with strides {_dims(memory.strides)}, permuted or sliced: its address hands over other elements"
+            f"is a view with strides {_dims(memory.strides)}, permuted or sliced; its address hands over other elements"
         )
     if not slot.is_input:
         yield _error(
