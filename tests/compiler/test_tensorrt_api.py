@@ -73,7 +73,7 @@ def test_a_module_that_is_not_nvidias_is_told_at_once(says: Says) -> None:
         capabilities.of(module)
     whole = fake_tensorrt.make("10.3")
     del whole.OnnxParser
-    with pytest.raises(MissingBackend, match=r"it has no OnnxParser$"):
+    with pytest.raises(MissingBackend, match=r"it lacks OnnxParser$"):
         capabilities.of(whole)
 
 
