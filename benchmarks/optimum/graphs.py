@@ -32,8 +32,9 @@ class Problem:
 
 
 class _Writer:
-    def __init__(self, rng: np.random.Generator) -> None:
+    def __init__(self, rng: np.random.Generator, width: int) -> None:
         self.rng = rng
+        self.width = width
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
 
@@ -48,7 +49,7 @@ class _Writer:
         return name
 
     def linear(self, x: str, gain: float = 1.0) -> str:
-        drawn = self.rng.standard_normal((WIDTH, WIDTH)) * gain / np.sqrt(WIDTH)
+        drawn = self.rng.standard_normal((self.width, self.width)) * gain / np.sqrt(self.width)
         return self.op("MatMul", x, self.put(drawn))
 
 
@@ -57,7 +58,7 @@ class _Writer:
 
 def _dense(w: _Writer, x: str) -> str:
     return w.op(
-        str(w.rng.choice(["Relu", "Tanh", "Softplus"])), w.op("Add", w.linear(x), w.put(w.rng.standard_normal(WIDTH)))
+        str(w.rng.choice(["Relu", "Tanh", "Softplus"])), w.op("Add", w.linear(x), w.put(w.rng.standard_normal(w.width)))
     )
 
 
@@ -78,12 +79,12 @@ def _norm(w: _Writer, x: str) -> str:
     centred = w.op("Sub", x, w.op("ReduceMean", x, axes=[-1], keepdims=1))
     square = w.op("ReduceMean", w.op("Mul", centred, centred), axes=[-1], keepdims=1)
     root = w.op("Sqrt", w.op("Add", square, w.put(1e-5)))
-    return w.op("Mul", w.op("Div", centred, root), w.put(1 + 0.2 * w.rng.standard_normal(WIDTH)))
+    return w.op("Mul", w.op("Div", centred, root), w.put(1 + 0.2 * w.rng.standard_normal(w.width)))
 
 
 def _attention(w: _Writer, x: str) -> str:
     q, k, v = (w.linear(x, gain) for gain in (2.0, 2.0, 1.0))
-    scores = w.op("Mul", w.op("MatMul", q, w.op("Transpose", k, perm=[0, 2, 1])), w.put(1 / np.sqrt(WIDTH)))
+    scores = w.op("Mul", w.op("MatMul", q, w.op("Transpose", k, perm=[0, 2, 1])), w.put(1 / np.sqrt(w.width)))
     return w.op("Add", x, w.op("MatMul", w.op("Softmax", scores, axis=-1), v))
 
 
@@ -161,11 +162,17 @@ _PLANTED: tuple[Callable[[_Writer, str], str], ...] = (
 PARTS = tuple(part.__name__.lstrip("_") for part in (*_HEALTHY, *_PLANTED))
 
 
-def problem(seed: int) -> Problem:
+def problem(
+    seed: int,
+    nodes: tuple[int, int] = (_LEAST, _MOST),
+    tokens: int = TOKENS,
+    width: int = WIDTH,
+    samples: int = SAMPLES,
+) -> Problem:
     """The graph of a seed; each planted part comes first once in as many seeds as there are."""
     rng = np.random.default_rng(seed)
-    size = int(rng.integers(_LEAST, _MOST + 1))
-    w, x, parts = _Writer(rng), "x", [_PLANTED[seed % len(_PLANTED)]]
+    size = int(rng.integers(nodes[0], nodes[1] + 1))
+    w, x, parts = _Writer(rng, width), "x", [_PLANTED[seed % len(_PLANTED)]]
     while True:
         pool = _PLANTED if rng.random() < 0.35 else _HEALTHY
         parts.append(pool[int(rng.integers(len(pool)))])
@@ -181,11 +188,11 @@ def problem(seed: int) -> Problem:
             break
         x = y
         used.append(part.__name__.lstrip("_"))
-    while len(w.nodes) < _LEAST - 1:
+    while len(w.nodes) < nodes[0] - 1:
         x = _dense(w, x)
         used.append("dense")
     last = w.linear(x)
-    shape: list[str | int | None] = ["n", TOKENS, WIDTH]
+    shape: list[str | int | None] = ["n", tokens, width]
     graph = helper.make_graph(
         w.nodes,
         f"optimum{seed}",
@@ -195,5 +202,5 @@ def problem(seed: int) -> Problem:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=8)
     model = onnx.shape_inference.infer_shapes(model)
-    feeds = tuple({"x": rng.standard_normal((1, TOKENS, WIDTH)).astype(np.float32)} for _ in range(SAMPLES))
+    feeds = tuple({"x": rng.standard_normal((1, tokens, width)).astype(np.float32)} for _ in range(samples))
     return Problem(f"optimum{seed}", model, feeds, tuple(used))

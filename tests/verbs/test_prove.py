@@ -19,14 +19,19 @@ from halfwise.backends import BackendFailure, BackendOptions, backend_named
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.notes import NoteKind
 from halfwise.emulation.probes import PROBES, Form
+from halfwise.emulation.probes.own_sizes import own_forms
 from halfwise.emulation.profiles import STRICT, profile_named
 from halfwise.emulation.profiles.caveats import caveats
 from halfwise.emulation.profiles.machine import MachineDocument, read_machine
+from halfwise.emulation.profiles.shape_class import shape_class
+from halfwise.emulation.timing.operation import Attribute, Operand, Operation
+from halfwise.model.model import load
 from halfwise.verbs.compare import compare
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.gate import gate
 from halfwise.verbs.profiles import profiles
 from halfwise.verbs.prove import JOURNAL, prove
+from halfwise.verbs.prove.model_operations import nodes_of
 from halfwise.verbs.verify import verify
 from tests.models.backend_models import typed_model
 from tests.support.documents import check
@@ -51,6 +56,15 @@ CHOICE = {
     "fusion:residual": "apart",
 }
 RUN_FOLDER = f"{sys.executable} {ROOT / 'examples' / 'prove' / 'run_folder.py'} CPUExecutionProvider"
+
+
+def conv(
+    x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...], op: str = "Conv", group: int = 1
+) -> Operation:
+    steps: tuple[float, ...] = (2.0, 2.0) if op == "ConvTranspose" else (1.0, 1.0)
+    pads = ((w[2] - 1) / 2 if op == "Conv" else 0.0,) * 4
+    told: dict[str, Attribute] = {"kernel_shape": (float(w[2]),) * 2, "strides": steps, "pads": pads, "group": group}
+    return Operation(op, (Operand(x), Operand(w, fixed=True)), (y,), told)
 
 
 def machine(folder: Path, name: str = "machine.json", **other: str) -> Path:
@@ -215,6 +229,52 @@ def test_between_two_sizes_that_differ_a_verdict_has_two_ends(tmp_path: Path) ->
     assert least < 1 < most and not result.met
     (note,) = (note for note in result.notes if note.kind is NoteKind.PROFILE_TWO_ENDED)
     assert note.values["ops"] == ["MatMul"]
+
+
+def test_a_probe_of_a_nodes_own_sizes_decides(tmp_path: Path) -> None:
+    """A kernel may be chosen by any size: this machine sums in FP16 where a product has 4 rows of 256 terms."""
+    model, rng = _wide_product(tmp_path / "net.onnx", 256), np.random.default_rng(2)
+    general = tuple(form for form in PROBES if form.name in ("exact matmul 1x256x256", "exact matmul 64x256x64"))
+    own = tuple(own_forms(nodes_of(model)))
+    assert [(form.op, form.length) for form in own] == [("MatMul", 256)]
+
+    class ByRows(SimulatedGpu):
+        def kernel(self, form: Form) -> str:
+            assert form.inputs[0] is not None
+            return "fp16-sums-16" if form.inputs[0].shape == (4, 256) else "wide"
+
+    feeds = [{"x": rng.random((4, 256)).astype(np.float16).astype(np.float32)} for _ in range(2)]
+    (weight,) = (numpy_helper.to_array(each) for each in onnx.load(model).graph.initializer)
+    worst = {"wide": 0.0, "narrow": 0.0}
+    for x in (feed["x"].astype(np.float64) for feed in feeds):
+        right = x @ weight.astype(np.float64)
+        for name, got in (("wide", h(x @ h(weight))), ("narrow", narrow_matmul(x, h(weight), 16))):
+            worst[name] = max(worst[name], float(np.linalg.norm(got - right) / np.linalg.norm(right)))
+    assert worst["narrow"] > 2 * worst["wide"]
+    for models, name in (((), "wide"), ((model,), "narrow")):
+        machine = ByRows({}, (*general, *own))
+        path = prove(machine, out=tmp_path / f"{name}.json", forms=general, own=models).path
+        found = fix(model, feeds, profile=str(path), tolerance="rel_l2<=1", max_runs=4, force=["op:MatMul"])
+        told = found.document().to_json()["profiles"]
+        assert told[str(path)] == pytest.approx(worst[name], rel=0.02)
+        if models:  # both ends know the kernel of this size
+            assert told[f"{path} (least rounding)"] == pytest.approx(worst[name], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("operation", "terms"),
+    [
+        (conv((1, 6, 9, 9), (4, 3, 3, 3), (1, 4, 9, 9), group=2), 27),
+        (conv((1, 4, 5, 5), (4, 3, 2, 2), (1, 6, 10, 10), "ConvTranspose", group=2), 8),
+        (Operation("AveragePool", (Operand((1, 2, 6, 6)),), ((1, 2, 2, 2),), {"kernel_shape": (3.0, 3.0)}), 9),
+        (Operation("GlobalAveragePool", (Operand((1, 2, 6, 6)),), ((1, 2, 1, 1),)), 36),
+        (Operation("Gemm", (Operand((7, 5)), Operand((7, 3), fixed=True)), ((5, 3),), {"transA": 1}), 7),
+    ],
+)
+def test_a_probe_at_own_sizes_is_the_node_that_it_asks_about(operation: Operation, terms: int) -> None:
+    (form,) = own_forms([operation, operation, Operation("Relu", (Operand((2,)),), ((2,),))])
+    (node,) = load(form.model()).ir.graph
+    assert (form.length, shape_class(node).sizes) == (terms, operation.key)
 
 
 def test_a_profile_that_nobody_ran_says_so(tmp_path: Path) -> None:

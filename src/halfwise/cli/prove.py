@@ -38,6 +38,10 @@ def command(
         list[Path] | None,
         typer.Option("--time-model", metavar="MODEL", help="Also time this model's operators; repeatable."),
     ] = None,
+    own: Annotated[
+        list[Path] | None,
+        typer.Option("--model", metavar="MODEL", help="Also probe this model's operators at its sizes; repeatable."),
+    ] = None,
     full: Full = False,
     as_json: Json = False,
 ) -> None:
@@ -50,7 +54,8 @@ def command(
     try:
         with progress(f"prove {backend}") as shown:
             options = backend_options(device, False, "all", False, time_limit)
-            proof = prove(backend, out=out, options=options, time=timed, models=models or (), notify=shown.count)
+            proof = prove(backend, out=out, options=options, time=timed, models=models or (), own=own or (),
+                          notify=shown.count)  # fmt: skip
     except KeyboardInterrupt:
         kept = out.parent / JOURNAL
         raise Interrupted(

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import onnx_ir as ir
 
 from halfwise.core.formats import Format
 from halfwise.emulation.profiles.fusion import Fusion
 from halfwise.emulation.profiles.fusions import fused_in_fp32, fused_nodes
+from halfwise.emulation.timing.of_node import Shapes, attributes_of, operand_of, operation_of, shape_of
 from halfwise.emulation.timing.operation import Attribute, Operand, Operation
 from halfwise.model.moving import MOVES
 from halfwise.precision.assignment import Assignment
 
 __all__ = ["Kernel", "Shapes", "kernels_of"]
 
-Shapes = Mapping[ir.Value, tuple[int, ...]]
-
 # They hand the same memory on, or hold what was computed before the first run.
 _FREE = frozenset(
     {"Constant", "ConstantOfShape", "Dropout", "Flatten", "Identity", "Reshape", "Shape", "Size", "Squeeze",
      "Unsqueeze"}
 )  # fmt: skip
-_FEW = 8  # values of a constant that may bear on the time
-_SHAPED_BY = frozenset({"Expand", "Pad", "Resize", "Slice", "Split", "Tile", "TopK"})
+_FEW = 8  # whole numbers, which the host works on
 _FUSED_AS = {
     "biased-product": "Gemm",
     "conv-batch-norm": "Conv",
@@ -101,7 +98,7 @@ def _format(assignment: Assignment, node: ir.Node) -> Format:
 
 
 def _cast(value: ir.Value, to: Format, shapes: Shapes) -> Kernel:
-    shape = _shape(value, shapes)
+    shape = shape_of(value, shapes)
     return Kernel((), Operation("Cast", (Operand(shape),), (shape,)), to)
 
 
@@ -129,7 +126,7 @@ def _is_known(value: ir.Value, folded: Collection[ir.Value]) -> bool:
 def _tells_shapes(node: ir.Node, shapes: Shapes) -> bool:
     """Whether it works on a few whole numbers, which the host does."""
     values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.dtype is not None]
-    return all(not v.dtype.is_floating_point() and math.prod(_shape(v, shapes)) <= _FEW for v in values if v.dtype)
+    return all(not v.dtype.is_floating_point() and math.prod(shape_of(v, shapes)) <= _FEW for v in values if v.dtype)
 
 
 # -- several nodes as one ---------------------------------------------------------------------------------------------
@@ -192,7 +189,7 @@ def _scaled_product(
             for factor in scale.inputs
             if factor is not None and (factor.const_value is not None or factor in folded)
         ]
-        if any(math.prod(_shape(factor, shapes)) == 1 for factor in known):
+        if any(math.prod(shape_of(factor, shapes)) == 1 for factor in known):
             scales.append(scale)
     return _Group("FusedMatMul", (*scales, node), node) if scales else None
 
@@ -239,13 +236,11 @@ def _only_user(node: ir.Node, outputs: frozenset[ir.Value]) -> ir.Node | None:
 
 def _operation(nodes: tuple[ir.Node, ...], group: _Group | None, shapes: Shapes) -> Operation:
     last = nodes[-1] if group is None else group.last
-    outputs = tuple(_shape(value, shapes) for value in last.outputs if value.name)
+    outputs = tuple(shape_of(value, shapes) for value in last.outputs if value.name)
     if group is None or not group.kind:
         if group is None:
-            inputs = tuple(_operand(last, slot, shapes) for slot in range(len(last.inputs)))
-            opset = last.version or last.graph.opset_imports.get("", 20) if last.graph is not None else 20
-            return Operation(last.op_type, inputs, outputs, _attributes(last), last.domain, opset)
-        inputs = tuple(Operand(_shape(value, shapes)) for value in _entering(nodes))
+            return operation_of(last, shapes)
+        inputs = tuple(Operand(shape_of(value, shapes)) for value in _entering(nodes))
         return Operation(last.op_type, inputs, outputs)
     return _fused(group, outputs, shapes)
 
@@ -254,7 +249,7 @@ def _fused(group: _Group, outputs: tuple[tuple[int, ...], ...], shapes: Shapes) 
     kind, domain = group.kind, _OWN_DOMAIN if group.kind in _OWN else ""
     out = outputs[0] if outputs else ()
     if kind in _ONE_INPUT or kind.endswith("LayerNormalization"):
-        data = _shape(group.data, shapes) if group.data is not None else out
+        data = shape_of(group.data, shapes) if group.data is not None else out
         last = data[-1:] or (1,)
         operands = [Operand(data)]
         if kind == "SkipLayerNormalization":
@@ -266,9 +261,9 @@ def _fused(group: _Group, outputs: tuple[tuple[int, ...], ...], shapes: Shapes) 
         return Operation(kind, tuple(operands), (data,), {}, domain)
     product = next((node for node in group.nodes if node.op_type in ("Conv", "MatMul")), None)
     if product is None:
-        return Operation(kind, tuple(Operand(_shape(v, shapes)) for v in _entering(group.nodes)), outputs, {}, domain)
-    attributes: dict[str, Attribute] = dict(_attributes(product)) if kind == "Conv" else {}
-    operands = [each for slot in range(2) if (each := _operand(product, slot, shapes)) is not None]
+        return Operation(kind, tuple(Operand(shape_of(v, shapes)) for v in _entering(group.nodes)), outputs, {}, domain)
+    attributes: dict[str, Attribute] = dict(attributes_of(product)) if kind == "Conv" else {}
+    operands = [each for slot in range(2) if (each := operand_of(product, slot, shapes)) is not None]
     if kind == "Gemm":
         rows = math.prod(operands[0].shape[:-1])
         columns = operands[1].shape[-1]
@@ -285,40 +280,3 @@ def _entering(nodes: tuple[ir.Node, ...]) -> list[ir.Value]:
     for node in nodes:
         found.update((value, None) for value in node.inputs if value is not None and value not in made)
     return [value for value in found if value.const_value is None or value.const_value.size > 1] or list(found)[:1]
-
-
-def _operand(node: ir.Node, slot: int, shapes: Shapes) -> Operand | None:
-    value = node.inputs[slot]
-    if value is None:
-        return None
-    dtype = value.dtype
-    kind = "float" if dtype is None or dtype.is_floating_point() else "bool" if dtype == ir.DataType.BOOL else "int"
-    constant = value.const_value
-    values: tuple[float, ...] = ()
-    if constant is not None and (constant.size == 1 or (constant.size <= _FEW and node.op_type in _SHAPED_BY)):
-        values = tuple(float(each) for each in np.asarray(constant.numpy(), np.float64).reshape(-1))
-    return Operand(_shape(value, shapes), kind, constant is not None, values)  # type: ignore[arg-type]
-
-
-def _shape(value: ir.Value, shapes: Shapes) -> tuple[int, ...]:
-    """As it was seen in a run; else as the model states it."""
-    seen = shapes.get(value)
-    if seen is not None:
-        return seen
-    if value.const_value is not None:
-        return tuple(int(size) for size in value.const_value.shape.numpy())
-    if value.shape is None:
-        return ()
-    return tuple(size if isinstance(size, int) else 1 for size in value.shape)
-
-
-def _attributes(node: ir.Node) -> dict[str, Attribute]:
-    """Those that may bear on the time."""
-    found: dict[str, Attribute] = {}
-    for name, attribute in node.attributes.items():
-        value = attribute.value
-        if attribute.type in (ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING):
-            found[name] = value
-        elif attribute.type in (ir.AttributeType.INTS, ir.AttributeType.FLOATS):
-            found[name] = tuple(float(each) for each in value)
-    return found

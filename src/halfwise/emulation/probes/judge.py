@@ -110,6 +110,7 @@ def judged(form: Form, runs: Sequence[Sequence[Array]], taught: Taught) -> FormR
         all(np.array_equal(got.places, _Results.of(again).places) for again in runs[1:]),
         error,
         {each.name: each.evidence for each in candidates},
+        sizes=seen.sizes,
     )
 
 

@@ -1,8 +1,8 @@
 """From what a machine was seen to do to the profile that judges by it, and the other end of what it may do.
 
-A node takes the hypotheses of the probes of its operator that are most like it: of the same variant, and of the sizes
-next below and next above. Where these do not agree, or a probe is loose, the profile has two ends: the one named after
-the file takes the hypothesis that rounds most, the one beside it the one that rounds least.
+A node takes the hypotheses of the probes of its operator that are most like it: of all its own sizes; else of the same
+variant, and of the sizes next below and next above. Where these do not agree, or a probe is loose, the profile has two
+ends: the one named after the file takes the hypothesis that rounds most, the one beside it the one that rounds least.
 """
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ def likely(forms: Sequence[FormRecord], seen: ShapeClass) -> frozenset[str]:
     """
     alike = [form for form in forms if form.variant == seen.variant] or list(forms)
     near = alike
-    if seen.length is not None:
+    if own := [form for form in alike if seen.sizes and form.sizes == seen.sizes]:
+        alike = near = own
+    elif seen.length is not None:
         below = max((form.length for form in alike if form.length <= seen.length), default=None)
         above = min((form.length for form in alike if form.length >= seen.length), default=None)
         near = [form for form in alike if form.length in (below, above)]

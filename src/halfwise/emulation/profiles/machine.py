@@ -49,6 +49,7 @@ class FormRecord(Record, frozen=True):
     error: Annotated[Number, about("The measured error against FP32, relative.")] = 0.0
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     why: Annotated[str, about("What the backend said where it refused.")] = ""
+    sizes: Annotated[str, about("All shapes and attributes, where they may choose the kernel.")] = ""
 
 
 class Ran(Record, frozen=True):

@@ -1,28 +1,43 @@
-"""What of a node besides its operator may choose its kernel: its form in a word or two, and how many terms it adds."""
+"""What of a node besides its operator may choose its kernel: its form in a word or two, its terms, all its sizes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx_ir as ir
 
-__all__ = ["ShapeClass", "shape_class"]
+from halfwise.emulation.timing.of_node import operation_of
+
+__all__ = ["CHOSEN_BY_SIZE", "ShapeClass", "shape_class"]
+
+CHOSEN_BY_SIZE = frozenset({"AveragePool", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool", "MatMul"})
 
 
 @dataclass(frozen=True)
 class ShapeClass:
-    """`length` is None where the model does not state it, 0 where nothing is added up."""
+    """`length` is None where the model does not state it, 0 where nothing is added up.
+
+    `sizes`: shapes and attributes of what has a kernel chosen by them; empty where the model does not state all.
+    """
 
     variant: str = ""
     length: int | None = 0
+    sizes: str = ""
 
 
 def shape_class(node: ir.Node) -> ShapeClass:
     find = _CLASSES.get(node.op_type) if not node.domain else None
-    return find(node) if find is not None else ShapeClass()
+    found = find(node) if find is not None else ShapeClass()
+    return replace(found, sizes=_sizes(node)) if node.op_type in CHOSEN_BY_SIZE and not node.domain else found
+
+
+def _sizes(node: ir.Node) -> str:
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    known = all(v.shape is not None and all(isinstance(size, int) for size in v.shape) for v in values)
+    return operation_of(node, {}).key if known else ""
 
 
 def _dims(node: ir.Node, slot: int) -> tuple[int | None, ...] | None:

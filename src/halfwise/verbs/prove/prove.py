@@ -20,11 +20,12 @@ from halfwise.core.whole_files import WholeFiles
 from halfwise.core.wording import counted
 from halfwise.emulation.probes import PROBES, Form
 from halfwise.emulation.probes.judge import Taught, judged, learned_kernels
+from halfwise.emulation.probes.own_sizes import own_forms
 from halfwise.emulation.profiles.machine import FormRecord, MachineDocument, Ran, Status, signed
 from halfwise.emulation.timing.grid import GRID
 from halfwise.search.journal import Journal, digest
 from halfwise.verbs.prove.groups import Answered, answers, groups_of
-from halfwise.verbs.prove.model_operations import operations_of
+from halfwise.verbs.prove.model_operations import nodes_of, operations_of
 from halfwise.verbs.prove.times import TIMED, rows_of, timed
 
 __all__ = ["JOURNAL", "Proof", "prove"]
@@ -59,13 +60,15 @@ def prove(
     forms: Sequence[Form] = PROBES,
     time: bool = False,
     models: Sequence[str | Path] = (),
+    own: Sequence[str | Path] = (),
     notify: Callable[[int, int], None] = lambda done, total: None,
 ) -> Proof:
     """Learn from probes how the kernels of a backend round, and write it down as a profile.
 
     `backend` is one of those of `bisect`, or "cmd:PROGRAM". `out` is the file to write; `fix`, `verify` and `gate` take
     it as their profile. Interrupted, the same call goes on where it stopped. `notify` gets the probes done and their
-    total. `time`: measure also how long operators take, and those of `models` at their own sizes.
+    total. `time`: measure also how long operators take, and those of `models` at their own sizes. `own`: models whose
+    convolutions, products and means are probed at their own sizes, too.
     """
     runner = backend_named(backend, options) if isinstance(backend, str) else backend
     if isinstance(runner, SavedBackend):
@@ -78,6 +81,7 @@ def prove(
     rows = (
         rows_of((*GRID, *(each for model in models for each in operations_of(Path(model))))) if time or models else ()
     )
+    forms = (*forms, *own_forms(node for model in own for node in nodes_of(Path(model))))
     record = probe(runner)
     started = monotonic()
     journal = _journal(path, runner, record, forms)
