@@ -3,6 +3,8 @@
 `python -m benchmarks.fidelity --out benchmarks/data/fidelity.json` on a machine with an NVIDIA GPU and
 onnxruntime-gpu. Each version runs through the CUDA provider without and with its fusions (TF32 off) on eight inputs,
 and is emulated on the CPU under the profiles; both are compared with FP32. Plans that are not in `--plans` are made.
+`--machine FILE` predicts also by what `prove` learned, at both ends, and with convolutions that sum in FP16;
+`benchmarks.gpu.learned` tells these apart.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,8 @@ from benchmarks.gpu.suite import SUITE, Subject, subject
 from benchmarks.gpu.versions import VERSIONS, assignment_of_version
 from halfwise.core.metrics import compare, is_float
 from halfwise.emulation.emulate import Emulator, widen_feeds
-from halfwise.emulation.profiles import ORT_CUDA, ORT_CUDA_UNFUSED, STRICT
+from halfwise.emulation.profiles import ORT_CUDA, ORT_CUDA_UNFUSED, STRICT, Profile, profile_named
+from halfwise.emulation.profiles.narrow_sums import NARROW_SUMS
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -61,10 +65,12 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=models_folder())
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--no-fix", action="store_true", help="leave out versions that have no plan")
+    parser.add_argument("--machine", type=Path, help="a file that prove wrote on this GPU")
+    parser.add_argument("--inputs", type=int, default=8)
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     stated = parser.parse_args()
     if stated.one:
-        _one(stated.names[0], stated.out, stated.plans, stated.models, make=not stated.no_fix)
+        _one(stated)
         return
     from benchmarks.gpu.cuda import machine, prepare
 
@@ -74,7 +80,8 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     with ThreadPoolExecutor(stated.workers) as pool:
-        more = ["--no-fix"] if stated.no_fix else []
+        more = [*(["--no-fix"] if stated.no_fix else []), "--inputs", str(stated.inputs)]
+        more += ["--machine", str(stated.machine)] if stated.machine else []
         said = pool.map(lambda name: _apart(name, folder, stated.plans, stated.models, more), stated.names)
         for name, problem in zip(stated.names, said, strict=True):
             print(name, problem or "done", f"{time.perf_counter() - started:.0f} s", flush=True)
@@ -92,12 +99,13 @@ def _apart(name: str, folder: Path, plans: Path, models: Path, more: Sequence[st
     return "" if done.returncode == 0 else " ".join(lines[-2:])[-300:]
 
 
-def _one(name: str, out: Path, plans: Path, models: Path, *, make: bool) -> None:
+def _one(stated: argparse.Namespace) -> None:
     from benchmarks.gpu.cuda import cuda_session, half, prepare
 
-    found = subject(name, models)
+    found = subject(stated.names[0], stated.models)
     if found is None:
         return
+    found = replace(found, inputs=found.inputs[: stated.inputs])
     prepare()
     reference = cuda_session(found.model, fused=False)
     wanted = [_named(reference, reference.run(None, half(reference, feed))) for feed in found.inputs]
@@ -105,7 +113,7 @@ def _one(name: str, out: Path, plans: Path, models: Path, *, make: bool) -> None
     entry: dict[str, Any] = {"tolerance": found.tolerance, "held_out": found.held_out, "loose": loose}
     entry.update(nodes=len(found.model.graph.node), versions={})
     for version in VERSIONS:
-        plan = _plan(found, version, plans, make=make)
+        plan = _plan(found, version, stated.plans, make=not stated.no_fix)
         assignment = assignment_of_version(found.model, version, plan)
         if assignment is None:
             continue
@@ -118,18 +126,31 @@ def _one(name: str, out: Path, plans: Path, models: Path, *, make: bool) -> None
                 results = _named(session, session.run(None, half(session, feed)))
                 errors.append({key: error_of(array, results[key]) for key, array in outputs.items()})
             row["measured"][mode] = errors
-        for profile in _PROFILES.get(version, _FEWER):
-            row["predicted"][profile.name] = _predicted(assignment, profile.name, found.inputs, wanted)
+        for name, profile in _profiles(version, stated.machine).items():
+            row["predicted"][name] = _predicted(assignment, profile, found.inputs, wanted)
         entry["versions"][version] = row
-        out.write_text(json.dumps(entry), encoding="utf-8")
+        stated.out.write_text(json.dumps(entry), encoding="utf-8")
+
+
+def _profiles(version: str, machine: Path | None) -> dict[str, Profile]:
+    """By the names that they have in the results."""
+    found = {profile.name: profile for profile in _PROFILES.get(version, _FEWER)}
+    if machine is not None:
+        most = profile_named(str(machine))
+        least = next((each for each in most.beside if each.name.startswith(most.name)), most)
+        narrow = {op: NARROW_SUMS[op] for op in ("Conv", "ConvTranspose")}
+        found |= {"learned": most, "learned, least": least}
+        found |= {"narrow convolutions": replace(ORT_CUDA, kernels={**ORT_CUDA.kernels, **narrow})}
+    return found
 
 
 def _predicted(
-    assignment: Assignment, profile: str, inputs: Sequence[Mapping[str, Array]], wanted: Sequence[Mapping[str, Array]]
+    assignment: Assignment,
+    profile: Profile,
+    inputs: Sequence[Mapping[str, Array]],
+    wanted: Sequence[Mapping[str, Array]],
 ) -> Errors:
-    from halfwise.emulation.profiles import profile_named
-
-    session = Emulator(profile_named(profile)).session(assignment)
+    session = Emulator(profile).session(assignment)
     errors: Errors = []
     for feed, outputs in zip(inputs, wanted, strict=True):
         carried = widen_feeds(feed)

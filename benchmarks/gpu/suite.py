@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from benchmarks.cases import models_folder
 from benchmarks.gpu.held_out import HELD_OUT
 from benchmarks.gpu.networks import NETWORKS
+from benchmarks.gpu.segmenters import SEGMENTERS
 from tests.models.zoo import SHAPES, ZooModel, cnn_tiny_weights, detr_head, encoder, norm_log_head, transformer
 from tests.models.zoo.zoo_model import Feed
 
@@ -56,6 +57,9 @@ def subject(name: str, folder: Path | None = None) -> Subject | None:
     if name in _ZOO:
         built = _ZOO[name]()
         return Subject(name, built.model, tuple(built.inputs[:INPUTS]), built.tolerance, name in HELD_OUT)
+    if name in SEGMENTERS:
+        built = SEGMENTERS[name]()
+        return Subject(name, built.model, tuple(built.inputs[:INPUTS]), built.tolerance, held_out=True)
     path = (folder or models_folder()) / name / "model.onnx"
     if not path.exists():
         return None

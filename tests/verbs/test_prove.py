@@ -58,9 +58,7 @@ CHOICE = {
 RUN_FOLDER = f"{sys.executable} {ROOT / 'examples' / 'prove' / 'run_folder.py'} CPUExecutionProvider"
 
 
-def conv(
-    x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...], op: str = "Conv", group: int = 1
-) -> Operation:
+def conv(x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...], op: str = "Conv", group: int = 1) -> Operation:
     steps: tuple[float, ...] = (2.0, 2.0) if op == "ConvTranspose" else (1.0, 1.0)
     pads = ((w[2] - 1) / 2 if op == "Conv" else 0.0,) * 4
     told: dict[str, Attribute] = {"kernel_shape": (float(w[2]),) * 2, "strides": steps, "pads": pads, "group": group}
