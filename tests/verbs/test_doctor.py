@@ -14,9 +14,11 @@ from halfwise.core.errors import InputError
 from halfwise.core.files.kinds import FileKind
 from halfwise.core.finding import Finding
 from halfwise.core.notes import NoteKind
+from halfwise.model.model import load
 from halfwise.report.doctor import show_doctor
 from halfwise.report.terminal import Terminal
 from halfwise.verbs.doctor import Diagnosed, doctor
+from halfwise.verbs.verify import EmulatedRunner
 from tests.models.zoo import SHAPES, cnn_tiny_weights, norm_log_head
 from tests.support import articles
 from tests.support.command_line import CommandLine, save
@@ -103,6 +105,41 @@ def test_a_model_that_fp16_keeps_is_acquitted(halfwise_cli: CommandLine, tmp_pat
     check(ended.document, "doctor")
     assert [finding["rule"] for finding in ended.document["findings"]] == ["HW614"]
     assert ended.document["next"]["message"]["kind"] == "next-proof"
+
+
+@pytest.mark.parametrize(
+    ("shape", "seen", "rule", "beside"),
+    [
+        ("healthy_mlp", "fp32", "HW616", None),
+        ("healthy_mlp", "scaled", "HW615", NoteKind.SAVED_ABOVE_FP16),
+        ("mask_minus_1e9", "fp16", "HW615", NoteKind.SAVED_AS_FP16),
+    ],
+)
+def test_what_an_engine_answered_is_compared(
+    tmp_path: Path, shape: str, seen: str, rule: str, beside: NoteKind | None
+) -> None:
+    model, inputs = save(SHAPES[shape](), tmp_path)
+    runner = EmulatedRunner(load(model), narrow=seen == "fp16")
+    (tmp_path / "engine").mkdir()
+    feeds = [dict(np.load(path)) for path in sorted(Path(inputs).glob("*.npz"))]
+    for index, feed in enumerate(feeds):
+        answer = {name: array * (1.2 if seen == "scaled" else 1.0) for name, array in runner.run(index, feed).items()}
+        np.savez(tmp_path / "engine" / f"{index}.npz", **answer)
+    found = of(doctor(model, inputs, tmp_path / "engine"), rule)
+    assert found.note is not None
+    assert (found.note.values["beside"].kind if beside else None) is beside
+    fewer = doctor(model, inputs, tmp_path / "engine" / "0.npz")
+    assert kinds(fewer.notes) == [NoteKind.SAVED_NOT_COMPARED]
+
+
+def test_outputs_without_inputs_are_told_to_need_them(tmp_path: Path) -> None:
+    model, _ = save(SHAPES["healthy_mlp"](), tmp_path)
+    name = load(model).output_names[0]
+    told = [{"name": name, "dimensions": "1x2", "values": [1.0, 2.0]}]
+    (tmp_path / "out.json").write_text(json.dumps(told))
+    result = doctor(model, tmp_path / "out.json")
+    assert kinds(result.notes) == [NoteKind.SAVED_NOT_COMPARED]
+    assert "out.json" not in result.next.command
 
 
 def test_a_folder_is_opened(halfwise_cli: CommandLine, tmp_path: Path, says: Says) -> None:

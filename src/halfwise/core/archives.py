@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.core import limits
 
-__all__ = ["read_npz"]
+__all__ = ["names_in_npz", "read_npz"]
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -25,3 +25,12 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
         raise ValueError(f"it unpacks to {size} bytes, and files are read up to {limits.LARGEST_ARRAYS}")
     with np.load(path, allow_pickle=False) as held:
         return {name: held[name] for name in held.files}
+
+
+def names_in_npz(path: Path) -> tuple[str, ...]:
+    """The names of the arrays; none of what is no archive."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return tuple(name.removesuffix(".npy") for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return ()

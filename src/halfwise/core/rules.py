@@ -298,6 +298,18 @@ _RULES = (
         "look at the build: its flags, its version and its engine's layers",
     ),
     ScanRule(
+        "HW615",
+        "saved outputs that miss the FP32 answer",
+        "error",
+        "add the build log and the engine's layers: `halfwise doctor` compares them with the model",
+    ),
+    ScanRule(
+        "HW616",
+        "saved outputs that keep the FP32 answer",
+        "info",
+        "look at what is done before and after the engine",
+    ),
+    ScanRule(
         "HW801",
         "a node did not run in the planned precision",
         "error",

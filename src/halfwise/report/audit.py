@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from halfwise.compiler.audit_findings import what_ran
 from halfwise.core.english import say
+from halfwise.core.nearest import nearest
 from halfwise.report.terminal import Terminal
 from halfwise.report.text import safe
 
@@ -55,9 +57,8 @@ def _show_nodes(terminal: Terminal, result: AuditResult, chosen: bool) -> None:
     if not chosen:
         nodes = [n for n in nodes if n.status in ("kept", "")]
     if not nodes:
-        if chosen:
-            unasked = result.wanted is None and result.shown is not None and result.shown.status
-            terminal.line("no node is of these" + (": nothing was asked of the engine; give --plan" if unasked else ""))
+        if chosen and result.shown is not None:
+            terminal.line(f"no node is of these{_why_none(result, result.shown)}")
         return
     terminal.line()
     asked = any(node.asked for node in nodes)
@@ -74,6 +75,16 @@ def _show_nodes(terminal: Terminal, result: AuditResult, chosen: bool) -> None:
     ]
     terminal.table(titles, rows, fold=len(titles) - 1)
     terminal.more(len(nodes), _SHOWN, "nodes")
+
+
+def _why_none(result: AuditResult, wanted: Wanted) -> str:
+    if wanted.status and result.wanted is None:
+        return ": nothing was asked of the engine; give --plan"
+    names = [node.node for node in result.audit.nodes]
+    if wanted.node:
+        return nearest(wanted.node, names)
+    parents = (str(parent) for name in names for parent in PurePosixPath(name).parents if parent.name)
+    return nearest(wanted.module, parents) if wanted.module else ""
 
 
 def _plan_verdict(result: Audit, wanted: int) -> str:

@@ -119,9 +119,9 @@ class EmulatedRunner:
 class SavedOutputs:
     """Outputs that something else computed, in the order of the samples."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *more: Path) -> None:
         self.path = path
-        self.samples = saved_samples(path)
+        self.samples = tuple(sample for each in (path, *more) for sample in saved_samples(each))
 
     def run(self, index: int, feed: Feed) -> dict[str, Array]:
         return self.samples[index].read()

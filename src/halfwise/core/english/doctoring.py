@@ -54,6 +54,16 @@ DOCTORING = {
         "plain FP16 keeps the tolerance on {count:many input} ({ratio:.2g} of the allowed error): the model itself is "
         "not the cause"
     ),
+    NoteKind.SAVED_KEEP: (
+        "{subject} keeps the tolerance on {count:many input} ({ratio:.2g} of the allowed error): the engine is right"
+    ),
+    NoteKind.SAVED_MISS: ("{subject} has {ratio:.3g} times the allowed error on {count:many input}: {told}. {beside}"),
+    NoteKind.SAVED_AS_FP16: "Plain FP16 explains it: emulated, it has {ratio:.3g} times",
+    NoteKind.SAVED_BELOW_FP16: "Emulated plain FP16 has {ratio:.3g} times: the engine runs part of the model in FP32",
+    NoteKind.SAVED_ABOVE_FP16: (
+        "Plain FP16 does not explain it: emulated, it has {ratio:.3g} times. Compare the inputs of both, then the build"
+    ),
+    NoteKind.SAVED_NOT_COMPARED: "{subject} was not compared with the FP32 answer: {why}",
     NoteKind.NEXT_FIX: "finds the fewest FP32 nodes and exact repairs, and writes the model and the build files",
     NoteKind.NEXT_INPUTS: "with real inputs in place of samples/, finds the fewest FP32 nodes and writes the model",
     NoteKind.NEXT_PROOF: "no cause was found: validates FP16 on held-out inputs and writes the typed model",

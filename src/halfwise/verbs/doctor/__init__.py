@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from halfwise.core.errors import HalfwiseError, InputError
@@ -12,6 +13,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.model.patterns import Pattern
 from halfwise.verbs.doctor.built import built_findings
 from halfwise.verbs.doctor.case import Case, read_case
+from halfwise.verbs.doctor.engine_answers import engine_answers, saved_apart
 from halfwise.verbs.doctor.gather import gather
 from halfwise.verbs.doctor.measured import Measured, measure
 from halfwise.verbs.doctor.next_step import next_step
@@ -42,9 +44,15 @@ def doctor(
     if case.model is not None:
         result = scan(case.model)
         scanned, patterns = result.findings, result.patterns
+    saved: tuple[Path, ...] = ()
+    if case.model is not None:
+        apart, saved = saved_apart(case.material, case.model)
+        case = replace(case, material=apart)
     measured = _measured(case, notes, notify)
+    answers = _answers(case, saved, measured, notes, notify)
     findings = [
         *(measured.findings if measured is not None else ()),
+        *answers,
         *built_findings(case, scanned, patterns),
         *(each for each in scanned if each.severity != "info"),
     ]
@@ -64,6 +72,23 @@ def _paths(sources: Iterable[str | os.PathLike[str] | Iterable[str | os.PathLike
     if not found:
         raise InputError("give files or folders: a model, a build log, an engine's layer list, inputs, ...")
     return found
+
+
+def _answers(
+    case: Case,
+    saved: tuple[Path, ...],
+    measured: Measured | None,
+    notes: list[Note],
+    notify: Callable[[int, int], None],
+) -> Iterator[Finding]:
+    """What an engine answered, where that was saved; a note says why it could not be compared."""
+    if case.model is None or not saved or (measured is None and case.material.samples):
+        return
+    fp16 = measured.ratio if measured is not None else 0.0
+    found, why = engine_answers(case.model, case.material.samples, saved, fp16, notify)
+    notes += [why] if why is not None else []
+    if found is not None:
+        yield found
 
 
 def _measured(case: Case, notes: list[Note], notify: Callable[[int, int], None]) -> Measured | None:

@@ -42,10 +42,12 @@ _COARSE = 1.0  # a step of FP16 from which on a share of a large value hides who
 
 @dataclass(frozen=True)
 class Measured:
-    """The findings, most telling first, and the outputs whose error in their own unit is more than half a unit."""
+    """The findings, most telling first, the outputs whose error in their own unit is more than half a unit, and the
+    error over the allowed one."""
 
     findings: tuple[Finding, ...]
     coarse: tuple[str, ...] = ()
+    ratio: float = 0.0
 
 
 def measure(model: Model, inputs: Any, notify: Callable[[int, int], None]) -> Measured:
@@ -89,7 +91,7 @@ def _judged(
         ratio = max(evaluation.ratios)
         note = Note.of(NoteKind.FP16_KEEPS, count=len(samples.feeds), ratio=ratio)
         findings.append(finding("HW614", Where("model", str(model.path or "")), note, {"load": ratio}))
-    return Measured(tuple(findings), coarse)
+    return Measured(tuple(findings), coarse, max(evaluation.ratios))
 
 
 def _finite(ratio: float) -> float:
