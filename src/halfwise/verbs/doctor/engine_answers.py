@@ -70,4 +70,6 @@ def engine_answers(
 def _beside(ratio: float, fp16: float) -> Note:
     if fp16 <= 1.0 or ratio > _ALIKE * fp16:
         return Note.of(NoteKind.SAVED_ABOVE_FP16, ratio=fp16)
-    return Note.of(NoteKind.SAVED_BELOW_FP16 if fp16 > _ALIKE * ratio else NoteKind.SAVED_AS_FP16, ratio=fp16)
+    if fp16 > _ALIKE * ratio:
+        return Note.of(NoteKind.SAVED_BELOW_FP16, ratio=fp16)
+    return Note.of(NoteKind.SAVED_AS_FP16, ratio=fp16)
