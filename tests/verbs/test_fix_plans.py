@@ -17,8 +17,8 @@ from halfwise.core.tolerance import Tolerance
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import load
 from halfwise.precision.plan import Plan, PlannedNode, read_plan
+from halfwise.search.attempt import Attempt
 from halfwise.search.held_out import HeldOutSearch
-from halfwise.search.repair_selector import Attempt
 from halfwise.verbs.fix.fix import fix
 from tests.models.random_nets import feeds, random_net
 from tests.models.zoo import SHAPES, encoder

@@ -18,6 +18,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
 from halfwise.precision.sites import Sites
 from halfwise.repair import Rule
+from halfwise.search.attempt import Attempt
 from halfwise.search.context import EvaluationContext
 from halfwise.search.diagnosis import Diagnosis
 from halfwise.search.held_inputs import Inputs
@@ -25,7 +26,7 @@ from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Measured, over_all, unseen_bound
 from halfwise.search.noise_model import NoiseModel, noise_of_one
 from halfwise.search.prune import Kept, kept_node
-from halfwise.search.repair_selector import AppliedRepair, Attempt, RepairSelector, Selection
+from halfwise.search.repair_selector import AppliedRepair, RepairSelector, Selection
 from halfwise.search.search import Point, Search
 from halfwise.search.unseen_bound import bound_for_unseen
 from halfwise.search.variants import chooses

@@ -181,6 +181,8 @@ class _Walk:
             for origin, (needs, overflow) in list(self.on_the_way.items()):
                 if overflow.variant.keys().isdisjoint(outside):
                     overflow.forget(store)
+                    if not overflow.variant:  # it vanished
+                        del self.on_the_way[origin]
                 else:
                     self._follow(step, store, origin, needs, overflow)
             for needs, value, array in [*self._taken(step), *self._of_zero(step, store)]:

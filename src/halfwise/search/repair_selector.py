@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from halfwise.core.counting import Counts
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import sample_error
-from halfwise.core.reasons import Reason
 from halfwise.core.wording import counted
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.model import Model
@@ -22,21 +21,19 @@ from halfwise.precision.choices import Choices
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges, Repair, Rule, found_by, repaired
+from halfwise.search.attempt import Attempt, RepairSet, pruned, sped
 from halfwise.search.context import EvaluationContext
 from halfwise.search.departure import departure
 from halfwise.search.diagnosis import Diagnosis, diagnose
 from halfwise.search.journal import Journal, digest
 from halfwise.search.nearby import around, nearest
-from halfwise.search.noise_model import cost_of
-from halfwise.search.prune import Kept
 from halfwise.search.references import References
-from halfwise.search.search import Search, Solution
+from halfwise.search.search import Search
 from halfwise.search.sets import worst_first
-from halfwise.search.speed import fastest
 from halfwise.search.tensor_statistics import TensorStatistics, ranges_of
 from halfwise.search.wrapped import kept_before
 
-__all__ = ["AppliedRepair", "Attempt", "RepairSelector", "Selection"]
+__all__ = ["AppliedRepair", "RepairSelector", "Selection"]
 
 ROUNDS = 3  # repairs may uncover places for others
 REACH = 2  # nodes from an FP32 node within which a repair may help it
@@ -45,7 +42,6 @@ WORTH = 0.5  # cost that repairs have to save: less is no more than another choi
 PROMISING = 0.5  # of the all-FP16 error that a repair leaves
 
 Array = NDArray[Any]
-RepairSet = tuple[tuple[Rule, Repair], ...]
 
 
 @dataclass(frozen=True)
@@ -57,24 +53,6 @@ class AppliedRepair:
 
     def document(self) -> RepairRecord:
         return self.repair.document(self.saved)
-
-
-@dataclass(frozen=True, eq=False)
-class Attempt:
-    """A model, repaired or not, with the answer that was found for it."""
-
-    model: Model
-    repairs: RepairSet
-    search: Search
-    solution: Solution
-
-    @property
-    def met(self) -> bool:
-        return self.solution.found.unseen_bound <= self.search.target_ratio or self.solution.found.met
-
-    @property
-    def cost(self) -> float:
-        return cost_of(self.solution.keep, self.solution.noise) if self.met else math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,12 +103,12 @@ class RepairSelector:
                 break
             current = better
         diagnosis = _diagnosis(plain, seen)
-        final = _pruned(self._without_idle(current, plain))
+        final = pruned(self._without_idle(current, plain))
         if final.repairs and final.solution.keep:
-            pruned = _pruned(plain, names={node.name for node in final.solution.keep})
-            if pruned.cost < final.cost + WORTH:
-                return Selection(_sped(pruned), (), diagnosis)
-        return Selection(_sped(final), self._applied(final, plain), diagnosis)
+            without = pruned(plain, names={node.name for node in final.solution.keep})
+            if without.cost < final.cost + WORTH:
+                return Selection(sped(without), (), diagnosis)
+        return Selection(sped(final), self._applied(final, plain), diagnosis)
 
     def attempt(self, repairs: RepairSet, start: frozenset[str] = frozenset()) -> Attempt | None:
         """Search the model with these repairs; None where they change its FP32 answer beyond what the rules promise.
@@ -197,17 +175,18 @@ class RepairSelector:
             model, done = self._repaired((*current.repairs, *found))
             if len(done) <= len(current.repairs):
                 break
+            known = set(done)
             sites, feeds = Sites(model, choices=self.choices), self.feeds
             worst = max(range(len(feeds)), key=current.solution.fp16.ratios.__getitem__)
             try:
                 one = ranges_of(self._seen(sites, feeds[worst : worst + 1]))
-                if all(repair in done for _, repair in self._places(model, rules, one)):
+                if known.issuperset(repair for _, repair in self._places(model, rules, one)):
                     break
                 every = self._places(model, rules, ranges_of(self._seen(sites, feeds)))
             except InputError as error:
                 self.context.failures.repair(found[0][0].name, error)
                 break
-            found = (*(entry for entry in found if entry[1] in done), *(e for e in every if e[1] not in done))
+            found = (*(entry for entry in found if entry[1] in known), *(e for e in every if e[1] not in known))
         return found
 
     def _better(self, current: Attempt, found: RepairSet) -> Attempt | None:
@@ -260,34 +239,42 @@ class RepairSelector:
         return frozenset(node.name or "" for node in keep if wide)
 
     def _without_idle(self, current: Attempt, plain: Attempt) -> Attempt:
-        """Leave out each rule, the last first, then each place away from the nodes that needed help, that is not
-        missed."""
-        names = {node.name for node in current.solution.keep}
+        """Leave out each rule, the last first, then places away from the nodes that needed help, that is not missed."""
         needy = {node.name for node in plain.solution.keep}
-        apart = [((rule, repair),) for rule, repair in current.repairs if needy.isdisjoint(repair.nodes)]
-        for group in (*reversed(_by_rule(current.repairs).values()), *apart):
-            if len(current.repairs) <= 1 or current.search.judge.spent or not set(group) <= set(current.repairs):
-                continue
-            rest = tuple(entry for entry in current.repairs if entry not in group)
-            model, done = self._repaired(rest)
-            if len(done) != len(rest):
-                continue
-            sites = Sites(model, choices=self.choices)
-            keep = frozenset(site.node for site in sites.free if site.name in names)
-            if len(keep) != len(names):
-                continue
-            judge = self.context.judge(sites, self.feeds)
-            without = Assignment.all_narrow(sites, keep, self.context.io)
-            if judge.measure_one(without, worst_first(current.solution.fp16.ratios)[0]) > self.target_ratio:
-                continue
-            if judge.measure(without).unseen_bound > self.target_ratio:
-                continue
-            self.notify(f"{group[0][0].name} saves no FP32 node")
-            trial = self.attempt(rest)
-            if trial is not None and trial.cost <= current.cost:
-                current = trial
-                names = {node.name for node in current.solution.keep}
+        for group in reversed(_by_rule(current.repairs).values()):
+            current = self._without(current, group) or current
+        waiting = [tuple(entry for entry in current.repairs if needy.isdisjoint(entry[1].nodes))]
+        while waiting:
+            group = waiting.pop()
+            trial = self._without(current, group) if group else None
+            if trial is None and len(group) > 1:  # the idle ones among them, by halving
+                waiting += [group[len(group) // 2 :], group[: len(group) // 2]]
+            current = trial or current
         return current
+
+    def _without(self, current: Attempt, group: RepairSet) -> Attempt | None:
+        """An answer without these repairs; None where they are missed."""
+        left_out = set(group)
+        if len(current.repairs) <= 1 or current.search.judge.spent or not left_out <= set(current.repairs):
+            return None
+        names = {node.name for node in current.solution.keep}
+        rest = tuple(entry for entry in current.repairs if entry not in left_out)
+        model, done = self._repaired(rest)
+        if len(done) != len(rest):
+            return None
+        sites = Sites(model, choices=self.choices)
+        keep = frozenset(site.node for site in sites.free if site.name in names)
+        if len(keep) != len(names):
+            return None
+        judge = self.context.judge(sites, self.feeds)
+        without = Assignment.all_narrow(sites, keep, self.context.io)
+        if judge.measure_one(without, worst_first(current.solution.fp16.ratios)[0]) > self.target_ratio:
+            return None
+        if judge.measure(without).unseen_bound > self.target_ratio:
+            return None
+        self.notify(f"{group[0][0].name} saves no FP32 node")
+        trial = self.attempt(rest)
+        return trial if trial is not None and trial.cost <= current.cost else None
 
     def _faithful(self, search: Search, repairs: RepairSet) -> bool:
         """Each rule moved the FP32 answer by no more than it states; what a lossy one does is no question of bounds.
@@ -352,33 +339,6 @@ def _steps(repairs: RepairSet) -> list[RepairSet]:
         else:
             found.append((entry,))
     return found
-
-
-def _pruned(attempt: Attempt, names: Collection[str | None] = ()) -> Attempt:
-    """Nothing in it that is not needed. `names` kept another model within the tolerance, and may do it here."""
-    if not attempt.met:
-        return attempt
-    start = frozenset(site.node for site in attempt.search.sites.free if site.name in names)
-    start = start or attempt.solution.keep
-    return replace(attempt, solution=attempt.search.run(start=start, noise=attempt.solution.noise))
-
-
-def _sped(attempt: Attempt) -> Attempt:
-    """With more in FP32 where that is faster, if time is what counts."""
-    search, solution = attempt.search, attempt.solution
-    if search.table is None or not solution.keep or not attempt.met:
-        return attempt
-    keep = fastest(
-        search.sites,
-        solution.keep,
-        search.table,
-        lambda nodes: search.measure(nodes).unseen_bound <= max(search.target_ratio, solution.found.unseen_bound),
-    )
-    if keep == solution.keep:
-        return attempt
-    order = sorted(keep - solution.keep, key=lambda node: search.sites.of[node].index)
-    kept = (*solution.kept, *(Kept(node, Reason.FASTER, None) for node in order))
-    return replace(attempt, solution=replace(solution, keep=keep, kept=kept, found=search.measure(keep)))
 
 
 def _diagnosis(plain: Attempt, seen: Mapping[str, Counts]) -> Diagnosis | None:

@@ -123,6 +123,8 @@ class _Forward:
         for origin, overflow in list(self.overflowing.items()):
             if overflow.variant.keys().isdisjoint(outside):
                 overflow.forget(store)
+                if not overflow.variant:  # it vanished
+                    del self.overflowing[origin]
             else:
                 self._follow(step, store, origin, overflow)
 

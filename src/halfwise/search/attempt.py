@@ -1,0 +1,64 @@
+"""A model, repaired or not, and the answer that was found for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from halfwise.core.reasons import Reason
+from halfwise.model.model import Model
+from halfwise.repair import Repair, Rule
+from halfwise.search.noise_model import cost_of
+from halfwise.search.prune import Kept
+from halfwise.search.search import Search, Solution
+from halfwise.search.speed import fastest
+
+__all__ = ["Attempt", "RepairSet", "pruned", "sped"]
+
+RepairSet = tuple[tuple[Rule, Repair], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """What was tried, and its answer."""
+
+    model: Model
+    repairs: RepairSet
+    search: Search
+    solution: Solution
+
+    @property
+    def met(self) -> bool:
+        return self.solution.found.unseen_bound <= self.search.target_ratio or self.solution.found.met
+
+    @property
+    def cost(self) -> float:
+        return cost_of(self.solution.keep, self.solution.noise) if self.met else math.inf
+
+
+def pruned(attempt: Attempt, names: Collection[str | None] = ()) -> Attempt:
+    """Nothing in it that is not needed. `names` kept another model within the tolerance, and may do it here."""
+    if not attempt.met:
+        return attempt
+    start = frozenset(site.node for site in attempt.search.sites.free if site.name in names)
+    start = start or attempt.solution.keep
+    return replace(attempt, solution=attempt.search.run(start=start, noise=attempt.solution.noise))
+
+
+def sped(attempt: Attempt) -> Attempt:
+    """With more in FP32 where that is faster, if time is what counts."""
+    search, solution = attempt.search, attempt.solution
+    if search.table is None or not solution.keep or not attempt.met:
+        return attempt
+    keep = fastest(
+        search.sites,
+        solution.keep,
+        search.table,
+        lambda nodes: search.measure(nodes).unseen_bound <= max(search.target_ratio, solution.found.unseen_bound),
+    )
+    if keep == solution.keep:
+        return attempt
+    order = sorted(keep - solution.keep, key=lambda node: search.sites.of[node].index)
+    kept = (*solution.kept, *(Kept(node, Reason.FASTER, None) for node in order))
+    return replace(attempt, solution=replace(solution, keep=keep, kept=kept, found=search.measure(keep)))
