@@ -44,6 +44,7 @@ from halfwise.search.judge import Question
 from halfwise.search.quantiser_steps import MOVED, Movement, OwnMovement, has_quantisers, own_movement
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
+from halfwise.verbs.fix.budget import plan_runs
 from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, refuse_ids
 from halfwise.verbs.fix.original import check_floor, original_notes
 from halfwise.verbs.fix.request import FixRequest
@@ -114,6 +115,7 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     )
     if request.judge_on_all:
         chosen = replace(chosen, validation=samples.all)
+    plan_runs(counter, chosen, len(profiles), context.walks)
     notify = with_time_left(request.notify, counter, executions(chosen.search))
     request = replace(request, notify=notify)
     return Prepared(
