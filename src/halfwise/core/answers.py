@@ -14,7 +14,7 @@ from halfwise.core.metrics import is_float
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.wording import counted
 
-__all__ = ["check_answers", "suspects"]
+__all__ = ["check_answers", "only_not_finite", "suspects"]
 
 
 def check_answers(answers: Sequence[Mapping[str, NDArray[Any]]], notes: Sequence[Note] = ()) -> None:
@@ -22,9 +22,15 @@ def check_answers(answers: Sequence[Mapping[str, NDArray[Any]]], notes: Sequence
     arrays = [array for answer in answers for array in tensors_in(answer.values())]
     if not any(np.size(array) for array in arrays):
         raise InputError("the FP32 model's own outputs are empty for every input: nothing can be compared; give others")
-    floats = [array for array in arrays if is_float(array.dtype) and array.size]
-    if floats and not any(np.isfinite(array.astype(np.float64)).any() for array in floats):
+    if only_not_finite(answers):
         raise InputError(f"the FP32 model's own outputs hold no finite value for any input: check {suspects(notes)}")
+
+
+def only_not_finite(answers: Sequence[Mapping[str, NDArray[Any]]]) -> bool:
+    """Whether there are float values, and all of them are infinite or NaN."""
+    arrays = [array for answer in answers for array in tensors_in(answer.values())]
+    floats = [array for array in arrays if is_float(array.dtype) and array.size]
+    return bool(floats) and not any(np.isfinite(array.astype(np.float64)).any() for array in floats)
 
 
 def suspects(notes: Sequence[Note]) -> str:

@@ -30,6 +30,7 @@ class NoteKind(Enum):
     OUTPUT_ROWS = "output-rows"
     OUTPUT_FLOOR = "output-floor"
     NOTHING_FINITE = "nothing-finite"
+    NOTHING_FINITE_FROM = "nothing-finite-from"
     ROLLOUT = "rollout"
     ROLLOUT_AGAIN = "rollout-again"
     ROLLOUT_GROWS = "rollout-grows"

@@ -32,6 +32,7 @@ _WARNINGS = frozenset(
         NoteKind.ONE_SAMPLE,
         NoteKind.ONE_CONSTANT_SAMPLE,
         NoteKind.NOTHING_FINITE,
+        NoteKind.NOTHING_FINITE_FROM,
         NoteKind.VALIDATION_REPLACED,
         NoteKind.UNSEEN_MAY_MISS,
         NoteKind.UNSEEN_SCATTERS,

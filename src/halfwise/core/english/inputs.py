@@ -30,6 +30,10 @@ INPUTS = {
         "The float inputs are empty by their shapes and no output holds a finite value: "
         "only that this stays so was compared."
     ),
+    NoteKind.NOTHING_FINITE_FROM: (
+        "The FP32 model itself gives no finite value, from node {subject!r} ({op}) on. "
+        "Behind it, only the places of infinities and NaN are compared."
+    ),
     NoteKind.NO_INPUTS: "The model takes no inputs, so every run is the same.",
     NoteKind.SAMPLES_THINNED: "{used} of {given} samples are used, picked evenly.",
     NoteKind.SAMPLES_REPEATED: "{count:many repeated sample} left out.",

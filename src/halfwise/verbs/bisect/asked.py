@@ -24,6 +24,8 @@ from halfwise.core.notes import Note
 from halfwise.core.targets import Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.first_not_finite import told_where_not_finite
+from halfwise.emulation.observed_ranks import with_observed_ranks
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import PROFILES, STRICT
 from halfwise.emulation.stepper import Stepper
@@ -97,7 +99,10 @@ class Asked:
             return self.given
         self.plan.check(self.given)
         check_repairs(self.plan.repairs, Target.parse(self.plan.target))
-        return reapplied(self.given, self.plan.repairs)
+        given = self.given
+        if self.plan.repairs:
+            given = with_observed_ranks(given, self.samples.feeds, Stepper(self.emulator), lambda _: None)
+        return reapplied(given, self.plan.repairs)
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -144,6 +149,12 @@ class Asked:
     def floats(self) -> frozenset[str]:
         floats = float_outputs({name: self.references[0][name] for name in self.given.output_names})
         return self._understood.tolerance.floats_among(floats) if self._understood is not None else floats
+
+    @cached_property
+    def lost(self) -> tuple[Note, ...]:
+        """What is said where FP32 answers with nothing finite; refuses what says nothing at all."""
+        sites = Sites(self.given)
+        return told_where_not_finite(self.references, self.samples.notes, sites, Stepper(self.emulator), self.feeds[0])
 
     @cached_property
     def question(self) -> Question | None:

@@ -12,7 +12,6 @@ import onnx
 
 from halfwise.backends import Backend, BackendOptions, backend_named
 from halfwise.backends.saved import SavedBackend
-from halfwise.core.answers import check_answers
 from halfwise.core.errors import InputError
 from halfwise.core.held_folder import held
 from halfwise.core.measures.named import with_measure
@@ -101,7 +100,7 @@ def _run_in_folder(asked: Asked) -> BisectResult:
     asked.notify("running the FP32 model")
     folder, references, question = asked.folder, asked.references, asked.question
     if question is not None:
-        check_answers(references, asked.samples.notes)
+        _ = asked.lost  # refused before anything is built
     if asked.journal.resumed:
         asked.notify(f"resuming an interrupted search ({asked.journal.resumed} entries kept)")
     trials = Trials(

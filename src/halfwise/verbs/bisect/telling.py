@@ -135,6 +135,7 @@ def _notes(
 ) -> tuple[Note, ...]:
     notes: list[Note] = [
         *asked.told,
+        *(asked.lost if question is not None else ()),
         *asked.samples.notes,
         *(asked.backend.cautions if asked.backend is not None else ()),
     ]

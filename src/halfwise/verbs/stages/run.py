@@ -11,7 +11,6 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
-from halfwise.core.answers import check_answers
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import Evaluation, SampleError, float_outputs, sample_error
 from halfwise.core.metrics import Metrics
@@ -19,10 +18,12 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance
 from halfwise.core.wording import listed
 from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.first_not_finite import told_where_not_finite
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.ort import AnySession
 from halfwise.emulation.profiles import Profile, profile_named
 from halfwise.emulation.profiles.caveats import caveats
+from halfwise.emulation.stepper import Stepper
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
 from halfwise.model.model import Model, load
@@ -84,7 +85,8 @@ def stages(
         model, sites, pieces, samples, profile_named(profile), _bounds(model, pieces, tolerance), folder, notify
     )
     found = line.run()
-    check_answers(line.answers, samples.notes)
+    first = widen_feeds(samples.feeds[0])
+    lost = told_where_not_finite(line.answers, samples.notes, sites, Stepper(Emulator(line.profile)), first)
     result = StagesResult(
         stages=found,
         whole=line.whole(),
@@ -93,7 +95,7 @@ def stages(
         profile=profile,
         samples=len(samples.feeds),
         inputs=samples.origin,
-        notes=(*told, *samples.notes, *caveats(line.profile, model.nodes), *_random(sites)),
+        notes=(*told, *lost, *samples.notes, *caveats(line.profile, model.nodes), *_random(sites)),
         model=model.path.name if model.path else "",
     )
     if last is None:
