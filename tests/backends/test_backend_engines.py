@@ -227,14 +227,11 @@ def test_the_names_used_are_names_of_the_real_bindings() -> None:
     assert {"FLOAT", "HALF", "BF16", "INT64", "INT32", "INT8", "UINT8", "BOOL"} <= set(dir(module.DataType))
 
 
-def test_tensorrt_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, typed: Path) -> None:
+def test_tensorrt_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, typed: Path, says: Says) -> None:
     monkeypatch.setattr("halfwise.compiler.tensorrt.available", lambda: False)
     monkeypatch.setattr("halfwise.compiler.rtx.available", lambda: False)
-    for name, words in (
-        ("tensorrt", "TensorRT is not installed: pip install tensorrt"),
-        ("rtx", "TensorRT-RTX is not"),
-    ):
-        with pytest.raises(MissingBackend, match=words):
+    for name in ("tensorrt", "rtx"):
+        with says.raises(MissingBackend):
             backend_named(name).run(typed, FEEDS)
 
 

@@ -260,13 +260,9 @@ def test_a_runtime_that_does_not_tell_is_said_to_be_one(gpu: Any, typed: Path) -
     assert kinds(record.remarks) == [NoteKind.PLACEMENT_UNKNOWN]
 
 
-def test_a_runtime_without_the_provider_says_what_to_install(typed: Path) -> None:
-    for name, words in (
-        ("ort-cuda", "has no CUDAExecutionProvider: pip install 'halfwise\\[gpu\\]'"),
-        ("ort-tensorrt", "has no TensorrtExecutionProvider: .*pip install tensorrt"),
-        ("ort-rtx", "has no NvTensorRTRTXExecutionProvider: pip install onnxruntime-ep-nv-tensorrt-rtx"),
-    ):
-        with pytest.raises(MissingBackend, match=words):
+def test_a_runtime_without_the_provider_says_what_to_install(typed: Path, says: Says) -> None:
+    for name in ("ort-cuda", "ort-tensorrt", "ort-rtx"):
+        with says.raises(MissingBackend):
             run_model(name, typed, FEEDS, BackendOptions())
 
 

@@ -142,21 +142,18 @@ def plan_for(sha256: str, node_count: int, *names: str) -> Plan:
     return Plan("m.onnx", sha256, node_count, "onnx", "strict", Tolerance.default(), Format.FP32, "given", nodes)
 
 
-def test_a_plan_for_another_model_is_refused_with_the_difference() -> None:
+def test_a_plan_for_another_model_is_refused_with_the_difference(says: Says) -> None:
     model = load(SHAPES["layer_norm_overflow"]().model)
     known = next(iter(model.node_by_name))
     plan_for(model.sha256, 1, "whatever").check(model)
     plan_for("", 0, known).check(model)
-    cases = {
-        "1 of its 2 nodes are not in this one ('/gone')": plan_for("ab" * 32, model.stored_nodes, known, "/gone"),
-        "4 of its 4 nodes are not in this one ('a', 'b', 'c' and 1 more)": plan_for("ab" * 32, 9, *"abcd"),
-        f"that one has 99 nodes, this one {model.stored_nodes}": plan_for("ab" * 32, 99, known),
-        f"begins with abababababab, this one's with {model.sha256[:12]} (the same nodes, other weights": plan_for(
-            "ab" * 32, model.stored_nodes, known
-        ),
-        "the plan names a node '/gone', and the model has none of that name": plan_for("", 0, known, "/gone"),
-    }
-    for told, plan in cases.items():
-        with pytest.raises(InputError) as refused:
+    cases = [
+        plan_for("ab" * 32, model.stored_nodes, known, "/gone"),
+        plan_for("ab" * 32, 9, *"abcd"),
+        plan_for("ab" * 32, 99, known),
+        plan_for("ab" * 32, model.stored_nodes, known),
+        plan_for("", 0, known, "/gone"),
+    ]
+    for plan in cases:
+        with says.raises(InputError):
             plan.check(model)
-        assert told in str(refused.value)

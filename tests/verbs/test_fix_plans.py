@@ -23,6 +23,7 @@ from halfwise.verbs.fix.fix import fix
 from tests.models.random_nets import feeds, random_net
 from tests.models.zoo import SHAPES, encoder
 from tests.support.fixing import float_types, solved
+from tests.support.says import Says
 
 # -- targets, types ---------------------------------------------------------------------------------------------------
 
@@ -91,19 +92,12 @@ def test_what_is_stated_beside_a_plan_wins() -> None:
     assert result.plan.tolerance.to_json()["*:rel_l2"] == 0.5
 
 
-def test_plans_that_cannot_be_applied() -> None:
+def test_plans_that_cannot_be_applied(says: Says) -> None:
     zoo, other = SHAPES["layer_norm_overflow"](), SHAPES["healthy_mlp"]()
     pow_node = next(node.name for node in zoo.model.graph.node if node.op_type == "Pow")
-    cases = {
-        "the plan is for another model": by_hand(other.model),
-        "in BF16: t4 (compute capability 7.5) has no BF16": by_hand(
-            zoo.model, pow_node, fmt=Format.BF16, target="trt-10.9@t4"
-        ),
-    }
-    for told, plan in cases.items():
-        with pytest.raises(InputError) as refused:
+    for plan in (by_hand(other.model), by_hand(zoo.model, pow_node, fmt=Format.BF16, target="trt-10.9@t4")):
+        with says.raises(InputError):
             fix(zoo.model, zoo.inputs, plan=plan)
-        assert told in str(refused.value)
 
 
 @pytest.mark.parametrize("seed", [1, 3, 12])
