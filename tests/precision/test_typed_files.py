@@ -91,7 +91,9 @@ def test_a_model_may_be_written_over_itself(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(typed_onnx, "EMBED_BYTES", 0)
     sites = Sites(load(path))
     expected = typed_proto(Assignment.all_narrow(sites))
-    write_typed(Assignment.all_narrow(sites), path)
+    told: list[tuple[int, int]] = []
+    write_typed(Assignment.all_narrow(sites), path, written_of=lambda *each: told.append(each))
+    assert told and told == [(number, len(told)) for number in range(len(told))]
     for mine, theirs in zip(onnx.load(path).graph.initializer, expected.graph.initializer, strict=True):
         assert np.array_equal(numpy_helper.to_array(mine), numpy_helper.to_array(theirs))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -109,11 +109,19 @@ def typed_proto(assignment: Assignment) -> onnx.ModelProto:
     return written.proto
 
 
-def write_typed(assignment: Assignment, path: Path, files: WholeFiles | None = None) -> TypedModel:
-    """Write the typed model, as part of a batch if one is given; large weights go one by one into `<name>.data`."""
+def write_typed(
+    assignment: Assignment,
+    path: Path,
+    files: WholeFiles | None = None,
+    written_of: Callable[[int, int], None] = lambda *_: None,
+) -> TypedModel:
+    """Write the typed model, as part of a batch if one is given; large weights go one by one into `<name>.data`.
+
+    `written_of` is told how many of its weights are.
+    """
     if files is None:
         with WholeFiles() as own:
-            return write_typed(assignment, path, own)
+            return write_typed(assignment, path, own, written_of)
     writer = TypedWriter()
     written = _rewritten(assignment, writer)
     total = sum(_bytes(weight) for weight in written.weights)
@@ -125,7 +133,7 @@ def write_typed(assignment: Assignment, path: Path, files: WholeFiles | None = N
             write_streamed(file, written.proto, _taken_out(written, writer))
     else:
         with files.place(data).open("wb") as file:
-            _append_all(file, written, writer, data.name)
+            _append_all(file, written, writer, data.name, written_of)
         place.write_bytes(written.proto.SerializeToString())
     return TypedModel(path, data, written.casts, tuple(writer.clamped))
 
@@ -160,11 +168,13 @@ def _embed(written: Rewritten, writer: TypedWriter) -> None:
             tensor.raw_data = b"".join(writer.content(pending[tensor.name]))
 
 
-def _append_all(file: IO[bytes], written: Rewritten, writer: TypedWriter, location: str) -> None:
+def _append_all(
+    file: IO[bytes], written: Rewritten, writer: TypedWriter, location: str, written_of: Callable[[int, int], None]
+) -> None:
     pending = {weight.name: weight for weight in written.weights}
-    for tensor in written.proto.graph.initializer:
-        if tensor.name not in pending:
-            continue
+    outside = [tensor for tensor in written.proto.graph.initializer if tensor.name in pending]
+    for number, tensor in enumerate(outside):
+        written_of(number, len(outside))
         weight = pending[tensor.name]
         length = _bytes(weight)
         if length >= _ALIGNMENT:

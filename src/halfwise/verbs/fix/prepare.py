@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,6 +70,7 @@ class Prepared:
     tolerance: Tolerance  # as stated; the search's is wider where FP32 itself does not keep it
     floats: frozenset[str]  # the outputs that hold real numbers
     notes: tuple[Note, ...]
+    told: Callable[[str], None]  # what is being done, once the search is
 
 
 def prepare(request: FixRequest) -> Prepared:
@@ -116,7 +117,8 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     if request.judge_on_all:
         chosen = replace(chosen, validation=samples.all)
     plan_runs(counter, chosen, len(profiles), context.walks)
-    notify = with_time_left(request.notify, counter, executions(chosen.search))
+    told = request.notify
+    notify = with_time_left(told, counter, executions(chosen.search))
     request = replace(request, notify=notify)
     return Prepared(
         request,
@@ -138,6 +140,7 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
             *_cautions(request, sites, profiles, question.margin),
             *own,
         ),
+        told,
     )
 
 

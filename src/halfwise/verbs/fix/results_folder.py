@@ -47,7 +47,12 @@ def feeds_identity(feeds: Sequence[Feed]) -> str:
 
 
 def write_results(
-    out: Path, model: Path | None, decision: Assignment, plan: Plan, notify: Callable[[str], None]
+    out: Path,
+    model: Path | None,
+    decision: Assignment,
+    plan: Plan,
+    notify: Callable[[str], None],
+    written_of: Callable[[int, int], None],
 ) -> tuple[TypedModel, Path]:
     """The typed model and its plan, named after the model."""
     stem = model.stem if model else "model"
@@ -56,6 +61,6 @@ def write_results(
         raise InputError(f"{path} is the model itself; choose another folder with --out")
     notify(f"writing {path}")
     with WholeFiles(out) as files:
-        typed = write_typed(decision, path, files)
+        typed = write_typed(decision, path, files, written_of)
         files.text(plan_path, plan.text())
     return typed, plan_path
