@@ -76,7 +76,7 @@ def ask(tool: str, case: Case, python: str, limit: float, folder: Path) -> Answe
     inputs = folder / "inputs"
     inputs.mkdir(exist_ok=True)
     for index, feed in enumerate(case.given):
-        np.savez(inputs / f"{index:03}.npz", allow_pickle=False, **feed)
+        np.savez(inputs / f"{index:03}.npz", **feed)  # type: ignore[arg-type]
     model, question, answer = folder / "model.onnx", folder / "task.json", folder / "answer.json"
     onnx.save(case.model, model)
     answer.unlink(missing_ok=True)

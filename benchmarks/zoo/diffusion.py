@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = {
             name: array.astype(np.float32) if array.dtype.isbuiltin != 1 else array for name, array in feed.items()
         }
-        np.savez(options.folder / "inputs" / f"{index:04}.npz", allow_pickle=False, **given)
+        np.savez(options.folder / "inputs" / f"{index:04}.npz", **given)  # type: ignore[arg-type]
     print(f"{path}: {layers} layers of width {width}")
     return 0
 

@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = write_encoder_decoder(options.folder, layers, width, options.vocabulary, stored=options.stored)
     (options.folder / "inputs").mkdir(exist_ok=True)
     for index, feed in enumerate(feeds(options.vocabulary)):
-        np.savez(options.folder / "inputs" / f"{index:04}.npz", allow_pickle=False, **feed)
+        np.savez(options.folder / "inputs" / f"{index:04}.npz", **feed)  # type: ignore[arg-type]
     print(f"{path}: {layers} layers of width {width} on either side")
     return 0
 

@@ -54,7 +54,7 @@ def test_every_slot_is_one_of_the_schema_and_named_so_in_every_opset() -> None:
         for slot in SLOTS.get(schema.name, ()):
             if slot < len(schema.inputs):
                 there.setdefault((schema.name, slot), set()).add(schema.inputs[slot].name)
-    assert set(there) == {(op, slot) for op, slots in SLOTS.items() for slot in slots}
+    assert set(there) == {(op, slot) for op, slots in SLOTS.items() if onnx.defs.has(op) for slot in slots}
     assert set().union(*there.values()) == NAMES
 
 

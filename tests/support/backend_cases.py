@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,13 @@ ON_ROUNDED_INPUTS = ("test_softmax_large_number", "test_logsoftmax_large_number"
 MOVED_BY_ONE = tuple(f"test_dynamicquantizelinear{which}_expanded" for which in ("", "_max_adjusted", "_min_adjusted"))
 
 
+_STORED: dict[str, tuple[Any, Any]] = {
+    "tensor_type": (onnx.TensorProto, lambda proto: proto),
+    "sequence_type": (onnx.SequenceProto, numpy_helper.to_list),
+    "optional_type": (onnx.OptionalProto, numpy_helper.to_optional),
+}
+
+
 @dataclass(frozen=True)
 class Case:
     name: str
@@ -68,13 +77,29 @@ def float_cases() -> tuple[Case, ...]:
         found = load_model_tests(kind="node")
     cases = []
     for case in found:
-        graph = case.model.graph
+        model = case.model or onnx.load(Path(case.model_dir) / "model.onnx")
+        graph = model.graph
         if any(_element_type(v.type) in FLOAT_TYPES for v in (*graph.input, *graph.output)):
-            inputs, outputs = case.data_sets[0]
+            inputs, outputs = case.data_sets[0] if case.data_sets else _stored(Path(case.model_dir), graph)
             feeds = {v.name: _array(x) for v, x in zip(graph.input, inputs, strict=False)}
             expected = {v.name: _array(x) for v, x in zip(graph.output, outputs, strict=True)}
-            cases.append(_feedable(Case(case.name, case.model, feeds, expected)))
+            cases.append(_feedable(Case(case.name, model, feeds, expected)))
     return tuple(cases)
+
+
+def _stored(folder: Path, graph: onnx.GraphProto) -> tuple[list[Any], list[Any]]:
+    """The first set of inputs and outputs, where onnx keeps cases as files."""
+
+    def read(kind: str, values: Iterable[onnx.ValueInfoProto]) -> list[Any]:
+        found = []
+        for number, value in enumerate(values):
+            stored, whole = _STORED[value.type.WhichOneof("value") or "tensor_type"]
+            path = folder / "test_data_set_0" / f"{kind}_{number}.pb"
+            if path.exists():
+                found.append(whole(stored.FromString(path.read_bytes())))
+        return found
+
+    return read("input", graph.input), read("output", graph.output)
 
 
 def _feedable(case: Case) -> Case:

@@ -33,7 +33,7 @@ def rounded(array: Array, fmt: Format) -> Array:
     """A new array of `round_to`'s values, with ONNX Runtime where it is faster."""
     source = np.ascontiguousarray(array, dtype=np.float32)
     target = np.empty_like(source)
-    return target if fmt is Format.FP16 and round_fast(source, target) else np.array(round_to(source, fmt), copy=None)
+    return target if fmt is Format.FP16 and round_fast(source, target) else np.asarray(round_to(source, fmt))
 
 
 def _filled(source: Array, target: Array, types: tuple[np.dtype[Any], ...]) -> bool:

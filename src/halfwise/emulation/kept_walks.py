@@ -54,7 +54,7 @@ class KeptWalks:
         with suppress(OSError):
             path.parent.mkdir(exist_ok=True)
             with part.open("wb") as file:
-                np.savez(file, allow_pickle=False, **{_DOCUMENT: names}, **numbered)
+                np.savez(file, **{_DOCUMENT: names}, **numbered)  # type: ignore[arg-type]
             part.replace(path)
         with suppress(OSError):
             part.unlink(missing_ok=True)
