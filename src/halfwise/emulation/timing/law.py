@@ -28,7 +28,7 @@ _WIDTH: Mapping[Precision, int] = {"fp16": 2, "fp32": 4, "tf32": 4}
 _USUAL_LAUNCH_US = 2.0
 _USUAL_SHARE = 0.6  # of a data sheet's peak
 _NEAREST = 5
-_KEPT, _LOST = 0.5, 0.75  # weights in caches: up to which all stay in it, and from which on none is there in time
+_LOST = 0.6  # of the cache: weights of so much all leave it before they are read again
 _SOFTENS = 0.1  # squared distance at which a measured kernel counts half of one that is the same
 
 
@@ -60,9 +60,7 @@ class Law:
 
     def missed(self, weights: float) -> float:
         """The share of a network's weights, given in bytes, that left the cache when they are read again."""
-        if not self.cache:
-            return 0.0
-        return min(max((weights / self.cache - _KEPT) / (_LOST - _KEPT), 0.0), 1.0)
+        return min(weights / (_LOST * self.cache), 1.0) if self.cache else 0.0
 
     def microseconds(self, operation: Operation, precision: Precision, missed: float = 0.0) -> float:
         """The time of one kernel whose floating-point tensors are in one format."""
