@@ -32,6 +32,7 @@ PACKAGES = ("onnxruntime", "halfwise", "torch", "transformers", "timm", "diffuse
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("HALFWISE_CONTAIN", "0")  # each graph has a process of its own already
     graphs = corpus(made_from_code=not options.no_packages)
     graphs = [graph for graph in graphs if not options.kinds or any(kind in graph.kind for kind in options.kinds)]
     graphs = [graph for graph in graphs if not options.names or any(name in graph.name for name in options.names)]
