@@ -185,7 +185,7 @@ def collect(folder: Path) -> None:
         for name, array in zip(("y", "yh", "yc"), cuda_session(proto, fused=False).run(None, feed), strict=False):
             if name != "yh":
                 raw[f"{layer.name}|{name}"] = array
-    np.savez_compressed(folder / "recurrent.npz", **raw)  # type: ignore[arg-type]
+    np.savez_compressed(folder / "recurrent.npz", **raw)
     (folder / "recurrent.json").write_text(json.dumps({"machine": machine()}), encoding="utf-8")
 
 

@@ -68,7 +68,7 @@ def keep(made: Made, folder: Path) -> None:
     inputs = folder / "inputs"
     inputs.mkdir(parents=True, exist_ok=True)
     for index, feed in enumerate(made.feeds):
-        np.savez(inputs / f"{index:02}.npz", **_named(feed))  # type: ignore[arg-type]
+        np.savez(inputs / f"{index:02}.npz", **_named(feed))
     if made.original is not None:
         onnx.save(made.original, folder / "original.onnx")
     onnx.save(made.model, folder / "model.onnx.part", format="protobuf")

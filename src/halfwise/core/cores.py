@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 __all__ = ["Helper", "ahead", "beside", "cores", "in_blocks", "kept_to"]
 
@@ -81,7 +81,7 @@ class Helper:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1) if cores() > 1 else None
-        self._waiting: deque[Future[object]] = deque()
+        self._waiting: deque[Future[Any]] = deque()
 
     def __enter__(self) -> Self:
         return self

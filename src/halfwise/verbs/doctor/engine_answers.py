@@ -56,7 +56,7 @@ def engine_answers(
         found = verify(model, SavedOutputs(*saved), list(samples), notify=notify)
     except HalfwiseError as error:
         return None, Note.of(NoteKind.SAVED_NOT_COMPARED, named, why=str(error))
-    ratio, where = found.tolerance.ratio(found.outputs, found.floats, None), Where("outputs", named)
+    ratio, where = found.tolerance.ratio(found.outputs, found.floats, None), Where("output", named)
     if found.met:
         kept = Note.of(NoteKind.SAVED_KEEP, named, ratio=ratio, count=found.samples)
         return finding("HW616", where, kept, {"load": ratio}), None
