@@ -307,6 +307,13 @@ def test_steps_of_quantisers_are_allowed_as_tf32_takes_them(tmp_path: Path) -> N
     assert far[1] <= 1.05 * far[0]
 
 
+def test_steps_that_move_much_are_no_answer(tmp_path: Path) -> None:
+    onnx.save(planted(4, 0.5)[0], tmp_path / "q.onnx")
+    result = fix(tmp_path / "q.onnx", samples(64, 8))
+    assert result.plan.tolerance.to_json()["*:rel_l2"] == 0.01
+    assert NoteKind.QUANTISERS_ALLOW not in kinds(result.notes)
+
+
 def test_a_tolerance_that_is_stated_stays(tmp_path: Path) -> None:
     onnx.save(planted(4, 0.01)[0], tmp_path / "q.onnx")
     result = fix(tmp_path / "q.onnx", samples(64), out=tmp_path / "out", tolerance=["rel_l2<=0.01"])

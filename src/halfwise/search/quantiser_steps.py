@@ -25,7 +25,7 @@ from halfwise.precision.sites import Sites
 from halfwise.search.judge import Measured, Question
 from halfwise.search.run_counter import RunCounter
 
-__all__ = ["MOVED", "Movement", "OwnMovement", "has_quantisers", "own_movement"]
+__all__ = ["MARGIN", "MOVED", "TF32", "Movement", "OwnMovement", "has_quantisers", "own_movement"]
 
 MOVED = 2.0**-14  # of a value: an eighth of what TF32 rounds, a few times what another order of long sums changes
 TF32 = 2.0**-11

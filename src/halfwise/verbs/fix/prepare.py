@@ -41,7 +41,7 @@ from halfwise.precision.sites import Sites
 from halfwise.search.context import EvaluationContext
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Question
-from halfwise.search.quantiser_steps import MOVED, Movement, OwnMovement, has_quantisers, own_movement
+from halfwise.search.quantiser_steps import MARGIN, MOVED, TF32, Movement, OwnMovement, has_quantisers, own_movement
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 from halfwise.verbs.fix.budget import plan_runs
@@ -53,6 +53,9 @@ from halfwise.verbs.fix.time_left import with_time_left, with_walks
 from halfwise.verbs.fix.typed_file import because_stored, held_outputs, notes_on_file
 
 __all__ = ["Prepared", "prepare"]
+
+
+MOST_STEPS = 5.0  # times the allowed error: more, and a model as near as FP32 still has other answers
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +150,8 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
 def _in_steps(request: FixRequest, stated: Question, moves: OwnMovement) -> tuple[Question, Question, tuple[Note, ...]]:
     """The question that is judged by, and the one that is searched by, of a model that quantises.
 
-    What other FP32 kernels miss is out of reach. Where they keep it, what TF32 kernels would do is allowed by default.
+    What other FP32 kernels miss is out of reach. Where they keep it, what TF32 kernels would do is allowed by default,
+    up to a bound beyond which nobody would call it met.
     """
     if moves.as_tf32 <= 1.0:
         return stated, stated, ()
@@ -155,6 +159,8 @@ def _in_steps(request: FixRequest, stated: Question, moves: OwnMovement) -> tupl
     if 1.0 < moves.fp32 < math.inf:
         return stated, wider, (Note.of(NoteKind.QUANTISERS_MOVE, ratio=moves.fp32, moved=MOVED),)
     if moves.fp32 <= 1.0 and not request.tolerance and request.plan is None and request.metric is None:
+        if moves.as_tf32 > MOST_STEPS:
+            return stated, wider, (Note.of(NoteKind.QUANTISERS_MOVE, ratio=moves.as_tf32 / MARGIN, moved=TF32),)
         return wider, wider, (Note.of(NoteKind.QUANTISERS_ALLOW, factor=moves.as_tf32),)
     return stated, stated, ()
 
