@@ -11,10 +11,14 @@ __all__ = ["CLOSE", "Walks"]
 
 @dataclass(frozen=True)
 class Walks:
-    """Over so many samples, the worst first, and back with so many probes of the outputs."""
+    """Over so many samples, the worst first, and back with so many probes of the outputs.
+
+    `reverts`: what is kept in FP32 then is reverted node by node.
+    """
 
     samples: int
     probes: int
+    reverts: bool = True
 
     @property
     def passes(self) -> int:
