@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -151,9 +152,18 @@ def convert(
     prepared = prepare(request)
     prepared = replace(prepared, context=replace(prepared.context, walks=walks))
     found = decide(prepared)
+    level = _level_of_caller()
     for note in (*said, *_told(prepared, found)):
-        warnings.warn(ConversionWarning(note), stacklevel=2)
+        warnings.warn(ConversionWarning(note), stacklevel=level)
     return typed_proto(kind_of(DEFAULT_TARGET).as_written(found.candidate.decision.assignment))
+
+
+def _level_of_caller() -> int:
+    """For a warning of whoever calls this: at which frame of the stack this package was entered."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "halfwise":
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _values(model: Model) -> int:
