@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 import halfwise
 from halfwise.core.errors import InputError
@@ -130,6 +131,20 @@ def test_what_an_engine_answered_is_compared(
     assert (found.note.values["beside"].kind if beside else None) is beside
     fewer = doctor(model, inputs, tmp_path / "engine" / "0.npz")
     assert kinds(fewer.notes) == [NoteKind.SAVED_NOT_COMPARED]
+
+
+def test_overflows_are_named_in_the_order_of_execution(tmp_path: Path) -> None:
+    names = [f"/branch_{index}/Mul" for index in range(12)]
+    nodes = [helper.make_node("Mul", ["x", "big"], [name[:-4]], name=name) for name in names]
+    total = helper.make_node("Sum", [name[:-4] for name in names], ["y"], name="/Sum")
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 4]) for name in "xy"]
+    big = onnx.numpy_helper.from_array(np.float32([1e5]), "big")
+    graph = helper.make_graph([*nodes, total], "branches", ends[:1], ends[1:], [big])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(proto, tmp_path / "branches.onnx")
+    np.savez(tmp_path / "0.npz", x=np.float32([[1, 2, 3, 4]]))
+    found = of(doctor(tmp_path / "branches.onnx", tmp_path / "0.npz"), "HW611")
+    assert found.numbers["nodes"] == names[:3]
 
 
 def test_outputs_without_inputs_are_told_to_need_them(tmp_path: Path) -> None:

@@ -59,7 +59,9 @@ DOCTORING = {
     ),
     NoteKind.SAVED_MISS: ("{subject} has {ratio:.3g} times the allowed error on {count:many input}: {told}. {beside}"),
     NoteKind.SAVED_AS_FP16: "Plain FP16 explains it: emulated, it has {ratio:.3g} times",
-    NoteKind.SAVED_BELOW_FP16: "Emulated plain FP16 has {ratio:.3g} times: the engine runs part of the model in FP32",
+    NoteKind.SAVED_BELOW_FP16: (
+        "Emulated plain FP16 has {ratio:.3g} times: the engine may run part of the model in FP32"
+    ),
     NoteKind.SAVED_ABOVE_FP16: (
         "Plain FP16 does not explain it: emulated, it has {ratio:.3g} times. Compare the inputs of both, then the build"
     ),

@@ -47,7 +47,8 @@ def doctor(
     saved: tuple[Path, ...] = ()
     if case.model is not None:
         apart, saved = saved_apart(case.material, case.model)
-        case = replace(case, material=apart)
+        told = dict.fromkeys((path for path in saved if path in case.material.samples), "outputs, by the names in it")
+        case = replace(case, material=apart, facts={**case.facts, **told})
     measured = _measured(case, notes, notify)
     answers = _answers(case, saved, measured, notes, notify)
     findings = [

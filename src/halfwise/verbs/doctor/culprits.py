@@ -43,7 +43,7 @@ def find_culprits(
     others.pop(only or "", None)
     seen = Sensitivity()
     measure_sensitivity(Stepper(Emulator()), sites, feed, seen, weights=others, kinds=kinds)
-    if breaking := _breaking(seen):
+    if breaking := _breaking(sites, seen):
         return Culprits(tuple(breaking[:_NAMED]), 1.0)
     shares = diagnose(sites, noise_pieces(sites, seen), {}).shares
     ranked = [(name, float(part)) for name, part in Counter(shares).most_common(_NAMED) if part >= _SHARE]
@@ -51,15 +51,15 @@ def find_culprits(
     return Culprits(tuple(name for name, _ in ranked), sum(part for _, part in ranked), module, most)
 
 
-def _breaking(seen: Sensitivity) -> list[str]:
-    """The nodes that write what overflows, or read an input that does."""
-    found: dict[str, None] = {}
+def _breaking(sites: Sites, seen: Sensitivity) -> list[str]:
+    """The nodes that write what overflows, or read an input that does; after them those that break what they read."""
+    writing: set[ir.Node] = set()
     for value in seen.overflows:
         producer = value.producer()
-        nodes: Sequence[ir.Node] = [producer] if producer is not None else [node for node, _ in value.uses()]
-        found.update((node.name or "", None) for node in nodes)
-    found.update((node.name or "", None) for node, _ in seen.breaks if node is not None)
-    return list(found)
+        writing.update([producer] if producer is not None else [node for node, _ in value.uses()])
+    reading = {node for node, _ in seen.breaks} - writing
+    ordered = [sorted(nodes, key=lambda node: sites.of[node].index) for nodes in (writing, reading)]
+    return [node.name or "" for nodes in ordered for node in nodes]
 
 
 def _module(shares: Mapping[str, float]) -> tuple[str, float]:

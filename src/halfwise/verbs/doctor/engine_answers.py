@@ -49,7 +49,9 @@ def engine_answers(
 ) -> tuple[Finding | None, Note | None]:
     """What the saved outputs are worth; or why that cannot be told. `fp16` is what emulated plain FP16 has of the
     error that is allowed."""
-    named = ", ".join(map(str, saved))
+    folder = saved[0].parent
+    several = len(saved) > 1 and all(path.parent == folder for path in saved)
+    named = str(folder) if several else ", ".join(map(str, saved))
     if not samples:
         return None, Note.of(NoteKind.SAVED_NOT_COMPARED, named, why="give the inputs that it was computed from, too")
     try:
