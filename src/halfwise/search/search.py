@@ -114,7 +114,7 @@ class Search:
         if found.unseen_bound > self.target_ratio and not found.met:
             all_of_it = tuple(Kept(node, Reason.EXHAUSTED, None) for node in keep)
             return Solution(keep, all_of_it, fp16, found, noise)
-        if not prune or not self.walks.reverts:
+        if not prune:
             return Solution(keep, tuple(kept_node(node, None, noise.fatal) for node in keep), fp16, found, noise)
         keep, kept = Pruning(self.sets, self.target_ratio, noise.cost, noise.fatal, self.notify).run(keep - self.must)
         return Solution(keep, kept, fp16, self.measure(keep), noise)

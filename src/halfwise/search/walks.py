@@ -11,14 +11,10 @@ __all__ = ["CLOSE", "Walks"]
 
 @dataclass(frozen=True)
 class Walks:
-    """Over so many samples, the worst first, and back with so many probes of the outputs.
-
-    `reverts`: what is kept in FP32 then is reverted node by node.
-    """
+    """Over so many samples, the worst first, and back with so many probes of the outputs."""
 
     samples: int
     probes: int
-    reverts: bool = True
 
     @property
     def passes(self) -> int:

@@ -40,7 +40,7 @@ from halfwise.verbs.fix.typed_file import kept_interface
 __all__ = ["ConversionWarning", "convert"]
 
 # Walks and runs that a conversion takes; the main job takes more, and keeps fewer nodes in FP32.
-_SMALL, _LARGE = (Walks(1, 2), 12), (Walks(1, 1, reverts=False), 10)
+_SMALL, _LARGE = (Walks(1, 2), 12), (Walks(1, 1), 10)
 _LARGE_VALUES = 5_000_000  # in all tensors together, as far as their shapes are known
 
 # Options that choose another way than ours, with what is to be said where one is not at its default.
