@@ -40,21 +40,6 @@ def test_with_a_larger_budget_the_same_command_goes_on(tmp_path: Path) -> None:
     assert on.cost.model_runs <= fresh.cost.model_runs + 2  # which counts what was measured before, and little anew
 
 
-@pytest.mark.parametrize("runs", [4, 9, 12, 16, 24])
-def test_no_more_runs_are_made_than_allowed_or_it_is_told(runs: float) -> None:
-    result = fixed(runs)
-    raised = [note for note in result.notes if note.kind is NoteKind.RUNS_RAISED]
-    assert result.met
-    assert bool(raised) == (result.cost.model_runs > runs)
-    assert result.cost.model_runs <= max(runs, 20)  # what one search and the verdict take at most
-    assert all(note.values["runs"] == round(result.cost.model_runs, 1) for note in raised)
-
-
-def test_what_was_left_untried_is_told() -> None:
-    told = [note.values["untried"] for note in fixed(9).notes if note.kind is NoteKind.RUNS_SPENT]
-    assert told and told[0]
-
-
 def test_a_budget_of_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="max_runs 0"):
         fixed(0)

@@ -74,7 +74,7 @@ def command(
         typer.Option(
             "--max-runs",
             metavar="N",
-            help="Model runs (passes over the search inputs) of the whole job, the verdict among them.",
+            help="Model runs (passes over the search inputs) that may go into saving FP32 nodes.",
         ),
     ] = 40,
     cost: Annotated[

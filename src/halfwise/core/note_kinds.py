@@ -58,7 +58,6 @@ class NoteKind(Enum):
     UNSEEN_SCATTERS = "unseen-scatters"
     UNSEEN_SIZE = "unseen-size"
     RUNS_SPENT = "runs-spent"
-    RUNS_RAISED = "runs-raised"
     FORCED_REPAIRED = "forced-repaired"
     FORCED_MISSES = "forced-misses"
     FORCED_NOT_ALONE = "forced-not-alone"

@@ -12,7 +12,6 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.model.inputs.feed import Feed
-from halfwise.model.inputs.rollout import executions
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
@@ -28,11 +27,9 @@ from halfwise.search.judge import Measured, over_all, unseen_bound
 from halfwise.search.noise_model import NoiseModel, noise_of_one
 from halfwise.search.prune import Kept, kept_node
 from halfwise.search.repair_selector import AppliedRepair, RepairSelector, Selection
-from halfwise.search.run_counter import Untried
-from halfwise.search.search import LEAST_SETS, Point, Search
+from halfwise.search.search import Point, Search
 from halfwise.search.unseen_bound import bound_for_unseen
-from halfwise.search.variants import JUDGED, chooses
-from halfwise.search.walks import CLOSE
+from halfwise.search.variants import chooses
 
 __all__ = ["DOUBT", "Decided", "HeldOutSearch", "why_not_bf16"]
 
@@ -89,18 +86,18 @@ class HeldOutSearch:
             self.notify("verifying on held-out inputs")
             inputs, feeds, missed = self._held_out(best, inputs, final=turn == TURNS - 1)
             expected, reached = self._expected(best, missed, inputs), best.solution.found
+            last = turn == TURNS - 1 or best.search.judge.spent
             hopeless = len(best.solution.keep) == len(best.search.sites.free) - len(best.search.sites.forced)
             if near is not None and (hopeless or reached.unseen_bound > target):
                 found, missed = near  # what is not to be had is not worth every node
             elif hopeless or (missed.ratio <= HELD_OUT_TARGET and expected <= 1.0):
                 break
-            elif turn == TURNS - 1 or not self._affords_search(best):
+            elif last:
                 found = self._larger(found, feeds, missed, expected)
             elif missed.ratio > min(HELD_OUT_TARGET, HARDER * reached.ratio):
                 target, near = 1.0, None
                 worst = feeds[max(range(len(feeds)), key=missed.ratios.__getitem__)]
                 inputs, note = inputs.with_searched(worst, self.context.references)
-                self.context.counter.over(executions(inputs.given.search))
                 start = frozenset(node.name or "" for node in best.solution.keep)
                 notes.append(note)
                 continue
@@ -109,6 +106,8 @@ class HeldOutSearch:
                 target = min(target, reached.unseen_bound) * max(TARGET / expected, LEAST_STEP)
                 continue
             break
+        if found.best.solution.keep and found.best.search.judge.spent:
+            notes.append(Note.of(NoteKind.RUNS_SPENT, runs=round(self.context.counter.most_passes)))
         return self._decided(found, inputs, tuple(notes))
 
     def _held_out(self, best: Attempt, inputs: Inputs, final: bool) -> tuple[Inputs, tuple[Feed, ...], Measured]:
@@ -116,25 +115,17 @@ class HeldOutSearch:
         decision = best.search.assignment(best.solution.keep)
         given = inputs.given.validation
         missed = self.context.judge(best.search.sites, given).measure(decision)
-        if missed.ratio > HELD_OUT_TARGET:
+        if missed.ratio > HELD_OUT_TARGET or best.search.judge.spent:
             return inputs, given, missed
-        if self._doubtful(best, missed) and (inputs.variants is not None or self._affords_variants(inputs)):
+        if self._doubtful(best, missed):
             inputs = inputs.with_variants(self.context.references)
         judged = given
         for more in self._worst_first(best, missed, inputs):
             judged = (*judged, *more)
             missed = over_all([missed, self.context.judge(best.search.sites, more).measure(decision)])
-            if missed.ratio > 1.0 and not final and self._affords_search(best):
+            if missed.ratio > 1.0 and not final and not best.search.judge.spent:
                 break  # the others are asked about the next answer
         return inputs, judged, missed
-
-    def _affords_search(self, best: Attempt) -> bool:
-        """Whether there are runs left for one more search, with an input more."""
-        return best.search.judge.affords(Untried.ANEW, 1 + LEAST_SETS, self.context.walks.passes + 2)
-
-    def _affords_variants(self, inputs: Inputs) -> bool:
-        missing = max(JUDGED - len(inputs.given.all), 0)
-        return self.context.counter.free(missing * (2 + len(self.context.also)), Untried.VARIANTS)
 
     def _worst_first(self, best: Attempt, held_out: Measured, inputs: Inputs) -> list[tuple[Feed, ...]]:
         """The variants that are held out, together with those of the same input, that of the worst input first."""
@@ -158,14 +149,11 @@ class HeldOutSearch:
         search, keep = best.search, best.solution.keep
         noise = best.solution.noise or search.noise()
         seen = missed.ratio > 1.0 and self._many(noise, keep, expected)
-        seen = seen and self.context.counter.free(CLOSE.passes + 2 * len(feeds), Untried.ANEW)
         if seen:
             noise = self._of_worst(search, feeds, missed)
         ladder, goal, count = noise.ladder(keep), noise.left(keep), 0
         judge = self.context.judge(search.sites, feeds)
         for left in reversed(range(LARGER + seen)):
-            if left and not judge.affords(Untried.SETS, 2):
-                continue
             if (held.ratio <= HELD_OUT_TARGET and expected <= 1.0) or count >= len(ladder.steps):
                 break
             goal *= (TARGET / max(expected, held.ratio)) ** 2 if math.isfinite(expected) else UNKNOWN
@@ -231,7 +219,7 @@ class HeldOutSearch:
         able = [node for node in overflowing if why_not_bf16(sites, bf16, node) is None]
         held_out = self.context.judge(sites, samples.validation)
         allowed = max(1.0, held_out.measure(best.search.assignment(best.solution.keep)).ratio) if able else 1.0
-        while able and best.search.judge.affords(Untried.SETS, 2):
+        while able:
             formats = {**dict.fromkeys(best.solution.keep, Format.FP32), **dict.fromkeys(able, Format.BF16)}
             self.notify(f"trying BF16 instead of FP32 for {len(able)} nodes")
             trial = Assignment.excepting(sites, formats, self.context.io)

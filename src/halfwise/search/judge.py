@@ -23,7 +23,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.choices_read import read_by_choices
 from halfwise.search.failures import Failures
-from halfwise.search.run_counter import RunCounter, Untried
+from halfwise.search.run_counter import RunCounter
 from halfwise.search.tensor_statistics import TensorStatistics
 from halfwise.search.unseen_bound import bound_for_unseen
 
@@ -214,9 +214,10 @@ class Judge:
         self.counter.add(len(self.feeds))
         return answered(self.emulator.session(Assignment(self.sites, {})), self.feeds)
 
-    def affords(self, what: Untried, sets: int = 1, more: float = 0.0) -> bool:
-        """Whether there are runs left to measure so many sets, and `more`."""
-        return self.counter.free(sets * self.executions * (1 + len(self.also)) + more, what)
+    @property
+    def spent(self) -> bool:
+        """Whether the runs are used up that may go into saving nodes."""
+        return self.counter.spent(self.executions)
 
     def measure(self, assignment: Assignment) -> Measured:
         """The error over all samples, the worst of the profiles."""

@@ -16,7 +16,6 @@ from halfwise.search.choose import Ladder, build_ladder
 from halfwise.search.cost import node_costs
 from halfwise.search.judge import Measured
 from halfwise.search.noise import Noise, noise_pieces
-from halfwise.search.overflows import may_overflow
 from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
 from halfwise.search.sets import Sets, worst_first
 from halfwise.search.stored_sums import kernels_apart
@@ -24,8 +23,6 @@ from halfwise.search.tensor_statistics import tensor_statistics
 from halfwise.search.walks import CLOSE, Walks
 
 __all__ = ["NoiseModel", "cost_of", "measure_noise", "noise_of_one", "relative_bounds"]
-
-WORTH_A_SECOND = 6  # sets that can be measured beside it: with fewer, one sample has to tell
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +52,12 @@ def cost_of(keep: frozenset[ir.Node], noise: NoiseModel | None) -> float:
 
 
 def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None], walks: Walks = CLOSE) -> NoiseModel:
-    """Walk the worst samples node by node, and model the noise from what is seen: one sample where runs are few.
+    """Walk the worst samples node by node, and model the noise from what is seen: for a quarter of the runs at most.
 
     What an earlier search of the same model saw is used, unless something is lost on these samples and it saw no loss.
     """
-    several = WORTH_A_SECOND * sets.judge.executions * (1 + len(sets.judge.also)) + walks.samples * walks.passes
-    walked = walks.samples if several <= sets.counter.left else 1
-    sites, order = sets.sites, worst_first(fp16.ratios)[:walked]
+    affordable = sets.counter.most_passes * len(sets.judge.feeds) / (4 * walks.passes)
+    sites, order = sets.sites, worst_first(fp16.ratios)[: int(min(max(affordable, 1), walks.samples))]
     key = sets.model_key
     known = sets.journal.get(key)
     if known is not None and not math.isfinite(fp16.ratio) and not any(fatal for *_, fatal in known["pieces"]):
@@ -106,8 +102,6 @@ def _walked(sets: Sets, order: list[int], notify: Callable[[str], None], probes:
             )
             if seen is not None:
                 known.setdefault(judge.ids[index], tensor_statistics(sets.stepper, sets.sites, feeds[index], seen))
-                if not may_overflow(sets.sites, known[judge.ids[index]]):
-                    sets.counter.none_overflows()
     except InputError as error:  # a node that does not run alone: sets of nodes are measured without any prediction
         judge.failures.walk(error)
         measured = Sensitivity()

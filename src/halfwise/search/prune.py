@@ -10,7 +10,6 @@ from itertools import accumulate
 import onnx_ir as ir
 
 from halfwise.core.reasons import Reason
-from halfwise.search.run_counter import Untried
 from halfwise.search.sets import Sets, worst_first
 
 __all__ = ["NEAR", "Kept", "Pruning", "kept_node"]
@@ -20,6 +19,7 @@ PROOF_RUNS = (64.0, 8.0)  # model runs that may be spent on putting nodes back o
 NEAR = 0.25  # of the tolerance: what is further from it is not kept for its margin
 REFUSALS = 4  # nodes that may not go although their errors told so, until that is believed of all
 BATCH = 48  # nodes reverted side by side in one walk
+FEW = 8  # FP32 nodes that are pruned to the end although the runs are spent: that is soon done
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,11 @@ class Pruning:
 
     def run(self, keep: frozenset[ir.Node]) -> tuple[frozenset[ir.Node], tuple[Kept, ...]]:
         """Drop what is not needed until putting back any one node breaks the tolerance, or its reason stands."""
-        counter, judge = self.sets.counter, self.sets.judge
-        most = counter.samples + PROOF_RUNS[len(keep) > MANY] * judge.executions
+        counter, a_pass = self.sets.counter, self.sets.judge.executions
+        most = counter.most(a_pass)
+        if len(keep) <= FEW:
+            most = max(most, counter.samples + 2 * len(keep) * a_pass * (1 + len(self.sets.judge.also)))
+        budget = min(counter.samples + PROOF_RUNS[len(keep) > MANY] * a_pass, most)
         ratios: dict[ir.Node, float] = {}  # the worst ratio seen with each node alone reverted
         seen: dict[ir.Node, int] = {}  # on how many samples, the worst first
         refused: set[ir.Node] = set()
@@ -55,7 +58,7 @@ class Pruning:
             droppable = [n for n in keep if ratios.get(n, math.inf) <= room and n not in refused]
             smaller = keep
             if droppable and (size < BATCH or all(node in ratios for node in keep)):
-                smaller = self._drop(keep, droppable, ratios, refused)
+                smaller = self._drop(keep, droppable, ratios, refused, most)
             if smaller != keep:
                 # With fewer nodes kept, what left room may leave none now; what left none still does, unless it shares
                 # a tensor with a node that went: that is rounded now, whoever else is in FP32.
@@ -68,27 +71,18 @@ class Pruning:
             todo = [
                 n for n in keep if n not in seen or (ratios[n] <= room and seen[n] < len(order) and n not in refused)
             ]
-            if not todo or counter.samples >= most:
+            if not todo or counter.samples >= budget:
                 break
             turn = min(seen.get(n, 0) for n in todo)
             batch = sorted((n for n in todo if seen.get(n, 0) == turn), key=self._least_likely_needed)[:size]
-            while batch and not judge.affords(Untried.REVERTING, more=self._executions(batch)):
-                batch = batch[: len(batch) // 2]
-            if not batch:
-                break
             before = counter.samples
             self.notify(f"reverting {len(batch)} of {len(keep)} FP32 nodes, each by itself (input {turn + 1})")
             for node, ratio in self.sets.revert_alone(keep, batch, order[turn]).items():
                 ratios[node] = max(ratio, ratios.get(node, 0.0))
                 seen[node] = turn + 1
             each = max((counter.samples - before) / len(batch), 1e-9)
-            size = min(BATCH, max(int((most - counter.samples) / each), 1))  # as many as are still to be had
+            size = min(BATCH, max(int((budget - counter.samples) / each), 1))  # as many as are still to be had
         return keep, tuple(kept_node(node, ratios.get(node), self.fatal) for node in sorted(keep, key=self._index))
-
-    def _executions(self, batch: Sequence[ir.Node]) -> float:
-        """At most, of one walk in which each of these nodes is reverted: all that comes behind it is computed anew."""
-        nodes = len(self.sets.sites.all)
-        return 1 + sum(1 - self._index(node) / nodes for node in batch)
 
     def _least_likely_needed(self, node: ir.Node) -> tuple[bool, int]:
         return node in self.fatal, self._index(node)
@@ -99,16 +93,18 @@ class Pruning:
         droppable: Sequence[ir.Node],
         ratios: dict[ir.Node, float],
         refused: set[ir.Node],
+        most: float,
     ) -> frozenset[ir.Node]:
         """The largest part of the droppable nodes that may go together, the least needed first: squared errors add, by
-        a factor that is learned from what is measured. One that may not go even alone is refused."""
+        a factor that is learned from what is measured. One that may not go even alone is refused.
+        `most`: the count of runs at which it ends."""
         base = self.sets.measure(keep)
         order = self._in_order(droppable, ratios)
         start, room = base.unseen_bound**2, self.target_ratio**2 - base.unseen_bound**2
         factor = start / base.ratio**2 if base.ratio > 0 else 1.0
         fits, fails = 0, len(order) + 1
         patience = REFUSALS
-        while patience and fails - fits > 1 and self.sets.judge.affords(Untried.SETS):
+        while patience and fails - fits > 1 and self.sets.counter.samples < most:
             grows = [max(ratios[node] ** 2 - base.ratio**2, 0.0) for node in order]
             totals = list(accumulate(grows))
             going = sum(total * factor <= room for total in totals[: fails - 1])

@@ -24,7 +24,7 @@ from halfwise.model.model import Model
 from halfwise.search.references import References
 from halfwise.search.unseen_bound import spread
 
-__all__ = ["JUDGED", "chooses", "of_few", "of_other_size", "varied"]
+__all__ = ["chooses", "of_few", "of_other_size", "varied"]
 
 SAME = 1e-6  # relative difference up to which two inputs are as loud
 _FAR = 1 << 20  # beyond the numbers of other variants

@@ -28,12 +28,8 @@ VERDICTS = {
         "allowed one). Give the loudest and the quietest inputs that you expect."
     ),
     NoteKind.RUNS_SPENT: (
-        "The budget of {runs:many model run} was spent: this is the best answer so far. Left untried: "
-        "{untried:commas}. With a larger --max-runs the same command goes on."
-    ),
-    NoteKind.RUNS_RAISED: (
-        "--max-runs {asked:g} is less than an answer takes here: the FP32 answers, one search and the verdict took "
-        "{runs:.1f} model runs."
+        "The budget of {runs:many model run} was spent: this is the best answer so far. With a larger --max-runs the "
+        "same command goes on, and may save FP32 nodes."
     ),
     NoteKind.FORCED_REPAIRED: (
         "{option}: a repair replaced {nodes:list}, and the search decided on the new nodes. --repairs none "

@@ -95,8 +95,8 @@ def fix(
     `reference` is the FP32 original of a model that is typed already: its outputs judge, and its weights are taken
     where the model's are their rounding.
     `margin` is by how much a real error may exceed the emulated one, by default what the target's profile states.
-    `max_runs` bounds the passes over the search inputs, the verdict's among them. Where it is spent, a note says what
-    was left untried, and with `out` the same call with more of them goes on.
+    `max_runs` is how many passes over the search inputs may go into saving FP32 nodes; where it is spent, a note says
+    so, and with `out` the same call with more of them goes on.
     `time_limit_s` is for each build with a compiler. `device` is where whole models are emulated. The model that was
     written into `out` is run on the backend `confirm`, and compared with what was predicted. `layers` names a list of
     the layers of an engine that was built from `plan`, in any form that `audit` reads: its kernels then judge, too.
