@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -22,25 +22,31 @@ Outputs = dict[str, NDArray[Any]]
 class References:
     """Answers by the number of the feed. Feeds made on the way are run when their answers are first asked for.
 
-    With `original`, what that one gives for an output is the answer.
+    With `original`, what that one gives for an output is the answer. `known` are answers of the model itself.
     """
 
     def __init__(
-        self, sites: Sites, emulator: Emulator, counter: RunCounter, original: References | None = None
+        self,
+        sites: Sites,
+        emulator: Emulator,
+        counter: RunCounter,
+        original: References | None = None,
+        known: Mapping[int, Mapping[str, NDArray[Any]]] | None = None,
     ) -> None:
         self._fp32 = Assignment(sites, {})
         self._original = original
         self._emulator = emulator
         self._counter = counter
-        self._known: dict[int, Outputs] = {}
+        names = [value.name or "" for value in sites.model.judged_values]
+        self._known = {
+            key: {name: outputs[name] for name in names}
+            for key, outputs in (known or {}).items()
+            if outputs.keys() >= set(names)
+        }
 
     def keeping(self, sites: Sites) -> References:
         """The same answers, of what is judged in the model of `sites` alone."""
-        names = {value.name for value in sites.model.judged_values}
-        kept = References(sites, self._emulator, self._counter, self._original)
-        for key, outputs in self._known.items():
-            kept._known[key] = {name: array for name, array in outputs.items() if name in names}
-        return kept
+        return References(sites, self._emulator, self._counter, self._original, self._known)
 
     def of(self, feeds: Sequence[Feed]) -> list[Outputs]:
         """What is right."""

@@ -101,7 +101,7 @@ class Asked:
         check_repairs(self.plan.repairs, Target.parse(self.plan.target))
         given = self.given
         if self.plan.repairs:
-            given = with_observed_ranks(given, self.samples.feeds, Stepper(self.emulator), lambda _: None)
+            given, _ = with_observed_ranks(given, self.samples.feeds[:1], self.emulator)
         return reapplied(given, self.plan.repairs)
 
     @property

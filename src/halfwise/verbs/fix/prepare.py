@@ -32,7 +32,7 @@ from halfwise.model.inputs.rollout import Trajectory, executions, trajectories
 from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.split import split
 from halfwise.model.model import check_outputs
-from halfwise.model.outputs.kinds import facts_of
+from halfwise.model.outputs.kinds import OutputFacts, facts_of
 from halfwise.model.outputs.settled import settled
 from halfwise.model.outputs.understood import understand
 from halfwise.precision.assignment import Assignment
@@ -53,6 +53,8 @@ from halfwise.verbs.fix.typed_file import because_stored, held_outputs, notes_on
 
 __all__ = ["Prepared", "prepare"]
 
+
+Outputs = Mapping[str, NDArray[Any]]
 
 MOST_STEPS = 5.0  # times the allowed error: more, and a model as near as FP32 still has other answers
 
@@ -101,8 +103,8 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     counter = RunCounter(request.max_runs)
     request.notify("running the FP32 model")
     samples = _rolled(request, samples, emulator, counter)
-    request = _ranked(request, samples, emulator, counter)
-    asked = _asked(request, samples, emulator, counter)
+    request, known = _ranked(request, samples, emulator, counter)
+    asked = _asked(request, samples, emulator, counter, known)
     request, samples, sites, references = asked.request, asked.samples, asked.sites, asked.references
     answers = references.of(samples.all)
     stated = Question(asked.tolerance, request.metric, len(samples.all), _margin(request, profiles))
@@ -178,11 +180,16 @@ def _rolled(request: FixRequest, samples: Samples, emulator: Emulator, counter: 
     return trajectories(samples, request.rollout, run)
 
 
-def _ranked(request: FixRequest, samples: Samples, emulator: Emulator, counter: RunCounter) -> FixRequest:
-    """With the ranks that only a run tells, on which rules depend."""
+def _ranked(
+    request: FixRequest, samples: Samples, emulator: Emulator, counter: RunCounter
+) -> tuple[FixRequest, dict[int, Outputs]]:
+    """With the ranks that only a run tells, on which rules depend; and what FP32 answered in that run."""
     given = [feed.steps[0] if isinstance(feed, Trajectory) else feed for feed in samples.all]
-    model = with_observed_ranks(request.model, given, Stepper(emulator), counter.add)
-    return request if model is request.model else replace(request, model=model)
+    watched = _watched(request, _stated(request))[1]
+    model, answers = with_observed_ranks(replace(request.model, watched=watched), given, emulator)
+    counter.add(len(answers))
+    known = {feed.id: answer for feed, answer in zip(given, answers, strict=False) if not isinstance(answer, Exception)}
+    return replace(request, model=replace(request.model, ir=model.ir)), known
 
 
 def _answered(samples: Samples, references: References) -> tuple[Samples, list[dict[str, NDArray[Any]]]]:
@@ -249,15 +256,24 @@ class _Asked:
     tolerance: Tolerance
 
 
-def _asked(request: FixRequest, samples: Samples, emulator: Emulator, counter: RunCounter) -> _Asked:
+def _watched(request: FixRequest, stated: Tolerance | None) -> tuple[OutputFacts | None, tuple[str, ...]]:
+    """What the graph says of the outputs, where no tolerance is stated as a whole; and tensors inside to look at."""
+    if stated is not None:
+        return None, stated.inner
+    facts = facts_of(request.model)
+    return facts, facts.inner
+
+
+def _asked(
+    request: FixRequest, samples: Samples, emulator: Emulator, counter: RunCounter, known: Mapping[int, Outputs]
+) -> _Asked:
     """How outputs are judged follows from the answers, for which more may have to be watched than is judged then."""
     stated = _stated(request)
-    facts = facts_of(request.model) if stated is None else None
-    watched = facts.inner if facts is not None else stated.inner if stated is not None else ()
+    facts, watched = _watched(request, stated)
     sites = Sites(replace(request.model, watched=watched))
     original = request.original
     right = None if original is None else References(Sites(original.model), emulator, counter)
-    references = References(sites, emulator, counter, right)
+    references = References(sites, emulator, counter, right, known)
     samples, answers = _answered(samples, references)
     outputs = [{name: answer[name] for name in request.model.output_names} for answer in answers]
     try:
