@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any, Union
 
@@ -14,6 +15,7 @@ from halfwise.verbs.fix.fix import fix
 
 __all__ = ["HalfwiseFix", "package_config"]
 
+_LOG = logging.getLogger(__name__)
 _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "inputs": (Union[str, list[str]], None, "Files or folders of samples; random ones without."),  # noqa: UP007
     "tolerance": (list[str], [], "Bounds such as 'logits:rel_l2<=0.005'; 1% of each output without."),
@@ -40,6 +42,8 @@ class HalfwiseFix(Pass):  # type: ignore[misc]
         result = in_worker(model.model_path, options.pop("inputs"), out=folder, **options)
         if not result.good or result.typed is None:
             raise ValueError(f"HalfwiseFix: {result.summary().headline}")
+        if result.standing.rank == "caution":
+            _LOG.warning("HalfwiseFix: %s", result.summary().headline)
         if result.typed.data is not None:  # a model and its weights are a folder
             return ONNXModelHandler(model_path=str(folder), onnx_file_name=result.typed.path.name)
         return ONNXModelHandler(model_path=str(result.typed.path))

@@ -14,7 +14,7 @@ from halfwise.core.english import say
 from halfwise.core.notes import NoteKind
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.samples import Samples
-from halfwise.report.answer import caution, inputs_told, standing, way_out
+from halfwise.report.answer import caution, inputs_told, way_out
 from halfwise.report.html.commands import next_steps
 from halfwise.report.html.verdict import verdict_words
 from halfwise.report.markdown import fix_markdown
@@ -48,7 +48,7 @@ def test_an_input_that_overflows_is_the_cause_and_the_command_leaves_it_in_fp32(
     feeds = [{"x": 1e5 * feed["x"]} for feed in FEEDS]
     made = fix(path, feeds, io_types="fp16", out=tmp_path / "out")
     out = way_out(made, ["--inputs", "in"])
-    assert not made.good and standing(made) == "missed" and "'x' overflows" in out.cause
+    assert not made.good and made.standing.rank == "missed" and "'x' overflows" in out.cause
     assert out.step is not None
     words = shlex.split(out.step.command)
     assert words[:5] == ["halfwise", "fix", str(path), "--inputs", "in"] and words[5:7] == ["--io-types", "fp32"]
@@ -83,15 +83,15 @@ def _for(plan: object, path: Path) -> object:
 
 def test_synthetic_inputs_are_no_clean_yes() -> None:
     made = fix(product())
-    assert made.good and standing(made) == "caution" and verdict_words(made).standing == "caution"
-    assert standing(fix(product(), FEEDS)) == "met"
+    assert made.good and made.standing.rank == "caution" and verdict_words(made).standing == "caution"
+    assert fix(product(), FEEDS).standing.rank == "met"
     assert fix_markdown(made).startswith("## ⚠️")
 
 
 def test_an_answer_that_keeps_most_of_the_arithmetic_is_no_success() -> None:
     made = fix(product(), FEEDS, keep="op:MatMul")
     assert made.good and made.cost.fp32_flops_share > 0.5
-    assert standing(made) == "caution" and caution(made) == say(only(made.notes, NoteKind.MOST_FOR_MEASURE))
+    assert made.standing.rank == "caution" and caution(made) == say(only(made.notes, NoteKind.MOST_FOR_MEASURE))
 
 
 @pytest.mark.parametrize(("target", "known"), [("trt-8.6", True), ("trt-8.5", True), ("onnx", False)])
@@ -99,7 +99,7 @@ def test_what_is_known_of_the_version_is_no_clean_yes(target: str, known: bool, 
     """TensorRT 8.6 computes a LayerNormalization in FP16 although FP32 was asked for; 8.5 has none."""
     made = fix(norm(), FEEDS, target=target, out=tmp_path)
     assert (NoteKind.DEFECTS_NOT_PREVENTED in kinds(made.notes)) is (known and target == "trt-8.6")
-    assert made.good and (standing(made) == "caution") is (known and target == "trt-8.6")
+    assert made.good and (made.standing.rank == "caution") is (known and target == "trt-8.6")
 
 
 def test_the_headline_is_the_worst_over_all_inputs(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from msgspec import field
 from halfwise.core.document import Record, about
 from halfwise.core.note_kinds import NoteKind
 
-__all__ = ["Messages", "Note", "NoteKind", "Severity"]
+__all__ = ["CAUTIONS", "Messages", "Note", "NoteKind", "Severity"]
 
 Severity = Literal["info", "warning", "error"]
 
@@ -96,6 +96,22 @@ _WARNINGS = frozenset(
         NoteKind.MODULE_IS_FORGIVING,
         NoteKind.HALF_FAILS,
         NoteKind.CONVERTED_MISSES,
+    }
+)
+
+
+# With one of these a yes is none to rely on without a look.
+CAUTIONS = frozenset(
+    {
+        NoteKind.OVERFLOW_LEFT,
+        NoteKind.MOST_FOR_MEASURE,
+        NoteKind.DELIVERED_FAILS,
+        NoteKind.DELIVERED_MISSES,
+        NoteKind.DEFECTS_NOT_PREVENTED,
+        NoteKind.UNSEEN_MAY_MISS,
+        NoteKind.UNSEEN_SCATTERS,
+        NoteKind.UNSEEN_SIZE,
+        NoteKind.SYNTHETIC,
     }
 )
 

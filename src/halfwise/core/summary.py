@@ -5,27 +5,41 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 from halfwise.core.errors import MissingBackend
 from halfwise.core.wording import and_more, three_digits
 
-__all__ = ["Summary"]
+__all__ = ["Rank", "Summary"]
+
+Rank = Literal["met", "caution", "missed"]  # a yes, a yes with a caution, a no
 
 _ROWS = 6
 _CELL = 44  # characters
 _LINE = 160
-_MARKS = {True: ("✓ ", "#12663f"), False: ("✕ ", "#a8231b"), None: ("", "inherit")}
+_MARKS: dict[Rank | None, tuple[str, str]] = {
+    "met": ("✓ ", "#12663f"),
+    "caution": ("⚠ ", "#8a5a00"),
+    "missed": ("✕ ", "#a8231b"),
+    None: ("", "inherit"),
+}
 
 
 @dataclass(frozen=True)
 class Summary:
-    """`good`: whether the answer is yes; None where the result is no such answer."""
+    """`good`: whether the answer is yes; None where the result is no such answer. `wary`: a yes with a caution."""
 
     headline: str
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Any, ...], ...] = ()
     good: bool | None = None
+    wary: bool = False
+
+    @property
+    def rank(self) -> Rank | None:
+        if self.good is None:
+            return None
+        return "missed" if not self.good else "caution" if self.wary else "met"
 
     def text(self) -> str:
         """At most nine lines."""
@@ -41,7 +55,7 @@ class Summary:
 
     def html(self) -> str:
         """The same for a notebook; nothing in it can act."""
-        mark, colour = _MARKS[self.good]
+        mark, colour = _MARKS[self.rank]
         parts = [f'<p style="color:{colour}"><b>{mark}{escape(_short(self.headline, 2 * _LINE))}</b></p>']
         if self.rows:
             head = "".join(f"<th>{escape(title)}</th>" for title in self.columns)

@@ -31,7 +31,7 @@ class JobRecord(Record, frozen=True):
     state: Annotated[
         str, about("good, bad, refused, unavailable, failed, died, over time, over memory or interrupted.")
     ]
-    why: str
+    why: Annotated[str, about("Why a job is not good, or is good with a caution.")]
     started: float
     seconds: float
     peak_bytes: Count
@@ -73,10 +73,11 @@ class HistoryDocument(Document, frozen=True, tag="halfwise.fleet-history/1", kw_
     jobs: Sequence[JobRecord]
 
 
-def job_table(headline: str, results: Sequence[Result], good: bool | None = None) -> Summary:
+def job_table(headline: str, results: Sequence[Result], good: bool | None = None, wary: bool = False) -> Summary:
     """A job a row."""
     columns = ("model", "version", "action", "target", "tolerance", "state", "fp32_nodes", "error", "seconds", "why")
-    return Summary(headline, columns, tuple(tuple(getattr(each, name) for name in columns) for each in results), good)
+    rows = tuple(tuple(getattr(each, name) for name in columns) for each in results)
+    return Summary(headline, columns, rows, good, wary)
 
 
 def job_record(result: Result) -> JobRecord:

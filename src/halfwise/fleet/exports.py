@@ -40,6 +40,8 @@ def junit_text(run: FleetRun) -> str:
                 kind = "failure" if result.state == "bad" else "error"
                 bad = ET.SubElement(case, kind, {"message": xml_text(told(result)), "type": result.state})
                 bad.text = xml_text(result.why or result.state)
+            elif result.wary:
+                ET.SubElement(case, "system-out").text = xml_text(f"caution: {result.why}")
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
@@ -74,18 +76,20 @@ def _findings(result: Result, store: Store) -> Iterator[Finding]:
 def markdown_text(run: FleetRun) -> str:
     """What got worse and better, what is not good, and the culprits that many models share."""
     bad = [result for result in run.results if not result.good]
-    mark = "❌" if bad else "✅"
-    lines = [f"## {mark} halfwise fleet: {len(run.results) - len(bad)} of {counted(len(run.results), 'job')} good", ""]
+    wary = [result for result in run.results if result.wary]
+    mark = "❌" if bad else "⚠️" if wary else "✅"
+    lines = [f"## {mark} halfwise fleet: {run.told}", ""]
     for direction in ("worse", "better"):
         found = [change for change in run.changes if change.direction == direction]
         if found:
             lines += [f"**{direction.capitalize()} than in the run before**", ""]
             lines += [f"- {code(title(each.now))}: {prose(what_changed(each))}" for each in found[:_ROWS]]
             lines += [f"- ...{and_more(len(found), _ROWS)}"] * (len(found) > _ROWS) + [""]
-    if bad:
+    told_of = [*bad, *wary]
+    if told_of:
         lines += ["| job | state | why |", "|---|---|---|"]
-        lines += [f"| {code(title(r))} | {r.state} | {prose(r.why[:300])} |" for r in bad[:_ROWS]]
-        lines += [f"| ...{and_more(len(bad), _ROWS)} | | |"] * (len(bad) > _ROWS) + [""]
+        lines += [f"| {code(title(r))} | {r.state} | {prose(r.why[:300])} |" for r in told_of[:_ROWS]]
+        lines += [f"| ...{and_more(len(told_of), _ROWS)} | | |"] * (len(told_of) > _ROWS) + [""]
     shared = culprits_of([result for result in run.results if result.action == "fix"])
     if shared:
         lines += ["| in FP32 or repaired | times | models |", "|---|---:|---:|"]

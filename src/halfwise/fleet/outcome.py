@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from halfwise.core.child.process import log_tail
+from halfwise.core.notes import CAUTIONS
 
 __all__ = ["ANSWER", "LOG", "Outcome", "State", "ended"]
 
@@ -20,12 +21,13 @@ ANSWER = "answer.json"
 LOG = "log.txt"
 _BY_CODE: dict[int, State] = {0: "good", 1: "bad", 2: "refused", 3: "unavailable", 130: "interrupted"}
 _LONGEST = 1_000
+_CAUTIONS = frozenset(kind.value for kind in CAUTIONS)
 _TOLD = 3  # stages that are not good
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`why` is the one line of a job without an answer, or of a bad one."""
+    """`why` is the one line of a job without an answer, of a bad one, or of a good one with a caution."""
 
     state: State
     why: str
@@ -52,7 +54,7 @@ def ended(folder: Path, code: int, started: float, seconds: float, peak_bytes: i
     if document is None:
         state = "failed" if "internal error" in told else state
         return Outcome(state, told or f"exit code {code}", started, seconds, peak_bytes)
-    why = "" if state == "good" else _why(document)
+    why = _caution(document) if state == "good" else _why(document)
     return Outcome(state, why, started, seconds, peak_bytes, document, **_numbers(document))
 
 
@@ -107,6 +109,12 @@ def _why(document: Mapping[str, Any]) -> str:
     if wrong:
         return ", ".join(wrong[:_TOLD]) + (f", {len(wrong) - _TOLD} more" if len(wrong) > _TOLD else "")
     return str(document.get("status", "the answer is no"))
+
+
+def _caution(document: Mapping[str, Any]) -> str:
+    """Why a yes is one for these inputs alone, or for made-up ones; empty where it is more."""
+    told = zip(document.get("messages", ()), document.get("notes", ()), strict=False)
+    return next((str(note)[:_LONGEST] for message, note in told if message.get("kind") in _CAUTIONS), "")
 
 
 def _document(path: Path) -> Mapping[str, Any] | None:

@@ -44,10 +44,16 @@ class FleetRun(Documented):
     def good(self) -> bool:
         return all(result.good for result in self.results)
 
+    @property
+    def told(self) -> str:
+        """How many jobs are good, and how many of them with a caution."""
+        good, wary = sum(result.good for result in self.results), sum(result.wary for result in self.results)
+        with_caution = f" ({wary:,} with a caution)" if wary else ""
+        return f"{good:,} of {counted(len(self.results), 'job')} good{with_caution}"
+
     def summary(self) -> Summary:
         """Every job."""
-        good = sum(result.good for result in self.results)
-        return job_table(f"{good} of {counted(len(self.results), 'job')} good", self.results, self.good)
+        return job_table(self.told, self.results, self.good, any(result.wary for result in self.results))
 
     def document(self) -> FleetDocument:
         return FleetDocument(

@@ -31,18 +31,21 @@ def show_run(screen: Terminal, run: FleetRun, written: Sequence[Path]) -> None:
     new = sum(change.direction == "new" for change in run.changes)
     if new:
         screen.line(f"{counted(new, 'job')} without an earlier result", _STYLES["new"])
-    failed = [result for result in run.results if not result.good]
-    if failed:
+    told = sorted((result for result in run.results if not result.good or result.wary), key=lambda result: result.good)
+    if told:
         screen.line()
-        rows = [(title(result), result.state, result.why) for result in screen.some(failed, _ROWS)]
+        rows = [(title(result), result.state, result.why) for result in screen.some(told, _ROWS)]
         screen.table(("job", "state", "why"), rows, fold=2)
-        screen.more(len(failed), _ROWS)
+        screen.more(len(told), _ROWS)
     screen.line()
     states = Counter(result.state for result in run.results)
     counts = together(f"{count} {state}" for state, count in states.most_common())
+    wary = sum(result.wary for result in run.results)
+    cautions = f" ({wary} good with a caution)" if wary else ""
     seconds = sum(result.seconds for result in run.results)
     reused = f"; {run.reused} of them were done before" if run.reused else ""
-    screen.line(f"{counted(len(run.results), 'job')}: {counts}{reused}; {number(round(seconds))} s of work", "bold")
+    jobs = f"{counted(len(run.results), 'job')}: {counts}{cautions}{reused}"
+    screen.line(f"{jobs}; {number(round(seconds))} s of work", "bold")
     for path in written:
         screen.line(f"wrote {path}")
 

@@ -89,6 +89,11 @@ class Result:
     def good(self) -> bool:
         return self.state == "good"
 
+    @property
+    def wary(self) -> bool:
+        """Whether it is good with a caution, which `why` tells."""
+        return self.good and bool(self.why)
+
 
 _COLUMNS = tuple(field.name for field in fields(Result))
 

@@ -66,14 +66,13 @@ def page_text(run: FleetRun, folder: Path) -> str:
                 known.append(result)
         began = next(start for each, start, _, _ in store.runs() if each == run.id)
     models = _models(run, history, folder)
-    good = sum(result.good for result in run.results)
     slowest = sorted(run.results, key=lambda result: -result.seconds)[:_COSTS]
     told = [each for each in run.changes if each.direction != "new"]
     values = {
-        "good": good,
-        "total": len(run.results),
-        "bad_words": f"{counted(len(run.results) - good, 'job')} not good",
-        "models": len(models),
+        "standing": run.summary().rank,
+        "told": run.told,
+        "bad_words": f"{counted(sum(not result.good for result in run.results), 'job')} not good",
+        "models_told": counted(len(models), "model"),
         "run": run.id,
         "when": time.strftime("%Y-%m-%d %H:%M", time.localtime(began)),
         "version": __version__,
@@ -107,8 +106,8 @@ def _models(run: FleetRun, history: Mapping[str, Sequence[Result]], folder: Path
     for result in run.results:
         found.setdefault(result.model, []).append(result)
 
-    def rank(result: Result) -> tuple[bool, bool, bool, str]:
-        return directions.get(result.id) != "worse", result.good, result.action != "fix", title(result)
+    def rank(result: Result) -> tuple[bool, bool, bool, bool, str]:
+        return directions.get(result.id) != "worse", result.good, not result.wary, result.action != "fix", title(result)
 
     models = []
     for name, results in found.items():
@@ -121,7 +120,7 @@ def _models(run: FleetRun, history: Mapping[str, Sequence[Result]], folder: Path
 def _job(result: Result, change: str, history: Sequence[Result], results: Path, folder: Path) -> dict[str, Any]:
     return {
         "title": safe(title(result)),
-        "state": result.state,
+        "state": "good, caution" if result.wary else result.state,
         "change": change,
         "why": safe(result.why[:300]),
         "nodes": result.nodes,

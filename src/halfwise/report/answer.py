@@ -4,45 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from halfwise.core.english import say
 from halfwise.core.formats import Format
-from halfwise.core.notes import Note, NoteKind
+from halfwise.core.notes import NoteKind
 from halfwise.core.targets import DEFAULT_TARGET
 from halfwise.core.wording import counted
 from halfwise.emulation.profiles import WIDE
 from halfwise.model.inputs.samples import Samples
 from halfwise.report.shell import shell
 from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.fix.standing import caution_of
 
 __all__ = [
-    "Standing",
     "Step",
     "WayOut",
     "caution",
-    "caution_note",
     "engine_loop",
     "inputs_told",
-    "standing",
     "tolerance_words",
     "way_out",
 ]
-
-_WORRYING = frozenset(
-    {
-        NoteKind.OVERFLOW_LEFT,
-        NoteKind.MOST_FOR_MEASURE,
-        NoteKind.DELIVERED_FAILS,
-        NoteKind.DELIVERED_MISSES,
-        NoteKind.DEFECTS_NOT_PREVENTED,
-        NoteKind.UNSEEN_MAY_MISS,
-        NoteKind.UNSEEN_SCATTERS,
-        NoteKind.UNSEEN_SIZE,
-    }
-)
-
-Standing = Literal["met", "caution", "missed"]
 
 
 @dataclass(frozen=True)
@@ -62,21 +44,10 @@ class WayOut:
     step: Step | None
 
 
-def standing(result: FixResult) -> Standing:
-    """A yes, a yes with a caution, or a no."""
-    if not result.good:
-        return "missed"
-    return "caution" if result.samples.origin == "synthetic" or caution(result) else "met"
-
-
 def caution(result: FixResult) -> str:
     """Why a yes is none to rely on, besides synthetic inputs, which are told anyway; empty where it is."""
-    note = caution_note(result)
+    note = caution_of(result.notes)
     return say(note) if note is not None else ""
-
-
-def caution_note(result: FixResult) -> Note | None:
-    return next((note for note in result.notes if note.kind in _WORRYING), None)
 
 
 def inputs_told(samples: Samples) -> str:

@@ -12,13 +12,14 @@ from halfwise.core.formats import Format
 from halfwise.core.wording import counted, three_digits
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.plan_document import RepairRecord
-from halfwise.report.answer import caution, caution_note, engine_loop, inputs_told, standing, tolerance_words, way_out
+from halfwise.report.answer import caution, engine_loop, inputs_told, tolerance_words, way_out
 from halfwise.report.groups import Group, Grouping, kept_nodes, reason
 from halfwise.report.repairs import alike, explain_repairs, places
 from halfwise.report.terminal import Terminal, share
 from halfwise.report.verdict import error_table, show_notes, show_profiles
 from halfwise.verbs.fix.document import LatencyRecord
 from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.fix.standing import caution_of
 
 __all__ = ["show_fix"]
 
@@ -31,7 +32,7 @@ _STYLES = {"met": "bold green", "caution": "bold yellow", "missed": "bold yellow
 def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), *, explain: bool = False) -> None:
     """`inputs` are the options of the command line that say what it runs on, for the command to go on with."""
     _show_verdict(terminal, result)
-    told = caution_note(result) if result.good else None
+    told = caution_of(result.notes) if result.good else None
     show_notes(terminal, [note for note in result.notes if note is not told])
     typed = {"as typed": result.measured.typed} if result.measured.typed else {}
     error_table(
@@ -60,8 +61,9 @@ def _show_verdict(terminal: Terminal, result: FixResult) -> None:
         what = f"with {_nodes(len(kept))} in FP32" if kept else "in plain FP16"
         terminal.line(f"{name} misses the tolerance {what}, {where}:", "bold red")
     else:
-        style = _STYLES[standing(result)]
-        terminal.line(f"{name} keeps the tolerance in FP16 {_with(result, kept)}, {where}:", style)
+        standing = result.standing
+        judged = f"judged {where}" if standing.here else where
+        terminal.line(f"{name} {standing.told} {_with(result, kept)}, {judged}:", _STYLES[standing.rank])
     if result.refusal:
         terminal.line(f"but the model cannot be built for {result.plan.target}: {result.refusal}", "bold red")
     elif not result.good:

@@ -14,19 +14,18 @@ __all__ = ["WORDS", "show_gate"]
 
 WORDS = {"pass": "pass", "fail": "FAIL", "skip": "skip"}
 _STYLES = {"pass": "green", "fail": "bold red", "skip": ""}
+_RANKS = {"met": "bold green", "caution": "bold yellow", "missed": "bold red"}
 _SHOWN = 5
 
 
 def show_gate(terminal: Terminal, result: Gate, inputs: Sequence[str] = ()) -> None:
     """`inputs` are the options that say what it ran on, for the command that helps where the plan does not hold."""
     path = result.model.path or "the model"
-    if result.holds:
-        terminal.line(f"{result.plan} holds for {path}:", "bold green")
-    else:
-        terminal.line(f"{result.plan} does not hold for {path}:", "bold red")
+    terminal.line(f"{result.plan} {result.told} for {path}:", _RANKS[result.rank])
+    wary = ["tolerance"] if result.caution is not None else []
     for check in result.checks:
         line = f"{WORDS[check.status]}  {check.id:<11} {check.message}"
-        terminal.line(line, _STYLES[check.status], indent=2)
+        terminal.line(line, "yellow" if check.id in wary else _STYLES[check.status], indent=2)
         for detail in terminal.some(say_all(check.details), _SHOWN):
             terminal.line(detail, indent=20)
         terminal.more(len(check.details), _SHOWN, "", indent=20)

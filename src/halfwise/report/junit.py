@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as ET
 
-from halfwise.core.english import say_all
+from halfwise.core.english import say, say_all
 from halfwise.core.wording import and_more
 from halfwise.report.text import safe
 from halfwise.verbs.gate import Check, Gate
@@ -26,12 +26,13 @@ def junit_xml(result: Gate) -> str:
     model = result.model.path.name if result.model.path else "the model"
     suite = ET.SubElement(root, "testsuite", {"name": xml_text(f"halfwise gate {model}"), **counts})
     for check in result.checks:
-        _case(suite, check, model)
+        caution = result.caution if check.id == "tolerance" else None
+        _case(suite, check, model, "" if caution is None else say(caution))
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _case(suite: ET.Element, check: Check, model: str) -> None:
+def _case(suite: ET.Element, check: Check, model: str, caution: str) -> None:
     case = ET.SubElement(suite, "testcase", {"classname": xml_text(f"halfwise.gate.{model}"), "name": check.id})
     if check.status == "fail":
         failure = ET.SubElement(case, "failure", {"message": xml_text(check.message), "type": check.id})
@@ -42,7 +43,8 @@ def _case(suite: ET.Element, check: Check, model: str) -> None:
     elif check.status == "skip":
         ET.SubElement(case, "skipped", {"message": xml_text(check.message)})
     else:
-        ET.SubElement(case, "system-out").text = xml_text(check.message)
+        told = [check.message, *([f"caution: {caution}"] if caution else [])]
+        ET.SubElement(case, "system-out").text = "\n".join(map(xml_text, told))
 
 
 def xml_text(text: str) -> str:

@@ -11,19 +11,21 @@ from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note
 from halfwise.core.wording import and_more, counted
 from halfwise.precision.plan_document import RepairRecord
-from halfwise.report.answer import caution, inputs_told, standing, way_out
+from halfwise.report.answer import caution, inputs_told, way_out
 from halfwise.report.groups import Group, Grouping, kept_nodes, reason
 from halfwise.report.repairs import alike, places
 from halfwise.report.text import safe
 from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.fix.standing import caution_of
 from halfwise.verbs.gate import Gate
 
 __all__ = ["code", "fix_markdown", "gate_markdown", "prose"]
 
 _SHOWN = 30  # rows of a table
 _NAME = 100  # columns of a name
-_STANDING = {"met": "✅", "caution": "⚠️", "missed": "❌"}
+_RANKS = {"met": "✅", "caution": "⚠️", "missed": "❌"}
 _MARKS = {"pass": "✅ pass", "fail": "❌ **fail**", "skip": "➖ skipped"}
+_WARY = "⚠️ pass"
 _TITLES = {"rel_l2": "rel_l2", "max_abs": "max_abs", "nonfinite": "not finite"}
 _PUNCTUATION = re.compile(r"[\\`*_{}\[\]()<>#+!|~$&@^=\"'-]|(?<=\w):(?=//)|(?<=www)\.", re.IGNORECASE)
 
@@ -51,12 +53,9 @@ def fix_markdown(result: FixResult) -> str:
     """The verdict, the errors before and after, what stays in FP32 and why, and what it costs."""
     name = code(result.model.path.name) if result.model.path else "the model"
     kept = [node for node in result.plan.nodes if node.format is not Format.FP16]
-    mark, words = _STANDING[standing(result)], "keeps" if result.met else "misses"
-    where = ""
-    if result.met and not result.good:
-        where = " only in emulation"
+    standing = result.standing
     lines = [
-        f"## {mark} halfwise fix: {name} {words} the tolerance in FP16{where}",
+        f"## {_RANKS[standing.rank]} halfwise fix: {name} {standing.told}",
         "",
         f"With {len(kept):,} of {len(result.sites.all):,} nodes out of FP16 and "
         f"{counted(len(result.plan.repairs), 'repair')}, on {inputs_told(result.samples)}, "
@@ -78,7 +77,7 @@ def fix_markdown(result: FixResult) -> str:
     lines += [
         f"{result.cost.casts:,} casts, {result.cost.fp32_flops_share:.2%} of the arithmetic in FP32; took "
         f"{result.cost.model_runs:.1f} model runs and {result.cost.seconds:.1f} s.",
-        *_notes(result.notes),
+        *_notes(note for note in result.notes if not result.good or note is not caution_of(result.notes)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -148,9 +147,11 @@ def _worth(result: FixResult) -> list[str]:
 def gate_markdown(result: Gate) -> str:
     """The answer, each check in a row, and what a failing one found."""
     name = code(result.model.path.name) if result.model.path else "the model"
-    mark, words = ("✅", "holds") if result.holds else ("❌", "does not hold")
-    lines = [f"## {mark} halfwise gate: {code(result.plan)} {words} for {name}", ""]
-    checks = [(_MARKS[check.status], check.id, prose(check.message)) for check in result.checks]
+    lines = [f"## {_RANKS[result.rank]} halfwise gate: {code(result.plan)} {result.told} for {name}", ""]
+    wary = ["tolerance"] if result.caution is not None else []
+    checks = [
+        (_WARY if check.id in wary else _MARKS[check.status], check.id, prose(check.message)) for check in result.checks
+    ]
     lines += _table(("", "check", "answer"), checks)
     for check in result.checks:
         if check.status == "fail" and check.details:

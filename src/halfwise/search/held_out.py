@@ -28,16 +28,14 @@ from halfwise.search.noise_model import NoiseModel, noise_of_one
 from halfwise.search.prune import Kept, kept_node
 from halfwise.search.repair_selector import AppliedRepair, RepairSelector, Selection
 from halfwise.search.search import Point, Search
-from halfwise.search.unseen_bound import bound_for_unseen
-from halfwise.search.variants import chooses
+from halfwise.search.variants import worth_variants
 
-__all__ = ["DOUBT", "Decided", "HeldOutSearch", "why_not_bf16"]
+__all__ = ["Decided", "HeldOutSearch", "why_not_bf16"]
 
 TURNS = 5  # searches, each told what the one before it missed
 TARGET = 0.95  # of the tolerance, for inputs that were not given
 LEAST_STEP = 0.3  # of the target before: no search aims at less than this of what the last one reached
 HARDER = 1.5  # times the worst ratio searched: such a held-out input teaches more than a lower target
-DOUBT = 0.25  # of the tolerance, expected of inputs not given: below it, no more of them are looked at
 WORTH_A_WALK = 8  # nodes more, for which the noise of a missed input is looked at
 LARGER = 3  # sets tried where no search is to be had any more
 UNKNOWN = 1 / 64  # of the squared error is left, where it is infinite
@@ -117,7 +115,7 @@ class HeldOutSearch:
         missed = self.context.judge(best.search.sites, given).measure(decision)
         if missed.ratio > HELD_OUT_TARGET or best.search.judge.spent:
             return inputs, given, missed
-        if self._doubtful(best, missed):
+        if worth_variants(self.model, (*best.solution.found.ratios, *missed.ratios)):
             inputs = inputs.with_variants(self.context.references)
         judged = given
         for more in self._worst_first(best, missed, inputs):
@@ -137,11 +135,6 @@ class HeldOutSearch:
             source = feed.id if feed.source is None else feed.source
             groups[source] = (*groups.get(source, ()), feed)
         return [groups[source] for source in sorted(groups, key=lambda each: -of_source.get(each, 0.0))]
-
-    def _doubtful(self, best: Attempt, missed: Measured) -> bool:
-        """Whether other inputs may come near the tolerance, or a choice between near equals decides."""
-        ratios = (*best.solution.found.ratios, *missed.ratios)
-        return bound_for_unseen(ratios, most=math.inf) > DOUBT or chooses(self.model)
 
     def _larger(self, found: Selection, feeds: Sequence[Feed], missed: Measured, expected: float) -> Selection:
         """Nothing is searched anew: what the noise model ranks next is added until the held-out inputs are met."""

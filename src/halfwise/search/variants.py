@@ -22,11 +22,12 @@ from halfwise.model.inputs.samples import Samples, content_of
 from halfwise.model.inputs.synthetic import resized, vary
 from halfwise.model.model import Model
 from halfwise.search.references import References
-from halfwise.search.unseen_bound import spread
+from halfwise.search.unseen_bound import bound_for_unseen, spread
 
-__all__ = ["chooses", "of_few", "of_other_size", "varied"]
+__all__ = ["DOUBT", "of_few", "of_other_size", "varied", "worth_variants"]
 
 SAME = 1e-6  # relative difference up to which two inputs are as loud
+DOUBT = 0.25  # of the tolerance, expected of inputs not given: below it, no more of them are looked at
 _FAR = 1 << 20  # beyond the numbers of other variants
 JUDGED = 12  # inputs that a promise rests on, those given among them
 # Their results jump where a number crosses another.
@@ -36,7 +37,12 @@ _JUMPS = frozenset(
 )
 
 
-def chooses(model: Model) -> bool:
+def worth_variants(model: Model, ratios: Sequence[float]) -> bool:
+    """Whether other inputs may come near the tolerance, or a choice between near equals decides."""
+    return bound_for_unseen(ratios, most=math.inf) > DOUBT or _chooses(model)
+
+
+def _chooses(model: Model) -> bool:
     """Whether a comparison of computed numbers may decide between outputs that lie far apart."""
     return any(
         node.op_type in _JUMPS

@@ -34,6 +34,7 @@ from halfwise.verbs.fix.judge import input_note
 from halfwise.verbs.fix.model_inputs import input_findings
 from halfwise.verbs.fix.own_operators import read_by
 from halfwise.verbs.fix.prepare import Prepared, prepare
+from halfwise.verbs.fix.promise import promise_of
 from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.typed_file import kept_interface
 
@@ -99,7 +100,7 @@ def convert(
     include do not, by regular expressions from the start of a name or by operators; included ones come first.
     "bf16" is FP16 with BF16 for nodes that need its range. Without `keep_io_types` inputs and outputs become FP16.
     What there is to know comes as a `ConversionWarning`: an option that has no meaning here, generated inputs, a
-    tolerance that is missed.
+    tolerance that is missed, or kept on these inputs alone.
     """
     given = {
         "data_max": data_max,
@@ -197,6 +198,8 @@ def _told(prepared: Prepared, found: Feedback) -> Iterator[Note]:
     verdict = prepared.tolerance.verdict(seen.outputs, prepared.floats, seen.user_metric)
     if not verdict.met:
         yield Note.of(NoteKind.CONVERTED_MISSES, told=verdict.because)
+    elif (promise := promise_of(prepared, found.candidate, seen)) is not None:
+        yield from promise.notes()
     notes = (*prepared.notes, *found.candidate.adjustment.notes, *found.notes, *prepared.context.failures.notes)
     yield from (note for note in dict.fromkeys(notes) if note.severity != "info")
     yield from map(input_note, input_findings(prepared.inputs))

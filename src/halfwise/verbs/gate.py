@@ -14,7 +14,7 @@ from halfwise.compiler.audit_findings import audit_findings, what_ran
 from halfwise.compiler.buildlog import read_log
 from halfwise.compiler.layers import layers_from_log, looks_like_json, read_layers
 from halfwise.compiler.layers_model import nodes_of_model
-from halfwise.core.document import Documented, read
+from halfwise.core.document import LEFT_OUT, Documented, read
 from halfwise.core.english import documented, said, say_all
 from halfwise.core.english.finding import finding
 from halfwise.core.english.outputs_told import outputs_told
@@ -25,7 +25,7 @@ from halfwise.core.json_text import read_json
 from halfwise.core.measures.named import with_measure
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.notes import Note, NoteKind
-from halfwise.core.summary import Summary
+from halfwise.core.summary import Rank, Summary
 from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.rollout import rollout_of
@@ -35,6 +35,7 @@ from halfwise.repair import RULES as REPAIRS
 from halfwise.repair import reapplied
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.fix.standing import caution_of
 from halfwise.verbs.gate_document import Change, CheckRecord, GatedModel, GateDocument, Question, Status
 from halfwise.verbs.scan import scan
 from halfwise.verbs.scan.document import ScanDocument
@@ -84,6 +85,27 @@ class Gate(Documented):
         return all(check.status != "fail" for check in self.checks)
 
     @property
+    def rank(self) -> Rank:
+        """What the answer is worth: where the plan holds, what its tolerance's verdict is."""
+        if not self.holds:
+            return "missed"
+        return "met" if self.result is None else self.result.standing.rank
+
+    @property
+    def caution(self) -> Note | None:
+        """Why the tolerance is kept with a caution; None where it is not kept, or without one."""
+        if self.rank != "caution":
+            return None
+        return caution_of(self.notes) or next((note for note in self.notes if note.kind is NoteKind.SYNTHETIC), None)
+
+    @property
+    def told(self) -> str:
+        """After the name of the plan."""
+        if not self.holds:
+            return "does not hold"
+        return f"holds{self.result.standing.here}" if self.result is not None else "holds"
+
+    @property
     def problems(self) -> tuple[Finding, ...]:
         """Everything that speaks against the plan, as findings."""
         where = Where("model", str(self.model.path or ""))
@@ -96,10 +118,9 @@ class Gate(Documented):
 
     def summary(self) -> Summary:
         """Whether the plan holds, and each check."""
-        answer = "holds" if self.holds else "does not hold"
         rows = tuple((check.id, check.status, check.message) for check in self.checks)
-        headline = f"{self.plan} {answer} for {self.model.path or 'the model'}"
-        return Summary(headline, ("check", "status", "message"), rows, self.holds)
+        headline = f"{self.plan} {self.told} for {self.model.path or 'the model'}"
+        return Summary(headline, ("check", "status", "message"), rows, self.holds, self.rank == "caution")
 
     def document(self) -> GateDocument:
         result = self.result
@@ -112,6 +133,7 @@ class Gate(Documented):
             error=outputs_told(result.fixed) if result else {},
             violations=self.audit.violations if self.audit is not None else (),
             findings=self.findings,
+            promise=LEFT_OUT if result is None or result.promise is None else result.promise.document(),
             **documented(self.notes),
         )
 

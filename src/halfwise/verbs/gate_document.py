@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from halfwise.compiler.audit_document import Violation
-from halfwise.core.document import Count, Document, Record, about
+from halfwise.core.document import LEFT_OUT, Count, Document, Left, Record, about
 from halfwise.core.finding import Finding
 from halfwise.core.metrics import Outputs
 from halfwise.core.notes import Messages
 from halfwise.core.tolerance import Bounds
+from halfwise.verbs.fix.document import PromiseRecord
 
 __all__ = ["Change", "CheckRecord", "GateDocument", "GatedModel", "Question", "Status"]
 
@@ -51,3 +52,4 @@ class GateDocument(Document, frozen=True, tag="halfwise.gate/1"):
     findings: Annotated[Sequence[Finding], about("That the baseline does not have.")]
     notes: Sequence[str]
     messages: Messages = ()
+    promise: Annotated[PromiseRecord | Left, about("Where the tolerance is kept on inputs that were given.")] = LEFT_OUT

@@ -21,7 +21,7 @@ VERDICTS = {
     ),
     NoteKind.UNSEEN_SCATTERS: (
         "About 5% of similar inputs may miss the tolerance (error up to {bound:.2g} times the allowed one). "
-        "Errors scatter too far for more inputs to change that; --margin 1 aims at half the tolerance."
+        "More inputs would not change that; --margin 1 aims at half the tolerance."
     ),
     NoteKind.UNSEEN_SIZE: (
         "The loudest input made louder, or the quietest quieter, misses the tolerance (error {bound:.2g} times the "

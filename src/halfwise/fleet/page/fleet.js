@@ -41,8 +41,10 @@ function spark(history) {
   return picture;
 }
 
+const STATES = { good: "good", "good, caution": "wary" };
+
 function state(text, change) {
-  const cell = make("td", {}, make("span", { class: "state " + (text === "good" ? "good" : "bad") }, text));
+  const cell = make("td", {}, make("span", { class: "state " + (STATES[text] ?? "bad") }, text));
   if (change) cell.append(make("span", { class: "tag " + change }, change));
   return cell;
 }
@@ -83,8 +85,9 @@ function matches(model) {
   const wanted = document.getElementById("filter").value.toLowerCase(), kind = document.getElementById("state").value;
   if (wanted && !model.name.toLowerCase().includes(wanted)) return false;
   if (!kind) return true;
-  if (kind === "good") return model.jobs.every((job) => job.state === "good");
-  if (kind === "not good") return model.jobs.some((job) => job.state !== "good");
+  if (kind === "good") return model.jobs.every((job) => job.state in STATES);
+  if (kind === "not good") return model.jobs.some((job) => !(job.state in STATES));
+  if (kind === "caution") return model.jobs.some((job) => STATES[job.state] === "wary");
   return model.jobs.some((job) => job.change === kind);
 }
 

@@ -43,7 +43,8 @@ class Samples:
 
     @property
     def all(self) -> tuple[Feed, ...]:
-        return (*self.search, *self.validation)
+        """Each once."""
+        return tuple(dict.fromkeys((*self.search, *self.validation)))
 
 
 def load_samples(

@@ -47,11 +47,11 @@ def _page(
     names = Names()
     first = SheetTable(f"By {noun}", noun, summary.columns, summary.rows)
     tables = [table for table in (first, *more) if table.rows]
-    status = {True: "Yes", False: "No", None: ""}[summary.good]
+    status = {"met": "Yes", "caution": "Yes, with a caution", "missed": "No", None: ""}[summary.rank]
     return {
         "title": kind,
         "kind": kind,
-        "standing": {True: "met", False: "missed", None: ""}[summary.good],
+        "standing": summary.rank or "",
         "status": status,
         "headline": summary.headline,
         "tables": [(f"table-{index}", table) for index, table in enumerate(tables)],

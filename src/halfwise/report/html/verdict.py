@@ -9,9 +9,10 @@ from halfwise.backends.confirm import Confirmation
 from halfwise.core.english import said
 from halfwise.core.formats import Format
 from halfwise.core.metrics import LIKENESSES, Metrics
+from halfwise.core.summary import Rank
 from halfwise.core.tolerance import EVERY_OUTPUT, USER_METRIC, Tolerance, Verdict
 from halfwise.core.wording import counted
-from halfwise.report.answer import Standing, caution, standing, way_out
+from halfwise.report.answer import caution, way_out
 from halfwise.report.html.meter import Meter, meter
 from halfwise.report.html.names import Names
 from halfwise.report.numbers import factor, number, percent
@@ -37,7 +38,7 @@ class VerdictWords:
     """The headline, the two halves of the comparison, and the picture. `standing` is the answer as a whole: `status`
     says what it rests on, `but` what spoils a tolerance that is kept, or why it is missed."""
 
-    standing: Standing
+    standing: Rank
     status: str
     headline: str
     but: str
@@ -67,6 +68,7 @@ class ErrorRow:
 
 def verdict_words(result: FixResult) -> VerdictWords:
     name = result.model.path.name if result.model.path else "The model"
+    here = result.standing.here
     kept = [node for node in result.plan.nodes if node.format is not Format.FP16]
     total = len(result.sites.all)
     formats = " and ".join(sorted({node.format.value.upper() for node in kept}, reverse=True)) or "FP32"
@@ -74,11 +76,11 @@ def verdict_words(result: FixResult) -> VerdictWords:
     if result.met and kept:
         with_repairs = f" after {repairs}" if repairs else ""
         share = f"{len(kept):,} of its {counted(total, 'node')}"
-        headline = f"{name} stays accurate in FP16 with {share} in {formats}{with_repairs}."
+        headline = f"{name} stays accurate{here} in FP16 with {share} in {formats}{with_repairs}."
     elif result.met and repairs:
-        headline = f"{name} stays accurate in FP16 after {repairs}: no node needs FP32."
+        headline = f"{name} stays accurate{here} in FP16 after {repairs}: no node needs FP32."
     elif result.met:
-        headline = f"{name} is accurate in FP16 as it is: no node needs FP32."
+        headline = f"{name} is accurate{here} in FP16 as it is: no node needs FP32."
     else:
         what = f"even with {counted(len(kept), 'node')} in {formats}" if kept else "in plain FP16"
         headline = f"{name} misses the tolerance {what}."
@@ -87,7 +89,7 @@ def verdict_words(result: FixResult) -> VerdictWords:
     loads = (("plain FP16", result.fp16_verdict.ratio), ("fixed", result.verdict.ratio))
     before, after = result.fp16_verdict, result.verdict
     return VerdictWords(
-        standing(result),
+        result.standing.rank,
         status,
         headline,
         but,
@@ -103,7 +105,7 @@ def verdict_words(result: FixResult) -> VerdictWords:
 def _spoiled(result: FixResult, name: str) -> tuple[str, str, str]:
     """The answer in two or three words; and, where the emulation says yes, who says no in a headline, and why."""
     if not result.met:
-        return "Tolerance not kept", "", way_out(result).cause
+        return result.standing.title, "", way_out(result).cause
     accurate = f"{name} is accurate in FP16 as emulated, but"
     if result.refusal:
         headline = f"{accurate} cannot be built for {result.plan.target}."
@@ -118,8 +120,7 @@ def _spoiled(result: FixResult, name: str) -> tuple[str, str, str]:
     if not result.good:
         headline = f"{accurate} misses the tolerance as ONNX Runtime runs it."
         return "Not confirmed", headline, way_out(result).cause
-    carried = result.promise is None or result.promise.carried
-    return "Tolerance kept" if carried else "Kept on these inputs", "", caution(result)
+    return result.standing.title, "", caution(result)
 
 
 def verdict_text(verdict: Verdict) -> str:

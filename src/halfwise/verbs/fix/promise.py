@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from halfwise.core.notes import Note, NoteKind
-from halfwise.model.inputs.feed import Feed
-from halfwise.model.inputs.samples import Samples
 from halfwise.precision.decision import Decision
-from halfwise.search.held_out import DOUBT, Decided
+from halfwise.search.held_out import Decided
 from halfwise.search.judge import Measured, chance
 from halfwise.search.overflows import may_overflow
 from halfwise.search.unseen_bound import bound_alone, inputs_wanted
-from halfwise.search.variants import of_other_size
+from halfwise.search.variants import DOUBT, of_few, of_other_size, worth_variants
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.document import PromiseRecord
 from halfwise.verbs.fix.model_inputs import indexing
@@ -56,12 +54,14 @@ def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured) -> Pro
     if not fixed.met or decided.samples.origin == "synthetic":
         return None
     margin = prepared.context.question.margin
-    given = {feed.id: ratio for feed, ratio in zip(_all(decided.samples), fixed.smooth or fixed.ratios, strict=True)}
-    seen = [fixed]
-    if decided.variants:
-        judge = prepared.context.judge(decided.sites, decided.variants)
+    given = {feed.id: ratio for feed, ratio in zip(decided.samples.all, fixed.smooth or fixed.ratios, strict=True)}
+    seen, variants = [fixed], decided.variants
+    if prepared.request.plan is not None and worth_variants(decided.model, tuple(given.values())):
+        variants = of_few(decided.samples, prepared.context.references)
+    if variants:
+        judge = prepared.context.judge(decided.sites, variants)
         seen.append(judge.measure(decision.assignment))
-        for feed, ratio in zip(decided.variants, seen[1].smooth or seen[1].ratios, strict=True):
+        for feed, ratio in zip(variants, seen[1].smooth or seen[1].ratios, strict=True):
             if feed.source in given:
                 given[feed.source] = max(given[feed.source], ratio)
     ratios = tuple(given.values())
@@ -82,9 +82,3 @@ def _resized(prepared: Prepared, decided: Decided, decision: Decision) -> float:
     if not others:
         return 0.0
     return min(prepared.context.judge(decided.sites, others).measure(decision.assignment).ratio, FARTHEST)
-
-
-def _all(samples: Samples) -> tuple[Feed, ...]:
-    """In the order of what was measured over all of them."""
-    searched = () if set(samples.search) <= set(samples.validation) else samples.search
-    return (*searched, *samples.validation)

@@ -45,6 +45,7 @@ from halfwise.verbs.fix.measurement import FixMeasurement
 from halfwise.verbs.fix.parts import FixDecision, FixFiles
 from halfwise.verbs.fix.policies import Compared, compare_policies
 from halfwise.verbs.fix.promise import Promise
+from halfwise.verbs.fix.standing import Standing, standing_of
 
 __all__ = ["Cost", "FixResult"]
 
@@ -164,6 +165,12 @@ class FixResult(Documented):
         return self.met and not refuted and not self.refusal and confirmed
 
     @property
+    def standing(self) -> Standing:
+        """What the answer is worth: a yes for inputs like those given, a yes for these inputs alone, or a no."""
+        synthetic = self.samples.origin == "synthetic"
+        return standing_of(met=self.met, good=self.good, synthetic=synthetic, promise=self.promise, notes=self.notes)
+
+    @property
     def fp32_nodes(self) -> tuple[str, ...]:
         """Every node that stays out of FP16, in execution order: those the plan keeps and those that cannot narrow."""
         order = {site.name: site.index for site in self.sites.all}
@@ -182,22 +189,25 @@ class FixResult(Documented):
     def summary(self) -> Summary:
         """The verdict, and each node that stays out of FP16."""
         name = self.model.path.name if self.model.path else "the model"
-        answer = "keeps the tolerance" if self.good else "does not hold" if self.met else "misses the tolerance"
+        standing = self.standing
         kept, total = len(self.plan.nodes), len(self.sites.all)
-        parts = [f"{name} {answer} in FP16 with {kept:,} of {counted(total, 'node')} out of FP16"]
+        parts = [f"{name} {standing.told} with {kept:,} of {counted(total, 'node')} out of FP16"]
         if self.plan.repairs:
             parts.append(counted(len(self.plan.repairs), "repair"))
         before, after = three_digits(self.fp16_verdict.ratio), three_digits(self.verdict.ratio)
         parts.append(f"error over allowed error {after} (plain FP16 {before})")
         if self.samples.origin == "synthetic":
             parts.append("SYNTHETIC INPUTS")
+        if standing.here and self.promise is not None and self.promise.wanted:
+            parts.append(f"about {self.promise.wanted} inputs would carry it to others")
         if self.report is not None:
             parts.append(f"report: {self.report}")
         shares = self.shares
         rows = tuple(
             (node.name, node.op, node.format.value, node.reason, shares.get(node.name)) for node in self.plan.nodes
         )
-        return Summary("; ".join(parts), ("node", "operator", "format", "reason", "share of error"), rows, self.good)
+        columns = ("node", "operator", "format", "reason", "share of error")
+        return Summary("; ".join(parts), columns, rows, self.good, standing.rank == "caution")
 
     def document(self) -> FixDocument:
         audit, files = self.deploy_files.audit, self.deploy_files

@@ -1,0 +1,42 @@
+"""What the answer of `fix` is worth: its rank and its words, the same wherever it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from halfwise.core.notes import CAUTIONS, Note, NoteKind
+from halfwise.core.summary import Rank
+from halfwise.verbs.fix.promise import Promise
+
+__all__ = ["Standing", "caution_of", "standing_of"]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A yes, a yes with a caution, or a no. `here` follows the verb where others like the inputs given may miss."""
+
+    rank: Rank
+    title: str
+    told: str  # after the name of the model
+    here: str = ""
+
+
+_MISSED = Standing("missed", "Tolerance not kept", "misses the tolerance in FP16")
+_EMULATED = Standing("missed", "Not confirmed", "keeps the tolerance in FP16 only in emulation")
+_KEPT = Standing("met", "Tolerance kept", "keeps the tolerance in FP16")
+_WARY = Standing("caution", "Tolerance kept", "keeps the tolerance in FP16")
+_HERE = Standing("caution", "Kept on these inputs", "keeps the tolerance on these inputs in FP16", " on these inputs")
+
+
+def standing_of(*, met: bool, good: bool, synthetic: bool, promise: Promise | None, notes: Iterable[Note]) -> Standing:
+    if not good:
+        return _EMULATED if met else _MISSED
+    if promise is not None and not promise.carried:
+        return _HERE
+    return _WARY if synthetic or caution_of(notes) is not None else _KEPT
+
+
+def caution_of(notes: Iterable[Note]) -> Note | None:
+    """Why a yes is none to rely on, besides synthetic inputs, which are told anyway."""
+    return next((note for note in notes if note.kind in CAUTIONS and note.kind is not NoteKind.SYNTHETIC), None)
