@@ -25,6 +25,7 @@ from halfwise.core.english.finding import finding
 from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import SampleError, evaluate, missing_output, sample_error
+from halfwise.core.files.bindings import named
 from halfwise.core.finding import Finding, Where
 from halfwise.core.metrics import Metrics, OutputMetric, Outputs
 from halfwise.core.notes import Messages, Note, NoteKind
@@ -143,8 +144,9 @@ def confirm(
     references = _emulated(Assignment(Sites(model), {}), feeds, "strict")
     chosen = decision if decision is not None else Assignment(Sites(load(typed)), {})
     predicted = _errors(references, _emulated(chosen, feeds, profile))
-    _check_outputs(references, done.outputs)
-    found = evaluate(references, done.outputs, tolerance, metric)
+    outputs = [named(each, references[0]) for each in done.outputs]
+    _check_outputs(references, outputs)
+    found = evaluate(references, outputs, tolerance, metric)
     measured, floats, together, verdict = found.samples, found.floats, found.outputs, found.verdict
     allowed = allowed_ratio(profile, len(feeds), model.nodes)
     gaps = {name: OutputGap(_rms(predicted, name), _rms(measured, name)) for name in references[0] if name in floats}

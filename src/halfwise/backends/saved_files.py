@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,23 +15,18 @@ from numpy.typing import NDArray
 from halfwise.core.archives import read_npz
 from halfwise.core.errors import InputError
 from halfwise.core.file_order import by_number
+from halfwise.core.files.bindings import Binding, binding_of
 from halfwise.core.files.identify import identify, not_wanted
 from halfwise.core.files.kinds import FileKind
-from halfwise.core.formats import Format
 from halfwise.core.json_text import parse_json
 from halfwise.core.metrics import is_number
 from halfwise.model.inputs.polygraphy import outputs_in
 
-__all__ = ["SavedSample", "holds_outputs", "saved_samples"]
+__all__ = ["SavedSample", "bindings_sample", "holds_outputs", "saved_samples"]
 
 Array = NDArray[Any]
 
 _KINDS = (FileKind.NPZ, FileKind.POLYGRAPHY_OUTPUTS, FileKind.TRTEXEC_OUTPUTS)
-_RAW = re.compile(r"(?P<name>.+)\.output\.(?P<dims>[\d.]*)\.(?P<type>\w+)\.raw")  # of --dumpRawBindingsToFile
-_TYPES: Mapping[str, Any] = {
-    "fp32": np.float32, "fp16": np.float16, "bf16": Format.BF16.dtype, "int64": np.int64, "int32": np.int32,
-    "int8": np.int8, "uint8": np.uint8, "bool": np.bool_,
-}  # fmt: skip
 _WORD = re.compile(r"(?<=[\[,\s])(-?)(nan|inf)(?=[\],\s])")  # as C++ prints what JSON has no number for
 
 
@@ -90,11 +84,8 @@ def _in_folder(folder: Path) -> tuple[SavedSample, ...]:
             files = [path for path in files if identify(path).kind in _KINDS]
         if files:
             return tuple(sample for file in files for sample in saved_samples(file))
-    return tuple(
-        SavedSample(str(each), partial(_raw, each))
-        for each in (folder, *inside)
-        if each.is_dir() and any(_RAW.fullmatch(file.name) for file in each.iterdir())
-    )
+    runs = [_outputs_in(each) for each in (folder, *inside) if each.is_dir()]
+    return tuple(bindings_sample(run) for run in runs if run)
 
 
 def _npz(path: Path) -> dict[str, Array]:
@@ -134,15 +125,11 @@ def _exported(path: Path) -> dict[str, Array]:
     return found
 
 
-def _raw(folder: Path) -> dict[str, Array]:
-    found: dict[str, Array] = {}
-    for file in sorted(folder.iterdir()):
-        if (match := _RAW.fullmatch(file.name)) is None:
-            continue
-        kind = _TYPES.get(match["type"].lower())
-        shape = tuple(int(size) for size in match["dims"].split(".") if size)
-        content = file.read_bytes()
-        if kind is None or math.prod(shape) * np.dtype(kind).itemsize != len(content):
-            raise InputError(f"{file}: holds {len(content):,} bytes, which its name does not tell of")
-        found[match["name"]] = np.frombuffer(content, kind).reshape(shape)
-    return found
+def bindings_sample(bindings: Sequence[Binding]) -> SavedSample:
+    """The outputs of one run, each in a file of its own."""
+    return SavedSample(str(bindings[0].path.parent), lambda: {each.name: each.read() for each in bindings})
+
+
+def _outputs_in(folder: Path) -> list[Binding]:
+    found = (binding_of(file) for file in sorted(folder.iterdir()))
+    return [binding for binding in found if binding is not None and binding.is_output]

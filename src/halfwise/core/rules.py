@@ -310,6 +310,24 @@ _RULES = (
         "look at what is done before and after the engine",
     ),
     ScanRule(
+        "HW617",
+        "tensors inside the engine that are not finite",
+        "error",
+        "scale the values in front of this tensor, or keep its node in FP32: `halfwise fix` finds the fewest nodes",
+    ),
+    ScanRule(
+        "HW618",
+        "tensors inside the engine that FP16 does not explain",
+        "error",
+        "look at the kernel that writes this tensor: `halfwise audit` and `halfwise advise` name it and known defects",
+    ),
+    ScanRule(
+        "HW619",
+        "tensors inside the engine that are as FP16 predicts",
+        "info",
+        "the engine computes what plain FP16 gives: `halfwise fix` finds the nodes that need FP32",
+    ),
+    ScanRule(
         "HW801",
         "a node did not run in the planned precision",
         "error",

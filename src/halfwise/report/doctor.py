@@ -20,12 +20,14 @@ _FINDINGS = 8
 
 
 def show_doctor(terminal: Terminal, result: Diagnosed) -> None:
-    """Findings of one rule stand together; their remedy is said once."""
+    """Findings with one remedy stand together."""
     for each in terminal.some(sorted(result.files, key=lambda file: _tells_least(file, result)), _FILES):
         tells = result.facts.get(each.path, "")
         terminal.line(f"{each.path}: {each.name}{f' - {tells}' if tells else ''}")
     terminal.more(len(result.files), _FILES, "files")
-    groups = [list(group) for _, group in groupby(result.findings, key=lambda each: (each.severity, each.rule))]
+    groups = [
+        list(group) for _, group in groupby(result.findings, key=lambda each: (each.severity, each.rule, each.remedy))
+    ]
     for findings in terminal.some(groups, _FINDINGS):
         for finding in terminal.some(findings, _OF_ONE_RULE):
             terminal.line(f"{finding.severity:<7} {finding.rule} {_said(finding)}", SEVERITY_STYLES[finding.severity])
@@ -37,6 +39,10 @@ def show_doctor(terminal: Terminal, result: Diagnosed) -> None:
         terminal.line(f"note: {sentence}")
     terminal.command("next: ", result.next.command)
     terminal.line(say(result.next.why), indent=6)
+
+
+def _together(finding: Finding) -> tuple[str, str, str]:
+    return finding.severity, finding.rule, finding.remedy
 
 
 def _tells_least(file: Identified, result: Diagnosed) -> int:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
 from halfwise.backends.runner import BackendAnswers, BackendModel
-from halfwise.backends.saved_files import holds_outputs, saved_samples
+from halfwise.backends.saved_files import SavedSample, holds_outputs, saved_samples
 from halfwise.core.answers import suspects
 from halfwise.core.contents import changed, tensors_in
 from halfwise.core.document import LEFT_OUT, Answer, Document, Documented, Left, Number, about
@@ -23,6 +23,7 @@ from halfwise.core.english import documented, say
 from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import Evaluation, SampleError, float_outputs, missing_output, sample_error
+from halfwise.core.files.bindings import named
 from halfwise.core.measures.named import metric_named, spec_of, with_measure
 from halfwise.core.metrics import Metrics, OutputMetric, Outputs, is_float
 from halfwise.core.notes import Messages, Note, NoteKind
@@ -119,9 +120,9 @@ class EmulatedRunner:
 class SavedOutputs:
     """Outputs that something else computed, in the order of the samples."""
 
-    def __init__(self, path: Path, *more: Path) -> None:
+    def __init__(self, path: Path, samples: Sequence[SavedSample] = ()) -> None:
         self.path = path
-        self.samples = tuple(sample for each in (path, *more) for sample in saved_samples(each))
+        self.samples = tuple(samples) or saved_samples(path)
 
     def run(self, index: int, feed: Feed) -> dict[str, Array]:
         return self.samples[index].read()
@@ -221,7 +222,7 @@ def verify(
     runs = {name: _answers(asked, judge, samples.feeds, stream) for name, judge in judges.items()}
     for index, pairs in enumerate(zip(*runs.values(), strict=True)):
         wanted = pairs[0][0]
-        answers = dict(zip(runs, (answer for _, answer in pairs), strict=True))
+        answers = dict(zip(runs, (named(answer, wanted) for _, answer in pairs), strict=True))
         own = [name for name in wanted if name not in asked.tolerance.inner]
         floats = float_outputs({name: wanted[name] for name in own})
         arrays = tensors_in(wanted[name] for name in own)

@@ -13,7 +13,7 @@ DOCTORING = {
     NoteKind.NAMES_MATCH_NOTHING: (
         "{subject} names {total:many layer}, and {count} of these names match no layer: {names:list}{near}"
     ),
-    NoteKind.NEAREST_NAMES: "; the nearest are {names:list}",
+    NoteKind.NEAREST_NAMES: "; the nearest: {names:list}",
     NoteKind.WILDCARD_NOT_READ: (
         "{subject}: {version} reads * only as a whole name, so that {names:list} match nothing, without a message"
     ),
@@ -66,6 +66,22 @@ DOCTORING = {
         "Plain FP16 does not explain it: emulated, it has {ratio:.3g} times. Compare the inputs of both, then the build"
     ),
     NoteKind.SAVED_NOT_COMPARED: "{subject} was not compared with the FP32 answer: {why}",
+    NoteKind.TENSORS_NOT_FINITE: (
+        "inside the engine {count} of {total:many tensor} are not finite; the first is {subject!r}{by}"
+    ),
+    NoteKind.TENSORS_DEPART: (
+        "{subject!r}{by}: the engine's first tensor that plain FP16 does not explain. Its error is {error:.2g}; "
+        "emulated FP16 has {fp16:.2g}. The tensor before it has {before:.2g}"
+    ),
+    NoteKind.TENSORS_AS_FP16: (
+        "plain FP16 explains {count:many tensor} inside the engine; the largest error is {error:.2g}, of "
+        "{subject!r}{by}"
+    ),
+    NoteKind.TENSORS_OF_OTHERS: (
+        "The tensors of the engine were not compared: {subject}, the first that depends on the inputs, has an error of "
+        "{error:.2g}. Give the inputs that it ran on (trtexec --loadInputs)."
+    ),
+    NoteKind.WRITTEN_BY: ", of node {subject!r}",
     NoteKind.NEXT_FIX: "finds the fewest FP32 nodes and exact repairs, and writes the model and the build files",
     NoteKind.NEXT_INPUTS: "with real inputs in place of samples/, finds the fewest FP32 nodes and writes the model",
     NoteKind.NEXT_PROOF: "no cause was found: validates FP16 on held-out inputs and writes the typed model",

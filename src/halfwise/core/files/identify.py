@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from halfwise.core.files.bindings import binding_of
 from halfwise.core.files.kinds import WORDS, FileKind
 from halfwise.core.files.protobuf import protobuf_kind
 from halfwise.core.files.zipped import zip_kind
@@ -94,6 +95,8 @@ def identify(path: Path) -> Identified:
         head = file.read(_HEAD)
     if not head:
         return Identified(path, FileKind.EMPTY)
+    if binding_of(path) is not None:
+        return Identified(path, FileKind.BINDING)
     for offset, mark, kind in _MAGIC:
         if head[offset : offset + len(mark)] == mark:
             return Identified(path, kind, _version(head) if head.startswith(_ENGINE_TAG) else "")
@@ -220,6 +223,8 @@ def _object_kind(document: Mapping[str, Any]) -> FileKind:
     stated = document.get("schema")
     if isinstance(stated, str) and stated.startswith("halfwise."):
         return FileKind.PLAN if stated.startswith("halfwise.plan/") else FileKind.RESULT
+    if {"metadata", "tensors"} <= document.keys() and isinstance(document["tensors"], list):
+        return FileKind.TENSOR_SUMMARY
     if document.get("polygraphy_class") == "RunResults":
         return FileKind.POLYGRAPHY_OUTPUTS
     if {"Layers", "layers", "LayerInfo"} & document.keys():

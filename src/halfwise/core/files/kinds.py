@@ -38,6 +38,8 @@ class FileKind(Enum):
     POLYGRAPHY_INPUTS = "polygraphy-inputs"
     POLYGRAPHY_OUTPUTS = "polygraphy-outputs"
     TRTEXEC_OUTPUTS = "trtexec-outputs"
+    BINDING = "trtexec-binding"
+    TENSOR_SUMMARY = "trtexec-tensors"
     RAW = "raw-values"
     NPZ = "npz"
     NPY = "npy"
@@ -54,6 +56,7 @@ class FileKind(Enum):
     CUT_OFF_ONNX = "cut-off-onnx"
     EMPTY = "empty"
     SAMPLES = "samples"
+    TENSORS = "engine-tensors"
     FOLDER = "folder"
     MISSING = "missing"
     TEXT = "text"
@@ -128,6 +131,12 @@ WORDS: Mapping[FileKind, Words] = {
     FileKind.TRTEXEC_OUTPUTS: Words(
         "outputs that trtexec exported", "`halfwise verify MODEL.onnx {name} --inputs ...` judges them"
     ),
+    FileKind.BINDING: Words(
+        "an input or output of an engine, dumped by trtexec", "`halfwise doctor MODEL.onnx {name}` reads it"
+    ),
+    FileKind.TENSOR_SUMMARY: Words(
+        "a summary of the tensors inside an engine", "`halfwise doctor MODEL.onnx {name}` compares them"
+    ),
     FileKind.RAW: Words("a file of raw values without a header", "give it with --inputs NAME:{name}"),
     FileKind.NPZ: Words("an .npz file of arrays", "give it with --inputs"),
     FileKind.NPY: Words("an .npy file of one array", "give it with --inputs"),
@@ -146,6 +155,9 @@ WORDS: Mapping[FileKind, Words] = {
     FileKind.CUT_OFF_ONNX: Words("the beginning of an ONNX model", "its end is missing: copy or download it again"),
     FileKind.EMPTY: Words("empty"),
     FileKind.SAMPLES: Words("a folder of inputs", "give it with --inputs"),
+    FileKind.TENSORS: Words(
+        "a folder of tensors inside an engine", "`halfwise doctor MODEL.onnx {name}` compares them"
+    ),
     FileKind.FOLDER: Words("a folder"),
     FileKind.MISSING: Words("no file or folder that is there"),
     FileKind.TEXT: Words("a text"),

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
+from halfwise.core.files.bindings import TYPES, binding_of
 from halfwise.model.input_spec import InputSpec
 from halfwise.model.inputs.readable import readable
 from halfwise.model.inputs.shapes import Shapes
@@ -19,7 +20,6 @@ from halfwise.model.inputs.shapes import Shapes
 __all__ = ["named_files", "raw_arrays", "raw_files"]
 
 _SUFFIXES = (".bin", ".raw", ".dat")
-_DUMPED = re.compile(r"(?P<name>.+)\.input\.[\d.]*\.\w+\.raw")  # as trtexec's --dumpRawBindingsToFile names them
 
 
 def named_files(text: str, specs: Sequence[InputSpec]) -> dict[str, Path] | None:
@@ -42,8 +42,11 @@ def raw_files(folder: Path, specs: Sequence[InputSpec]) -> dict[str, Path]:
     safe = {re.sub(r"[^\w.-]", "_", spec.name): spec.name for spec in specs}
     found: dict[str, Path] = {}
     for file in folder.iterdir():
-        dumped = _DUMPED.fullmatch(file.name)
-        name = safe.get(dumped["name"] if dumped else file.stem)
+        bound = binding_of(file)
+        if bound is None:
+            name = safe.get(file.stem)
+        else:
+            name = None if bound.is_output else next((spec.name for spec in specs if bound.is_of(spec.name)), None)
         if name is not None and file.suffix.lower() in _SUFFIXES and file.is_file():
             found[name] = file
     return found if found.keys() >= {spec.name for spec in specs if not spec.optional} else {}
@@ -58,6 +61,9 @@ def raw_arrays(files: Mapping[str, Path], specs: Sequence[InputSpec], shapes: Sh
 def _array(path: Path, spec: InputSpec, shapes: Shapes | None) -> NDArray[Any]:
     if spec.dtype.kind in "OUS":
         raise InputError(f"{path}: input {spec.name!r} is text, which raw values cannot hold; give an .npz")
+    if (bound := binding_of(path)) is not None and bound.type in TYPES:
+        with readable(str(path)):
+            return bound.read().astype(spec.dtype)
     with readable(str(path)):
         content = path.read_bytes()
     stated = shapes.of(spec.name) if shapes is not None else ()

@@ -13,7 +13,8 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.model.patterns import Pattern
 from halfwise.verbs.doctor.built import built_findings
 from halfwise.verbs.doctor.case import Case, read_case
-from halfwise.verbs.doctor.engine_answers import engine_answers, saved_apart
+from halfwise.verbs.doctor.engine_answers import Saved, engine_answers, saved_apart, with_loaded
+from halfwise.verbs.doctor.engine_tensors import tensor_findings, tensors_apart
 from halfwise.verbs.doctor.gather import gather
 from halfwise.verbs.doctor.measured import Measured, measure
 from halfwise.verbs.doctor.next_step import next_step
@@ -37,28 +38,31 @@ def doctor(
     gets the runs done and their total.
     """
     material = gather(_paths(sources))
-    case = read_case(material)
+    case, tensors = tensors_apart(read_case(material))
     notes = list(case.notes)
     scanned: tuple[Finding, ...] = ()
     patterns: tuple[Pattern, ...] = ()
     if case.model is not None:
         result = scan(case.model)
         scanned, patterns = result.findings, result.patterns
-    saved: tuple[Path, ...] = ()
+    saved: tuple[Saved, ...] = ()
     if case.model is not None:
-        apart, saved = saved_apart(case.material, case.model)
-        told = dict.fromkeys((path for path in saved if path in case.material.samples), "outputs, by the names in it")
+        apart, saved = saved_apart(with_loaded(case), case.model)
+        paths = (path for each in saved for path in each.paths if path in case.material.samples)
+        told = dict.fromkeys(paths, "outputs, by the names in it")
         case = replace(case, material=apart, facts={**case.facts, **told})
     measured = _measured(case, notes, notify)
     answers = _answers(case, saved, measured, notes, notify)
     findings = [
+        *tensor_findings(case, tensors, notes, notify),
         *(measured.findings if measured is not None else ()),
         *answers,
         *built_findings(case, scanned, patterns),
         *(each for each in scanned if each.severity != "info"),
     ]
     ordered = tuple(sorted(findings, key=lambda each: _RANK[each.severity]))
-    return Diagnosed(material.files, case.facts, case.target, ordered, next_step(case, measured, ordered), tuple(notes))
+    files = case.material.files
+    return Diagnosed(files, case.facts, case.target, ordered, next_step(case, measured, ordered), tuple(notes))
 
 
 def _paths(sources: Iterable[str | os.PathLike[str] | Iterable[str | os.PathLike[str]]]) -> list[Path]:
@@ -77,7 +81,7 @@ def _paths(sources: Iterable[str | os.PathLike[str] | Iterable[str | os.PathLike
 
 def _answers(
     case: Case,
-    saved: tuple[Path, ...],
+    saved: tuple[Saved, ...],
     measured: Measured | None,
     notes: list[Note],
     notify: Callable[[int, int], None],
@@ -86,10 +90,11 @@ def _answers(
     if case.model is None or not saved or (measured is None and case.material.samples):
         return
     fp16 = measured.ratio if measured is not None else 0.0
-    found, why = engine_answers(case.model, case.material.samples, saved, fp16, notify)
-    notes += [why] if why is not None else []
-    if found is not None:
-        yield found
+    for each in saved:
+        found, why = engine_answers(case.model, case.material.samples, each, fp16, notify)
+        notes += [why] if why is not None else []
+        if found is not None:
+            yield found
 
 
 def _measured(case: Case, notes: list[Note], notify: Callable[[int, int], None]) -> Measured | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,8 +41,13 @@ class Case:
     facts: Mapping[Path, str] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
 
-    def path_of(self, kind: FileKind) -> Path | None:
-        return next(iter(self.material.of(kind)), None)
+    def files_of(self, option: str) -> dict[str, Path]:
+        """The files that are here of those that an option of the command names, as NAME:FILE[,NAME:FILE]."""
+        stated = (self.command.first.get(option) or "") if self.command is not None else ""
+        here = {each.path.name: each.path for each in self.material.files}
+        pairs = (item.replace("'", "").rpartition(":") for item in stated.split(","))
+        found = {name: here.get(re.split(r"[/\\]", file)[-1]) for name, _, file in pairs if name}
+        return {name: path for name, path in found.items() if path is not None}
 
 
 def read_case(material: Material) -> Case:

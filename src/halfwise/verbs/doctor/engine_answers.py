@@ -2,33 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from halfwise.backends.saved_files import SavedSample, bindings_sample, saved_samples
 from halfwise.core.archives import names_in_npz
 from halfwise.core.english.finding import finding
 from halfwise.core.errors import HalfwiseError
 from halfwise.core.file_order import by_number
+from halfwise.core.files.bindings import Binding, binding_of
 from halfwise.core.files.kinds import FileKind
 from halfwise.core.finding import Finding, Where
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.model import Model
+from halfwise.verbs.doctor.case import Case
 from halfwise.verbs.doctor.gather import Material
 from halfwise.verbs.verify import SavedOutputs, verify
 
-__all__ = ["engine_answers", "saved_apart"]
+__all__ = ["Saved", "engine_answers", "saved_apart", "with_loaded"]
 
 _ALIKE = 4.0  # times: errors of two that round alike
 
 
-def saved_apart(material: Material, model: Model) -> tuple[Material, tuple[Path, ...]]:
-    """The material without the files that hold outputs of the model, and these."""
+@dataclass(frozen=True)
+class Saved:
+    """Answers of an engine to one set of inputs; `inputs`: where they were saved with it."""
+
+    paths: tuple[Path, ...]
+    samples: tuple[SavedSample, ...] = ()  # empty: what the paths hold
+    inputs: Path | None = None
+
+    @property
+    def name(self) -> str:
+        folder = self.paths[0].parent
+        several = len(self.paths) > 1 and folder.name and all(path.parent == folder for path in self.paths)
+        return str(folder) if several else ", ".join(map(str, self.paths))
+
+    def read(self) -> SavedOutputs:
+        samples = self.samples or tuple(sample for path in self.paths for sample in saved_samples(path))
+        return SavedOutputs(self.paths[0], samples)
+
+
+def with_loaded(case: Case) -> Material:
+    """With the raw files that the build's command gave to the inputs with --loadInputs, where all are here."""
+    model, files = case.model, case.files_of("--loadInputs")
+    if model is None or not files or not files.keys() >= {spec.name for spec in model.inputs if not spec.optional}:
+        return case.material
+    return replace(case.material, samples=(*case.material.samples, _as_inputs(files)))
+
+
+def _as_inputs(files: Mapping[str, Path]) -> Path:
+    """As `--inputs` takes them."""
+    return Path(",".join(f"{name}:{file}" for name, file in files.items()))
+
+
+def saved_apart(material: Material, model: Model) -> tuple[Material, tuple[Saved, ...]]:
+    """The material without the files that hold outputs of the model, and these. Inputs that trtexec dumped become
+    samples.
+    """
     outputs = frozenset(model.output_names) - {spec.name for spec in model.inputs}
     saved = [path for path in material.samples if _holds(path, outputs)]
     inputs = tuple(path for path in material.samples if path not in saved)
     saved += material.of(FileKind.POLYGRAPHY_OUTPUTS, FileKind.TRTEXEC_OUTPUTS)
-    return replace(material, samples=inputs), tuple(saved)
+    runs = _runs(material.of(FileKind.BINDING), model)
+    inputs = tuple(dict.fromkeys((*(run.inputs for run in runs if run.inputs is not None), *inputs)))
+    answers = [Saved(tuple(saved))] if saved else []
+    return replace(material, samples=inputs), (*answers, *(run for run in runs if run.paths))
+
+
+def _runs(paths: Sequence[Path], model: Model) -> list[Saved]:
+    """Of every folder with bindings the outputs, and the inputs as `--inputs` takes them, where all are there."""
+    folders: dict[Path, list[Binding]] = {}
+    for path in paths:
+        if (binding := binding_of(path)) is not None:
+            folders.setdefault(path.parent, []).append(binding)
+    found = []
+    for bindings in folders.values():
+        files = {spec.name: each.path for spec in model.inputs for each in bindings
+                 if not each.is_output and each.is_of(spec.name)}  # fmt: skip
+        whole = files.keys() >= {spec.name for spec in model.inputs if not spec.optional}
+        inputs = _as_inputs(files) if whole and files else None
+        outputs = [each for each in bindings if each.is_output]
+        samples = (bindings_sample(outputs),) if outputs else ()
+        found.append(Saved(tuple(each.path for each in outputs), samples, inputs))
+    return found
 
 
 def _holds(path: Path, outputs: Collection[str]) -> bool:
@@ -43,19 +101,17 @@ def _holds(path: Path, outputs: Collection[str]) -> bool:
 def engine_answers(
     model: Model,
     samples: Sequence[Path],
-    saved: Sequence[Path],
+    saved: Saved,
     fp16: float,
     notify: Callable[[int, int], None],
 ) -> tuple[Finding | None, Note | None]:
     """What the saved outputs are worth; or why that cannot be told. `fp16` is what emulated plain FP16 has of the
     error that is allowed."""
-    folder = saved[0].parent
-    several = len(saved) > 1 and all(path.parent == folder for path in saved)
-    named = str(folder) if several else ", ".join(map(str, saved))
+    named, samples = saved.name, samples if saved.inputs is None else (saved.inputs,)
     if not samples:
         return None, Note.of(NoteKind.SAVED_NOT_COMPARED, named, why="give the inputs that it was computed from, too")
     try:
-        found = verify(model, SavedOutputs(*saved), list(samples), notify=notify)
+        found = verify(model, saved.read(), list(samples), notify=notify)
     except HalfwiseError as error:
         return None, Note.of(NoteKind.SAVED_NOT_COMPARED, named, why=str(error))
     ratio, where = found.tolerance.ratio(found.outputs, found.floats, None), Where("output", named)
