@@ -13,6 +13,7 @@ __all__ = ["Helper", "ahead", "beside", "cores", "in_blocks", "kept_to"]
 
 _MOST_THREADS = 8
 _MOST_WAITING = 2  # tasks of a helper: what they read is kept for so long
+_SMALL = 1 << 13  # elements from which a task is worth handing over
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -90,9 +91,9 @@ class Helper:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def ask(self, task: Callable[[], Result]) -> Callable[[], Result]:
-        """Begin a task; what is given back waits for its result."""
-        if self._pool is None:
+    def ask(self, task: Callable[[], Result], elements: int) -> Callable[[], Result]:
+        """Begin a task on so many elements; what is given back waits for its result. A small one is done at once."""
+        if self._pool is None or elements < _SMALL:
             done = task()
             return lambda: done
         while len(self._waiting) >= _MOST_WAITING:

@@ -22,6 +22,7 @@ from halfwise.repair.scale_blocks import LargeBlocks, blocks, blocks_of, is_larg
 from halfwise.repair.scale_moves import SAME
 from halfwise.repair.scale_own import own_handler
 from halfwise.repair.scale_products import ScaleProducts
+from halfwise.repair.scale_quantised import QUANTISERS
 from halfwise.repair.scale_walk import sizes
 
 __all__ = ["ScaleFlow"]
@@ -76,9 +77,8 @@ class ScaleFlow(ScaleProducts):
             "BatchNormalization": self._batch_norm,
             "Sqrt": self._sqrt,
         }
-        for value in model.graph.inputs:
-            if value.name in entries:
-                self._entry(value)
+        for value in (each for each in model.graph.inputs if each.name in entries):
+            self._entry(value)
         for node in model.graph:
             self._visit(node)
         for value, layout in self.layouts.items():
@@ -106,10 +106,12 @@ class ScaleFlow(ScaleProducts):
         handler = own_handler(self, node) or (None if node.domain else self._handlers.get(node.op_type))
         if node.name in self.fronts:
             handler = self._front
-        known = handler is not None and len(node.inputs) > 0 and node.outputs[0].dtype is ir.DataType.FLOAT
-        if known and handler is not None and handler(node):
+        floats = node.outputs[0].dtype is ir.DataType.FLOAT or node.op_type in QUANTISERS
+        if handler is not None and len(node.inputs) > 0 and floats and handler(node):
             made = [self.layouts[value].atoms for value in node.outputs if value in self.layouts]
-            self.passed.append((node, np.concatenate(made)))  # of a Split, one part alone may be scaled
+            self.passed.append(
+                (node, np.concatenate([np.zeros(0, np.int64), *made]))
+            )  # of a Split, one part alone may be scaled
             return
         if node.op_type in SHAPE_READERS and not node.domain:
             return

@@ -2,55 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import is_constant, whole
-from halfwise.repair.scale_atoms import PINNED, Atoms, Floats, Ints, Layout, Weights
+from halfwise.repair.scale_atoms import PINNED, Layout, Weights
 from halfwise.repair.scale_blocks import blocks, stored
+from halfwise.repair.scale_ground import Flow
+from halfwise.repair.scale_quantised import quantised_handler
 
 __all__ = ["own_handler"]
 
 
-class Flow(Protocol):
-    """What the handlers need of the walk."""
-
-    atoms: Atoms
-    layouts: dict[ir.Value, Layout]
-    weights: list[Weights]
-    epsilons: list[tuple[ir.Node, Ints]]
-
-    def high(self, value: ir.Value) -> float: ...
-
-    def rank(self, value: ir.Value | None) -> int | None: ...
-
-    def _data(self, node: ir.Node) -> ir.Value | None: ...
-
-    def _uniform(self, value: ir.Value) -> Layout: ...
-
-    def _write(self, node: ir.Node, axis: int | None, atoms: Ints, cap: Floats | None = None) -> bool: ...
-
-    def _elementwise(self, node: ir.Node, skip: int = 0, slots: Collection[int] | None = None) -> bool: ...
-
-    def _offset(self, node: ir.Node, slot: int, array: NDArray[Any], layout: Layout, rank: int) -> Floats: ...
-
-    def _matmul(self, node: ir.Node) -> bool: ...
-
-    def _linear(
-        self, node: ir.Node, slot: int, array: NDArray[Any], source: ir.Value, axes: tuple[int, int, int]
-    ) -> bool: ...
-
-
 def own_handler(flow: Flow, node: ir.Node) -> Callable[[ir.Node], bool] | None:
-    """What hands powers of two on through an operator of ONNX Runtime's own; None where nothing does."""
+    """What hands powers of two on through an operator of the runtime's own, or a quantiser; None where nothing does."""
     found = _HANDLERS.get((node.domain, node.op_type))
-    return None if found is None else lambda given: found(flow, given)
+    return quantised_handler(flow, node) if found is None else lambda given: found(flow, given)
 
 
 def _simplified(flow: Flow, node: ir.Node) -> bool:

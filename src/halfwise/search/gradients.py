@@ -74,7 +74,8 @@ class Gradients:
         if value.is_initializer():
             found = self.rounding_of(self.store.read(value, Format.FP32))
             return lambda: found
-        return self.helper.ask(partial(Rounding.to, self.store.read(value, None), self.sites.fmt))
+        array = self.store.read(value, None)
+        return self.helper.ask(partial(Rounding.to, array, self.sites.fmt), array.size)
 
     def read_later(self, node: ir.Node, value: ir.Value, gradient: Array) -> None:
         """What the rounding of a tensor does through one reader is measured beside what follows."""
@@ -85,7 +86,7 @@ class Gradients:
             with np.errstate(all="ignore"):
                 return None if found is None else found.energy(gradient)
 
-        self._reads.append((node, value, self.helper.ask(left)))
+        self._reads.append((node, value, self.helper.ask(left, gradient.size)))
 
     def finish(self) -> None:
         """Take in what was left for later."""

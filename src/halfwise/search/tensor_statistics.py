@@ -118,7 +118,7 @@ class StatisticsCollector:
             if isinstance(array, np.ndarray):
                 self._sizes[value], self._shapes[value] = array.size, array.shape
                 if array.dtype == np.float32:
-                    self._looked_at[value] = self._helper.ask(partial(_look_at, array))
+                    self._looked_at[value] = self._helper.ask(partial(_look_at, array), array.size)
 
 
 def _look_at(array: Array) -> tuple[Counts, Mapping[int, int]]:
