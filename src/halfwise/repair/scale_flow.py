@@ -109,9 +109,7 @@ class ScaleFlow(ScaleProducts):
         floats = node.outputs[0].dtype is ir.DataType.FLOAT or node.op_type in QUANTISERS
         if handler is not None and len(node.inputs) > 0 and floats and handler(node):
             made = [self.layouts[value].atoms for value in node.outputs if value in self.layouts]
-            self.passed.append(
-                (node, np.concatenate([np.zeros(0, np.int64), *made]))
-            )  # of a Split, one part alone may be scaled
+            self.passed.append((node, np.concatenate([*made, np.zeros(0, np.int64)])))  # of a Split, one part alone
             return
         if node.op_type in SHAPE_READERS and not node.domain:
             return
