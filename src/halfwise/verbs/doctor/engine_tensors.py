@@ -179,7 +179,7 @@ def _errors(
             seen = values.astype(np.float64).reshape(exact.shape)
             both = _apart(seen, exact), _apart(rounded[tensor.name], exact)
         elif tensor.lowest is not None and tensor.highest is not None:
-            ends = np.float64([tensor.lowest, tensor.highest])
+            ends = np.array([tensor.lowest, tensor.highest], dtype=np.float64)
             both = _apart(ends, _ends(exact)), _apart(_ends(rounded[tensor.name]), _ends(exact))
         else:
             continue
@@ -196,7 +196,7 @@ def _apart(seen: Array, exact: Array) -> float:
 
 
 def _ends(values: Array) -> Array:
-    return np.float64([values.min(), values.max()])
+    return np.array([values.min(), values.max()], dtype=np.float64)
 
 
 def _is_finite(tensor: SavedTensor) -> bool:

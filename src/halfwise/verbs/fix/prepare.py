@@ -182,7 +182,7 @@ def _rolled(request: FixRequest, samples: Samples, emulator: Emulator, counter: 
 
 def _ranked(
     request: FixRequest, samples: Samples, emulator: Emulator, counter: RunCounter
-) -> tuple[FixRequest, dict[int, Outputs]]:
+) -> tuple[FixRequest, Mapping[int, Outputs]]:
     """With the ranks that only a run tells, on which rules depend; and what FP32 answered in that run."""
     given = [feed.steps[0] if isinstance(feed, Trajectory) else feed for feed in samples.all]
     watched = _watched(request, _stated(request))[1]
