@@ -155,4 +155,11 @@ def _dressed(home: str, value: Any) -> Any:
     return tried(value) if name == "load" else contained(value, home)
 
 
-__getattr__, __dir__ = lazily(__name__, _HOMES, _dressed)
+def _before(home: str) -> None:
+    if not home.startswith(".core"):
+        from halfwise.core.put_off import put_off_for_onnx_ir
+
+        put_off_for_onnx_ir()
+
+
+__getattr__, __dir__ = lazily(__name__, _HOMES, _dressed, _before)

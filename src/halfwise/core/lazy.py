@@ -11,16 +11,21 @@ __all__ = ["lazily"]
 
 
 def lazily(
-    package: str, homes: Mapping[str, str], dressed: Callable[[str, Any], Any] = lambda home, value: value
+    package: str,
+    homes: Mapping[str, str],
+    dressed: Callable[[str, Any], Any] = lambda home, value: value,
+    before: Callable[[str], None] = lambda home: None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of a package; `homes` says in which module or package each public name lives.
 
-    `dressed` makes what is shown of what is there, and of its place, such as "package.module:name".
+    `dressed` makes what is shown of what is there, and of its place, such as "package.module:name". `before` is called
+    before a home is imported.
     """
 
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        before(homes[name])
         home = import_module(homes[name], package)
         if homes[name] == f".{name}":  # a package
             return home

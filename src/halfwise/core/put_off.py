@@ -1,14 +1,16 @@
-"""Puts off what a library imports with itself and seldom uses, until it is used; for processes that are ours alone."""
+"""Puts off what a library imports with itself and seldom uses, until it is used."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import ModuleType
+from typing import Any
 
-__all__ = ["SELDOM", "put_off"]
+__all__ = ["SELDOM", "put_off", "put_off_for_onnx_ir"]
 
 # A third of the time that a command takes to start: what adds up symbolic sizes of shapes.
 SELDOM = frozenset({"sympy", "onnx_ir._symbolic_shapes"})
@@ -25,5 +27,26 @@ class _Later:
 
 
 def put_off() -> None:
-    """From now on these are loaded when something of them is first asked for."""
+    """From now on these are loaded when something of them is first asked for; for a process that is ours alone."""
     sys.meta_path.insert(0, _Later())
+
+
+class _StandIn(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
+
+
+def put_off_for_onnx_ir() -> None:
+    """Load onnx_ir with stand-ins for them. In a process of others nobody else is to meet these."""
+    if "onnx_ir" in sys.modules or SELDOM & sys.modules.keys():
+        return
+    stand_ins = {name: _StandIn(name) for name in SELDOM}
+    sys.modules.update(stand_ins)
+    try:
+        import_module("onnx_ir")
+    finally:
+        for name, stand_in in stand_ins.items():
+            if sys.modules.get(name) is stand_in:
+                del sys.modules[name]

@@ -24,6 +24,10 @@ __all__ = ["Worker", "taken"]
 
 _OTHERS = ("HALFWISE_CONTAIN", TIME, "PYTEST_CURRENT_TEST")  # settings that no worker reads
 
+_BEGINS = (
+    "from halfwise.core.put_off import put_off; put_off(); from halfwise.verbs.contained.serve import serve; serve()"
+)
+
 _idle: list[Worker] = []
 
 
@@ -36,7 +40,7 @@ class Worker:
         self._call = Path(self._folder.name, "call")
         BlackBox(self._call)
         self._connection, theirs = Pipe()
-        code = f"import sys; sys.path[:] = {sys.path!r}; from halfwise.verbs.contained.serve import serve; serve()"
+        code = f"import sys; sys.path[:] = {sys.path!r}; {_BEGINS}"
         command = [sys.executable, "-c", code, preloaded, str(self.owner), str(theirs.fileno()), str(self._call)]
         log = None if os.environ.get("HALFWISE_DEBUG") else Path(self._folder.name, LOG)
         try:

@@ -48,8 +48,11 @@ class Promise:
         return PromiseRecord(self.carried, self.bound, self.wanted or None)
 
 
-def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured) -> Promise | None:
-    """None where the tolerance is missed, and where all inputs were made up: nothing is promised then."""
+def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured, *, resized: bool = True) -> Promise | None:
+    """None where the tolerance is missed, and where all inputs were made up: nothing is promised then.
+
+    `resized`: louder and quieter inputs are run where they may decide.
+    """
     decided, decision = candidate.decided, candidate.decision
     if not fixed.met or decided.samples.origin == "synthetic":
         return None
@@ -68,7 +71,7 @@ def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured) -> Pro
     bound = max(bound_alone(ratios), chance(seen)) * (1.0 + margin)
     if bound > 1.0:
         return Promise(bound, inputs_wanted(ratios, margin))
-    if bound <= DOUBT and not may_overflow(decided.sites, candidate.statistics):
+    if not resized or (bound <= DOUBT and not may_overflow(decided.sites, candidate.statistics)):
         return Promise(bound, 0)  # far from the tolerance, and no value is near the format's limits
     louder = _resized(prepared, decided, decision) * (1.0 + margin)
     return Promise(max(bound, louder), 0, of_size=louder > 1.0)
