@@ -220,7 +220,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--stored", choices=("fp32", "fp16", "bf16"), default="fp32", help="the types of the file")
     made.add_argument("--planted", nargs="*", choices=PLANTED, default=(), help="what goes wrong in FP16")
     made.add_argument("--tokens", type=int, default=32)
-    made.add_argument("--max-runs", type=float, default=40.0, help="of fix")
+    made.add_argument("--max-runs", type=float, default=None, help="of fix")
     made.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of fix")
     made.add_argument("--verbs-only", action="store_true", help="without ONNX Runtime's run and the plain loop")
     made.add_argument("--folder", type=Path, help="where the models are written, and removed again")

@@ -1,34 +1,67 @@
-"""The budget of model runs: what saves nodes ends with it, what keeps the tolerance does not, and it can go on."""
+"""The budget of model runs: by default it ends what saves nodes; a number bounds the whole job, and it can go on."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 
 from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
+from halfwise.report.answer import way_out
 from halfwise.verbs.fix.fix import JOURNAL, FixResult, fix
 from tests.models.random_nets import feeds, random_net
+from tests.support.messages import kinds, only
 
 SEED = 17  # a net that needs nodes in FP32
 
 
-def fixed(runs: float, out: Path | None = None) -> FixResult:
+def fixed(runs: float | None, out: Path | None = None, repairs: str = "none") -> FixResult:
     given = [*feeds(SEED), *feeds(SEED + 1)]
-    return fix(random_net(SEED), given, out=out, tolerance="*:rel_l2<=0.003", max_runs=runs, repairs="none")
+    return fix(random_net(SEED), given, out=out, tolerance="*:rel_l2<=0.003", max_runs=runs, repairs=repairs)
 
 
 def spent(result: FixResult) -> bool:
-    return any(note.kind is NoteKind.RUNS_SPENT for note in result.notes)
+    return NoteKind.BEST_SO_FAR in kinds(result.notes)
 
 
-def test_a_small_budget_gives_the_best_so_far_and_says_so() -> None:
-    little, much = fixed(8), fixed(1000)
+def test_a_small_budget_gives_the_best_so_far_and_says_what_is_left() -> None:
+    little, much = fixed(9), fixed(1000)
     assert little.met and much.met
     assert spent(little) and not spent(much)
+    assert "reverting single nodes" in only(little.notes, NoteKind.BEST_SO_FAR).values["untried"]
     assert len(little.fp32_nodes) >= len(much.fp32_nodes) > 0
     assert little.cost.model_runs < much.cost.model_runs
+
+
+@pytest.mark.parametrize("runs", [16, 20, 30])
+def test_a_budget_bounds_all_runs_of_the_job(runs: float) -> None:
+    """Of the FP32 answers, the search, the repairs and the verdict."""
+    result = fixed(runs, repairs="all")
+    assert result.cost.model_runs <= runs
+    assert NoteKind.RUNS_RAISED not in kinds(result.notes)
+
+
+def test_where_a_budget_is_less_than_the_least_answer_that_is_given_and_counted() -> None:
+    least = fixed(1)
+    assert only(least.notes, NoteKind.RUNS_RAISED).values == {"asked": 1.0, "runs": round(least.cost.model_runs, 1)}
+    assert fixed(least.cost.model_runs + 1).cost.model_runs <= least.cost.model_runs + 1
+
+
+def test_without_a_budget_what_keeps_the_tolerance_has_no_bound() -> None:
+    assert {NoteKind.BEST_SO_FAR, NoteKind.RUNS_RAISED}.isdisjoint(kinds(fixed(None).notes))
+
+
+def test_a_miss_for_want_of_runs_leads_to_more_of_them(tmp_path: Path) -> None:
+    onnx.save(random_net(SEED), tmp_path / "m.onnx")
+    found = fix(tmp_path / "m.onnx", feeds(SEED), tolerance="*:rel_l2<=0.003", max_runs=1, repairs="none")
+    verdict = replace(found.verdict, met=False, ratio=2.0)
+    missed = replace(found, measured=replace(found.measured, verdict=verdict))
+    assert not missed.good and spent(missed)
+    step = way_out(missed).step
+    assert step is not None and "--max-runs 4" in step.command
 
 
 def test_with_a_larger_budget_the_same_command_goes_on(tmp_path: Path) -> None:

@@ -70,13 +70,14 @@ def command(
         ),
     ] = None,
     max_runs: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--max-runs",
             metavar="N",
-            help="Model runs (passes over the search inputs) that may go into saving FP32 nodes.",
+            help="Model runs (passes over the search inputs) of the whole job, the verdict among them.",
+            show_default="40 for saving FP32 nodes, and what keeps the tolerance",
         ),
-    ] = 40,
+    ] = None,
     cost: Annotated[
         str | None,
         typer.Option(

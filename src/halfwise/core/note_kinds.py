@@ -58,6 +58,8 @@ class NoteKind(Enum):
     UNSEEN_SCATTERS = "unseen-scatters"
     UNSEEN_SIZE = "unseen-size"
     RUNS_SPENT = "runs-spent"
+    BEST_SO_FAR = "best-so-far"
+    RUNS_RAISED = "runs-raised"
     FORCED_REPAIRED = "forced-repaired"
     FORCED_MISSES = "forced-misses"
     FORCED_NOT_ALONE = "forced-not-alone"

@@ -37,6 +37,8 @@ _WARNINGS = frozenset(
         NoteKind.UNSEEN_MAY_MISS,
         NoteKind.UNSEEN_SCATTERS,
         NoteKind.UNSEEN_SIZE,
+        NoteKind.BEST_SO_FAR,
+        NoteKind.RUNS_RAISED,
         NoteKind.PLAN_UPDATED,
         NoteKind.PLAN_STAYS,
         NoteKind.BASELINE_UPDATED,

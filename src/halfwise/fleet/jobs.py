@@ -141,7 +141,7 @@ def _jobs(settings: Settings, subject: Subject) -> Iterator[Job]:
 def _job(folder: Path, subject: Subject, file: Path, which: tuple[str, str, str, str], bounds: tuple[str, ...]) -> Job:
     name, version, action, target = which
     metric = ("--metric", subject.metric) if subject.metric and action in ("fix", "gate") else ()
-    runs = ("--max-runs", f"{subject.runs:g}") if action == "fix" else ()
+    runs = ("--max-runs", f"{subject.runs:g}") if action == "fix" and subject.runs is not None else ()
     device = ("--device", subject.device) if action == "fix" and subject.device != "cpu" else ()
     reads = action not in ("scan", "audit")
 

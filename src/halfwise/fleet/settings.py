@@ -44,7 +44,7 @@ class Subject:
     engine: str
     seconds: float
     memory: int  # bytes; 0: as the fleet's
-    runs: float
+    runs: float | None
     device: str  # that emulates, in fix
 
 
@@ -154,6 +154,6 @@ def _subject(table: Mapping[str, Any]) -> Subject:
         engine=table.get("engine", ""),
         seconds=float(table.get("seconds", 3600.0)),
         memory=size_in_bytes(table.get("memory", "0 B")),
-        runs=float(table.get("runs", 40)),
+        runs=float(table["runs"]) if "runs" in table else None,
         device=table.get("device", "cpu"),
     )

@@ -27,6 +27,9 @@ __all__ = [
 ]
 
 
+FURTHER = 4  # times the runs that were not enough
+
+
 @dataclass(frozen=True)
 class Step:
     """One thing to do, why, and its command."""
@@ -81,6 +84,9 @@ def way_out(result: FixResult, inputs: Sequence[str] = ()) -> WayOut:
     ):
         cause = f"ONNX Runtime's CPU provider computes something else: {say(result.delivered.verdict.because)}."
         return WayOut(cause, _compared(result, inputs))
+    if (spent := next((note for note in result.notes if note.kind is NoteKind.BEST_SO_FAR), None)) is not None:
+        more = f"{FURTHER * spent.values['asked']:g}"
+        return WayOut(say(spent), _again(result, inputs, "Search on", "--max-runs", more))
     if result.decision.given:
         return WayOut("The plan does not hold for this model and these inputs.", _again(result, inputs, "Search anew"))
     return WayOut(_by_profile(result) or _rounding(result), _looked_at(result, inputs))

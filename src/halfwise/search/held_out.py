@@ -12,6 +12,7 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.model.inputs.feed import Feed
+from halfwise.model.inputs.rollout import executions
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
@@ -27,8 +28,10 @@ from halfwise.search.judge import Measured, over_all, unseen_bound
 from halfwise.search.noise_model import NoiseModel, noise_of_one
 from halfwise.search.prune import Kept, kept_node
 from halfwise.search.repair_selector import AppliedRepair, RepairSelector, Selection
-from halfwise.search.search import Point, Search
-from halfwise.search.variants import worth_variants
+from halfwise.search.run_counter import Untried
+from halfwise.search.search import LEAST_SETS, Point, Search
+from halfwise.search.variants import JUDGED, worth_variants
+from halfwise.search.walks import CLOSE
 
 __all__ = ["Decided", "HeldOutSearch", "why_not_bf16"]
 
@@ -84,18 +87,18 @@ class HeldOutSearch:
             self.notify("verifying on held-out inputs")
             inputs, feeds, missed = self._held_out(best, inputs, final=turn == TURNS - 1)
             expected, reached = self._expected(best, missed, inputs), best.solution.found
-            last = turn == TURNS - 1 or best.search.judge.spent
             hopeless = len(best.solution.keep) == len(best.search.sites.free) - len(best.search.sites.forced)
             if near is not None and (hopeless or reached.unseen_bound > target):
                 found, missed = near  # what is not to be had is not worth every node
             elif hopeless or (missed.ratio <= HELD_OUT_TARGET and expected <= 1.0):
                 break
-            elif last:
+            elif turn == TURNS - 1 or not self._affords_search(best):
                 found = self._larger(found, feeds, missed, expected)
             elif missed.ratio > min(HELD_OUT_TARGET, HARDER * reached.ratio):
                 target, near = 1.0, None
                 worst = feeds[max(range(len(feeds)), key=missed.ratios.__getitem__)]
                 inputs, note = inputs.with_searched(worst, self.context.references)
+                self.context.counter.over(executions(inputs.given.search))
                 start = frozenset(node.name or "" for node in best.solution.keep)
                 notes.append(note)
                 continue
@@ -105,7 +108,8 @@ class HeldOutSearch:
                 continue
             break
         if found.best.solution.keep and found.best.search.judge.spent:
-            notes.append(Note.of(NoteKind.RUNS_SPENT, runs=round(self.context.counter.most_passes)))
+            most = self.context.counter.most_passes
+            notes.append(Note.of(NoteKind.RUNS_SPENT, runs=round(most), more=5 * round(most)))
         return self._decided(found, inputs, tuple(notes))
 
     def _held_out(self, best: Attempt, inputs: Inputs, final: bool) -> tuple[Inputs, tuple[Feed, ...], Measured]:
@@ -115,15 +119,28 @@ class HeldOutSearch:
         missed = self.context.judge(best.search.sites, given).measure(decision)
         if missed.ratio > HELD_OUT_TARGET or best.search.judge.spent:
             return inputs, given, missed
-        if worth_variants(self.model, (*best.solution.found.ratios, *missed.ratios)):
+        doubtful = worth_variants(self.model, (*best.solution.found.ratios, *missed.ratios))
+        if doubtful and (inputs.variants is not None or self._affords_variants(best, inputs)):
             inputs = inputs.with_variants(self.context.references)
         judged = given
         for more in self._worst_first(best, missed, inputs):
             judged = (*judged, *more)
             missed = over_all([missed, self.context.judge(best.search.sites, more).measure(decision)])
-            if missed.ratio > 1.0 and not final and not best.search.judge.spent:
+            if missed.ratio > 1.0 and not final and self._affords_search(best):
                 break  # the others are asked about the next answer
         return inputs, judged, missed
+
+    def _affords_search(self, best: Attempt) -> bool:
+        """Whether there are runs left for one more search, with an input more."""
+        judge = best.search.judge
+        return not judge.spent and judge.affords(Untried.ANEW, 1 + LEAST_SETS, self.context.walks.passes + 2)
+
+    def _affords_variants(self, best: Attempt, inputs: Inputs) -> bool:
+        """Whether there are runs left to look at variants, and to act upon what they tell."""
+        profiles = 1 + len(self.context.also)
+        looked = max(JUDGED - len(inputs.given.all), 0) * (1 + profiles)
+        acted = self.context.walks.passes + LARGER * JUDGED * profiles
+        return best.search.judge.affords(Untried.VARIANTS, 1 + LEAST_SETS, looked + acted)
 
     def _worst_first(self, best: Attempt, held_out: Measured, inputs: Inputs) -> list[tuple[Feed, ...]]:
         """The variants that are held out, together with those of the same input, that of the worst input first."""
@@ -142,11 +159,14 @@ class HeldOutSearch:
         search, keep = best.search, best.solution.keep
         noise = best.solution.noise or search.noise()
         seen = missed.ratio > 1.0 and self._many(noise, keep, expected)
+        seen = seen and self.context.counter.free(CLOSE.passes + 2 * len(feeds), Untried.ANEW)
         if seen:
             noise = self._of_worst(search, feeds, missed)
         ladder, goal, count = noise.ladder(keep), noise.left(keep), 0
         judge = self.context.judge(search.sites, feeds)
         for left in reversed(range(LARGER + seen)):
+            if left and not judge.affords(Untried.SETS, 2):
+                continue
             if (held.ratio <= HELD_OUT_TARGET and expected <= 1.0) or count >= len(ladder.steps):
                 break
             goal *= (TARGET / max(expected, held.ratio)) ** 2 if math.isfinite(expected) else UNKNOWN
@@ -212,7 +232,7 @@ class HeldOutSearch:
         able = [node for node in overflowing if why_not_bf16(sites, bf16, node) is None]
         held_out = self.context.judge(sites, samples.validation)
         allowed = max(1.0, held_out.measure(best.search.assignment(best.solution.keep)).ratio) if able else 1.0
-        while able:
+        while able and best.search.judge.affords(Untried.SETS, 2):
             formats = {**dict.fromkeys(best.solution.keep, Format.FP32), **dict.fromkeys(able, Format.BF16)}
             self.notify(f"trying BF16 instead of FP32 for {len(able)} nodes")
             trial = Assignment.excepting(sites, formats, self.context.io)

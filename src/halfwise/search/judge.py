@@ -23,7 +23,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.choices_read import read_by_choices
 from halfwise.search.failures import Failures
-from halfwise.search.run_counter import RunCounter
+from halfwise.search.run_counter import RunCounter, Untried
 from halfwise.search.tensor_statistics import TensorStatistics
 from halfwise.search.unseen_bound import bound_for_unseen
 
@@ -218,6 +218,10 @@ class Judge:
     def spent(self) -> bool:
         """Whether the runs are used up that may go into saving nodes."""
         return self.counter.spent(self.executions)
+
+    def affords(self, what: Untried, sets: int = 1, more: float = 0.0) -> bool:
+        """Whether a budget leaves runs to measure so many sets, and `more`."""
+        return self.counter.free(sets * self.executions * (1 + len(self.also)) + more, what)
 
     def measure(self, assignment: Assignment) -> Measured:
         """The error over all samples, the worst of the profiles."""

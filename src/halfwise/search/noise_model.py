@@ -16,6 +16,7 @@ from halfwise.search.choose import Ladder, build_ladder
 from halfwise.search.cost import node_costs
 from halfwise.search.judge import Measured
 from halfwise.search.noise import Noise, noise_pieces
+from halfwise.search.overflows import may_overflow
 from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
 from halfwise.search.sets import Sets, worst_first
 from halfwise.search.stored_sums import kernels_apart
@@ -102,6 +103,8 @@ def _walked(sets: Sets, order: list[int], notify: Callable[[str], None], probes:
             )
             if seen is not None:
                 known.setdefault(judge.ids[index], tensor_statistics(sets.stepper, sets.sites, feeds[index], seen))
+                if not may_overflow(sets.sites, known[judge.ids[index]]):
+                    sets.counter.none_overflows()
     except InputError as error:  # a node that does not run alone: sets of nodes are measured without any prediction
         judge.failures.walk(error)
         measured = Sensitivity()

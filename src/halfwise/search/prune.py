@@ -10,6 +10,7 @@ from itertools import accumulate
 import onnx_ir as ir
 
 from halfwise.core.reasons import Reason
+from halfwise.search.run_counter import Untried
 from halfwise.search.sets import Sets, worst_first
 
 __all__ = ["NEAR", "Kept", "Pruning", "kept_node"]
@@ -75,6 +76,10 @@ class Pruning:
                 break
             turn = min(seen.get(n, 0) for n in todo)
             batch = sorted((n for n in todo if seen.get(n, 0) == turn), key=self._least_likely_needed)[:size]
+            while batch and not self.sets.judge.affords(Untried.REVERTING, more=self._executions(batch)):
+                batch = batch[: len(batch) // 2]
+            if not batch:
+                break
             before = counter.samples
             self.notify(f"reverting {len(batch)} of {len(keep)} FP32 nodes, each by itself (input {turn + 1})")
             for node, ratio in self.sets.revert_alone(keep, batch, order[turn]).items():
@@ -83,6 +88,11 @@ class Pruning:
             each = max((counter.samples - before) / len(batch), 1e-9)
             size = min(BATCH, max(int((budget - counter.samples) / each), 1))  # as many as are still to be had
         return keep, tuple(kept_node(node, ratios.get(node), self.fatal) for node in sorted(keep, key=self._index))
+
+    def _executions(self, batch: Sequence[ir.Node]) -> float:
+        """At most, of one walk in which each of these nodes is reverted: all that comes behind it is computed anew."""
+        nodes = len(self.sets.sites.all)
+        return 1 + sum(1 - self._index(node) / nodes for node in batch)
 
     def _least_likely_needed(self, node: ir.Node) -> tuple[bool, int]:
         return node in self.fatal, self._index(node)
@@ -105,6 +115,8 @@ class Pruning:
         fits, fails = 0, len(order) + 1
         patience = REFUSALS
         while patience and fails - fits > 1 and self.sets.counter.samples < most:
+            if not self.sets.judge.affords(Untried.SETS):
+                break
             grows = [max(ratios[node] ** 2 - base.ratio**2, 0.0) for node in order]
             totals = list(accumulate(grows))
             going = sum(total * factor <= room for total in totals[: fails - 1])

@@ -28,7 +28,8 @@ from halfwise.search.diagnosis import Diagnosis, diagnose
 from halfwise.search.journal import Journal, digest
 from halfwise.search.nearby import around, nearest
 from halfwise.search.references import References
-from halfwise.search.search import Search
+from halfwise.search.run_counter import Untried
+from halfwise.search.search import LEAST_SETS, Search
 from halfwise.search.sets import worst_first
 from halfwise.search.tensor_statistics import TensorStatistics, ranges_of
 from halfwise.search.wrapped import kept_before
@@ -88,14 +89,14 @@ class RepairSelector:
         assert plain is not None
         current, seen = plain, dict[str, Counts]()  # of the model as given, over the first sample
         for _ in range(ROUNDS):
-            if not current.solution.keep or not rules or current.search.judge.spent:
+            if not current.solution.keep or not rules or not self._affords_attempt(current):
                 break
             statistics = self._statistics(current)
             seen = seen or statistics[0].ranges()
             everywhere = self._places(current.model, rules, ranges_of(statistics))
             near = _near(current.solution.keep, everywhere)
             better = self._better(current, near) if near else None
-            if better is None and everywhere and not current.search.judge.spent:
+            if better is None and everywhere and self._affords_attempt(current):
                 # what helps may lie elsewhere, or be made possible first
                 wide = self._with_what_follows(current, rules, everywhere)
                 better = self._better(current, wide) if len(wide) > len(near) else None
@@ -104,7 +105,7 @@ class RepairSelector:
             current = better
         diagnosis = _diagnosis(plain, seen)
         final = pruned(self._without_idle(current, plain))
-        if final.repairs and final.solution.keep:
+        if final.repairs and final.solution.keep and plain.search.judge.affords(Untried.REPAIRS, 2):
             without = pruned(plain, names={node.name for node in final.solution.keep})
             if without.cost < final.cost + WORTH:
                 return Selection(sped(without), (), diagnosis)
@@ -200,13 +201,19 @@ class RepairSelector:
         best: Attempt | None = None
         for group in groups.values() if len(groups) > 1 else ():
             base = best or current
-            start = None if base.search.judge.spent else self._promising(base, (*base.repairs, *group))
+            start = self._promising(base, (*base.repairs, *group)) if self._affords_attempt(base) else None
             if start is None:
                 continue
             trial = self.attempt((*base.repairs, *group), start)
             if trial is not None and trial.repairs != base.repairs and trial.cost < base.cost:
                 best = trial
         return best
+
+    def _affords_attempt(self, base: Attempt) -> bool:
+        """Whether there are runs left for one more search, and for what tells whether it is worth one."""
+        judge, walk = base.search.judge, self.context.walks.passes
+        more = walk + len(self.feeds) + 2 * FAITHFUL_ON
+        return not judge.spent and judge.affords(Untried.REPAIRS, 1 + LEAST_SETS, more)
 
     def _promising(self, base: Attempt, repairs: RepairSet) -> frozenset[str] | None:
         """Two short runs on the worst sample: less error in FP16 throughout, or enough with fewer FP32 nodes.
@@ -255,7 +262,7 @@ class RepairSelector:
     def _without(self, current: Attempt, group: RepairSet) -> Attempt | None:
         """An answer without these repairs; None where they are missed."""
         left_out = set(group)
-        if len(current.repairs) <= 1 or current.search.judge.spent or not left_out <= set(current.repairs):
+        if len(current.repairs) <= 1 or not left_out <= set(current.repairs) or not self._affords_attempt(current):
             return None
         names = {node.name for node in current.solution.keep}
         rest = tuple(entry for entry in current.repairs if entry not in left_out)

@@ -3,30 +3,81 @@
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 
-__all__ = ["RunCounter"]
+__all__ = ["RunCounter", "Untried"]
 
 
 KEPT_BACK = 6  # passes for the verdict
 
 
-class RunCounter:
-    """Passed to whatever runs a model. One sample through the whole model counts 1, through half of its nodes 0.5."""
+class Untried(StrEnum):
+    """What a budget of runs left undone."""
 
-    def __init__(self, most_passes: float = math.inf) -> None:
+    SETS = "smaller sets of FP32 nodes"
+    REVERTING = "reverting single nodes"
+    REPAIRS = "repairs"
+    VARIANTS = "inputs close to those given"
+    ANEW = "a search with the inputs that were missed"
+    SECOND = "a search with less rounding"
+    CURVE = "points of the curve"
+
+
+class RunCounter:
+    """Passed to whatever runs a model. One sample through the whole model counts 1, through half of its nodes 0.5.
+
+    `saving` passes over the samples searched may go into saving FP32 nodes; what keeps the tolerance is looked for
+    beyond them. A `budget` takes their place and is for all of a job: what the verdict takes is kept back from the
+    start, and whatever may be left out asks first. It is never smaller than what the least answer takes.
+    """
+
+    def __init__(self, saving: float = math.inf, budget: float | None = None) -> None:
         self.samples = 0.0
-        self.most_passes = most_passes  # over the samples searched; what keeps the tolerance is looked for beyond it
+        self.budget = budget
+        self.most_passes = saving if budget is None else budget
+        self.untried = dict[Untried, None]()
+        self._a_pass = 1
+        self._verdict = self._overflows = self._answer = 0.0
 
     def add(self, samples: float) -> None:
         self.samples += samples
 
+    def passes(self, samples: int) -> float:
+        """The same in passes over so many samples."""
+        return self.samples / max(samples, 1)
+
+    # -- what may go into saving nodes --------------------------------------------------------------------------------
+
     def most(self, samples: int) -> float:
         """The model executions that may be spent, where a pass is over so many samples."""
-        return max(self.most_passes - KEPT_BACK, 0.0) * samples
+        return math.inf if self.budget is not None else max(self.most_passes - KEPT_BACK, 0.0) * samples
 
     def spent(self, samples: int) -> bool:
         return self.samples >= self.most(samples)
 
-    def passes(self, samples: int) -> float:
-        """The same in passes over so many samples."""
-        return self.samples / max(samples, 1)
+    # -- a budget for all ---------------------------------------------------------------------------------------------
+
+    def plan(self, verdict: float, overflows: float, answer: float) -> None:
+        """What the verdict takes, what it takes to look for overflows, and what the smallest search before it."""
+        self._verdict, self._overflows = verdict, overflows
+        self._answer = self.samples + answer + verdict + overflows
+
+    def over(self, a_pass: int) -> None:
+        """A pass is over so many samples."""
+        self._a_pass = max(a_pass, 1)
+
+    def none_overflows(self) -> None:
+        """No value comes near the limits of the format."""
+        self._overflows = 0.0
+
+    def free(self, samples: float, what: Untried) -> bool:
+        """Whether so many executions may go into something; what may not is remembered."""
+        if self.budget is None or samples <= self._left(self.budget):
+            return True
+        self.untried[what] = None
+        return False
+
+    def _left(self, budget: float) -> float:
+        """The executions that may go into anything but the verdict."""
+        most = max(budget * self._a_pass, self._answer)
+        return most - self._verdict - self._overflows - self.samples

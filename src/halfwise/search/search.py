@@ -21,14 +21,16 @@ from halfwise.search.noise import Noise
 from halfwise.search.noise_model import NoiseModel, measure_noise, relative_bounds
 from halfwise.search.places import refuse_share, refuse_unsteady
 from halfwise.search.prune import Kept, Pruning, kept_node
+from halfwise.search.run_counter import Untried
 from halfwise.search.sets import Sets, worst_first
 from halfwise.search.speed import TimeTable
 from halfwise.search.walks import CLOSE, Walks
 
-__all__ = ["Kept", "Point", "Search", "Solution"]
+__all__ = ["LEAST_SETS", "Kept", "Point", "Search", "Solution"]
 
 Notify = Callable[[str], None]
 
+LEAST_SETS = 2  # measured in any search: one from the ladder, and all that it names
 TRIES = 8  # of a set of nodes before falling back to all that the ladder names
 LEAST_TRIES = 4  # of them also where the runs are spent: all that it names is a bad answer
 RELAXATIONS = 5  # smaller sets to try where the first that met left room
@@ -132,6 +134,8 @@ class Search:
         for count in counts:
             nodes = ladder.nodes(count)
             self.notify(f"measuring the error with {len(nodes)} FP32 nodes")
+            if not self.judge.affords(Untried.CURVE):
+                break
             ratio = self.measure(nodes).ratio
             cost = ladder.steps[count - 1].cost if count else 0.0
             found.append(Point(len(nodes), cost, math.sqrt(ladder.left(count)), ratio))
@@ -156,6 +160,8 @@ class Search:
         low = 0  # steps known not to be enough
         for attempt in range(TRIES):
             if attempt >= LEAST_TRIES and self.judge.spent:
+                break
+            if attempt and not self.judge.affords(Untried.SETS, 2):  # all that it names has to be measured, too
                 break
             count = max(ladder.reach(goal), low + 1)
             if count > len(ladder.steps):
@@ -183,6 +189,8 @@ class Search:
         """What another search found, and the few nodes more that these samples need; None where few are not enough."""
         ladder, keep = noise.ladder(start), start
         for _ in range(GROWTHS):
+            if not self.judge.affords(Untried.SETS, LEAST_SETS + 1):
+                return None
             measured, left = self.measure(keep), noise.left(keep)
             if measured.unseen_bound <= self.target_ratio:
                 return keep
@@ -207,6 +215,7 @@ class Search:
                 or measured.unseen_bound > 0.7 * self.target_ratio
                 or len(keep) < WORTH_RELAXING
                 or high - low <= max(1, high // 8)
+                or not self.judge.affords(Untried.SETS)
             ):
                 break
             goal = (
@@ -258,7 +267,8 @@ class Search:
         rest = [n for step in ladder.steps for n in step.added if n not in keep]
         taken = keep | set(rest) | self.sites.forced
         rest += [s.node for s in self.sites.free if s.node not in taken]
-        if not rest or ratio(keep | set(rest)) > enough:
+        trials = (len(rest).bit_length() + 5) * (1 + len(self.judge.also))
+        if not rest or not self.judge.affords(Untried.SETS, LEAST_SETS, trials) or ratio(keep | set(rest)) > enough:
             return None
         self.notify("looking for a culprit that the noise model missed")
         first, last = 0, len(rest)  # rest[:last] is enough, rest[:first] is not
@@ -282,10 +292,14 @@ class Search:
         best = ladder.nodes(high)
         self.notify(f"trying {len(best)} FP32 nodes (all that the noise model names)")
         if self.measure(best).unseen_bound > self.target_ratio:
+            if not self.judge.affords(Untried.SETS):
+                return best
             if self.measure(everything).unseen_bound > self.target_ratio:
                 return everything if self.measure(everything).ratio <= self.measure(best).ratio else best
             return everything
         while high - low > max(1, len(ladder.steps) // 64) and not self.judge.spent:
+            if not self.judge.affords(Untried.SETS):
+                break
             middle = (low + high) // 2
             nodes = ladder.nodes(middle)
             self.notify(f"trying {len(nodes)} FP32 nodes (halving)")

@@ -24,7 +24,7 @@ from halfwise.model.model import Model
 from halfwise.search.references import References
 from halfwise.search.unseen_bound import bound_for_unseen, spread
 
-__all__ = ["DOUBT", "of_few", "of_other_size", "varied", "worth_variants"]
+__all__ = ["DOUBT", "JUDGED", "of_few", "of_other_size", "varied", "worth_variants"]
 
 SAME = 1e-6  # relative difference up to which two inputs are as loud
 DOUBT = 0.25  # of the tolerance, expected of inputs not given: below it, no more of them are looked at

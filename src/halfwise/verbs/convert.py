@@ -147,7 +147,7 @@ def convert(
         allow_bf16=low_precision_type == "bf16",
         rules=rules_for(DEFAULT_TARGET, rules_named(("all",))),
         choices=choices_of(model, keep, force),
-        max_runs=runs,
+        saving_runs=runs,
         notes=(*widened, *spelled),
     )
     prepared = prepare(request)

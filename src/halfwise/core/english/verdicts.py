@@ -27,9 +27,17 @@ VERDICTS = {
         "The loudest input made louder, or the quietest quieter, misses the tolerance (error {bound:.2g} times the "
         "allowed one). Give the loudest and the quietest inputs that you expect."
     ),
+    NoteKind.BEST_SO_FAR: (
+        "Best so far: --max-runs {asked:g} is spent. Left untried: {untried:commas}. With more runs the same command "
+        "goes on."
+    ),
+    NoteKind.RUNS_RAISED: (
+        "--max-runs {asked:g} is less than an answer takes here: the FP32 answers, the smallest search and the verdict "
+        "took {runs:.1f} model runs."
+    ),
     NoteKind.RUNS_SPENT: (
-        "The budget of {runs:many model run} was spent: this is the best answer so far. With a larger --max-runs the "
-        "same command goes on, and may save FP32 nodes."
+        "The budget of {runs:many model run} for saving FP32 nodes was spent: this is the best answer so far. With "
+        "--max-runs {more} the same command goes on."
     ),
     NoteKind.FORCED_REPAIRED: (
         "{option}: a repair replaced {nodes:list}, and the search decided on the new nodes. --repairs none "

@@ -16,7 +16,7 @@ from halfwise.emulation.profiles import profile_named
 from halfwise.precision.plan import Plan, read_plan
 
 __all__ = [
-    "MAX_RUNS",
+    "SAVING_RUNS",
     "check_same_machine",
     "checked_margin",
     "checked_max_runs",
@@ -28,7 +28,7 @@ __all__ = [
     "texts_of",
 ]
 
-MAX_RUNS = 40  # passes over the search inputs that may go into saving FP32 nodes
+SAVING_RUNS = 40  # passes over the search inputs that may go into saving FP32 nodes
 
 
 def check_same_machine(plan: Plan) -> None:
@@ -90,10 +90,10 @@ def checked_margin(given: Any) -> float | None:
     return None if given is None else _number(given)
 
 
-def checked_max_runs(given: Any) -> float:
-    if not _number(given) > 0:
-        raise InputError(f"max_runs {given!r}: give a number of model runs above 0, such as {MAX_RUNS}")
-    return _number(given)
+def checked_max_runs(given: Any) -> float | None:
+    if given is not None and not _number(given) > 0:
+        raise InputError(f"max_runs {given!r}: give a number of model runs above 0, such as 40")
+    return None if given is None else _number(given)
 
 
 def checked_time_limit(given: Any) -> float:

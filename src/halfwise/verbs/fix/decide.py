@@ -8,12 +8,15 @@ from halfwise.core.formats import Format
 from halfwise.core.reasons import Reason
 from halfwise.deploy.deploy_files import advisories_for
 from halfwise.emulation.profiles import ENGINE
+from halfwise.model.inputs.rollout import executions
 from halfwise.precision.decision import Adjustment
 from halfwise.search.context import EvaluationContext
 from halfwise.search.held_out import Decided
 from halfwise.search.journal import Journal
 from halfwise.search.places import Uncomparable
 from halfwise.search.prune import Kept
+from halfwise.search.run_counter import Untried
+from halfwise.search.search import LEAST_SETS
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.compile import compile_decision
 from halfwise.verbs.fix.feedback import Feedback, feedback_on, second_feedback, spared
@@ -34,6 +37,9 @@ def decide(prepared: Prepared) -> Feedback:
         return found
     if found.candidate.holds(found.context):
         return found
+    candidate, context = found.candidate, found.context
+    if not context.judge(candidate.decided.sites, candidate.decided.samples.search).affords(Untried.ANEW, 4):
+        return found
     plain = _found(replace(prepared, request=replace(prepared.request, allow_bf16=False)))
     return min((plain, found), key=lambda each: each.candidate.ratio(found.context))
 
@@ -45,9 +51,21 @@ def _found(prepared: Prepared) -> Feedback:
     found = feedback_on(first, prepared.context, request.profile, searched=searched, forced=forced)
     if found.in_sight is None:
         return found
+    if not _affords_second(found.in_sight, first):
+        return replace(found, in_sight=None)
     why = f"the tolerance is missed under {', '.join(found.missed)}" if found.missed else "values overflow inside"
     request.notify(f"searching again: {why}")
     return second_feedback(found, _second(prepared, found.in_sight, first), request.profile)
+
+
+def _affords_second(in_sight: EvaluationContext, first: Candidate) -> bool:
+    """Whether there are runs left for a second search, judged by more profiles than the first."""
+    samples = first.decided.samples
+    judge, again = (
+        in_sight.judge(first.decided.sites, samples.search),
+        executions(samples.all) * (2 + len(in_sight.also)),
+    )
+    return judge.affords(Untried.SECOND, 1 + LEAST_SETS, in_sight.walks.passes + again)
 
 
 def _candidate(

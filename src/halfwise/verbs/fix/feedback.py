@@ -17,6 +17,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import PlannedNode
 from halfwise.search.context import EvaluationContext
 from halfwise.search.held_out import Decided
+from halfwise.search.run_counter import Untried
 from halfwise.verbs.fix.candidate import Candidate
 
 __all__ = ["Feedback", "feedback_on", "second_feedback", "spared"]
@@ -121,7 +122,7 @@ def spared(
         if each.node not in required and (each.without is None or each.without <= 1.0)
     ]
     for count, node in enumerate(doubtful[:MOST_TRIALS], 1):
-        if judge.spent:
+        if judge.spent or not judge.affords(Untried.REVERTING):
             break
         notify(f"reverting node {count} of {min(len(doubtful), MOST_TRIALS)}, judged by all profiles")
         fewer = {each: fmt for each, fmt in formats.items() if each is not node}

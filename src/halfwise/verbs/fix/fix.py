@@ -29,7 +29,6 @@ from halfwise.precision.plan import Plan
 from halfwise.precision.selectors import choices_of
 from halfwise.repair import rules_for, rules_named
 from halfwise.verbs.fix.arguments import (
-    MAX_RUNS,
     check_same_machine,
     checked_margin,
     checked_max_runs,
@@ -73,7 +72,7 @@ def fix(
     curve: bool = False,
     time_limit_s: float = TIME_LIMIT_S,
     margin: float | None = None,
-    max_runs: float = MAX_RUNS,
+    max_runs: float | None = None,
     device: str = "cpu",
     confirm: str | Backend | None = None,
     layers: str | Path | None = None,
@@ -95,8 +94,9 @@ def fix(
     `reference` is the FP32 original of a model that is typed already: its outputs judge, and its weights are taken
     where the model's are their rounding.
     `margin` is by how much a real error may exceed the emulated one, by default what the target's profile states.
-    `max_runs` is how many passes over the search inputs may go into saving FP32 nodes; where it is spent, a note says
-    so, and with `out` the same call with more of them goes on.
+    `max_runs` bounds the passes over the search inputs of the whole job, the verdict's among them: the best answer so
+    far is taken, a note says what was left untried, and with `out` the same call with more of them goes on. Without it,
+    40 may go into saving FP32 nodes, and what keeps the tolerance is looked for beyond them.
     `time_limit_s` is for each build with a compiler. `device` is where whole models are emulated. The model that was
     written into `out` is run on the backend `confirm`, and compared with what was predicted. `layers` names a list of
     the layers of an engine that was built from `plan`, in any form that `audit` reads: its kernels then judge, too.

@@ -44,6 +44,7 @@ from halfwise.search.judge import Question
 from halfwise.search.quantiser_steps import MARGIN, MOVED, TF32, Movement, OwnMovement, has_quantisers, own_movement
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
+from halfwise.verbs.fix.budget import plan_runs
 from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, refuse_ids
 from halfwise.verbs.fix.original import check_floor, original_notes
 from halfwise.verbs.fix.request import FixRequest
@@ -100,7 +101,7 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     states = None if request.rollout is None else request.rollout.states
     samples = load_samples(request.model.inputs, request.inputs, sizes=sizes, states=states)
     effects = _effects(request, samples)
-    counter = RunCounter(request.max_runs)
+    counter = RunCounter(request.saving_runs, request.max_runs)
     request.notify("running the FP32 model")
     samples = _rolled(request, samples, emulator, counter)
     request, known = _ranked(request, samples, emulator, counter)
@@ -120,6 +121,7 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     )
     if request.judge_on_all:
         chosen = replace(chosen, validation=samples.all)
+    plan_runs(counter, chosen, len(profiles), context.walks)
     told = request.notify
     notify = with_time_left(told, counter, executions(chosen.search))
     request = replace(request, notify=notify)

@@ -20,7 +20,7 @@ from halfwise.precision.choices import Choices
 from halfwise.precision.plan import Plan
 from halfwise.repair import Rule
 from halfwise.search.speed import Speed
-from halfwise.verbs.fix.arguments import MAX_RUNS
+from halfwise.verbs.fix.arguments import SAVING_RUNS
 from halfwise.verbs.fix.original import Original
 
 __all__ = ["FixRequest"]
@@ -47,7 +47,7 @@ class FixRequest:
     wants_curve: bool = False
     time_limit_s: float = TIME_LIMIT_S
     margin: float | None = None
-    max_runs: float = MAX_RUNS
+    max_runs: float | None = None  # of the whole job
     layers: Path | None = None
     original: Original | None = None
     device: Device = "cpu"
@@ -55,3 +55,4 @@ class FixRequest:
     notify: Callable[[str], None] = lambda _: None
     speed: Speed | None = None
     notes: tuple[Note, ...] = ()  # what there is to say of the model as it was taken
+    saving_runs: float = SAVING_RUNS  # where no number bounds the whole job: passes that may go into saving FP32 nodes

@@ -6,10 +6,10 @@ import time
 
 from halfwise.core.child.kept import ready
 from halfwise.core.held_folder import held
-from halfwise.core.notes import NoteKind
 from halfwise.model.inputs.rollout import executions
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import least_bytes
+from halfwise.verbs.fix.budget import budget_notes, may_go_on
 from halfwise.verbs.fix.cost import cost_of
 from halfwise.verbs.fix.decide import decide
 from halfwise.verbs.fix.delivered import Delivered, run_delivered
@@ -58,14 +58,15 @@ def _answered(prepared: Prepared, started: float) -> FixResult:
     if mended is not None:
         found = mended
         judged, written, delivered = _delivered(prepared, found)
-    decided = found.candidate.decided
-    if not any(note.kind is NoteKind.RUNS_SPENT for note in decided.notes):  # else it may go on from there
+    decided, counter = found.candidate.decided, prepared.context.counter
+    if not may_go_on(counter, decided.notes):  # else it may go on from there
         prepared.journal.discard()
         prepared.context.emulator.kept.discard()
-    runs, seconds = prepared.context.counter.passes(executions(decided.samples.search)), time.perf_counter() - started
+    runs, seconds = counter.passes(executions(decided.samples.search)), time.perf_counter() - started
+    spent = budget_notes(counter, runs) if request.plan is None else ()
     failed = prepared.context.failures.notes
     told = (delivered.note,) if delivered is not None and delivered.note is not None else ()
-    notes = tuple(dict.fromkeys((*prepared.notes, *judged.notes, *written.notes, *failed, *told)))
+    notes = tuple(dict.fromkeys((*spent, *prepared.notes, *judged.notes, *written.notes, *failed, *told)))
     cost = cost_of(runs, seconds, written.casts, found.candidate.decision, found.candidate.statistics)
     notes = (*mostly_fp32(prepared.context.question.tolerance, judged.measured, cost), *notes)
     latency = latency_record(prepared, found.candidate)
