@@ -15,7 +15,8 @@ import halfwise
 from halfwise.cli import help as layout
 from halfwise.cli import main as entry
 from halfwise.core.errors import InputError, MissingBackend
-from tests.support.command_line import CommandLine, Ended
+from tests.models.zoo import SHAPES
+from tests.support.command_line import CommandLine, Ended, save
 from tests.support.paths import ROOT
 from tests.support.says import Says
 
@@ -63,7 +64,6 @@ def test_version(halfwise_cli: CommandLine) -> None:
         ["fix", "m.onnx", "--out", "o", "--frob"],
         ["fix", "m.onnx", "--out"],
         ["trace", "m.onnx", "extra"],
-        ["trace", "m.onnx", "--inputs", "a.npz", "b.npz"],
     ],
 )
 def test_bad_usage_is_one_line(words: list[str], says: Says, halfwise_cli: CommandLine) -> None:
@@ -73,6 +73,18 @@ def test_bad_usage_is_one_line(words: list[str], says: Says, halfwise_cli: Comma
     assert ended.told.startswith("halfwise: ")
     says(ended.told)
     assert "?." not in ended.told
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_files_that_a_shell_spelled_out_are_all_inputs(
+    last: bool, halfwise_cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, inputs = save(SHAPES["healthy_mlp"](), tmp_path)
+    monkeypatch.chdir(inputs)
+    given = ["--inputs", *sorted(each.name for each in Path(inputs).glob("*.npz"))[:3], "--tol", "0.01"]
+    words = [*given, model, model] if last else [model, model, *given]
+    ended = halfwise_cli("verify", *words, "--json")
+    assert ended.code == 0 and ended.document["inputs"]["count"] == 3
 
 
 def test_the_base_of_usage_errors_is_the_one_meant() -> None:

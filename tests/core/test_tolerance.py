@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -113,6 +114,22 @@ def test_the_default() -> None:
 )
 def test_a_bound_replaces_the_default_where_it_speaks(texts: list[str], expected: dict[str, float]) -> None:
     assert bounds(*texts) == expected
+
+
+@pytest.mark.parametrize("stated", [0.02, "0.02", "2%", " 2e-2 ", "rel_l2=0.02"])
+def test_a_number_alone_is_a_relative_error(stated: Any) -> None:
+    assert Tolerance.parse([stated], ["y"], ["y"]).to_json() == {"*:rel_l2": 0.02, "*:exact": 0.999}
+    assert Tolerance.parse(stated, ["y"], ["y"]) == Tolerance.parse([stated], ["y"], ["y"])
+
+
+@pytest.mark.parametrize("stated", ["2", 2, -0.1, "nan", True])
+def test_a_number_that_is_no_relative_error_is_refused(stated: Any) -> None:
+    with pytest.raises(InputError, match="max_abs"):
+        Tolerance.parse([stated], ["y"], ["y"])
+
+
+def test_a_plain_equals_sign_is_read_in_the_metrics_direction() -> None:
+    assert [Bound.parse(text).op for text in ("boxes:max_abs=0.5", "cosine=0.99")] == ["<=", ">="]
 
 
 def test_the_users_metric_replaces_every_default() -> None:

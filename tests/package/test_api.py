@@ -20,7 +20,7 @@ HEALTHY = SHAPES["healthy_mlp"]()
     "options",
     [
         {"tolerance": [3]},
-        {"tolerance": 0.01},
+        {"tolerance": 2},
         {"inputs": 5},
         {"repairs": "nope"},
         {"target": 5},

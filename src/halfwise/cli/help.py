@@ -52,7 +52,7 @@ _ABOUT = {
 
 # Typer brings its own copy of click, or uses the one that is installed.
 UsageError: Any = typer.BadParameter.__mro__[1]
-_OF_FILES = ("--inputs", "--reference", "--images", "--audio")
+_OF_FILES = ("--inputs", "--reference")
 
 
 class Verb(TyperCommand):
@@ -62,11 +62,11 @@ class Verb(TyperCommand):
         words = list(args)
         try:
             return super().parse_args(ctx, args)
-        except UsageError as error:
-            if option := _one_of_several(words):
-                told = f"{option} takes one file or folder: name their folder, or write {option} before each file"
-                raise UsageError(told, ctx=ctx) from error
-            raise
+        except UsageError:
+            if (spelled := _each_named(words)) == words:
+                raise
+            ctx.params.clear()
+            return super().parse_args(ctx, spelled)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self.format_usage(ctx, formatter)
@@ -92,13 +92,17 @@ class Verb(TyperCommand):
             _section(title, records, formatter)
 
 
-def _one_of_several(words: Sequence[str]) -> str:
-    """The option after which a shell has spelled out a pattern of file names; empty where none did."""
-    for option, first, second in zip(words, words[1:], words[2:], strict=False):
-        kind = PurePath(first).suffix
-        if option in _OF_FILES and kind and kind == PurePath(second).suffix and not second.startswith("-"):
-            return option
-    return ""
+def _each_named(words: Sequence[str]) -> list[str]:
+    """Where a shell has spelled out a pattern of file names after an option, the option before each of them."""
+    found: list[str] = []
+    option = ""
+    for before, word in zip(("", *words), words, strict=False):
+        if before in _OF_FILES:
+            option = before
+        elif not (option and PurePath(word).suffix and PurePath(word).suffix == PurePath(before).suffix):
+            option = ""
+        found += [option, word] if option and found[-1] != option else [word]
+    return found
 
 
 class Verbs(TyperGroup):

@@ -29,7 +29,7 @@ USER_METRIC = "metric"  # the name under which a bound speaks of the user's own 
 _UP_TO_ONE = ("cosine", "topk", "exact", "found")
 _NAMES = f"{', '.join(ERRORS)} (<=), {', '.join(LIKENESSES)} (>=), or {USER_METRIC} (<=, with --metric)"
 SHARE = re.compile(r"\d+(\.\d+)?%")  # of a measure's error
-_FORM = re.compile(r"(?:(?P<output>.+):)?(?P<metric>[^:<>=]*)(?P<op><=|>=)(?P<value>[^<>=]*)")
+_FORM = re.compile(r"(?:(?P<output>.+):)?(?P<metric>[^:<>=]*)(?P<op><=|>=|=)(?P<value>[^<>=]*)")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,10 @@ class Bound:
 
     @classmethod
     def parse(cls, text: str) -> Bound:
-        """Read 'OUTPUT:METRIC<=VALUE', or 'METRIC<=VALUE' for every output. A name may itself hold colons."""
+        """Read 'OUTPUT:METRIC<=VALUE', or 'METRIC<=VALUE' for every output. A name may itself hold colons.
+
+        A plain `=` is read in the metric's own direction.
+        """
         form = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
         if form is None:
             raise InputError(f"tolerance {text!r}: write 'OUTPUT:METRIC<=VALUE', with METRIC one of {_NAMES}")
@@ -70,7 +73,7 @@ class Bound:
         except ValueError:
             raise InputError(f"tolerance {text!r}: {form['value'].strip()!r} is not a number") from None
         bound = cls.of((form["output"] or EVERY_OUTPUT).strip(), form["metric"].strip(), value)
-        if bound.op != form["op"]:
+        if form["op"] not in ("=", bound.op):
             better = "larger" if bound.op == ">=" else "smaller"
             raise InputError(f"tolerance {text!r}: of {bound.metric} {better} is better; write {bound.op}")
         return bound
@@ -112,6 +115,22 @@ class Bound:
             ratio = _ratio(value, self.value)
         # A division rounds; the answer to "is it met" must not hang on that.
         return min(ratio, 1.0) if self.holds(value) else max(ratio, math.nextafter(1.0, math.inf))
+
+
+def _share(given: Any) -> float | None:
+    """What "0.5%", "0.005" or 0.005 allows; None for anything else."""
+    text = str(given).strip()
+    if isinstance(given, str) and SHARE.fullmatch(text):
+        return float(text.rstrip("%")) / 100
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    if isinstance(given, bool) or not 0.0 <= value < 1.0:
+        raise InputError(
+            f"tolerance {given}: write 0.01 or 1% for a relative error, 'max_abs<=2' for one in the output's unit"
+        )
+    return value
 
 
 def _ratio(error: float, allowed: float) -> float:
@@ -191,13 +210,13 @@ class Tolerance:
 
         `outputs` are the names of the model's outputs, `floats` those of its float outputs, `user_metric` says whether
         --metric was given. A bound on `metric` judges the whole result, so that no default is added to it. A share,
-        such as "0.5%", is the error allowed by the default measure of every output.
+        such as "0.5%" or 0.005, is the error allowed by the default measure of every output.
         """
         listed = [texts] if isinstance(texts, (str, int, float)) else list(texts)
-        shares = [text for text in listed if isinstance(text, str) and SHARE.fullmatch(text.strip())]
+        shares = [_share(text) for text in listed]
         asked = USER_METRIC if user_metric else "rel_l2"
-        general = [Bound.of(EVERY_OUTPUT, asked, float(text.strip().rstrip("%")) / 100) for text in shares]
-        bounds = [Bound.parse(text) for text in listed if text not in shares]  # what is not a text is refused
+        general = [Bound.of(EVERY_OUTPUT, asked, share) for share in shares if share is not None]
+        bounds = [Bound.parse(text) for text, share in zip(listed, shares, strict=True) if share is None]
         kinds = _kinds_left(kinds, bounds, floats)
         bounds += general
         keys = [bound.key for bound in bounds]
