@@ -84,7 +84,7 @@ def test_files_that_a_shell_spelled_out_are_all_inputs(
     given = ["--inputs", *sorted(each.name for each in Path(inputs).glob("*.npz"))[:3], "--tol", "0.01"]
     words = [*given, model, model] if last else [model, model, *given]
     ended = halfwise_cli("verify", *words, "--json")
-    assert ended.code == 0 and ended.document["inputs"]["count"] == 3
+    assert ended.code == 0 and ended.document["inputs"]["samples"] == 3
 
 
 def test_the_base_of_usage_errors_is_the_one_meant() -> None:

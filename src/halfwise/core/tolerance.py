@@ -15,9 +15,10 @@ from halfwise.core.errors import InputError
 from halfwise.core.metrics import ERRORS, LIKENESSES, Metrics
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.output_kinds import OutputKind, Reading, inner_names
+from halfwise.core.shares import share_of
 from halfwise.core.wording import listed
 
-__all__ = ["EVERY_OUTPUT", "SHARE", "USER_METRIC", "Bound", "Bounds", "Tolerance", "Verdict"]
+__all__ = ["EVERY_OUTPUT", "USER_METRIC", "Bound", "Bounds", "Tolerance", "Verdict"]
 
 Bounds = Annotated[
     Mapping[str, float], Meta(min_length=1, description="'OUTPUT:METRIC' to its bound; '*' is every output.")
@@ -28,7 +29,6 @@ USER_METRIC = "metric"  # the name under which a bound speaks of the user's own 
 
 _UP_TO_ONE = ("cosine", "topk", "exact", "found")
 _NAMES = f"{', '.join(ERRORS)} (<=), {', '.join(LIKENESSES)} (>=), or {USER_METRIC} (<=, with --metric)"
-SHARE = re.compile(r"\d+(\.\d+)?%")  # of a measure's error
 _FORM = re.compile(r"(?:(?P<output>.+):)?(?P<metric>[^:<>=]*)(?P<op><=|>=|=)(?P<value>[^<>=]*)")
 
 
@@ -61,10 +61,7 @@ class Bound:
 
     @classmethod
     def parse(cls, text: str) -> Bound:
-        """Read 'OUTPUT:METRIC<=VALUE', or 'METRIC<=VALUE' for every output. A name may itself hold colons.
-
-        A plain `=` is read in the metric's own direction.
-        """
+        """Read 'OUTPUT:METRIC<=VALUE', or 'METRIC<=VALUE' for every output. A name may hold colons; a `=` is either."""
         form = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
         if form is None:
             raise InputError(f"tolerance {text!r}: write 'OUTPUT:METRIC<=VALUE', with METRIC one of {_NAMES}")
@@ -115,22 +112,6 @@ class Bound:
             ratio = _ratio(value, self.value)
         # A division rounds; the answer to "is it met" must not hang on that.
         return min(ratio, 1.0) if self.holds(value) else max(ratio, math.nextafter(1.0, math.inf))
-
-
-def _share(given: Any) -> float | None:
-    """What "0.5%", "0.005" or 0.005 allows; None for anything else."""
-    text = str(given).strip()
-    if isinstance(given, str) and SHARE.fullmatch(text):
-        return float(text.rstrip("%")) / 100
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    if isinstance(given, bool) or not 0.0 <= value < 1.0:
-        raise InputError(
-            f"tolerance {given}: write 0.01 or 1% for a relative error, 'max_abs<=2' for one in the output's unit"
-        )
-    return value
 
 
 def _ratio(error: float, allowed: float) -> float:
@@ -213,7 +194,7 @@ class Tolerance:
         such as "0.5%" or 0.005, is the error allowed by the default measure of every output.
         """
         listed = [texts] if isinstance(texts, (str, int, float)) else list(texts)
-        shares = [_share(text) for text in listed]
+        shares = [share_of(text) for text in listed]
         asked = USER_METRIC if user_metric else "rel_l2"
         general = [Bound.of(EVERY_OUTPUT, asked, share) for share in shares if share is not None]
         bounds = [Bound.parse(text) for text, share in zip(listed, shares, strict=True) if share is None]

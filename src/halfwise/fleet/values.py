@@ -9,8 +9,9 @@ from typing import Any
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.measures.named import measure_named, with_measure
 from halfwise.core.nearest import nearest
+from halfwise.core.shares import SHARE
 from halfwise.core.targets import Target
-from halfwise.core.tolerance import SHARE, Bound, Tolerance
+from halfwise.core.tolerance import Bound, Tolerance
 
 __all__ = ["ACTIONS", "DEFAULTS", "FLEET", "LISTS", "MODEL", "Check", "size_in_bytes", "why_not_together"]
 
