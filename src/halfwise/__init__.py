@@ -143,7 +143,7 @@ _HOMES = {
 
 
 # Run in a worker, where native code meets what a file says.
-_CONTAINED = frozenset("advise audit bisect convert doctor fix gate scan stages trace verify".split())
+_CONTAINED = frozenset("advise audit bisect convert doctor fix gate log prove scan stages trace verify".split())
 
 
 def _dressed(home: str, value: Any) -> Any:

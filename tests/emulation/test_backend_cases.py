@@ -64,6 +64,17 @@ def ran(proto: onnx.ModelProto, feeds: dict[str, Any]) -> dict[str, Any] | None:
         return None
 
 
+def ran_by_default(proto: onnx.ModelProto, feeds: dict[str, Any]) -> dict[str, Any] | None:
+    """The same as a user runs it. Older runtimes refuse Casts from FP16 to FP16 where they optimise nothing."""
+    if (answer := ran(proto, feeds)) is not None or versions_match():
+        return answer
+    try:
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+        return dict(zip((each.name for each in session.get_outputs()), session.run(None, feeds), strict=True))
+    except Exception:
+        return None
+
+
 def complaints(case: Case, emulator: Emulator, fmt: Format) -> list[str]:
     """All that is wrong with one case, and every surprise about its refusal."""
     sites = Sites(load(case.model), fmt)
@@ -88,7 +99,7 @@ def complaints(case: Case, emulator: Emulator, fmt: Format) -> list[str]:
         if not all(same_bits(emulated[name], reloaded[name]) for name in emulated):
             found.append(f"{label}: the typed model, read back and emulated, answers otherwise")
         if fmt is Format.FP16:
-            answer = ran(typed, case.feeds)
+            answer = ran_by_default(typed, case.feeds)
             found += _refusal_complaints("typed", case, answer is None, given)
             if answer is not None:
                 found += [f"{label}, typed, {text}" for text in _answer_complaints(case, answer, fmt, given)]
@@ -137,7 +148,8 @@ def _answer_complaints(case: Case, answer: dict[str, Any], fmt: Format, given: d
     right = [case.expected]
     if case.name.startswith(ON_ROUNDED_INPUTS):
         right.append(ran(case.model, rounded(case.feeds, fmt)) or {})
-    if case.name in refusals()["answer"] and given is not None:  # then the runtime is to be followed, not the case
+    followed = case.name in refusals()["answer"] or not versions_match()  # the runtime, not the case
+    if followed and given is not None:
         right.append(given)
     wrong = [_wrong_outputs(case, answer, expected, bound) for expected in right]
     return [] if not all(wrong) else wrong[-1]
@@ -184,14 +196,17 @@ def test_node_cases_in_bf16(number: int) -> None:
     assert not found, "\n".join(found)
 
 
+listed_here = pytest.mark.skipif(not versions_match(), reason="the list was made with other versions")
+
+
+@listed_here
 def test_the_list_of_refusals_names_existing_cases_only() -> None:
-    if not versions_match():
-        pytest.skip("the list of refusals was made with other versions of onnx and onnxruntime than the installed ones")
     known = {case.name for case in float_cases()}
     listed = {case for stage in STAGES for case in refusals()[stage]}
     assert listed <= known
 
 
+@listed_here
 def test_refusals_are_few() -> None:
     listed = {case for stage in STAGES for case in refusals()[stage]}
     assert len(listed) <= len(float_cases()) // 10

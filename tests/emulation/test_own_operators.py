@@ -40,9 +40,23 @@ def test_in_fp32_every_operator_runs_and_those_with_a_kernel_give_what_it_gives(
             np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-5)
 
 
+def right_between_nodes(case: Case) -> bool:
+    """Whether the runtime's kernel gives the same between others: MoE of 1.30 and 1.31 writes over what it reads."""
+    proto = case.proto()
+    read, made = proto.graph.node[0].input[0], proto.graph.node[0].output[0]
+    proto.graph.node[0].input[0], proto.graph.node[0].output[0] = "read again", "made before"
+    proto.graph.node.insert(0, helper.make_node("Abs", [read], ["read again"]))
+    proto.graph.node.append(helper.make_node("Abs", ["made before"], [made]))
+    positive = {**case.feeds, read: np.abs(case.feeds[read])}
+    exact = session(case.proto()).run([made], positive)
+    return np.array_equal(np.abs(exact[0]), session(proto).run([made], positive)[0])
+
+
 @pytest.mark.parametrize("profile", [STRICT, ORT_CUDA_UNFUSED], ids=lambda profile: profile.name)
 @pytest.mark.parametrize("case", FLOATS, ids=[case.name for case in FLOATS])
 def test_in_fp16_results_are_of_the_format_and_near(case: Case, profile: Profile) -> None:
+    if case.op == "MoE" and case.runs and not right_between_nodes(case):
+        pytest.skip("the installed runtime's kernel is wrong")
     found, exact = emulated(case, profile), emulated(case, narrow=False)
     for name, array in found.items():
         assert array.dtype == exact[name].dtype

@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from halfwise.cli.main import app
 from tests.support.paths import ROOT
+from tools.versions import LOCK
 
 EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}")
 NAMED = re.compile(r"\b(inputs|steps|github|env)((?:\.[\w-]+)+)")
@@ -116,3 +117,19 @@ def test_every_version_in_the_container_is_locked() -> None:
     assert len(needed) > 5
     assert {name.lower().replace("_", "-") for name in needed} <= locked
     assert "-c constraints.txt" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+
+
+def test_the_checks_are_scripts_that_are_there() -> None:
+    read = yaml.safe_load((ROOT / ".github" / "workflows" / "checks.yml").read_text(encoding="utf-8"))
+    scripts = [each["script"] for each in read["jobs"]["checks"]["strategy"]["matrix"]["include"]]
+    assert {"run", "oldest", "newest", "audit"} == set(scripts) and read["permissions"] == {"contents": "read"}
+    for script in scripts:
+        path = ROOT / ".ci" / script
+        assert os.access(path, os.X_OK)
+        subprocess.run(["bash", "-n", str(path)], check=True)
+    for job in read["jobs"].values():
+        for each in job["steps"]:
+            assert ("uses" in each) != ("run" in each)
+            assert set(EXPRESSION.findall(each.get("run", ""))) <= {" matrix.script "}
+    assert "pip-audit" in (path := ROOT / ".ci" / "audit").read_text(encoding="utf-8")
+    assert f"--requirement {LOCK.name}" in path.read_text(encoding="utf-8")

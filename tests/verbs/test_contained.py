@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from halfwise.core.errors import InputError
 from halfwise.verbs.contained import pool
 from halfwise.verbs.contained.given import Given, Untravelled
 from tests.models.build import f32, model, node, value, weight
-from tests.support.paths import ROOT
+from tests.support.paths import DATA, ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="calls run in the caller's process there")
 
@@ -72,9 +73,16 @@ def test_a_stream_that_was_read_is_not_asked_for_again() -> None:
 
 def test_what_ends_type_inference_is_done_without(tmp_path: Path) -> None:
     proto = model([node("LayerNormalization", "x s", "y", axis=2**31 - 1)], [value("x"), value("s")], [value("y")])
-    onnx.save(proto, tmp_path / "m.onnx")
-    assert halfwise.scan(tmp_path / "m.onnx").facts.nodes == 1
-    assert halfwise.load(tmp_path / "m.onnx").nodes[0].op_type == "LayerNormalization"
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path)
+    assert halfwise.scan(path).facts.nodes == 1 and halfwise.advise("trt-10.9@t4", path)
+    assert halfwise.load(path).nodes[0].op_type == "LayerNormalization"
+    assert halfwise.doctor([path]) and halfwise.log(DATA / "logs" / "strong_11_failure.log", path)
+
+
+def test_every_public_function_runs_in_a_worker_or_no_library_on_a_file() -> None:
+    functions = {name for name in halfwise.__all__ if inspect.isfunction(getattr(halfwise, name))}
+    assert functions - {"compare", "demo", "load", "profiles", "read_plan"} == halfwise._CONTAINED
 
 
 def test_functions_and_iterables_stay_with_their_caller() -> None:

@@ -18,6 +18,7 @@ pytest.importorskip("onnxscript", reason="onnxscript, which PyTorch exports with
 from torch import nn  # noqa: E402
 
 from halfwise.torch import stages  # noqa: E402
+from halfwise.verbs.contained import pool  # noqa: E402
 from halfwise.verbs.torch.export import _names  # noqa: E402
 from halfwise.verbs.torch.inputs import Call, calls_of  # noqa: E402
 from tests.support.says import Says  # noqa: E402
@@ -92,6 +93,15 @@ def test_the_softmax_of_the_filter_predictor_is_named(tmp_path: Path) -> None:
     assert result.upto is not None and result.upto.whole.verdict.met
     assert {each.name for each in onnx.load(tmp_path / "model.onnx").graph.input} == {"boxes", "features.map"}
     assert tracker.training and all(p.dtype is torch.float32 for p in tracker.parameters())
+
+
+def test_the_exported_model_is_analysed_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, sample = nn.Sequential(nn.Linear(4, 4), nn.Softmax(-1)), torch.ones(1, 4)
+    here = stages(module, sample)
+    monkeypatch.delenv("HALFWISE_CONTAIN")
+    begun = list(pool._idle)
+    assert stages(module, sample).to_json() == here.to_json()
+    assert len(pool._idle) == len(begun) + (not begun)
 
 
 def test_what_cannot_be_exported_is_one_line(says: Says) -> None:

@@ -16,10 +16,11 @@ import numpy as np
 from tools.fuzz.artifacts import Archive, Artifact, Bytes, Document, Lines, OnnxFile, Safetensors
 from tools.fuzz.seeds import SEEDS, seed_model
 
-__all__ = ["ATTACKS", "Attack", "Made"]
+__all__ = ["ATTACKS", "PYTHON", "Attack", "Made"]
 
 _DATA = Path(__file__).parents[2] / "tests" / "data"
 MODEL = "m.onnx"
+PYTHON = "python"  # instead of a verb: the words are a public function and what it is given
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,14 @@ class Attack:
 
 def _model(seed: str) -> Made:
     return Made(OnnxFile(seed_model(seed)), {"w.bin": bytes(1024)})
+
+
+def _of_modules(seed: str) -> Made:
+    """Nodes named after two modules, as exporters name them."""
+    proto = seed_model(seed)
+    for place, node in enumerate(proto.graph.node):
+        node.name = f"/{'body' if 2 * place < len(proto.graph.node) else 'head'}/{node.name}"
+    return Made(OnnxFile(proto), _model(seed).beside)
 
 
 # -- sound files that halfwise itself writes --------------------------------------------------------------------------
@@ -269,6 +278,10 @@ _LOGS = tuple(sorted(path.name for path in (_DATA / "logs").glob("*.log")))
 def _all() -> Iterator[Attack]:
     for verb, more in _MODEL_VERBS.items():
         yield Attack(verb, MODEL, (verb, MODEL, *more), _OWN, _model, OnnxFile)
+    yield Attack("stages", MODEL, ("stages", MODEL, "--json"), _OWN, _of_modules, OnnxFile)
+    for name in ("convert", "load"):
+        yield Attack(name, MODEL, (PYTHON, name, MODEL), _OWN, _model, OnnxFile)
+    yield Attack("feeds", "i.npz", (PYTHON, "verify", MODEL, MODEL, "i.npz"), _OWN, _inputs, Archive)
     yield Attack("curve", MODEL, (*_FIX, "--curve"), _OWN, _model, OnnxFile)
     plan = ("--plan", "p.json")
     yield Attack("plan-fix", "p.json", (*_FIX, *plan), _FIXED, _plan, Document)
@@ -302,7 +315,6 @@ _MODEL_VERBS: Mapping[str, Sequence[str]] = {
     "scan": ("--json",),
     "fix": _FIX[2:],
     "trace": ("--json",),
-    "stages": ("--json",),
     "verify": (MODEL, "--json"),
     "bisect": ("--backend", "ort-cpu", "--builds", "3", "--out", "out", "--json"),
     "doctor": ("--json",),

@@ -10,11 +10,13 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
+from typing import NoReturn
 
+from tools.fuzz.attacks import PYTHON
 from tools.fuzz.outcome import Outcome
 from tools.fuzz.recipe import Recipe, Unsuitable
 
@@ -61,7 +63,7 @@ def _no_constant(word: str) -> None:
 
 def _call(words: tuple[str, ...]) -> tuple[int, str, str, str]:
     """Exit code, stdout, stderr, and where an error that nobody expected came from."""
-    main = _main()
+    main: Callable[[], None] = partial(_python, *words[1:]) if words[0] == PYTHON else _main()
     sys.argv = ["halfwise", *words]
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
@@ -86,6 +88,18 @@ def _main() -> Callable[[], None]:
     command_line.app = typer.main.get_command(command_line.app)  # type: ignore[assignment]
     failures.traceback = SimpleNamespace(print_exception=_silent)  # type: ignore[assignment, attr-defined]  # for developers
     return command_line.main
+
+
+def _python(name: str, *given: str) -> NoReturn:
+    """A public function, its answer and its errors told as the command line tells them."""
+    import halfwise
+
+    try:
+        getattr(halfwise, name)(*given)
+    except halfwise.HalfwiseError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+    sys.exit(0)
 
 
 def _silent(error: BaseException, file: object = None) -> None:

@@ -24,7 +24,10 @@ def command(
     full: Full = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.log/1).")] = False,
 ) -> None:
-    """List the precision messages of a build log as findings: weights, LayerNorm, constraints, types, removed flags."""
+    """List the precision messages of a build log as findings: weights, LayerNorm, constraints, types, removed flags.
+
+    Exit code 0, whatever is found.
+    """
     from halfwise.report.files import check_writable
     from halfwise.verbs.log import log as read
 

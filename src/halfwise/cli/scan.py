@@ -29,7 +29,10 @@ def command(
     full: Full = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document (halfwise.scan/1).")] = False,
 ) -> None:
-    """Find what can go wrong in FP16 without running the model: weights, constants, patterns, types."""
+    """Find what can go wrong in FP16 without running the model: weights, constants, patterns, types.
+
+    Exit code 0, whatever is found.
+    """
     from halfwise.report.files import check_writable
     from halfwise.verbs.scan import scan
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
 from halfwise.core.tolerance import Tolerance
-from halfwise.model.model import load
+from halfwise.verbs.contained import contained
 from halfwise.verbs.stages import StagesResult
 from halfwise.verbs.stages import stages as onnx_stages
 from halfwise.verbs.torch.inputs import Call, calls_of
@@ -65,8 +65,9 @@ def stages(
         names = _names(module, calls[0])
         feeds = [_feed(call, names, calls[0]) for call in calls]
         _export(module, calls[0], names, path)
-        result = onnx_stages(
-            load(path),
+        in_worker = contained(onnx_stages, "halfwise.verbs.stages:stages")
+        result = in_worker(
+            path,
             feeds,
             cut=cut,
             depth=depth,

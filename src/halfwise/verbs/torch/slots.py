@@ -149,10 +149,11 @@ def _model(source: Any) -> tuple[Slot, ...]:
     import onnx
 
     from halfwise.model.model import Model, load
+    from halfwise.verbs.contained import tried
 
     if not isinstance(source, (str, Path, Model, onnx.ModelProto)):
         raise InputError(f"a {type(source).__name__} is neither an engine, nor an inspector's JSON, nor an ONNX model")
-    model = source if isinstance(source, Model) else load(source)
+    model = source if isinstance(source, Model) else tried(load)(source)
     slots = [Slot(spec.name, True, spec.dtype.name, spec.shape) for spec in model.inputs]
     for value in model.graph.outputs:
         dims = None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape)
