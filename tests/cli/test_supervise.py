@@ -134,6 +134,15 @@ def test_ctrl_c_reaches_the_child_once_from_the_terminal_or_from_outside() -> No
         assert (running.returncode, out, err) == (130, "", "") and gone(child)
 
 
+def test_signals_end_a_command_that_was_run_again_as_any_other() -> None:
+    dies_once = f"try:\n    with guarded(native_call('loading', b'')):\n        {DIES}\nexcept Fatal:\n    pass\n"
+    for number, ended in ((signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)):
+        running, child = start(dies_once + WAITS)
+        os.kill(running.pid, number)
+        out, err = running.communicate(timeout=60)
+        assert (running.returncode, out, err) == (ended, "", "") and gone(child)
+
+
 def test_a_command_that_is_ended_leaves_nothing_behind() -> None:
     for number in (signal.SIGTERM, signal.SIGKILL) if sys.platform == "linux" else (signal.SIGTERM,):
         running, child = start(READY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import onnx
 import pytest
 from onnx import helper
 
+from halfwise.compiler.buildlog.reader import read_log
+from halfwise.compiler.layers import read_layers
 from halfwise.core import limits
 from halfwise.core.errors import InputError
 from halfwise.core.json_text import parse_json, read_json
@@ -151,3 +154,44 @@ def test_many_samples_are_picked_from_without_being_read(tmp_path: Path) -> None
 
     found = load_samples(load(exp()).inputs, Samples())
     assert len(found.all) == 16
+
+
+def sparse(path: Path, head: bytes, size: int, tail: bytes = b"") -> Path:
+    """A file of zeros between its ends, which takes no room on the disk."""
+    with path.open("wb") as file:
+        file.write(head)
+        file.truncate(size)
+        file.seek(size)
+        file.write(tail)
+    return path
+
+
+def test_layer_information_that_is_none_for_its_size(tmp_path: Path, says: Says) -> None:
+    with says.raises(InputError):
+        read_layers(sparse(tmp_path / "layers.json", b'{"Layers": [', limits.LARGEST_JSON + 1))
+
+
+def test_a_log_without_line_ends_is_read_in_constant_memory(tmp_path: Path) -> None:
+    head = b"x" * (1 << 20)  # what holds zeros from its start on is no text
+    path = sparse(
+        tmp_path / "build.log", head, 3 * limits.LONGEST_LOG_LINE, b"\n[08/01/2026-10:00:00] [I] [TRT] built\n"
+    )
+    tracemalloc.start()
+    try:
+        report = read_log(path)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert report.recognised and report.lines == 2 and most < 5 * limits.LONGEST_LOG_LINE
+
+
+def test_a_name_of_many_bytes_is_refused_by_its_length(tmp_path: Path, says: Says) -> None:
+    """A node's, of 64 MiB."""
+    size = 1 << 26
+    proto = onnx.ModelProto(ir_version=9, opset_import=[helper.make_opsetid("", 17)]).SerializeToString()
+    long = helper.make_node("Exp", ["x"], ["t"]).SerializeToString() + b"\x1a" + varint(size)
+    named = exp().graph.SerializeToString() + b"\x0a" + varint(len(long) + size) + long
+    head = proto + b"\x3a" + varint(len(named) + size) + named
+    path = sparse(tmp_path / "m.onnx", head, len(head) + size)
+    with says.raises(InputError):
+        load(path)

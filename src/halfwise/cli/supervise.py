@@ -11,8 +11,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
+from typing import Any
 
 from halfwise.core.child.allowance import TIME, Allowance
 from halfwise.core.child.black_box import BlackBox, attach
@@ -32,10 +33,11 @@ def supervised(command_line: Callable[[], None]) -> None:
         command_line()
         return
     box = BlackBox()
+    handlers = {number: signal.getsignal(number) for number in _handed_on()}
     started = time.monotonic()
     while True:
         said = None if os.environ.get("HALFWISE_DEBUG") or sys.platform != "linux" else os.memfd_create("stderr")
-        child = _forked(box, limits, said)
+        child = _forked(box, limits, said, handlers)
         if not child:
             command_line()
             return
@@ -49,10 +51,13 @@ def supervised(command_line: Callable[[], None]) -> None:
     _tell(number, box, limits if timed_out else Allowance())
 
 
-def _forked(box: BlackBox, limits: Allowance, said: int | None) -> int:
-    """0 in the child. No signal comes between the fork and what is done with it."""
-    handed_on = {getattr(signal, name) for name in _HANDED_ON}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, handed_on)
+def _handed_on() -> list[int]:
+    return [getattr(signal, name) for name in _HANDED_ON]
+
+
+def _forked(box: BlackBox, limits: Allowance, said: int | None, handlers: Mapping[int, Any]) -> int:
+    """0 in the child, which has the handlers. No signal comes between the fork and what is done with it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, handlers)
     parent = os.getpid()
     child = os.fork()
     if not child:
@@ -60,6 +65,8 @@ def _forked(box: BlackBox, limits: Allowance, said: int | None) -> int:
         if os.getppid() != parent:
             os._exit(1)
         attach(box)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _once())
         if limits.memory:
@@ -67,8 +74,8 @@ def _forked(box: BlackBox, limits: Allowance, said: int | None) -> int:
         if said is not None:
             _set_noise_apart(said)
     else:
-        for number in handed_on:
-            if signal.getsignal(number) is not signal.SIG_IGN:
+        for number, handler in handlers.items():
+            if handler is not signal.SIG_IGN:
                 signal.signal(number, lambda number, frame: os.kill(child, number))
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return child
@@ -120,7 +127,7 @@ def _tell(number: int, box: BlackBox, reached: Allowance) -> None:
     """One line, and the end of this process: as the child's where somebody ended that."""
     from halfwise.core.child.process import Ended
 
-    if not reached.seconds and number in [getattr(signal, name) for name in _HANDED_ON]:
+    if not reached.seconds and number in _handed_on():
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
     doing = f" while {box.doing}" if box.doing else ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from halfwise.compiler.layers_fields import EngineLayers, Layer, LayerTensor, SourceKind
 from halfwise.compiler.layers_json import layers_from_json
 from halfwise.compiler.layers_text import is_layer_line, layers_from_lines
+from halfwise.core import limits
 from halfwise.core.errors import InputError
 from halfwise.core.json_text import parse_json
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["EngineLayers", "Layer", "LayerTensor", "SourceKind", "layers_from_log", "looks_like_json", "read_layers"]
 
 _HEAD_BYTES = 4096
-_MOST_JSON_BYTES = 1 << 30
 
 
 def read_layers(path_or_text: Path | str) -> EngineLayers:
@@ -42,8 +42,10 @@ def read_layers(path_or_text: Path | str) -> EngineLayers:
             head = file.read(_HEAD_BYTES)
         if not looks_like_json(_decode(head)):
             return layers_from_log(read_log(path), source)
-        if path.stat().st_size > _MOST_JSON_BYTES:
-            raise InputError(f"{source}: more than {_MOST_JSON_BYTES >> 20} MiB of JSON; this is not layer information")
+        if path.stat().st_size > limits.LARGEST_JSON:
+            raise InputError(
+                f"{source}: more than {limits.LARGEST_JSON >> 20} MiB of JSON; this is no layer information"
+            )
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{source} cannot be read: {error.strerror}") from error

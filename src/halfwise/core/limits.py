@@ -8,4 +8,5 @@ LONGEST_NAME = 1 << 16  # characters
 LARGEST_MADE_INPUT = 1 << 29  # bytes of one generated input
 LARGEST_ARRAYS = 1 << 32  # bytes of the arrays of one .npz file, unpacked
 LARGEST_JSON = 1 << 28  # bytes of one document
+LONGEST_LOG_LINE = 1 << 24  # bytes that are kept of one line
 DEEPEST_JSON = 100  # containers in one another

@@ -10,13 +10,13 @@ from pathlib import Path
 from halfwise.compiler.buildlog.collect import Collector
 from halfwise.compiler.buildlog.prefixes import split_line
 from halfwise.compiler.buildlog.report import LogReport, LogStructure
+from halfwise.core import limits
 from halfwise.core.errors import InputError
 from halfwise.core.files.identify import not_wanted
 
 __all__ = ["read_lines", "read_log"]
 
 _BLOCK = 1 << 19
-_LONGEST_LINE = 1 << 24
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 # What begins a list of layers, and what a line of one looks like where no heading was printed.
@@ -76,12 +76,12 @@ def _blocks(path: Path) -> Iterator[bytes]:
                 chunk = decoder.decode(chunk).encode("utf-8", errors="replace")
             elif first and b"\0" in chunk:
                 told = f"{path} is not a text; give the build log, not the engine or the model"
-                raise InputError(not_wanted(path, "a build log", told))
+                raise InputError(not_wanted(path, "a TensorRT build log", told))
             first = False
             chunk, held = _one_line_end(held + chunk)
             cut = chunk.rfind(b"\n")
             if cut < 0:
-                rest += chunk[: max(0, _LONGEST_LINE - len(rest))]
+                rest += chunk[: max(0, limits.LONGEST_LOG_LINE - len(rest))]
                 continue
             yield rest + chunk[:cut]
             rest = chunk[cut + 1 :]
