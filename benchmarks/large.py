@@ -3,7 +3,8 @@
 Each model is written by benchmarks.zoo.decoder. Every measurement is a fresh process, so that peaks do not mix: a
 single FP32 run of ONNX Runtime, a plain loop that reads each weight once and converts it to FP16, and halfwise's
 verbs. `own` is the peak of resident memory without mapped pages of files (RssAnon and RssShmem of /proc/PID/status,
-with those of child processes, sampled 50 times a second); `all` is the kernel's VmHWM. A limit is 2.5 times the own
+with those of child processes, sampled 50 times a second; pages that a process shares with one that it was forked from
+count once, by Pss of /proc/PID/smaps_rollup); `all` is the kernel's VmHWM. A limit is 2.5 times the own
 peak of the FP32 run and 300 MB. `CPU` are seconds of all threads, which other programs on the machine change less than
 `seconds`. Below the table `fix` stands beside three times its model runs and three times one reading and converting;
 what it takes for the least of decoders, as the libraries that it loads, is told apart.
@@ -149,11 +150,13 @@ def measured(what: str, code: Sequence[str], limit_s: float) -> Measured:
     started = time.perf_counter()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen([sys.executable, "-c", *code], stdout=out, stderr=errors)
-        own = whole = cpu = 0.0
+        own = most = whole = cpu = 0.0
         while process.poll() is None:
-            now = _of_tree(process.pid)
-            own, whole = max(own, now[0]), max(whole, now[1])
-            cpu = max(cpu, now[2])
+            now = [_status(each) for each in _tree(process.pid)]
+            here, there, used = (sum(column) for column in zip(*now, strict=True))
+            if here > most:  # what is shared takes long to ask
+                most, own = here, max(own, here if len(now) == 1 else _shared_once(process.pid))
+            whole, cpu = max(whole, there), max(cpu, used)
             if time.perf_counter() - started > limit_s:
                 process.kill()
             time.sleep(SAMPLE_S)
@@ -167,18 +170,28 @@ def measured(what: str, code: Sequence[str], limit_s: float) -> Measured:
     return Measured(what, seconds, cpu, own, whole, json.loads(lines[-1]))
 
 
-def _of_tree(pid: int) -> tuple[float, float, float]:
-    """The same of a process and its children."""
+def _tree(pid: int) -> list[int]:
+    """A process and its children, and theirs."""
     found, waiting = [], [pid]
     while waiting:
-        each = waiting.pop()
-        found.append(_status(each))
+        found.append(waiting.pop())
         try:
-            waiting += map(int, Path(f"/proc/{each}/task/{each}/children").read_text().split())
+            waiting += map(int, Path(f"/proc/{found[-1]}/task/{found[-1]}/children").read_text().split())
         except OSError:
             continue
-    own, whole, cpu = (sum(column) for column in zip(*found, strict=True))
-    return own, whole, cpu
+    return found
+
+
+def _shared_once(pid: int) -> float:
+    """Own memory of a process and its children in GB."""
+    total = 0
+    for each in _tree(pid):
+        try:
+            lines = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
+    return total * 1024 / 1e9
 
 
 def _status(pid: int) -> tuple[float, float, float]:

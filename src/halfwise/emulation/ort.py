@@ -69,7 +69,7 @@ def _prepare_cuda() -> None:
             ort.preload_dlls()
 
 
-def _options(*, lean: bool, arena: bool = True, threads: int = 0) -> ort.SessionOptions:
+def _options(*, lean: bool, threads: int = 0) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -80,7 +80,7 @@ def _options(*, lean: bool, arena: bool = True, threads: int = 0) -> ort.Session
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if lean:
         options.add_session_config_entry("session.disable_prepacking", "1")
-    options.enable_cpu_mem_arena = arena and not lean
+    options.enable_cpu_mem_arena = False  # else each session keeps what its largest run took
     return options
 
 
@@ -94,7 +94,7 @@ _UNKNOWN_OPERATORS = (
 class Session:
     """One model, ready to run. `weights` fill the initializers that the protobuf only declares.
 
-    Without an `arena` memory goes back to the system after a run. On a GPU TF32 is off.
+    On a GPU TF32 is off.
     """
 
     def __init__(
@@ -103,11 +103,10 @@ class Session:
         weights: Mapping[str, Array] | None = None,
         *,
         lean: bool = False,
-        arena: bool = True,
         threads: int = 0,
         device: Device = "cpu",
     ) -> None:
-        options = _options(lean=lean, arena=arena, threads=threads)
+        options = _options(lean=lean, threads=threads)
         on_gpu = device == "cuda"
         providers: list[Any] = [(_CUDA, _CUDA_OPTIONS)] if on_gpu else []
         read = _read_by(proto.graph) if weights else frozenset()

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from halfwise.core.counting import Counts
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, round_to
+from halfwise.core.freed_memory import give_back_memory
 from halfwise.emulation.body_ranges import OLDEST_OPSET, observed
-from halfwise.emulation.emulate import LARGE_BYTES, EmulationWriter, Emulator
+from halfwise.emulation.emulate import EmulationWriter, Emulator
 from halfwise.emulation.large_tables import by_columns, is_turned, picks_rows, places_in, turns
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Device, Session
 from halfwise.model.families import PRODUCTS, RECURRENT
@@ -31,6 +32,7 @@ Array = NDArray[Any]
 Read = tuple[str, ir.Value, Format | None]
 
 WEIGHT_BYTES = 1 << 22  # in FP32, of a weight with which a product runs on the GPU
+_FREED = 1 << 24  # bytes of tensors after which what is free goes back to the system
 
 # Operators whose work is worth several threads.
 _HEAVY = PRODUCTS | RECURRENT | BODIES | {"Attention", "Einsum"}
@@ -52,6 +54,7 @@ class Store:
         self._emulator = emulator
         self.assignment = assignment
         self._values: dict[ir.Value, Array] = {}
+        self._freed = 0
         for value in assignment.sites.model.graph.inputs:
             if value.name and value.name in feeds:
                 array, fmt = feeds[value.name], assignment.stored(value)
@@ -86,7 +89,12 @@ class Store:
         self._values[value] = array
 
     def drop(self, value: ir.Value) -> None:
-        self._values.pop(value, None)
+        array = self._values.pop(value, None)
+        self._freed += array.nbytes if isinstance(array, np.ndarray) else 0
+        if self._freed > _FREED:
+            del array
+            give_back_memory()
+            self._freed = 0
 
     def __contains__(self, value: ir.Value) -> bool:
         return value in self._values
@@ -219,8 +227,7 @@ class Stepper:
             threads = 0 if node.op_type in _HEAVY else 1
             names = {**{name: value for name, value, _ in unit.reads}, **dict(unit.outputs)}
             with _as_in_model(node, names):
-                arena = assignment.sites.model.weight_bytes <= LARGE_BYTES
-                self._sessions[content] = Session(proto_model, threads=threads, arena=arena, device=device)
+                self._sessions[content] = Session(proto_model, threads=threads, device=device)
         outputs = tuple(value for _, value in unit.outputs)
         names_out = tuple(name for name, _ in unit.outputs)
         return _Compiled(self._sessions[content], unit.reads, outputs, names_out, device)

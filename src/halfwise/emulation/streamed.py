@@ -260,7 +260,7 @@ class StreamedSession:
         else:
             content = proto.SerializeToString(deterministic=True)
             if content not in self._known:
-                self._known[content] = Session(proto, arena=False, device=self._device)
+                self._known[content] = Session(proto, device=self._device)
             session = self._known[content]
         gives = tuple((names.get(name, name), name) for name in segment.gives)
         return _Ready(session, tuple((names.get(name, name), name) for name in taken), gives)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -50,7 +51,7 @@ class NodeAdjoint:
             tuple(self._peek(value) for value in node.inputs),
             tuple(self._peek(value) for value in node.outputs),
             gradients,
-            self._run_slots,
+            partial(_run_slots, known, node),  # not of this object: a cycle would keep its arrays
         )
 
     def run(self) -> None:
@@ -279,14 +280,19 @@ class NodeAdjoint:
         return np.asarray(array + by, dtype=array.dtype)
 
     def _run(self, changed: Mapping[ir.Value, Array]) -> tuple[Array, ...]:
-        found = self.stepper.run(self.node, self.known.fp32, self.known.store, changed)
-        return tuple(found[value] for value in self.node.outputs if value in found)
+        return _run(self.known, self.node, changed)
 
-    def _run_slots(self, changed: Mapping[int, Array]) -> tuple[Array, ...]:
-        values: dict[ir.Value, Array] = {}
-        for slot, array in changed.items():
-            value = self.node.inputs[slot]
-            if value is None or sum(v is value for v in self.node.inputs) > 1:
-                raise NoRule
-            values[value] = np.asarray(array)
-        return self._run(values)
+
+def _run(known: Gradients, node: ir.Node, changed: Mapping[ir.Value, Array]) -> tuple[Array, ...]:
+    found = known.stepper.run(node, known.fp32, known.store, changed)
+    return tuple(found[value] for value in node.outputs if value in found)
+
+
+def _run_slots(known: Gradients, node: ir.Node, changed: Mapping[int, Array]) -> tuple[Array, ...]:
+    values: dict[ir.Value, Array] = {}
+    for slot, array in changed.items():
+        value = node.inputs[slot]
+        if value is None or sum(v is value for v in node.inputs) > 1:
+            raise NoRule
+        values[value] = np.asarray(array)
+    return _run(known, node, values)

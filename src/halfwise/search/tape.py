@@ -16,7 +16,7 @@ __all__ = ["Tape"]
 
 Array = NDArray[Any]
 
-SEGMENT_BYTES = 1 << 29
+SEGMENT_BYTES = 1 << 28
 
 
 class Tape:

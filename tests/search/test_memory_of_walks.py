@@ -1,0 +1,58 @@
+"""A walk over a model leaves no memory behind: not in sessions, not in cycles, not among what is free."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.stepper import Stepper, Store
+from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.sites import Sites
+from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
+from tests.models.zoo.graph_writer import GraphWriter
+
+
+def _chain(size: int, *ops: str) -> Sites:
+    writer = GraphWriter("chain")
+    x = writer.input("x", [size])
+    for number, op in enumerate(ops):
+        x = writer.op(op, [x], f"/{number}")
+    writer.output(x, "y", [size])
+    return Sites(load(writer.model()))
+
+
+def test_what_a_walk_back_made_is_gone_with_it() -> None:
+    size = 1 << 18
+    sites = _chain(size, *["Sigmoid"] * 8)
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        measure_sensitivity(Stepper(Emulator()), sites, {"x": np.ones(size, np.float32)}, Sensitivity())
+        left = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert left < 2 * 4 * size
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel")
+def test_sessions_hold_none_of_the_tensors_that_they_made() -> None:
+    size = 1 << 22
+    sites, stepper = _chain(size, "Neg", "Abs", "Sqrt", "Floor", "Ceil", "Sign"), Stepper(Emulator())
+    before = _resident()
+    for _ in stepper.walk(Store(stepper.emulator, Assignment(sites, {}), {"x": np.ones(size, np.float32)})):
+        pass
+    assert _resident() - before < 3 * 4 * size
+
+
+def _resident() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
