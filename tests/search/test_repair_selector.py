@@ -21,6 +21,7 @@ from halfwise.repair.reductions import REDUCTIONS
 from halfwise.repair.stable_logs import STABLE_LOGS
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
+from tests.models.build import model, node, value, weight
 from tests.models.zoo import SHAPES, ZooModel, cnn_tiny_weights, encoder, norm_log_head
 from tests.support.says import Says
 
@@ -144,6 +145,37 @@ def test_a_rule_that_buys_nothing_is_not_applied(monkeypatch: pytest.MonkeyPatch
     result = fixed(SHAPES["layer_norm_overflow"]())
     assert result.plan.repairs == ()
     assert [node.op for node in result.plan.nodes] == ["Pow", "ReduceMean"]
+
+
+class _OneHelps(_Made):
+    """At each Relu; the one at `helps` takes the factors away that overflow in between, the others do nothing."""
+
+    def __init__(self, helps: str) -> None:
+        super().__init__(1.0, at="Relu", lossy=True)
+        self.helps = helps
+
+    def apply(self, model: ir.Model, repair: Repair) -> bool:
+        if repair.nodes[0] == self.helps:
+            one = ir.Value(name="made.one", const_value=ir.tensor(np.array(1.0, np.float32)))
+            one.type, one.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([])
+            model.graph.register_initializer(one)
+            for node in (n for n in model.graph if n.op_type == "Mul"):
+                node.replace_input_with(1, one)
+        return True
+
+
+def test_of_many_places_of_a_rule_those_that_save_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = " ".join(f"r{i}" for i in range(8))
+    nodes = [node("Relu", "x", f"r{i}") for i in range(8)]
+    nodes += [node("Sum", parts, "s"), node("Mul", "s large", "l"), node("Mul", "l small", "y")]
+    weights = [weight("large", np.float32(2.0**20)), weight("small", np.float32(2.0**-20))]
+    given = model(nodes, [value("x")], [value("y")], weights)
+    random = np.random.default_rng(0)
+    feeds = [{"x": random.uniform(0.5, 1.0, 4).astype(np.float32)} for _ in range(4)]
+    with_rule(monkeypatch, _OneHelps("n_r5"))
+    result = fix(given, feeds)
+    assert not result.fp32_nodes
+    assert [repair.nodes for repair in result.plan.repairs] == [("n_r5",)]
 
 
 def test_a_plan_with_repairs_makes_the_same_model_again(tmp_path: Path) -> None:

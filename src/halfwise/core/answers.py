@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,19 @@ from halfwise.core.wording import counted
 __all__ = ["check_answers", "only_not_finite", "suspects"]
 
 
-def check_answers(answers: Sequence[Mapping[str, NDArray[Any]]], notes: Sequence[Note] = ()) -> None:
-    """Refuse inputs for which FP32 itself has no answer, or no finite one. `notes` are those of the inputs."""
+def check_answers(
+    answers: Sequence[Mapping[str, NDArray[Any]]],
+    notes: Sequence[Note] = (),
+    lost_from: Callable[[], str] = lambda: "",
+) -> None:
+    """Refuse inputs for which FP32 itself has no answer, or no finite one. `notes` are those of the inputs; `lost_from`
+    says where the last finite value is lost."""
     arrays = [array for answer in answers for array in tensors_in(answer.values())]
     if not any(np.size(array) for array in arrays):
         raise InputError("the FP32 model's own outputs are empty for every input: nothing can be compared; give others")
     if only_not_finite(answers):
-        raise InputError(f"the FP32 model's own outputs hold no finite value for any input: check {suspects(notes)}")
+        told = f"the FP32 model's own outputs hold no finite value for any input{lost_from()}"
+        raise InputError(f"{told}: check {suspects(notes)}")
 
 
 def only_not_finite(answers: Sequence[Mapping[str, NDArray[Any]]]) -> bool:

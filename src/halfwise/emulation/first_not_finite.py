@@ -18,7 +18,7 @@ from halfwise.emulation.stepper import Stepper, Store
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 
-__all__ = ["first_not_finite", "told_where_not_finite"]
+__all__ = ["first_not_finite", "lost_from", "told_where_not_finite"]
 
 Array = NDArray[Any]
 
@@ -40,6 +40,14 @@ def told_where_not_finite(
     node = first_not_finite(sites, stepper, feed)
     name, op = (node.name or "", node.op_type) if node is not None else ("", "")
     return (Note.of(NoteKind.NOTHING_FINITE_FROM, name, op=op),)
+
+
+def lost_from(sites: Sites, stepper: Stepper, feed: Mapping[str, Array], notes: Sequence[Note]) -> str:
+    """For a refusal: the node behind which nothing is finite, of inputs that are finite themselves."""
+    if any(note.kind is NoteKind.SAMPLES_NOT_FINITE for note in notes):
+        return ""
+    node = first_not_finite(sites, stepper, feed)
+    return f", from node {node.name!r} ({node.op_type}) on" if node is not None else ""
 
 
 def first_not_finite(sites: Sites, stepper: Stepper, feed: Mapping[str, Array]) -> ir.Node | None:

@@ -123,9 +123,9 @@ def _operator(
 ) -> ir.Value:
     """The operator, with what of scale and bias it can take."""
     op = told["way"]
-    inputs = [x, _parameter(edit, x, told, operands, "scale")]
+    inputs = [x, _parameter(edit, told, operands, "scale")]
     if "bias" in told["fold"] or op in ("InstanceNormalization", "GroupNormalization"):  # which want one
-        inputs.append(_parameter(edit, x, told, operands, "bias"))
+        inputs.append(_parameter(edit, told, operands, "bias"))
     attributes: dict[str, Any] = {"epsilon": told["epsilon"] / told["factor"]}
     if op in ("LayerNormalization", "RMSNormalization"):
         attributes["axis"] = -len(told["dims"])
@@ -135,7 +135,7 @@ def _operator(
 
 
 def _parameter(
-    edit: GraphEdit, x: ir.Value, told: Mapping[str, Any], operands: Mapping[str, ir.Value | None], word: str
+    edit: GraphEdit, told: Mapping[str, Any], operands: Mapping[str, ir.Value | None], word: str
 ) -> ir.Value:
     operand, dims = operands[word], told["dims"]
     rest = 1.0 / math.sqrt(told["factor"]) if word == "scale" else 1.0
@@ -144,10 +144,12 @@ def _parameter(
     if dims is None:
         return operand  # of a batch normalisation: it has the right shape
     array = effective(operand)
-    assert array is not None and x.shape is not None
-    rank = len(x.shape)
-    channels = told["way"] in ("InstanceNormalization", "GroupNormalization")
-    values = as_parameter(array, rank, [1] if channels else range(rank - len(dims), rank), dims)
+    assert array is not None
+    if told["way"] in ("InstanceNormalization", "GroupNormalization"):
+        values = np.ascontiguousarray(np.broadcast_to(array.reshape(-1), dims))  # one number a channel
+    else:
+        rank = max(array.ndim, len(dims))
+        values = as_parameter(array, rank, range(rank - len(dims), rank), dims)
     assert values is not None
     if operand.is_initializer() and rest == 1.0 and array.shape == values.shape:
         return operand

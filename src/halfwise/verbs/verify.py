@@ -32,9 +32,11 @@ from halfwise.core.summary import Summary
 from halfwise.core.tolerance import Bounds, Tolerance, Verdict
 from halfwise.core.wording import counted
 from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.first_not_finite import lost_from
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import WIDE, profile_named
 from halfwise.emulation.profiles.caveats import caveats
+from halfwise.emulation.stepper import Stepper
 from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, UsedInputs, all_samples
 from halfwise.model.inputs.rollout import Rollout, carried, rollout_of, windows
@@ -242,9 +244,8 @@ def verify(
     if not values and not fixed:
         raise InputError("the outputs of the first are empty for every input: nothing can be compared; give others")
     if not finite and not fixed:
-        raise InputError(
-            f"the outputs of the first hold no finite value for any input: check {suspects(samples.notes)}"
-        )
+        told = f"the outputs of the first hold no finite value for any input{_lost_from(first, samples)}"
+        raise InputError(f"{told}: check {suspects(samples.notes)}")
     found = Evaluation(asked.tolerance, floats, tuple(error for errors in each.values() for error in errors))
     ratios = {name: max(Evaluation(asked.tolerance, floats, tuple(errors)).ratios) for name, errors in each.items()}
     near_zero = asked.tolerance.decided_by_floor(found.outputs)
@@ -329,6 +330,12 @@ def _answers(
         else:
             got = (answer for _, answer in carried(stream, part, lambda feed: second.run(0, feed)))
         yield from zip((dict(answer) for _, answer in wanted), got, strict=True)
+
+
+def _lost_from(first: Runner, samples: AllSamples) -> str:
+    if not isinstance(first, EmulatedRunner):
+        return ""
+    return lost_from(Sites(first.model), Stepper(Emulator()), widen_feeds(samples.feeds[0]), samples.notes)
 
 
 def _runner(source: Runnable, profile: str, *, widened: bool = False) -> Runner:

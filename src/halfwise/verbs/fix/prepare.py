@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from halfwise.core.output_kinds import kind_notes
 from halfwise.core.tolerance import Tolerance
 from halfwise.deploy.layouts import Layouts, layouts_of, takes_layouts
 from halfwise.emulation.emulate import Emulator, widen_feeds
+from halfwise.emulation.first_not_finite import lost_from
 from halfwise.emulation.kept_walks import KeptWalks
 from halfwise.emulation.observed_ranks import with_observed_ranks
 from halfwise.emulation.open_sizes import sizes_that_run
@@ -279,7 +281,7 @@ def _asked(
     samples, answers = _answered(samples, references)
     outputs = [{name: answer[name] for name in request.model.output_names} for answer in answers]
     try:
-        check_answers(outputs, samples.notes)
+        check_answers(outputs, samples.notes, partial(_lost_from, samples, sites, emulator))
     except InputError as error:
         if not settled(request.model):
             raise (because_stored(request.model) or error) from None
@@ -304,6 +306,12 @@ def _asked(
         sites = Sites(replace(request.model, watched=stated.inner))
         references = references.keeping(sites)
     return _Asked(replace(request, model=sites.model), samples, sites, references, stated)
+
+
+def _lost_from(samples: Samples, sites: Sites, emulator: Emulator) -> str:
+    feed = samples.all[0]
+    first = feed.steps[0] if isinstance(feed, Trajectory) else feed
+    return lost_from(sites, Stepper(emulator), widen_feeds(first), samples.notes)
 
 
 def _stated(request: FixRequest) -> Tolerance | None:
