@@ -24,7 +24,8 @@ FRONTS = {
     "sizes": "s = Shape (x) kept = Greater (s, one) sizes = Compress (s, kept) h = Reshape (x, sizes)",
 }
 NORM = """a = MatMul (h, w1) m = MatMul (a, w2) mu = ReduceMean (m, last) dc = Sub (m, mu) q = Mul (dc, dc)
-    v = ReduceMean (q, last) ve = Add (v, little) sd = Sqrt (ve) n0 = Div (dc, sd) n1 = Mul (n0, scale) y = MatMul (n1, w3)"""
+    v = ReduceMean (q, last) ve = Add (v, little) sd = Sqrt (ve) n0 = Div (dc, sd) n1 = Mul (n0, scale)
+    y = MatMul (n1, w3)"""
 REST = """loud = Mul (h, many) a = MatMul (loud, w1) p = Mul (a, a) m = MatMul (p, w2) safe = Add (m, little)
     level = Log (safe) y = MatMul (level, w3)"""
 
