@@ -9,7 +9,7 @@ from typing import Any
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.measures.named import measure_named, with_measure
 from halfwise.core.nearest import nearest
-from halfwise.core.shares import SHARE
+from halfwise.core.shares import share_of
 from halfwise.core.targets import Target
 from halfwise.core.tolerance import Bound, Tolerance
 
@@ -92,7 +92,7 @@ def _tolerance(value: Any) -> str:
 def _parsed(texts: Sequence[str]) -> list[Bound]:
     """Those that are no share of a ready measure."""
     bounds, _ = with_measure(texts, None)
-    return [Bound.parse(text) for text in bounds if not SHARE.fullmatch(text.strip())]
+    return [Bound.parse(text) for text in bounds if share_of(text) is None]
 
 
 def _metric(value: Any) -> str:

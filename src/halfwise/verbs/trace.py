@@ -85,13 +85,13 @@ class Trace(Documented):
         errors = {node.name: node.local_error for node in self.nodes}
         worst = sorted(self.tensors, key=lambda t: (-t.nonfinite, -t.over, -t.below_normal))
         rows = tuple(
-            (t.name, t.node, t.min, t.max, t.over, t.below_normal, t.below_subnormal, t.nonfinite, errors.get(t.node))
+            (t.name, t.node, errors.get(t.node), t.over, t.nonfinite, t.min, t.max, t.below_normal, t.below_subnormal)
             for t in worst
         )
         bad = sum(bool(tensor.over or tensor.nonfinite) for tensor in self.tensors)
         tensors = counted(len(rows), "float tensor")
         headline = f"{tensors} over {counted(self.samples, 'input')}; {bad:,} with values that FP16 cannot hold"
-        columns = ("tensor", "node", "min", "max", "over", "below normal", "below subnormal", "not finite", "error")
+        columns = ("tensor", "node", "error", "over", "not finite", "min", "max", "below normal", "below subnormal")
         return Summary(headline, columns, rows)
 
     def document(self) -> TraceDocument:
