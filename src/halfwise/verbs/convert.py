@@ -198,7 +198,7 @@ def _told(prepared: Prepared, found: Feedback) -> Iterator[Note]:
     verdict = prepared.tolerance.verdict(seen.outputs, prepared.floats, seen.user_metric)
     if not verdict.met:
         yield Note.of(NoteKind.CONVERTED_MISSES, told=verdict.because)
-    elif (promise := promise_of(prepared, found.candidate, seen, resized=False)) is not None:
+    elif (promise := promise_of(prepared, found.candidate, seen, runs=False)) is not None:
         yield from promise.notes()
     notes = (*prepared.notes, *found.candidate.adjustment.notes, *found.notes, *prepared.context.failures.notes)
     yield from (note for note in dict.fromkeys(notes) if note.severity != "info")

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.inputs.feed import Feed
 from halfwise.precision.decision import Decision
 from halfwise.search.held_out import Decided
 from halfwise.search.judge import Measured, chance
 from halfwise.search.overflows import may_overflow
+from halfwise.search.run_counter import Untried
 from halfwise.search.unseen_bound import bound_alone, inputs_wanted
-from halfwise.search.variants import DOUBT, of_few, of_other_size, worth_variants
+from halfwise.search.variants import DOUBT, JUDGED, of_few, of_other_size, worth_variants
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.document import PromiseRecord
 from halfwise.verbs.fix.model_inputs import indexing
@@ -48,10 +50,10 @@ class Promise:
         return PromiseRecord(self.carried, self.bound, self.wanted or None)
 
 
-def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured, *, resized: bool = True) -> Promise | None:
+def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured, *, runs: bool = True) -> Promise | None:
     """None where the tolerance is missed, and where all inputs were made up: nothing is promised then.
 
-    `resized`: louder and quieter inputs are run where they may decide.
+    `runs`: other inputs, near those given and louder or quieter ones, are run where they may decide.
     """
     decided, decision = candidate.decided, candidate.decision
     if not fixed.met or decided.samples.origin == "synthetic":
@@ -59,8 +61,8 @@ def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured, *, res
     margin = prepared.context.question.margin
     given = {feed.id: ratio for feed, ratio in zip(decided.samples.all, fixed.smooth or fixed.ratios, strict=True)}
     seen, variants = [fixed], decided.variants
-    if prepared.request.plan is not None and worth_variants(decided.model, tuple(given.values())):
-        variants = of_few(decided.samples, prepared.context.references)
+    if runs and not variants and worth_variants(decided.model, tuple(given.values())):
+        variants = _near(prepared, decided)
     if variants:
         judge = prepared.context.judge(decided.sites, variants)
         seen.append(judge.measure(decision.assignment))
@@ -71,10 +73,18 @@ def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured, *, res
     bound = max(bound_alone(ratios), chance(seen)) * (1.0 + margin)
     if bound > 1.0:
         return Promise(bound, inputs_wanted(ratios, margin))
-    if not resized or (bound <= DOUBT and not may_overflow(decided.sites, candidate.statistics)):
+    if not runs or (bound <= DOUBT and not may_overflow(decided.sites, candidate.statistics)):
         return Promise(bound, 0)  # far from the tolerance, and no value is near the format's limits
     louder = _resized(prepared, decided, decision) * (1.0 + margin)
     return Promise(max(bound, louder), 0, of_size=louder > 1.0)
+
+
+def _near(prepared: Prepared, decided: Decided) -> tuple[Feed, ...]:
+    """Inputs close to those given, where the search looked at none and the budget has room for them."""
+    missing = max(JUDGED - len(decided.samples.all), 0)
+    if not prepared.context.counter.free(missing * (2 + len(prepared.context.also)), Untried.VARIANTS):
+        return ()
+    return of_few(decided.samples, prepared.context.references)
 
 
 def _resized(prepared: Prepared, decided: Decided, decision: Decision) -> float:
