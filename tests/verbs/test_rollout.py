@@ -26,7 +26,7 @@ from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.gate import gate
 from halfwise.verbs.verify import EmulatedRunner, verify
 from tests.support.command_line import CommandLine
-from tests.support.messages import kinds
+from tests.support.messages import kinds, only
 from tests.support.says import Says
 
 Array = NDArray[Any]
@@ -123,6 +123,21 @@ def test_errors_that_grow_are_told_with_their_growth() -> None:
     assert document["feedback"] == {"sum_out": "sum_in"} and len(document["fixed"]) == 32
 
 
+def test_the_growth_is_told_of_a_comparison_and_of_builds_too(tmp_path: Path) -> None:
+    stream, asked = frames(64), {"rollout": 32, "feedback": STATE}
+    parts = stream[:32], stream[32:]
+    errors = np.max([relative(by_hand(part, np.float32), by_hand(part, np.float16)) for part in parts], axis=0)
+    typed = fix(counter(), stream, out=tmp_path, force="op:*", repairs="none", tolerance="*:rel_l2<=1").typed
+    assert typed is not None
+    loose = ["sum_out:rel_l2<=0.001", "y:rel_l2<=1"]
+    compared = verify(counter(), str(typed.path), stream, tolerance=loose, **asked)
+    built = bisect(counter(), Honest(), stream, tolerance=loose, **asked)
+    for result in (compared, built):
+        told = only(result.notes, NoteKind.ROLLOUT_GROWS).values
+        assert (told["first"], told["last"]) == pytest.approx((errors[0] / 0.001, errors[-1] / 0.001), rel=1e-2)
+        assert told["steps"] == 32
+
+
 def test_a_short_stream_goes_round_and_says_so() -> None:
     result = fix(counter(), frames(5, start=1.0), rollout=8, feedback=[STATE])
     assert NoteKind.ROLLOUT_AGAIN in kinds(result.notes) and NoteKind.ROLLOUT in kinds(result.notes)
@@ -143,6 +158,7 @@ def test_verify_rolls_both_models_on_their_own_states(tmp_path: Path) -> None:
     worst = max(relative(by_hand(stream, np.float32), by_hand(stream, np.float16)))
     # The stream is too short for two trajectories: another one starts in its middle.
     assert found.outputs["sum_out"].rel_l2 >= worst * 0.999
+    assert {NoteKind.ROLLOUT, NoteKind.ROLLOUT_AGAIN} <= set(kinds(found.notes))
     assert verify(counter(), str(typed.path), stream).outputs["sum_out"].rel_l2 < worst / 10
 
 
@@ -150,7 +166,9 @@ def test_bisect_rolls_every_build() -> None:
     stream = frames(80)
     found = bisect(counter(), Honest(), stream, rollout=40, feedback=STATE, tolerance=LOOSE_Y)
     assert [culprit.name for culprit in found.culprits] == ["add"]
-    assert bisect(counter(), Honest(), stream, tolerance=LOOSE_Y).culprits == ()  # step by step nothing is wrong
+    alone = bisect(counter(), Honest(), stream, tolerance=LOOSE_Y)
+    assert alone.culprits == ()  # step by step nothing is wrong
+    assert NoteKind.ROLLOUT in kinds(found.notes) and NoteKind.ROLLOUT not in kinds(alone.notes)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ from halfwise.emulation.stepper import Stepper
 from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, UsedInputs, all_samples
 from halfwise.model.inputs.rollout import Rollout, carried, rollout_of, windows
+from halfwise.model.inputs.rollout_growth import rollout_notes
 from halfwise.model.model import Model, check_outputs, load
 from halfwise.model.outputs.kinds import facts_of
 from halfwise.model.outputs.settled import settled
@@ -247,11 +248,14 @@ def verify(
         told = f"the outputs of the first hold no finite value for any input{_lost_from(first, samples)}"
         raise InputError(f"{told}: check {suspects(samples.notes)}")
     found = Evaluation(asked.tolerance, floats, tuple(error for errors in each.values() for error in errors))
-    ratios = {name: max(Evaluation(asked.tolerance, floats, tuple(errors)).ratios) for name, errors in each.items()}
+    seen = {name: Evaluation(asked.tolerance, floats, tuple(errors)).ratios for name, errors in each.items()}
+    ratios = {name: max(each) for name, each in seen.items()}
     near_zero = asked.tolerance.decided_by_floor(found.outputs)
     floors = (Note.of(NoteKind.OUTPUT_FLOOR, name, error=error) for name, error in near_zero.items())
     void = () if finite else (Note.of(NoteKind.NOTHING_FINITE),)
-    notes: tuple[Note, ...] = (*kind_notes(asked.tolerance.kinds), *floors, *void, *samples.notes)
+    worst = tuple(map(max, zip(*seen.values(), strict=True)))
+    steps = () if stream is None else rollout_notes(stream, len(samples.feeds), worst)
+    notes: tuple[Note, ...] = (*kind_notes(asked.tolerance.kinds), *floors, *void, *samples.notes, *steps)
     if isinstance(first, EmulatedRunner):
         notes = (*typed_notes(first.model), *notes)
     if isinstance(second, EmulatedRunner):

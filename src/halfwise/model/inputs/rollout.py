@@ -15,7 +15,17 @@ from halfwise.model.input_spec import InputSpec
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.samples import Samples
 
-__all__ = ["Rollout", "Trajectory", "carried", "executions", "lockstep", "rollout_of", "trajectories", "windows"]
+__all__ = [
+    "Rollout",
+    "Trajectory",
+    "carried",
+    "executions",
+    "lockstep",
+    "rollout_of",
+    "told_of",
+    "trajectories",
+    "windows",
+]
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -121,7 +131,6 @@ def trajectories(samples: Samples, rollout: Rollout, run: Callable[[Arrays], Arr
     is too short for two is read from its start again.
     """
     frames = _in_order(samples)
-    short = len(frames) < 2 * rollout.steps
     made: list[Trajectory] = []
     number = 0
     for window in windows(frames, rollout.steps):
@@ -133,12 +142,18 @@ def trajectories(samples: Samples, rollout: Rollout, run: Callable[[Arrays], Arr
         number += 1
     notes = [
         *(note for note in samples.notes if note.kind not in _OF_VARIANTS),
-        Note.of(NoteKind.ROLLOUT, count=len(made), steps=rollout.steps, states=sorted(rollout.states)),
-        *([Note.of(NoteKind.ROLLOUT_AGAIN, frames=len(frames), steps=rollout.steps)] if short else []),
+        *told_of(rollout, len(made), len(frames)),
     ]
     origin = "given" if samples.origin == "derived" else samples.origin
     held_out = made[1::2] or made
     return Samples(tuple(made[0::2]), tuple(held_out), "derived" if len(made) == 1 else origin, tuple(notes))
+
+
+def told_of(rollout: Rollout, count: int, frames: int) -> Iterator[Note]:
+    """What is judged, and whether the stream is too short for it."""
+    yield Note.of(NoteKind.ROLLOUT, count=count, steps=rollout.steps, states=sorted(rollout.states))
+    if frames < 2 * rollout.steps:
+        yield Note.of(NoteKind.ROLLOUT_AGAIN, frames=frames, steps=rollout.steps)
 
 
 def executions(feeds: Sequence[Feed]) -> int:

@@ -15,6 +15,7 @@ from halfwise.core.targets import DEFAULT_TARGET
 from halfwise.core.tolerance import Tolerance
 from halfwise.core.whole_files import WholeFiles
 from halfwise.emulation.profiles import STRICT
+from halfwise.model.inputs.rollout_growth import rollout_notes
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan, PlannedNode
 from halfwise.precision.typed_onnx import write_typed
@@ -139,6 +140,9 @@ def _notes(
         *asked.samples.notes,
         *(asked.backend.cautions if asked.backend is not None else ()),
     ]
+    rolled = trials.ratios.get(frozenset(asked.nodes))
+    if asked.rollout is not None and rolled is not None:
+        notes += rollout_notes(asked.rollout, len(asked.samples.feeds), rolled)
     if trials.record is not None:
         notes += trials.record.remarks
     if (error := asked.journal.get(UNRANKED)) is not None:

@@ -62,6 +62,7 @@ class Trials:
     steps: list[Step] = field(default_factory=list)
     record: BackendRecord | None = None
     measured: dict[frozenset[ir.Node], Mapping[str, Metrics]] = field(default_factory=dict)
+    ratios: dict[frozenset[ir.Node], tuple[float, ...]] = field(default_factory=dict)  # step by step, of a rollout
     _tries: dict[frozenset[ir.Node], int] = field(default_factory=dict)
 
     def ask(self, narrow: frozenset[ir.Node]) -> Answer | None:
@@ -80,6 +81,8 @@ class Trials:
             self.measured[narrow] = {
                 name: read(each, Metrics, "the journal") for name, each in known["outputs"].items()
             }
+        if known.get("steps"):
+            self.ratios[narrow] = tuple(map(float, known["steps"]))
         because = (read(known["note"], Note, "the journal"),) if "note" in known else ()
         ratio = None if known.get("load") is None else float(known["load"])
         self.steps.append(
@@ -142,6 +145,7 @@ class Trials:
         return {
             "state": "good" if found.verdict.met else "bad",
             "load": str(found.verdict.ratio),
+            **({} if self.rollout is None else {"steps": [str(ratio) for ratio in found.ratios]}),
             "outputs": {name: metrics.to_json() for name, metrics in found.outputs.items()},
         }
 

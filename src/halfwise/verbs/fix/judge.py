@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from halfwise.core.finding import Finding
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.inputs.rollout_growth import growth_note
 from halfwise.model.inputs.samples import Samples
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Decision
@@ -20,7 +21,7 @@ from halfwise.verbs.fix.measurement import FixMeasurement
 from halfwise.verbs.fix.model_inputs import InputEffect, input_findings, measured_effects
 from halfwise.verbs.fix.prepare import Prepared
 from halfwise.verbs.fix.promise import Promise, promise_of
-from halfwise.verbs.fix.rollout_errors import growth_note, rollout_record
+from halfwise.verbs.fix.rollout_errors import rollout_record
 
 __all__ = ["Judgement", "input_note", "judge"]
 
@@ -49,7 +50,7 @@ def judge(prepared: Prepared, found: Feedback) -> Judgement:
     forced = None if fixed.met else _missed_because_forced(prepared, decision, validation)
     promise = promise_of(prepared, candidate, fixed)
     measured = _measurement(prepared, found, fp16, fixed, typed, by_profile, effects, findings, promise)
-    grows = None if measured.rollout is None else growth_note(measured.rollout)
+    grows = None if measured.rollout is None else growth_note(measured.rollout.fixed)
     near_zero = prepared.context.question.tolerance.decided_by_floor(fp16.outputs, fixed.outputs)
     floors = (Note.of(NoteKind.OUTPUT_FLOOR, name, error=error) for name, error in near_zero.items())
     left = [Note.of(NoteKind.OVERFLOW_LEFT, nodes=list(found.lost))] if found.lost and fixed.met else []

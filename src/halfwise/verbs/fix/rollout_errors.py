@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-import numpy as np
-
 from halfwise.core.document import Count, Number, Record, about
-from halfwise.core.notes import Note, NoteKind
 from halfwise.model.inputs.rollout import Rollout
+from halfwise.model.inputs.rollout_growth import growth
 from halfwise.search.judge import Measured
 
-__all__ = ["RolloutRecord", "growth_note", "rollout_record"]
-
-GROWN = 2.0  # times the first error: what is told
+__all__ = ["RolloutRecord", "rollout_record"]
 
 
 class RolloutRecord(Record, frozen=True):
@@ -29,26 +25,8 @@ class RolloutRecord(Record, frozen=True):
 
 def rollout_record(rollout: Rollout, fp16: Measured, fixed: Measured) -> RolloutRecord:
     after = _worst(fixed)
-    return RolloutRecord(rollout.steps, dict(rollout.feedback), _worst(fp16), after, _growth(after))
-
-
-def growth_note(found: RolloutRecord) -> Note | None:
-    """None where the error after the last step is much like that after the first."""
-    first, last = found.fixed[0], found.fixed[-1]
-    if found.growth <= 1.0 or last <= GROWN * first:
-        return None
-    return Note.of(NoteKind.ROLLOUT_GROWS, growth=found.growth - 1.0, first=first, last=last, steps=found.steps)
+    return RolloutRecord(rollout.steps, dict(rollout.feedback), _worst(fp16), after, growth(after))
 
 
 def _worst(measured: Measured) -> list[float]:
     return [max(after) for after in zip(*measured.steps, strict=True)]
-
-
-def _growth(after: Sequence[float]) -> float:
-    """The factor a step that fits best; 1 where there are no two finite errors above zero."""
-    points = [(index, value) for index, value in enumerate(after) if 0 < value < np.inf]
-    if len(points) < 2:
-        return 1.0
-    steps, errors = np.array(points).T
-    slope = float(np.polyfit(steps, np.log(errors), 1)[0])
-    return float(np.exp(slope))
