@@ -105,7 +105,7 @@ def test_tables_keep_to_the_width(tmp_path: Path, width: int) -> None:
     path = hostile(tmp_path / "model.onnx", "model/" + "very_long_scope/" * 20 + "weight")
     lines = run(path, COLUMNS=str(width)).splitlines()
     assert all(len(line) <= width for line in lines if not line.startswith("next"))  # a command to copy stays whole
-    first = next(index for index, line in enumerate(lines) if line.startswith("weight "))
+    first = next(index for index, line in enumerate(lines) if line.startswith("weight    "))
     table = lines[first : first + 2]
     assert table[1].startswith("model/")
     assert "..." in table[1]

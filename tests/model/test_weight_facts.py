@@ -88,6 +88,18 @@ def test_damage_is_found_out_anew(kept: Path, tmp_path: Path) -> None:
         assert [fact_of_weight(each, "size", lambda n=n: n) for n, each in enumerate(weights)] == [0, 1, 2]
 
 
+def test_a_line_that_a_full_disk_cut_off_spoils_no_other_answer(kept: Path, tmp_path: Path) -> None:
+    weights = [_weight(tmp_path, start=start) for start in (0, 40, 80)]
+    fact_of_weight(weights[0], "size", lambda: 0)
+    (file,) = kept.iterdir()
+    file.write_bytes(file.read_bytes()[:-5])
+    fact_of_weight(weights[1], "size", lambda: 1)  # behind the rest of the first
+    fact_of_weight(weights[2], "size", lambda: 2)
+    for known in ([7, 7, 2], [7, 7, 2]):
+        _next_run()
+        assert facts_of_weights(weights, "size", lambda numbers: [7 for _ in numbers]) == known
+
+
 def test_runs_at_once_lose_nothing(kept: Path, tmp_path: Path) -> None:
     weights = [_weight(tmp_path, start=4 * start) for start in range(30)]
     with ThreadPoolExecutor(8) as pool:
