@@ -147,3 +147,43 @@ def test_counts_come_back_as_they_were(kept: Path, tmp_path: Path) -> None:
     for _ in range(2):
         _next_run()
         assert Counts(**fact_of_weight(tensor, "counts", lambda: asdict(count(array)))) == count(array)
+
+
+def test_the_folder_is_the_users_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weight_facts, "_LEAST", 1)
+    asked: list[str] = []
+    for told in ("0", str(tmp_path / "mine"), "0"):
+        monkeypatch.setenv(weight_facts.SETTING, told)
+        for _ in range(2):
+            _next_run()
+            _weight(tmp_path)
+            assert fact_of_file(tmp_path / "m.data", "size", lambda told=told: asked.append(told) or 3) == 3
+    assert asked == ["0", "0", str(tmp_path / "mine"), "0", "0"]
+    assert len(list((tmp_path / "mine" / "weights").iterdir())) == 1
+
+
+def test_another_code_asks_anew(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for code in ("0.1.0 a", "0.1.0 b", "0.1.0 a"):
+        monkeypatch.setattr(weight_facts, "code_identity", lambda code=code: code)
+        _next_run()
+        found.append(fact_of_weight(_weight(tmp_path), "size", lambda code=code: code))
+    assert found == ["0.1.0 a", "0.1.0 b", "0.1.0 a"] and len(list(kept.iterdir())) == 2
+
+
+def test_the_oldest_go_where_all_are_too_large(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weight_facts, "_IN_ALL", 2500)
+    files = [tmp_path / f"{number}.data" for number in range(3)]
+    for number, file in enumerate(files):
+        file.write_bytes(b"12")
+        fact_of_file(file, "text", lambda: "x" * 1000)
+        for each in kept.iterdir():
+            os.utime(each, ns=(0, each.stat().st_mtime_ns - 10**9))
+        if number == 1:
+            _next_run()
+            fact_of_file(files[0], "text", str)  # used again: it stays
+    _next_run()
+    (tmp_path / "3.data").write_bytes(b"12")
+    fact_of_file(tmp_path / "3.data", "text", lambda: "y")
+    _next_run()
+    assert [fact_of_file(file, "text", lambda: "gone") == "gone" for file in files] == [False, True, False]

@@ -69,6 +69,7 @@ GATHERERS = {
     "Room": "memory that one weight after the other lies in",
     "RoundedWeights": "a cache within a bound of memory",
     "RunCounter": "the one counter of model runs",
+    "Store": "counts the memory that it let go, which then goes back to the system",
     "Stepper": "a cache of compiled nodes, and how many were run",
     "Tape": "a cache within a bound of memory",
     "Trials": "keeps what ran the builds",

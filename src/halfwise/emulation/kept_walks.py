@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise._version import __version__
+from halfwise.core.own_code import code_identity
 from halfwise.model.weights import stored_tensor
 
 __all__ = ["KeptWalks", "identity_of"]
@@ -99,7 +99,7 @@ def identity_of(model: bytes, weights: Iterable[ir.TensorProtocol], feed: Mappin
             return ""
         known.update(f"{name} {array.dtype} {array.shape}".encode())
         known.update(np.ascontiguousarray(array).data)
-    known.update(repr((__version__, *also)).encode())
+    known.update(repr((code_identity(), *also)).encode())
     return known.hexdigest()[:32]
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from halfwise._version import __version__
+from halfwise.core.own_code import code_identity
 from halfwise.emulation.ort import Answer
 from halfwise.emulation.shared import Recipe, attach
 from halfwise.emulation.weights import RoundedWeights
@@ -124,13 +124,13 @@ class _Pending:
 
 @cache
 def _kind_here() -> str:
-    """What the bits of an answer depend on: versions, the processor, and how many threads work on one operator."""
+    """What the bits of an answer depend on: code, versions, the processor, and the threads of one operator."""
     processor = ""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         processor = "".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
     runtime = import_module("onnxruntime").__version__
-    said = (__version__, runtime, np.__version__, platform.machine(), processor, platform.processor())
+    said = (code_identity(), runtime, np.__version__, platform.machine(), processor, platform.processor())
     return hashlib.sha256(repr(said).encode()).hexdigest()
 
 

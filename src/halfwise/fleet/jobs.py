@@ -12,8 +12,8 @@ from glob import has_magic
 from pathlib import Path
 from typing import Any
 
-from halfwise._version import __version__
 from halfwise.core.errors import InputError
+from halfwise.core.own_code import code_identity
 from halfwise.fleet.settings import Settings, Subject
 
 __all__ = ["Job", "Need", "jobs_of", "key_of", "model_files", "taken"]
@@ -109,14 +109,14 @@ def model_files(folder: Path, path: str) -> list[Path]:
 
 
 def key_of(job: Job, contents: Mapping[Path, str], function: str) -> str:
-    """Equal for a job that gives the same answer again: the same bytes, settings and version of this program.
+    """Equal for a job that gives the same answer again: the same bytes, settings and code of this program.
 
     `contents` has a digest of every file and folder that the job reads, `function` one of its functions' sources.
     """
     paths = {"model": job.path, "plan": job.plan, "engine": job.engine}
     read = {name: contents[path] for name, path in paths.items() if path is not None}
     asked = [job.subject, job.version, job.options, [contents[path] for path in job.inputs]]
-    return _digest(json.dumps([__version__, read, asked, job.function, function], sort_keys=True))
+    return _digest(json.dumps([code_identity(), read, asked, job.function, function], sort_keys=True))
 
 
 def _jobs(settings: Settings, subject: Subject) -> Iterator[Job]:

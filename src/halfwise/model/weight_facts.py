@@ -1,8 +1,8 @@
 """What was found out about the weights of a large file is kept for the next run, in the user's folder for caches.
 
-A file there stands for one of weights as it is now: its path, size, times and number, and the version of halfwise. It
-has one line a fact, which tells by its sum whether it is whole: several runs may write at once, and a damaged line, as
-a folder that cannot be written to, costs only time.
+A file there stands for one of weights as it is now: its path, size, times and number, and the code that asks. It has
+one line a fact, which tells by its sum whether it is whole: several runs may write at once, and a damaged line, as a
+folder that cannot be written to, costs only time. HALFWISE_CACHE names another folder, or is 0: nothing is kept.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from typing import Any
 
 import onnx_ir as ir
 
-from halfwise._version import __version__
+from halfwise.core.own_code import code_identity
 
-__all__ = ["fact_of_file", "fact_of_weight", "facts_of_weights"]
+__all__ = ["SETTING", "fact_of_file", "fact_of_weight", "facts_of_weights"]
+
+SETTING = "HALFWISE_CACHE"
 
 Stamp = tuple[object, ...]
 
@@ -30,6 +32,7 @@ _LARGE = 1 << 20  # bytes of a weight
 _LONGEST = 1 << 18  # bytes of a fact
 _MOST = 1 << 26  # bytes of a file of facts
 _FILES = 50
+_IN_ALL = 1 << 28  # bytes of all of them
 
 
 def fact_of_weight(tensor: ir.TensorProtocol, question: str, find: Callable[[], Any]) -> Any:
@@ -90,13 +93,16 @@ def _stamp(file: Path) -> Stamp | None:
         seen = file.stat()
         if seen.st_size < _LEAST:
             return None
-        return str(file.resolve()), seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino, __version__
+        return str(file.resolve()), seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino, code_identity()
     except OSError:
         return None
 
 
-def _folder() -> Path:
-    """Where the system keeps what can be made again."""
+def _folder() -> Path | None:
+    """Where the system keeps what can be made again; None where nothing shall be kept."""
+    told = os.environ.get(SETTING)
+    if told:
+        return None if told == "0" else Path(told).expanduser().absolute() / "weights"
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
     elif sys.platform == "darwin":
@@ -111,19 +117,22 @@ def _known(stamp: Stamp) -> tuple[Path | None, dict[str, str]]:
     """The file of facts and its lines, read once."""
     lines: dict[str, str] = {}
     with suppress(OSError, RuntimeError):  # the last where there is no home
-        place = _folder() / f"{_digest(repr(stamp))}.facts"
+        folder = _folder()
+        if folder is None:
+            return None, lines
+        place = folder / f"{_digest(repr(stamp))}.facts"
         if place.exists():
-            with suppress(ValueError):
-                for line in place.read_bytes()[:_MOST].decode("ascii").splitlines():
-                    key, told, text = (*line.split(" ", 2), "", "")[:3]
-                    if told == _digest(f"{key} {text}"):
-                        lines[key] = text
+            for line in place.read_bytes()[:_MOST].decode("ascii", "replace").splitlines():
+                key, told, text = (*line.split(" ", 2), "", "")[:3]
+                if told == _digest(f"{key} {text}"):
+                    lines[key] = text
+            os.utime(place)  # those that were used last stay
         return place, lines
     return None, lines
 
 
 def _append(place: Path | None, key: str, text: str) -> None:
-    line = f"{key} {_digest(f'{key} {text}')} {text}\n".encode()
+    line = f"\n{key} {_digest(f'{key} {text}')} {text}".encode()  # begins anew after one that was cut off
     if place is None or len(line) > _LONGEST:
         return
     with suppress(OSError):
@@ -137,9 +146,13 @@ def _append(place: Path | None, key: str, text: str) -> None:
 
 
 def _forget_the_oldest(folder: Path) -> None:
-    files = sorted(folder.glob("*.facts"), key=lambda each: each.stat().st_mtime_ns)
-    for each in files[: max(0, len(files) - _FILES + 1)]:
+    files = sorted((each.stat().st_mtime_ns, each.stat().st_size, each) for each in folder.glob("*.facts"))
+    left, size = len(files), sum(size for _, size, _ in files)
+    for _, bytes_, each in files:
+        if left < _FILES and size <= _IN_ALL:
+            return
         each.unlink(missing_ok=True)
+        left, size = left - 1, size - bytes_
 
 
 def _digest(text: str) -> str:

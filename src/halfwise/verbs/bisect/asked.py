@@ -11,7 +11,6 @@ from typing import Any
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise._version import __version__
 from halfwise.backends import Backend, BackendOptions
 from halfwise.core.contents import tensors_in
 from halfwise.core.errors import InputError
@@ -21,6 +20,7 @@ from halfwise.core.measures.named import metric_named
 from halfwise.core.metric_identity import metric_identity
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.notes import Note
+from halfwise.core.own_code import code_identity
 from halfwise.core.targets import Target
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
@@ -180,7 +180,7 @@ class Asked:
             for array in tensors_in([feed[name]])
         ]
         return digest(
-            __version__,
+            code_identity(),
             self.given.sha256,
             self.given.data_sha256,
             self.told,

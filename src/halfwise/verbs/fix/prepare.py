@@ -10,7 +10,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from halfwise._version import __version__
 from halfwise.core.answers import check_answers
 from halfwise.core.english import say
 from halfwise.core.errors import InputError
@@ -20,6 +19,7 @@ from halfwise.core.measures.named import metric_named
 from halfwise.core.metric_identity import metric_identity
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.output_kinds import kind_notes
+from halfwise.core.own_code import code_identity
 from halfwise.core.tolerance import Tolerance
 from halfwise.deploy.layouts import Layouts, layouts_of, takes_layouts
 from halfwise.emulation.emulate import Emulator, widen_feeds
@@ -331,7 +331,7 @@ def _journal(request: FixRequest, question: Question, samples: Samples, learned:
     if request.out is None or request.plan is not None:
         return Journal()
     identity = digest(
-        __version__,
+        code_identity(),
         request.model.sha256,
         request.model.data_stamp,
         *([] if request.original is None else [request.original.model.sha256, request.original.model.data_stamp]),

@@ -15,6 +15,7 @@ from halfwise.backends.confirm import probe
 from halfwise.backends.saved import SavedBackend
 from halfwise.core.document import LEFT_OUT, Documented, read
 from halfwise.core.errors import HalfwiseError, InputError
+from halfwise.core.own_code import code_identity
 from halfwise.core.summary import Summary
 from halfwise.core.whole_files import WholeFiles
 from halfwise.core.wording import counted
@@ -127,7 +128,7 @@ def _journal(path: Path | None, runner: Backend, record: BackendRecord, forms: S
     if path is None:
         return Journal()
     where = (record.device, record.driver, record.library, record.version)
-    return Journal(path.parent / JOURNAL, digest(__version__, path.name, runner.name, *where, *forms))
+    return Journal(path.parent / JOURNAL, digest(code_identity(), path.name, runner.name, *where, *forms))
 
 
 def _answer(answered: Answered, taught: Taught) -> FormRecord:
