@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 import pytest
 
-from halfwise.emulation import emulate, stepper, streamed
+from halfwise.emulation import emulate, streamed
 from halfwise.emulation.stepper import Stepper
 from halfwise.emulation.streamed import StreamedSession
 from halfwise.verbs.fix.fix import FixResult, fix
@@ -48,7 +48,6 @@ class Walks:
 def large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A model that lies in external data and counts as large."""
     monkeypatch.setattr(emulate, "LARGE_BYTES", 0)
-    monkeypatch.setattr(stepper, "LARGE_BYTES", 0)
     monkeypatch.setattr(emulate, "INLINE_ELEMENTS", 8)
     monkeypatch.setattr(streamed, "LARGE_BYTES", 1)
     path = tmp_path / "model.onnx"
