@@ -18,6 +18,7 @@ from halfwise.core.notes import NoteKind
 from halfwise.model.model import load
 from halfwise.verbs.doctor import Diagnosed, doctor
 from halfwise.verbs.verify import EmulatedRunner
+from tests.support.media import image, sound
 from tests.support.messages import kinds
 from tests.support.trtexec_tensors import binding_file, save_bindings, save_tensors
 
@@ -168,3 +169,36 @@ def test_files_that_the_command_names_are_read(case: Path) -> None:
 def test_a_summary_that_is_none_is_told(case: Path) -> None:
     (case / "tensor_summary.json").write_text('{"metadata": {}, "tensors": [{"name": "x"}]}')
     assert kinds(doctor(case).notes) == [NoteKind.FILE_NOT_READ]
+
+
+@pytest.mark.parametrize("size", [64, 60])
+def test_raw_values_of_the_size_of_the_only_input_are_inputs(case: Path, size: int) -> None:
+    (case / "net.bin").write_bytes(np.zeros(size, np.uint8).tobytes())
+    result = doctor(case / "net.onnx", case / "net.bin")
+    assert (f"x:0:{case}/net.bin" in result.next.command) is (size == 64)
+
+
+def pictured(path: Path, name: str, shape: list[int]) -> Path:
+    node = helper.make_node("Tanh", [name], ["y"], name="/Tanh")
+    ends = [helper.make_tensor_value_info(each, TensorProto.FLOAT, shape) for each in (name, "y")]
+    graph = helper.make_graph([node], "net", ends[:1], ends[1:])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_images_and_sound_are_inputs(tmp_path: Path) -> None:
+    for folder in ("pictures", "sounds"):
+        (tmp_path / folder).mkdir()
+    image(tmp_path / "pictures" / "0.png", np.full((9, 7, 3), 128))
+    sound(tmp_path / "sounds" / "0.wav", np.linspace(-1, 1, 600), 16_000)
+    seeing = doctor(pictured(tmp_path / "sees.onnx", "image", [1, 3, 8, 8]), tmp_path / "pictures")
+    hearing = doctor(pictured(tmp_path / "hears.onnx", "wave", [1, 600]), tmp_path / "sounds")
+    assert kinds(seeing.notes) == [NoteKind.IMAGES_READ] and kinds(hearing.notes) == [NoteKind.AUDIO_READ]
+    assert f"--images {tmp_path}/pictures " in seeing.next.command
+    assert f"--audio {tmp_path}/sounds " in hearing.next.command
+
+
+def test_a_picture_beside_a_model_that_takes_none_is_left_alone(case: Path) -> None:
+    image(case / "screenshot.png", np.full((9, 7, 3), 128))
+    result = doctor(case / "net.onnx", case / "screenshot.png")
+    assert kinds(result.notes) == [NoteKind.NOT_RUN_HERE] and "--inputs samples/" in result.next.command

@@ -99,13 +99,15 @@ def _answers(
 
 def _measured(case: Case, notes: list[Note], notify: Callable[[int, int], None]) -> Measured | None:
     """None without inputs, for a very large model, or where it does not run: a note says why."""
-    if case.model is None or not case.material.samples:
+    if case.model is None or not case.material.inputs:
         return None
     if case.model.weight_bytes > _LARGEST:
         notes.append(Note.of(NoteKind.NOT_RUN_HERE, why=Note.of(NoteKind.WEIGHTS_TOO_LARGE, megabytes=_LARGEST >> 20)))
         return None
     try:
-        return measure(case.model, list(case.material.samples), notify)
+        found = measure(case.model, case.material.inputs, notify)
     except HalfwiseError as error:
         notes.append(Note.of(NoteKind.NOT_RUN_HERE, why=str(error)))
         return None
+    notes += found.notes
+    return found

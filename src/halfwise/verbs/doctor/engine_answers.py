@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,11 +46,21 @@ class Saved:
 
 
 def with_loaded(case: Case) -> Material:
-    """With the raw files that the build's command gave to the inputs with --loadInputs, where all are here."""
-    model, files = case.model, case.files_of("--loadInputs")
-    if model is None or not files or not files.keys() >= {spec.name for spec in model.inputs if not spec.optional}:
-        return case.material
-    return replace(case.material, samples=(*case.material.samples, _as_inputs(files)))
+    """With the raw files of the inputs: those that the build's command names with --loadInputs, where all are here, or
+    those of the size of the only input.
+    """
+    model, files, material = case.model, case.files_of("--loadInputs"), case.material
+    if model is None:
+        return material
+    wanted = {spec.name for spec in model.inputs if not spec.optional}
+    found = [_as_inputs(files)] if files and files.keys() >= wanted else []
+    if not files and not material.samples and len(model.inputs) == 1:
+        (spec,) = model.inputs
+        sizes = [size for size in spec.shape or () if isinstance(size, int)]
+        fits = math.prod(sizes) * spec.dtype.itemsize if len(sizes) == len(spec.shape or ()) else 0
+        raw = (path for path in material.of(FileKind.RAW) if path.stat().st_size == fits)
+        found = [_as_inputs({spec.name: path}) for path in raw]
+    return replace(material, samples=(*material.samples, *found))
 
 
 def _as_inputs(files: Mapping[str, Path]) -> Path:

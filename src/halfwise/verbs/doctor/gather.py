@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from halfwise.core.errors import InputError
 from halfwise.core.file_order import by_number
 from halfwise.core.files.identify import Identified, identify
 from halfwise.core.files.kinds import FileKind
 from halfwise.core.wording import counted
+from halfwise.model.inputs.audio import Audio
+from halfwise.model.inputs.images import Images
 
 __all__ = ["INPUTS", "Material", "gather"]
 
 INPUTS = (FileKind.NPZ, FileKind.NPY, FileKind.POLYGRAPHY_INPUTS)
+RATE = 16_000  # of sound, where nothing states one
 _MOST_FILES = 2_000
 _DEEPEST = 3
 
@@ -28,6 +32,27 @@ class Material:
 
     def of(self, *kinds: FileKind) -> tuple[Path, ...]:
         return tuple(each.path for each in self.files if each.kind in kinds)
+
+    def folders_of(self, kind: FileKind) -> tuple[Path, ...]:
+        return tuple(dict.fromkeys(path.parent for path in self.of(kind)))
+
+    @property
+    def inputs(self) -> list[Any]:
+        """What a model can be run on: the samples, else images, else sound; as their options say it by default."""
+        if self.samples:
+            return list(self.samples)
+        if images := self.folders_of(FileKind.IMAGE):
+            return [Images(images[0])]
+        return [Audio(folder, RATE) for folder in self.folders_of(FileKind.AUDIO)[:1]]
+
+    @property
+    def options(self) -> list[str]:
+        """The same on a command line."""
+        words: list[str] = []
+        for each in self.inputs:
+            option = {Images: "--images", Audio: "--audio"}.get(type(each), "--inputs")
+            words += [option, str(getattr(each, "folder", each))]
+        return words
 
 
 def gather(sources: Iterable[Path]) -> Material:

@@ -48,6 +48,7 @@ class Measured:
     findings: tuple[Finding, ...]
     coarse: tuple[str, ...] = ()
     ratio: float = 0.0
+    notes: tuple[Note, ...] = ()  # on how the inputs were read
 
 
 def measure(model: Model, inputs: Any, notify: Callable[[int, int], None]) -> Measured:
@@ -91,7 +92,7 @@ def _judged(
         ratio = max(evaluation.ratios)
         note = Note.of(NoteKind.FP16_KEEPS, count=len(samples.feeds), ratio=ratio)
         findings.append(finding("HW614", Where("model", str(model.path or "")), note, {"load": ratio}))
-    return Measured(tuple(findings), coarse, max(evaluation.ratios))
+    return Measured(tuple(findings), coarse, max(evaluation.ratios), samples.notes)
 
 
 def _finite(ratio: float) -> float:

@@ -44,17 +44,14 @@ def _engine(case: Case) -> Identified | None:
 
 
 def _with_model(case: Case, path: Path, measured: Measured | None, findings: Sequence[Finding]) -> NextStep:
-    inputs = [str(each) for each in case.material.samples] or ["samples/"]
-    words = ["halfwise", "fix", str(path)]
-    for each in inputs:
-        words += ["--inputs", each]
-    words += ["--out", "out/"]
+    options = case.material.options if measured is not None or case.material.samples else []
+    words = ["halfwise", "fix", str(path), *(options or ["--inputs", "samples/"]), "--out", "out/"]
     if case.target is not None and case.target.runtime.builder is not None:
         words += ["--target", str(case.target)]
     for name in measured.coarse if measured is not None else ():
         words += ["--tol", f"{name}:max_abs<=0.5"]
     command = shlex.join(words)
-    if measured is None and not case.material.samples:
+    if not options:
         return NextStep(command, Note.of(NoteKind.NEXT_INPUTS))
     rules = {each.rule for each in findings if each.severity != "info"}
     if not rules:
