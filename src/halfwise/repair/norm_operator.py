@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.emulation.profiles.norm_fusions import norms_of
 from halfwise.model.model import Model
@@ -146,7 +147,9 @@ def _parameter(
     array = effective(operand)
     assert array is not None
     if told["way"] in ("InstanceNormalization", "GroupNormalization"):
-        values = np.ascontiguousarray(np.broadcast_to(array.reshape(-1), dims))  # one number a channel
+        values: NDArray[Any] | None = np.ascontiguousarray(
+            np.broadcast_to(array.reshape(-1), dims)
+        )  # one number a channel
     else:
         rank = max(array.ndim, len(dims))
         values = as_parameter(array, rank, range(rank - len(dims), rank), dims)

@@ -65,7 +65,7 @@ def stages(
         names = _names(module, calls[0])
         feeds = [_feed(call, names, calls[0]) for call in calls]
         _export(module, calls[0], names, path)
-        in_worker = contained(onnx_stages, "halfwise.verbs.stages:stages")
+        in_worker: Callable[..., StagesResult] = contained(onnx_stages, "halfwise.verbs.stages:stages")
         result = in_worker(
             path,
             feeds,
