@@ -253,3 +253,22 @@ def test_the_algebra_names_places_and_powers(says: Says) -> None:
     assert repair.nodes == ("n_a", "n_b", "n_y")
     says(repair.algebra)
     assert repair.algebra.endswith("which cancel")
+
+
+def test_a_copy_of_a_weight_is_a_weight() -> None:
+    """TorchScript writes equal weights once, and an Identity for each other place."""
+    random = np.random.default_rng(0)
+    nodes = [
+        node("Identity", "w", "again"),
+        node("MatMul", "x w", "h"),
+        node("Mul", "h large", "m"),
+        node("MatMul", "m again", "g"),
+        node("Mul", "g large", "y"),
+    ]
+    small = (random.standard_normal((4, 4)) * 2.0**-23).astype(np.float32)
+    weights = [weight("w", small), weight("large", np.float32(2.0**22))]
+    given = model(nodes, [value("x", shape=(2, 4))], [value("y", shape=(2, 4))], weights)
+    feeds = [{"x": random.standard_normal((2, 4)).astype(np.float32)} for _ in range(3)]
+    found = effect(RESCALE, given, feeds)
+    assert found.before > 1.0 > found.after and found.bit_identical
+    assert found.model.node_by_name.keys() == {"n_h", "n_m", "n_g", "n_y"}

@@ -30,6 +30,7 @@ def normalise(model: ir.Model) -> int:
     renamed = name_nodes(model.graph.all_nodes())
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     passes.RemoveInitializersFromInputsPass()(model)
+    _read_weights_themselves(model)
     try:
         model.graph.sort()
     except ValueError:
@@ -52,6 +53,18 @@ def _one_default_domain(model: ir.Model) -> None:
     for node in nodes:
         if node.domain == "ai.onnx":
             node.domain = ""
+
+
+def _read_weights_themselves(model: ir.Model) -> None:
+    """Exporters write equal weights once, and a copy by an Identity for each other place: what reads a copy reads a
+    weight."""
+    for node in list(model.graph.all_nodes()):
+        if node.op_type != "Identity" or node.domain or node.graph is None or len(node.inputs) != 1:
+            continue
+        given, copy = node.inputs[0], node.outputs[0]
+        if given is not None and given.is_initializer() and not copy.is_graph_output():
+            ir.convenience.replace_all_uses_with(copy, given)
+            node.graph.remove(node, safe=True)
 
 
 def _align_function_opsets(model: ir.Model) -> None:
