@@ -24,6 +24,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(weight_facts, "_folder", lambda: folder)
     monkeypatch.setattr(weight_facts, "_LEAST", 1)
     monkeypatch.setattr(weight_facts, "_LARGE", 1)
+    monkeypatch.setattr(weight_facts, "_SETTLED_NS", 0)
     return folder
 
 
@@ -86,6 +87,16 @@ def test_damage_is_found_out_anew(kept: Path, tmp_path: Path) -> None:
         file.write_bytes(damaged)
         _next_run()
         assert [fact_of_weight(each, "size", lambda n=n: n) for n, each in enumerate(weights)] == [0, 1, 2]
+
+
+def test_a_file_that_may_change_without_a_trace_is_not_remembered(
+    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two writes within one tick of the file system's clock."""
+    monkeypatch.setattr(weight_facts, "_SETTLED_NS", 60 * 10**9)
+    for answer in (1, 2):
+        assert fact_of_weight(_weight(tmp_path), "size", lambda answer=answer: answer) == answer
+    assert not kept.exists()
 
 
 def test_a_line_that_a_full_disk_cut_off_spoils_no_other_answer(kept: Path, tmp_path: Path) -> None:
@@ -151,6 +162,7 @@ def test_counts_come_back_as_they_were(kept: Path, tmp_path: Path) -> None:
 
 def test_the_folder_is_the_users_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weight_facts, "_LEAST", 1)
+    monkeypatch.setattr(weight_facts, "_SETTLED_NS", 0)
     asked: list[str] = []
     for told in ("0", str(tmp_path / "mine"), "0"):
         monkeypatch.setenv(weight_facts.SETTING, told)

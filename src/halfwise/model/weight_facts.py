@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -33,6 +34,7 @@ _LONGEST = 1 << 18  # bytes of a fact
 _MOST = 1 << 26  # bytes of a file of facts
 _FILES = 50
 _IN_ALL = 1 << 28  # bytes of all of them
+_SETTLED_NS = 2 * 10**9  # a file that is younger may change again and keep its times
 
 
 def fact_of_weight(tensor: ir.TensorProtocol, question: str, find: Callable[[], Any]) -> Any:
@@ -88,10 +90,11 @@ def _remember(stamp: Stamp, question: str, found: Any) -> None:
 
 
 def _stamp(file: Path) -> Stamp | None:
-    """None where the file is small."""
+    """None where the file is small, or was changed just now."""
     try:
         seen = file.stat()
-        if seen.st_size < _LEAST:
+        changed = max(seen.st_mtime_ns, seen.st_ctime_ns)
+        if seen.st_size < _LEAST or time.time_ns() - changed < _SETTLED_NS:
             return None
         return str(file.resolve()), seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino, code_identity()
     except OSError:
