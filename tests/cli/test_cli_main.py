@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import halfwise
 from halfwise.cli import help as layout
 from halfwise.cli import main as entry
 from halfwise.core.errors import InputError, MissingBackend
+from halfwise.report.shell import input_words
 from tests.models.zoo import SHAPES
 from tests.support.command_line import CommandLine, Ended, save
 from tests.support.paths import ROOT
@@ -85,6 +87,7 @@ def test_files_that_a_shell_spelled_out_are_all_inputs(
     words = [*given, model, model] if last else [model, model, *given]
     ended = halfwise_cli("verify", *words, "--json")
     assert ended.code == 0 and ended.document["inputs"]["samples"] == 3
+    assert input_words(shlex.join(["halfwise", "verify", *words])) == given[:4]
 
 
 def test_the_base_of_usage_errors_is_the_one_meant() -> None:

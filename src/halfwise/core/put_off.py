@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -29,6 +30,7 @@ class _Later:
 def put_off() -> None:
     """From now on these are loaded when something of them is first asked for; for a process that is ours alone."""
     sys.meta_path.insert(0, _Later())
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it complains where it has no home to write to
 
 
 class _StandIn(ModuleType):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from pathlib import PurePath
 
 from halfwise.report.text import safe
 
@@ -27,8 +29,14 @@ def input_words(command: str) -> list[str]:
         if word in _SWITCHES or (word.partition("=")[0] in _OF_INPUTS and "=" in word):
             found.append(word)
         elif word in _OF_INPUTS and place + 1 < len(words):
-            found += [word, words[place + 1]]
+            found += [word, words[place + 1], *(_others(words[place + 1 :]) if word == "--inputs" else ())]
     return found
+
+
+def _others(words: Sequence[str]) -> Iterator[str]:
+    """The files behind the first that a shell spelled out with it."""
+    kind = PurePath(words[0]).suffix
+    return takewhile(lambda word: kind and PurePath(word).suffix == kind, words[1:])
 
 
 def shell(words: Sequence[str]) -> str:
