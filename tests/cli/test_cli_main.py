@@ -87,7 +87,7 @@ def test_files_that_a_shell_spelled_out_are_all_inputs(
     words = [*given, model, model] if last else [model, model, *given]
     ended = halfwise_cli("verify", *words, "--json")
     assert ended.code == 0 and ended.document["inputs"]["samples"] == 3
-    assert input_words(shlex.join(["halfwise", "verify", *words])) == given[:4]
+    assert input_words(shlex.join(["halfwise", "verify", *map(str, words)])) == given[:4]
 
 
 def test_the_base_of_usage_errors_is_the_one_meant() -> None:
