@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
 
 def fake_on_the_command_line(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> None:
-    monkeypatch.setattr(sys.modules["halfwise.verbs.bisect.run"], "backend_named", lambda name, options: fake)
+    monkeypatch.setattr(import_module("halfwise.verbs.bisect.run"), "backend_named", lambda name, options: fake)
 
 
 def test_the_command_names_the_culprits_and_ends_with_1(
@@ -157,7 +158,7 @@ def test_options_reach_the_backend(cli: Callable[..., Ended], monkeypatch: pytes
         given.append((name, options))
         return Fake(hiding())
 
-    monkeypatch.setattr(sys.modules["halfwise.verbs.bisect.run"], "backend_named", make)
+    monkeypatch.setattr(import_module("halfwise.verbs.bisect.run"), "backend_named", make)
     cli("bisect", "chain.onnx", "--backend", "ort-cuda", "--gpu", "1", "--tf32", "--optimize", "disable",
         "--io-binding", "--time-limit", "9", "--inputs", "in.npz")  # fmt: skip
     assert given == [("ort-cuda", BackendOptions(1, True, "disable", True, 9.0))]

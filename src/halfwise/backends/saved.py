@@ -9,6 +9,7 @@ from halfwise.backends.backend import BackendRecord, BackendRun, Feed, Traits
 from halfwise.backends.saved_files import saved_samples
 from halfwise.core.errors import InputError
 from halfwise.core.notes import Note, NoteKind
+from halfwise.core.wording import counted
 
 __all__ = ["SavedBackend"]
 
@@ -35,7 +36,7 @@ class SavedBackend:
         found = saved_samples(self.path)
         if len(found) != len(feeds):
             raise InputError(
-                f"{self.path} holds {len(found)} saved outputs for {len(feeds)} samples; "
+                f"{self.path} holds {counted(len(found), 'saved output')} for {counted(len(feeds), 'sample')}; "
                 "save one file a sample, in the order of the samples"
             )
         return BackendRun(tuple(each.read() for each in found), BackendRecord(self.name, "saved outputs", ""))

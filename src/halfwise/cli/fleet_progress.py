@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from halfwise.core.wording import counted
 from halfwise.fleet.jobs import Job
 from halfwise.fleet.processes import Place
 from halfwise.fleet.run import Watcher
@@ -26,7 +27,7 @@ class _Lines(Watcher):
 
     def begin(self, total: int, reused: int) -> None:
         self._done, self._total = reused, total
-        print(f"{self._title}: {total} jobs, {reused} done before", file=sys.stderr, flush=True)
+        print(f"{self._title}: {counted(total, 'job')}, {reused} done before", file=sys.stderr, flush=True)
 
     def ended(self, job: Job, result: Result) -> None:
         self._done += 1

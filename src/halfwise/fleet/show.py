@@ -78,7 +78,7 @@ def what_changed(change: Change) -> str:
     if change.what == "state":
         return f"{before.state}, now {now.state}{f': {now.why}' if now.why else ''}"
     if change.what == "FP32 nodes":
-        return f"{before.fp32_nodes} FP32 nodes, now {now.fp32_nodes}"
+        return f"{counted(before.fp32_nodes or 0, 'FP32 node')}, now {now.fp32_nodes}"
     return f"error {number(before.error or 0.0)}, now {number(now.error or 0.0)}"
 
 

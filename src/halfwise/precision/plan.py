@@ -145,13 +145,13 @@ class Plan(Documented):
             return
         if missing:
             raise InputError(
-                f"the plan is for another model: {len(missing)} of its {len(self.nodes)} nodes are not in this one "
-                f"({listed(missing)}); run fix without --plan"
+                f"the plan is for another model: {len(missing)} of its {counted(len(self.nodes), 'node')} are not in "
+                f"this one ({listed(missing)}); run fix without --plan"
             )
         if self.node_count != model.stored_nodes:
             raise InputError(
-                f"the plan is for another model: that one has {self.node_count} nodes, this one {model.stored_nodes}; "
-                "run fix without --plan"
+                f"the plan is for another model: that one has {counted(self.node_count, 'node')}, this one "
+                f"{model.stored_nodes}; run fix without --plan"
             )
         raise InputError(
             f"the plan is for another model: its file's sha256 begins with {self.sha256[:12]}, this one's with "

@@ -19,6 +19,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.wording import counted
 from halfwise.model.families import RECURRENT
 from halfwise.model.model import Model
 from halfwise.repair.graph_edit import GraphEdit, is_constant, whole
@@ -78,9 +79,8 @@ def _found(node: ir.Node, slot: int) -> Repair | None:
         return None
     change = np.linalg.norm(array.astype(np.float64) - _clipped(array))
     numbers = {"slot": slot, "flushed": tiny, "clipped": huge, "change": float(change)}
-    says = (
-        f"{node.name}: input {slot}: {tiny} weights below 2^-14 flushed, {huge} clipped to 65504; not the same in FP32"
-    )
+    flushed = f"{counted(tiny, 'weight')} below 2^-14 flushed"
+    says = f"{node.name}: input {slot}: {flushed}, {huge} clipped to 65504; not the same in FP32"
     return Repair("HW409", (node.name or "",), says, numbers)
 
 

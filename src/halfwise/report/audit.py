@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from halfwise.compiler.audit_findings import what_ran
 from halfwise.core.english import say
 from halfwise.core.nearest import nearest
+from halfwise.core.wording import counted
 from halfwise.report.terminal import Terminal
 from halfwise.report.text import safe
 
@@ -29,9 +30,9 @@ def show_audit(terminal: Terminal, audited: AuditResult, shown: Wanted) -> None:
     wanted = len(audited.wanted) if audited.wanted is not None else None
     cost = result.cost
     terminal.line(
-        f"{result.source}: {cost.kernels} kernels, {cost.bytes_moved / 1e6:.2f} MB between them, "
+        f"{result.source}: {counted(cost.kernels, 'kernel')}, {cost.bytes_moved / 1e6:.2f} MB between them, "
         f"{cost.casts} casts, {cost.reformats} reformats"
-        + (f", {cost.unsized} tensors of unknown size" if cost.unsized else ""),
+        + (f", {counted(cost.unsized, 'tensor')} of unknown size" if cost.unsized else ""),
         "bold",
     )
     if result.attention_kernels:

@@ -64,7 +64,7 @@ def _headline(terminal: Terminal, result: BisectResult, where: str) -> None:
         return
     regions = counted(len(result.regions), "region")
     nodes = "1 node has" if count == 1 else f"{count:,} nodes in {regions} have"
-    terminal.line(f"{nodes} to be FP32 on {where} ({result.nodes:,} nodes, {builds}).", "bold green")
+    terminal.line(f"{nodes} to be FP32 on {where} ({counted(result.nodes, 'node')}, {builds}).", "bold green")
     if result.sum:
         terminal.line(
             "No node fails by itself: many small errors add up. This set is sufficient, and no node of it can be "
@@ -104,5 +104,5 @@ def _steps(terminal: Terminal, result: BisectResult) -> None:
 
 def _words(step: Step) -> str:
     error = f", {three_digits(step.ratio)} of the allowed error" if step.ratio is not None else ""
-    what = f"{step.fp16:,} of {step.of:,} nodes in FP16" if step.what == "group" else step.what
+    what = f"{step.fp16:,} of {counted(step.of, 'node')} in FP16" if step.what == "group" else step.what
     return f"{what}: {step.answer.value}{error}" + (f" ({said(step.because)})" if step.because else "")

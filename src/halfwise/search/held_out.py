@@ -11,6 +11,7 @@ import onnx_ir as ir
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
+from halfwise.core.wording import counted
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.rollout import executions
 from halfwise.model.inputs.samples import Samples
@@ -174,7 +175,7 @@ class HeldOutSearch:
             least = count + 1 if foreseen else len(ladder.steps) >> left  # all of it at the last
             count = max(ladder.reach(goal), least)
             keep = best.solution.keep | ladder.nodes(count)
-            self.notify(f"trying {len(keep)} FP32 nodes on held-out inputs")
+            self.notify(f"trying {counted(len(keep), 'FP32 node')} on held-out inputs")
             held = judge.measure(search.assignment(keep))
             expected = held.unseen_bound
         if keep == best.solution.keep or held.ratio > max(missed.ratio, 1.0):
@@ -234,7 +235,7 @@ class HeldOutSearch:
         allowed = max(1.0, held_out.measure(best.search.assignment(best.solution.keep)).ratio) if able else 1.0
         while able and best.search.judge.affords(Untried.SETS, 2):
             formats = {**dict.fromkeys(best.solution.keep, Format.FP32), **dict.fromkeys(able, Format.BF16)}
-            self.notify(f"trying BF16 instead of FP32 for {len(able)} nodes")
+            self.notify(f"trying BF16 instead of FP32 for {counted(len(able), 'node')}")
             trial = Assignment.excepting(sites, formats, self.context.io)
             found = best.search.judge.measure(trial)
             if found.unseen_bound <= 1.0 and held_out.measure(trial).ratio <= allowed:

@@ -10,6 +10,7 @@ from itertools import accumulate
 import onnx_ir as ir
 
 from halfwise.core.reasons import Reason
+from halfwise.core.wording import counted
 from halfwise.search.run_counter import Untried
 from halfwise.search.sets import Sets, worst_first
 
@@ -81,7 +82,9 @@ class Pruning:
             if not batch:
                 break
             before = counter.samples
-            self.notify(f"reverting {len(batch)} of {len(keep)} FP32 nodes, each by itself (input {turn + 1})")
+            self.notify(
+                f"reverting {len(batch)} of {counted(len(keep), 'FP32 node')}, each by itself (input {turn + 1})"
+            )
             for node, ratio in self.sets.revert_alone(keep, batch, order[turn]).items():
                 ratios[node] = max(ratio, ratios.get(node, 0.0))
                 seen[node] = turn + 1
@@ -124,7 +127,7 @@ class Pruning:
                 break  # one more is told to be too much
             going = max(min(going, (fits + fails) // 2 if fails <= len(order) else going), 1)
             smaller = keep - set(order[:going])
-            self.notify(f"trying {len(smaller)} FP32 nodes ({going} fewer)")
+            self.notify(f"trying {counted(len(smaller), 'FP32 node')} ({going} fewer)")
             trial = self.sets.tried(smaller, self.target_ratio)
             bound = trial.bound
             if bound <= self.target_ratio:

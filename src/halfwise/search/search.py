@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from halfwise.core.formats import Format
 from halfwise.core.reasons import Reason
+from halfwise.core.wording import counted
 from halfwise.emulation.stepper import Stepper
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -133,7 +134,7 @@ class Search:
         found = []
         for count in counts:
             nodes = ladder.nodes(count)
-            self.notify(f"measuring the error with {len(nodes)} FP32 nodes")
+            self.notify(f"measuring the error with {counted(len(nodes), 'FP32 node')}")
             if not self.judge.affords(Untried.CURVE):
                 break
             ratio = self.measure(nodes).ratio
@@ -167,7 +168,7 @@ class Search:
             if count > len(ladder.steps):
                 break
             keep = trim(noise.pieces, ladder.nodes(count), noise.cost, max(goal, ladder.left(count)))
-            self.notify(f"trying {len(keep)} FP32 nodes (attempt {attempt + 1})")
+            self.notify(f"trying {counted(len(keep), 'FP32 node')} (attempt {attempt + 1})")
             measured = self.measure(keep)
             if measured.unseen_bound <= self.target_ratio:
                 return self._relax(keep, ladder, measured, noise), noise
@@ -200,7 +201,7 @@ class Search:
             larger = start | ladder.nodes(count)
             if larger <= keep or len(larger) > max(2 * len(start), len(start) + WORTH_RELAXING):
                 return None
-            self.notify(f"trying {len(larger)} FP32 nodes ({len(larger) - len(start)} more)")
+            self.notify(f"trying {counted(len(larger), 'FP32 node')} ({len(larger) - len(start)} more)")
             keep = larger
         return keep if self.measure(keep).unseen_bound <= self.target_ratio else None
 
@@ -229,7 +230,7 @@ class Search:
             fewer = trim(noise.pieces, ladder.nodes(count), noise.cost, ladder.left(count))
             if len(fewer) >= len(keep):
                 break
-            self.notify(f"trying {len(fewer)} FP32 nodes")
+            self.notify(f"trying {counted(len(fewer), 'FP32 node')}")
             if self.sets.tried(fewer, self.target_ratio).bound <= self.target_ratio:
                 keep, measured, high = fewer, self.measure(fewer), count
             else:
@@ -290,7 +291,7 @@ class Search:
         """The prediction did not lead there: find by halving the shortest part of the ladder that is enough."""
         high = len(ladder.steps)
         best = ladder.nodes(high)
-        self.notify(f"trying {len(best)} FP32 nodes (all that the noise model names)")
+        self.notify(f"trying {counted(len(best), 'FP32 node')} (all that the noise model names)")
         if self.measure(best).unseen_bound > self.target_ratio:
             if not self.judge.affords(Untried.SETS):
                 return best
@@ -302,7 +303,7 @@ class Search:
                 break
             middle = (low + high) // 2
             nodes = ladder.nodes(middle)
-            self.notify(f"trying {len(nodes)} FP32 nodes (halving)")
+            self.notify(f"trying {counted(len(nodes), 'FP32 node')} (halving)")
             if self.sets.tried(nodes, self.target_ratio).bound <= self.target_ratio:
                 high, best = middle, nodes
             else:

@@ -382,7 +382,8 @@ def _samples(runners: Sequence[Runner | BackendModel], inputs: Any, stream: Roll
     for runner in saved:
         if len(runner.samples) != len(samples.feeds):
             raise InputError(
-                f"{runner.path} holds {len(runner.samples)} saved outputs for {len(samples.feeds)} different samples; "
+                f"{runner.path} holds {counted(len(runner.samples), 'saved output')} for "
+                f"{counted(len(samples.feeds), 'different sample')}; "
                 "save one file a sample, in the order of the samples"
             )
     return samples

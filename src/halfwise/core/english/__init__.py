@@ -57,6 +57,10 @@ def _as_note(note: Note | Mapping[str, Any]) -> Note:
     return note if isinstance(note, Note) else read(note, Note, "a note")
 
 
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
 def _either(names: Iterable[str]) -> str:
     return " or ".join(names)
 
@@ -71,6 +75,7 @@ _SPECIAL: Mapping[str, Callable[[Any], str]] = {
     "names": _names,
     "commas": _commas,
     "either": _either,
+    "are": _are,
     "shape": _shape,
     "said": said,
     "change": _change,
@@ -83,9 +88,10 @@ _SPECIAL: Mapping[str, Callable[[Any], str]] = {
 class _Words(Formatter):
     """Adds to Python's format specifications what sentences need.
 
-    `many NOUN` or `many NOUN/NOUNS` count; `list` gives the first few names in quotes, `names` the same without;
-    `plain`, `either` and `commas` give all of a list, with "and", "or" or neither; `shape` is a tuple; `change` is a
-    pair, before and after; `number`, `percent` and `share` round for people; `said` is a list of notes.
+    `many NOUN` or `many NOUN/NOUNS` count, `are` is the verb behind a number; `list` gives the first few names in
+    quotes, `names` the same without; `plain`, `either` and `commas` give all of a list, with "and", "or" or neither;
+    `shape` is a tuple; `change` is a pair, before and after; `number`, `percent` and `share` round for people; `said`
+    is a list of notes.
     """
 
     def format_field(self, value: Any, format_spec: str) -> str:

@@ -7,7 +7,7 @@ from halfwise.core.notes import NoteKind
 __all__ = ["BACKENDS"]
 
 BACKENDS = {
-    NoteKind.PROCESS_ENDED: "{starts} attempts ended the whole process",
+    NoteKind.PROCESS_ENDED: "{starts:many attempt} ended the whole process",
     NoteKind.BUILD_FAILS: "{error}",
     NoteKind.ENGINE_UNTRIED: (
         "The backend {subject} follows TensorRT's documented API. Its authors never ran it with the real "

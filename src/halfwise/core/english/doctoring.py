@@ -11,7 +11,8 @@ DOCTORING = {
     NoteKind.ONE_MODEL_EXAMINED: "{count:many ONNX model} were given; {subject} is examined. Name another one alone.",
     NoteKind.NOT_RUN_HERE: "The model was not run: {why}.",
     NoteKind.NAMES_MATCH_NOTHING: (
-        "{subject} names {total:many layer}, and {count} of these names match no layer: {names:list}{near}"
+        "{subject} names {total:many layer}, and {count:many of these names matches/of these names match} no layer: "
+        "{names:list}{near}"
     ),
     NoteKind.NEAREST_NAMES: "; the nearest: {names:list}",
     NoteKind.WILDCARD_NOT_READ: (

@@ -37,14 +37,14 @@ INPUTS = {
     NoteKind.NO_INPUTS: "The model takes no inputs, so every run is the same.",
     NoteKind.SAMPLES_THINNED: "{used} of {given} samples are used, picked evenly.",
     NoteKind.SAMPLES_REPEATED: "{count:many repeated sample} left out.",
-    NoteKind.SAMPLES_NOT_FINITE: "Input {subject!r} has values that are not finite in {bad} of {samples} samples.",
+    NoteKind.SAMPLES_NOT_FINITE: "Input {subject!r} has values that are not finite in {bad} of {samples:many sample}.",
     NoteKind.SYNTHETIC: (
         "No inputs were given, so random ones of the declared types and shapes were generated. "
         "Give real ones with --inputs."
     ),
     NoteKind.INPUT_TAKEN_AS: "The array {given!r} was taken as input {subject!r}.",
     NoteKind.BATCH_ADDED: "Input {subject!r} has no batch dimension in the samples; one of 1 was added.",
-    NoteKind.BATCH_SPLIT: "Batches were split into {count} samples each.",
+    NoteKind.BATCH_SPLIT: "Batches were split into {count:many sample} each.",
     NoteKind.IMAGES_READ: (
         "{count:many image} as input {subject!r}: {width}x{height} ({fit}), {layout}, range {range}, "
         "mean {mean:plain}, std {std:plain}. Compare this with the training code: preprocessing is the commonest "

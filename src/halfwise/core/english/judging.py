@@ -8,7 +8,7 @@ __all__ = ["JUDGING"]
 
 JUDGING = {
     NoteKind.NOTHING_JUDGED: "the model has no output that the tolerance speaks of",
-    NoteKind.NOT_FINITE: "{count:,} values of {subject!r} are not finite, where FP32 has finite ones",
+    NoteKind.NOT_FINITE: "{count:many value} of {subject!r} {count:are} not finite, where FP32 has finite ones",
     NoteKind.AUTOCAST_UNNEEDED: "{subject} keeps the tolerance in FP16, with autocast and without it",
     NoteKind.AUTOCAST_MISSES: ("{subject} misses the tolerance even under autocast: its FP32 operators are not enough"),
     NoteKind.AUTOCAST_NEEDED: (
@@ -25,7 +25,7 @@ JUDGING = {
     NoteKind.MEASURED_BY_YOU: "your metric is {value:.3g}, allowed <= {allowed:.3g}",
     NoteKind.OTHER_SHAPE: "shape {got:shape} instead of {wanted:shape}",
     NoteKind.OTHER_CONTENT: "{got} instead of {wanted}",
-    NoteKind.HOLDS_TENSORS: "{count} tensors",
+    NoteKind.HOLDS_TENSORS: "{count:many tensor}",
     NoteKind.HOLDS_TENSOR: "a tensor",
     NoteKind.HOLDS_NOTHING: "nothing",
 }

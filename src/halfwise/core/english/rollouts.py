@@ -12,8 +12,8 @@ ROLLOUTS = {
         "model gave before it: {states:plain}."
     ),
     NoteKind.ROLLOUT_AGAIN: (
-        "{frames:many sample} make no two trajectories of {steps} steps, so the stream is read again from its start. "
-        "Give more samples."
+        "{frames:many sample makes/samples make} no two trajectories of {steps} steps, so the stream is read again "
+        "from its start. Give more samples."
     ),
     NoteKind.ROLLOUT_REUSED: (
         "The only held-out trajectory was borderline and is now used for the search; the same trajectories validate. "

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from halfwise.core.errors import InputError, MissingBackend
 from halfwise.core.file_order import by_number
 from halfwise.core.metrics import is_float
+from halfwise.core.wording import counted
 from halfwise.model.input_spec import InputSpec
 from halfwise.model.inputs.readable import readable
 
@@ -94,7 +95,9 @@ def prepared_for(images: Images, specs: Sequence[InputSpec]) -> Prepared:
             raise InputError(f"--size {size[0]}x{size[1]}: the model takes {width}x{height}")
     count = channels if isinstance(channels, int) else 3
     if count not in (1, 3):
-        raise InputError(f"--images: input {spec.name!r} has {count} channels in layout {layout}; images have 1 or 3")
+        raise InputError(
+            f"--images: input {spec.name!r} has {counted(count, 'channel')} in layout {layout}; images have 1 or 3"
+        )
     scale = images.range or ("0-1" if is_float(spec.dtype) else "0-255")
     if scale not in RANGES:
         raise InputError(f"--range {scale}: write {', '.join(RANGES)}")

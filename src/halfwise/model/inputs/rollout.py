@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
 from halfwise.core.notes import Note, NoteKind
+from halfwise.core.wording import counted
 from halfwise.model.input_spec import InputSpec
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.samples import Samples
@@ -180,8 +181,8 @@ def _like(array: Array, before: Array, output: str, state: str) -> Array:
     given = np.asarray(array)
     if given.ndim != before.ndim:
         raise InputError(
-            f"--feedback {output}={state}: the output has {given.ndim} dimensions and the input {before.ndim}: "
-            "they are not one state"
+            f"--feedback {output}={state}: the output has {counted(given.ndim, 'dimension')} and the input "
+            f"{before.ndim}: they are not one state"
         )
     with np.errstate(over="ignore", invalid="ignore"):
         return given.astype(before.dtype)

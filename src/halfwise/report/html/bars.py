@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from halfwise.core.wording import counted
 from halfwise.report.axis import HIGH, LOW
 from halfwise.report.html.histogram import WeightHistogram
 
@@ -59,12 +60,11 @@ def _zone(exponent: int) -> str:
 
 def _text(exponent: int, count: int) -> str:
     if exponent == LOW:
-        return f"{count:,} weights below 2^{LOW + 1} ({2.0 ** (LOW + 1):.1e})"
+        return f"{counted(count, 'weight')} below 2^{LOW + 1} ({2.0 ** (LOW + 1):.1e})"
     if exponent == HIGH - 1:
-        return f"{count:,} weights of 2^{exponent} ({2.0**exponent:.1e}) and above"
-    return (
-        f"{count:,} weights from 2^{exponent} ({2.0**exponent:.3g}) to 2^{exponent + 1} ({2.0 ** (exponent + 1):.3g})"
-    )
+        return f"{counted(count, 'weight')} of 2^{exponent} ({2.0**exponent:.1e}) and above"
+    above = f"2^{exponent + 1} ({2.0 ** (exponent + 1):.3g})"
+    return f"{counted(count, 'weight')} from 2^{exponent} ({2.0**exponent:.3g}) to {above}"
 
 
 def _count_words(count: int) -> str:

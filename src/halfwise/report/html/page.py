@@ -11,6 +11,7 @@ from typing import Any
 
 from halfwise._version import __version__
 from halfwise.core.english import said, say, say_all
+from halfwise.core.wording import counted
 from halfwise.deploy.advisories import Advisory
 from halfwise.report.answer import inputs_told
 from halfwise.report.axis import TICKS, ZONES
@@ -94,7 +95,7 @@ def gather(
         "audit": audit,
         "advisories": [_advisory(advisory) for advisory in result.deploy_files.advisories],
         "findings": scan.findings if scan is not None else None,
-        "range_inputs": "one search input" if trace is None else f"{trace.samples:,} inputs",
+        "range_inputs": "one search input" if trace is None else counted(trace.samples, "input"),
         "result": result,
         "tolerance": bound_text(result.plan.tolerance),
         "versions": _versions(),

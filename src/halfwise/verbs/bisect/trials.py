@@ -20,6 +20,7 @@ from halfwise.core.formats import Format
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.whole_files import WholeFiles
+from halfwise.core.wording import counted
 from halfwise.model.inputs.rollout import Rollout
 from halfwise.model.inputs.save import save_samples
 from halfwise.precision.assignment import Assignment
@@ -96,7 +97,7 @@ class Trials:
     # -- one build --------------------------------------------------------------------------------------------------
 
     def _run(self, narrow: frozenset[ir.Node], key: str, starts: int) -> dict[str, Any]:
-        self.notify(f"build {len(self.steps) + 1}: {len(narrow)} of {len(self.nodes)} nodes in FP16")
+        self.notify(f"build {len(self.steps) + 1}: {len(narrow)} of {counted(len(self.nodes), 'node')} in FP16")
         if starts >= MOST_STARTS:
             entry: dict[str, Any] = {
                 "state": "failed",
