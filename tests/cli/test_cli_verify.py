@@ -97,7 +97,7 @@ def test_two_files_of_saved_outputs(halfwise_cli: CommandLine, tmp_path: Path, s
     says(ended.out, "exact of 'label'")
     ended = halfwise_cli("verify", tmp_path / "a.npz", tmp_path / "d.npz")
     assert ended.code == 1
-    says(ended.out, "values of 'y'")
+    says(ended.out, "value of 'y'")
     assert "has no output 'label'" in halfwise_cli("verify", tmp_path / "a.npz", tmp_path / "e.npz").told
     told = halfwise_cli("verify", tmp_path / "a.npz", tmp_path / "b.npz", "--inputs", tmp_path / "a.npz").told
     assert "leave --inputs out" in told

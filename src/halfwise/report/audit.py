@@ -93,10 +93,11 @@ def _plan_verdict(result: Audit, wanted: int) -> str:
     if not wanted:
         return "the plan keeps no node out of FP16, so there is nothing to check"
     if broken:
-        return f"the plan was not kept: {broken} of {wanted} nodes ran otherwise or do not show the planned precision"
+        nodes = f"{broken} of {counted(wanted, 'node')}"
+        return f"the plan was not kept: {nodes} ran otherwise or do not show the planned precision"
     if result.kept:
         return "no node breaks the plan" + (f"; {open_} of its {wanted} are in no kernel (folded)" if open_ else "")
-    return f"the plan is not shown to have been kept: {open_} of its {wanted} nodes cannot be verified"
+    return f"the plan is not shown to have been kept: {open_} of its {counted(wanted, 'node')} cannot be verified"
 
 
 def _show_violations(terminal: Terminal, title: str, violations: Sequence[Violation], style: str) -> None:
