@@ -11,6 +11,7 @@ import pytest
 from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.report.answer import way_out
+from halfwise.search.run_counter import RunCounter
 from halfwise.verbs.fix.fix import JOURNAL, FixResult, fix
 from tests.models.random_nets import feeds, random_net
 from tests.support.messages import kinds, only
@@ -52,6 +53,13 @@ def test_where_a_budget_is_less_than_the_least_answer_that_is_given_and_counted(
 
 def test_without_a_budget_what_keeps_the_tolerance_has_no_bound() -> None:
     assert {NoteKind.BEST_SO_FAR, NoteKind.RUNS_RAISED}.isdisjoint(kinds(fixed(None).notes))
+
+
+def test_other_inputs_are_looked_at_within_the_runs_of_the_search() -> None:
+    counter = RunCounter(40)
+    counter.over(2)
+    counter.add(78.5)
+    assert counter.within(1.5) and not counter.within(2)
 
 
 def test_a_miss_for_want_of_runs_leads_to_more_of_them(tmp_path: Path) -> None:

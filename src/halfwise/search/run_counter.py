@@ -55,6 +55,10 @@ class RunCounter:
     def spent(self, samples: int) -> bool:
         return self.samples >= self.most(samples)
 
+    def within(self, samples: float) -> bool:
+        """Whether a job with so many executions more takes no more passes than may go into saving nodes."""
+        return self.samples + samples <= self.most_passes * self._a_pass
+
     # -- a budget for all ---------------------------------------------------------------------------------------------
 
     def plan(self, verdict: float, overflows: float, answer: float) -> None:

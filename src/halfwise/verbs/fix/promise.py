@@ -80,9 +80,10 @@ def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured, *, run
 
 
 def _near(prepared: Prepared, decided: Decided) -> tuple[Feed, ...]:
-    """Inputs close to those given, where the search looked at none and the budget has room for them."""
-    missing = max(JUDGED - len(decided.samples.all), 0)
-    if not prepared.context.counter.free(missing * (2 + len(prepared.context.also)), Untried.VARIANTS):
+    """Inputs close to those given, where the search looked at none and there are runs left."""
+    counter = prepared.context.counter
+    looked = max(JUDGED - len(decided.samples.all), 0) * (2 + len(prepared.context.also))
+    if not counter.within(looked) or not counter.free(looked, Untried.VARIANTS):
         return ()
     return of_few(decided.samples, prepared.context.references)
 
