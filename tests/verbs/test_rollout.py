@@ -198,7 +198,7 @@ def test_a_state_of_another_rank_is_refused() -> None:
     model.graph.node[1].op_type = "ReduceMax"
     model.graph.node[1].input.pop()
     model.graph.node[1].attribute.extend([helper.make_attribute("axes", [1]), helper.make_attribute("keepdims", 0)])
-    with pytest.raises(InputError, match="dimensions"):
+    with pytest.raises(InputError, match="has 1 dimension and the input 2"):
         fix(model, frames(8), rollout=4, feedback="y=sum_in")
 
 

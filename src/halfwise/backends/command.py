@@ -27,6 +27,7 @@ from halfwise.core.document import read
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.json_text import read_json
 from halfwise.core.notes import Note
+from halfwise.core.wording import counted
 
 __all__ = ["CommandBackend", "Job"]
 
@@ -92,7 +93,7 @@ class CommandBackend:
         found = saved_samples(outputs)
         if len(found) != samples:
             raise InputError(
-                f"{self.name} left the outputs of {len(found)} samples of {outputs.name}, not of {samples}"
+                f"{self.name} left the outputs of {counted(len(found), 'sample')} of {outputs.name}, not of {samples}"
             )
         return BackendRun(tuple(each.read() for each in found), record)
 

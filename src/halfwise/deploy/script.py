@@ -236,7 +236,7 @@ def network_and_config(trt, logger, builder):
         raise Stop(1, "{{}} of {{}} nodes not found, nothing built".format(len(unresolved), len(wanted)))
     layers = [(layer, dtypes[fmt]) for node, fmt in wanted.items() for layer in found[node]]
     kept = sum(keep(layer, dtype, set(dtypes.values())) for layer, dtype in layers)
-    say("kept out of FP16: {{}} nodes, {{}} layers".format(len(wanted), kept))
+    say("kept out of FP16: nodes {{}}, layers {{}}".format(len(wanted), kept))
     return network, config
 
 

@@ -139,7 +139,7 @@ def run(folder):
         with np.load(str(file), allow_pickle=False) as stored:
             feed = {name: stored[name] for name in stored.files}
         np.savez(str(target / file.name), **execution.run(feed, file.name))
-    say("ran {} samples; outputs in {}".format(len(files), target))
+    say("samples run: {}; outputs in {}".format(len(files), target))
 
 
 '''
