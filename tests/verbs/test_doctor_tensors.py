@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,24 @@ def test_files_that_the_command_names_are_read(case: Path) -> None:
 def test_a_summary_that_is_none_is_told(case: Path) -> None:
     (case / "tensor_summary.json").write_text('{"metadata": {}, "tensors": [{"name": "x"}]}')
     assert kinds(doctor(case).notes) == [NoteKind.FILE_NOT_READ]
+
+
+HUGE = b"{'descr': '<f4', 'fortran_order': False, 'shape': (9999999999999, 8), }\n"
+DAMAGED: dict[str, Callable[[Path], object]] = {
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[:-9]),
+    "text": lambda path: np.save(path, np.array(["x"] * 4)),
+    "objects": lambda path: np.save(path, np.array([{}] * 4, dtype=object), allow_pickle=True),
+    "huge": lambda path: path.write_bytes(np.lib.format.magic(1, 0) + len(HUGE).to_bytes(2, "little") + HUGE),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_tensor_is_told_and_the_others_are_compared(case: Path, damage: str) -> None:
+    save_tensors(case, engine(case), ("numpy",))
+    assert of(doctor(case), "HW619").numbers["count"] == 4
+    DAMAGED[damage](min(case.glob("0*.npy")))
+    result = doctor(case)
+    assert of(result, "HW619").numbers["count"] == 3 and kinds(result.notes) == [NoteKind.FILE_NOT_READ]
 
 
 @pytest.mark.parametrize("size", [64, 60])

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from halfwise.core.errors import InputError
 from halfwise.core.files.bindings import DOTS, TYPES, safe_name
 from halfwise.core.json_text import read_json
+from halfwise.model.inputs.readable import readable
 
 __all__ = ["SavedTensor", "is_tensor_file", "tensors_of_files", "tensors_of_summary"]
 
@@ -40,18 +41,26 @@ class SavedTensor:
     file: Path | None = None
 
     def read(self, shape: tuple[int, ...]) -> Array | None:
-        """The values; `shape` is that of the model's tensor, for a file that does not tell."""
+        """The values; `shape` is that of the model's tensor, for a file that does not tell. An InputError where the
+        file is damaged, or holds no numbers."""
         if self.file is None or not self.file.is_file():
             return None
-        if self.file.suffix == ".npy":
-            with self.file.open("rb") as stream:
-                return np.lib.format.read_array(stream, allow_pickle=False)
-        content, count = self.file.read_bytes(), math.prod(self.shape or shape)
+        with readable(str(self.file)):
+            if self.file.suffix == ".npy":
+                with self.file.open("rb") as stream:
+                    return _numbers(np.lib.format.read_array(stream, allow_pickle=False))
+            content, count = self.file.read_bytes(), math.prod(self.shape or shape)
         sizes = {2 * count: np.float16, 4 * count: np.float32}
         kind = TYPES.get(self.type) if self.type else sizes.get(len(content))
         if kind is None or count * np.dtype(kind).itemsize != len(content):
             return None
         return np.frombuffer(content, kind).reshape(self.shape or shape)
+
+
+def _numbers(array: Array) -> Array:
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"it holds values of type {array.dtype}, which are no numbers")
+    return array
 
 
 def is_tensor_file(path: Path) -> bool:

@@ -40,7 +40,8 @@ DOCTORING = {
         "lost digits do not count"
     ),
     NoteKind.FP16_BREAKS: (
-        "output {subject!r} has {count:many value} that are not finite in plain FP16; the overflow is at {nodes:list}"
+        "output {subject!r} has {count:many value} that {count:are} not finite in plain FP16; the overflow is at "
+        "{nodes:list}"
     ),
     NoteKind.FP16_MISSES: (
         "output {subject!r}: plain FP16 has an error of {error:.2g}, {ratio:.3g} times what is allowed; "

@@ -50,7 +50,7 @@ FINDINGS = {
     NoteKind.INPUT_ALONE: "; alone, this input causes {ratio:share} the allowed error",
     NoteKind.CANNOT_RUN: "{subject} cannot run the fixed model: {why}",
     NoteKind.NOT_FINITE_THERE: (
-        "output {subject!r} has {count:many value} that are not finite on {title}, and none was predicted. "
+        "output {subject!r} has {count:many value} that {count:are} not finite on {title}, and none was predicted. "
         "Likely cause: {cause}"
     ),
     NoteKind.NOT_AS_PREDICTED: (

@@ -44,7 +44,8 @@ def tensors_apart(case: Case) -> tuple[Case, tuple[SavedTensor, ...]]:
         try:
             told = tensors_of_summary(path)
         except InputError as error:
-            notes.append(Note.of(NoteKind.FILE_NOT_READ, str(path), why=str(error)))
+            why = str(error).removeprefix(f"{path}: ")
+            notes.append(Note.of(NoteKind.FILE_NOT_READ, str(path), why=why))
             continue
         facts[path] = counted(len(told), "tensor")
         found.update({tensor.name: tensor for tensor in told})
@@ -74,6 +75,7 @@ def tensor_findings(
     if not tensors:
         return
     model, samples = case.model, case.material.samples
+    tensors = [_checked(tensor, notes) for tensor in tensors]
     compared: list[_Compared] = []
     try:
         if model is not None and samples:
@@ -197,6 +199,18 @@ def _apart(seen: Array, exact: Array) -> float:
 
 def _ends(values: Array) -> Array:
     return np.array([values.min(), values.max()], dtype=np.float64)
+
+
+def _checked(tensor: SavedTensor, notes: list[Note]) -> SavedTensor:
+    """Without its file where that is damaged, which is told."""
+    try:
+        if tensor.file is not None and tensor.file.suffix == ".npy":
+            tensor.read(())
+    except InputError as error:
+        why = str(error).removeprefix(f"{tensor.file}: ")
+        notes.append(Note.of(NoteKind.FILE_NOT_READ, str(tensor.file), why=why))
+        return replace(tensor, file=None)
+    return tensor
 
 
 def _is_finite(tensor: SavedTensor) -> bool:
