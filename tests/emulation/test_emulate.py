@@ -289,9 +289,11 @@ def test_an_unknown_profile_is_refused(says: Says) -> None:
         profile_named("cuda")
 
 
-def test_who_moves_what_enters_a_quantiser_leaves_the_written_model_as_it_was() -> None:
+@pytest.mark.parametrize("opset", [13, 21, 22, 25])
+def test_who_moves_what_enters_a_quantiser_leaves_the_written_model_as_it_was(opset: int) -> None:
     nodes = [node("QuantizeLinear", "x s", "q"), node("DequantizeLinear", "q s", "y")]
-    made = model(nodes, [value("x", shape=(4,))], [value("y", shape=(4,))], [weight("s", np.array(0.1, np.float32))])
+    ends, scale = ([value("x", shape=(4,))], [value("y", shape=(4,))]), weight("s", np.array(0.1, np.float32))
+    made = model(nodes, *ends, [scale], opset=opset)
     emulator, loaded = Emulator(), load(made)
     fp32 = Assignment(Sites(loaded), {})
     before = emulator.write(fp32).proto.SerializeToString(deterministic=True)

@@ -32,6 +32,7 @@ TF32 = 2.0**-11
 MARGIN = 1.5  # more steps than TF32 takes are FP16's own
 
 _QUANTISERS = ("QuantizeLinear", "DynamicQuantizeLinear")
+_NO_RANDOM_LIKE = 22  # the first opset whose RandomUniformLike ONNX Runtime does not run; seen with 1.32
 
 
 def has_quantisers(sites: Sites) -> bool:
@@ -58,7 +59,7 @@ class Movement:
         written = self.emulator.write(Assignment(self.sites, {}))
         proto = onnx.ModelProto()
         proto.CopyFrom(written.proto)
-        _move(proto.graph, by)
+        _move(proto.graph, by, self.sites.model.opset())
         weights = {weight.name: self.emulator.widened(weight) for weight in written.weights}
         session = Session(proto, weights, device=self.emulator.device)
         self.counter.add(len(self.feeds))
@@ -88,15 +89,34 @@ def _two_digits(value: float) -> float:
     return round(math.ceil(value / unit) * unit, 12)
 
 
-def _move(graph: onnx.GraphProto, by: float) -> None:
+def _move(graph: onnx.GraphProto, by: float, opset: int) -> None:
     nodes = list[onnx.NodeProto]()
     for index, node in enumerate(graph.node):
         if node.op_type in _QUANTISERS and not node.domain:
             factor, moved = f"halfwise:factor{index}", f"halfwise:moved{index}"
-            around = dict[str, Any](low=1.0 - by, high=1.0 + by, seed=float(index))
-            nodes.append(helper.make_node("RandomUniformLike", [node.input[0]], [factor], dtype=1, **around))
+            nodes += (_factors if opset < _NO_RANDOM_LIKE else _signs)(node.input[0], factor, by, index)
             nodes.append(helper.make_node("Mul", [node.input[0], factor], [moved]))
             node.input[0] = moved
         nodes.append(node)
     del graph.node[:]
     graph.node.extend(nodes)
+
+
+def _factors(value: str, factor: str, by: float, seed: int) -> list[onnx.NodeProto]:
+    around = dict[str, Any](low=1.0 - by, high=1.0 + by, seed=float(seed))
+    return [helper.make_node("RandomUniformLike", [value], [factor], dtype=1, **around)]
+
+
+def _signs(value: str, factor: str, by: float, seed: int) -> list[onnx.NodeProto]:
+    """One of two factors, of the same mean square: a coin for each value, which Dropout draws."""
+    away = by / math.sqrt(3.0)
+    names = [f"{factor}:{each}" for each in ("half", "draws", "dropped", "coins", "up", "down")]
+    half, draws, dropped, coins, up, down = names
+    return [
+        helper.make_node("Constant", [], [half], value_float=0.5),
+        helper.make_node("Constant", [], [draws], value=helper.make_tensor("", onnx.TensorProto.BOOL, (), [True])),
+        helper.make_node("Constant", [], [up], value_float=1.0 + away),
+        helper.make_node("Constant", [], [down], value_float=1.0 - away),
+        helper.make_node("Dropout", [value, half, draws], [dropped, coins], seed=seed),
+        helper.make_node("Where", [coins, up, down], [factor]),
+    ]

@@ -45,8 +45,9 @@ def adjust_for(
         may = Adjustable(decision.sites, decision.io_types, frozenset(stated), holds)
         found = adjust_norms(may, found, fused=fused)
         found = adjust_biases(may, adjust_transposes(may, found))
+        found = adjust_joins(may, found, on_cpu=on_cpu)
         if on_cpu:
-            found = adjust_for_cpu(may, adjust_joins(may, adjust_scatters(may, found)))
+            found = adjust_for_cpu(may, adjust_scatters(may, found))
         else:
             found = adjust_attentions(may, found)
     assignment = found.decision.assignment
