@@ -243,7 +243,7 @@ def runtime_reason(error: Exception) -> str:
             operator = found["op"] + (f" of {found['domain']}" if found["domain"] else "")
             place = f" of node {found['node']!r}" if found["node"] else ""
             return f"it has no operator {operator}{place}; `halfwise scan` looks at models without running them"
-    return text[:400]
+    return text[:400].rstrip(".")
 
 
 @cache
