@@ -204,3 +204,68 @@ def _lives(number: int) -> bool:
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def _said_by_a_script(lines: str, folder: Path, **environment: str) -> str:
+    """What a process of its own prints, which begins with one thread."""
+    onnx.save(loud(), folder / "m.onnx")
+    onnx.save(gru(), folder / "gru.onnx")
+    begin = (
+        "import halfwise, numpy as np\nfrom halfwise.verbs.contained import pool\n"
+        "def kind(): return type(pool._idle[-1].child).__name__\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-W", "error", "-c", begin + lines],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert not told.returncode, told.stderr
+    return told.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a worker is started there")
+class TestAWorkerThatIsACopy:
+    """Of a process in which nothing else runs: nothing is loaded twice."""
+
+    def test_it_is_made_where_that_is_safe(self, tmp_path: Path) -> None:
+        lines = "halfwise.scan('m.onnx'); print(kind())"
+        assert _said_by_a_script(lines, tmp_path) == "Copy\n"
+        threads = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        for other in (threads, "import onnxruntime\n"):  # that starts a thread of its own
+            assert _said_by_a_script(other + lines, tmp_path) == "Popen\n"
+        assert _said_by_a_script(lines, tmp_path, HALFWISE_MEMORY_LIMIT="8G") == "Popen\n"
+        large = "kept = np.ones(1 << 27)\n"
+        assert _said_by_a_script(large + lines, tmp_path) == "Popen\n"
+
+    def test_its_death_is_an_error_and_the_next_call_is_answered(self, tmp_path: Path) -> None:
+        lines = (
+            "try: halfwise.verify('gru.onnx', 'gru.onnx', [{'x': np.zeros((0, 1, 4), np.float32)}])\n"
+            "except halfwise.InputError as error: print(error)\n"
+            "print(kind(), halfwise.scan('m.onnx').facts.nodes)"
+        )
+        said = _said_by_a_script(lines, tmp_path)
+        assert "crashed (SIGABRT) at 'n_y' (GRU), given x 0x1x4" in said and said.endswith("Copy 3\n")
+
+    def test_it_holds_no_file_of_its_caller_and_writes_nothing_of_it(self, tmp_path: Path) -> None:
+        lines = (
+            "import os, sys, select\n"
+            "text = open('text', 'w'); text.write('once'); sys.stdout.write('said once\\n')\n"
+            "reader, writer = os.pipe()\n"
+            "halfwise.scan('m.onnx'); os.close(writer); text.close()\n"
+            "print(kind(), select.select([reader], [], [], 60)[0] == [reader])"
+        )
+        assert _said_by_a_script(lines, tmp_path) == "said once\nCopy True\n"
+        assert (tmp_path / "text").read_text() == "once"
+
+    def test_an_interruption_of_the_caller_is_not_its_own(self, tmp_path: Path) -> None:
+        lines = (
+            "import os, signal\n"
+            "signal.signal(signal.SIGUSR1, lambda number, frame: print('mine'))\n"
+            "def press(told): os.killpg(0, signal.SIGUSR1)\n"
+            "halfwise.fix('m.onnx', [{'x': np.ones(4, np.float32)}], notify=press); print(kind())"
+        )
+        environment_of_a_group = "import os; os.setsid()\n"
+        assert set(_said_by_a_script(environment_of_a_group + lines, tmp_path).split()) == {"mine", "Copy"}

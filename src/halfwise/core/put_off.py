@@ -11,7 +11,7 @@ from importlib.util import LazyLoader
 from types import ModuleType
 from typing import Any
 
-__all__ = ["SELDOM", "put_off", "put_off_for_onnx_ir"]
+__all__ = ["SELDOM", "Later", "put_off", "put_off_for_onnx_ir"]
 
 # A third of the time that a command takes to start: what adds up symbolic sizes of shapes.
 SELDOM = frozenset({"sympy", "onnx_ir._symbolic_shapes"})
@@ -33,7 +33,9 @@ def put_off() -> None:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it complains where it has no home to write to
 
 
-class _StandIn(ModuleType):
+class Later(ModuleType):
+    """A module of this name, loaded when something of it is first asked for."""
+
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
@@ -44,7 +46,7 @@ def put_off_for_onnx_ir() -> None:
     """Load onnx_ir with stand-ins for them. In a process of others nobody else is to meet these."""
     if "onnx_ir" in sys.modules or SELDOM & sys.modules.keys():
         return
-    stand_ins = {name: _StandIn(name) for name in SELDOM}
+    stand_ins = {name: Later(name) for name in SELDOM}
     sys.modules.update(stand_ins)
     try:
         import_module("onnx_ir")

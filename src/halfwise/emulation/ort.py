@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import helper
 
@@ -18,8 +17,14 @@ from halfwise.core.child.black_box import Fatal, guarded, native_call
 from halfwise.core.cores import kept_to
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
 from halfwise.core.formats import format_of_dtype
+from halfwise.core.put_off import Later
 from halfwise.emulation.culprit import culprit
 from halfwise.emulation.stamp import RUNTIME_IR_VERSION, stamped
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+else:
+    ort = Later("onnxruntime")  # it starts a thread, and a process with threads is not forked
 
 __all__ = ["RUNTIME_IR_VERSION", "Answer", "AnySession", "Device", "Session", "check_casts", "upload"]
 

@@ -8,7 +8,6 @@ from functools import cache, lru_cache
 
 import onnx
 import onnx.defs
-import onnxruntime as ort
 from onnx import helper
 
 __all__ = ["RUNTIME_IR_VERSION", "newest_opset", "runtime_opset", "stamped"]
@@ -50,6 +49,8 @@ def runtime_opset(proto: onnx.ModelProto, opset: int) -> int:
 @cache
 def newest_opset() -> int:
     """The newest opset of the default domain that the installed runtime accepts."""
+    import onnxruntime as ort
+
     value = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
     result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "probe", [value], [result])

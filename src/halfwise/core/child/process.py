@@ -15,14 +15,25 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from halfwise.core.errors import InputError, MissingBackend
 
-__all__ = ["Ended", "check_limit", "end", "log_tail", "run", "start"]
+__all__ = ["Child", "Ended", "check_limit", "end", "log_tail", "run", "start"]
 
 _TOLD_LINES = 4  # of the end of a log, in an error
 _TOLD_WIDTH = 200
+
+
+class Child(Protocol):
+    """What is asked of a process that this one started."""
+
+    pid: int
+
+    @property
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -113,7 +124,7 @@ def start(
             log.close()
 
 
-def end(child: subprocess.Popen[bytes]) -> None:
+def end(child: Child) -> None:
     """Kill what is left of the child and of its group."""
     # Not reaped yet, so its id cannot have been given to anybody else.
     if child.poll() is not None:

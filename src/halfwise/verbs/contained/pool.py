@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 from halfwise.core.child import process
-from halfwise.core.child.allowance import TIME
+from halfwise.core.child.allowance import TIME, Allowance
 from halfwise.core.child.black_box import BlackBox
+from halfwise.core.child.copied import copy
 from halfwise.core.child.lines import FOLDER, LOG
 from halfwise.core.child.process import Ended
 from halfwise.core.errors import InputError
+from halfwise.core.put_off import put_off
 from halfwise.verbs.contained.message import Died
+from halfwise.verbs.contained.serve import serve
 
 __all__ = ["Worker", "taken"]
 
 _OTHERS = ("HALFWISE_CONTAIN", TIME, "PYTEST_CURRENT_TEST")  # settings that no worker reads
 
 _BEGINS = (
-    "from halfwise.core.put_off import put_off; put_off(); from halfwise.verbs.contained.serve import serve; serve()"
+    "from halfwise.core.put_off import put_off; put_off(); "
+    "from halfwise.verbs.contained.serve import serve; serve(sys.argv[1:])"
 )
 
 _idle: list[Worker] = []
@@ -40,13 +47,21 @@ class Worker:
         self._call = Path(self._folder.name, "call")
         BlackBox(self._call)
         self._connection, theirs = Pipe()
-        code = f"import sys; sys.path[:] = {sys.path!r}; {_BEGINS}"
-        command = [sys.executable, "-c", code, preloaded, str(self.owner), str(theirs.fileno()), str(self._call)]
-        log = None if os.environ.get("HALFWISE_DEBUG") else Path(self._folder.name, LOG)
         try:
-            self.child = process.start(command, log_path=log, passed=(theirs.fileno(),))
+            self.child = self._started(preloaded, theirs)
         finally:
             theirs.close()
+
+    def _started(self, preloaded: str, theirs: Connection[Any, Any]) -> process.Child:
+        """A copy of this process where that is safe: then nothing is loaded twice."""
+        log = None if os.environ.get("HALFWISE_DEBUG") else Path(self._folder.name, LOG)
+        words = [preloaded, str(self.owner), str(theirs.fileno()), str(self._call)]
+        if not Allowance.of_environment().memory:  # a limit counts what this process holds, too
+            child = copy(partial(_live, words), log, (theirs.fileno(),))
+            if child is not None:
+                return child
+        code = f"import sys; sys.path[:] = {sys.path!r}; {_BEGINS}"
+        return process.start([sys.executable, "-c", code, *words], log_path=log, passed=(theirs.fileno(),))
 
     @property
     def usable(self) -> bool:
@@ -64,14 +79,14 @@ class Worker:
         """What it says next, or how it ended; it is ended when `limit_s` are over. 0: no limit."""
         try:
             left = max(0.0, started + limit_s - time.monotonic()) if limit_s else None
-            timed_out = not self._connection.poll(left)
+            timed_out = left == 0.0 or not self._connection.poll(left)
             said = None if timed_out else self._connection.recv()
         except (EOFError, OSError):
             said, timed_out = None, False
             self.child.wait()
         if said is None:
             process.end(self.child)
-            said = Died(self.child.returncode)
+            said = Died(self.child.wait())
         if isinstance(said, Died):
             return Ended(said.returncode, time.monotonic() - started, limit_s, timed_out)
         return said
@@ -81,6 +96,11 @@ class Worker:
             process.end(self.child)
             self._connection.close()
             self._folder.cleanup()
+
+
+def _live(words: Sequence[str]) -> NoReturn:
+    put_off()
+    serve(words)
 
 
 @contextmanager
@@ -113,6 +133,12 @@ def _started(preloaded: str) -> Worker:
         return Worker(preloaded)
     except OSError as error:  # no folder for temporary files, or no process
         raise InputError(f"no worker can be started: {error}; HALFWISE_CONTAIN=0 runs calls in this process") from error
+
+
+@atexit.register
+def _close() -> None:
+    for worker in _idle:
+        worker.close()
 
 
 def _surroundings() -> tuple[list[str], dict[str, str]]:

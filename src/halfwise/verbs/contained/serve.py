@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sys
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -26,11 +26,11 @@ __all__ = ["readable", "serve"]
 _LOOK_S = 1.0
 
 
-def serve() -> NoReturn:
-    """Its last words: the module to load at once, the process that it serves, its connection, and the file that tells
+def serve(words: Sequence[str]) -> NoReturn:
+    """Its words: the module to load at once, the process that it serves, its connection, and the file that tells
     what it does. The calls are made in a process forked from this one, which is replaced where it dies of one.
     """
-    preloaded, caller, connected, told = sys.argv[-4:]
+    preloaded, caller, connected, told = words
     connection: Connection[Any, Any] = Connection(int(connected))
     go_first()
     if memory := Allowance.of_environment().memory:

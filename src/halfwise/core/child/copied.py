@@ -1,0 +1,130 @@
+"""A child with all that this process has loaded: a fork of it, made only where nothing else runs in it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+__all__ = ["Copy", "copy"]
+
+_MOST_OWN_BYTES = 1 << 29  # what this process holds: the child would keep it from the system after it is freed here
+_GO = b"1"
+
+
+class Copy:
+    """What is asked of a child, as `subprocess.Popen` answers it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._codes: list[int] = []
+
+    @property
+    def returncode(self) -> int | None:
+        return self._codes[0] if self._codes else None
+
+    def poll(self) -> int | None:
+        return self._ended(os.WNOHANG)
+
+    def wait(self) -> int:
+        return self._ended(0) or 0
+
+    def _ended(self, options: int) -> int | None:
+        if not self._codes:
+            try:
+                pid, status = os.waitpid(self.pid, options)
+            except ChildProcessError:  # somebody else waited for it
+                self._codes.append(0)
+            else:
+                self._codes.extend([os.waitstatus_to_exitcode(status)] if pid else [])
+        return self.returncode
+
+
+def copy(life: Callable[[], object], log: Path | None, kept: Collection[int]) -> Copy | None:
+    """A fork that lives `life`, prints to `log`, and has the `kept` of the open files; None where it is not safe.
+
+    A thread may hold a lock that nobody in the child will release. OpenBLAS ends its own before a fork, so what is left
+    is counted after it.
+    """
+    if sys.platform != "linux" or threading.active_count() > 1 or _own_bytes() > _MOST_OWN_BYTES:
+        return None
+    if _threads() > (os.cpu_count() or 1):  # more than those of OpenBLAS
+        return None
+    wait, go = os.pipe()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pid = os.fork()
+        if not pid:
+            os.close(go)
+            _live(life, log, kept, wait)
+        if _threads() > 1:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return None
+        os.write(go, _GO)
+        return Copy(pid)
+    except (OSError, RuntimeError):
+        return None
+    finally:
+        os.close(wait)
+        os.close(go)
+
+
+def _threads() -> int:
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
+
+
+def _own_bytes() -> int:
+    resident, shared = Path("/proc/self/statm").read_text(encoding="ascii").split()[1:3]
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _live(life: Callable[[], object], log: Path | None, kept: Collection[int], wait: int) -> NoReturn:
+    try:
+        if os.read(wait, 1) == _GO:
+            _leave(log, kept)
+            life()
+    except BaseException as error:
+        sys.__excepthook__(type(error), error, error.__traceback__)
+    finally:
+        os._exit(1)  # nothing that the parent began is ended here
+
+
+def _leave(log: Path | None, kept: Collection[int]) -> None:
+    """What belongs to the parent alone: its terminal, its open files, its handlers, its garbage."""
+    os.setsid()
+    gc.freeze()  # what is freed here must not write to a file, or remove one
+    sys.settrace(None)
+    sys.setprofile(None)
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    _leave_files(log, kept)
+    for file, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        stream = os.fdopen(file, mode, encoding="utf-8", errors="replace", closefd=False)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _leave_files(log: Path | None, kept: Collection[int]) -> None:
+    """Their numbers stay taken: what the parent's objects may still write comes nowhere."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    printed = 2 if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(printed, 1)
+    os.dup2(printed, 2)
+    os.dup2(nothing, 0)
+    numbers = [int(file.name) for file in Path("/proc/self/fd").iterdir()]
+    for number in numbers:
+        if number > 2 and number not in kept:
+            with suppress(OSError):  # the folder that was listed
+                os.fstat(number)
+                os.dup2(nothing, number, inheritable=False)
