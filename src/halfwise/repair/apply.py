@@ -40,6 +40,7 @@ def repaired(
             for rule, repair in wanted:
                 if rule.apply(copy, repair):
                     done.append(repair)
+                    RemoveUnusedNodesPass()(copy)  # else they are readers still, and the next repair asks who reads
             rule = None
             RemoveUnusedNodesPass()(copy)
             normalise(copy)

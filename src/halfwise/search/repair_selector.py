@@ -95,11 +95,11 @@ class RepairSelector:
             seen = seen or statistics[0].ranges()
             everywhere = self._places(current.model, rules, ranges_of(statistics))
             near = _near(current.solution.keep, everywhere)
-            better = self._better(current, near) if near else None
+            better = self._better(current, rules, near) if near else None
             if better is None and everywhere and self._affords_attempt(current):
                 # what helps may lie elsewhere, or be made possible first
                 wide = self._with_what_follows(current, rules, everywhere)
-                better = self._better(current, wide) if len(wide) > len(near) else None
+                better = self._better(current, rules, wide) if len(wide) > len(near) else None
             if better is None:
                 break
             current = better
@@ -170,6 +170,15 @@ class RepairSelector:
             if self.choices.kept.keys().isdisjoint(repair.nodes)
         )
 
+    def _enough(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> RepairSet:
+        """These, and what they make possible where values still overflow with all of them."""
+        if not self._affords_attempt(current):
+            return found
+        sites = Sites(self._repaired((*current.repairs, *found))[0], choices=self.choices)
+        narrow, worst = Assignment.all_narrow(sites, io=self.context.io), worst_first(current.solution.fp16.ratios)[0]
+        ratio = self.context.judge(sites, self.feeds).measure_one(narrow, worst)
+        return found if math.isfinite(ratio) else self._with_what_follows(current, rules, found)
+
     def _with_what_follows(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> RepairSet:
         """These repairs, and those that they make possible: a pair may pay although neither does alone."""
         for _ in range(ROUNDS):
@@ -190,11 +199,11 @@ class RepairSelector:
             found = (*(entry for entry in found if entry[1] in known), *(e for e in every if e[1] not in known))
         return found
 
-    def _better(self, current: Attempt, found: RepairSet) -> Attempt | None:
+    def _better(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> Attempt | None:
         """All of them; where that does not pay, rule by rule. Only what promises something is searched."""
         self.notify(f"trying {counted(len(found), 'repair')}")
         if (start := self._promising(current, (*current.repairs, *found))) is not None:
-            whole = self.attempt((*current.repairs, *found), start)
+            whole = self.attempt((*current.repairs, *self._enough(current, rules, found)), start)
             if whole is not None and whole.repairs != current.repairs and whole.cost < current.cost:
                 return whole
         groups = _by_rule(found)
