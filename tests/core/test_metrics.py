@@ -222,12 +222,15 @@ def brute_force_topk(r: np.ndarray, o: np.ndarray) -> float:
     return float(np.mean(shares))
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(2, 40), st.integers(3, 50))
-def test_topk_without_ties(seed: int, rows: int, length: int, chunk: int) -> None:
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(2, 40), st.integers(3, 50), st.booleans())
+def test_topk_without_ties(seed: int, rows: int, length: int, chunk: int, is_long: bool) -> None:
     rng = np.random.default_rng(seed)
     r, o = (rng.permuted(np.tile(np.arange(length, dtype=np.float32), (rows, 1)), axis=1) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_CHUNK", chunk)
+        if is_long:  # looked at part by part
+            patch.setattr(module, "_PART", 3)
+            patch.setattr(module, "_LONG", 15)
         assert compare(r, o).topk == pytest.approx(brute_force_topk(r, o))
 
 

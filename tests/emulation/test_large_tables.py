@@ -61,6 +61,15 @@ def test_its_steps_give_what_the_runtime_gives(stored: type, narrow: bool, monke
         _walked(proto, [[50]], narrow=narrow)
 
 
+@pytest.mark.parametrize("tokens", [2, 3, 17])
+def test_a_product_with_a_turned_table_keeps_its_bits(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    proto, places = _tied(300, 64, np.float32), [[7 * place for place in range(tokens)]]
+    usual = _walked(proto, places, narrow=False)
+    monkeypatch.setattr(large_tables, "LARGE_BYTES", 64)
+    monkeypatch.setattr(large_tables.np, "ascontiguousarray", lambda *_: pytest.fail("a copy of columns"))
+    assert np.array_equal(_walked(proto, places, narrow=False)["y"], usual["y"])
+
+
 def test_it_is_counted_as_a_copy_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
     sites = Sites(load(_tied(50, 8)))
     usual = tensor_statistics(Stepper(Emulator()), sites, {"i": np.array([[1, 2]])})

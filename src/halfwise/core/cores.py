@@ -6,7 +6,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Self, TypeVar
 
 __all__ = ["Helper", "ahead", "beside", "cores", "in_blocks", "kept_to"]
@@ -14,6 +14,9 @@ __all__ = ["Helper", "ahead", "beside", "cores", "in_blocks", "kept_to"]
 _MOST_THREADS = 8
 _MOST_WAITING = 2  # tasks of a helper: what they read is kept for so long
 _SMALL = 1 << 13  # elements from which a task is worth handing over
+
+_inside = threading.local()  # of the threads that work on blocks
+_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by process and threads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -38,10 +41,26 @@ def in_blocks(work: Callable[[int, int], Result], size: int, block: int) -> list
     """What it gives for each start and stop, in their order."""
     spans = [(start, min(start + block, size)) for start in range(0, size, block)]
     threads = min(cores(), len(spans))
-    if threads <= 1:
+    if threads <= 1 or getattr(_inside, "working", False):  # whoever waits for others of its kind may wait for ever
         return [work(*span) for span in spans]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda span: work(*span), spans))
+    pending = [_pool().submit(_worked, work, span) for span in spans]
+    try:
+        return [each.result() for each in pending]
+    finally:
+        for each in pending:
+            each.cancel()
+        wait(pending)
+
+
+def _worked(work: Callable[[int, int], Result], span: tuple[int, int]) -> Result:
+    _inside.working = True
+    return work(*span)
+
+
+def _pool() -> ThreadPoolExecutor:
+    """Kept: to start threads takes as long as their work on a small array. A fork has none of them."""
+    key = os.getpid(), cores()
+    return _pools.get(key) or _pools.setdefault(key, ThreadPoolExecutor(cores()))
 
 
 def ahead(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:

@@ -35,6 +35,8 @@ Array = NDArray[Any]
 
 _CHUNK = 1 << 18  # elements widened to FP64 at a time, so that a large output needs no second copy
 _TOP = 5
+_PART = 128  # entries of a long row whose maximum is looked at first
+_LONG = 1 << 13
 
 
 class Metrics(Record, frozen=True):
@@ -308,15 +310,28 @@ def _shared_top(a: Array, b: Array, k: int) -> int:
 
 def _top(rows: Array, k: int) -> NDArray[np.intp]:
     """The columns of the k largest of each row, in no order; a long row is searched piece by piece."""
-    pieces = []
-    for start in range(0, rows.shape[1], _CHUNK):
-        piece = _sortable(rows[:, start : start + _CHUNK])
-        kept = min(k, piece.shape[1])
-        pieces.append(np.argpartition(piece, -kept, axis=1)[:, -kept:] + start)
+    starts = range(0, rows.shape[1], _CHUNK)
+    pieces = [_top_of_piece(_sortable(rows[:, start : start + _CHUNK]), k) + start for start in starts]
     if len(pieces) == 1:
         return pieces[0]
     columns = np.concatenate(pieces, axis=1)
     values = _sortable(np.take_along_axis(rows, columns, axis=1))
+    return np.take_along_axis(columns, np.argpartition(values, -k, axis=1)[:, -k:], axis=1)
+
+
+def _top_of_piece(rows: Array, k: int) -> NDArray[np.intp]:
+    """The k largest of a long row are in the k parts of it that have the largest maxima."""
+    count, length = rows.shape
+    parts = length // _PART
+    if length < _LONG:
+        kept = min(k, length)
+        return np.argpartition(rows, -kept, axis=1)[:, -kept:]
+    whole = parts * _PART
+    maxima = rows[:, :whole].reshape(count, parts, _PART).max(axis=2)
+    best = np.argpartition(maxima, -k, axis=1)[:, -k:, None] * _PART + np.arange(_PART)
+    rest = np.broadcast_to(np.arange(whole, length), (count, length - whole))
+    columns = np.concatenate([best.reshape(count, -1), rest], axis=1)
+    values = np.take_along_axis(rows, columns, axis=1)
     return np.take_along_axis(columns, np.argpartition(values, -k, axis=1)[:, -k:], axis=1)
 
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
+from onnx import helper
 
-__all__ = ["LARGE_BYTES", "by_columns", "is_turned", "picks_rows", "places_in", "turns"]
+__all__ = ["LARGE_BYTES", "as_it_lies", "by_columns", "is_turned", "of_rows", "picks_rows", "places_in", "turns"]
 
 Array = NDArray[Any]
 
@@ -45,6 +47,27 @@ def is_turned(array: Any) -> bool:
     """Whether it is a large table that lies the other way."""
     turned = isinstance(array, np.ndarray) and array.ndim == 2 and array.nbytes >= LARGE_BYTES
     return turned and array.flags.f_contiguous and not array.flags.c_contiguous
+
+
+def as_it_lies(proto: onnx.ModelProto) -> onnx.ModelProto | None:
+    """The model of a product, for rows alone and the table as it lies; None where more is in it than what stores it.
+
+    For several rows it gives the same bits.
+    """
+    product, *stores = proto.graph.node
+    plain = product.op_type == "MatMul" and all(node.op_type == "Cast" for node in stores)
+    if not plain or list(product.input) != [value.name for value in proto.graph.input]:
+        return None
+    made = onnx.ModelProto()
+    made.CopyFrom(proto)
+    made.graph.node[0].CopyFrom(helper.make_node("Gemm", product.input, product.output, transB=1))
+    return made
+
+
+def of_rows(rows: Array, run: Callable[[Array], Mapping[str, Array]]) -> Array:
+    """What it makes of the rows of an array of any number of dimensions."""
+    (found,) = run(rows.reshape(-1, rows.shape[-1])).values()
+    return found.reshape(*rows.shape[:-1], found.shape[1])
 
 
 def by_columns(table: Array, run: Callable[[Array], Mapping[str, Array]]) -> Array:

@@ -18,7 +18,15 @@ from halfwise.core.formats import Format, round_to
 from halfwise.core.freed_memory import give_back_memory
 from halfwise.emulation.body_ranges import OLDEST_OPSET, observed
 from halfwise.emulation.emulate import EmulationWriter, Emulator
-from halfwise.emulation.large_tables import by_columns, is_turned, picks_rows, places_in, turns
+from halfwise.emulation.large_tables import (
+    as_it_lies,
+    by_columns,
+    is_turned,
+    of_rows,
+    picks_rows,
+    places_in,
+    turns,
+)
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, Device, Session
 from halfwise.model.families import PRODUCTS, RECURRENT
 from halfwise.model.model import Model
@@ -166,11 +174,29 @@ class Stepper:
                 feeds[name] = store.taken(value, fmt, compiled.device)
         with _as_in_model(node, {name: value for name, value, _ in compiled.reads}):
             if turned is not None:
-                (name, value, fmt), run = compiled.reads[-1], compiled.session.run
-                made = by_columns(turned, lambda part: run({**feeds, name: store.as_read(value, part, fmt)}))
-                return {compiled.outputs[0]: made}
+                return {compiled.outputs[0]: self._of_turned(node, store, compiled, feeds, turned)}
             results = compiled.session.run(feeds, compiled.names)
         return dict(zip(compiled.outputs, results.values(), strict=True))
+
+    def _of_turned(
+        self, node: ir.Node, store: Store, compiled: _Compiled, feeds: Mapping[str, Array], table: Array
+    ) -> Array:
+        """A product with a large table that lies the other way, which is not copied as a whole."""
+        name, value, fmt = compiled.reads[-1]
+        as_stored = fmt is None or fmt is store.assignment.stored(value)
+        rows = next(iter(feeds.values()), None)
+        if as_stored and isinstance(rows, np.ndarray) and rows.ndim > 1 and rows.size:
+            session = self._lying(node, store.assignment)
+            if session is not None:
+                (given,) = feeds
+                return of_rows(rows, lambda flat: session.run({given: flat, name: table.T}))
+        run = compiled.session.run
+        return by_columns(table, lambda part: run({**feeds, name: store.as_read(value, part, fmt)}))
+
+    def _lying(self, node: ir.Node, assignment: Assignment) -> Session | None:
+        """The session of a product that takes its table as it lies."""
+        proto = as_it_lies(self._unit(node, assignment)[0])
+        return None if proto is None else self._session(node, proto, assignment.sites.model)
 
     def reads(self, node: ir.Node, assignment: Assignment) -> tuple[Read, ...]:
         """What a node takes from outside, subgraphs included."""
@@ -221,16 +247,21 @@ class Stepper:
 
     def _compile(self, node: ir.Node, assignment: Assignment) -> _Compiled:
         proto_model, unit = self._unit(node, assignment)
-        device = self._device(node, assignment.sites.model)
-        content = proto_model.SerializeToString(deterministic=True), device
-        if content not in self._sessions:
-            threads = 0 if node.op_type in _HEAVY else 1
-            names = {**{name: value for name, value, _ in unit.reads}, **dict(unit.outputs)}
-            with _as_in_model(node, names):
-                self._sessions[content] = Session(proto_model, threads=threads, device=device)
+        names = {**{name: value for name, value, _ in unit.reads}, **dict(unit.outputs)}
+        with _as_in_model(node, names):
+            session = self._session(node, proto_model, assignment.sites.model)
         outputs = tuple(value for _, value in unit.outputs)
         names_out = tuple(name for name, _ in unit.outputs)
-        return _Compiled(self._sessions[content], unit.reads, outputs, names_out, device)
+        return _Compiled(session, unit.reads, outputs, names_out, self._device(node, assignment.sites.model))
+
+    def _session(self, node: ir.Node, proto: onnx.ModelProto, model: Model) -> Session:
+        """One for all nodes of equal content."""
+        device = self._device(node, model)
+        content = proto.SerializeToString(deterministic=True), device
+        if content not in self._sessions:
+            threads = 0 if node.op_type in _HEAVY else 1
+            self._sessions[content] = Session(proto, threads=threads, device=device)
+        return self._sessions[content]
 
     def _device(self, node: ir.Node, model: Model) -> Device:
         """A GPU takes longer to start a session than a CPU to run one node: it has those that many layers share."""
