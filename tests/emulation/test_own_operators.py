@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from halfwise.core.formats import Format
+from halfwise.core.notes import NoteKind
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.ort import Session
 from halfwise.emulation.profiles import ORT_CUDA_UNFUSED, STRICT, Profile
+from halfwise.emulation.profiles.caveats import caveats
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
@@ -50,6 +52,16 @@ def right_between_nodes(case: Case) -> bool:
     positive = {**case.feeds, read: np.abs(case.feeds[read])}
     exact = session(case.proto()).run([made], positive)
     return np.array_equal(np.abs(exact[0]), session(proto).run([made], positive)[0])
+
+
+@pytest.mark.parametrize("installed", ["", "1.31.1", "1.32.0", "2.0"])
+def test_a_runtime_that_clears_the_input_of_experts_is_told(installed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [case for case in CASES if case.op == "MoE"]
+    wrong = installed == "1.31.1" if installed else not all(map(right_between_nodes, cases))
+    if installed:
+        monkeypatch.setattr("halfwise.emulation.profiles.caveats.version", lambda package: installed)
+    notes = [note for case in cases for note in caveats(STRICT, load(case.proto()).nodes)]
+    assert [note.kind for note in notes] == [NoteKind.RUNTIME_OVERWRITES] * (len(cases) if wrong else 0)
 
 
 @pytest.mark.parametrize("profile", [STRICT, ORT_CUDA_UNFUSED], ids=lambda profile: profile.name)

@@ -71,6 +71,7 @@ class NoteKind(Enum):
     PROFILE_UNPROVEN = "profile-unproven"
     PROFILE_TWO_ENDED = "profile-two-ended"
     RANDOM_NODE = "random-node"
+    RUNTIME_OVERWRITES = "runtime-overwrites"
     QUANTISERS_MOVE, QUANTISERS_ALLOW = "quantisers-move", "quantisers-allow"
     INPUT_FINDING = "input-finding"
     CLAMPED_WEIGHTS = "clamped-weights"

@@ -46,6 +46,7 @@ _WARNINGS = frozenset(
         NoteKind.FORCED_NOT_ALONE,
         NoteKind.LOOSELY_MODELLED,
         NoteKind.RANDOM_NODE,
+        NoteKind.RUNTIME_OVERWRITES,
         NoteKind.INPUT_FINDING,
         NoteKind.CLAMPED_WEIGHTS,
         NoteKind.SEARCHED_TWICE_IN_VAIN,

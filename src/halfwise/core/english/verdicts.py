@@ -75,6 +75,10 @@ VERDICTS = {
         "Node {subject!r} is random. FP32 does not repeat its own result, so no verdict is final. Export a dropout "
         "away: model.eval()."
     ),
+    NoteKind.RUNTIME_OVERWRITES: (
+        "ONNX Runtime {version} can clear the input of node {subject!r} ({op}) before it reads it: results may be "
+        "wrong. Install 1.32 or later."
+    ),
     NoteKind.QUANTISERS_MOVE: (
         "FP32 itself misses the tolerance ({ratio:.2g} times the allowed error) once the inputs of quantisers move by "
         "{moved:.1g}. More FP32 nodes do not help: state a wider tolerance (--tol)."
