@@ -13,7 +13,6 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.gpu.held_out import HELD_OUT
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.profiles import ORT_CUDA_UNFUSED, STRICT, Profile
-from halfwise.emulation.profiles.cuda import cuda_loose
 from halfwise.emulation.profiles.recurrent import terms_per_step
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
@@ -163,13 +162,13 @@ def test_forms_that_the_provider_leaves_to_the_cpu_are_wide(op: str, more: dict[
     proto = layer(op, arrays, "b", **more)
     same = np.array_equal(run(proto, arrays)["y"], run(proto, arrays, STRICT)["y"])
     assert same is wide
-    assert not any(cuda_loose(node) for node in load(proto).nodes)
+    assert not any(ORT_CUDA_UNFUSED.loose(node) for node in load(proto).nodes)
 
 
 def test_sequences_of_different_lengths_are_not_followed_and_said_to_be_loose() -> None:
     arrays = drawn("LSTM", 1)
     proto = layer("LSTM", arrays, "bs")
-    assert [cuda_loose(node) for node in load(proto).nodes] == [True]
+    assert [ORT_CUDA_UNFUSED.loose(node) for node in load(proto).nodes] == [True]
     assert np.array_equal(run(proto, arrays)["y"], run(proto, arrays, STRICT)["y"])
 
 

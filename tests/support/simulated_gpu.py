@@ -16,7 +16,7 @@ from halfwise.core.notes import Note
 from halfwise.emulation.probes import PROBES, Form
 from halfwise.emulation.profiles.hypotheses import CONVERSION, hypotheses_of
 from tests.support.simulated_kernels import KERNELS, erf, layer_norm, softmax
-from tests.support.simulated_products import convolved
+from tests.support.simulated_products import convolved, takes_bias
 from tests.support.simulated_rounding import Array, given, h, sigmoid
 
 __all__ = ["RULES", "SimulatedGpu", "drawn", "simulated"]
@@ -88,7 +88,13 @@ def _masked_softmax(form: Form, kernel: str) -> Array:
 def _added(form: Form, kernel: str) -> Array:
     x, w, other = given(form)
     product = convolved(x, w, form.attributes["Conv"]) if form.op == "Conv" else x @ w
-    return h((product if kernel == "wide" else h(product)) + other)
+    joins = kernel == "wide" or (kernel == "bias-by-size" and takes_bias(x.shape[0], x.shape[1], w.shape[1]))
+    return h((product if joins else h(product)) + other)
+
+
+def _quotient(form: Form, kernel: str) -> Array:
+    x, y, one = given(form)
+    return h(y / x) if kernel == "wide" else h(y * h(one / x))
 
 
 def _conv_batch_norm(form: Form, kernel: str) -> Array:
@@ -130,6 +136,7 @@ _FUSED: Mapping[str, Callable[[Form, str], Array]] = {
     "layer-norm": lambda form, kernel: _norm_chain(form, kernel, centred=True),
     "masked-softmax": _masked_softmax,
     "quick-gelu": _quick_gelu,
+    "quotient": _quotient,
     "residual": _added,
     "rms-norm": lambda form, kernel: _norm_chain(form, kernel, centred=False),
     "scaled-product": _scaled_product,

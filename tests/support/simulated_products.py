@@ -12,7 +12,7 @@ import numpy as np
 from halfwise.emulation.probes import Form
 from tests.support.simulated_rounding import Array, given, h, terms_of
 
-__all__ = ["convolution", "convolved", "gemm", "matmul", "narrow_matmul", "parts", "spread_out"]
+__all__ = ["convolution", "convolved", "gemm", "matmul", "narrow_matmul", "parts", "spread_out", "takes_bias"]
 
 
 def parts(length: int, terms: int) -> list[slice]:
@@ -37,13 +37,22 @@ def gemm(form: Form, hypothesis: str) -> Array:
     x, w, *rest = given(form)
     w = w.T if form.attributes.get("transB") else w
     alpha, beta = (float(form.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
-    if hypothesis == "factors-stored":
+    if hypothesis in ("factors-stored", "bias-by-size"):
         alpha, beta = float(h(alpha)), float(h(beta))
     bias = beta * rest[0] if rest else 0.0
     if hypothesis.startswith("fp16-sums"):
         return h(alpha * narrow_matmul(x, w, terms_of(hypothesis)) + bias)
     product = alpha * (x @ w)
-    return h(h(product) + bias) if hypothesis == "bias-after" else h(product + bias)
+    behind = hypothesis == "bias-after"
+    if hypothesis == "bias-by-size":
+        behind = (alpha, beta) == (1.0, 1.0) and not takes_bias(x.shape[0], x.shape[1], w.shape[1])
+    return h(h(product) + bias) if behind else h(product + bias)
+
+
+def takes_bias(rows: int, length: int, columns: int) -> bool:
+    """Sizes that tensor cores do not read whole, and long sums of which there are too few to fill the GPU."""
+    whole = length % 8 == 0 and columns % 8 == 0
+    return not whole or (length > 1500 and ((rows + 127) // 128) * ((columns + 127) // 128) < 16)
 
 
 def convolved(x: Array, w: Array, attributes: Mapping[str, Any]) -> Array:

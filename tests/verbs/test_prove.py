@@ -290,7 +290,7 @@ def test_machines_are_listed_and_told_apart(tmp_path: Path) -> None:
     found = profiles([tmp_path])
     check(found.to_json(), "profiles")
     learned = {each.name for each in found.records if each.evidence == "learned"}
-    assert learned == {one.as_posix(), other.as_posix()}
+    assert learned == {"ort-cuda", "ort-cuda-unfused", one.as_posix(), other.as_posix()}
     assert {each.name for each in found.records if each.evidence == "inferred"} == {
         "tensorrt", "tensorrt-fp16-accumulate",
     }  # fmt: skip

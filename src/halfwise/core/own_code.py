@@ -26,7 +26,7 @@ def _digest(package: Path) -> str:
     for folder, inner, names in os.walk(package):
         inner.sort()
         for name in sorted(names):
-            if name.endswith(".py"):
+            if name.endswith((".py", ".json")):
                 path = Path(folder, name)
                 content = path.read_bytes()
                 found.update(f"{path.relative_to(package).as_posix()} {len(content)} ".encode())

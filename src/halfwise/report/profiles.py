@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from halfwise.emulation.profiles import LEARNED
 from halfwise.report.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _TOLD = {
 def show_profiles(terminal: Terminal, found: Profiles) -> None:
     rows = [(each.name, _TOLD[each.evidence], f"{each.spread:.0%}", _where(each)) for each in found.records]
     terminal.table(("profile", "evidence", "margin", "learned on"), rows, right=(2,))
-    if not any(each.evidence == "learned" for each in found.records):
+    if not any(each.name.endswith(LEARNED) for each in found.records):
         terminal.line("none was learned here: `halfwise prove --backend B` asks a GPU")
 
 

@@ -13,6 +13,7 @@ from halfwise.core.json_text import read_json
 from halfwise.core.summary import Summary
 from halfwise.emulation.profiles import PROFILES, SPREADS, Profile
 from halfwise.emulation.profiles.machine import MachineDocument, Status, is_machine, read_machine
+from halfwise.emulation.profiles.shipped import shipped_machine
 
 __all__ = ["ProfileRecord", "Profiles", "ProfilesDocument", "profiles"]
 
@@ -27,8 +28,8 @@ class ProfileRecord(Record, frozen=True):
     evidence: Annotated[
         Evidence,
         about(
-            "bound: a limit that needs none; measured: fitted to runs on a GPU; inferred: from kernel names, never "
-            "run; learned: from `halfwise prove`."
+            "bound: a limit that needs none; learned: from `halfwise prove`; inferred: from kernel names, never run; "
+            "measured: fitted to runs on a GPU, by older versions."
         ),
     ]
     machine: Annotated[str, about("What it was learned on.")] = ""
@@ -66,7 +67,7 @@ def profiles(paths: Iterable[str | Path] = ()) -> Profiles:
         if not path.exists():
             raise InputError(f"{path}: there is no such file or folder")
         files = [file for file in sorted(path.glob("*.json")) if _holds_machine(file)] if path.is_dir() else [path]
-        found += [_learned(file, read_machine(file)) for file in files]
+        found += [_learned(file.as_posix(), read_machine(file), max(SPREADS.values())) for file in files]
     return Profiles(tuple(found))
 
 
@@ -78,11 +79,10 @@ def _holds_machine(path: Path) -> bool:
 
 
 def _built_in(profile: Profile) -> ProfileRecord:
-    evidence: Evidence = "inferred" if profile.inferred else "measured" if profile.name in SPREADS else "bound"
-    return ProfileRecord(profile.name, evidence, spread=profile.spread)
+    if profile.name in SPREADS:
+        return _learned(profile.name, shipped_machine(), profile.spread)
+    return ProfileRecord(profile.name, "inferred" if profile.inferred else "bound", spread=profile.spread)
 
 
-def _learned(path: Path, machine: MachineDocument) -> ProfileRecord:
-    return ProfileRecord(
-        path.as_posix(), "learned", machine.ran.title, machine.made, max(SPREADS.values()), machine.counts
-    )
+def _learned(name: str, machine: MachineDocument, spread: float) -> ProfileRecord:
+    return ProfileRecord(name, "learned", machine.ran.title, machine.made, spread, machine.counts)

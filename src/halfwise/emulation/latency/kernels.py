@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from halfwise.core.formats import Format
 from halfwise.emulation.profiles.fusion import Fusion
-from halfwise.emulation.profiles.fusions import fused_in_fp32, fused_nodes
+from halfwise.emulation.profiles.fusions import SIZED, fused_in_fp32, fused_nodes
 from halfwise.emulation.timing.of_node import Shapes, attributes_of, operand_of, operation_of, shape_of
 from halfwise.emulation.timing.operation import Attribute, Operand, Operation
 from halfwise.model.moving import MOVES
@@ -35,6 +35,7 @@ _FUSED_AS = {
     "quotient": "Div",
     "rms-norm": "SimplifiedLayerNormalization",
     "scaled-product": "FusedMatMul",
+    SIZED: "Gemm",
     "split-product": "FusedMatMul",
 }
 _OWN = frozenset({"BiasSoftmax", "FusedMatMul", "Gelu", "QuickGelu", "SkipLayerNormalization"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ __all__ = ["exact_forms"]
 
 
 def exact_forms() -> list[Form]:
-    return [*_products(), *_convolutions(), *_sums(), *_steps(), *_conversions(), *_chains()]
+    return [*_products(), *_convolutions(), *_sums(), *_beyond(), *_steps(), *_conversions(), *_chains(), *_biased()]
 
 
 def _products() -> list[Form]:
@@ -93,6 +94,20 @@ def _sums() -> list[Form]:
         for k in (7, 28)
     ]
     return forms
+
+
+def _beyond() -> list[Form]:
+    """Sums beyond the range of FP16 whose mean or log is within it, and sums of many rows."""
+    large = partial(uniform, low=20000.0, high=60000.0)
+    return [
+        Form("log of a sum of large values", "ReduceLogSum", (large(64, 256), integers(-1)), {}, 256),
+        Form("global average pooling of large values", "GlobalAveragePool", (large(1, 64, 14, 14),), {},
+             196),
+        Form("average pooling of large values", "AveragePool", (large(1, 64, 20, 20),),
+             {"kernel_shape": [7, 7]}, 49),
+        *(Form(f"{what} over the first axis", op, (uniform(1000, 64), integers(0)), {}, 1000)
+          for what, op in (("sum of squares", "ReduceSumSquare"), ("log of a sum", "ReduceLogSum"))),
+    ]  # fmt: skip
 
 
 def _steps() -> list[Form]:
@@ -199,3 +214,20 @@ def _chains() -> list[Form]:
         )
     )
     return forms
+
+
+def _biased() -> list[Form]:
+    """Products and the vectors behind them: sizes at which some runtimes add it before they store the product."""
+    forms = []
+    for rows, length, columns in ((64, 256, 64), (16, 4096, 64), (24, 45, 11)):
+        given = (
+            exact(rows, length, terms=length),
+            exact(length, columns, terms=length, constant=True),
+            exact(columns, terms=length, constant=True),
+        )
+        name, nodes = f"product and bias {rows}x{length}x{columns}", (("MatMul", "x0 x1", "p"), ("Add", "p x2", "y0"))
+        forms.append(Form(name, "MatMul", given, {}, length, 1, 17, nodes, "biased-product"))
+    one = Draw("uniform", (), 1.0, 1.0, constant=True)
+    given = (uniform(4096, low=0.3, high=9.0), uniform(4096, low=0.3, high=9.0), one)
+    nodes = (("Div", "x2 x0", "i"), ("Mul", "i x1", "y0"))
+    return [*forms, Form("product with 1/x", "Div", given, {}, 0, 1, 17, nodes, "quotient")]

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from halfwise.core.errors import InputError
 from halfwise.core.targets import STRICT_PROFILE
-from halfwise.emulation.profiles.cuda import CUDA_KERNELS, cuda_loose
+from halfwise.emulation.profiles.fusion import FusionRule
 from halfwise.emulation.profiles.kernel_set import EngineKernel, KernelSet
 from halfwise.emulation.profiles.learned import learned_profile
 from halfwise.emulation.profiles.machine import read_machine
 from halfwise.emulation.profiles.narrow_sums import NARROW_SUMS
 from halfwise.emulation.profiles.profile import Kernel, Profile
+from halfwise.emulation.profiles.shipped import ShippedFusions, ShippedKernels, is_loose
 from halfwise.emulation.profiles.spreads import LOOSE_SPREADS, SPREADS
 from halfwise.emulation.profiles.tensorrt import TENSORRT_KERNELS
 from halfwise.emulation.profiles.wide import WIDE_RULE
@@ -40,13 +41,13 @@ STRICT = Profile(STRICT_PROFILE, apart=True)
 WIDE = Profile("wide", fusion=WIDE_RULE, beside=(STRICT,))  # judges every decision beside all others
 
 
-def _ort_cuda(name: str, fusion: str, *beside: Profile) -> Profile:
-    return Profile(name, CUDA_KERNELS, cuda_loose, fusion, SPREADS[name], LOOSE_SPREADS[name], beside=beside)
+def _ort_cuda(name: str, fusion: str | FusionRule, *beside: Profile) -> Profile:
+    return Profile(name, ShippedKernels(), is_loose, fusion, SPREADS[name], LOOSE_SPREADS[name], beside=beside)
 
 
 # Fusions may or may not fire, so a profile that has some judges together with those that have none.
 ORT_CUDA_UNFUSED = _ort_cuda("ort-cuda-unfused", "", STRICT)
-ORT_CUDA = _ort_cuda("ort-cuda", "ort", ORT_CUDA_UNFUSED, STRICT)
+ORT_CUDA = _ort_cuda("ort-cuda", ShippedFusions(), ORT_CUDA_UNFUSED, STRICT)
 TENSORRT = Profile(
     "tensorrt",
     kernels=TENSORRT_KERNELS,

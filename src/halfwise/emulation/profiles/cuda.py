@@ -1,4 +1,7 @@
-"""The kernels of ONNX Runtime's CUDA provider that round on the way, as measured: docs/numerics-profiles.md."""
+"""The kernels of ONNX Runtime's CUDA provider that round on the way: docs/numerics-profiles.md.
+
+Which of them run is told by `halfwise prove`; the file that comes with this package has its answer of one machine.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,16 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 from onnx import helper
 
 from halfwise.emulation.profiles.profile import Kernel
-from halfwise.emulation.profiles.recurrent import RECURRENT, is_beyond
+from halfwise.emulation.profiles.recurrent import RECURRENT
 from halfwise.emulation.profiles.reductions import REDUCTIONS
 from halfwise.emulation.profiles.resize import resize_linear
-from halfwise.emulation.profiles.rows import adds_in_no_order
 from halfwise.emulation.profiles.steps import Steps, attribute
 from halfwise.model.contrib.schemas import DOMAIN
 
-__all__ = ["CUDA_KERNELS", "SPLIT_LENGTH", "bias_joins_sum", "cuda_loose", "fast_gelu", "quick_gelu"]
-
-
-def cuda_loose(node: ir.Node) -> bool:
-    """Nodes whose results depend on more than the profile follows: sums in no fixed order, some forms of cuDNN's."""
-    return not node.domain and (adds_in_no_order(node) or is_beyond(node))
+__all__ = ["CUDA_KERNELS", "SPLIT_LENGTH", "bias_joins_sum", "fast_gelu", "quick_gelu"]
 
 
 def _convolution(proto: onnx.NodeProto, steps: Steps) -> str | None:

@@ -25,9 +25,10 @@ from halfwise.emulation.profiles.wide import WIDE_RULE, unstored
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 
-__all__ = ["ANY_RULE", "Fused", "candidates", "fused_in_fp32", "fused_nodes"]
+__all__ = ["ANY_RULE", "SIZED", "Fused", "candidates", "fused_in_fp32", "fused_nodes"]
 
 ANY_RULE = "any"  # what some runtime fuses
+SIZED = "sized-product"  # a product and its bias, of sizes at which ONNX Runtime's CUDA provider adds it first
 
 
 @dataclass(frozen=True)
@@ -247,7 +248,7 @@ class _Finder:
                 continue
             rows = math.prod(size if isinstance(size, int) else 1 for size in data.shape[:-1])
             if bias_joins_sum(rows, *(int(size) for size in weight.shape.numpy())):
-                yield Fusion("biased-product", (product, added), added)
+                yield Fusion(SIZED, (product, added), added)
 
     def biased_products(self) -> Iterator[Fusion]:
         """A product of matrices and the constant that is added to it."""

@@ -29,19 +29,35 @@ from halfwise.emulation.profiles.fusion import FusedKernel
 from halfwise.emulation.profiles.narrow_sums import MOST_PARTS, narrow_sums
 from halfwise.emulation.profiles.profile import Kernel
 from halfwise.emulation.profiles.tensorrt import TENSORRT_KERNELS, bias_after_product, norm_in_narrow_steps
+from halfwise.model.contrib.schemas import DOMAIN
 
-__all__ = ["APART", "CONVERSION", "FUSIONS", "NARROW", "WIDE", "fused_kernel", "hypotheses_of", "kernels_of"]
+__all__ = [
+    "APART",
+    "BY_SIZE",
+    "CONVERSION",
+    "FUSIONS",
+    "NARROW",
+    "PLAIN_CONVERSION",
+    "WIDE",
+    "fused_kernel",
+    "fused_own_operators",
+    "hypotheses_of",
+    "kernels_of",
+]
 
 WIDE = "wide"  # rounds at its end only; of a fusion: one kernel that does so
 EXACT = "exact-constants"  # of a fusion: one kernel that does so, whatever the model's constants were rounded to
+BY_SIZE = "bias-by-size"  # of a product: whether its bias is added before it is stored depends on its sizes
 APART = "apart"  # of a fusion: every node stores its result
 CONVERSION = "conversion"  # the rule of how FP32 becomes FP16
+PLAIN_CONVERSION = "to-infinity"  # of a conversion: as IEEE 754 has it
 NARROW = "fp16-sums-"  # of a product: how its hypotheses with FP16 sums begin; then the terms added wide
 _TERMS = (32, 16, 8, 4)  # added wide before an FP16 sum is stored
 
 _PRODUCTS: Mapping[str, Mapping[str, Kernel | None]] = {
     "MatMul": {WIDE: None},
-    "Gemm": {WIDE: None, "factors-stored": factors_stored, "bias-after": bias_after_product},
+    "Gemm": {WIDE: None, "factors-stored": factors_stored, BY_SIZE: CUDA_KERNELS["Gemm"],
+             "bias-after": bias_after_product},
     "Conv": {WIDE: None, "bias-after": CUDA_KERNELS["Conv"]},
     "ConvTranspose": {WIDE: None, "bias-after": CUDA_KERNELS["ConvTranspose"]},
 }  # fmt: skip
@@ -84,18 +100,19 @@ _POINTWISE: Mapping[str, Mapping[str, Kernel | None]] = {
     "Tanh": {WIDE: None, "by-sigmoid": tanh_by_sigmoid},
 }  # fmt: skip
 
-CONVERSIONS = ("to-infinity", "flushed", "saturated", "saturated, flushed")
+CONVERSIONS = (PLAIN_CONVERSION, "flushed", "saturated", "saturated, flushed")
 
 # By kind: the kernels that may stand for the nodes.
 FUSIONS: Mapping[str, tuple[str, ...]] = {
     "attention": (WIDE, "scores-wide", APART),
-    "biased-product": (WIDE, APART),
+    "biased-product": (WIDE, BY_SIZE, APART),
     "conv-batch-norm": (WIDE, "folded-once", "weights-folded", APART),
     "fast-gelu": (EXACT, WIDE, "steps", APART),
     "gelu": (EXACT, WIDE, APART),
     "layer-norm": (WIDE, APART),
     "masked-softmax": (WIDE, APART),
     "quick-gelu": (WIDE, "steps", APART),
+    "quotient": (WIDE, APART),
     "residual": (WIDE, APART),
     "rms-norm": (WIDE, APART),
     "scaled-product": (WIDE, "factor-stored", APART),
@@ -141,6 +158,12 @@ def kernels_of(op: str, most_parts: int = MOST_PARTS) -> Mapping[str, Kernel | N
 def fused_kernel(kind: str, hypothesis: str) -> FusedKernel:
     """How one kernel computes the nodes of a fusion."""
     return _SPELLED.get((kind, hypothesis), _at_its_end)
+
+
+def fused_own_operators(kinds: Mapping[str, str]) -> Mapping[str, Kernel]:
+    """The kernels of ONNX Runtime's own operators that nodes are fused to, from how fusions of their kinds compute."""
+    own = {"fast-gelu": f"{DOMAIN}:FastGelu", "quick-gelu": f"{DOMAIN}:QuickGelu"}
+    return {op: CUDA_KERNELS[op] for kind, op in own.items() if kinds.get(kind) == "steps"}
 
 
 def _at_its_end(*_: object) -> str | None:

@@ -16,24 +16,29 @@ import onnx_ir as ir
 
 from halfwise.emulation.profiles.chains import SCORES, WHOLE, chains
 from halfwise.emulation.profiles.fusion import Fusion
-from halfwise.emulation.profiles.fusions import ANY_RULE, candidates
+from halfwise.emulation.profiles.fusions import ANY_RULE, SIZED, candidates
 from halfwise.emulation.profiles.hypotheses import (
     APART,
+    BY_SIZE,
     CONVERSION,
     NARROW,
+    PLAIN_CONVERSION,
+    WIDE,
     fused_kernel,
+    fused_own_operators,
     hypotheses_of,
     kernels_of,
 )
 from halfwise.emulation.profiles.machine import FormRecord, MachineDocument
 from halfwise.emulation.profiles.narrow_sums import MOST_PARTS
 from halfwise.emulation.profiles.profile import Kernel, Profile
+from halfwise.emulation.profiles.recurrent import is_beyond
 from halfwise.emulation.profiles.shape_class import ShapeClass, shape_class
 from halfwise.emulation.profiles.spreads import SPREADS
 from halfwise.emulation.profiles.steps import Steps
 from halfwise.precision.sites import Sites
 
-__all__ = ["LearnedFusions", "kernels_by", "learned_profile", "likely", "shared"]
+__all__ = ["LearnedFusions", "kernels_by", "learned_profile", "likely", "nearest", "shared"]
 
 LEAST, MOST = 0, -1  # the end that rounds least, and the one that rounds most
 
@@ -56,17 +61,32 @@ def _end(name: str, forms: Sequence[FormRecord], end: int) -> Profile:
         {op: by_rule[op] for op in _PRODUCTS if op in by_rule},
     )
     conversion = by_rule.get(CONVERSION, ())
-    loose = frozenset(form.rule for form in forms if form.status == "loose")
+    converts = _of_all(CONVERSION, conversion, end) if conversion else PLAIN_CONVERSION
+    kernels = {op: kernels_by(op, found, end) for op, found in by_rule.items() if _is_operator(op)}
+    own = fused_own_operators(fusions.kinds)
     return Profile(
         name,
-        kernels={rule: kernels_by(rule, found, end) for rule, found in by_rule.items() if _is_operator(rule)},
-        loose=lambda node: not node.domain and node.op_type in loose,
+        kernels={**{op: kernels[op] for op in kernels if not _rounds_once(by_rule[op])}, **own},
+        loose=lambda node: _is_loose(node, by_rule),
         fusion=fusions if any(hypothesis != APART for hypothesis in fusions.kinds.values()) else "",
         spread=max(SPREADS.values()),
         loose_spread=max(excess, default=0.0),
-        conversion=_of_all(CONVERSION, conversion, end) if conversion else "",
+        conversion="" if converts == PLAIN_CONVERSION else converts,
         two_ended=_two_ended(forms),
     )
+
+
+def _rounds_once(forms: Sequence[FormRecord]) -> bool:
+    """Whether every node of an operator rounds at its end only, which is what is done without a kernel."""
+    return all(form.hypotheses[0] == WIDE and not _open(form) for form in forms)
+
+
+def _is_loose(node: ir.Node, by_rule: Mapping[str, Sequence[FormRecord]]) -> bool:
+    """Whether a node is most like a form that no hypothesis explained, or its steps are not followed."""
+    if node.domain or node.op_type not in by_rule:
+        return False
+    near = nearest(by_rule[node.op_type], shape_class(node))
+    return any(form.status == "loose" for form in near) or is_beyond(node)
 
 
 def _two_ended(forms: Sequence[FormRecord]) -> frozenset[str]:
@@ -126,21 +146,35 @@ def kernels_by(op: str, forms: Sequence[FormRecord], end: int = MOST, most_parts
 def likely(forms: Sequence[FormRecord], seen: ShapeClass) -> frozenset[str]:
     """The hypotheses of the forms most like a node: of its variant, and next in size on both sides.
 
-    One that all forms of the variant bear out is the answer; but not beside a loose form of the node's size.
+    One that all forms bear out is the answer, else one that all of the variant do; but not beside a loose form of the
+    node's size.
     """
-    alike = [form for form in forms if form.variant == seen.variant] or list(forms)
-    near = alike
-    if own := [form for form in alike if seen.sizes and form.sizes == seen.sizes]:
-        alike = near = own
-    elif seen.length is not None:
-        below = max((form.length for form in alike if form.length <= seen.length), default=None)
-        above = min((form.length for form in alike if form.length >= seen.length), default=None)
-        near = [form for form in alike if form.length in (below, above)]
+    near = nearest(forms, seen)
     if not any(form.status == "loose" for form in near):
-        for group in (alike, near):
+        for group in (forms, near if _own_sizes(near, seen) else _alike(forms, seen), near):
             if agreed := shared(group):
                 return frozenset(agreed[:1])
     return frozenset(name for form in near for name in (form.hypotheses if _open(form) else form.hypotheses[:1]))
+
+
+def nearest(forms: Sequence[FormRecord], seen: ShapeClass) -> list[FormRecord]:
+    """The forms of a node's own sizes; else those of its variant that are next below and above in length."""
+    alike = _alike(forms, seen)
+    if own := [form for form in alike if seen.sizes and form.sizes == seen.sizes]:
+        return own
+    if seen.length is None:
+        return alike
+    below = max((form.length for form in alike if form.length <= seen.length), default=None)
+    above = min((form.length for form in alike if form.length >= seen.length), default=None)
+    return [form for form in alike if form.length in (below, above)]
+
+
+def _alike(forms: Sequence[FormRecord], seen: ShapeClass) -> list[FormRecord]:
+    return [form for form in forms if form.variant == seen.variant] or list(forms)
+
+
+def _own_sizes(forms: Sequence[FormRecord], seen: ShapeClass) -> bool:
+    return bool(seen.sizes) and all(form.sizes == seen.sizes for form in forms)
 
 
 def _open(form: FormRecord) -> bool:
@@ -169,6 +203,8 @@ class LearnedFusions:
             hypothesis = self.kinds.get(kind, APART)
             if hypothesis == APART or any(self._sums_narrow(node) for node in fusion.nodes):
                 continue
+            if hypothesis == BY_SIZE and fusion.kind != SIZED:
+                continue
             if kind != "attention" or fusion.kind == (SCORES if hypothesis == "scores-wide" else WHOLE):
                 yield replace(fusion, kernel=fusion.kernel or fused_kernel(fusion.kind, hypothesis))
 
@@ -177,5 +213,5 @@ class LearnedFusions:
         return bool(forms) and any(name.startswith(NARROW) for name in likely(forms, shape_class(node)))
 
 
-_KINDS = {"split-product": "scaled-product", SCORES: "attention", WHOLE: "attention"}
+_KINDS = {"split-product": "scaled-product", SIZED: "biased-product", SCORES: "attention", WHOLE: "attention"}
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")

@@ -13,7 +13,6 @@ from onnx import helper
 from halfwise.emulation.profiles.steps import Steps, attribute, cast
 
 __all__ = [
-    "adds_in_no_order",
     "blocks_of_rows",
     "perhaps_first",
     "stored_sums",
@@ -64,34 +63,6 @@ def blocks_of_rows(rows: int, columns: int) -> tuple[int, int]:
     block = _power_of_two(max(1, min(512 // wide, rows // 4)))
     across = max(1, min(columns // wide, 512))
     return block, max(1, min(512 // across, rows // block // 4))
-
-
-_SPLIT = frozenset({"ReduceLogSum", "ReduceMean", "ReduceSum", "ReduceSumSquare"})
-
-
-def adds_in_no_order(node: ir.Node) -> bool:
-    """A sum over the first axes that more than two blocks of threads add up, or one that may be, its size not known."""
-    if node.op_type not in _SPLIT or node.inputs[0] is None:
-        return False
-    stated, shape = node.attributes.get("axes"), node.inputs[0].shape
-    if stated is not None:
-        axes = stated.as_ints()
-    elif len(node.inputs) > 1 and node.inputs[1] is not None and node.inputs[1].const_value is not None:
-        axes = node.inputs[1].const_value.numpy().tolist()
-    else:
-        return False
-    if shape is None:
-        return True
-    reduced = {axis % len(shape) for axis in axes}
-    sizes = [size if isinstance(size, int) else 0 for size in shape]  # 0: not known, and perhaps 1
-    for short in ({1}, {0, 1}):
-        long = [axis for axis, size in enumerate(sizes) if size not in short]
-        count = len(reduced.intersection(long))
-        if 0 < count < len(long) and reduced.issuperset(long[:count]):
-            rows, after = [sizes[axis] for axis in reduced], sizes[max(reduced) + 1 :]
-            if not all(rows + after) or blocks_of_rows(math.prod(rows), math.prod(after))[1] > 2:
-                return True
-    return False
 
 
 def _power_of_two(size: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,8 +47,9 @@ def _dims(node: ir.Node, slot: int) -> tuple[int | None, ...] | None:
     return tuple(size if isinstance(size, int) else None for size in value.shape)
 
 
-def _product(sizes: Any) -> int | None:
-    return None if any(size is None for size in sizes) else math.prod(sizes)
+def _product(sizes: Sequence[int | None]) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return math.prod(known) if len(known) == len(sizes) else None
 
 
 def _attribute(node: ir.Node, name: str, default: Any) -> Any:
@@ -103,15 +104,23 @@ def _reduction(node: ir.Node) -> ShapeClass:
     if axes is None and _has(node, 1):
         held = node.inputs[1]
         axes = None if held is None or held.const_value is None else held.const_value.numpy().tolist()
+    if axes is None and not _has(node, 1) and not _attribute(node, "noop_with_empty_axes", 0):
+        axes = ()  # all of them
     if dims is None or axes is None:
         return ShapeClass("", None)
     reduced = {axis % len(dims) for axis in axes} or set(range(len(dims)))
+    length = _product([dims[axis] for axis in reduced])
+    places = {_place([unknown if size is None else size for size in dims], reduced) for unknown in (1, 2)}
+    return ShapeClass(f"{places.pop()} axes" if len(places) == 1 else "", length)
+
+
+def _place(dims: Sequence[int], reduced: Collection[int]) -> str:
+    """Of the axes that are longer than 1, where those that are reduced stand."""
     long = [axis for axis, size in enumerate(dims) if size != 1]
     inner = [axis for axis in long if axis in reduced]
-    place = (
-        "last" if not inner or long[-len(inner) :] == inner else "first" if long[: len(inner)] == inner else "middle"
-    )
-    return ShapeClass(f"{place} axes", _product(dims[axis] for axis in reduced))
+    if not inner or long[-len(inner) :] == inner:
+        return "last"
+    return "first" if long[: len(inner)] == inner else "middle"
 
 
 def _along_axis(default: int) -> Callable[[ir.Node], ShapeClass]:
