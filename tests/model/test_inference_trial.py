@@ -30,3 +30,14 @@ def test_what_is_unusual_is_doubtful(unusual: onnx.NodeProto) -> None:
 @pytest.mark.parametrize("name", list(SHAPES)[:6])
 def test_what_is_usual_is_not(name: str) -> None:
     assert not is_doubtful(ir.from_proto(SHAPES[name]().model))
+
+
+@pytest.mark.parametrize("end", [2**31 - 1, 2**63 - 1])
+def test_a_slice_to_the_end_is_usual(end: int) -> None:
+    def sliced(**attributes: list[int]) -> ir.Model:
+        node = onnx.helper.make_node("Slice", ["x"], ["y"], **attributes)
+        return ir.from_proto(model([node], [value("x", shape=(2, 3))], [value("y", shape=None)], opset=9))
+
+    assert not is_doubtful(sliced(axes=[1], starts=[0], ends=[end]))
+    assert is_doubtful(sliced(axes=[1], starts=[end], ends=[end]))
+    assert is_doubtful(sliced(axes=[1], starts=[0], ends=[end - 1]))

@@ -40,6 +40,7 @@ _BY_BITS = {  # what the runtime hands out as bytes and takes as bytes, if it is
     "tensor(float8e5m2)": onnx.TensorProto.FLOAT8E5M2,
     "tensor(float8e5m2fnuz)": onnx.TensorProto.FLOAT8E5M2FNUZ,
 }
+_BODIES = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 _CUDA_OPTIONS = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC", "arena_extend_strategy": "kSameAsRequested"}
 
 
@@ -143,13 +144,13 @@ class Session:
         """Outputs by name. A feed may be what `upload` gave."""
         names = list(outputs or self.output_names)
         try:
-            with guarded(self._running, told := _shapes(feeds)):
+            with guarded(self._running, partial(_shapes, feeds)):
                 if self._by_bits or any(isinstance(array, ort.OrtValue) for array in feeds.values()):
                     results = [value.numpy() for value in self._session.run_with_ort_values(names, self._values(feeds))]
                 else:
                     results = self._session.run(names, dict(feeds))
         except Exception as error:
-            given = f", given {told}" if isinstance(error, Fatal) else ""
+            given = f", given {_shapes(feeds)}" if isinstance(error, Fatal) else ""
             at = self._culprit(error, self._proto, feeds)
             raise InputError(f"ONNX Runtime cannot run the model: {runtime_reason(error)}{at}{given}") from error
         return dict(zip(names, results, strict=True))
@@ -220,8 +221,9 @@ def _read_by(graph: onnx.GraphProto) -> frozenset[str]:
     for node in graph.node:
         names.update(node.input)
         for attribute in node.attribute:
-            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                names |= _read_by(body)
+            if attribute.type in _BODIES:
+                for body in (*attribute.graphs, attribute.g):
+                    names |= _read_by(body)
     return frozenset(names)
 
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from functools import partial
 
 import onnx
 import onnx.defs
 import onnx_ir as ir
-from onnx_ir.passes.common import ShapeInferencePass
 
 from halfwise.core.child.black_box import Fatal, attached, guarded, native_call
 from halfwise.core.formats import format_of_type
 from halfwise.model.contrib.registered import lent_schemas
 from halfwise.model.inference_trial import is_doubtful, survives, values_are_few
 from halfwise.model.ops import DTYPE_ATTRIBUTES
+from halfwise.model.shape_inference import infer_shapes
 
 __all__ = ["has_schema", "infer_types"]
 
-# What onnx_ir cannot infer it reports with a traceback; what matters of that is said by halfwise itself.
+# What onnx_ir finds odd about a file it reports; what matters of that is said by halfwise itself.
 logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
 
 _LIMIT_S, _LIMIT_S_PER_NODE = 5.0, 0.001  # of the CPU: a hundred times what is usual
@@ -58,8 +59,9 @@ def _infer(model: ir.Model) -> None:
     call = native_call("inferring types and shapes", _structure(model) if attached() else b"")
     limit = _LIMIT_S + _LIMIT_S_PER_NODE * sum(1 for _ in model.graph.all_nodes())
     for values in (True, False) if values_are_few(model) else (False,):
-        with lent_schemas(model), suppress(Fatal), guarded(call, str(values), cpu_seconds=limit):
-            ShapeInferencePass(check_type=False, strict_mode=False, data_prop=values)(model)
+        with lent_schemas(model), suppress(Fatal), guarded(call, partial(str, values), cpu_seconds=limit):
+            with suppress(Exception):  # where ONNX cannot go on, types stay as they are
+                infer_shapes(model, follow_values=values)
             break
     for node in model.graph.all_nodes():
         for index, value in enumerate(node.outputs):

@@ -5,6 +5,7 @@ That is for callers of the Python functions; the command line runs in a process 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from tempfile import NamedTemporaryFile
 
 import onnx
@@ -15,15 +16,16 @@ from halfwise.core.child.kept import ask
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed
 from halfwise.model.contrib.registered import lent_schemas
+from halfwise.model.shape_inference import asked_of
 
 __all__ = ["is_doubtful", "survives", "try_inference", "values_are_few"]
 
 _LIMIT_S = 60.0
 _USUAL = 1 << 20  # of integers in attributes, whatever they mean
+_TO_THE_END = frozenset({(1 << 31) - 1, (1 << 63) - 1})  # as exporters write where a slice ends
 _USUAL_OUTPUTS = 64
 _USUAL_SIZE = 1 << 40
 _MOST_VALUES = 1 << 22  # of a list: inference that follows values makes an object of each, 150 bytes
-_CARRIED_BYTES = 1000  # of a weight, whose values inference may look at
 
 
 def is_doubtful(model: ir.Model) -> bool:
@@ -42,7 +44,7 @@ def values_are_few(model: ir.Model) -> bool:
 def survives(model: ir.Model) -> bool:
     """Whether a process that infers the types of this model lives on."""
     with NamedTemporaryFile(prefix="halfwise-", suffix=".onnx") as file:
-        file.write(ir.to_proto(_light(model)).SerializeToString())
+        file.write(asked_of(model).SerializeToString())
         file.flush()
         try:
             ask(f"{__name__}:try_inference", {"model": file.name}, time_limit_s=_LIMIT_S)
@@ -63,19 +65,6 @@ def try_inference(request: Request) -> Answer:
     return Answer({})
 
 
-def _light(model: ir.Model) -> ir.Model:
-    """The model without its large weights, whose types are declared."""
-    light = model.clone()
-    for name, value in list(light.graph.initializers.items()):
-        if value.const_value is not None and value.const_value.nbytes > _CARRIED_BYTES:
-            value.shape, value.dtype = value.const_value.shape, value.const_value.dtype  # type: ignore[assignment]
-            del light.graph.initializers[name]
-            value.const_value = None
-            if value not in light.graph.inputs:
-                light.graph.inputs.append(value)
-    return light
-
-
 def _unusual_value(value: ir.Value) -> bool:
     if value.const_value is None and value.type is None:
         return True
@@ -87,7 +76,7 @@ def _unusual(model: ir.Model, node: ir.Node) -> bool:
     for attribute in node.attributes.values():
         if attribute.type is ir.AttributeType.INT and abs(attribute.as_int()) > _USUAL:
             return True
-        if attribute.type is ir.AttributeType.INTS and any(abs(each) > _USUAL for each in attribute.as_ints()):
+        if attribute.type is ir.AttributeType.INTS and any(abs(each) > _USUAL for each in _odd_ints(node, attribute)):
             return True
     stated = node.attributes.get("num_outputs")
     if len(node.outputs) > _USUAL_OUTPUTS or (stated is not None and stated.value != len(node.outputs)):
@@ -104,6 +93,12 @@ def _unusual(model: ir.Model, node: ir.Node) -> bool:
         or any(each.name not in node.attributes for each in needed)
         or any(_of_another_type(schema, each) for each in node.attributes.values())
     )
+
+
+def _odd_ints(node: ir.Node, attribute: ir.Attr) -> Iterator[int]:
+    """All but the end of what is sliced."""
+    ends = node.op_type == "Slice" and not node.domain and attribute.name == "ends"
+    return (each for each in attribute.as_ints() if not ends or each not in _TO_THE_END)
 
 
 def _of_another_type(schema: onnx.defs.OpSchema, attribute: ir.Attr) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -83,20 +83,23 @@ def attached() -> bool:
 
 
 def native_call(doing: str, content: bytes) -> bytes:
-    """A call of a library on what a user gave: `doing` in words that follow "while", `content` says on what."""
+    """A call of a library on what a user gave: `doing` in words that follow "while", `content` says on what. Empty
+    where nobody reads it."""
+    if not _boxes:
+        return b""
     return doing.encode() + _SEPARATOR + hashlib.blake2b(content, digest_size=12).hexdigest().encode()
 
 
 @contextmanager
-def guarded(call: bytes, told: str = "", *, cpu_seconds: float = 0.0) -> Iterator[None]:
-    """Around a call; `told` sets it apart from others. Raises Fatal where just this ended the process before.
+def guarded(call: bytes, tell: Callable[[], str] = str, *, cpu_seconds: float = 0.0) -> Iterator[None]:
+    """Around a call; what `tell` gives sets it apart from others. Raises Fatal where just this ended the process.
 
     A call that takes more than `cpu_seconds` ends it, too.
     """
     if not _boxes:
         yield
         return
-    box, call = _boxes[0], (call + told.encode())[: _SIZE - 1]
+    box, call = _boxes[0], (call + tell().encode())[: _SIZE - 1]
     if box.fatal and call in box.fatal:
         raise Fatal(f"the library {box.fatal[call]}", first=call == next(iter(box.fatal)))
     box.write(call)
