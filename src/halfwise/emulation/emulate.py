@@ -12,6 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.formats import Format, format_of_dtype, format_of_type, round_to
+from halfwise.emulation.kept_sessions import KeptSessions
 from halfwise.emulation.kept_walks import KeptWalks, identity_of
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, AnySession, Device, check_casts
 from halfwise.emulation.own_operators import own_steps
@@ -173,6 +174,7 @@ class Emulator:
         self.kept = kept or KeptWalks()
         self._weights = RoundedWeights()
         self._segments: Sessions = {}
+        self._sessions = KeptSessions()
         self._written: dict[tuple[Any, ...], Rewritten] = {}  # the last: other samples often follow at once
 
     def under(self, profile: Profile) -> Emulator:
@@ -182,6 +184,9 @@ class Emulator:
         return other
 
     def session(self, assignment: Assignment) -> AnySession:
+        return self._sessions.session(assignment, lambda: self._begun(assignment))
+
+    def _begun(self, assignment: Assignment) -> AnySession:
         model = assignment.sites.model
         written = self.write(assignment)
         values = declared(model) if self.streams(model) else None

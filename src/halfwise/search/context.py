@@ -17,6 +17,7 @@ from halfwise.model.inputs.rollout import Trajectory
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
+from halfwise.precision.choices import Choices
 from halfwise.precision.sites import Sites
 from halfwise.repair import Repair
 from halfwise.search.failures import Failures
@@ -56,6 +57,14 @@ class EvaluationContext:
         default_factory=dict
     )  # by the repairs asked for
     _memories: dict[tuple[Model, Format], Memory] = field(default_factory=dict)
+    _sites: dict[tuple[Model, Choices], Sites] = field(default_factory=dict)
+
+    def sites(self, model: Model, choices: Choices) -> Sites:
+        """Those of a model, made once."""
+        key = (model, choices)
+        if key not in self._sites:
+            self._sites[key] = Sites(model, choices=choices)
+        return self._sites[key]
 
     def judge(self, sites: Sites, feeds: Sequence[Feed]) -> Judge:
         """The judge of these samples; the same question gets the same judge, who remembers."""

@@ -119,7 +119,7 @@ class RepairSelector:
         """
         model, done = self._repaired(repairs) if repairs else (self.model, ())
         kept: RepairSet = tuple((rule, repair) for rule, repair in repairs if repair in done)
-        sites = Sites(model, choices=self.choices)
+        sites = self.context.sites(model, self.choices)
         judge = self.context.judge(sites, self.feeds)
         name = digest(*(str(repair) for _, repair in kept))
         asked = (*(feed.id for feed in self.feeds), *(each.profile.name for each in self.context.also))
@@ -186,7 +186,7 @@ class RepairSelector:
             if len(done) <= len(current.repairs):
                 break
             known = set(done)
-            sites, feeds = Sites(model, choices=self.choices), self.feeds
+            sites, feeds = self.context.sites(model, self.choices), self.feeds
             worst = max(range(len(feeds)), key=current.solution.fp16.ratios.__getitem__)
             try:
                 one = ranges_of(self._seen(sites, feeds[worst : worst + 1]))
@@ -232,7 +232,7 @@ class RepairSelector:
         model, done = self._repaired(repairs)
         if len(done) <= len(base.repairs):
             return None
-        sites = Sites(model, choices=self.choices)
+        sites = self.context.sites(model, self.choices)
         judge = self.context.judge(sites, self.feeds)
         ratios = base.solution.fp16.ratios
         worst = max(range(len(ratios)), key=ratios.__getitem__)
@@ -278,7 +278,7 @@ class RepairSelector:
         model, done = self._repaired(rest)
         if len(done) != len(rest):
             return None
-        sites = Sites(model, choices=self.choices)
+        sites = self.context.sites(model, self.choices)
         keep = frozenset(site.node for site in sites.free if site.name in names)
         if len(keep) != len(names):
             return None
@@ -307,7 +307,7 @@ class RepairSelector:
         before = self.context.references.own(self.feeds[:FAITHFUL_ON])
         for count, step in enumerate(steps, 1):
             so_far = tuple(entry for each in steps[:count] for entry in each)
-            sites = search.sites if count == len(steps) else Sites(self._repaired(so_far)[0], choices=self.choices)
+            sites = search.sites if count == len(steps) else self.context.sites(self._repaired(so_far)[0], self.choices)
             after = self._answers(sites, step[0][0])
             if after is None:
                 return False

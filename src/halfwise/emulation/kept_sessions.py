@@ -1,0 +1,34 @@
+"""The sessions that were used last: a decision is often asked about other samples soon after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from halfwise.emulation.ort import AnySession
+from halfwise.precision.assignment import Assignment
+
+__all__ = ["KeptSessions"]
+
+_MOST = 4
+_MOST_BYTES = 1 << 24  # of weights, of which each session has its own
+
+
+class KeptSessions:
+    """Of one emulator. A model with random nodes gets a session each time, which draws the same numbers again."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[Hashable, AnySession] = {}  # the last used one last
+
+    def session(self, assignment: Assignment, begin: Callable[[], AnySession]) -> AnySession:
+        sites = assignment.sites
+        most = min(_MOST, _MOST_BYTES // max(sites.model.weight_bytes, 1))
+        if not most or sites.random is not None:
+            return begin()
+        key = (sites.model, sites.fmt, frozenset(assignment.formats.items()), assignment.io)
+        session = self._sessions.pop(key, None)
+        if session is None:
+            while len(self._sessions) >= most:
+                del self._sessions[next(iter(self._sessions))]
+            session = begin()
+        self._sessions[key] = session
+        return session
