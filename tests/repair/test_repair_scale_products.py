@@ -11,13 +11,19 @@ import pytest
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
+from halfwise.model.model import load
+from halfwise.model.patterns.view import View
+from halfwise.repair import Ranges
 from halfwise.repair.rescale import RESCALE
 from halfwise.repair.scale_atoms import Atoms
 from halfwise.repair.scale_classes import solve
+from halfwise.repair.scale_flow import ScaleFlow
 from halfwise.repair.scale_logs import SCALE_LOGS
+from halfwise.repair.scale_products import rounds_anew
 from halfwise.verbs.fix.fix import FixResult, fix
 from tests.models.build import model, node, value, weight
 from tests.models.decoders import NORMS, decoder, decoder_inputs
+from tests.models.zoo import SHAPES
 from tests.support.repairing import effect
 
 Array = NDArray[np.float32]
@@ -211,3 +217,13 @@ def test_a_root_carries_its_power_on_to_where_it_is_taken() -> None:
     assert found.bit_identical
     assert found.before > 1 > found.after
     assert found.ops() == [each.op_type for each in found.model.nodes]  # nothing is taken back
+
+
+@pytest.mark.parametrize("name", [*SHAPES])
+def test_where_nothing_rounds_anew_no_walk_is_made_for_it(name: str) -> None:
+    loaded = load(SHAPES[name]().model)
+    values = (v.name or "" for n in loaded.graph for v in (*n.inputs, *n.outputs) if v is not None)
+    ranges = Ranges(dict.fromkeys(values, 1.0))
+    rounded = ScaleFlow(loaded, ranges, rounds=True).rounded
+    view = View(loaded)
+    assert rounded <= {each.name for each in loaded.graph if rounds_anew(view, each)}

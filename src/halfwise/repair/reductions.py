@@ -24,7 +24,7 @@ from halfwise.model.patterns import find_patterns
 from halfwise.model.patterns.view import View
 from halfwise.repair.rescale import scale, scalings
 from halfwise.repair.rule import Ranges, Repair
-from halfwise.repair.scale_flow import ScaleFlow
+from halfwise.repair.scale_flow import ScaleFlow, plain_flow
 
 __all__ = ["REDUCTIONS", "Reductions"]
 
@@ -46,7 +46,7 @@ class Reductions:
         loud = [node for node in model.graph if _is_loud(view, node, ranges)]
         if not loud:
             return ()
-        flow = ScaleFlow(model, ranges)
+        flow = plain_flow(model, ranges)
         stuck = [
             node for node in loud if node.outputs[0] not in flow.layouts or flow.pinned(flow.layouts[node.outputs[0]])
         ]

@@ -32,7 +32,7 @@ from halfwise.repair.graph_edit import GraphEdit, is_constant, node_named
 from halfwise.repair.rule import Ranges, Repair
 from halfwise.repair.scale_atoms import Ints, Weights
 from halfwise.repair.scale_choice import Choice, choose
-from halfwise.repair.scale_flow import ScaleFlow
+from halfwise.repair.scale_flow import ScaleFlow, plain_flow
 from halfwise.repair.scaled_constants import spread_over, times_powers
 
 __all__ = ["RESCALE", "Rescale", "flow_of", "scale", "scalings"]
@@ -67,7 +67,7 @@ RESCALE = Rescale()
 
 def flow_of(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFlow:
     """Where what overflows would have to be scaled from a graph input on, a factor may be put behind that input."""
-    flow = ScaleFlow(model, ranges, rounds=rounds)
+    flow = plain_flow(model, ranges, rounds=rounds)
     loud = [value for value, layout in flow.layouts.items() if flow.high(value) > _LARGEST and flow.pinned(layout)]
     entries = [value.name or "" for value in model.graph.inputs if flow.high(value) <= _FITS and value.uses()]
     return ScaleFlow(model, ranges, entries=entries, rounds=rounds) if loud and entries else flow

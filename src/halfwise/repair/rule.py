@@ -22,6 +22,7 @@ class Ranges:
     high: Mapping[str, float] = field(default_factory=dict)  # largest finite magnitude
     low: Mapping[str, float] = field(default_factory=dict)  # smallest magnitude that is not zero
     size: Mapping[str, int] = field(default_factory=dict)  # elements
+    known: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # what rules worked out from them
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,7 @@ def _cut(flow: ScaleFlow, weights: Weights, choice: Choice) -> None:
         mean, top = lines.square * 4.0**rows / columns.size, lines.peak * 2.0**rows
     else:
         scale = rows[:, None] - columns
+        scale = scale[:1, :1] if scale.size and (scale == scale.flat[0]).all() else scale
         mean, top = (weights.square * 4.0**scale).mean(axis=1), (weights.peak * 2.0**scale).max(axis=1)
     out = layout.cap * 2.0 ** choice.of(layout.atoms)
     with np.errstate(divide="ignore", invalid="ignore"):

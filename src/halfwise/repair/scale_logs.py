@@ -17,8 +17,10 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from halfwise.model.model import Model
+from halfwise.model.patterns.view import View
 from halfwise.repair.rescale import flow_of, scale, scalings
 from halfwise.repair.rule import Ranges, Repair
+from halfwise.repair.scale_products import rounds_anew
 
 __all__ = ["SCALE_LOGS", "ScaleLogs"]
 
@@ -32,7 +34,8 @@ class ScaleLogs:
     lossy = False
 
     def find(self, model: Model, ranges: Ranges) -> Sequence[Repair]:
-        if not ranges.high or not any(node.op_type in ("Log", "Exp", "Pow") for node in model.graph):
+        view = View(model)
+        if not ranges.high or not any(rounds_anew(view, node) for node in model.graph):
             return ()
         flow = flow_of(model, ranges, rounds=True)
         return tuple(repair for repair in scalings(self.id, flow) if not flow.rounded.isdisjoint(repair.nodes))

@@ -8,12 +8,15 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.model.model import Model
+from halfwise.model.patterns.view import View
 from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, TYPICAL, Ints, Layout, Weights
 from halfwise.repair.scale_moves import ScaleMoves
 from halfwise.repair.scale_walk import sizes
 
-__all__ = ["ScaleProducts"]
+__all__ = ["ScaleProducts", "rounds_anew"]
+
+_EXACT = (2.0, 3.0)  # powers that keep the bits of what was scaled
 
 
 class ScaleProducts(ScaleMoves):
@@ -83,7 +86,7 @@ class ScaleProducts(ScaleMoves):
         exponent = {"Reciprocal": -1.0, "ReduceSumSquare": 2.0}.get(node.op_type)
         if exponent is None:
             exponent = self.view.scalar(node.inputs[1]) if len(node.inputs) == 2 else None
-        exact = exponent in (2.0, 3.0) or node.op_type == "Reciprocal"
+        exact = exponent in _EXACT or node.op_type == "Reciprocal"
         if value is None or not exponent or not (exact or self.rounds):
             return False
         if not exact:
@@ -116,3 +119,10 @@ class ScaleProducts(ScaleMoves):
         if sign > 0 and self.high(values[0]) < self.high(values[1]):
             one, other = other, one
         self.atoms.product(made, one, other, sign)
+
+
+def rounds_anew(view: View, node: ir.Node) -> bool:
+    """Whether powers of two pass it with a new rounding only, if at all."""
+    if node.domain or node.op_type not in ("Log", "Exp", "Pow"):
+        return False
+    return node.op_type != "Pow" or (len(node.inputs) == 2 and view.scalar(node.inputs[1]) not in (None, 0.0, *_EXACT))
