@@ -13,12 +13,13 @@ import onnx_ir as ir
 from halfwise.core.formats import Format
 from halfwise.core.whole_files import WholeFiles
 from halfwise.model.map_outputs import put_maps_back
+from halfwise.model.model import Model
 from halfwise.model.ops import WIDENED_ATTRIBUTES
 from halfwise.model.weights import convert_fill, weight_content, whole_tensor
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.proto_stream import Streamed, write_streamed
 from halfwise.precision.rewrite import Names, Rewritten, SpelledWeight, Weight, rewrite
-from halfwise.precision.sites import Sites, native_format
+from halfwise.precision.sites import native_format
 
 __all__ = ["TypedModel", "least_bytes", "typed_proto", "write_typed"]
 
@@ -144,10 +145,10 @@ def _rewritten(assignment: Assignment, writer: TypedWriter) -> Rewritten:
     return written
 
 
-def least_bytes(sites: Sites) -> int:
+def least_bytes(model: Model) -> int:
     """What the weights of a typed model take at least: with every node narrow."""
-    written = rewrite(Assignment.all_narrow(sites), TypedWriter())
-    return sum(_bytes(weight) for weight in written.weights)
+    read = (v.const_value for v in model.graph.initializers.values() if v.const_value is not None and v.uses())
+    return sum(2 * tensor.size if tensor.dtype is ir.DataType.FLOAT else tensor.nbytes for tensor in read)
 
 
 def _taken_out(written: Rewritten, writer: TypedWriter) -> list[Streamed]:

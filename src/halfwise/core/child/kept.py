@@ -31,10 +31,10 @@ def ask(function: str, data: Mapping[str, Any], arrays: Sequence[Arrays] = (), *
         return _worker().ask(function, data, arrays, time_limit_s=time_limit_s)
 
 
-def ready() -> None:
-    """Start the child now, so that it has loaded its libraries when it is asked."""
+def ready(*modules: str) -> None:
+    """Start the child now, so that it has loaded its libraries, and these modules, when it is asked."""
     with _one_at_a_time:
-        _worker()
+        _worker(modules)
 
 
 def forked(preload: tuple[str, ...]) -> Processes:
@@ -48,7 +48,7 @@ def forked(preload: tuple[str, ...]) -> Processes:
         return _forks[key]
 
 
-def _worker() -> Worker:
+def _worker(modules: tuple[str, ...] = ()) -> Worker:
     worker = _workers.get(os.getpid())
     if worker is None:
         atexit.register(_close, os.getpid())
@@ -56,7 +56,7 @@ def _worker() -> Worker:
         return worker
     else:
         worker.close()
-    _workers[os.getpid()] = Worker(preload=_PRELOAD)
+    _workers[os.getpid()] = Worker(preload=(*_PRELOAD, *modules))
     return _workers[os.getpid()]
 
 

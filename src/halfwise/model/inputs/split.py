@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.model.inputs.samples import Samples, content_of
 
-__all__ = ["split"]
+__all__ = ["median", "split"]
 
 Array = NDArray[Any]
 
@@ -25,7 +25,7 @@ def split(samples: Samples, references: Sequence[Mapping[str, Array]]) -> Sample
     if samples.origin != "given" or len(feeds) < 2:
         return samples
     norms = np.array([[_norm(output) for output in reference.values()] for reference in references])
-    typical = np.median(norms, axis=0)
+    typical = median(norms)
     relative = norms / np.where(typical > 0, typical, 1.0)
     order = sorted(range(len(feeds)), key=lambda i: (float(relative[i].min()), content_of(feeds[i])))
     wanted = len(samples.search)
@@ -41,6 +41,12 @@ def split(samples: Samples, references: Sequence[Mapping[str, Array]]) -> Sample
         search=tuple(feeds[i] for i in range(len(feeds)) if i in chosen),
         validation=tuple(feeds[i] for i in range(len(feeds)) if i not in chosen),
     )
+
+
+def median(rows: Array) -> Array:
+    """As NumPy's, which loads masked arrays for it."""
+    ordered, half = np.sort(rows, axis=0), len(rows) // 2
+    return np.asarray(ordered[half] if len(rows) % 2 else (ordered[half - 1] + ordered[half]) / 2)
 
 
 def _norm(array: Array) -> float:

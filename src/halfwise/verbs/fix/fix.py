@@ -9,11 +9,12 @@ from typing import Any
 
 import onnx
 
-from halfwise.backends import Backend, backend_named
+from halfwise.backends import Backend, as_written, backend_named
 from halfwise.backends.confirm import confirm as confirm_fix
 from halfwise.backends.confirm import probe
 from halfwise.backends.saved import SavedBackend
 from halfwise.compiler.compiled import TIME_LIMIT_S
+from halfwise.core.child.kept import ready
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.measures.named import with_measure
@@ -135,6 +136,8 @@ def fix(
             f"layers are those of TensorRT, and profile {emulated!r} is not: give a target such as trt-10.9, or "
             f"profile {TENSORRT.name!r}"
         )
+    if folder is not None:
+        ready(as_written.__name__)  # what runs the written model loads its libraries beside all that comes before
     loaded = fp32_model(model if isinstance(model, Model) else load(model))
     original = None if reference is None else with_original(loaded, reference)
     if original is not None:

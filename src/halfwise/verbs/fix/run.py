@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 
-from halfwise.core.child.kept import ready
 from halfwise.core.held_folder import held
 from halfwise.model.inputs.rollout import executions
-from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import least_bytes
 from halfwise.verbs.fix.budget import budget_notes, may_go_on
 from halfwise.verbs.fix.cost import cost_of
@@ -33,9 +31,8 @@ def run(request: FixRequest) -> FixResult:
         _ = request.model.hashing  # done by the time that a plan names it
     if request.out is None:
         return _run(request, started)
-    check_folder(request.out, least_bytes(Sites(request.model)))
+    check_folder(request.out, least_bytes(request.model))
     with held(request.out):
-        ready()  # what runs the written model loads its libraries beside the search
         return _run(request, started)
 
 
