@@ -19,7 +19,7 @@ from benchmarks.peers.task import NOT_INSTALLED
 
 __all__ = ["main", "parser", "row"]
 
-HEAD = ("model", "tool", "held out", "error", "FP32 nodes", "that compute", "model runs", "seconds", "remark")
+HEAD = ("model", "tool", "held out", "error", "FP32 nodes", "that compute", "model runs", "seconds", "CPU s", "remark")
 REMARK = 100  # letters of a message that stand in the table
 MODELS = (*BUILT, *REAL)
 
@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(
         f"\nEvery {FOLDS}th input is held out, and judged with a pair of Casts behind every FP16 tensor."
         f" Error: the worst rel_l2."
-        f"\nSeconds: median of {options.repeats} fresh processes, without imports (*: of one)."
+        f"\nSeconds: median of {options.repeats} fresh processes, without imports (*: of one); CPU: of the"
+        f" tool's own process."
     )
     return 0
 
@@ -49,17 +50,17 @@ def row(case: Case, entry: Entry) -> tuple[str, ...]:
     """One line of the table."""
     answer = entry.answer
     if answer.problem == NOT_INSTALLED:
-        return (case.name, entry.tool, "", "", "", "", "", "", NOT_INSTALLED)
-    seconds = f"{answer.seconds:.2f}{'*' if entry.calls == 1 else ''}"
+        return (case.name, entry.tool, "", "", "", "", "", "", "", NOT_INSTALLED)
+    times = f"{answer.seconds:.2f}{'*' if entry.calls == 1 else ''}", f"{answer.cpu:.2f}" if answer.cpu else ""
     runs = f"{answer.model_runs:.1f}" if answer.model_runs else "0"
     if entry.errors is None or entry.census is None:
-        return (case.name, entry.tool, "no model", "", "", "", runs, seconds, _shortened(answer.problem))
+        return (case.name, entry.tool, "no model", "", "", "", runs, *times, _shortened(answer.problem))
     met = entry.errors.met(case.tolerance)
     remark = f"says {answer.says}" if answer.says and (answer.says == "met") != met else ""
     error = f"{entry.errors.rel_l2:.2e}" if math.isfinite(entry.errors.rel_l2) else "not finite"
     count = entry.census
     verdict = f"{'met' if met else 'missed'} ({case.tolerance:.1%})"
-    return (case.name, entry.tool, verdict, error, str(count.fp32), str(count.fp32_compute), runs, seconds, remark)
+    return (case.name, entry.tool, verdict, error, str(count.fp32), str(count.fp32_compute), runs, *times, remark)
 
 
 def _shortened(text: str) -> str:

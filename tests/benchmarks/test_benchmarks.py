@@ -219,11 +219,11 @@ def test_feeds_hold_what_the_model_declares_only(tmp_path: Path) -> None:
 
 def test_a_row_says_met_missed_and_who_claims_otherwise() -> None:
     case = tiny_case()
-    good = Entry("halfwise", Answer(1.234, 9.64, "met"), 3, Errors(0.0014, 1.0), Census(22, 20))
-    assert main_job.row(case, good) == ("tiny", "halfwise", "met (1.0%)", "1.40e-03", "22", "20", "9.6", "1.23", "")
+    good = Entry("halfwise", Answer(1.234, 9.64, "met", cpu=0.7), 3, Errors(0.0014, 1.0), Census(22, 20))
+    assert main_job.row(case, good) == ("tiny", "halfwise", "met (1.0%)", "1.40e-03", "22", "20", "9.6", "1.23", "0.70", "")
     wrong = Entry("halfwise", Answer(1.0, 1.0, "met"), 1, Errors(0.02, 1.0), Census(0, 0))
     assert main_job.row(case, wrong)[2] == "missed (1.0%)"
-    assert main_job.row(case, wrong)[-2:] == ("1.00*", "says met")
+    assert main_job.row(case, wrong)[-3:] == ("1.00*", "", "says met")
     broken = Entry("AutoCast", Answer(1.0, 1.0), 3, Errors(np.inf, 1.0), Census(0, 0))
     assert main_job.row(case, broken)[2:4] == ("missed (1.0%)", "not finite")
 
@@ -231,7 +231,7 @@ def test_a_row_says_met_missed_and_who_claims_otherwise() -> None:
 def test_a_row_without_a_model_says_why() -> None:
     late = Entry("AutoCast", Answer(seconds=300.0, problem="stopped after 300 s"), 1)
     assert main_job.row(tiny_case(), late) == (
-        "tiny", "AutoCast", "no model", "", "", "", "0", "300.00*", "stopped after 300 s",
+        "tiny", "AutoCast", "no model", "", "", "", "0", "300.00*", "", "stopped after 300 s",
     )  # fmt: skip
 
 
