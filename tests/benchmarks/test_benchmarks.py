@@ -220,7 +220,18 @@ def test_feeds_hold_what_the_model_declares_only(tmp_path: Path) -> None:
 def test_a_row_says_met_missed_and_who_claims_otherwise() -> None:
     case = tiny_case()
     good = Entry("halfwise", Answer(1.234, 9.64, "met", cpu=0.7), 3, Errors(0.0014, 1.0), Census(22, 20))
-    assert main_job.row(case, good) == ("tiny", "halfwise", "met (1.0%)", "1.40e-03", "22", "20", "9.6", "1.23", "0.70", "")
+    assert main_job.row(case, good) == (
+        "tiny",
+        "halfwise",
+        "met (1.0%)",
+        "1.40e-03",
+        "22",
+        "20",
+        "9.6",
+        "1.23",
+        "0.70",
+        "",
+    )
     wrong = Entry("halfwise", Answer(1.0, 1.0, "met"), 1, Errors(0.02, 1.0), Census(0, 0))
     assert main_job.row(case, wrong)[2] == "missed (1.0%)"
     assert main_job.row(case, wrong)[-3:] == ("1.00*", "", "says met")

@@ -49,6 +49,7 @@ class EmulationWriter:
     profile: Profile = STRICT
     inside: dict[ir.Node, onnx.NodeProto] = field(default_factory=dict)  # nodes that run as part of another's kernel
     unstored: set[str] = field(default_factory=set)  # names of tensors that no kernel stores
+    spelled: dict[Weight, SpelledWeight] = field(default_factory=dict)  # small weights, as they were written before
 
     def tensor_type(self, native: int, fmt: Format) -> int:
         return _FLOAT
@@ -136,14 +137,20 @@ class EmulationWriter:
         return _written(kernel(fusion, {node: self.inside[node] for node in fusion.nodes}, steps), steps)
 
     def spell_weight(self, weight: Weight, names: Names, *, main: bool) -> SpelledWeight:
-        inline = not main or weight.tensor.size <= INLINE_ELEMENTS
-        if weight.fmt is None:
-            if inline or np.dtype(weight.tensor.dtype.numpy()).kind not in "biuf":
-                return SpelledWeight(whole_tensor(weight.name, weight.tensor))
-            return SpelledWeight(_declare(weight, weight.tensor.dtype.value), weight)
-        if inline:
-            return SpelledWeight(to_tensor_proto(weight.name, _widen_weight(weight), Format.FP32))
-        return SpelledWeight(_declare(weight, _FLOAT), weight)
+        small, numeric = weight.tensor.size <= INLINE_ELEMENTS, np.dtype(weight.tensor.dtype.numpy()).kind in "biuf"
+        if main and not small and (weight.fmt is not None or numeric):
+            return SpelledWeight(_declare(weight, weight.tensor.dtype.value if weight.fmt is None else _FLOAT), weight)
+        if not small:
+            return _whole(weight)
+        if weight not in self.spelled:
+            self.spelled[weight] = _whole(weight)
+        return self.spelled[weight]
+
+
+def _whole(weight: Weight) -> SpelledWeight:
+    if weight.fmt is None:
+        return SpelledWeight(whole_tensor(weight.name, weight.tensor))
+    return SpelledWeight(to_tensor_proto(weight.name, _widen_weight(weight), Format.FP32))
 
 
 def _written(result: str | None, steps: Steps) -> tuple[list[onnx.NodeProto], str] | None:
@@ -174,13 +181,14 @@ class Emulator:
         self.kept = kept or KeptWalks()
         self._weights = RoundedWeights()
         self._segments: Sessions = {}
+        self._spelled: dict[Weight, SpelledWeight] = {}
         self._sessions = KeptSessions()
         self._written: dict[tuple[Any, ...], Rewritten] = {}  # the last: other samples often follow at once
 
     def under(self, profile: Profile) -> Emulator:
         """One of another profile on the same device; what weights become does not depend on either."""
         other = Emulator(profile, self.device, self.walked, self.kept)
-        other._weights, other._segments = self._weights, self._segments
+        other._weights, other._segments, other._spelled = self._weights, self._segments, self._spelled
         return other
 
     def session(self, assignment: Assignment) -> AnySession:
@@ -204,7 +212,7 @@ class Emulator:
 
     def _write(self, assignment: Assignment) -> Rewritten:
         assignment = _as_reverted(assignment, self.profile.reverted)
-        written = rewrite(assignment, EmulationWriter(self.profile))
+        written = rewrite(assignment, EmulationWriter(self.profile, spelled=self._spelled))
         written.proto.ir_version = RUNTIME_IR_VERSION
         _hand_out(assignment.sites.model, written.proto.graph)
         if self.profile.fusion:

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from halfwise.core.formats import Format
 from halfwise.emulation.profiles.steps import Steps
-from halfwise.model.contrib.decompose import decompose, runs_on_cpu
+from halfwise.model.contrib.decompose import decompose, has_steps, runs_on_cpu
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import Names
 
@@ -23,6 +23,8 @@ def own_steps(
 
     `stores`: what a step gives is rounded where the node is narrow.
     """
+    if not has_steps(node):
+        return None
     formats = {assignment.stored(value) for value in node.outputs if value.name} - {None, Format.FP32}
     fmt = next((fmt for fmt in formats if fmt is not None), Format.FP32)
     by_kernel = runs_on_cpu(node)

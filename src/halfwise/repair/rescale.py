@@ -32,10 +32,10 @@ from halfwise.repair.graph_edit import GraphEdit, is_constant, node_named
 from halfwise.repair.rule import Ranges, Repair
 from halfwise.repair.scale_atoms import Ints, Weights
 from halfwise.repair.scale_choice import Choice, choose
-from halfwise.repair.scale_flow import ScaleFlow, plain_flow
+from halfwise.repair.scale_flow import ScaleFlow
 from halfwise.repair.scaled_constants import spread_over, times_powers
 
-__all__ = ["RESCALE", "Rescale", "flow_of", "scale", "scalings"]
+__all__ = ["RESCALE", "Rescale", "flow_of", "plain_flow", "scale", "scalings"]
 
 _Edits = Sequence[dict[str, Any]]
 
@@ -63,6 +63,15 @@ class Rescale:
 
 
 RESCALE = Rescale()
+
+
+def plain_flow(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFlow:
+    """With no factor put in front of any node; several rules ask for it, and change nothing of it."""
+    key = (ScaleFlow, model, rounds)
+    if key not in ranges.known:
+        ranges.known[key] = ScaleFlow(model, ranges, rounds=rounds)
+    found: ScaleFlow = ranges.known[key]
+    return found
 
 
 def flow_of(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFlow:

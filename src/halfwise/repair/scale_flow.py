@@ -25,7 +25,7 @@ from halfwise.repair.scale_products import ScaleProducts
 from halfwise.repair.scale_quantised import QUANTISERS
 from halfwise.repair.scale_walk import sizes
 
-__all__ = ["ScaleFlow", "plain_flow"]
+__all__ = ["ScaleFlow"]
 
 _REDUCES = "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2"
 _BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Softsign", "Erf"})  # gates: no scale of their own
@@ -386,15 +386,6 @@ class ScaleFlow(ScaleProducts):
             assert array is not None
             self._offset(node, 2, array, Layout(0, made, peak), 1)
         return self._write(node, axis, made)
-
-
-def plain_flow(model: Model, ranges: Ranges, *, rounds: bool = False) -> ScaleFlow:
-    """With no factor put in front of any node; several rules ask for it, and change nothing of it."""
-    key = (ScaleFlow, model, rounds)
-    if key not in ranges.known:
-        ranges.known[key] = ScaleFlow(model, ranges, rounds=rounds)
-    found: ScaleFlow = ranges.known[key]
-    return found
 
 
 def _bias_fits(node: ir.Node, size: int) -> bool:
