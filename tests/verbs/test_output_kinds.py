@@ -78,6 +78,7 @@ def test_a_sample_far_below_the_usual_size_is_judged_by_the_floor() -> None:
     index, _ = kind_of(result, "picks").parts
     sizes = [np.sqrt(np.mean(each["picks"][:, :1].astype(np.float64) ** 2)) for each in by_onnxruntime(model, feeds)]
     assert index.floor.rms == pytest.approx(0.1 * np.sqrt(np.mean(np.square(sizes))), rel=1e-4)
+    assert index.floor.rms == float(f"{index.floor.rms:.5g}")  # more digits hang on the number of threads
 
 
 def holds_place_by_place(model: onnx.ModelProto, feeds: Any) -> bool:

@@ -94,11 +94,14 @@ def _values(value: ir.Value, arrays: Sequence[Array]) -> Iterator[OutputKind]:
 
 
 def _floor(arrays: Sequence[Array], *, probability: bool) -> Floor:
-    """One certain answer for probabilities; else a part of the size that is usual among the samples."""
+    """One certain answer for probabilities; else a part of the size that is usual among the samples.
+
+    In five digits: those behind them hang on the number of threads that summed, and a plan does not.
+    """
     if probability:
         return Floor(norm=1.0)
     usual = _size(arrays)
-    return Floor(rms=FLOOR * usual) if len(arrays) > 1 and usual > 0 else Floor()
+    return Floor(rms=float(f"{FLOOR * usual:.5g}")) if len(arrays) > 1 and usual > 0 else Floor()
 
 
 def _size(arrays: Sequence[Array]) -> float:
