@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import identify, not_wanted
 from halfwise.core.files.kinds import WORDS, FileKind
 from tests.models.zoo import SHAPES
@@ -67,3 +68,14 @@ def test_a_model_where_something_else_is_wanted_is_named(tmp_path: Path, says: S
     path = tmp_path / "m.onnx"
     says(not_wanted(path, "a plan", ""))
     assert not_wanted(path, "an ONNX model", "no graph in it") == "no graph in it"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("modle.onnx", "'model.onnx'"), ("Model.ONNX", "'model.onnx'"), ("build", "'build.log'")]
+)
+def test_a_name_that_was_mistyped_is_told_from_what_lies_there(typed: str, meant: str, tmp_path: Path) -> None:
+    for name in ("model.onnx", "build.log", "x"):
+        (tmp_path / name).touch()
+    assert str(absent(tmp_path / typed)) == f"{tmp_path / typed}: there is no such file (did you mean {meant}?)"
+    assert "did you mean" not in str(absent(tmp_path / "quite another"))
+    assert "did you mean" not in str(absent(tmp_path / "no folder" / "model.onnx"))

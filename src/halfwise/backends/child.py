@@ -15,6 +15,7 @@ from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed, call
 from halfwise.core.document import read
 from halfwise.core.errors import InputError
+from halfwise.core.files.absent import absent
 
 __all__ = ["answer", "run_in_child"]
 
@@ -29,7 +30,7 @@ def run_in_child(
 ) -> BackendRun:
     """Have `function`, such as "module:name", run the model; whatever it does, this process lives."""
     if not model.is_file():
-        raise InputError(f"{model}: there is no such file")
+        raise absent(model)
     for index, feed in enumerate(feeds):
         _check(feed, f"sample {index + 1}")
     # The child's environment is its own: this is what cuBLAS, cuDNN and TensorRT heed, whatever a provider asks for.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from halfwise.core.archives import read_npz
 from halfwise.core.errors import InputError
 from halfwise.core.file_order import by_number
+from halfwise.core.files.absent import absent
 from halfwise.core.files.bindings import Binding, binding_of
 from halfwise.core.files.identify import identify, not_wanted
 from halfwise.core.files.kinds import FileKind
@@ -55,7 +56,7 @@ def holds_outputs(path: Path) -> bool:
 def saved_samples(path: Path) -> tuple[SavedSample, ...]:
     """One entry a sample, in order: "2" before "10"; nothing is read yet of .npz and raw files."""
     if not path.exists():
-        raise InputError(f"{path}: there is no such file")
+        raise absent(path)
     if path.is_dir():
         found = _in_folder(path)
         if not found:

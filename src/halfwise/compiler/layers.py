@@ -11,6 +11,7 @@ from halfwise.compiler.layers_json import layers_from_json
 from halfwise.compiler.layers_text import is_layer_line, layers_from_lines
 from halfwise.core import limits
 from halfwise.core.errors import InputError
+from halfwise.core.files.absent import absent
 from halfwise.core.json_text import parse_json
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def read_layers(path_or_text: Path | str) -> EngineLayers:
     path = Path(path_or_text)
     source = str(path)
     if not path.exists():
-        raise InputError(f"{source}: there is no such file")
+        raise absent(path)
     if path.is_dir():
         raise InputError(f"{source} is a folder; name the layer information file or the build log in it")
     try:

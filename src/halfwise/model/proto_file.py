@@ -12,6 +12,7 @@ from onnx_ir import DataType
 
 from halfwise.core import limits
 from halfwise.core.errors import InputError
+from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import not_wanted
 
 __all__ = ["byte_size", "check_proto", "every_graph", "every_tensor", "read_proto"]
@@ -20,7 +21,7 @@ __all__ = ["byte_size", "check_proto", "every_graph", "every_tensor", "read_prot
 def read_proto(path: Path) -> tuple[onnx.ModelProto, str]:
     """The model in a file, without its external data, and the file's SHA-256."""
     if not path.exists():
-        raise InputError(f"{path}: there is no such file")
+        raise absent(path)
     if path.is_dir():
         raise InputError(_not_onnx(path, f"{path} is a folder; name the .onnx file in it"))
     if not path.is_file():

@@ -12,6 +12,7 @@ from msgspec import structs
 from halfwise.core.document import LEFT_OUT, Documented, read
 from halfwise.core.english import say, say_all
 from halfwise.core.errors import InputError
+from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import not_wanted
 from halfwise.core.formats import FORMATS, Format
 from halfwise.core.json_text import read_json
@@ -169,7 +170,7 @@ def read_plan(path: str | Path) -> Plan:
     try:
         document = read_json(path)
     except FileNotFoundError:
-        raise InputError(f"{path}: there is no such plan") from None
+        raise absent(path, "plan") from None
     except OSError as error:
         raise InputError(f"{path}: the plan cannot be read: {error.strerror}") from None
     except ValueError as error:

@@ -22,6 +22,7 @@ from halfwise.compiler.layers_model import compile_for_log, nodes_of_model
 from halfwise.core.document import Documented, read
 from halfwise.core.english import said, say
 from halfwise.core.errors import InputError
+from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import not_wanted
 from halfwise.core.finding import Finding
 from halfwise.core.formats import Format
@@ -215,7 +216,7 @@ def _target(engine: _Engine, stated: Target | None, plan: KeptNodes | None) -> T
 
 def _head(source: Path) -> bytes:
     if not source.exists():
-        raise InputError(f"{source}: there is no such file")
+        raise absent(source)
     if source.is_dir():
         raise InputError(f"{source} is a folder; name the layer information, the log or the model in it")
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from halfwise.core.document import Count, Document, Documented, Number, Record, about
-from halfwise.core.errors import InputError
+from halfwise.core.files.absent import absent
 from halfwise.core.json_text import read_json
 from halfwise.core.summary import Summary
 from halfwise.emulation.profiles import PROFILES, SPREADS, Profile
@@ -65,7 +65,7 @@ def profiles(paths: Iterable[str | Path] = ()) -> Profiles:
     found = [_built_in(profile) for profile in PROFILES.values()]
     for path in given or [Path()]:
         if not path.exists():
-            raise InputError(f"{path}: there is no such file or folder")
+            raise absent(path, "file or folder")
         files = [file for file in sorted(path.glob("*.json")) if _holds_machine(file)] if path.is_dir() else [path]
         found += [_learned(file.as_posix(), read_machine(file), max(SPREADS.values())) for file in files]
     return Profiles(tuple(found))

@@ -12,6 +12,7 @@ from halfwise.compiler.buildlog.prefixes import split_line
 from halfwise.compiler.buildlog.report import LogReport, LogStructure
 from halfwise.core import limits
 from halfwise.core.errors import InputError
+from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import not_wanted
 
 __all__ = ["read_lines", "read_log"]
@@ -32,7 +33,7 @@ def read_log(path: Path | str) -> LogReport:
     """Read a log of trtexec, the Python logger, Polygraphy, Torch-TensorRT or TensorRT-RTX."""
     path = Path(path)
     if not path.exists():
-        raise InputError(f"{path}: there is no such file")
+        raise absent(path)
     if path.is_dir():
         raise InputError(f"{path} is a folder; name the build log in it")
     scanner = _Scanner()

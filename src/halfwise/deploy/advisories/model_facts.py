@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from halfwise.core.errors import InputError
+from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import not_wanted
 from halfwise.model.moving import FROM_FIRST
 
@@ -67,7 +68,7 @@ class ModelFacts:
 def facts_of_file(path: Path) -> ModelFacts:
     """From an ONNX model, an engine's layer information or a build log, told apart by what is in the file."""
     if not path.exists():
-        raise InputError(f"{path}: there is no such file")
+        raise absent(path)
     if path.is_dir():
         raise InputError(f"{path} is a folder; name the model or the layer information in it")
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from halfwise.core.errors import InputError
+from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import identify, not_wanted
 from halfwise.core.files.kinds import FileKind
 from halfwise.model.checkpoints.checkpoint import Checkpoint, StoredTensor
@@ -30,7 +31,7 @@ def is_checkpoint(path: Path) -> bool:
 def read_checkpoint(path: Path) -> Checkpoint:
     """Every tensor of a checkpoint; anything unfit raises one clear InputError."""
     if not path.exists():
-        raise InputError(f"{path}: there is no such file")
+        raise absent(path)
     try:
         if path.is_dir():
             return _read_folder(path)

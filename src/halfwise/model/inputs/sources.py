@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from halfwise.core.archives import read_npz
 from halfwise.core.errors import InputError
 from halfwise.core.file_order import by_number
+from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import not_wanted
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.input_spec import InputSpec
@@ -154,7 +155,7 @@ def _path_entries(path: Path, specs: Sequence[InputSpec], shapes: Shapes | None)
     elif not is_there:
         named = named_files(str(path), specs)
         if named is None:
-            raise InputError(f"{path}: there is no such file or folder")
+            raise absent(path, "file or folder")
         yield Entry(str(path), partial(raw_arrays, named, specs, shapes))
     elif kind == ".npz":
         yield Entry(str(path), partial(_read_npz, path))

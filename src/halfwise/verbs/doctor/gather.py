@@ -9,6 +9,7 @@ from typing import Any
 
 from halfwise.core.errors import InputError
 from halfwise.core.file_order import by_number
+from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import Identified, identify
 from halfwise.core.files.kinds import FileKind
 from halfwise.core.wording import counted
@@ -76,7 +77,7 @@ def _looked(path: Path, depth: int) -> Iterator[Identified]:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     if found.kind is FileKind.MISSING:
-        raise InputError(f"{path}: there is no such file or folder")
+        raise absent(path, "file or folder")
     if found.kind is not FileKind.FOLDER:
         yield found
         return
