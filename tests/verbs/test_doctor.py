@@ -19,6 +19,7 @@ from halfwise.model.model import load
 from halfwise.report.doctor import show_doctor
 from halfwise.report.terminal import Terminal
 from halfwise.verbs.doctor import Diagnosed, doctor
+from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.verify import EmulatedRunner
 from tests.models.zoo import SHAPES, cnn_tiny_weights, norm_log_head
 from tests.support import articles
@@ -208,6 +209,13 @@ def test_the_model_of_the_command_is_examined(tmp_path: Path) -> None:
     (tmp_path / "build.sh").write_text("trtexec --onnx=export/small.onnx --fp16\n")
     result = doctor(tmp_path)
     assert "small.onnx" in result.next.command and kinds(result.notes) == [NoteKind.ONE_MODEL_EXAMINED]
+
+
+def test_of_a_model_and_its_typed_one_the_model_is_examined(tmp_path: Path) -> None:
+    model, _ = save(SHAPES["healthy_mlp"](), tmp_path)
+    typed = fix(model, out=tmp_path / "fixed").typed
+    assert typed is not None and len(load(typed.path).nodes) > len(load(model).nodes)
+    assert doctor(tmp_path).next.command.startswith(f"halfwise fix {model} ")
 
 
 def test_inputs_of_another_model_are_told_and_the_rest_is_done(tmp_path: Path) -> None:

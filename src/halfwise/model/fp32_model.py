@@ -14,7 +14,7 @@ from halfwise.model.moving import Move, movers
 from halfwise.model.ops import TYPE_ATTRIBUTES
 from halfwise.model.weights import WidenedTensor
 
-__all__ = ["TypedNodes", "fp32_model", "typed_nodes", "typed_notes"]
+__all__ = ["TypedNodes", "fp32_model", "holds_narrow", "typed_nodes", "typed_notes"]
 
 _SWITCHES = movers(Move.CAST)
 _WITHIN = ("precision", "softmax_precision", "stash_type")  # of what is computed within: left out, it is never narrower
@@ -44,7 +44,7 @@ def fp32_model(model: Model) -> Model:
     Casts that only switch between floats are gone. What the file's inputs and outputs are typed is `interface`, and
     the model as the file has it is `given`.
     """
-    if not _holds_narrow(model):
+    if not holds_narrow(model):
         return model
     copy = model.ir.clone()
     interface = {
@@ -84,7 +84,8 @@ def typed_notes(model: Model) -> tuple[Note, ...]:
     return (Note.of(NoteKind.TYPED_ALREADY, typed=typed.narrow, nodes=typed.nodes, formats=formats),)
 
 
-def _holds_narrow(model: Model) -> bool:
+def holds_narrow(model: Model) -> bool:
+    """Whether any tensor in the file is stored in less than FP32."""
     return any(_is_narrow(value.type) for value in _values(model.ir))
 
 

@@ -18,6 +18,7 @@ from halfwise.core.targets import Target
 from halfwise.core.wording import counted
 from halfwise.deploy.advisories import target_of_log
 from halfwise.deploy.build_command import BuildCommand, command_of_log, commands_in
+from halfwise.model.fp32_model import holds_narrow
 from halfwise.model.model import Model, load
 from halfwise.precision.plan import Plan, read_plan
 from halfwise.verbs.doctor.gather import Material
@@ -82,7 +83,7 @@ def _log(path: Path, facts: dict[Path, str], notes: list[Note]) -> LogReport | N
 def _model(
     paths: Sequence[Path], command: BuildCommand | None, facts: dict[Path, str], notes: list[Note]
 ) -> Model | None:
-    """The one that the build's command names, else the one with the most nodes."""
+    """The one that the build's command names, else one in FP32, and of several the one with the most nodes."""
     models = [model for path in paths if (model := _read(path, load, notes)) is not None]
     for model in models:
         if model.path is not None:
@@ -90,10 +91,14 @@ def _model(
     if not models:
         return None
     built = command.model if command is not None else None
-    chosen = max(models, key=lambda model: (model.path is not None and model.path.name == built, len(model.nodes)))
+    chosen = max(models, key=lambda model: (_is(model, built), not holds_narrow(model), len(model.nodes)))
     if len(models) > 1:
         notes.append(Note.of(NoteKind.ONE_MODEL_EXAMINED, str(chosen.path), count=len(models)))
     return chosen
+
+
+def _is(model: Model, name: str | None) -> bool:
+    return model.path is not None and model.path.name == name
 
 
 def _command(material: Material, log: LogReport | None) -> BuildCommand | None:
