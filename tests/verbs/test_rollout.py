@@ -113,6 +113,14 @@ def test_one_step_alone_would_pass_what_a_rollout_fails() -> None:
     assert (len(rolled.samples.search), len(rolled.samples.validation)) == (1, 1)
 
 
+def test_more_trajectories_are_asked_for_not_more_inputs() -> None:
+    asked = {"tolerance": "*:rel_l2<=0.0008", "force": "op:*", "repairs": "none"}
+    result = fix(counter(), frames(12, 200.0), rollout=4, feedback=STATE, **asked)
+    (told,) = [note for note in result.notes if note.kind is NoteKind.UNSEEN_TRAJECTORIES]
+    assert result.met and told.values["steps"] == 4 and told.values["wanted"] > 3
+    assert f"about {told.values['wanted']} trajectories would carry it to others" in result.summary().headline
+
+
 def test_errors_that_grow_are_told_with_their_growth() -> None:
     result = fix(counter(), frames(64), rollout=32, feedback=STATE, tolerance="*:rel_l2<=0.1", repairs="none")
     (grows,) = [note for note in result.notes if note.kind is NoteKind.ROLLOUT_GROWS]

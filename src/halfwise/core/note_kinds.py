@@ -55,6 +55,7 @@ class NoteKind(Enum):
     VALIDATION_REPLACED = "validation-replaced"
     VARIANT_MOVED = "variant-moved"
     UNSEEN_MAY_MISS = "unseen-may-miss"
+    UNSEEN_TRAJECTORIES = "unseen-trajectories"
     UNSEEN_SCATTERS = "unseen-scatters"
     UNSEEN_SIZE = "unseen-size"
     RUNS_SPENT = "runs-spent"

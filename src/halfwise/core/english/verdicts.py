@@ -19,6 +19,10 @@ VERDICTS = {
         "About 5% of similar inputs may miss the tolerance (error up to {bound:.2g} times the allowed one). "
         "About {wanted} inputs would show it."
     ),
+    NoteKind.UNSEEN_TRAJECTORIES: (
+        "About 5% of similar trajectories may miss the tolerance (error up to {bound:.2g} times the allowed one). "
+        "About {wanted} trajectories of {steps} steps would show it."
+    ),
     NoteKind.UNSEEN_SCATTERS: (
         "About 5% of similar inputs may miss the tolerance (error up to {bound:.2g} times the allowed one). "
         "More inputs would not change that; --margin 1 aims at half the tolerance."

@@ -31,6 +31,7 @@ class Promise:
     bound: float
     wanted: int  # inputs that would carry the promise; 0 where those given do, and where no number would
     of_size: bool = False  # whether only inputs louder or quieter than those given may miss
+    steps: int = 0  # of an input that is a trajectory
 
     @property
     def carried(self) -> bool:
@@ -41,10 +42,17 @@ class Promise:
             return
         if self.of_size:
             yield Note.of(NoteKind.UNSEEN_SIZE, bound=self.bound)
+        elif self.wanted and self.steps:
+            yield Note.of(NoteKind.UNSEEN_TRAJECTORIES, bound=self.bound, wanted=self.wanted, steps=self.steps)
         elif self.wanted:
             yield Note.of(NoteKind.UNSEEN_MAY_MISS, bound=self.bound, wanted=self.wanted)
         else:
             yield Note.of(NoteKind.UNSEEN_SCATTERS, bound=self.bound)
+
+    @property
+    def wanted_words(self) -> str:
+        """The inputs that would carry it: "about 8 inputs"; nothing where none would."""
+        return f"about {self.wanted} {'trajectories' if self.steps else 'inputs'}" if self.wanted else ""
 
     def document(self) -> PromiseRecord:
         return PromiseRecord(self.carried, self.bound, self.wanted or None)
@@ -72,7 +80,8 @@ def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured, *, run
     ratios = tuple(given.values())
     bound = max(bound_alone(ratios), chance(seen)) * (1.0 + margin)
     if bound > 1.0:
-        return Promise(bound, inputs_wanted(ratios, margin))
+        stream = prepared.request.rollout
+        return Promise(bound, inputs_wanted(ratios, margin), steps=0 if stream is None else stream.steps)
     if not runs or (bound <= DOUBT and not may_overflow(decided.sites, candidate.statistics)):
         return Promise(bound, 0)  # far from the tolerance, and no value is near the format's limits
     louder = _resized(prepared, decided, decision) * (1.0 + margin)

@@ -199,7 +199,7 @@ class FixResult(Documented):
         if self.samples.origin == "synthetic":
             parts.append("SYNTHETIC INPUTS")
         if standing.here and self.promise is not None and self.promise.wanted:
-            parts.append(f"about {self.promise.wanted} inputs would carry it to others")
+            parts.append(f"{self.promise.wanted_words} would carry it to others")
         if self.report is not None:
             parts.append(f"report: {self.report}")
         shares = self.shares
