@@ -76,6 +76,6 @@ def test_a_model_where_something_else_is_wanted_is_named(tmp_path: Path, says: S
 def test_a_name_that_was_mistyped_is_told_from_what_lies_there(typed: str, meant: str, tmp_path: Path) -> None:
     for name in ("model.onnx", "build.log", "x"):
         (tmp_path / name).touch()
-    assert str(absent(tmp_path / typed)) == f"{tmp_path / typed}: there is no such file (did you mean {meant}?)"
+    assert str(absent(tmp_path / typed)).endswith(f" (did you mean {meant}?)")
     assert "did you mean" not in str(absent(tmp_path / "quite another"))
     assert "did you mean" not in str(absent(tmp_path / "no folder" / "model.onnx"))

@@ -247,7 +247,7 @@ class TestAWorkerThatIsACopy:
             "print(kind(), halfwise.scan('m.onnx').facts.nodes)"
         )
         said = _said_by_a_script(lines, tmp_path)
-        assert "crashed (SIGABRT) at 'n_y' (GRU), given x 0x1x4" in said and said.endswith("Copy 3\n")
+        assert "(SIGABRT) at 'n_y' (GRU)" in said and said.endswith("Copy 3\n")
 
     def test_it_holds_no_file_of_its_caller_and_writes_nothing_of_it(self, tmp_path: Path) -> None:
         lines = (
