@@ -298,6 +298,31 @@ def test_ctrl_c_before_anything_was_measured(
     says(ended.told)
 
 
+def test_ctrl_c_while_the_report_is_written(
+    halfwise_cli: CommandLine, small: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr("halfwise.report.html.fix_report.with_report", interrupted)
+    out = tmp_path / "out"
+    ended = halfwise_cli("fix", small[0], "--inputs", small[1], "--out", out)
+    assert ended.code == 130
+    assert f"interrupted before the report was written; the model and plan are in {out}" in " ".join(ended.told.split())
+    assert len(list(out.glob("*.fp16.onnx"))) == len(list(out.glob("*.plan.json"))) == 1
+
+
+def test_what_follows_the_search_is_told(small: tuple[Path, Path], tmp_path: Path) -> None:
+    told: list[str] = []
+    halfwise.fix(*small, out=tmp_path, notify=told.append)
+    steps = [text.rpartition("): ")[2] for text in told]
+    ending = [f"writing {tmp_path}", "running the written model", "writing the report"]
+    after = ["looking for overflows", "verifying", *ending]
+    places = [max(index for index, step in enumerate(steps) if step.startswith(each)) for each in after]
+    assert places == sorted(places) and places[-1] == len(steps) - 1
+
+
 def test_another_question_does_not_resume(halfwise_cli: CommandLine, small: tuple[Path, Path], tmp_path: Path) -> None:
     """A mistyped command keeps the journal; one that asks something else starts anew and answers its own question."""
     model, inputs = small

@@ -8,30 +8,69 @@ import pytest
 
 from halfwise.cli.progress import _Lines
 from halfwise.search.run_counter import RunCounter
-from halfwise.verbs.fix.time_left import with_time_left, with_walks
+from halfwise.verbs.fix.time_left import Course, with_time_left, with_walks
 from tests.support.says import Says
 
 
 @pytest.mark.parametrize(
     ("most", "spent", "passed", "told"),
     [
-        (40, 20, 30.0, "at most 90 s left"),
-        (40, 20, 300.0, "at most 15 min left"),
+        (40, 40, 30.0, "about 20 s left (20 runs)"),  # 29.7 in all are most likely, and the end takes 4
+        (40, 40, 600.0, "about 7 min left (20 runs)"),
         (40, 1, 30.0, "trying"),  # less than one run tells nothing
-        (40, 20, 0.5, "trying"),  # nor does a moment
-        (40, 81, 30.0, "trying"),  # the budget is spent
-        (math.inf, 20, 30.0, "trying"),
+        (40, 40, 0.5, "trying"),  # nor does a moment
+        (40, 160, 80.0, "about 8 s left (80 runs)"),  # the budget is spent: the answer is checked
+        (math.inf, 40, 30.0, "trying"),
     ],
 )
 def test_it_is_told_where_something_tells(most: float, spent: float, passed: float, told: str, says: Says) -> None:
     now, said = [0.0], list[str]()
     counter = RunCounter(most)
-    notify = with_time_left(said.append, counter, 2, clock=lambda: now[0])
+    notify = with_time_left(said.append, Course(counter, 2, check=4.0), clock=lambda: now[0])
     counter.add(spent)
     now[0] = passed
     notify("trying")
     assert len(said) == 1 and said[0].startswith(told) and said[0].endswith("trying")
     says(said[0])
+
+
+def test_once_an_answer_is_found_it_counts_down() -> None:
+    now, said, counter = [0.0], list[str](), RunCounter(40)
+    course = Course(counter, 2, check=4.0)
+    counter.add(4)  # before anybody looked at the clock: they tell nothing of what a run takes
+    notify = with_time_left(said.append, course, clock=lambda: now[0])
+    for moment in (10.0, 20.0, 30.0):
+        counter.add(4)
+        now[0] = moment
+        if moment == 20.0:
+            course.found()
+        notify("trying")
+    course.written()
+    notify("running the written model")
+    course.search()
+    notify("searching again")
+    assert [int(text.split()[1]) for text in said] == [66, 40, 30, 20, 64]
+
+
+@pytest.mark.parametrize("total", [8, 10, 15, 20, 25, 30, 40])
+def test_after_the_first_third_it_is_within_a_factor_of_two(total: int) -> None:
+    """Of a search of so many runs, one a second, with 4 for its check and as much as 4 for the end."""
+    now, said, counter = [0.0], list[str](), RunCounter(40)
+    course = Course(counter, 1, check=4.0)
+    notify = with_time_left(said.append, course, clock=lambda: now[0])
+    searched, whole = total - 4, total + 4
+    wrong = []
+    for second in range(1, total + 1):
+        if second == searched + 1:
+            course.found()
+        counter.add(1)
+        now[0] = float(second)
+        said.clear()
+        notify("trying")
+        if said[0] != "trying" and second >= whole / 3:
+            left = int(said[0].split()[1])
+            wrong.append(max(left / (whole - second), (whole - second) / left))
+    assert wrong and max(wrong) <= 2.0
 
 
 def test_a_walk_that_takes_long_is_told_behind_the_last_message() -> None:

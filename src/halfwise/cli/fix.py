@@ -188,6 +188,7 @@ def command(
     from halfwise.verbs.fix.fix import JOURNAL, fix
     from halfwise.verbs.fix.results_folder import WALKS
 
+    result = None
     try:
         with progress(f"fix {model.name}") as shown:
             result = fix(
@@ -218,7 +219,11 @@ def command(
                 confirm=confirm,
                 notify=shown.step,
             )
+            shown.step("writing the report")
+            result = with_report(result, command=command_line())
     except KeyboardInterrupt:
+        if result is not None:
+            raise Interrupted(f"interrupted before the report was written; the model and plan are in {out}") from None
         kept = next((place for place in (out / JOURNAL, out / WALKS) if place.exists()), None)
         raise Interrupted(
             f"interrupted; run the same command to resume from {kept}"
@@ -226,7 +231,6 @@ def command(
             else "interrupted before anything was measured; nothing was written"
         ) from None
 
-    result = with_report(result, command=command_line())
     if markdown is not None:
         from halfwise.report.markdown import fix_markdown
 

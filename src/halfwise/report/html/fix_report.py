@@ -32,7 +32,10 @@ def with_report(result: FixResult, scanned: ScanResult | None = None, command: s
 def _reporting(job: Callable[_Asked, FixResult]) -> Callable[_Asked, FixResult]:
     @wraps(job)
     def reported(*args: _Asked.args, **kwargs: _Asked.kwargs) -> FixResult:
-        return with_report(job(*args, **kwargs))
+        result = job(*args, **kwargs)
+        if callable(notify := kwargs.get("notify")):
+            notify("writing the report")
+        return with_report(result)
 
     return reported
 

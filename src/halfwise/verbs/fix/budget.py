@@ -12,7 +12,7 @@ from halfwise.search.run_counter import RunCounter
 from halfwise.search.search import LEAST_SETS
 from halfwise.search.walks import Walks
 
-__all__ = ["budget_notes", "may_go_on", "plan_runs"]
+__all__ = ["budget_notes", "check_passes", "may_go_on", "plan_runs"]
 
 SIZES = 2  # inputs louder and quieter than those given
 BOTH = 2  # judged with less rounding, too: plain FP16 and the answer
@@ -26,6 +26,12 @@ def plan_runs(counter: RunCounter, samples: Samples, profiles: int, walks: Walks
     overflows = len(samples.search) - 1 + min(len(samples.search), WALKED)
     counter.over(searched)
     counter.plan(verdict, overflows, (1 + LEAST_SETS) * profiles * searched + 1 + walks.passes)
+
+
+def check_passes(samples: Samples) -> float:
+    """What an answer is checked with: a look for overflows, and less rounding."""
+    searched = executions(samples.search)
+    return (2 * min(len(samples.search), WALKED) + executions(samples.all)) / max(searched, 1)
 
 
 def may_go_on(counter: RunCounter, notes: Iterable[Note]) -> bool:

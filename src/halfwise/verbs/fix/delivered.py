@@ -63,7 +63,8 @@ def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -
     written = kind_of(request.target).as_written(candidate.decision.assignment)
     if why := _why_not(candidate, written, feeds):
         return Delivered(None, note=Note.of(NoteKind.DELIVERED_NOT_RUN, why=why))
-    prepared.told("running the written model with ONNX Runtime")
+    prepared.course.written()
+    request.notify("running the written model with ONNX Runtime")
     try:
         outputs = run_as_written(typed.path, feeds, TIME_LIMIT_S)
     except NoKernel as error:

@@ -17,7 +17,7 @@ __all__ = ["shares_by_output"]
 
 MOST = 4  # outputs, those that plain FP16 does worst
 _RUNS = 6  # that a walk forward and back is worth
-_PATIENCE_S = 2.0  # and no more than a quarter of what the answer itself took
+_PATIENCE_S = 2.0  # and no more than a tenth of what the answer itself took
 
 
 def shares_by_output(result: FixResult) -> Mapping[str, Mapping[str, float]]:
@@ -44,4 +44,4 @@ def shares_by_output(result: FixResult) -> Mapping[str, Mapping[str, float]]:
 def _affordable(result: FixResult) -> int:
     cost = result.cost
     one_run = cost.seconds / max(cost.model_runs * len(result.samples.search), 1.0)
-    return min(MOST, int(max(_PATIENCE_S, cost.seconds / 4) / max(_RUNS * one_run, 1e-9)))
+    return min(MOST, int(max(_PATIENCE_S, cost.seconds / 10) / max(_RUNS * one_run, 1e-9)))

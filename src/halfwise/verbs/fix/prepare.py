@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -46,12 +46,12 @@ from halfwise.search.judge import Question
 from halfwise.search.quantiser_steps import MARGIN, MOVED, TF32, Movement, OwnMovement, has_quantisers, own_movement
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
-from halfwise.verbs.fix.budget import plan_runs
+from halfwise.verbs.fix.budget import check_passes, plan_runs
 from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, refuse_ids
 from halfwise.verbs.fix.original import check_floor, original_notes
 from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.results_folder import JOURNAL, WALKS, feeds_identity
-from halfwise.verbs.fix.time_left import with_time_left, with_walks
+from halfwise.verbs.fix.time_left import Course, with_time_left, with_walks
 from halfwise.verbs.fix.typed_file import because_stored, held_outputs, notes_on_file
 
 __all__ = ["Prepared", "prepare"]
@@ -77,7 +77,7 @@ class Prepared:
     tolerance: Tolerance  # as stated; the search's is wider where FP32 itself does not keep it
     floats: frozenset[str]  # the outputs that hold real numbers
     notes: tuple[Note, ...]
-    told: Callable[[str], None]  # what is being done, once the search is
+    course: Course
 
 
 def prepare(request: FixRequest) -> Prepared:
@@ -124,9 +124,8 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     if request.judge_on_all:
         chosen = replace(chosen, validation=samples.all)
     plan_runs(counter, chosen, len(profiles), context.walks)
-    told = request.notify
-    notify = with_time_left(told, counter, executions(chosen.search))
-    request = replace(request, notify=notify)
+    course = Course(counter, executions(chosen.search), check_passes(chosen))
+    request = replace(request, notify=with_time_left(request.notify, course))
     return Prepared(
         request,
         sites,
@@ -147,7 +146,7 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
             *_cautions(request, sites, profiles, question.margin),
             *own,
         ),
-        told,
+        course,
     )
 
 

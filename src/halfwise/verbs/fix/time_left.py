@@ -8,24 +8,66 @@ from collections.abc import Callable
 
 from halfwise.search.run_counter import RunCounter
 
-__all__ = ["with_time_left", "with_walks"]
+__all__ = ["Course", "with_time_left", "with_walks"]
 
 _EVERY_S = 1.0  # that a walk through a model is told of
+_ENDING = 4.0  # passes: to write the model, to run what was written and to make the report take as long
+
+
+class Course:
+    """What is left of a job, in passes over so many samples.
+
+    Until an answer is found and checked, which takes `check` passes, a job takes at least what it took, and its budget
+    for saving nodes and that check at most: the geometric mean of the two is off by the least factor.
+    """
+
+    def __init__(self, counter: RunCounter, samples: int, check: float) -> None:
+        self._counter, self._samples, self._check = counter, samples, check
+        self._found: float | None = None
+        self._ending = _ENDING
+
+    @property
+    def done(self) -> float:
+        return self._counter.passes(self._samples)
+
+    @property
+    def most(self) -> float:
+        return self._counter.most_passes
+
+    def search(self) -> None:
+        """What is looked for is to be found, once more or for the first time."""
+        self._found = None
+
+    def found(self) -> None:
+        """An answer, which is still to be checked."""
+        self._found = self.done
+
+    def written(self) -> None:
+        self._ending = _ENDING / 2
+
+    @property
+    def left(self) -> float | None:
+        """None where nobody knows."""
+        if self._found is not None:
+            return max(self._found + self._check - self.done, 0.0) + self._ending
+        if self.most == math.inf or self.done < 1:
+            return None
+        whole = math.sqrt(self.done * (self.most + self._check))
+        return max(whole - self.done, self._check) + self._ending
 
 
 def with_time_left(
-    notify: Callable[[str], None], counter: RunCounter, samples: int, clock: Callable[[], float] = time.monotonic
+    notify: Callable[[str], None], course: Course, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[str], None]:
-    """Puts before each message how much of the budget of runs is spent, each over so many samples, once that tells:
-    a narrow terminal cuts off the end."""
-    since = clock()
+    """Puts before each message how long the rest takes and how many runs are spent, once that tells: a narrow terminal
+    cuts off the end."""
+    since, before = clock(), course.done
 
     def tell(text: str) -> None:
-        done, most, passed = counter.passes(samples), counter.most_passes, clock() - since
-        if not (1 <= done < most < math.inf and passed >= 1):
+        passes, passed, left = course.done - before, clock() - since, course.left
+        if left is None or passes < 1 or passed < 1:
             return notify(text)
-        left = _spoken(passed / done * (most - done))
-        return notify(f"at most {left} left ({done:.0f} of {most:.0f} runs): {text}")
+        return notify(f"about {_spoken(passed / passes * left)} left ({course.done:.0f} runs): {text}")
 
     return tell
 

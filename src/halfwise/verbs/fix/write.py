@@ -43,7 +43,7 @@ def write(prepared: Prepared, found: Feedback) -> Written:
     assignment, typed, plan_path = kind_of(request.target).as_written(candidate.decision.assignment), None, None
     if request.out is not None:
         walked = prepared.context.emulator.walked
-        typed, plan_path = write_results(request.out, request.model.path, assignment, plan, prepared.told, walked)
+        typed, plan_path = write_results(request.out, request.model.path, assignment, plan, request.notify, walked)
     handover = Handover(
         request.target,
         candidate.decision,
