@@ -13,10 +13,15 @@ from numpy.typing import NDArray
 
 from benchmarks.large import Measured, row
 from benchmarks.zoo.decoder import Sizes, feeds, write_decoder
+from halfwise.emulation.emulate import Emulator
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites as ModelSites
-from halfwise.precision.typed_onnx import write_typed
+from halfwise.precision.typed_onnx import typed_proto, write_typed
+from halfwise.repair import repaired
+from halfwise.repair.norm_operator import NormOperator
+from halfwise.repair.rescale import RESCALE
+from tests.support.repairing import ranges_of
 
 TINY = Sizes(layers=2, width=64, heads=4, shared=2, inner=128, vocabulary=100)
 
@@ -79,6 +84,23 @@ def test_a_tied_embedding_is_stored_once_in_the_result(tmp_path: Path, stored: s
     typed = onnx.load(tmp_path / "out" / "typed.onnx")
     tables = [tensor for tensor in typed.graph.initializer if tuple(tensor.dims) == (TINY.vocabulary, TINY.width)]
     assert [tensor.data_type for tensor in tables] == [onnx.TensorProto.FLOAT16]
+
+
+def test_a_tied_embedding_whose_stream_is_rescaled_is_stored_once(tmp_path: Path) -> None:
+    sizes = Sizes(layers=2, width=128, heads=2, shared=1, inner=384, vocabulary=3000)
+    model, inputs = load(write_decoder(tmp_path, sizes, planted=("massive",))), feeds(sizes, count=2, tokens=6)
+    rule = NormOperator()
+    norms = [(rule, repair) for repair in rule.find(model, ranges_of(model, inputs))]
+    between, _ = repaired(model, norms)
+    scales = [(RESCALE, repair) for repair in RESCALE.find(between, ranges_of(between, inputs))]
+    after, done = repaired(model, [*norms, *scales])
+    assert scales and len(done) == len(norms) + len(scales)
+    assert max(ranges_of(after, inputs).high.values()) < 65504 < max(ranges_of(model, inputs).high.values())
+    run = Emulator().session
+    before, now = (run(Assignment(ModelSites(each), {})).run(inputs[0]) for each in (between, after))
+    assert all(np.array_equal(before[name], now[name]) for name in before)
+    typed = typed_proto(Assignment.all_narrow(ModelSites(after)))
+    assert sum(tensor.dims[:1] == [3000] for tensor in typed.graph.initializer) == 1
 
 
 def test_a_row_tells_what_was_measured() -> None:

@@ -31,6 +31,7 @@ from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import GraphEdit, is_constant, node_named
 from halfwise.repair.rule import Ranges, Repair
 from halfwise.repair.scale_atoms import Ints, Weights
+from halfwise.repair.scale_blocks import LARGE
 from halfwise.repair.scale_choice import Choice, choose
 from halfwise.repair.scale_flow import ScaleFlow
 from halfwise.repair.scaled_constants import spread_over, times_powers
@@ -128,14 +129,17 @@ def scale(model: ir.Model, repair: Repair) -> bool:
         node = nodes[edit["node"]]
         epsilon = float(attribute(node, "epsilon", _EPSILON)) * 4.0 ** edit["power"]
         node.attributes["epsilon"] = ir.AttrFloat32("epsilon", epsilon)
+    for edit in given.get("behind", ()):
+        _times(model, nodes[edit["node"]], "scaled", np.ldexp(np.float32(1.0), edit["power"]))
     for edit in given["after"]:
-        node = nodes[edit["node"]]
-        maker = GraphEdit(model, node, "scaled_back")
-        factor = maker.constant(np.ldexp(np.float32(1.0), -spread_over(edit)))
-        value = node.outputs[0]
-        restored = maker.op("Mul", [value, factor], after=True)
-        maker.replace(value, restored, but=maker.made)
+        _times(model, nodes[edit["node"]], "scaled_back", np.ldexp(np.float32(1.0), -spread_over(edit)))
     return True
+
+
+def _times(model: ir.Model, node: ir.Node, purpose: str, factor: Any) -> None:
+    """What a node gives is multiplied right behind it."""
+    maker, value = GraphEdit(model, node, purpose), node.outputs[0]
+    maker.replace(value, maker.op("Mul", [value, maker.constant(factor)], after=True), but=maker.made)
 
 
 def _add_term(model: ir.Model, node: ir.Node, power: int) -> None:
@@ -211,6 +215,7 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair
     after: list[dict[str, Any]] = []
     fronts: list[dict[str, Any]] = []
     entries: list[dict[str, Any]] = []
+    behind: list[dict[str, Any]] = []
     tensors: dict[tuple[ir.Node, int], ir.TensorProtocol | None] = {}
 
     def edit(weights: Weights, powers: Ints, shape: tuple[int, ...]) -> None:
@@ -220,6 +225,8 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair
             entries.append({"input": weights.read.name or "", "node": readers[0], "power": int(powers[0])})
         elif powers.any() and node is not None and weights.front:
             fronts.append({"node": node.name or "", "power": int(powers[0])})
+        elif powers.any() and node is not None and not shape and _picks_of_shared(node, weights.slot):
+            behind.append({"node": node.name or "", "power": int(powers[0])})
         elif powers.any() and node is not None:
             entry = {"node": node.name or "", "slot": weights.slot, **_written(powers, shape)}
             constants.append(entry)
@@ -248,20 +255,30 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair
     )
     for node, atoms in group.roots:
         after.append({"node": node.name or "", **_written(choice.of(atoms)[:1] // 2, ())})
-    if not (constants or fronts or entries or terms) or any(tensor is None for tensor in tensors.values()):
+    if not (constants or fronts or entries or terms or behind) or any(tensor is None for tensor in tensors.values()):
         return None
     by_name = flow.model.node_by_name
     grown = [_epsilon(node) * 4.0 ** choice.of(atoms)[0] for node, atoms in group.epsilons]
     if not all(_SMALLEST <= each < 1e30 for each in grown):
         return None
     edits = {"constants": constants, "fronts": fronts, "epsilons": epsilons, "after": after}
-    edits |= {word: more for word, more in (("entries", entries), ("terms", terms)) if more}
+    edits |= {word: more for word, more in (("entries", entries), ("terms", terms), ("behind", behind)) if more}
     names = {str(entry["node"]) for kind in edits.values() for entry in kind}
     names |= {node.name or "" for node, atoms in group.passed if choice.of(atoms).any()}
     nodes = tuple(sorted(names, key=flow.place.__getitem__))
     operators = [by_name[name].op_type for name in nodes]
     scaled = {value.name or "": _readers(value) for value, atoms in group.values if choice.of(atoms).any()}
     return Repair(rule, nodes, _algebra(**edits), {"operators": operators, "scaled": scaled, **edits})
+
+
+def _picks_of_shared(node: ir.Node, slot: int) -> bool:
+    """Whether it picks entries of a large table that others read, too: scaled, the table would be there twice."""
+    table = node.inputs[slot]
+    return node.op_type == "Gather" and slot == 0 and table is not None and len(table.uses()) > 1 and _is_large(table)
+
+
+def _is_large(value: ir.Value) -> bool:
+    return value.const_value is not None and value.const_value.size > LARGE
 
 
 def _constant(node: ir.Node, slot: int) -> ir.TensorProtocol | None:
@@ -281,9 +298,16 @@ def _written(powers: Ints, shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _algebra(
-    constants: _Edits, fronts: _Edits, epsilons: _Edits, after: _Edits, entries: _Edits = (), terms: _Edits = ()
+    constants: _Edits,
+    fronts: _Edits,
+    epsilons: _Edits,
+    after: _Edits,
+    entries: _Edits = (),
+    terms: _Edits = (),
+    behind: _Edits = (),
 ) -> str:
     parts = [f"{edit['node']}: what it reads * 2^{edit['power']}" for edit in fronts]
+    parts += [f"{edit['node']}: what it picks * 2^{edit['power']}" for edit in behind]
     parts += [f"input {edit['input']} * 2^{edit['power']}" for edit in entries]
     parts += [f"{edit['node']}: {edit['power']} log(2) taken into account" for edit in terms]
     for edit in constants:

@@ -16,7 +16,7 @@ from halfwise.core.cores import in_blocks
 from halfwise.model.weight_facts import fact_of_weight
 from halfwise.model.weights import stored_tensor
 
-__all__ = ["LargeBlocks", "Lines", "blocks", "blocks_of", "is_large", "stored"]
+__all__ = ["LARGE", "LargeBlocks", "Lines", "blocks", "blocks_of", "is_large", "stored"]
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
