@@ -299,7 +299,7 @@ def test_ctrl_c_before_anything_was_measured(
 
 
 def test_ctrl_c_while_the_report_is_written(
-    halfwise_cli: CommandLine, small: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    halfwise_cli: CommandLine, small: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -309,7 +309,7 @@ def test_ctrl_c_while_the_report_is_written(
     out = tmp_path / "out"
     ended = halfwise_cli("fix", small[0], "--inputs", small[1], "--out", out)
     assert ended.code == 130
-    assert f"interrupted before the report was written; the model and plan are in {out}" in " ".join(ended.told.split())
+    says(ended.told.replace(str(out), "OUT"))
     assert len(list(out.glob("*.fp16.onnx"))) == len(list(out.glob("*.plan.json"))) == 1
 
 

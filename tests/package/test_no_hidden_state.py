@@ -67,6 +67,7 @@ GATHERERS = {
     "Collector": "a build log is read once, line by line; what a line means depends on those before",
     "Compiler": "builds and their seconds are counted, also of those that fail",
     "Counter": "arrays of any size are counted chunk by chunk, without a copy",
+    "Course": "how far a job is changes while it runs",
     "Failures": "whatever may fail without ending the job is counted",
     "GraphEdit": "each new node stands behind the last one",
     "Names": "the room for long names on a page is shared by all of them",

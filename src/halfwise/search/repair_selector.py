@@ -170,14 +170,28 @@ class RepairSelector:
             if self.choices.kept.keys().isdisjoint(repair.nodes)
         )
 
-    def _enough(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> RepairSet:
-        """These, and what they make possible where values still overflow with all of them."""
-        if not self._affords_attempt(current):
-            return found
-        sites = Sites(self._repaired((*current.repairs, *found))[0], choices=self.choices)
-        narrow, worst = Assignment.all_narrow(sites, io=self.context.io), worst_first(current.solution.fp16.ratios)[0]
-        ratio = self.context.judge(sites, self.feeds).measure_one(narrow, worst)
-        return found if math.isfinite(ratio) else self._with_what_follows(current, rules, found)
+    def _healing(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> RepairSet:
+        """These with what they make possible, where values overflow with all of them, no rule alone is enough, and
+        nothing has to stay in FP32 then; else none."""
+        ratio = self._narrow(current, (*current.repairs, *found)) if self._affords_attempt(current) else None
+        if ratio is None or math.isfinite(ratio):
+            return ()
+        alone = [self._narrow(current, (*current.repairs, *each)) for each in _by_rule(found).values()]
+        if any(ratio is None or ratio <= self.target_ratio for ratio in alone):
+            return ()
+        every = self._with_what_follows(current, rules, found)
+        left = self._narrow(current, (*current.repairs, *every))
+        return every if left is not None and left <= self.target_ratio else ()
+
+    def _narrow(self, base: Attempt, repairs: RepairSet) -> float | None:
+        """What all-FP16 leaves on the worst sample with these repairs; None where it does not run with them."""
+        sites, ratios = Sites(self._repaired(repairs)[0], choices=self.choices), base.solution.fp16.ratios
+        judge, worst = self.context.judge(sites, self.feeds), max(range(len(ratios)), key=ratios.__getitem__)
+        failed = self.context.failures.trials
+        ratio = judge.measure_one(Assignment.all_narrow(sites, frozenset(), self.context.io), worst)
+        if self.context.failures.trials > failed and self._answers(sites, repairs[-1][0]) is None:
+            return None
+        return ratio
 
     def _with_what_follows(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> RepairSet:
         """These repairs, and those that they make possible: a pair may pay although neither does alone."""
@@ -202,8 +216,12 @@ class RepairSelector:
     def _better(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> Attempt | None:
         """All of them; where that does not pay, rule by rule. Only what promises something is searched."""
         self.notify(f"trying {counted(len(found), 'repair')}")
+        healing = self._healing(current, rules, found)
+        healed = self.attempt((*current.repairs, *healing)) if healing else None
+        if healed is not None and healed.cost < current.cost:
+            return healed
         if (start := self._promising(current, (*current.repairs, *found))) is not None:
-            whole = self.attempt((*current.repairs, *self._enough(current, rules, found)), start)
+            whole = self.attempt((*current.repairs, *found), start)
             if whole is not None and whole.repairs != current.repairs and whole.cost < current.cost:
                 return whole
         groups = _by_rule(found)
@@ -242,9 +260,8 @@ class RepairSelector:
         if wide:
             keep = kept_before(keep, base.model, sites)
         else:
-            failed = self.context.failures.trials
-            ratio = judge.measure_one(Assignment.all_narrow(sites, frozenset(), self.context.io), worst)
-            if self.context.failures.trials > failed and self._answers(sites, repairs[-1][0]) is None:
+            ratio = self._narrow(base, repairs)
+            if ratio is None:
                 return None
             if math.isfinite(ratio) and ratio <= PROMISING * ratios[worst]:
                 return frozenset()
