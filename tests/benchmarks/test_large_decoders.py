@@ -21,6 +21,7 @@ from halfwise.precision.typed_onnx import typed_proto, write_typed
 from halfwise.repair import repaired
 from halfwise.repair.norm_operator import NormOperator
 from halfwise.repair.rescale import RESCALE
+from halfwise.verbs.fix.fix import fix
 from tests.support.repairing import ranges_of
 
 TINY = Sizes(layers=2, width=64, heads=4, shared=2, inner=128, vocabulary=100)
@@ -101,6 +102,16 @@ def test_a_tied_embedding_whose_stream_is_rescaled_is_stored_once(tmp_path: Path
     assert all(np.array_equal(before[name], now[name]) for name in before)
     typed = typed_proto(Assignment.all_narrow(ModelSites(after)))
     assert sum(tensor.dims[:1] == [3000] for tensor in typed.graph.initializer) == 1
+
+
+def test_a_planted_stream_needs_no_fp32_node_and_few_runs(tmp_path: Path) -> None:
+    """Its norms have to be others before it can be rescaled: tried one by one, neither is enough."""
+    sizes = Sizes(layers=4, width=320, heads=5, shared=5, inner=896, vocabulary=300)
+    model = write_decoder(tmp_path, sizes, planted=("massive",))
+    result = fix(model, feeds(sizes, tokens=8))
+    assert result.met and result.fp32_nodes == ()
+    assert {repair.rule for repair in result.plan.repairs} == {"HW401", "HW402"}
+    assert result.cost.model_runs < 40
 
 
 def test_a_row_tells_what_was_measured() -> None:

@@ -43,11 +43,11 @@ def test_once_an_answer_is_found_it_counts_down() -> None:
         counter.add(4)
         now[0] = moment
         if moment == 20.0:
-            course.found()
+            counter.found()
         notify("trying")
     course.written()
     notify("running the written model")
-    course.search()
+    counter.search()
     notify("searching again")
     assert [int(text.split()[1]) for text in said] == [66, 40, 30, 20, 64]
 
@@ -62,7 +62,7 @@ def test_after_the_first_third_it_is_within_a_factor_of_two(total: int) -> None:
     wrong = []
     for second in range(1, total + 1):
         if second == searched + 1:
-            course.found()
+            counter.found()
         counter.add(1)
         now[0] = float(second)
         said.clear()

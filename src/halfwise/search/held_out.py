@@ -83,8 +83,10 @@ class HeldOutSearch:
         inputs, notes, target, start = Inputs(self.samples), list[Note](), 1.0, self.start
         near: tuple[Selection, Measured] | None = None  # met, but inputs not given may miss it
         for turn in range(TURNS):
+            self.context.counter.search()
             found = self._selected(inputs, target, start)
             best = found.best
+            self.context.counter.found()
             self.notify("verifying on held-out inputs")
             inputs, feeds, missed = self._held_out(best, inputs, final=turn == TURNS - 1)
             expected, reached = self._expected(best, missed, inputs), best.solution.found

@@ -36,6 +36,7 @@ class RunCounter:
         self.budget = budget
         self.most_passes = saving if budget is None else budget
         self.untried = dict[Untried, None]()
+        self.found_at: float | None = None  # what had been run when an answer was found that is being checked
         self._a_pass = 1
         self._verdict = self._overflows = self._answer = 0.0
 
@@ -45,6 +46,14 @@ class RunCounter:
     def passes(self, samples: int) -> float:
         """The same in passes over so many samples."""
         return self.samples / max(samples, 1)
+
+    def found(self) -> None:
+        """An answer, which is still to be checked."""
+        self.found_at = self.samples
+
+    def search(self) -> None:
+        """It was not good enough."""
+        self.found_at = None
 
     # -- what may go into saving nodes --------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ def _found(prepared: Prepared) -> Feedback:
     if not _affords_second(found.in_sight, first):
         return replace(found, in_sight=None)
     why = f"the tolerance is missed under {', '.join(found.missed)}" if found.missed else "values overflow inside"
-    prepared.course.search()
+    prepared.context.counter.search()
     request.notify(f"searching again: {why}")
     return second_feedback(found, _second(prepared, found.in_sight, first), request.profile)
 
@@ -76,7 +76,6 @@ def _candidate(
     """A decision, fitted to the target, and what the compiler makes of it; `first` was found before it."""
     start = frozenset(node.name or "" for node in first.decided.formats) if first is not None else frozenset[str]()
     decided = search(prepared, context, journal, start)
-    prepared.course.found()
     if first is not None and decided.diagnosis is None:  # what was wrong with the model as given is known from before
         decided = replace(decided, diagnosis=first.decided.diagnosis)
     decided, proven = (

@@ -23,51 +23,42 @@ class Course:
 
     def __init__(self, counter: RunCounter, samples: int, check: float) -> None:
         self._counter, self._samples, self._check = counter, samples, check
-        self._found: float | None = None
-        self._ending = _ENDING
+        self.ending = _ENDING
 
     @property
     def done(self) -> float:
         return self._counter.passes(self._samples)
 
     @property
-    def most(self) -> float:
-        return self._counter.most_passes
-
-    def search(self) -> None:
-        """What is looked for is to be found, once more or for the first time."""
-        self._found = None
-
-    def found(self) -> None:
-        """An answer, which is still to be checked."""
-        self._found = self.done
+    def left(self) -> float | None:
+        """Without the ending; None where nobody knows."""
+        most, found_at = self._counter.most_passes, self._counter.found_at
+        if found_at is not None:
+            return max(found_at / self._samples + self._check - self.done, 0.0)
+        if most == math.inf or self.done < 1:
+            return None
+        return max(math.sqrt(self.done * (most + self._check)) - self.done, self._check)
 
     def written(self) -> None:
-        self._ending = _ENDING / 2
-
-    @property
-    def left(self) -> float | None:
-        """None where nobody knows."""
-        if self._found is not None:
-            return max(self._found + self._check - self.done, 0.0) + self._ending
-        if self.most == math.inf or self.done < 1:
-            return None
-        whole = math.sqrt(self.done * (self.most + self._check))
-        return max(whole - self.done, self._check) + self._ending
+        self.ending = _ENDING / 2
 
 
 def with_time_left(
     notify: Callable[[str], None], course: Course, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[str], None]:
     """Puts before each message how long the rest takes and how many runs are spent, once that tells: a narrow terminal
-    cuts off the end."""
+    cuts off the end. The end of a job takes as long as so many of its first passes, in which nothing is looked for."""
     since, before = clock(), course.done
+    first: list[float] = []
 
     def tell(text: str) -> None:
         passes, passed, left = course.done - before, clock() - since, course.left
         if left is None or passes < 1 or passed < 1:
             return notify(text)
-        return notify(f"about {_spoken(passed / passes * left)} left ({course.done:.0f} runs): {text}")
+        if not first:
+            first.append(passed / passes)
+        seconds = passed / passes * left + first[0] * course.ending
+        return notify(f"about {_spoken(seconds)} left ({course.done:.0f} runs): {text}")
 
     return tell
 
