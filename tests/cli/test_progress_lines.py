@@ -28,6 +28,15 @@ def test_a_long_step_is_told_again_and_again(
     assert lines[-1].endswith("2. looking for exact repairs")
 
 
+def test_a_job_that_has_not_said_anything_tells_its_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_EVERY_S", 0.02)
+    with progress.progress("scan model.onnx"):
+        time.sleep(0.2)
+    assert set(capsys.readouterr().err.splitlines()) == {"scan model.onnx: 0 s"}
+
+
 def test_a_short_job_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.progress("fix model.onnx") as shown:
         shown.step("running the FP32 model")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -22,6 +23,7 @@ from tools.fuzz.recipe import Recipe, Unsuitable
 
 __all__ = ["MEMORY", "prepare", "run"]
 
+_PROGRESS = re.compile(r"[^:]+: \d+ s(: .*)?")  # of a run that takes its time
 MEMORY = 6 << 30  # bytes of address space that a run may take
 
 
@@ -46,8 +48,9 @@ def _judged(words: tuple[str, ...], code: int, out: str, err: str, where: str, m
     if code in (2, 3):
         if made:
             return Outcome("wrote", f"{made[0]} with exit code {code}", told)
-        if err.count("\n") != 1 or out:
-            return Outcome("lines", f"{err.count(chr(10))} lines, {len(out)} bytes on stdout", told)
+        lines = [line for line in err.split("\n")[:-1] if not _PROGRESS.fullmatch(line)]
+        if len(lines) != 1 or out:
+            return Outcome("lines", f"{len(lines)} lines, {len(out)} bytes on stdout", told)
         return Outcome("refused", "", told)
     if "--json" in words:
         try:

@@ -78,10 +78,8 @@ class _Lines(Progress):
         from halfwise.report.text import safe
 
         while not self._over.wait(_EVERY_S):
-            seconds = time.monotonic() - self._since
-            print(
-                f"{safe(self._title, _TITLE)}: {seconds:.0f} s: {safe(self._said, _STEP)}", file=sys.stderr, flush=True
-            )
+            told = f"{safe(self._title, _TITLE)}: {time.monotonic() - self._since:.0f} s"
+            print(f"{told}: {safe(self._said, _STEP)}" if self._said else told, file=sys.stderr, flush=True)
 
     def end(self) -> None:
         self._over.set()
