@@ -149,6 +149,13 @@ def test_missing_model_and_missing_tensorrt(tmp_path, monkeypatch, capsys):
     assert "cannot import tensorrt: " in capsys.readouterr().err
 
 
+def test_its_help_needs_no_tensorrt(tmp_path, monkeypatch, capsys):
+    request = ScriptRequest(Target.parse("trt-8.6"), "absent.onnx")
+    for word in ("-h", "--help"):
+        assert run(tmp_path, request, None, monkeypatch, arguments=[word]) == 0
+        assert "--run FOLDER" in capsys.readouterr().out
+
+
 def test_an_engine_that_cannot_be_loaded_is_kept(tmp_path, monkeypatch, capsys, says: Says):
     module, _ = fake_tensorrt([], loads=False)
     assert run(tmp_path, weak(), module, monkeypatch) == 0

@@ -320,6 +320,9 @@ def build():
 
 
 def main():
+    if {"-h", "--help"} & set(sys.argv):
+        print(__doc__)
+        return 0
     try:
         if "--run" in sys.argv:
             folder = sys.argv[sys.argv.index("--run") + 1 :]
