@@ -182,6 +182,9 @@ def test_fused_names_are_taken_apart() -> None:
     assert fused_parts("a + b || c") == ("a", "b", "c")
     assert fused_parts("a + PWN(PWN(b + c, d), e)") == ("a", "b", "c", "d", "e")
     assert fused_parts("x, y") == ("x, y",)
+    assert fused_parts("f(a + b) + c)") == ("f(a + b)", "c)")
+    assert fused_parts("a) + b") == ("a) + b",)
+    assert fused_parts("a +  + b || ") == ("a", "b")
 
 
 @pytest.fixture

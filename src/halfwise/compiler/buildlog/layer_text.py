@@ -56,17 +56,13 @@ def split_names(text: str) -> tuple[str, ...]:
 def fused_parts(layer: str, marks: tuple[str, ...] = (" + ", " || ")) -> tuple[str, ...]:
     """The layers that a fused layer's name lists: joined by " + " and " || ", nested in PWN(a, b)."""
     parts: list[str] = []
-    start = depth = position = 0
-    while position < len(layer):
-        for mark in marks if depth == 0 else ():
-            if layer.startswith(mark, position):
-                parts.append(layer[start:position])
-                position += len(mark)
-                start = position
-                break
-        else:
-            depth += {"(": 1, ")": -1}.get(layer[position], 0)
-            position += 1
+    start = depth = 0
+    for token in re.finditer("|".join(map(re.escape, ("(", ")", *marks))), layer):  # a name may have megabytes
+        if token[0] not in marks:
+            depth += 1 if token[0] == "(" else -1
+        elif depth == 0:
+            parts.append(layer[start : token.start()])
+            start = token.end()
     parts.append(layer[start:])
     found: list[str] = []
     for part in parts:
