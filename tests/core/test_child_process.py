@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -103,6 +105,26 @@ def test_an_interrupt_ends_the_child_and_goes_on(log: Path, pipe: tuple[str, int
     done = subprocess.run(python(parent), capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "interrupted\n"
     assert closed(reader)
+
+
+@posix
+def test_an_interrupt_while_the_child_starts_ends_it_too(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, begun = subprocess.Popen.__init__, []
+
+    def pressed(child: Any, *args: Any, **kwargs: Any) -> None:
+        begin(child, *args, **kwargs)
+        begun.append(child)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", pressed)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            process.run(python("import time; time.sleep(60)"), log_path=log, time_limit_s=60)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert [child.returncode for child in begun] == [-signal.SIGKILL]
 
 
 @linux

@@ -10,11 +10,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO, Protocol
 
 from halfwise.core.errors import InputError, MissingBackend
@@ -81,15 +83,35 @@ def run(
     """
     check_limit(time_limit_s)
     started = time.monotonic()
-    child = start(command, log_path=log_path, environment=environment)
+    children: list[subprocess.Popen[bytes]] = []
     timed_out = False
     try:
-        child.wait(timeout=time_limit_s)
+        with _no_interruption():
+            children.append(start(command, log_path=log_path, environment=environment))
+        children[0].wait(timeout=time_limit_s)
     except subprocess.TimeoutExpired:
         timed_out = True
     finally:
-        end(child)
-    return Ended(child.returncode, time.monotonic() - started, time_limit_s, timed_out)
+        for child in children:
+            end(child)
+    return Ended(children[0].returncode, time.monotonic() - started, time_limit_s, timed_out)
+
+
+@contextmanager
+def _no_interruption() -> Iterator[None]:
+    """A Ctrl-C comes after it: a child that nobody knows yet would be left behind."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: pressed.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    for each in pressed[:1]:
+        handler(*each)
 
 
 def start(
