@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -17,11 +18,16 @@ from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.ort import Answer, Session
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.model import load
+from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.journal import Journal
 from halfwise.search.judge import Judge, Question
 from halfwise.search.noise import Noise
+from halfwise.search.run_counter import RunCounter
 from halfwise.search.search import Search
+from tests.models.build import model as build
+from tests.models.build import node as node_of
+from tests.models.build import value, weight
 from tests.models.zoo import SHAPES, ZooModel, cnn_tiny_weights, detr_head, encoder, norm_log_head
 
 FAILING = sorted(name for name, build in SHAPES.items() if build().fails)
@@ -146,6 +152,39 @@ def test_a_culprit_that_the_noise_model_does_not_name_is_found() -> None:
     solution = search.run(noise=replace(search.noise(), pieces=pieces))
     assert solution.found.unseen_bound <= 1.0
     assert {n.name for n in solution.keep} == names
+
+
+def test_what_the_noise_model_names_is_halved_although_the_runs_are_spent() -> None:
+    """Of 218 branches that lose digits alike the model takes each next one for far less: its first sets are too small,
+    and all that it names is nearly everything."""
+    model, feeds = (
+        load(branches(18, 200)),
+        [{"x": np.linspace(0.5, 1.0, 16, dtype=np.float32) + s} for s in (0.0, 0.01)],
+    )
+    sites, emulator = Sites(model), Emulator()
+    plain = Judge(sites, emulator, Question(Tolerance((Bound.of("*", "rel_l2", 1.0),))), feeds)
+    allowed = plain.measure(Assignment.all_narrow(sites)).unseen_bound / 2.5
+    question = Question(Tolerance((Bound.of("*", "rel_l2", allowed),)))
+    judge = Judge(sites, emulator, question, feeds, counter=RunCounter(saving=0))
+    search = Search(sites, judge, Stepper(emulator))
+    pairs = [
+        frozenset(n for n in (site.node for site in sites.free) if n.name in (f"n_s{i}", f"n_d{i}")) for i in range(218)
+    ]
+    pieces = tuple(Noise(pair, 1 / 30 if i < 18 else 0.04 * 0.9 ** (i - 18), False) for i, pair in enumerate(pairs))
+    solution = search.run(noise=replace(search.noise(), pieces=pieces), prune=False)
+    assert solution.found.unseen_bound <= 1.0
+    assert len(solution.keep) < 0.75 * len(frozenset().union(*pairs))
+
+
+def branches(loud: int, quiet: int) -> onnx.ModelProto:
+    """(x + c) - c, many times beside each other."""
+    names = [f"{i}" for i in range(loud + quiet)]
+    nodes = [
+        node for i in names for node in (node_of("Add", f"x c{i}", f"s{i}"), node_of("Sub", f"s{i} c{i}", f"d{i}"))
+    ]
+    nodes.append(node_of("Concat", " ".join(f"d{i}" for i in names), "y", axis=0))
+    held = [weight(f"c{i}", np.float32(256.0 if int(i) < loud else 64.0)) for i in names]
+    return build(nodes, [value("x", shape=(16,))], [value("y", shape=(16 * len(names),))], held)
 
 
 def test_the_curve_goes_from_all_fp16_down_to_the_noise_floor() -> None:

@@ -34,6 +34,7 @@ Notify = Callable[[str], None]
 LEAST_SETS = 2  # measured in any search: one from the ladder, and all that it names
 TRIES = 8  # of a set of nodes before falling back to all that the ladder names
 LEAST_TRIES = 4  # of them also where the runs are spent: all that it names is a bad answer
+LEAST_HALVINGS = 4  # of all that it names, also where the runs are spent
 RELAXATIONS = 5  # smaller sets to try where the first that met left room
 GROWTHS = 3  # of a set that another search found
 WORTH_RELAXING = 8  # nodes; fewer are reverted one by one at once
@@ -298,7 +299,9 @@ class Search:
             if self.measure(everything).unseen_bound > self.target_ratio:
                 return everything if self.measure(everything).ratio <= self.measure(best).ratio else best
             return everything
-        while high - low > max(1, len(ladder.steps) // 64) and not self.judge.spent:
+        for halving in range(len(ladder.steps)):
+            if high - low <= max(1, len(ladder.steps) // 64) or (halving >= LEAST_HALVINGS and self.judge.spent):
+                break
             if not self.judge.affords(Untried.SETS):
                 break
             middle = (low + high) // 2
