@@ -89,7 +89,7 @@ def _noise_model(sites: Sites, known: Mapping[str, Any]) -> NoiseModel:
 
 def _walked(sets: Sets, order: list[int], notify: Callable[[str], None], probes: int) -> dict[str, Any]:
     """The pieces and the costs by the names of nodes, as the journal keeps them."""
-    measured, before = Sensitivity(), sets.stepper.executed
+    measured, before, runs = Sensitivity(), sets.stepper.executed, 0.0
     tolerance = sets.judge.question.tolerance
     weights, kinds = _weights(sets.sites, tolerance), tolerance.kinds
     judge = sets.judge
@@ -105,10 +105,11 @@ def _walked(sets: Sets, order: list[int], notify: Callable[[str], None], probes:
                 known.setdefault(judge.ids[index], tensor_statistics(sets.stepper, sets.sites, feeds[index], seen))
                 if not may_overflow(sets.sites, known[judge.ids[index]]):
                     sets.counter.none_overflows()
+            runs, before = runs + sets.stepped(before), sets.stepper.executed
     except InputError as error:  # a node that does not run alone: sets of nodes are measured without any prediction
         judge.failures.walk(error)
         measured = Sensitivity()
-    runs = sets.stepped(before)
+    runs += sets.stepped(before)
     pieces = [[sorted(n.name or "" for n in p.needs), p.energy, p.fatal] for p in noise_pieces(sets.sites, measured)]
     cost = {node.name or "": each for node, each in node_costs(sets.sites, measured.size).items()}
     return {"pieces": pieces, "cost": cost, "runs": runs, "walked": [judge.ids[index] for index in order]}
