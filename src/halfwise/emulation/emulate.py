@@ -183,12 +183,17 @@ class Emulator:
         self._segments: Sessions = {}
         self._spelled: dict[Weight, SpelledWeight] = {}
         self._sessions = KeptSessions()
+        self._others: list[Emulator] = []
         self._written: dict[tuple[Any, ...], Rewritten] = {}  # the last: other samples often follow at once
 
     def under(self, profile: Profile) -> Emulator:
-        """One of another profile on the same device; what weights become does not depend on either."""
+        """One of another profile on the same device, the same again; what weights become does not depend on either."""
+        known = next((each for each in self._others if each.profile is profile), None)
+        if known is not None:
+            return known
         other = Emulator(profile, self.device, self.walked, self.kept)
         other._weights, other._segments, other._spelled = self._weights, self._segments, self._spelled
+        self._others.append(other)
         return other
 
     def session(self, assignment: Assignment) -> AnySession:

@@ -12,6 +12,7 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.core.wording import counted
+from halfwise.emulation.profiles import WIDE
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.rollout import executions
 from halfwise.model.inputs.samples import Samples
@@ -23,6 +24,7 @@ from halfwise.repair import Rule
 from halfwise.search.attempt import Attempt
 from halfwise.search.context import EvaluationContext
 from halfwise.search.diagnosis import Diagnosis
+from halfwise.search.exchange import Exchange
 from halfwise.search.held_inputs import Inputs
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Measured, over_all, unseen_bound
@@ -31,7 +33,7 @@ from halfwise.search.prune import Kept, kept_node
 from halfwise.search.repair_selector import AppliedRepair, RepairSelector, Selection
 from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Point, Search
-from halfwise.search.variants import JUDGED, worth_variants
+from halfwise.search.variants import JUDGED, varied, worth_variants
 from halfwise.search.walks import CLOSE
 
 __all__ = ["Decided", "HeldOutSearch", "why_not_bf16"]
@@ -110,6 +112,7 @@ class HeldOutSearch:
                 target = min(target, reached.unseen_bound) * max(TARGET / expected, LEAST_STEP)
                 continue
             break
+        found = self._exchanged(found, inputs)
         if found.best.solution.keep and found.best.search.judge.spent:
             most = self.context.counter.most_passes
             notes.append(Note.of(NoteKind.RUNS_SPENT, runs=round(most), more=5 * round(most)))
@@ -185,6 +188,53 @@ class HeldOutSearch:
         kept = (*best.solution.kept, *(kept_node(node, None, noise.fatal) for node in keep - best.solution.keep))
         solution = replace(best.solution, keep=keep, kept=kept, noise=noise)
         return replace(found, best=replace(best, solution=solution))
+
+    def _exchanged(self, found: Selection, inputs: Inputs) -> Selection:
+        """With a few nodes exchanged for cheaper ones, where all inputs bear it as well: those held out, too."""
+        best, solution = found.best, found.best.solution
+        if not solution.keep or solution.noise is None or best.search.table is not None or best.search.judge.spent:
+            return found
+        feeds, searched = tuple(dict.fromkeys((*inputs.search, *inputs.held_out))), len(inputs.search)
+        promising = len(feeds) if inputs.given.origin == "given" else searched
+        decision = best.search.assignment(solution.keep)
+        now = [self.context.judge(best.search.sites, [feed]).measure(decision) for feed in feeds]
+        if not all(each.met for each in now):
+            return found
+        limits = [1.0 if place < searched else max(HELD_OUT_TARGET, each.ratio) for place, each in enumerate(now)]
+        given = [place for place, feed in enumerate(feeds) if feed in inputs.given.all]
+        asked = [range(promising), given if promising == len(feeds) else range(searched)]
+        most = [max(unseen_bound([now[place] for place in places]), 1.0) for places in asked]
+        wide = self.context.under(WIDE).judge(best.search.sites, inputs.given.all)
+
+        def holds(keep: frozenset[ir.Node], seen: Sequence[Measured]) -> bool:
+            bounds = [unseen_bound([seen[place] for place in places]) for places in asked]
+            enough = all(bound <= limit for bound, limit in zip(bounds, most, strict=True))
+            return enough and wide.measure(best.search.assignment(keep)).met
+
+        exchange = Exchange(
+            best.search,
+            solution.noise,
+            feeds,
+            limits,
+            lambda some: self.context.judge(best.search.sites, some),
+            holds,
+        )
+        keep = exchange.run(solution.keep)
+        if keep == solution.keep or not self._bears_others(best, keep, inputs, feeds):
+            return found
+        kept = [each for each in solution.kept if each.node in keep]
+        kept += [kept_node(node, None, solution.noise.fatal) for node in keep - solution.keep]
+        kept.sort(key=lambda each: best.search.sites.of[each.node].index)
+        changed = replace(solution, keep=keep, kept=tuple(kept), found=best.search.measure(keep))
+        return replace(found, best=replace(best, solution=changed))
+
+    def _bears_others(self, best: Attempt, keep: frozenset[ir.Node], inputs: Inputs, known: tuple[Feed, ...]) -> bool:
+        """Whether inputs near those given bear it that had no part in the choice: of many sets one fits by chance."""
+        others = varied(inputs.given.all, known, self.context.references, seed=len(known))
+        if not others:
+            return False
+        measured = self.context.judge(best.search.sites, others).measure(best.search.assignment(keep))
+        return measured.ratio <= HELD_OUT_TARGET and unseen_bound([measured]) <= 1.0
 
     def _many(self, noise: NoiseModel, keep: frozenset[ir.Node], expected: float) -> bool:
         """Whether the inputs that were searched name so many nodes more that the missed one is worth a look."""

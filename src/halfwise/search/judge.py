@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import islice, repeat
 from typing import Any
 
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.errors import MissingBackend
@@ -36,9 +37,11 @@ Outputs = Mapping[str, Array]
 @dataclass(frozen=True)
 class Memory:
     """What was seen of one model: the errors by emulator, decision and sample, one for each of its steps, what its
-    tensors held in FP32, by sample, and the samples of which a search sees that anyway."""
+    tensors held in FP32, by sample, and the samples of which a search sees that anyway. `ratios`: of the sets of FP32
+    nodes that were run, by sample."""
 
     errors: dict[object, tuple[SampleError, ...]] = field(default_factory=dict)
+    ratios: dict[tuple[frozenset[ir.Node], int], float] = field(default_factory=dict)
     statistics: dict[int, TensorStatistics] = field(default_factory=dict)
     walked: dict[int, None] = field(default_factory=dict)
 

@@ -83,6 +83,8 @@ class Sets:
                     ),
                 }
                 self.journal.put(key, {**entry, "runs": self.counter.samples - before})
+            for index, ratio in enumerate(self.measured[keep].ratios):
+                self._remember(keep, index, ratio)
         return self.measured[keep]
 
     def tried(self, keep: frozenset[ir.Node], target: float) -> Trial:
@@ -101,11 +103,11 @@ class Sets:
         known = self.journal.get(key)
         if known is not None:
             self.counter.add(self.journal.runs(key))
-            return float(known["load"])
+            return self._remember(keep, index, float(known["load"]))
         before = self.counter.samples
         ratio = self.judge.measure_one(self.assignment(keep), index)
         self.journal.put(key, {"load": str(ratio), "runs": self.counter.samples - before})
-        return ratio
+        return self._remember(keep, index, ratio)
 
     def revert_alone(self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int) -> dict[ir.Node, float]:
         """The ratio on one sample with each node alone reverted."""
@@ -114,7 +116,8 @@ class Sets:
         known = self.journal.get(key)
         if known is not None:
             self.counter.add(self.journal.runs(key))
-            return {node: float(ratio) for node, ratio in zip(nodes, known["loads"], strict=True)}
+            loads = zip(nodes, known["loads"], strict=True)
+            return {node: self._remember(keep - {node}, index, float(ratio)) for node, ratio in loads}
         main = self.sites.model.graph
         before, reference = self.stepper.executed, self.judge.references[index]
         ratios: dict[ir.Node, float] = {}
@@ -131,7 +134,11 @@ class Sets:
             if node not in ratios:  # inside a subgraph, or another node does not run alone: the whole does
                 ratios[node] = self.measure_one(keep - {node}, index)
         self.journal.put(key, {"loads": [str(ratios[n]) for n in nodes], "runs": runs})
-        return ratios
+        return {node: self._remember(keep - {node}, index, ratio) for node, ratio in ratios.items()}
+
+    def _remember(self, keep: frozenset[ir.Node], index: int, ratio: float) -> float:
+        self.judge.memory.ratios[keep | self.must, self.judge.ids[index]] = ratio
+        return ratio
 
     def assignment(self, keep: frozenset[ir.Node]) -> Assignment:
         """All narrow but these."""

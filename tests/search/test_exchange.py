@@ -1,0 +1,76 @@
+"""Exchanges of FP32 nodes: what a surrogate tells of sets that were not run, and cheaper answers that still hold."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import halfwise
+from benchmarks.optimum.demands import Demands
+from benchmarks.optimum.graphs import problem
+from benchmarks.optimum.switched import Switched
+from halfwise.model.model import load
+from halfwise.precision.sites import Sites
+from halfwise.search.noise import Noise
+from halfwise.search.noise_model import NoiseModel
+from halfwise.search.surrogate import Run, Surrogate
+
+
+def _nodes(count: int) -> list[ir.Node]:
+    return [ir.node("Relu", inputs=[None], name=f"n{index}") for index in range(count)]
+
+
+def _left(energies: dict[frozenset[ir.Node], float], keep: frozenset[ir.Node]) -> float:
+    return sum(energy for needs, energy in energies.items() if not needs <= keep)
+
+
+def test_a_set_that_was_run_is_told_as_it_was() -> None:
+    nodes = _nodes(6)
+    noise = NoiseModel(tuple(Noise(frozenset({node}), 1.0, False) for node in nodes), {}, frozenset())
+    runs = [Run(frozenset(nodes[:count]), float(7 - count) ** 2, 10**6) for count in range(6)]
+    surrogate = Surrogate(noise, nodes, runs[-1].keep, runs)
+    told, doubt = surrogate.predict(surrogate.rows([run.keep for run in runs]))
+    assert told == pytest.approx([run.squared for run in runs], rel=1e-2)
+    assert doubt.max() < 0.01
+    assert surrogate.predict(surrogate.rows([frozenset(nodes[3:])]))[1][0] > 0.3
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_runs_correct_what_the_noise_model_has_wrong(seed: int) -> None:
+    """Energies that are wrong by a factor of about three: what is told of unseen sets comes nearer to the truth."""
+    rng, nodes = np.random.default_rng(seed), _nodes(10)
+    needs = [frozenset({node}) for node in nodes] + [frozenset(pair) for pair in pairwise(nodes)]
+    true = {each: float(rng.exponential()) for each in needs}
+    noise = NoiseModel(
+        tuple(Noise(each, true[each] * float(np.exp(rng.normal())), False) for each in needs), {}, frozenset()
+    )
+    sets = [frozenset(each) for size in (5, 6, 7) for each in combinations(nodes, size)]
+    drawn = [sets[index] for index in rng.permutation(len(sets))]
+    seen, unseen = drawn[:40], drawn[40:]
+    runs = [Run(keep, _left(true, keep), 8) for keep in seen]
+    told = Surrogate(noise, nodes, seen[0], runs)
+    scale = np.median([run.squared / noise.left(run.keep) for run in runs])
+    off = np.log(told.predict(told.rows(unseen))[0] / [_left(true, keep) for keep in unseen])
+    before = np.log([scale * noise.left(keep) / _left(true, keep) for keep in unseen])
+    assert np.sqrt(np.mean(off**2)) < 0.75 * np.sqrt(np.mean(before**2))
+
+
+@pytest.mark.parametrize("seed", [1, 191, 233, 286])
+def test_the_answer_is_the_cheapest_set_and_holds(seed: int, tmp_path: Path) -> None:
+    """Graphs whose cheapest set is known; reverting nodes alone ended at dearer ones, but for the first."""
+    posed = problem(seed)
+    known = {1: 13, 191: 1, 233: 4, 286: 3}[seed]
+    sites = Sites(load(posed.model))
+    switched = Switched(posed, sites)
+    tolerance = {1: 0.01, 191: 0.00122, 233: 0.000565, 286: 0.02}[seed]
+    found = halfwise.fix(
+        posed.model, list(posed.feeds), out=tmp_path / "out", tolerance=(f"rel_l2<={tolerance}",), repairs=("none",)
+    )
+    demands = Demands(posed, sites, switched, tolerance, found.fp32_nodes)
+    assert found.met and len(found.fp32_nodes) == known
+    assert demands.holds(switched.mask(tuple(found.fp32_nodes)))
+    assert max(demands.limits) <= 1.0
