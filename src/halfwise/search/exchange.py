@@ -36,7 +36,7 @@ MOST_NODES = 32  # in FP32, and as many that may take their place: pairs of them
 DEPTH = 8  # exchanges of one or two nodes that one trial may be made of
 SURE = 0.15  # standard deviation of the logarithm of an error whose set was run on a few inputs
 LIKELY = 0.15  # least chance that a trial is worth
-WORTH = 0.02  # least cost that it saves, chance counted
+WORTH = 0.05  # least share of the cost that it saves, chance counted: less is not worth a run
 LEAST = 1e-9  # ratio; of less no logarithm is taken
 HOPELESS = 1.2  # times what is allowed: predicted from the inputs that were run so far, the others are not run
 
