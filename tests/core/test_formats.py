@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfwise.core.fast_casts import rounded
 from halfwise.core.formats import FORMATS, Format, round_to
 
 
@@ -60,3 +61,13 @@ def test_fp16_of_any_bits_in_any_layout(shape: tuple[int, ...], seed: int, turne
     assert rounded.shape == values.shape and rounded.dtype == np.float32
     np.testing.assert_array_equal(rounded.view(np.uint32), as_numpy_rounds(values).view(np.uint32))
     np.testing.assert_array_equal(values, before)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 2), (70_000, 2)])
+@pytest.mark.parametrize("fmt", [Format.FP16, Format.BF16])
+def test_a_rounded_array_keeps_its_shape_and_its_order(shape: tuple[int, ...], fmt: Format) -> None:
+    values = np.asarray(np.random.default_rng(3).random(shape, dtype=np.float32))
+    for array in (values, values.T):
+        got = rounded(array, fmt)
+        assert got.shape == array.shape
+        np.testing.assert_array_equal(got, round_to(array, fmt))

@@ -31,7 +31,7 @@ def round_fast(source: Array, target: Array) -> bool:
 
 def rounded(array: Array, fmt: Format) -> Array:
     """A new array of `round_to`'s values, with ONNX Runtime where it is faster."""
-    source = np.ascontiguousarray(array, dtype=np.float32)
+    source = np.asarray(array, dtype=np.float32, order="C")  # a scalar stays one
     target = np.empty_like(source)
     return target if fmt is Format.FP16 and round_fast(source, target) else np.asarray(round_to(source, fmt))
 
