@@ -234,7 +234,11 @@ class TestAWorkerThatIsACopy:
         lines = "halfwise.scan('m.onnx'); print(kind())"
         assert _said_by_a_script(lines, tmp_path) == "Copy\n"
         threads = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-        for other in (threads, "import onnxruntime\n"):  # that starts a thread of its own
+        native = (
+            "import onnxruntime as ort; options = ort.SessionOptions(); options.intra_op_num_threads = 4\n"
+            "session = ort.InferenceSession('m.onnx', options)\n"
+        )
+        for other in (threads, native):
             assert _said_by_a_script(other + lines, tmp_path) == "Popen\n"
         assert _said_by_a_script(lines, tmp_path, HALFWISE_MEMORY_LIMIT="8G") == "Popen\n"
         large = "kept = np.ones(1 << 27)\n"
