@@ -16,7 +16,7 @@ from halfwise.fleet.store import MIGRATIONS, STORE, Store
 from tests.fleet.test_run import fleet, run
 from tests.support.says import Says
 
-SMALL = 256 << 10  # bytes of a disk
+SMALL = 384 << 10  # bytes of a disk: all six jobs fit twice, beside a filler not once
 
 
 def test_a_second_fleet_on_one_store_is_refused(tmp_path: Path, says: Says) -> None:
@@ -104,7 +104,7 @@ def test_a_disk_that_fills_up_is_told_and_what_was_done_is_kept(tmp_path: Path, 
     file = fleet(tmp_path, {f"m{index}": {} for index in range(6)})
     file.write_text(file.read_text().replace("[fleet]", f"[fleet]\nresults = '{small_disk}'"))
     filler = small_disk / "filler"
-    filler.write_bytes(bytes(100 << 10))
+    filler.write_bytes(bytes(SMALL - (156 << 10)))
     with says.raises(InputError):
         run(file)
     filler.unlink()
