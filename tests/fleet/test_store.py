@@ -16,7 +16,7 @@ from halfwise.fleet.store import MIGRATIONS, STORE, Store
 from tests.fleet.test_run import fleet, run
 from tests.support.says import Says
 
-SMALL = 384 << 10  # bytes of a disk: all six jobs fit twice, beside a filler not once
+SMALL = 4 << 20  # bytes of a disk: six jobs and the log of their store, but not beside a filler
 
 
 def test_a_second_fleet_on_one_store_is_refused(tmp_path: Path, says: Says) -> None:
