@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from halfwise.core.child.black_box import BlackBox
 from halfwise.core.errors import InputError
 from halfwise.fleet.store import MIGRATIONS, STORE, Store
 from tests.fleet.test_run import fleet, run
@@ -110,3 +111,11 @@ def test_a_disk_that_fills_up_is_told_and_what_was_done_is_kept(tmp_path: Path, 
     filler.unlink()
     again = run(file)
     assert again.good and again.reused >= 1
+
+
+@pytest.mark.parametrize("left", [b"", b"half"])
+def test_what_a_job_left_that_was_stopped_as_it_began_does_not_stop_the_next(left: bytes, tmp_path: Path) -> None:
+    """A file that was made and never filled, as on a full disk."""
+    (tmp_path / "call").write_bytes(left)
+    BlackBox(tmp_path / "call").write(b"running a node")
+    assert BlackBox(tmp_path / "call").read() == b"running a node"

@@ -41,7 +41,7 @@ class BlackBox:
         if file is None:
             self._memory = mmap.mmap(-1, _SIZE)
         else:
-            if not file.exists():
+            if not file.exists() or file.stat().st_size < _SIZE:  # what a process left that was killed in between
                 file.write_bytes(bytes(_SIZE))  # a disk that is full is told here
             with file.open("r+b") as opened:
                 self._memory = mmap.mmap(opened.fileno(), _SIZE)
