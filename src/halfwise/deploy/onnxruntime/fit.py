@@ -8,7 +8,7 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.deploy.onnxruntime.adjustable import Adjustable
 from halfwise.deploy.onnxruntime.cpu_kernels import adjust_scatters, cpu_refusal_note
-from halfwise.deploy.onnxruntime.cuda_kernels import adjust_attentions
+from halfwise.deploy.onnxruntime.cuda_kernels import adjust_kernels
 from halfwise.deploy.onnxruntime.norm_kernels import adjust_norms, refusal_note
 from halfwise.deploy.onnxruntime.quantised_biases import adjust_biases
 from halfwise.deploy.onnxruntime.quantised_joins import adjust_joins
@@ -49,7 +49,7 @@ def adjust_for(
         if on_cpu:
             found = adjust_for_cpu(may, adjust_scatters(may, found))
         else:
-            found = adjust_attentions(may, found)
+            found = adjust_kernels(may, found)
     assignment = found.decision.assignment
     crash = crash_note(assignment) or (cpu_crash_note(products_first(assignment)) if on_cpu else None)
     refused = cpu_refusal_note(assignment) if on_cpu else None
