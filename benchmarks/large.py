@@ -1,13 +1,14 @@
 """Memory and time on large decoders: python -m benchmarks.large [--billions 0.1 0.24] [--verbs scan fix].
 
-Each model is written by benchmarks.zoo.decoder. Every measurement is a fresh process, so that peaks do not mix: an FP32
-run of ONNX Runtime (the median of five), a plain loop that reads each weight once and converts it to FP16, and
+Each model is written by benchmarks.zoo.decoder. Every measurement is a fresh process, so that peaks do not mix: an
+FP32 run of ONNX Runtime (the median of five), a plain loop that reads each weight once and converts it to FP16, and
 halfwise's verbs. `own` is the peak of resident memory without mapped pages of files (RssAnon and RssShmem of
 /proc/PID/status, with those of child processes, sampled 50 times a second; pages that a process shares with one that
 it was forked from count once, by Pss of /proc/PID/smaps_rollup); `all` is the kernel's VmHWM. A limit is 2.5 times the
-own peak of the FP32 run and 300 MB. `CPU` are seconds of all threads, which other programs on the machine change less
-than `seconds`. Below the table `fix` stands beside three times its model runs and three times one reading and
-converting; what it takes for the least of decoders, as the libraries that it loads, is told apart.
+own peak of the FP32 run and 300 MB. `child` is the most that the children of a process held together: one of `fix`
+runs the model that it wrote. `CPU` are seconds of all threads and of all children, which other programs on the machine
+change less than `seconds`. Below the table `fix` stands beside three times its model runs and three times one reading
+and converting; what it takes for the least of decoders, as the libraries that it loads, is told apart.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +34,8 @@ __all__ = ["RUN", "VERB", "Measured", "main", "measured", "parser", "row"]
 
 _ONE, _READ = "one FP32 run", "read and convert"
 VERBS = ("scan", "trace", "fix", "verify")  # the last of what the one before it wrote
-HEAD = ("billions", "what", "seconds", "CPU", "own GB", "all GB", "limit GB", "runs", "FP32 nodes", "remark")
+_SIZES = ("own GB", "child GB", "all GB", "limit GB")
+HEAD = ("billions", "what", "seconds", "CPU", *_SIZES, "runs", "FP32 nodes", "remark")
 SAMPLE_S = 0.02
 _LEAST = 0.001  # billions
 RUN = """
@@ -95,6 +99,7 @@ class Measured:
     seconds: float
     cpu: float
     own: float
+    children: float
     all: float
     told: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
@@ -151,27 +156,28 @@ def _of_size(billions: float, folder: Path, options: argparse.Namespace, verbs: 
 def measured(what: str, code: Sequence[str], limit_s: float) -> Measured:
     """A fresh interpreter that runs the code, with its peak of memory."""
     print(f"{what} ...", file=sys.stderr, flush=True)
-    started = time.perf_counter()
+    started, before = time.perf_counter(), _of_ended()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen([sys.executable, "-c", *code], stdout=out, stderr=errors)
-        own = most = whole = cpu = 0.0
+        own = most = children = whole = cpu = 0.0
         while process.poll() is None:
             now = [_status(each) for each in _tree(process.pid)]
             here, there, used = (sum(column) for column in zip(*now, strict=True))
+            children = max(children, here - now[0][0])
             if here > most:  # what is shared takes long to ask
                 most, own = here, max(own, here if len(now) == 1 else _shared_once(process.pid))
             whole, cpu = max(whole, there), max(cpu, used)
             if time.perf_counter() - started > limit_s:
                 process.kill()
             time.sleep(SAMPLE_S)
-        seconds = time.perf_counter() - started
+        seconds, cpu = time.perf_counter() - started, max(cpu, _of_ended() - before)
         out.seek(0)
         errors.seek(0)
         lines, said = out.read().splitlines(), errors.read().strip().splitlines()
     if process.returncode:
         problem = f"stopped after {limit_s:.0f} s" if seconds > limit_s else (said or ["failed"])[-1]
-        return Measured(what, seconds, cpu, own, whole, problem=problem)
-    return Measured(what, seconds, cpu, own, whole, json.loads(lines[-1]))
+        return Measured(what, seconds, cpu, own, children, whole, problem=problem)
+    return Measured(what, seconds, cpu, own, children, whole, json.loads(lines[-1]))
 
 
 def _tree(pid: int) -> list[int]:
@@ -179,11 +185,16 @@ def _tree(pid: int) -> list[int]:
     found, waiting = [], [pid]
     while waiting:
         found.append(waiting.pop())
-        try:
-            waiting += map(int, Path(f"/proc/{found[-1]}/task/{found[-1]}/children").read_text().split())
-        except OSError:
-            continue
+        for thread in Path(f"/proc/{found[-1]}/task").glob("*/children"):  # a child belongs to the thread that made it
+            with suppress(OSError):
+                waiting += map(int, thread.read_text().split())
     return found
+
+
+def _of_ended() -> float:
+    """The CPU seconds of all processes that this one and its children waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _shared_once(pid: int) -> float:
@@ -222,6 +233,7 @@ def row(billions: float, each: Measured, limit: float | None) -> tuple[str, ...]
         f"{each.seconds:.1f}",
         f"{each.cpu:.1f}",
         f"{each.own:.2f}",
+        f"{each.children:.2f}",
         f"{each.all:.2f}",
         "" if limit is None or each.what not in VERBS else f"{limit:.2f}",
         str(each.told.get("runs", "")),

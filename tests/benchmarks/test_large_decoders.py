@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks.large import Measured, row
+from benchmarks.large import Measured, measured, row
 from benchmarks.zoo.decoder import Sizes, feeds, write_decoder
 from halfwise.emulation.emulate import Emulator
 from halfwise.model.model import load
@@ -115,7 +116,24 @@ def test_a_planted_stream_needs_no_fp32_node_and_few_runs(tmp_path: Path) -> Non
 
 
 def test_a_row_tells_what_was_measured() -> None:
-    each = Measured("fix", 12.34, 20.0, 1.25, 1.5, {"runs": 14.0, "nodes": 3, "says": True})
-    assert row(0.24, each, 2.8) == ("0.24", "fix", "12.3", "20.0", "1.25", "1.50", "2.80", "14.0", "3", "met")
-    late = Measured("scan", 60.0, 1.0, 0.1, 0.2, problem="stopped after 60 s")
+    each = Measured("fix", 12.34, 20.0, 1.25, 0.5, 1.5, {"runs": 14.0, "nodes": 3, "says": True})
+    assert row(0.24, each, 2.8) == ("0.24", "fix", "12.3", "20.0", "1.25", "0.50", "1.50", "2.80", "14.0", "3", "met")
+    late = Measured("scan", 60.0, 1.0, 0.1, 0.0, 0.2, problem="stopped after 60 s")
     assert row(0.24, late, None)[-4:] == ("", "", "", "stopped after 60 s")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a process holds is asked of /proc")
+def test_a_child_that_a_thread_started_is_measured() -> None:
+    """As the one of `fix` which runs the model that was written."""
+    child = "import time; held = bytes([1]) * 200_000_000; sum(range(3_000_000)); time.sleep(1)"
+    code = f"""
+import json, subprocess, sys, threading
+thread = threading.Thread(target=lambda: subprocess.run([sys.executable, "-c", {child!r}]))
+thread.start()
+thread.join()
+print(json.dumps({{}}))
+"""
+    found = measured("a process", [code], 60)
+    assert not found.problem
+    assert 0.2 < found.children < 0.3 and found.children < found.own
+    assert found.cpu > measured("a process", ["print('{}')"], 60).cpu + 0.05
