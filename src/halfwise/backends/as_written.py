@@ -48,6 +48,7 @@ def serve(request: Request) -> Answer:
 
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait take no core meanwhile
     session = ort.InferenceSession(request.data["model"], options, providers=["CPUExecutionProvider"])
     names = [value.name for value in session.get_outputs()]
     found = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -83,12 +84,13 @@ def identity_of(model: bytes, weights: Iterable[ir.TensorProtocol], feed: Mappin
     A weight in a file goes by the file's name, size and time.
     """
     known = hashlib.sha256(model)
+    files: dict[str, tuple[object, ...]] = {}  # many weights lie in one
     for tensor in map(stored_tensor, weights):
         if isinstance(tensor, ir.ExternalTensor):
-            path = Path(tensor.path).resolve()
-            file = path.stat()
-            place = (str(path), file.st_size, file.st_mtime_ns, tensor.offset, tensor.length)
-            known.update(repr(place).encode())
+            path = os.fspath(tensor.path)
+            if path not in files:
+                files[path] = _file(Path(path).resolve())
+            known.update(repr((*files[path], tensor.offset, tensor.length)).encode())
         elif isinstance(tensor, ir.LazyTensor) or tensor.nbytes > _READ:
             return ""
         else:
@@ -101,6 +103,11 @@ def identity_of(model: bytes, weights: Iterable[ir.TensorProtocol], feed: Mappin
         known.update(np.ascontiguousarray(array).data)
     known.update(repr((code_identity(), *also)).encode())
     return known.hexdigest()[:32]
+
+
+def _file(path: Path) -> tuple[object, ...]:
+    found = path.stat()
+    return str(path), found.st_size, found.st_mtime_ns
 
 
 def _can_be_kept(arrays: Iterable[Any]) -> bool:
