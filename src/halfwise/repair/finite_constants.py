@@ -30,6 +30,7 @@ __all__ = ["FINITE_CONSTANTS", "FiniteConstants"]
 _LARGEST = np.float32(65504.0)
 _WITHIN = 2.0**15
 _PICKS = frozenset({"ArgMax", "ArgMin"})
+_BOUNDED = frozenset({"Clip", "Max", "Min", "Where"}) | COMPARISONS
 _UP, _DOWN = 1.0, -1.0
 
 
@@ -68,8 +69,9 @@ FINITE_CONSTANTS = FiniteConstants()
 
 
 def _beyond(node: ir.Node, slot: int) -> NDArray[Any] | None:
-    """A constant operand with a number beyond FP16."""
-    value = node.inputs[slot] if not node.domain and slot < len(node.inputs) else None
+    """A constant operand with a number beyond FP16, of an operator that only bounds or compares."""
+    fits = not node.domain and node.op_type in _BOUNDED and slot < len(node.inputs)
+    value = node.inputs[slot] if fits else None
     array = whole(value)
     if array is None or array.dtype != np.float32 or not array.size or np.isnan(array).any():
         return None

@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.core.cores import Helper
-from halfwise.core.formats import Format, round_to
+from halfwise.core.fast_casts import rounded
+from halfwise.core.formats import Format
 from halfwise.emulation.stepper import Stepper
 from halfwise.emulation.weights import held_in_fp32
 from halfwise.precision.assignment import Assignment
@@ -103,7 +104,7 @@ class Gradients:
         """A weight as the narrow format holds it; what is clamped there stays, which is no small change."""
         fmt = self.sites.fmt
         if not value.is_initializer():
-            return round_to(self.store.read(value, None), fmt)
+            return rounded(self.store.read(value, None), fmt)
         wide, narrow = self.store.read(value, Format.FP32), self.store.read(value, fmt)
         if not max(float(np.max(wide, initial=0.0)), -float(np.min(wide, initial=0.0))) <= fmt.max:
             return np.where(np.abs(wide) > fmt.max, wide, narrow)

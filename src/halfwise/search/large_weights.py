@@ -15,6 +15,7 @@ __all__ = ["is_large_constant", "same_values", "taken_rows"]
 Array = NDArray[Any]
 
 LARGE = 1 << 22  # elements
+_PIECE = 1 << 16  # elements that are compared at once: most weights differ in the first
 
 
 def is_large_constant(value: ir.Value, array: Array | None) -> bool:
@@ -26,7 +27,7 @@ def is_large_constant(value: ir.Value, array: Array | None) -> bool:
 
 def same_values(one: Array, other: Array) -> bool:
     flat, others = one.reshape(-1), other.reshape(-1)
-    spans = (slice(start, start + LARGE) for start in range(0, flat.size, LARGE))
+    spans = (slice(start, start + _PIECE) for start in range(0, flat.size, _PIECE))
     return all(np.array_equal(flat[span], others[span]) for span in spans)
 
 

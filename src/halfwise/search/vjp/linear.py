@@ -27,7 +27,7 @@ def _product(gradient: Array, rows: Array, columns: Array, slot: int) -> Array:
     if columns.ndim == 2:  # a weight for all rows: one product rather than many
         n = gradient.shape[-1]
         if slot == 0:
-            flat = run("MatMul", gradient.reshape(-1, n), columns.T)
+            flat = run("Gemm", gradient.reshape(-1, n), columns, transB=1)  # no copy of the weight
             return unbroadcast(flat.reshape(*gradient.shape[:-1], columns.shape[0]), rows.shape)
         if rows.ndim == gradient.ndim - 1:
             return run("MatMul", rows.reshape(-1, rows.shape[-1]).T, gradient.reshape(len(gradient), -1, n))
