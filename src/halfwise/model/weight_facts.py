@@ -2,7 +2,7 @@
 
 A file there stands for one of weights as it is now: its path, size, times and number, and the code that asks. It has
 one line a fact, which tells by its sum whether it is whole: several runs may write at once, and a damaged line, as a
-folder that cannot be written to, costs only time.
+folder that cannot be written to, costs only time. HALFWISE_CACHE names another folder, or is 0: nothing is kept.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,9 +21,10 @@ from typing import Any
 import onnx_ir as ir
 
 from halfwise.core.own_code import code_identity
-from halfwise.core.user_cache import cache_folder, forget_the_oldest
 
-__all__ = ["fact_of_file", "fact_of_weight", "facts_of_weights"]
+__all__ = ["SETTING", "fact_of_file", "fact_of_weight", "facts_of_weights"]
+
+SETTING = "HALFWISE_CACHE"
 
 Stamp = tuple[object, ...]
 
@@ -99,12 +101,26 @@ def _stamp(file: Path) -> Stamp | None:
         return None
 
 
+def _folder() -> Path | None:
+    """Where the system keeps what can be made again; None where nothing shall be kept."""
+    told = os.environ.get(SETTING)
+    if told:
+        return None if told == "0" else Path(told).expanduser().absolute() / "weights"
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        base = "~/Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "halfwise" / "weights"
+
+
 @cache
 def _known(stamp: Stamp) -> tuple[Path | None, dict[str, str]]:
     """The file of facts and its lines, read once."""
     lines: dict[str, str] = {}
     with suppress(OSError, RuntimeError):  # the last where there is no home
-        folder = cache_folder("weights")
+        folder = _folder()
         if folder is None:
             return None, lines
         place = folder / f"{_digest(repr(stamp))}.facts"
@@ -125,11 +141,21 @@ def _append(place: Path | None, key: str, text: str) -> None:
     with suppress(OSError):
         if not place.exists():
             place.parent.mkdir(parents=True, exist_ok=True)
-            forget_the_oldest(place.parent, "*.facts", _FILES, _IN_ALL)
+            _forget_the_oldest(place.parent)
         elif place.stat().st_size > _MOST:
             return
         with place.open("ab", buffering=0) as file:  # one call: lines of several runs do not mix
             file.write(line)
+
+
+def _forget_the_oldest(folder: Path) -> None:
+    files = sorted((each.stat().st_mtime_ns, each.stat().st_size, each) for each in folder.glob("*.facts"))
+    left, size = len(files), sum(size for _, size, _ in files)
+    for _, bytes_, each in files:
+        if left < _FILES and size <= _IN_ALL:
+            return
+        each.unlink(missing_ok=True)
+        left, size = left - 1, size - bytes_
 
 
 def _digest(text: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from types import CodeType
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from markupsafe import Markup
 
-from halfwise.report.html.compiled import CompiledTemplates
 from halfwise.report.html.embed import as_json, content_hash
 from halfwise.report.text import safe
 
@@ -18,7 +19,20 @@ __all__ = ["Asset", "sealed", "templates"]
 Asset = tuple[str, str]  # a package, and a file in it
 
 
-_COMPILED = CompiledTemplates()  # of this process
+class _Compiled(BytecodeCache):
+    """What templates were compiled to, by name and content: most of the time of a small page."""
+
+    def __init__(self) -> None:
+        self._code: dict[tuple[str, str], CodeType | None] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._code.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._code[bucket.key, bucket.checksum] = bucket.code
+
+
+_COMPILED = _Compiled()  # of this process
 
 
 def templates(package: str, folder: str = "templates") -> Environment:
