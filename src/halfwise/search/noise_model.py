@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,11 @@ from halfwise.search.tensor_statistics import tensor_statistics
 from halfwise.search.walks import CLOSE, Walks
 
 __all__ = ["NoiseModel", "cost_of", "measure_noise", "noise_of_one", "relative_bounds"]
+
+
+FAR = 0.25  # of the allowed error
+BROKEN = 32.0  # times the allowed error: plain FP16 that is as wrong has lost values, more often than not
+SHORT = 1  # probes on a way back that ranks nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +70,8 @@ def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None], wal
         key = sets.key("pieces", *order)
         known = sets.journal.get(key)
     if known is None:
-        known = _walked(sets, order, notify, walks.probes)
+        broken = not fp16.ratios[order[0]] <= BROKEN
+        known = _walked(sets, order, notify, walks.probes, broken)
         sets.journal.put(key, known)
     else:
         sets.counter.add(sets.journal.runs(key))
@@ -87,32 +93,58 @@ def _noise_model(sites: Sites, known: Mapping[str, Any]) -> NoiseModel:
     return NoiseModel(tuple(pieces), cost, frozenset(node for p in pieces if p.fatal for node in p.needs))
 
 
-def _walked(sets: Sets, order: list[int], notify: Callable[[str], None], probes: int) -> dict[str, Any]:
-    """The pieces and the costs by the names of nodes, as the journal keeps them."""
-    measured, before, runs = Sensitivity(), sets.stepper.executed, 0.0
-    tolerance = sets.judge.question.tolerance
-    weights, kinds = _weights(sets.sites, tolerance), tolerance.kinds
-    judge = sets.judge
-    feeds, known, apart = judge.feeds, judge.memory.statistics, kernels_apart((judge.emulator, *judge.also))
+def _walked(
+    sets: Sets, order: Sequence[int], notify: Callable[[str], None], probes: int, broken: bool = False
+) -> dict[str, Any]:
+    """The pieces and the costs by the names of nodes, as the journal keeps them.
+
+    `broken`: overflows may decide, which a short walk tells; where they do not, the last walk makes up for it.
+    """
+    measured, before, last = Sensitivity(), sets.counter.samples, probes
     try:
-        for index in order:
-            notify(f"measuring the effect of each rounding (sample {index + 1} of {len(feeds)})")
-            feed = feeds[index]
-            seen = measure_sensitivity(
-                sets.stepper, sets.sites, feed, measured, 0, weights, kinds, apart, collect=True, probes=probes
-            )
-            if seen is not None:
-                known.setdefault(judge.ids[index], tensor_statistics(sets.stepper, sets.sites, feeds[index], seen))
-                if not may_overflow(sets.sites, known[judge.ids[index]]):
-                    sets.counter.none_overflows()
-            runs, before = runs + sets.stepped(before), sets.stepper.executed
+        if broken and len(order) > 1 and probes > 1 + SHORT:
+            _walk(sets, order[0], measured, notify, SHORT)
+            if not _overflows_decide(sets, measured):
+                measured, last = Sensitivity(), probes - 1 - SHORT
+        for index in order[measured.samples :]:
+            if measured.samples and _overflows_decide(sets, measured):
+                last = SHORT
+            _walk(sets, index, measured, notify, last if measured.samples else probes)
     except InputError as error:  # a node that does not run alone: sets of nodes are measured without any prediction
-        judge.failures.walk(error)
+        sets.judge.failures.walk(error)
         measured = Sensitivity()
-    runs += sets.stepped(before)
     pieces = [[sorted(n.name or "" for n in p.needs), p.energy, p.fatal] for p in noise_pieces(sets.sites, measured)]
     cost = {node.name or "": each for node, each in node_costs(sets.sites, measured.size).items()}
-    return {"pieces": pieces, "cost": cost, "runs": runs, "walked": [judge.ids[index] for index in order]}
+    runs, walked = sets.counter.samples - before, [sets.judge.ids[index] for index in order]
+    return {"pieces": pieces, "cost": cost, "runs": runs, "walked": walked}
+
+
+def _walk(sets: Sets, index: int, into: Sensitivity, notify: Callable[[str], None], probes: int) -> None:
+    """One sample, forwards and back; what its tensors hold is remembered."""
+    judge, before = sets.judge, sets.stepper.executed
+    notify(f"measuring the effect of each rounding (sample {index + 1} of {len(judge.feeds)})")
+    feed, tolerance, known = judge.feeds[index], judge.question.tolerance, judge.memory.statistics
+    weights, apart = _weights(sets.sites, tolerance), kernels_apart((judge.emulator, *judge.also))
+    try:
+        seen = measure_sensitivity(
+            sets.stepper, sets.sites, feed, into, 0, weights, tolerance.kinds, apart, collect=True, probes=probes
+        )
+        if seen is not None:
+            known.setdefault(judge.ids[index], tensor_statistics(sets.stepper, sets.sites, feed, seen))
+            if not may_overflow(sets.sites, known[judge.ids[index]]):
+                sets.counter.none_overflows()
+    finally:
+        sets.stepped(before)
+
+
+def _overflows_decide(sets: Sets, measured: Sensitivity) -> bool:
+    """Whether values overflow, and all else that is lost, with the nodes that do in FP32, is far below the tolerance:
+    it need not be ranked closely then."""
+    pieces = noise_pieces(sets.sites, measured)
+    fatal = frozenset(node for piece in pieces if piece.fatal for node in piece.needs)
+    left = sum(piece.energy for piece in pieces if not piece.needs <= fatal)
+    allowed = min(relative_bounds(sets.sites, sets.judge.question.tolerance).values(), default=0.0)
+    return bool(fatal) and math.sqrt(left) <= FAR * allowed
 
 
 def _weights(sites: Sites, tolerance: Tolerance) -> dict[str, float]:
