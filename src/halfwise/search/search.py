@@ -170,9 +170,12 @@ class Search:
                 break
             keep = trim(noise.pieces, ladder.nodes(count), noise.cost, max(goal, ladder.left(count)))
             self.notify(f"trying {counted(len(keep), 'FP32 node')} (attempt {attempt + 1})")
+            fewer = self._relax(keep, ladder, self._told_by_one(keep, fp16), noise)
+            if fewer != keep:
+                return fewer, noise
             measured = self.measure(keep)
             if measured.unseen_bound <= self.target_ratio:
-                return self._relax(keep, ladder, measured, noise), noise
+                return self._relax(keep, ladder, measured.unseen_bound, noise), noise
             if self._contradicts(measured, keep, fp16, noise) and (
                 hidden := self._find_hidden(keep, ladder, measured, noise)
             ):
@@ -206,25 +209,25 @@ class Search:
             keep = larger
         return keep if self.measure(keep).unseen_bound <= self.target_ratio else None
 
-    def _relax(
-        self, keep: frozenset[ir.Node], ladder: Ladder, measured: Measured, noise: NoiseModel
-    ) -> frozenset[ir.Node]:
+    def _told_by_one(self, keep: frozenset[ir.Node], fp16: Measured) -> float:
+        """The bound that the worst sample alone lets expect, where plain FP16 tells how the others stand to it."""
+        if len(keep) < WORTH_RELAXING or not math.isfinite(fp16.ratio) or len(fp16.ratios) < 2:
+            return math.inf
+        return self.sets.measure_one(keep, worst_first(fp16.ratios)[0]) * fp16.unseen_bound / fp16.ratio
+
+    def _relax(self, keep: frozenset[ir.Node], ladder: Ladder, bound: float, noise: NoiseModel) -> frozenset[ir.Node]:
         """More was removed than needed: take what the model, corrected by the measurements, thinks is enough."""
         low, high = max(ladder.reach(math.inf) - 1, 0), ladder.reach(noise.left(keep))
         for _ in range(RELAXATIONS):
             if (
                 self.judge.spent
-                or measured.unseen_bound > 0.7 * self.target_ratio
+                or bound > 0.7 * self.target_ratio
                 or len(keep) < WORTH_RELAXING
                 or high - low <= max(1, high // 8)
                 or not self.judge.affords(Untried.SETS)
             ):
                 break
-            goal = (
-                noise.left(keep) * (0.9 * self.target_ratio / measured.unseen_bound) ** 2
-                if measured.unseen_bound > 0
-                else math.inf
-            )
+            goal = noise.left(keep) * (0.9 * self.target_ratio / bound) ** 2 if bound > 0 else math.inf
             count = ladder.reach(goal)
             if not low < count < high:  # the model is no help here: halve what is left, small sets first
                 count = max(math.isqrt(max(low, 1) * high), low + 1)
@@ -233,7 +236,7 @@ class Search:
                 break
             self.notify(f"trying {counted(len(fewer), 'FP32 node')}")
             if self.sets.tried(fewer, self.target_ratio).bound <= self.target_ratio:
-                keep, measured, high = fewer, self.measure(fewer), count
+                keep, bound, high = fewer, self.measure(fewer).unseen_bound, count
             else:
                 low = max(low, count)
         return keep
