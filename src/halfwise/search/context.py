@@ -19,7 +19,7 @@ from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
 from halfwise.precision.sites import Sites
-from halfwise.repair import Repair
+from halfwise.repair import Repair, Rule, repaired
 from halfwise.search.failures import Failures
 from halfwise.search.judge import Judge, Measured, Memory, Question, over_all
 from halfwise.search.overflows import Headroom, Nodes, harmful_overflows, headroom, may_be_left, may_overflow
@@ -53,7 +53,7 @@ class EvaluationContext:
     walks: Walks = CLOSE
     _judges: dict[tuple[Sites, tuple[int, ...]], Judge] = field(default_factory=dict)
     _overflows: dict[tuple[Sites, tuple[int, ...], Nodes], frozenset[Nodes]] = field(default_factory=dict)
-    repaired: dict[tuple[Model, tuple[tuple[str, Repair], ...]], tuple[Model, tuple[Repair, ...]]] = field(
+    _repaired: dict[tuple[Model, tuple[tuple[str, Repair], ...]], tuple[Model, tuple[Repair, ...]]] = field(
         default_factory=dict
     )  # by the repairs asked for
     _memories: dict[tuple[Model, Format], Memory] = field(default_factory=dict)
@@ -65,6 +65,16 @@ class EvaluationContext:
         if key not in self._sites:
             self._sites[key] = Sites(model, choices=choices)
         return self._sites[key]
+
+    def repaired(self, model: Model, repairs: Sequence[tuple[Rule, Repair]]) -> tuple[Model, tuple[Repair, ...]]:
+        """With the repairs made, and those that could be made. Of repairs that throw, one rule's loss is not the job's.
+        The same repairs give the same model again, of which what was measured is known."""
+        if not repairs:
+            return model, ()
+        made, key = self._repaired, (model, tuple((rule.id, repair) for rule, repair in repairs))
+        if key not in made:
+            made[key] = repaired(model, repairs, self.failures.rule)
+        return made[key]
 
     def judge(self, sites: Sites, feeds: Sequence[Feed]) -> Judge:
         """The judge of these samples; the same question gets the same judge, who remembers."""
@@ -113,6 +123,10 @@ class EvaluationContext:
         """The same of one of several samples, of one that was walked for the search where there is one."""
         walked = self._memory(sites).walked
         return self.statistics(sites, next((feed for feed in feeds if feed.id in walked), feeds[0]))
+
+    def looked_at(self, sites: Sites, feeds: Sequence[Feed]) -> tuple[Feed, ...]:
+        """Those of which it is known what the tensors hold."""
+        return tuple(feed for feed in feeds if feed.id in self._memory(sites).statistics)
 
     def _memory(self, sites: Sites) -> Memory:
         return self._memories.setdefault((sites.model, sites.fmt), Memory())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from halfwise.core.counting import Counts
 from halfwise.core.errors import InputError
-from halfwise.core.evaluation import sample_error
 from halfwise.core.wording import counted
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.model import Model
@@ -20,14 +19,14 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
 from halfwise.precision.plan_document import RepairRecord
 from halfwise.precision.sites import Sites
-from halfwise.repair import Ranges, Repair, Rule, found_by, repaired
+from halfwise.repair import Ranges, Repair, Rule, found_by
 from halfwise.search.attempt import Attempt, RepairSet, pruned, sped
 from halfwise.search.context import EvaluationContext
-from halfwise.search.departure import departure
 from halfwise.search.diagnosis import Diagnosis, diagnose
+from halfwise.search.faithful import FAITHFUL_ON, Faithfulness
 from halfwise.search.journal import Journal, digest
 from halfwise.search.nearby import around, nearest
-from halfwise.search.references import References
+from halfwise.search.repair_gain import least_left
 from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Search
 from halfwise.search.sets import worst_first
@@ -38,9 +37,9 @@ __all__ = ["AppliedRepair", "RepairSelector", "Selection"]
 
 ROUNDS = 3  # repairs may uncover places for others
 REACH = 2  # nodes from an FP32 node within which a repair may help it
-FAITHFUL_ON = 2  # inputs on which a repair's FP32 answer is compared; the verdict compares it on all
 WORTH = 0.5  # cost that repairs have to save: less is no more than another choice between equals
 PROMISING = 0.5  # of the all-FP16 error that a repair leaves
+HOPELESS = 0.8  # of it, foreseen at best: well above, as what is foreseen is no bound
 
 Array = NDArray[Any]
 
@@ -79,27 +78,21 @@ class RepairSelector:
     start: frozenset[str] = frozenset()  # nodes that an earlier search over fewer samples kept
 
     @property
-    def floats(self) -> frozenset[str]:
-        outputs = self.model.judged_values
-        return frozenset(v.name or "" for v in outputs if v.dtype and v.dtype.is_floating_point())
+    def _faithful(self) -> Faithfulness:
+        return Faithfulness(self.model, self.context, self.choices, self.feeds[:FAITHFUL_ON])
 
     def best(self, rules: Sequence[Rule]) -> Selection:
         """The cheapest answer, and what its repairs saved; no repair is in it that does not pay."""
         plain = self.attempt(())
         assert plain is not None
-        current, seen = plain, dict[str, Counts]()  # of the model as given, over the first sample
+        current, seen = plain, dict[str, Counts]()  # of the model as given, over one sample
         for _ in range(ROUNDS):
             if not current.solution.keep or not rules or not self._affords_attempt(current):
                 break
-            statistics = self._statistics(current)
-            seen = seen or statistics[0].ranges()
-            everywhere = self._places(current.model, rules, ranges_of(statistics))
-            near = _near(current.solution.keep, everywhere)
-            better = self._better(current, rules, near) if near else None
-            if better is None and everywhere and self._affords_attempt(current):
-                # what helps may lie elsewhere, or be made possible first
-                wide = self._with_what_follows(current, rules, everywhere)
-                better = self._better(current, rules, wide) if len(wide) > len(near) else None
+            few = self.context.looked_at(current.search.sites, self.feeds) or self.feeds
+            seen = seen or self._seen(current.search.sites, few)[0].ranges()
+            sets = self._sets(current, rules, self._worth_trying(current, rules, few))
+            better = next((found for each in sets if (found := self._better(current, rules, each)) is not None), None)
             if better is None:
                 break
             current = better
@@ -117,7 +110,7 @@ class RepairSelector:
         Attempts are compared before they are pruned: what is left of the best is pruned then. `start` names FP32 nodes
         that are enough on one sample.
         """
-        model, done = self._repaired(repairs) if repairs else (self.model, ())
+        model, done = self.context.repaired(self.model, repairs)
         kept: RepairSet = tuple((rule, repair) for rule, repair in repairs if repair in done)
         sites = self.context.sites(model, self.choices)
         judge = self.context.judge(sites, self.feeds)
@@ -138,7 +131,7 @@ class RepairSelector:
             table=self.context.table(sites, self.feeds),
             walks=self.context.walks,
         )
-        if kept and not self._faithful(search, kept):
+        if kept and not self._faithful.holds(search.sites, kept):
             return None
         begin = frozenset(site.node for site in sites.free if site.name in (start or self.start))
         return Attempt(model, kept, search, search.run(prune=False, start=begin))
@@ -160,6 +153,40 @@ class RepairSelector:
 
     # -- trying -----------------------------------------------------------------------------------------------------
 
+    def _worth_trying(self, current: Attempt, rules: Sequence[Rule], few: Sequence[Feed]) -> RepairSet:
+        """Where rules hold over all inputs; nothing where none promises anything by what is known of a few of them."""
+        sites = current.search.sites
+        found = self._places(current.model, rules, ranges_of(self._seen(sites, few)))
+        if len(few) == len(self.feeds):
+            return found
+        if not any(self._promises(current, rules, each) for each in self._sets(current, rules, found)):
+            return ()
+        ids = {rule.id for rule, _ in found}
+        named = [rule for rule in rules if rule.id in ids]
+        return self._places(current.model, named, ranges_of(self._seen(sites, self.feeds)))
+
+    def _promises(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> bool:
+        """Whether any of these are worth a search, together or rule by rule."""
+        if self._healing(current, rules, found) or self._promising(current, (*current.repairs, *found)) is not None:
+            return True
+        parts = ((*current.repairs, *part) for part in _by_rule(found).values())
+        return any(self._promising(current, part, part=True) is not None for part in parts)
+
+    def _sets(self, current: Attempt, rules: Sequence[Rule], everywhere: RepairSet) -> Iterator[RepairSet]:
+        """Repairs to try together: near the FP32 nodes, then all, as what helps may lie elsewhere, or be made possible
+        first."""
+        near = _near(current.solution.keep, everywhere)
+        if near:
+            yield near
+        elsewhere = tuple(entry for entry in everywhere if entry not in near)
+        if not everywhere or not self._affords_attempt(current):
+            return
+        if near and elsewhere and least_left(current, (*current.repairs, *elsewhere)) > HOPELESS:
+            return
+        wide = self._with_what_follows(current, rules, everywhere)
+        if len(wide) > len(near):
+            yield wide
+
     def _places(self, model: Model, rules: Sequence[Rule], ranges: Ranges) -> RepairSet:
         """Where a rule holds, and the user decided nothing."""
         self.notify("looking for exact repairs")
@@ -176,27 +203,32 @@ class RepairSelector:
         ratio = self._narrow(current, (*current.repairs, *found)) if self._affords_attempt(current) else None
         if ratio is None or math.isfinite(ratio):
             return ()
+        every = self._with_what_follows(current, rules, found)
+        if set(every) <= set(found):
+            return ()
         alone = [self._narrow(current, (*current.repairs, *each)) for each in _by_rule(found).values()]
         if any(ratio is None or ratio <= self.target_ratio for ratio in alone):
             return ()
-        every = self._with_what_follows(current, rules, found)
         left = self._narrow(current, (*current.repairs, *every))
         return every if left is not None and left <= self.target_ratio else ()
 
     def _narrow(self, base: Attempt, repairs: RepairSet) -> float | None:
         """What all-FP16 leaves on the worst sample with these repairs; None where it does not run with them."""
-        sites, ratios = Sites(self._repaired(repairs)[0], choices=self.choices), base.solution.fp16.ratios
+        sites, ratios = (
+            Sites(self.context.repaired(self.model, repairs)[0], choices=self.choices),
+            base.solution.fp16.ratios,
+        )
         judge, worst = self.context.judge(sites, self.feeds), max(range(len(ratios)), key=ratios.__getitem__)
         failed = self.context.failures.trials
         ratio = judge.measure_one(Assignment.all_narrow(sites, frozenset(), self.context.io), worst)
-        if self.context.failures.trials > failed and self._answers(sites, repairs[-1][0]) is None:
+        if self.context.failures.trials > failed and self._faithful.answers(sites, repairs[-1][0]) is None:
             return None
         return ratio
 
     def _with_what_follows(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> RepairSet:
         """These repairs, and those that they make possible: a pair may pay although neither does alone."""
         for _ in range(ROUNDS):
-            model, done = self._repaired((*current.repairs, *found))
+            model, done = self.context.repaired(self.model, (*current.repairs, *found))
             if len(done) <= len(current.repairs):
                 break
             known = set(done)
@@ -228,7 +260,7 @@ class RepairSelector:
         best: Attempt | None = None
         for group in groups.values() if len(groups) > 1 else ():
             base = best or current
-            start = self._promising(base, (*base.repairs, *group)) if self._affords_attempt(base) else None
+            start = self._promising(base, (*base.repairs, *group), part=True) if self._affords_attempt(base) else None
             if start is None:
                 continue
             trial = self.attempt((*base.repairs, *group), start)
@@ -242,24 +274,25 @@ class RepairSelector:
         more = walk + len(self.feeds) + 2 * FAITHFUL_ON
         return not judge.spent and judge.affords(Untried.REPAIRS, 1 + LEAST_SETS, more)
 
-    def _promising(self, base: Attempt, repairs: RepairSet) -> frozenset[str] | None:
+    def _promising(self, base: Attempt, repairs: RepairSet, part: bool = False) -> frozenset[str] | None:
         """Two short runs on the worst sample: less error in FP16 throughout, or enough with fewer FP32 nodes.
 
-        None where repairs promise nothing; else the names of FP32 nodes to start with, where there are any.
+        None where repairs promise nothing; else the names of FP32 nodes to start with, where there are any. `part`:
+        of repairs that promised nothing together.
         """
-        model, done = self._repaired(repairs)
+        model, done = self.context.repaired(self.model, repairs)
         if len(done) <= len(base.repairs):
             return None
         sites = self.context.sites(model, self.choices)
         judge = self.context.judge(sites, self.feeds)
         ratios = base.solution.fp16.ratios
-        worst = max(range(len(ratios)), key=ratios.__getitem__)
+        worst = worst_first(ratios)[0]
         names = {node.name for node in base.solution.keep}
         keep = frozenset(site.node for site in sites.free if site.name in names)
         wide = all(repair.wide for _, repair in repairs[len(base.repairs) :])
         if wide:
             keep = kept_before(keep, base.model, sites)
-        else:
+        elif not part or least_left(base, repairs) <= HOPELESS:
             ratio = self._narrow(base, repairs)
             if ratio is None:
                 return None
@@ -292,7 +325,7 @@ class RepairSelector:
             return None
         names = {node.name for node in current.solution.keep}
         rest = tuple(entry for entry in current.repairs if entry not in left_out)
-        model, done = self._repaired(rest)
+        model, done = self.context.repaired(self.model, rest)
         if len(done) != len(rest):
             return None
         sites = self.context.sites(model, self.choices)
@@ -309,69 +342,8 @@ class RepairSelector:
         trial = self.attempt(rest)
         return trial if trial is not None and trial.cost <= current.cost else None
 
-    def _faithful(self, search: Search, repairs: RepairSet) -> bool:
-        """Each rule moved the FP32 answer by no more than it states; what a lossy one does is no question of bounds.
-
-        Measured rule by rule: each against the answers that it found, so that bounds add up and none hides another.
-        """
-        steps = _steps(repairs)
-        tightest = min(rule.bound for rule, _ in repairs)
-        if len(steps) > 1 and tightest > 0.0 and not any(rule.lossy for rule, _ in repairs):
-            sites, feeds = search.sites, self.feeds[:FAITHFUL_ON]
-            whole = self.context.judge(sites, feeds).measure(Assignment(sites, {}))
-            if departure(whole.outputs, self.floats) <= tightest:
-                return True
-        before = self.context.references.own(self.feeds[:FAITHFUL_ON])
-        for count, step in enumerate(steps, 1):
-            so_far = tuple(entry for each in steps[:count] for entry in each)
-            sites = search.sites if count == len(steps) else self.context.sites(self._repaired(so_far)[0], self.choices)
-            after = self._answers(sites, step[0][0])
-            if after is None:
-                return False
-            bound = max(rule.bound for rule, _ in step)
-            kinds, pairs = self.context.question.tolerance.kinds, zip(before, after, strict=True)
-            moved = max(departure(sample_error(a, b, kinds=kinds).outputs, self.floats) for a, b in pairs)
-            if moved > bound:
-                self.context.failures.unfaithful(step[0][0].name, moved)
-                return False
-            before = after
-        return True
-
-    def _answers(self, sites: Sites, rule: Rule) -> list[dict[str, Array]] | None:
-        """What a repaired model answers in FP32; None, and told, where it cannot be run."""
-        try:
-            return References(sites, self.context.emulator, self.context.counter).of(self.feeds[:FAITHFUL_ON])
-        except InputError as error:
-            self.context.failures.repair(rule.name, error)
-            return None
-
-    def _repaired(self, repairs: RepairSet) -> tuple[Model, tuple[Repair, ...]]:
-        """Of repairs that throw, one rule's loss is not the job's. The same repairs give the same model again, of
-        which what was measured is known."""
-        made, key = self.context.repaired, (self.model, tuple((rule.id, repair) for rule, repair in repairs))
-        if key not in made:
-            made[key] = repaired(self.model, repairs, self.context.failures.rule)
-        return made[key]
-
-    def _statistics(self, current: Attempt) -> list[TensorStatistics]:
-        """What every tensor held, over each search sample."""
-        return self._seen(current.search.sites, self.feeds)
-
     def _seen(self, sites: Sites, feeds: Sequence[Feed]) -> list[TensorStatistics]:
         return [self.context.statistics(sites, feed) for feed in feeds]
-
-
-def _steps(repairs: RepairSet) -> list[RepairSet]:
-    """Rule by rule; neighbours that promise the same bits are one step."""
-    found: list[RepairSet] = []
-    for entry in repairs:
-        last = found[-1][-1][0] if found else None
-        alike = last is not None and (last.id == entry[0].id or last.bound == entry[0].bound == 0.0)
-        if alike:
-            found[-1] = (*found[-1], entry)
-        else:
-            found.append((entry,))
-    return found
 
 
 def _diagnosis(plain: Attempt, seen: Mapping[str, Counts]) -> Diagnosis | None:

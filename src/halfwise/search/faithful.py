@@ -1,0 +1,91 @@
+"""Whether a repaired model answers in FP32 what the given one does, as far as each rule promises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from halfwise.core.errors import InputError
+from halfwise.core.evaluation import sample_error
+from halfwise.model.inputs.feed import Feed
+from halfwise.model.model import Model
+from halfwise.precision.assignment import Assignment
+from halfwise.precision.choices import Choices
+from halfwise.precision.sites import Sites
+from halfwise.repair import Rule
+from halfwise.search.attempt import RepairSet
+from halfwise.search.context import EvaluationContext
+from halfwise.search.departure import departure
+from halfwise.search.references import References
+
+__all__ = ["FAITHFUL_ON", "Faithfulness"]
+
+FAITHFUL_ON = 2  # inputs on which a repair's FP32 answer is compared; the verdict compares it on all
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Faithfulness:
+    """Of one model's repairs, on a few inputs."""
+
+    model: Model
+    context: EvaluationContext
+    choices: Choices
+    feeds: Sequence[Feed]
+
+    def holds(self, sites: Sites, repairs: RepairSet) -> bool:
+        """Each rule moved the FP32 answer by no more than it states; what a lossy one does is no question of bounds.
+
+        Measured rule by rule: each against the answers that it found, so that bounds add up and none hides another.
+        """
+        steps = _steps(repairs)
+        tightest = min(rule.bound for rule, _ in repairs)
+        if len(steps) > 1 and tightest > 0.0 and not any(rule.lossy for rule, _ in repairs):
+            whole = self.context.judge(sites, self.feeds).measure(Assignment(sites, {}))
+            if departure(whole.outputs, self._floats) <= tightest:
+                return True
+        before = self.context.references.own(self.feeds)
+        for count, step in enumerate(steps, 1):
+            so_far = tuple(entry for each in steps[:count] for entry in each)
+            model = self.context.repaired(self.model, so_far)[0]
+            after = self.answers(sites if count == len(steps) else self.context.sites(model, self.choices), step[0][0])
+            if after is None:
+                return False
+            bound = max(rule.bound for rule, _ in step)
+            kinds, pairs = self.context.question.tolerance.kinds, zip(before, after, strict=True)
+            moved = max(departure(sample_error(a, b, kinds=kinds).outputs, self._floats) for a, b in pairs)
+            if moved > bound:
+                self.context.failures.unfaithful(step[0][0].name, moved)
+                return False
+            before = after
+        return True
+
+    def answers(self, sites: Sites, rule: Rule) -> list[dict[str, Array]] | None:
+        """What a repaired model answers in FP32; None, and told, where it cannot be run."""
+        try:
+            return References(sites, self.context.emulator, self.context.counter).of(self.feeds)
+        except InputError as error:
+            self.context.failures.repair(rule.name, error)
+            return None
+
+    @property
+    def _floats(self) -> frozenset[str]:
+        outputs = self.model.judged_values
+        return frozenset(v.name or "" for v in outputs if v.dtype and v.dtype.is_floating_point())
+
+
+def _steps(repairs: RepairSet) -> list[RepairSet]:
+    """Rule by rule; neighbours that promise the same bits are one step."""
+    found: list[RepairSet] = []
+    for entry in repairs:
+        last = found[-1][-1][0] if found else None
+        alike = last is not None and (last.id == entry[0].id or last.bound == entry[0].bound == 0.0)
+        if alike:
+            found[-1] = (*found[-1], entry)
+        else:
+            found.append((entry,))
+    return found
