@@ -15,10 +15,10 @@ from halfwise.backends.as_written import typed_as
 from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRecord, BackendRun, Optimization
 from halfwise.backends.child import answer
 from halfwise.core.child.serve import Answer, Request
-from halfwise.core.cores import kept_to
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
 from halfwise.core.formats import format_of_type
 from halfwise.emulation.cuda_driver import Gpu, gpu_here
+from halfwise.emulation.ort import FEW
 
 __all__ = ["run_model", "serve"]
 
@@ -146,7 +146,7 @@ def _provider(ort: Any, kind: _Kind, plugin: Sequence[Any]) -> str:
 
 def _session(ort: Any, kind: _Kind, provider: str, plugin: Sequence[Any], model: Path, options: BackendOptions) -> Any:
     settings = ort.SessionOptions()
-    settings.intra_op_num_threads = kept_to()
+    settings.intra_op_num_threads = FEW  # as many as in an emulation
     settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, _LEVELS[options.optimization])
     settings.log_severity_level = 3 if provider != _CPU else 4  # a child's log says why a library did not load
     settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")

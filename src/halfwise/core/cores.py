@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Self, TypeVar
 
-__all__ = ["Helper", "ahead", "beside", "cores", "in_blocks", "kept_to"]
+__all__ = ["Helper", "ahead", "beside", "cores", "in_blocks"]
 
 _MOST_THREADS = 8
 _MOST_WAITING = 2  # tasks of a helper: what they read is kept for so long
@@ -24,11 +24,11 @@ Result = TypeVar("Result")
 
 def cores() -> int:
     """The cores that this process may use."""
-    return min(kept_to() or os.cpu_count() or 1, _MOST_THREADS)
+    return min(_kept_to() or os.cpu_count() or 1, _MOST_THREADS)
 
 
-def kept_to() -> int:
-    """To how many cores this process is kept; 0 where it may use all: ONNX Runtime starts a thread for each it sees."""
+def _kept_to() -> int:
+    """To how many cores this process is kept; 0 where it may use all."""
     said = os.environ.get("OMP_NUM_THREADS", "")
     if said.isdecimal() and int(said):
         return int(said)

@@ -1,4 +1,4 @@
-"""Puts off what a library imports with itself and seldom uses, until it is used."""
+"""Puts off what a library imports with itself and seldom uses, until it is used; tells libraries how to behave."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ __all__ = ["SELDOM", "Later", "put_off", "put_off_for_onnx_ir"]
 # A third of the time that a command takes to start: what adds up symbolic sizes of shapes.
 SELDOM = frozenset({"sympy", "onnx_ir._symbolic_shapes"})
 
+_TOLD = {
+    "OPENBLAS_NUM_THREADS": "1",  # the last bits of NumPy's products hang on how many there are
+    "ORT_DISABLE_TELEMETRY": "1",  # it complains where it has no home to write to
+}
+
 
 class _Later:
     def find_spec(
@@ -30,7 +35,7 @@ class _Later:
 def put_off() -> None:
     """From now on these are loaded when something of them is first asked for; for a process that is ours alone."""
     sys.meta_path.insert(0, _Later())
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it complains where it has no home to write to
+    os.environ.update(_TOLD)
 
 
 class Later(ModuleType):

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from halfwise.core.child.black_box import Fatal, guarded, native_call
-from halfwise.core.cores import kept_to
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
 from halfwise.core.formats import format_of_dtype
 from halfwise.core.put_off import Later
@@ -26,11 +25,14 @@ if TYPE_CHECKING:
 else:
     ort = Later("onnxruntime")  # it starts a thread, and a process with threads is not forked
 
-__all__ = ["RUNTIME_IR_VERSION", "Answer", "AnySession", "Device", "Session", "check_casts", "upload"]
+__all__ = ["FEW", "MANY", "RUNTIME_IR_VERSION", "Answer", "AnySession", "Device", "Session", "check_casts", "upload"]
 
 Array = NDArray[Any]
 Answer = dict[str, Array] | Exception
 Device = Literal["cpu", "cuda"]
+
+# Threads of a session, never as many as the machine has, for the last bits of a product hang on how many share it.
+FEW, MANY = 2, 8
 
 _LOADING, _RUNNING = "loading a model in ONNX Runtime", "running a model in ONNX Runtime"
 _CUDA = "CUDAExecutionProvider"
@@ -75,14 +77,14 @@ def _prepare_cuda() -> None:
             ort.preload_dlls()
 
 
-def _options(*, lean: bool, threads: int = 0) -> ort.SessionOptions:
+def _options(*, lean: bool, threads: int) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     # The search for a buffer to reuse is quadratic in the nodes: a second at 1,900 nodes, twenty at 7,300. Without it
     # tensors are still freed after their last use, and neither run time nor memory was seen to change.
     options.enable_mem_reuse = False
-    options.intra_op_num_threads = threads or kept_to()
+    options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if lean:
         options.add_session_config_entry("session.disable_prepacking", "1")
@@ -109,7 +111,7 @@ class Session:
         weights: Mapping[str, Array] | None = None,
         *,
         lean: bool = False,
-        threads: int = 0,
+        threads: int = FEW,
         device: Device = "cpu",
     ) -> None:
         options = _options(lean=lean, threads=threads)

@@ -27,7 +27,7 @@ from halfwise.emulation.large_tables import (
     places_in,
     turns,
 )
-from halfwise.emulation.ort import RUNTIME_IR_VERSION, Device, Session
+from halfwise.emulation.ort import FEW, MANY, RUNTIME_IR_VERSION, Device, Session
 from halfwise.model.families import PRODUCTS, RECURRENT
 from halfwise.model.model import Model
 from halfwise.model.ops import BODIES
@@ -259,7 +259,8 @@ class Stepper:
         device = self._device(node, model)
         content = proto.SerializeToString(deterministic=True), device
         if content not in self._sessions:
-            threads = 0 if node.op_type in _HEAVY else 1
+            several = MANY if self.emulator.streams(model) else FEW
+            threads = several if node.op_type in _HEAVY else 1
             self._sessions[content] = Session(proto, threads=threads, device=device)
         return self._sessions[content]
 

@@ -17,7 +17,7 @@ from halfwise.core.errors import InputError, MissingBackend
 from halfwise.core.formats import format_of_dtype
 from halfwise.emulation.kept_walks import KeptWalks, identity_of
 from halfwise.emulation.large_tables import places_in
-from halfwise.emulation.ort import RUNTIME_IR_VERSION, Answer, AnySession, Device, Session
+from halfwise.emulation.ort import MANY, RUNTIME_IR_VERSION, Answer, AnySession, Device, Session
 from halfwise.emulation.segments import LARGE_BYTES, Segment, segments
 from halfwise.emulation.weight_supply import WeightSupply
 from halfwise.emulation.weights import RoundedWeights
@@ -256,11 +256,11 @@ class StreamedSession:
         proto = self._spelled(segment, names, taken)
         if constant:
             held = {names.get(name, name): array for name, array in constant.items()}
-            session = Session(proto, held, lean=True, device=self._device)
+            session = Session(proto, held, lean=True, threads=MANY, device=self._device)
         else:
             content = proto.SerializeToString(deterministic=True)
             if content not in self._known:
-                self._known[content] = Session(proto, device=self._device)
+                self._known[content] = Session(proto, threads=MANY, device=self._device)
             session = self._known[content]
         gives = tuple((names.get(name, name), name) for name in segment.gives)
         return _Ready(session, tuple((names.get(name, name), name) for name in taken), gives)

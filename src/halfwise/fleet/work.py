@@ -15,6 +15,7 @@ from typing import Any
 
 from halfwise.core.child.black_box import BlackBox, attach
 from halfwise.core.errors import InputError
+from halfwise.core.one_thread import on_one_thread
 from halfwise.fleet.outcome import ANSWER, LOG
 
 __all__ = ["CALL", "MOST_SAMPLES", "OUT", "Order", "prepare", "verb_named", "work"]
@@ -78,7 +79,7 @@ def work(data: Mapping[str, Any]) -> int:
         if order.function:
             words += ["--inputs", str(_samples(order, folder / _INPUTS))]
         sys.argv[1:] = words  # which the report tells
-        with _helped(order, folder):
+        with on_one_thread(), _helped(order, folder):
             code = verb(words)
     except InputError as error:
         print(f"halfwise: {error}", file=sys.stderr)

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -20,6 +20,7 @@ from halfwise.core.child.allowance import TIME, Allowance
 from halfwise.core.child.black_box import attached
 from halfwise.core.child.process import Ended
 from halfwise.core.errors import InputError
+from halfwise.core.one_thread import on_one_thread
 from halfwise.model.model import Model
 from halfwise.model.travel import unpack
 from halfwise.verbs.contained.given import Given, Untravelled
@@ -38,18 +39,23 @@ def contained(function: Callable[..., Any], home: str) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if attached() or sys.platform == "win32" or os.environ.get(SETTING) == "0":
-            return function(*args, **kwargs)
+            return _here(function, args, kwargs)
         given = Given()
         try:
             packed = given.pack((args, kwargs))
         except Untravelled:
-            return function(*args, **kwargs)
+            return _here(function, args, kwargs)
         value, warned = unpack(_Calling(home, given, packed).answer().packed)
         for warning in warned:
             warnings.warn(warning, stacklevel=2)
         return value
 
     return call
+
+
+def _here(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    with on_one_thread():
+        return function(*args, **kwargs)
 
 
 def tried(function: Callable[[Any], Model]) -> Callable[[Any], Model]:

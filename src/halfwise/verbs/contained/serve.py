@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from halfwise.core.child.allowance import Allowance
 from halfwise.core.child.black_box import BlackBox, attach
 from halfwise.core.child.guard import end_with_parent, go_first, limit_memory
+from halfwise.core.one_thread import on_one_thread
 from halfwise.model.model import load
 from halfwise.model.travel import pack, unpack
 from halfwise.verbs.contained.message import Answer, Ask, Call, Died, Failed, Told
@@ -92,7 +93,8 @@ def _answer(call: Call) -> Answer | Failed:
             warnings.simplefilter("always")
             warnings.simplefilter("ignore", DeprecationWarning)
             args, kwargs = unpack(call.packed)
-            value = getattr(import_module(module), name)(*args, **kwargs)
+            with on_one_thread():
+                value = getattr(import_module(module), name)(*args, **kwargs)
         return Answer(pack((value, [each.message for each in said])))
     except BaseException as error:
         return Failed.of(error, own_error(error))
