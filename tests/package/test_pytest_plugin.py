@@ -108,11 +108,16 @@ def test_a_plan_for_another_graph_does_not_fit(project: Path, capsys: pytest.Cap
     assert line.startswith("out/good.plan.json: does not fit good.onnx: ") and "nodes: " in line
 
 
+# Patterns, files that are no model or lie elsewhere, names that no file has.
+ODD_PATHS = ("**x", "*.onnx", "[", "/etc/passwd", "/dev/zero", "//", "../good.onnx", "..", ".", "a" * 300, "a\0b", "\x80")
+
+
 @pytest.mark.parametrize(
     ("change", "code", "told"),
     [
         ({"model": {"path": "elsewhere.onnx"}}, 0, "not here"),
         ({"model": {"path": ""}}, 0, "no model in particular"),
+        *(({"model": {"path": odd}}, 0, "not here") for odd in ODD_PATHS),
         ({"schema": "halfwise.plan/99"}, 1, "out/good.plan.json"),
     ],
 )

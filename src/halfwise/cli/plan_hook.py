@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from contextlib import suppress
+from glob import escape
+from itertools import chain
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -71,9 +74,13 @@ def _compared(path: Path, plan: Plan) -> tuple[str, bool]:
 
 
 def _model_of(path: Path, plan: Plan) -> Path | None:
-    """The nearest file of that name: beside the plan, above it, anywhere."""
+    """The nearest file of that name: beside the plan, above it, anywhere in the folder."""
+    if PurePath(plan.model).is_absolute() or ".." in PurePath(plan.model).parts:
+        return None
     above = (folder / plan.model for folder in path.parents)
-    return next((each for each in (*above, *_inside(plan.model)) if each.is_file()), None)
+    with suppress(OSError, ValueError):  # a text that is the name of no file
+        return next((each for each in chain(above, _inside(escape(plan.model))) if each.is_file()), None)
+    return None
 
 
 def _inside(pattern: str) -> Iterator[Path]:
