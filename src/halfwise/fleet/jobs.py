@@ -100,6 +100,8 @@ def taken(name: str) -> str:
 def model_files(folder: Path, path: str) -> list[Path]:
     """The files that a path matches, in the order of their names, with numbers in them as numbers."""
     start = Path(path).anchor
+    if any("**" in part and part != "**" for part in Path(path).parts):  # Python versions differ
+        raise InputError(f"{path}: '**' can only be an entire path component")
     try:
         found = Path(start or folder).glob(path.removeprefix(start)) if has_magic(path) else [folder / path]
         files = [file for file in found if file.is_file()]
