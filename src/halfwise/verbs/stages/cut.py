@@ -199,7 +199,7 @@ def _joined(model: Model, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """Stages between which something else than a typed tensor passes cannot be told apart: they become one."""
     home = {node: index for index, piece in enumerate(pieces) for node in piece.nodes}
     last = list(range(len(pieces)))  # up to which stage each one must reach
-    for node in model.graph:
+    for node in home:  # of the others no output is compared
         for value in needed_by(node):
             producer = value.producer()
             if producer is not None and not _passes(value, producer):
