@@ -108,12 +108,12 @@ def test_a_walk_by_steps_has_products_with_large_weights_there(monkeypatch: pyte
     case = encoder()
     sites = Sites(load(case.model))
     walked = []
+    monkeypatch.setattr(emulate, "LARGE_BYTES", 0)
     for device in ("cpu", "cuda"):
         emulator = Emulator()
         emulator.device = cast(Device, device)
         found = tensor_statistics(Stepper(emulator), sites, case.inputs[0])
         walked.append(found.ranges())
-        monkeypatch.setattr(emulate, "LARGE_BYTES", 0)
         monkeypatch.setattr(stepper, "WEIGHT_BYTES", 1)
         monkeypatch.setattr(stepper, "Session", Seen)
         monkeypatch.setattr(gpu_weights, "gpu_weights", lambda: None)

@@ -79,7 +79,8 @@ class _Lines(Progress):
 
         while not self._over.wait(_EVERY_S):
             told = f"{safe(self._title, _TITLE)}: {time.monotonic() - self._since:.0f} s"
-            print(f"{told}: {safe(self._said, _STEP)}" if self._said else told, file=sys.stderr, flush=True)
+            line = f"{told}: {safe(self._said, _STEP)}" if self._said else told
+            print(f"{line}\n", end="", file=sys.stderr, flush=True)  # at once, for the other thread prints, too
 
     def end(self) -> None:
         self._over.set()
