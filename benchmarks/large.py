@@ -8,7 +8,8 @@ it was forked from count once, by Pss of /proc/PID/smaps_rollup); `all` is the k
 own peak of the FP32 run and 300 MB. `child` is the most that the children of a process held together: one of `fix`
 runs the model that it wrote. `CPU` are seconds of all threads and of all children, which other programs on the machine
 change less than `seconds`. Below the table `fix` stands beside three times its model runs and three times one reading
-and converting; what it takes for the least of decoders, as the libraries that it loads, is told apart.
+and converting; what it takes for the least of decoders, as the libraries that it loads, is told apart. Last come the
+time that `fix` said was left, at four moments, and the time that was left.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -38,6 +40,8 @@ _SIZES = ("own GB", "child GB", "all GB", "limit GB")
 HEAD = ("billions", "what", "seconds", "CPU", *_SIZES, "runs", "FP32 nodes", "remark")
 SAMPLE_S = 0.02
 _LEAST = 0.001  # billions
+_LEFT = re.compile(r"about (\d+) (s|min) left \(\d+ runs\)")
+_MOMENTS = (0.1, 0.25, 0.5, 0.75)
 RUN = """
 import json, os, sys, time
 import numpy as np, onnxruntime
@@ -70,7 +74,7 @@ for tensor in proto.graph.initializer:
 print(json.dumps({"loop": time.perf_counter() - started, "CPU": time.process_time() - used}))
 """
 VERB = """
-import json, sys
+import json, sys, time
 from halfwise.core.put_off import put_off
 put_off()  # as the command does
 import halfwise
@@ -79,8 +83,12 @@ if verb == "scan":
     halfwise.scan(model)
     told = {}
 elif verb == "fix":
-    found = halfwise.fix(model, inputs, out=out, **json.loads(options))
+    said, started = [], time.monotonic()
+    def notify(text): said.append((time.monotonic() - started, text))
+    found = halfwise.fix(model, inputs, out=out, notify=notify, **json.loads(options))
+    said.append((time.monotonic() - started, ""))
     told = {"runs": round(found.cost.model_runs, 1), "nodes": len(found.plan.nodes), "says": found.met}
+    told["said"] = said
     told["executions"] = round(found.cost.model_runs * len(found.samples.search), 1)
 elif verb == "trace":
     halfwise.trace(model, inputs)
@@ -119,7 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found = _of_size(billions, Path(folder), options, options.verbs)
             limit = 2.5 * found[0].own + 0.3 if found[0].what == _ONE else None
             rows += [row(billions, each, limit) for each in found]
-            sides += both_sides(billions, {each.what: each for each in found}, least)
+            by_verb = {each.what: each for each in found}
+            sides += [*both_sides(billions, by_verb, least), *time_told(billions, by_verb)]
     print(f"{machine()}\n")
     print(markdown(HEAD, rows))
     print("\n".join(["", *sides]))
@@ -135,6 +144,22 @@ def both_sides(billions: float, found: Mapping[str, Measured], least: float) -> 
     allowed = 3 * runs * one + 3 * read
     sums = f"3 x {runs} runs x {one:.2f} + 3 x {read:.2f} = {allowed:.1f}"
     return [f"{billions:.2f} billion: fix takes {fix.cpu:.1f} CPU s, {least:.1f} of them for any; {sums}"]
+
+
+def time_told(billions: float, found: Mapping[str, Measured]) -> list[str]:
+    """What `fix` said was left, and what was, when it last said it before some moments; nothing where it never did."""
+    said = found["fix"].told.get("said", []) if "fix" in found else []
+    told = [
+        (at, 60.0 * int(of[1]) if of[2] == "min" else float(of[1])) for at, text in said if (of := _LEFT.match(text))
+    ]
+    if not told:
+        return []
+    end, parts = said[-1][0], []
+    for share in _MOMENTS:
+        before = [each for each in told if each[0] <= share * end]
+        at, left = before[-1] if before else (0.0, None)
+        parts.append(f"{share:.0%}: " + ("nothing" if left is None else f"{left:.0f} s, {end - at:.0f} s"))
+    return [f"{billions:.2f} billion: left, as fix told, and in truth, of {end:.0f} s: " + "; ".join(parts)]
 
 
 def _of_size(billions: float, folder: Path, options: argparse.Namespace, verbs: Sequence[str]) -> list[Measured]:

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks.large import Measured, measured, row
+from benchmarks.large import Measured, measured, row, time_told
 from benchmarks.zoo.decoder import Sizes, feeds, write_decoder
 from halfwise.emulation.emulate import Emulator
 from halfwise.model.model import load
@@ -120,6 +120,15 @@ def test_a_row_tells_what_was_measured() -> None:
     assert row(0.24, each, 2.8) == ("0.24", "fix", "12.3", "20.0", "1.25", "0.50", "1.50", "2.80", "14.0", "3", "met")
     late = Measured("scan", 60.0, 1.0, 0.1, 0.0, 0.2, problem="stopped after 60 s")
     assert row(0.24, late, None)[-4:] == ("", "", "", "stopped after 60 s")
+
+
+def test_the_time_that_was_told_stands_beside_the_truth() -> None:
+    said = [[1.0, "running"], [20.0, "about 90 s left (4 runs): a"], [60.0, "about 3 min left (9 runs): b"]]
+    said += [[70.0, "about 3 min left (9 runs): b: part 2 of 9, about 1 s left"], [100.0, ""]]
+    fix = Measured("fix", 100.0, 1.0, 0.1, 0.1, 0.1, {"said": said})
+    (told,) = time_told(0.24, {"fix": fix})
+    assert told.endswith("of 100 s: 10%: nothing; 25%: 90 s, 80 s; 50%: 90 s, 80 s; 75%: 180 s, 30 s")
+    assert time_told(0.24, {"scan": fix}) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what a process holds is asked of /proc")

@@ -37,6 +37,7 @@ class RunCounter:
         self.most_passes = saving if budget is None else budget
         self.untried = dict[Untried, None]()
         self.found_at: float | None = None  # what had been run when an answer was found that is being checked
+        self.looks = False
         self._a_pass = 1
         self._verdict = self._overflows = self._answer = 0.0
 
@@ -54,6 +55,10 @@ class RunCounter:
     def search(self) -> None:
         """It was not good enough."""
         self.found_at = None
+
+    def look(self) -> None:
+        """The narrow format alone is not enough: what is to stay in FP32, or to be repaired, is looked for."""
+        self.looks = True
 
     # -- what may go into saving nodes --------------------------------------------------------------------------------
 

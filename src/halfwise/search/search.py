@@ -105,6 +105,7 @@ class Search:
         if fp16.unseen_bound <= self.target_ratio:
             return Solution(nothing, (), fp16, fp16, noise)
         refuse_unsteady(self.judge, fp16.uncompared)
+        self.judge.counter.look()
         noise = noise or self.noise()
         start = start - self.must
         if start and self.measure(start).unseen_bound <= self.target_ratio:

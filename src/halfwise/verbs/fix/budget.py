@@ -12,8 +12,9 @@ from halfwise.search.run_counter import RunCounter
 from halfwise.search.search import LEAST_SETS
 from halfwise.search.walks import Walks
 
-__all__ = ["budget_notes", "check_passes", "may_go_on", "plan_runs"]
+__all__ = ["MOST_BYTES_RUN", "budget_notes", "check_passes", "may_go_on", "plan_runs"]
 
+MOST_BYTES_RUN = 1 << 29  # weights of a written model that is run: loading more takes longer than it tells
 SIZES = 2  # inputs louder and quieter than those given
 BOTH = 2  # judged with less rounding, too: plain FP16 and the answer
 HELD_OUT = 3  # measured on held-out inputs: plain FP16, the answer, and one with more nodes where that misses

@@ -20,13 +20,13 @@ from halfwise.model.contrib.decompose import runs_on_cpu
 from halfwise.model.inputs.feed import Feed
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.typed_onnx import TypedModel
+from halfwise.verbs.fix.budget import MOST_BYTES_RUN
 from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.document import DeliveredRecord
 from halfwise.verbs.fix.prepare import Prepared
 
 __all__ = ["Delivered", "run_delivered"]
 
-LARGEST_BYTES = 1 << 29  # of weights: loading more takes longer than it tells
 TIME_LIMIT_S = 120.0
 MOST_INPUTS = 8
 
@@ -82,8 +82,8 @@ def _why_not(candidate: Candidate, assignment: Assignment, feeds: Sequence[Feed]
     """Why it is not even tried; None where it is."""
     if crash_note(assignment) or cpu_crash_note(assignment):
         return Note.of(NoteKind.CPU_MAY_CRASH)
-    if candidate.decided.model.weight_bytes > LARGEST_BYTES:
-        return Note.of(NoteKind.WEIGHTS_TOO_LARGE, megabytes=LARGEST_BYTES >> 20)
+    if candidate.decided.model.weight_bytes > MOST_BYTES_RUN:
+        return Note.of(NoteKind.WEIGHTS_TOO_LARGE, megabytes=MOST_BYTES_RUN >> 20)
     foreign = next((node for node in candidate.decided.model.nodes if not runs_on_cpu(node)), None)
     if foreign is not None:
         return Note.of(NoteKind.NO_CPU_KERNEL, foreign.op_type)

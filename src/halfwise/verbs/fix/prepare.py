@@ -46,7 +46,7 @@ from halfwise.search.judge import Question
 from halfwise.search.quantiser_steps import MARGIN, MOVED, TF32, Movement, OwnMovement, has_quantisers, own_movement
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
-from halfwise.verbs.fix.budget import check_passes, plan_runs
+from halfwise.verbs.fix.budget import MOST_BYTES_RUN, check_passes, plan_runs
 from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, refuse_ids
 from halfwise.verbs.fix.original import check_floor, original_notes
 from halfwise.verbs.fix.request import FixRequest
@@ -124,7 +124,8 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     if request.judge_on_all:
         chosen = replace(chosen, validation=samples.all)
     plan_runs(counter, chosen, len(profiles), context.walks)
-    course = Course(counter, executions(chosen.search), check_passes(chosen))
+    runs = sites.model.weight_bytes <= MOST_BYTES_RUN
+    course = Course(counter, executions(chosen.search), check_passes(chosen), runs)
     request = replace(request, notify=with_time_left(request.notify, course))
     return Prepared(
         request,

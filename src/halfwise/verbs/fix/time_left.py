@@ -11,43 +11,53 @@ from halfwise.search.run_counter import RunCounter
 __all__ = ["Course", "with_time_left", "with_walks"]
 
 _EVERY_S = 1.0  # that a walk through a model is told of
-_ENDING = 4.0  # passes: to write the model, to run what was written and to make the report take as long
+_WRITE, _RUN, _REPORT = 1.0, 3.5, 2.0  # passes that take as long as the steps which end a job
+_LEAST_SEARCH = 8.0  # passes that a job takes in which FP32 nodes or repairs are looked for
+_DEAR = 1.5  # how much longer a pass of such a search takes, at least, than one that only runs the model
 
 
 class Course:
     """What is left of a job, in passes over so many samples.
 
     Until an answer is found and checked, which takes `check` passes, a job takes at least what it took, and its budget
-    for saving nodes and that check at most: the geometric mean of the two is off by the least factor.
+    for saving nodes and that check at most: the geometric mean of the two is off by the least factor. `runs` says that
+    the written model is run, too.
     """
 
-    def __init__(self, counter: RunCounter, samples: int, check: float) -> None:
+    def __init__(self, counter: RunCounter, samples: int, check: float, runs: bool = True) -> None:
         self._counter, self._samples, self._check = counter, samples, check
-        self.ending = _ENDING
+        self.ending = _WRITE + _RUN * runs + _REPORT
 
     @property
     def done(self) -> float:
         return self._counter.passes(self._samples)
 
     @property
-    def left(self) -> float | None:
-        """Without the ending; None where nobody knows."""
+    def looks(self) -> bool:
+        """Whether FP32 nodes or repairs are looked for."""
+        return self._counter.looks
+
+    @property
+    def left(self) -> tuple[float, float] | None:
+        """Of the search, and of the check of what it finds; None where nobody knows."""
         most, found_at = self._counter.most_passes, self._counter.found_at
         if found_at is not None:
-            return max(found_at / self._samples + self._check - self.done, 0.0)
+            return 0.0, max(found_at / self._samples + self._check - self.done, 0.0)
         if most == math.inf or self.done < 1:
             return None
-        return max(math.sqrt(self.done * (most + self._check)) - self.done, self._check)
+        least = max(self.done, _LEAST_SEARCH) if self.looks else self.done
+        return max(math.sqrt(least * (most + self._check)) - self.done - self._check, 0.0), self._check
 
     def written(self) -> None:
-        self.ending = _ENDING / 2
+        self.ending -= _WRITE
 
 
 def with_time_left(
     notify: Callable[[str], None], course: Course, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[str], None]:
     """Puts before each message how long the rest takes and how many runs are spent, once that tells: a narrow terminal
-    cuts off the end. The end of a job takes as long as so many of its first passes, in which nothing is looked for."""
+    cuts off the end. In the check and the end of a job a pass takes as long as in its first ones, where nothing is
+    looked for; in a search as long as all did."""
     since, before = clock(), course.done
     first: list[float] = []
 
@@ -57,7 +67,9 @@ def with_time_left(
             return notify(text)
         if not first:
             first.append(passed / passes)
-        seconds = passed / passes * left + first[0] * course.ending
+        (plain,), (search, check) = first, left
+        dear = max(passed / passes, plain * _DEAR if course.looks else 0.0)
+        seconds = dear * search + plain * (check + course.ending)
         return notify(f"about {_spoken(seconds)} left ({course.done:.0f} runs): {text}")
 
     return tell
