@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
+from onnx import helper
 
 from benchmarks.large import Measured, measured, row, time_told
 from benchmarks.zoo.decoder import Sizes, feeds, write_decoder
@@ -86,6 +87,49 @@ def test_a_tied_embedding_is_stored_once_in_the_result(tmp_path: Path, stored: s
     typed = onnx.load(tmp_path / "out" / "typed.onnx")
     tables = [tensor for tensor in typed.graph.initializer if tuple(tensor.dims) == (TINY.vocabulary, TINY.width)]
     assert [tensor.data_type for tensor in tables] == [onnx.TensorProto.FLOAT16]
+
+
+@pytest.mark.parametrize("target", ["onnx", "ort-cuda", "trt-10.9", "trt-11.0"])
+def test_every_target_stores_it_once(tmp_path: Path, target: str) -> None:
+    result = fix(write_decoder(tmp_path / "given", TINY), feeds(TINY, tokens=6), out=tmp_path / "out", target=target)
+    assert result.typed is not None and result.met
+    typed = onnx.load(result.typed.path)
+    assert sum(sorted(tensor.dims) == [TINY.width, TINY.vocabulary] for tensor in typed.graph.initializer) == 1
+
+
+def test_branches_that_read_it_store_it_once(tmp_path: Path) -> None:
+    """As a decoder whose prefill and step are the branches of one If."""
+
+    def branch(name: str, op: str) -> onnx.GraphProto:
+        nodes = [
+            helper.make_node("Gather", ["table", "ids"], [f"{name}.rows"]),
+            helper.make_node(op, [f"{name}.rows"], [f"{name}.inner"]),
+            helper.make_node("Transpose", ["table"], [f"{name}.turned"], perm=[1, 0]),
+            helper.make_node("MatMul", [f"{name}.inner", f"{name}.turned"], [f"{name}.logits"]),
+        ]
+        given = helper.make_tensor_value_info(f"{name}.logits", onnx.TensorProto.FLOAT, [8, 300])
+        return helper.make_graph(nodes, name, [], [given])
+
+    table = np.random.default_rng(0).standard_normal((300, 64), np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("If", ["step"], ["logits"], then_branch=branch("a", "Tanh"), else_branch=branch("b", "Erf"))],
+        "merged",
+        [
+            helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, [8]),
+            helper.make_tensor_value_info("step", onnx.TensorProto.BOOL, []),
+        ],
+        [helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, [8, 300])],
+        [onnx.numpy_helper.from_array(table, "table")],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    rng = np.random.default_rng(1)
+    samples = [{"ids": rng.integers(0, 300, 8), "step": np.array(index % 2 == 0)} for index in range(4)]
+    result = fix(proto, samples, out=tmp_path / "out")
+    assert result.typed is not None and result.met
+    typed = onnx.load(result.typed.path)
+    assert [tensor.data_type for tensor in typed.graph.initializer] == [onnx.TensorProto.FLOAT16]
+    (choice,) = [node for node in typed.graph.node if node.op_type == "If"]
+    assert not any(attribute.g.initializer for attribute in choice.attribute)
 
 
 def test_a_tied_embedding_whose_stream_is_rescaled_is_stored_once(tmp_path: Path) -> None:

@@ -73,3 +73,13 @@ def test_blocks_in_parts_are_those_of_the_whole(
     monkeypatch.setattr(scale_blocks, "_BLOCK", 100)
     for one, other in zip(scale_blocks.blocks(array, keep), whole, strict=True):
         assert one.shape == other.shape and np.allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (1000, 300), (70_000,), (2, 3, 40_000)])
+def test_equal_weights_are_told_in_any_layout(shape: tuple[int, ...]) -> None:
+    one = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    turned = np.ascontiguousarray(one.T).T
+    assert large_weights.same_values(one, one.copy()) and large_weights.same_values(one, turned)
+    other = turned.copy()
+    other[(-1,) * other.ndim] += 1
+    assert not large_weights.same_values(one, other)

@@ -27,13 +27,20 @@ def _product(gradient: Array, rows: Array, columns: Array, slot: int) -> Array:
     if columns.ndim == 2:  # a weight for all rows: one product rather than many
         n = gradient.shape[-1]
         if slot == 0:
-            flat = run("Gemm", gradient.reshape(-1, n), columns, transB=1)  # no copy of the weight
+            flat = _times_transposed(gradient.reshape(-1, n), columns)
             return unbroadcast(flat.reshape(*gradient.shape[:-1], columns.shape[0]), rows.shape)
         if rows.ndim == gradient.ndim - 1:
             return run("MatMul", rows.reshape(-1, rows.shape[-1]).T, gradient.reshape(len(gradient), -1, n))
     if slot == 0:
         return unbroadcast(run("MatMul", gradient, np.swapaxes(columns, -1, -2)), rows.shape)
     return unbroadcast(run("MatMul", np.swapaxes(rows, -1, -2), gradient), columns.shape)
+
+
+def _times_transposed(rows: Array, weight: Array) -> Array:
+    """rows times the weight's transpose: neither is copied."""
+    if weight.T.flags.c_contiguous:
+        return run("MatMul", rows, weight.T)
+    return run("Gemm", rows, weight, transB=1)
 
 
 def _gemm(local: Local, slot: int) -> Array:
