@@ -28,6 +28,7 @@ import onnx_ir as ir
 from halfwise.core.wording import listed
 from halfwise.model.model import Model
 from halfwise.model.patterns.view import attribute
+from halfwise.repair.distinct import distinct
 from halfwise.repair.graph_edit import GraphEdit, is_constant, node_named
 from halfwise.repair.rule import Ranges, Repair
 from halfwise.repair.scale_atoms import Ints, Weights
@@ -188,7 +189,7 @@ def _groups(flow: ScaleFlow, choice: Choice) -> Iterable[_Group]:
     touched: list[tuple[Weights, Ints]] = []
     for weights in flow.weights:
         atoms = weights.rows if weights.columns is None else np.append(weights.rows, weights.columns)
-        mine = np.unique(labels[atoms])
+        mine = distinct(labels[atoms])
         mine = mine[choice.power[mine] != 0]
         if len(mine) or weights in choice.after:
             touched.append((weights, mine))
@@ -203,7 +204,7 @@ def _groups(flow: ScaleFlow, choice: Choice) -> Iterable[_Group]:
     of_kind = {"epsilons": flow.epsilons, "roots": zip(roots, reads, strict=True), "terms": flow.terms}
     for kind, items in {**of_kind, "passed": flow.passed, "values": values}.items():
         for item, atoms in items:
-            mine = np.unique(labels[atoms])
+            mine = distinct(labels[atoms])
             for key in {root(int(label)) for label in mine[choice.power[mine] != 0]}:
                 getattr(found.setdefault(key, _Group()), kind).append((item, atoms))
     return found.values()
@@ -311,7 +312,7 @@ def _algebra(
     parts += [f"input {edit['input']} * 2^{edit['power']}" for edit in entries]
     parts += [f"{edit['node']}: {edit['power']} log(2) taken into account" for edit in terms]
     for edit in constants:
-        powers = np.unique(np.asarray(edit["powers"]))
+        powers = distinct(np.asarray(edit["powers"]))
         span = f"2^{powers[0]}" if len(powers) == 1 else f"2^{powers[0]}..2^{powers[-1]} by channel"
         parts.append(f"{edit['node']}: input {edit['slot']} * {span}")
     parts += [f"{edit['node']}: epsilon * 4^{edit['power']}" for edit in epsilons]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.repair.distinct import distinct
 from halfwise.repair.scale_atoms import TYPICAL, Floats, Ints, Layout, Weights
 from halfwise.repair.scale_classes import Classes
 from halfwise.repair.scale_flow import ScaleFlow
@@ -55,7 +56,7 @@ class _Need:
         return found
 
     def ask(self, local: Ints, times: Floats, error: Floats) -> None:
-        for each in np.unique(times):
+        for each in distinct(times):
             these = times == each
             known = self.errors.setdefault(float(each), np.zeros(len(self.low)))
             known += np.bincount(local[these], error[these], len(self.low))

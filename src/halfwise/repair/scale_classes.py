@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.repair.distinct import distinct, numbered
 from halfwise.repair.scale_atoms import PINNED, Atoms, Floats, Ints, Products, Tie
 
 __all__ = ["Classes", "solve"]
@@ -39,9 +40,9 @@ class Classes:
     def steps(self) -> Ints:
         """What the number of each class has to be a multiple of, so that every unknown is whole."""
         steps = np.ones(self.count, np.int64)
-        for times in np.unique(self.times[np.abs(self.times - np.rint(self.times)) > _SAME]):
+        for times in distinct(self.times[np.abs(self.times - np.rint(self.times)) > _SAME]):
             denominator = Fraction(float(times)).limit_denominator(1000).denominator
-            labels = np.unique(self.labels[self.times == times])
+            labels = distinct(self.labels[self.times == times])
             steps[labels] = np.lcm(steps[labels], denominator)
         return steps
 
@@ -131,7 +132,7 @@ class _Forest:
         self.times: Floats = np.ones(count)
 
     def classes(self, kept: Sequence[bool]) -> Classes:
-        return Classes(np.unique(self.label, return_inverse=True)[1].reshape(-1), self.times.copy(), tuple(kept))
+        return Classes(numbered(self.label)[1], self.times.copy(), tuple(kept))
 
     def free(self, *sides: Ints) -> bool:
         return all((self.label[side] != PINNED).all() for side in sides)
@@ -149,7 +150,7 @@ class _Forest:
                 break
             self._hook(at[differ], to[differ], (ratio * self.times[right] / self.times[left])[differ])
         wrong = np.abs(self.times[left] - ratio * self.times[right]) > _SAME * np.abs(self.times[left])
-        bad = np.unique(self.label[left[wrong]])
+        bad = distinct(self.label[left[wrong]])
         bad = bad[bad != PINNED]
         if len(bad):
             self.label[np.isin(self.label, bad)] = PINNED

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.model.patterns.norms import find_norms
+from halfwise.repair.distinct import distinct, numbered
 from halfwise.repair.scale_atoms import PINNED, Floats, Ints, Weights
 from halfwise.repair.scale_flow import ScaleFlow
 from halfwise.repair.scale_lines import LargeTable, Pools, Side
@@ -35,10 +36,10 @@ class Table:
 
     def __init__(self, flow: ScaleFlow) -> None:
         self._classes = classes = flow.classes
-        every, kind = np.unique(np.round(classes.times, _DIGITS), return_inverse=True)
-        kind = np.where(classes.labels == PINNED, 0, kind.reshape(-1))
-        units, unit = np.unique(classes.labels * len(every) + kind, return_inverse=True)
-        self._unit = unit.reshape(-1)
+        every, kind = numbered(np.round(classes.times, _DIGITS))
+        kind = np.where(classes.labels == PINNED, 0, kind)
+        units, unit = numbered(classes.labels * len(every) + kind)
+        self._unit = unit
         self._label, self.times = units // len(every), every[units % len(every)]
         self._first_unit = np.searchsorted(self._label, np.arange(classes.count + 1))
         self.loud, self.quiet = self._activations(flow)
@@ -111,9 +112,9 @@ class Table:
 
     def _stages(self, flow: ScaleFlow) -> list[Ints]:
         labels, hard = self._classes.labels, [weights for weights in flow.weights if not weights.soft]
-        stages = [np.unique(labels[weights.rows]) for weights in hard]
-        stages += [np.unique(labels[weights.columns]) for weights in flow.weights if weights.columns is not None]
-        stages += [np.unique(labels[atoms]) for _, atoms in flow.terms]
+        stages = [distinct(labels[weights.rows]) for weights in hard]
+        stages += [distinct(labels[weights.columns]) for weights in flow.weights if weights.columns is not None]
+        stages += [distinct(labels[atoms]) for _, atoms in flow.terms]
         return [stage[stage != PINNED] for stage in stages]
 
     def _pooled(self, index: int, weights: Weights) -> Iterator[tuple[NDArray[np.generic], ...]]:
@@ -130,8 +131,8 @@ class Table:
             for row in range(len(rows)):  # of a grouped convolution: each row reads channels of its own
                 yield from self._product(index, rows[row : row + 1], columns[row], square[[row]], peak[[row]])
         elif columns is not None and columns.shape[0] != 1:
-            keys, inverse = np.unique(rows * len(self.times) + columns.reshape(-1), return_inverse=True)
-            total, count, top = (part.reshape(-1) for part in _summed(square, peak, inverse.reshape(-1), len(keys)))
+            keys, inverse = numbered(rows * len(self.times) + columns.reshape(-1))
+            total, count, top = (part.reshape(-1) for part in _summed(square, peak, inverse, len(keys)))
             yield (np.full(len(keys), index), *np.divmod(keys, len(self.times)), total, count, top)
         else:
             yield from self._product(index, rows, None if columns is None else columns[0], square, peak)
@@ -156,8 +157,8 @@ class Table:
         by_row = bool((columns == columns[0]).all())
         mine, other = (rows, columns) if by_row else (columns, rows)
         lines = (weights.large.rows if by_row else weights.large.columns)(np.zeros(len(other)))
-        keys, inverse = np.unique(mine, return_inverse=True)
-        inverse, top = inverse.reshape(-1), np.zeros(len(keys))
+        keys, inverse = numbered(mine)
+        top = np.zeros(len(keys))
         np.maximum.at(top, inverse, lines.peak)
         alone = np.full(len(keys), other[0])
         sums = np.bincount(inverse, lines.square), np.bincount(inverse) * float(len(other))
@@ -166,15 +167,15 @@ class Table:
     def _product(
         self, index: int, rows: Ints, columns: Ints | None, square: Floats, peak: Floats
     ) -> Iterator[tuple[NDArray[np.generic], ...]]:
-        row_units, row_of = np.unique(rows, return_inverse=True)
-        total, count, top = _summed(square, peak, row_of.reshape(-1), len(row_units))
+        row_units, row_of = numbered(rows)
+        total, count, top = _summed(square, peak, row_of, len(row_units))
         if columns is None:
             column_units = np.array([_NONE])
             total, count, top = total.sum(1, keepdims=True), count.sum(1, keepdims=True), top.max(1, keepdims=True)
         else:
-            column_units, column_of = np.unique(np.broadcast_to(columns, square.shape[1]), return_inverse=True)
-            total, _, top = _summed(total.T, top.T, column_of.reshape(-1), len(column_units))
-            count = _summed(count.T, count.T, column_of.reshape(-1), len(column_units))[0].T
+            column_units, column_of = numbered(np.broadcast_to(columns, square.shape[1]))
+            total, _, top = _summed(total.T, top.T, column_of, len(column_units))
+            count = _summed(count.T, count.T, column_of, len(column_units))[0].T
             total, top = total.T, top.T
         row, column = np.meshgrid(row_units, column_units, indexing="ij")
         parts = (row, column, total, count, top)
