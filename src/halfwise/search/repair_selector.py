@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import onnx_ir as ir
@@ -30,7 +31,7 @@ from halfwise.search.repair_gain import least_left
 from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Search
 from halfwise.search.sets import worst_first
-from halfwise.search.tensor_statistics import TensorStatistics, ranges_of
+from halfwise.search.tensor_statistics import TensorStatistics, ranges_if_asked, ranges_of
 from halfwise.search.wrapped import kept_before
 
 __all__ = ["AppliedRepair", "RepairSelector", "Selection"]
@@ -163,7 +164,7 @@ class RepairSelector:
             return ()
         ids = {rule.id for rule, _ in found}
         named = [rule for rule in rules if rule.id in ids]
-        return self._places(current.model, named, ranges_of(self._seen(sites, self.feeds)))
+        return self._places(current.model, named, ranges_if_asked(partial(self._seen, sites, self.feeds)))
 
     def _promises(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> bool:
         """Whether any of these are worth a search, together or rule by rule."""

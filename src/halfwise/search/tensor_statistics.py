@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges
 
-__all__ = ["StatisticsCollector", "TensorStatistics", "ranges_of", "tensor_statistics"]
+__all__ = ["StatisticsCollector", "TensorStatistics", "ranges_if_asked", "ranges_of", "tensor_statistics"]
 
 Array = NDArray[Any]
 
@@ -123,6 +123,33 @@ class StatisticsCollector:
 
 def _look_at(array: Array) -> tuple[Counts, Mapping[int, int]]:
     return count(array), powers(array)
+
+
+class _Asked(Mapping[str, Any]):
+    """One part of ranges, which are made when anything of them is read."""
+
+    def __init__(self, made: Callable[[], Ranges], part: str) -> None:
+        self._made, self._part = made, part
+
+    @property
+    def _known(self) -> Mapping[str, Any]:
+        known: Mapping[str, Any] = getattr(self._made(), self._part)
+        return known
+
+    def __getitem__(self, name: str) -> Any:
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+def ranges_if_asked(statistics: Callable[[], Iterable[TensorStatistics]]) -> Ranges:
+    """What tensors held; nothing is walked for it where no rule asks."""
+    made = cache(lambda: ranges_of(statistics()))
+    return Ranges(_Asked(made, "high"), _Asked(made, "low"), _Asked(made, "size"))
 
 
 def ranges_of(statistics: Iterable[TensorStatistics]) -> Ranges:
