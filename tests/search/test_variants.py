@@ -14,7 +14,7 @@ from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.samples import Samples
 from halfwise.search.references import References
 from halfwise.search.unseen_bound import spread
-from halfwise.search.variants import of_other_size
+from halfwise.search.variants import of_few, of_other_size
 from tests.models.build import model, node, value, weight
 
 ANY = cast(References, SimpleNamespace(of=lambda feeds: []))  # FP32 takes whatever it is given
@@ -35,6 +35,16 @@ def test_the_loudest_is_louder_and_the_quietest_quieter_by_what_the_given_tell()
     assert np.allclose(louder["x"], noise(2.0) * spread(sizes), rtol=1e-3)
     assert np.allclose(quieter["x"], noise(0.5) / spread([1 / size for size in sizes]), rtol=1e-3)
     assert 1.05 < spread(sizes) <= 3.0
+
+
+def test_a_number_names_the_same_variant_however_the_inputs_are_split() -> None:
+    """A held-out input that joins the search changes the order of all; FP32's answers are known by number."""
+    feeds = [Feed(index, {"x": noise(1.0, seed=index)}) for index in range(6)]
+    before = of_few(Samples(tuple(feeds[:3]), tuple(feeds[3:]), "given"), ANY)
+    moved = (feeds[0], feeds[1], feeds[2], feeds[5])
+    after = of_few(Samples(moved, (feeds[3], feeds[4]), "given"), ANY)
+    assert [(feed.id, feed.source) for feed in before] == [(feed.id, feed.source) for feed in after]
+    assert all(np.array_equal(a["x"], b["x"]) for a, b in zip(before, after, strict=True))
 
 
 def test_what_all_share_stays() -> None:

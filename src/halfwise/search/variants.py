@@ -54,11 +54,16 @@ def _chooses(model: Model) -> bool:
 
 def of_few(samples: Samples, references: References) -> tuple[Feed, ...]:
     """As many as are missing to `JUDGED`; none of inputs that nobody gave, and of streams."""
-    given = samples.all
+    given = _in_order(samples)
     if samples.origin != "given" or any(isinstance(feed, Trajectory) for feed in given):
         return ()
     missing = range(max(JUDGED - len(given), 0))
     return varied([given[index % len(given)] for index in missing], given, references, seed=len(given))
+
+
+def _in_order(samples: Samples) -> tuple[Feed, ...]:
+    """The same variants get the same numbers, however the samples are split by now: answers are known by number."""
+    return tuple(sorted(samples.all, key=lambda feed: (content_of(feed), feed.id)))
 
 
 def of_other_size(samples: Samples, references: References, ids: Collection[str] = ()) -> tuple[Feed, ...]:
