@@ -59,6 +59,17 @@ def test_runs_correct_what_the_noise_model_has_wrong(seed: int) -> None:
     assert np.sqrt(np.mean(off**2)) < 0.75 * np.sqrt(np.mean(before**2))
 
 
+def test_runs_that_left_next_to_nothing_are_told_apart() -> None:
+    """Two sets between which the noise model sees no difference, and errors many orders below the others'."""
+    nodes = _nodes(4)
+    noise = NoiseModel(tuple(Noise(frozenset({node}), 1.0, False) for node in nodes[:2]), {}, frozenset())
+    kept = [frozenset(each) for each in ([nodes[0]], [nodes[0], nodes[2]], [], [nodes[2]], [nodes[3]])]
+    runs = [Run(keep, squared, 1) for keep, squared in zip(kept, (1e-12, 1e-12, 1.0, 1.0, 1.0), strict=True)]
+    surrogate = Surrogate(noise, nodes, kept[0], runs)
+    told, doubt = surrogate.predict(surrogate.rows(kept))
+    assert np.isfinite(told).all() and np.isfinite(doubt).all() and told[0] < told[2]
+
+
 @pytest.mark.parametrize("seed", [1, 191, 233, 286])
 def test_the_answer_is_the_cheapest_set_and_holds(seed: int, tmp_path: Path) -> None:
     """Graphs whose cheapest set is known; reverting nodes alone ended at dearer ones, but for the first."""

@@ -27,6 +27,7 @@ REACH = 2.0  # nodes of usual weight, over which the latter fades
 DOUBT = 2.0  # standard deviation of a piece's energy, of itself
 RELATIVE = 0.08  # of a squared error, by which sums of energies miss it
 LEAST_PART = 0.04  # of the least squared error that was run: none is told less
+SINGULAR = 1e-9  # of the variance of a run, so that runs that differ in nothing can be told apart
 NOISE = 0.4  # the same of one sample's ratio against that of all
 LEAST_WEIGHT = 0.02  # of a node, however little noise it removes
 
@@ -116,10 +117,10 @@ def _corrected(energies: Array, stays: Array, runs: Sequence[Run]) -> Array:
     squared = np.array([run.squared for run in runs])
     energies = energies * np.median(squared / np.maximum(stays @ energies, 1e-300))
     spread = (DOUBT * energies) ** 2
-    noises = np.diag([(NOISE**2 / run.samples + RELATIVE**2) * run.squared**2 for run in runs])
-    found: Array = energies + spread * (
-        stays.T @ np.linalg.solve((stays * spread) @ stays.T + noises, squared - stays @ energies)
-    )
+    told = stays / squared[:, None]  # errors of very different sizes: each counts in units of its own
+    between = (told * spread) @ told.T
+    noises = np.array([NOISE**2 / run.samples + RELATIVE**2 for run in runs]) + SINGULAR * np.diag(between)
+    found: Array = energies + spread * (told.T @ np.linalg.solve(between + np.diag(noises), 1.0 - told @ energies))
     return found
 
 
