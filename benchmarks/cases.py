@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from tests.models.zoo import ZooModel, detr_head, encoder, transformer
+from tests.models.zoo import ZooModel, chain, detr_head, encoder, transformer
 from tests.models.zoo.zoo_model import Feed
 
 __all__ = ["BUILT", "FOLDS", "REAL", "Case", "load_case", "models_folder"]
@@ -17,6 +17,7 @@ __all__ = ["BUILT", "FOLDS", "REAL", "Case", "load_case", "models_folder"]
 REAL = ("magika_v1", "gtcrn_stream", "yolox_nano", "silero_vad_16k", "ultraface_rfb320", "nanotrack_v3_head")
 FOLDS = 4  # ways to hold out a part of the inputs
 BUILT: dict[str, Callable[[], ZooModel]] = {"encoder": encoder, "detr_head": detr_head}
+GROWING: dict[str, Callable[[int], ZooModel]] = {"transformer_": transformer, "chain_": chain}  # of any depth
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,9 @@ def load_case(name: str, folder: Path, fold: int = FOLDS - 1) -> Case | None:
     """A case by name; None for a real model that is not there. Every fourth input is held out, from the `fold`th on."""
     if name in BUILT:
         return _of_zoo(BUILT[name](), fold)
-    if name.startswith("transformer_"):
-        return _of_zoo(transformer(int(name.removeprefix("transformer_"))), fold)
+    for prefix, build in GROWING.items():
+        if name.startswith(prefix):
+            return _of_zoo(build(int(name.removeprefix(prefix))), fold)
     path = folder / name / "model.onnx"
     if not path.exists():
         return None

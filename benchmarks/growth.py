@@ -1,8 +1,10 @@
 """How the time grows with the graph: python -m benchmarks.growth [--peer-python PYTHON].
 
-The same decomposed transformer at 379, 1,477 and 2,941 nodes. halfwise's time is split into running models, loading
-them into the runtime, and everything outside it. An exponent is the slope between two neighbouring sizes on
-logarithmic axes: 1 is linear, 2 quadratic. CPU: seconds of processor time, all threads together.
+The same decomposed transformer at 379, 1,477 and 2,941 nodes; with `--chain` a chain of so many small residual branches
+in its place, a large part of which has to stay in FP32: 125, 250, 500, 1,000 and 3,000 make 504 to 12,004 nodes.
+halfwise's time is split into running models, loading them into the runtime, and everything outside it. An exponent is
+the slope between two neighbouring sizes on logarithmic axes: 1 is linear, 2 quadratic. CPU: seconds of processor time,
+all threads together.
 """
 
 from __future__ import annotations
@@ -10,20 +12,22 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.cases import load_case
-from benchmarks.contest import machine, markdown, repeat
+from benchmarks.contest import Entry, enter, machine, markdown
 from benchmarks.peers.task import Answer
 
 __all__ = ["Measurement", "main", "parser", "table"]
 
 LAYERS = (6, 24, 48)
 TOOLS = ("halfwise", "AutoCast")
-HEAD = ("nodes", "tool", "says", "seconds", "CPU", "running", "loading", "outside", "exponent", "exponent outside")
+HEAD = (
+    *("nodes", "tool", "held out", "FP32", "runs", "seconds", "CPU", "running", "loading", "outside"),
+    *("exponent", "exponent outside"),
+)
 
 
 @dataclass(frozen=True)
@@ -31,9 +35,16 @@ class Measurement:
     """One tool at one size."""
 
     nodes: int
-    tool: str
-    answer: Answer
-    calls: int
+    tolerance: float
+    entry: Entry
+
+    @property
+    def tool(self) -> str:
+        return self.entry.tool
+
+    @property
+    def answer(self) -> Answer:
+        return self.entry.answer
 
     @property
     def outside(self) -> float | None:
@@ -45,19 +56,20 @@ class Measurement:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     found = []
-    for layers in options.layers:
-        case = load_case(f"transformer_{layers}", Path())
+    names = [f"chain_{count}" for count in options.chain] or [f"transformer_{count}" for count in options.layers]
+    for name in names:
+        case = load_case(name, Path())
         assert case is not None
         for tool in options.tools:
             nodes = len(case.model.graph.node)
             print(f"{nodes} nodes: {tool} ...", file=sys.stderr, flush=True)
             python = sys.executable if tool == "halfwise" else options.peer_python
-            with tempfile.TemporaryDirectory() as folder:
-                answer, calls = repeat(tool, case, python, options.limit, options.repeats, Path(folder))
-            found.append(Measurement(nodes, tool, answer, calls))
+            entry = enter(tool, case, python, options.limit, options.repeats)
+            found.append(Measurement(nodes, case.tolerance, entry))
     print(f"{machine()}\n")
     print(table(found))
-    print(f"\nSeconds: median of {options.repeats} fresh processes, without imports (*: of one).")
+    print("\nHeld out: the worst error on inputs that the tool was not given, over the allowed one.")
+    print(f"Seconds: median of {options.repeats} fresh processes, without imports (*: of one).")
     return 0
 
 
@@ -83,12 +95,19 @@ def _row(each: Measurement, smaller: Measurement | None) -> tuple[str, ...]:
     return (
         str(each.nodes),
         each.tool,
-        answer.says,
-        f"{answer.seconds:.2f}{'*' if each.calls == 1 else ''}",
+        *_judged(each),
+        f"{answer.seconds:.2f}{'*' if each.entry.calls == 1 else ''}",
         f"{answer.cpu:.2f}",
         *("" if part is None else f"{part:.2f}" for part in split),
         *exponents,
     )
+
+
+def _judged(each: Measurement) -> tuple[str, str, str]:
+    """The worst error on inputs that the tool was not given, over the allowed one; FP32 nodes; runs."""
+    errors, census, runs = each.entry.errors, each.entry.census, each.answer.model_runs
+    ratio = "" if errors is None else f"{errors.rel_l2 / each.tolerance:.2f}"
+    return ratio, "" if census is None else str(census.fp32), f"{runs:.1f}" if runs else ""
 
 
 def _exponent(nodes: int, seconds: float, more_nodes: int, more_seconds: float) -> str:
@@ -100,6 +119,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--peer-python", default=sys.executable, help="interpreter that has the peer installed")
     made.add_argument("--tools", nargs="+", choices=TOOLS, default=TOOLS, metavar="TOOL", help=" or ".join(TOOLS))
     made.add_argument("--layers", nargs="+", type=int, default=LAYERS, help="sizes to measure")
+    made.add_argument("--chain", nargs="+", type=int, default=(), help="branches of a deep chain, in place of layers")
     made.add_argument("--repeats", type=int, default=3, help="calls whose median counts")
     made.add_argument("--limit", type=float, default=300.0, help="seconds a call may take")
     return made

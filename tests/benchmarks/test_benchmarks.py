@@ -249,17 +249,21 @@ def test_a_row_without_a_model_says_why() -> None:
 def test_exponents_between_sizes() -> None:
     def at(nodes: int, seconds: float, running: float) -> growth.Measurement:
         split = {"running": running, "loading": 0.0}
-        return growth.Measurement(nodes, "halfwise", Answer(seconds, says="met", split=split, cpu=1.5 * seconds), 3)
+        answer = Answer(seconds, model_runs=12.0, split=split, cpu=1.5 * seconds)
+        return growth.Measurement(nodes, 0.01, Entry("halfwise", answer, 3, Errors(0.005, 1.0), Census(9, 8)))
 
-    table = growth.table([at(100, 1.0, 0.5), at(200, 4.0, 3.0), growth.Measurement(100, "AutoCast", Answer(2.0), 1)])
+    other = growth.Measurement(100, 0.01, Entry("AutoCast", Answer(2.0), 1))
+    table = growth.table([at(100, 1.0, 0.5), at(200, 4.0, 3.0), other])
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
-    assert cells[2] == ["100", "halfwise", "met", "1.00", "1.50", "0.50", "0.00", "0.50", "", ""]
-    assert cells[3] == ["200", "halfwise", "met", "4.00", "6.00", "3.00", "0.00", "1.00", "2.00", "1.00"]
-    assert cells[4] == ["100", "AutoCast", "", "2.00*", "0.00", "", "", "", "", ""]
+    told = ["0.50", "9", "12.0"]
+    assert cells[2] == ["100", "halfwise", *told, "1.00", "1.50", "0.50", "0.00", "0.50", "", ""]
+    assert cells[3] == ["200", "halfwise", *told, "4.00", "6.00", "3.00", "0.00", "1.00", "2.00", "1.00"]
+    assert cells[4] == ["100", "AutoCast", "", "", "", "2.00*", "0.00", "", "", "", "", ""]
 
 
 def test_a_size_that_a_tool_did_not_master_is_named() -> None:
-    late = growth.Measurement(2941, "AutoCast", Answer(seconds=300.0, problem="stopped after 300 s"), 1)
+    answer = Answer(seconds=300.0, problem="stopped after 300 s")
+    late = growth.Measurement(2941, 0.01, Entry("AutoCast", answer, 1))
     assert "stopped after 300 s" in growth.table([late])
 
 

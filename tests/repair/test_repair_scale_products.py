@@ -123,6 +123,13 @@ def test_a_stream_of_3e5_needs_no_fp32_node_however_its_norms_are_written(norm: 
     assert departs(result, proto, inputs[0]) <= 1e-5
 
 
+def test_a_second_search_keeps_the_repairs_of_the_first() -> None:
+    """The first one spends the runs; overflows inside ask for another, which has none left to find them again."""
+    fixed = fix(decoder("divided"), decoder_inputs(), target="ort-cuda")
+    assert fixed.met and [repair.rule for repair in fixed.plan.repairs] == ["HW401"]
+    assert all("norm" in name for name in fixed.fp32_nodes)  # the stream itself is narrow
+
+
 @pytest.mark.parametrize("norm", [norm for norm in NORMS if norm != "power"])
 def test_rescaling_a_stream_keeps_every_bit(norm: str) -> None:
     found = effect(RESCALE, decoder(norm), decoder_inputs())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfwise.search.choose import build_ladder, trim
+from halfwise.search.choose import Choice, Ladder, build_ladder, least_step, trim
 from halfwise.search.noise import Noise
 
 NODES = [ir.Node("", "Relu", [], name=f"n{i}") for i in range(6)]
@@ -98,3 +98,18 @@ def test_the_cheaper_of_two_equal_pieces_comes_first() -> None:
     cost = {**COST, NODES[0]: 3.0}
     pieces = [Noise(frozenset(NODES[:1]), 1.0, False), Noise(frozenset(NODES[1:2]), 1.0, False)]
     assert build_ladder(pieces, cost).steps[0].added == (NODES[1],)
+
+
+@pytest.mark.parametrize("enough", [1, 350, 520, 1000])
+def test_between_a_set_that_misses_and_a_large_one_lies_one_that_is_hardly_more_than_enough(enough: int) -> None:
+    nodes = [ir.Node("", "Relu", [], name=f"n{index}") for index in range(1000)]
+    ladder = Ladder(1.0, 0, tuple(Choice((node,), 0.0, 0, 1.0) for node in nodes))
+    asked = []
+
+    def holds(some: frozenset[ir.Node]) -> bool:
+        asked.append(len(some))
+        return len(some) >= enough
+
+    assert enough <= least_step(ladder, 0, 1000, holds, tries=4, worth=16) <= enough + 1000 / 2**4
+    assert len(asked) <= 4
+    assert least_step(ladder, 0, 20, holds, tries=4, worth=16) == 20  # no try could save so many

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from halfwise.search.noise import Noise
 
-__all__ = ["Choice", "Ladder", "build_ladder", "trim"]
+__all__ = ["Choice", "Ladder", "build_ladder", "least_step", "trim"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,19 @@ def build_ladder(
                 fatal_left -= pieces[i].fatal
         steps.append(Choice(added, max(left, 0.0), fatal_left, spent))
     return Ladder(begin, fatal_begin, tuple(steps))
+
+
+def least_step(
+    ladder: Ladder, low: int, high: int, holds: Callable[[frozenset[ir.Node]], bool], *, tries: int, worth: int
+) -> int:
+    """The lowest step seen to hold above one that does not, by halves; a try has to save so many nodes."""
+    for _ in range(tries):
+        middle = (low + high) // 2
+        nodes = ladder.nodes(middle)
+        if len(ladder.nodes(high)) - len(nodes) < worth:
+            break
+        low, high = (low, middle) if holds(nodes) else (middle, high)
+    return high
 
 
 def trim(

@@ -20,14 +20,15 @@ from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.choices import Choices
 from halfwise.precision.sites import Sites
-from halfwise.repair import Rule
+from halfwise.repair import Repair, Rule
 from halfwise.search.attempt import Attempt
+from halfwise.search.choose import least_step
 from halfwise.search.context import EvaluationContext
 from halfwise.search.diagnosis import Diagnosis
 from halfwise.search.exchange import Exchange
 from halfwise.search.held_inputs import Inputs
 from halfwise.search.journal import Journal, digest
-from halfwise.search.judge import Measured, over_all, unseen_bound
+from halfwise.search.judge import Judge, Measured, over_all, unseen_bound
 from halfwise.search.noise_model import NoiseModel, noise_of_one
 from halfwise.search.prune import Kept, kept_node
 from halfwise.search.repair_selector import AppliedRepair, RepairSelector, Selection
@@ -45,6 +46,8 @@ HARDER = 1.5  # times the worst ratio searched: such a held-out input teaches mo
 WORTH_A_WALK = 8  # nodes more, for which the noise of a missed input is looked at
 LARGER = 3  # sets tried where no search is to be had any more
 UNKNOWN = 1 / 64  # of the squared error is left, where it is infinite
+HALVINGS = 4  # of what lies between a set that misses the held-out inputs and a larger one that does not
+WORTH_HALVING = 16  # nodes, that a half has to save
 HELD_OUT_TARGET = 0.9  # of the tolerance: a held-out input nearer to it says that others may miss it
 
 
@@ -79,6 +82,7 @@ class HeldOutSearch:
     notify: Callable[[str], None]
 
     start: frozenset[str] = frozenset()  # nodes that another search kept
+    before: tuple[Repair, ...] = ()  # that another search took
 
     def run(self) -> Decided:
         """Search; where a held-out input is missed it joins the search, and others stay held out."""
@@ -95,7 +99,7 @@ class HeldOutSearch:
             hopeless = len(best.solution.keep) == len(best.search.sites.free) - len(best.search.sites.forced)
             if near is not None and (hopeless or reached.unseen_bound > target):
                 found, missed = near  # what is not to be had is not worth every node
-            elif hopeless or (missed.ratio <= HELD_OUT_TARGET and expected <= 1.0):
+            elif hopeless or _is_met(missed.ratio, expected):
                 break
             elif turn == TURNS - 1 or not self._affords_search(best):
                 found = self._larger(found, feeds, missed, expected)
@@ -168,26 +172,40 @@ class HeldOutSearch:
         seen = seen and self.context.counter.free(CLOSE.passes + 2 * len(feeds), Untried.ANEW)
         if seen:
             noise = self._of_worst(search, feeds, missed)
-        ladder, goal, count = noise.ladder(keep), noise.left(keep), 0
+        ladder, goal, count, low = noise.ladder(keep), noise.left(keep), 0, 0
         judge = self.context.judge(search.sites, feeds)
         for left in reversed(range(LARGER + seen)):
             if left and not judge.affords(Untried.SETS, 2):
                 continue
-            if (held.ratio <= HELD_OUT_TARGET and expected <= 1.0) or count >= len(ladder.steps):
+            if _is_met(held.ratio, expected) or count >= len(ladder.steps):
                 break
+            low = count
             goal *= (TARGET / max(expected, held.ratio)) ** 2 if math.isfinite(expected) else UNKNOWN
             foreseen = held.ratio <= 1.0 or left == LARGER
             least = count + 1 if foreseen else len(ladder.steps) >> left  # all of it at the last
             count = max(ladder.reach(goal), least)
             keep = best.solution.keep | ladder.nodes(count)
-            self.notify(f"trying {counted(len(keep), 'FP32 node')} on held-out inputs")
-            held = judge.measure(search.assignment(keep))
+            held = self._on_held_out(search, judge, keep)
             expected = held.unseen_bound
         if keep == best.solution.keep or held.ratio > max(missed.ratio, 1.0):
             return found
+        if _is_met(held.ratio, expected):  # what lies between is worth a few runs, also late
+
+            def holds(more: frozenset[ir.Node]) -> bool:
+                if not judge.affords(Untried.SETS):
+                    return False
+                measured = self._on_held_out(search, judge, best.solution.keep | more)
+                return _is_met(measured.ratio, measured.unseen_bound)
+
+            count = least_step(ladder, low, count, holds, tries=HALVINGS, worth=WORTH_HALVING)
+            keep = best.solution.keep | ladder.nodes(count)
         kept = (*best.solution.kept, *(kept_node(node, None, noise.fatal) for node in keep - best.solution.keep))
         solution = replace(best.solution, keep=keep, kept=kept, noise=noise)
         return replace(found, best=replace(best, solution=solution))
+
+    def _on_held_out(self, search: Search, judge: Judge, keep: frozenset[ir.Node]) -> Measured:
+        self.notify(f"trying {counted(len(keep), 'FP32 node')} on held-out inputs")
+        return judge.measure(search.assignment(keep))
 
     def _exchanged(self, found: Selection, inputs: Inputs) -> Selection:
         """With a few nodes exchanged for cheaper ones, where all inputs bear it as well: those held out, too."""
@@ -251,7 +269,7 @@ class HeldOutSearch:
 
     def _selected(self, inputs: Inputs, target: float, start: frozenset[str]) -> Selection:
         selector = RepairSelector(
-            self.model, self.context, inputs.search, self.choices, self.journal, target, self.notify, start
+            self.model, self.context, inputs.search, self.choices, self.journal, target, self.notify, start, self.before
         )
         return selector.best(self.rules)
 
@@ -294,6 +312,11 @@ class HeldOutSearch:
                 return dict.fromkeys(able, Format.BF16)
             able = able[: len(able) // 2]
         return {}
+
+
+def _is_met(held: float, expected: float) -> bool:
+    """Whether held-out inputs keep their distance from the tolerance, and those that were not given may be hoped to."""
+    return held <= HELD_OUT_TARGET and expected <= 1.0
 
 
 def why_not_bf16(sites: Sites, bf16: Sites, node: ir.Node) -> Note | None:

@@ -77,6 +77,7 @@ class RepairSelector:
     target_ratio: float
     notify: Callable[[str], None]
     start: frozenset[str] = frozenset()  # nodes that an earlier search over fewer samples kept
+    before: tuple[Repair, ...] = ()  # that an earlier search of the same model took
 
     @property
     def _faithful(self) -> Faithfulness:
@@ -86,7 +87,8 @@ class RepairSelector:
         """The cheapest answer, and what its repairs saved; no repair is in it that does not pay."""
         plain = self.attempt(())
         assert plain is not None
-        current, seen = plain, dict[str, Counts]()  # of the model as given, over one sample
+        current = self._as_before(plain, rules) or plain
+        seen = dict[str, Counts]()  # of the model as given, over one sample
         for _ in range(ROUNDS):
             if not current.solution.keep or not rules or not self._affords_attempt(current):
                 break
@@ -104,6 +106,14 @@ class RepairSelector:
             if without.cost < final.cost + WORTH:
                 return Selection(sped(without), (), diagnosis)
         return Selection(sped(final), self._applied(final, plain), diagnosis)
+
+    def _as_before(self, plain: Attempt, rules: Sequence[Rule]) -> Attempt | None:
+        """With the repairs of an earlier search, where they pay here, too: there may be no runs to find them again."""
+        known = tuple((rule, repair) for repair in self.before for rule in rules if rule.id == repair.rule)
+        if not known or not plain.solution.keep or not plain.search.judge.affords(Untried.REPAIRS, 1 + LEAST_SETS):
+            return None
+        found = self.attempt(known)
+        return found if found is not None and found.cost < plain.cost else None
 
     def attempt(self, repairs: RepairSet, start: frozenset[str] = frozenset()) -> Attempt | None:
         """Search the model with these repairs; None where they change its FP32 answer beyond what the rules promise.

@@ -74,8 +74,7 @@ def _candidate(
     prepared: Prepared, context: EvaluationContext, journal: Journal, first: Candidate | None = None
 ) -> Candidate:
     """A decision, fitted to the target, and what the compiler makes of it; `first` was found before it."""
-    start = frozenset(node.name or "" for node in first.decided.formats) if first is not None else frozenset[str]()
-    decided = search(prepared, context, journal, start)
+    decided = search(prepared, context, journal, None if first is None else first.decided)
     if first is not None and decided.diagnosis is None:  # what was wrong with the model as given is known from before
         decided = replace(decided, diagnosis=first.decided.diagnosis)
     decided, proven = (

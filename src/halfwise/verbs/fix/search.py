@@ -19,14 +19,14 @@ from halfwise.verbs.fix.prepare import Prepared
 __all__ = ["search"]
 
 
-def search(
-    prepared: Prepared, context: EvaluationContext, journal: Journal, start: frozenset[str] = frozenset()
-) -> Decided:
-    """Raises Uncomparable where no set of FP32 nodes worth having answers the question. `start` is tried first."""
+def search(prepared: Prepared, context: EvaluationContext, journal: Journal, first: Decided | None = None) -> Decided:
+    """Raises Uncomparable where no set of FP32 nodes worth having answers the question. What was found `first`, by
+    another context, is tried first."""
     request = prepared.request
     if request.plan is not None:
         return _applied(prepared, request.plan)
     context.at_once(prepared.sites, prepared.samples.all, Assignment.all_narrow(prepared.sites, io=request.io_types))
+    start = frozenset(node.name or "" for node in first.formats) if first is not None else frozenset[str]()
     job = HeldOutSearch(
         request.model,
         context,
@@ -38,6 +38,7 @@ def search(
         request.wants_curve,
         request.notify,
         start,
+        tuple(each.repair for each in first.repairs) if first is not None else (),
     )
     try:
         return decided_with(request.choices, job.run())
