@@ -24,13 +24,14 @@ __all__ = ["OURS", "PEERS", "TOOLS", "Entry", "ask", "enter", "machine", "markdo
 TOOLS = {
     "halfwise": "halfwise_fix",
     "halfwise, no repairs": "halfwise_fix",
+    "halfwise, BF16": "halfwise_fix",
     "halfwise.convert": "halfwise_convert",
     "AutoCast": "autocast",
     "onnxconverter search": "float16_search",
     "all FP16, ModelOpt": "plain_modelopt",
     "all FP16, onnxconverter": "plain_onnxconverter",
 }
-OURS = ("halfwise", "halfwise, no repairs", "halfwise.convert")
+OURS = ("halfwise", "halfwise, no repairs", "halfwise, BF16", "halfwise.convert")
 PEERS = tuple(name for name in TOOLS if name not in OURS)
 ROOT = Path(__file__).resolve().parents[1]
 LONG = 60.0  # seconds beyond which one call must do for the median
@@ -80,8 +81,9 @@ def ask(tool: str, case: Case, python: str, limit: float, folder: Path) -> Answe
     model, question, answer = folder / "model.onnx", folder / "task.json", folder / "answer.json"
     onnx.save(case.model, model)
     answer.unlink(missing_ok=True)
-    repairs = "none" if tool == "halfwise, no repairs" else "all"
-    Task(str(model), str(inputs), str(folder / "out.onnx"), case.tolerance, repairs).save(question)
+    repairs = "none" if tool in ("halfwise, no repairs", "halfwise, BF16") else "all"
+    out, bf16 = str(folder / "out.onnx"), tool == "halfwise, BF16"
+    Task(str(model), str(inputs), out, case.tolerance, repairs, bf16).save(question)
     command = [python, "-m", f"benchmarks.peers.{TOOLS[tool]}", str(question), str(answer)]
     log = folder / "log.txt"
     with log.open("wb") as file:

@@ -54,7 +54,8 @@ def work(task: Task) -> Answer:
     with tempfile.TemporaryDirectory() as folder:
         watch = Stopwatch()
         tolerance = [f"*:rel_l2<={task.tolerance!r}"]
-        result = fix(task.model, task.inputs, out=folder, tolerance=tolerance, repairs=(task.repairs,))
+        asked = {"repairs": (task.repairs,), "allow_bf16": task.bf16}
+        result = fix(task.model, task.inputs, out=folder, tolerance=tolerance, **asked)
         answer = watch.answer(
             model_runs=result.cost.model_runs,
             says="met" if result.met else "not met",

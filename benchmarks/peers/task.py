@@ -22,13 +22,17 @@ NOT_INSTALLED = "not installed"
 
 @dataclass(frozen=True)
 class Task:
-    """Make `out` from `model`, knowing the inputs (one .npz each) in the folder `inputs`; `repairs` is halfwise's."""
+    """Make `out` from `model`, knowing the inputs (one .npz each) in the folder `inputs`.
+
+    `repairs` and `bf16` are halfwise's.
+    """
 
     model: str
     inputs: str
     out: str
     tolerance: float
     repairs: str = "all"
+    bf16: bool = False
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")

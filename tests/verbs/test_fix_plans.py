@@ -109,6 +109,17 @@ def test_allowing_bf16_loses_no_answer_that_fp16_and_fp32_have(seed: int) -> Non
     assert set(allowed.fp32_nodes) <= set(without.fp32_nodes)
 
 
+@pytest.mark.parametrize("name", [*SHAPES])
+def test_allowing_bf16_is_never_worse(name: str) -> None:
+    """In what is met, and in nodes out of FP16; without repairs, so that there are some."""
+    zoo = SHAPES[name]()
+    without = fix(zoo.model, zoo.inputs, target="trt-10.9", repairs=("none",))
+    allowed = fix(zoo.model, zoo.inputs, target="trt-10.9", repairs=("none",), allow_bf16=True)
+    assert allowed.met >= without.met
+    assert set(allowed.fp32_nodes) <= set(without.fp32_nodes)
+    assert {node.name for node in allowed.plan.nodes} <= {node.name for node in without.plan.nodes}
+
+
 def test_where_bf16_does_not_hold_the_answer_without_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     def everywhere(search: HeldOutSearch, best: Attempt, _: Samples) -> dict[ir.Node, Format]:
         return dict.fromkeys((site.node for site in best.search.sites.free), Format.BF16)
