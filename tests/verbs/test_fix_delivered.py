@@ -91,3 +91,18 @@ def test_what_has_no_kernel_is_told_from_what_is_broken(tmp_path: Path) -> None:
     onnx.save(broken, tmp_path / "broken.onnx")
     with pytest.raises(BackendFailure, match="Type Error"):
         run_as_written(tmp_path / "broken.onnx", [feed], 60.0)
+
+
+@pytest.mark.parametrize("ends", ["x", "y", "xy"])
+def test_a_model_whose_ends_are_bf16_is_run_as_it_is(tmp_path: Path, ends: str) -> None:
+    proto = product()
+    for end in (*proto.graph.input, *proto.graph.output):
+        if end.name in ends:
+            end.type.tensor_type.elem_type = onnx.TensorProto.BFLOAT16
+    casts = [node("Cast", "x", "wide", to=1), *proto.graph.node, node("Cast", "sum", "y", to=16 if "y" in ends else 1)]
+    casts[1].input[0], casts[2].output[0] = "wide", "sum"
+    del proto.graph.node[:]
+    proto.graph.node.extend(casts)
+    made = fix(proto, FEEDS, out=tmp_path)
+    assert made.delivered is not None and made.delivered.verdict is not None and made.delivered.verdict.met
+    assert NoteKind.DELIVERED_FAILS not in kinds(made.notes)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.backends.backend import BackendFailure
+from halfwise.backends.bf16_values import run_session
 from halfwise.core.child.kept import ask
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed
@@ -54,7 +55,7 @@ def serve(request: Request) -> Answer:
     found = []
     for feed in request.arrays:
         given = {value.name: typed_as(feed[value.name], value.type) for value in session.get_inputs()}
-        found.append(dict(zip(names, map(_without_keys, session.run(names, given)), strict=True)))
+        found.append(dict(zip(names, map(_without_keys, run_session(session, names, given)), strict=True)))
     return Answer({}, tuple(found))
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise.backends.as_written import typed_as
 from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRecord, BackendRun, Optimization
+from halfwise.backends.bf16_values import run_session
 from halfwise.backends.child import answer
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
@@ -240,7 +241,7 @@ def _run(ort: Any, session: Any, feed: Feed, options: BackendOptions, index: int
         if options.io_binding:
             results = _run_bound(ort, session, given, names, "cpu" if provider == _CPU else "cuda", options.device)
         else:
-            results = session.run(names, given)
+            results = run_session(session, names, given)
     except Exception as error:
         raise BackendFailure(f"{provider} cannot run the model on sample {index + 1}: {_reason(error)}") from error
     return dict(zip(names, results, strict=True))
