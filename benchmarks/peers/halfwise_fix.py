@@ -54,8 +54,14 @@ def work(task: Task) -> Answer:
     with tempfile.TemporaryDirectory() as folder:
         watch = Stopwatch()
         tolerance = [f"*:rel_l2<={task.tolerance!r}"]
-        asked = {"repairs": (task.repairs,), "allow_bf16": task.bf16}
-        result = fix(task.model, task.inputs, out=folder, tolerance=tolerance, **asked)
+        result = fix(
+            task.model,
+            task.inputs,
+            out=folder,
+            tolerance=tolerance,
+            repairs=(task.repairs,),
+            allow_bf16=task.bf16,
+        )
         answer = watch.answer(
             model_runs=result.cost.model_runs,
             says="met" if result.met else "not met",
