@@ -19,7 +19,7 @@ import pytest
 from halfwise.core.errors import InputError
 from halfwise.core.file_lock import lock
 from halfwise.core.held_folder import LOCK, held
-from halfwise.core.whole_files import WholeFiles, finish_interrupted, write_text
+from halfwise.core.whole_files import WholeFiles, finish_interrupted, scratch_folder, write_text
 from halfwise.verbs.fix.fix import fix
 from tests.models.build import f32, model, node, value, weight
 from tests.support.paths import ROOT
@@ -43,7 +43,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 def test_a_command_that_is_killed_goes_on() -> None:
     """At a few of the points that `python -m tools.fuzz.kills` tries all of."""
-    commands = ("fix", "bisect", "gate", "fleet")
+    commands = ("fix", "cost", "stages", "bisect", "gate", "fleet")
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(
         [sys.executable, "-m", "tools.fuzz.kills", *commands, "--points", "2"],
@@ -69,6 +69,20 @@ def test_a_batch_that_was_killed_among_its_names_is_finished(tmp_path: Path) -> 
     assert (tmp_path / "a").read_text() == "old a" and not (tmp_path / "gone").exists()
     finish_interrupted(tmp_path)
     assert tree(tmp_path) == {"a": b"new a", "b": b"new b"}
+
+
+def test_the_scratch_of_a_process_that_was_killed_is_cleared_away(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        with scratch_folder(tmp_path) as folder, WholeFiles() as files:
+            files.text(folder / "typed.onnx", "half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    with scratch_folder(tmp_path) as mine:
+        assert len(list(tmp_path.iterdir())) == 2
+        write_text(tmp_path / "a", "a")
+        assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "a", mine])
+    assert tree(tmp_path) == {"a": b"a"}
 
 
 @pytest.mark.parametrize("name", ["../outside", "/tmp/halfwise-outside", "a/../../outside"])

@@ -37,6 +37,8 @@ __all__ = ["COMMANDS", "Killed", "kill_all"]
 MODEL = "m.onnx"
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "fix": ("fix", MODEL, "--out", "out"),
+    "cost": ("fix", MODEL, "--out", "out", "--target", "trt-10.9@t4", "--cost", "roofline"),
+    "stages": ("stages", MODEL, "--out", "out", "--cut", "square"),
     "bisect": ("bisect", MODEL, "--check", "sh check.sh", "--out", "out"),
     "gate": (
         "gate", MODEL, "--plan", "out/p.json", "--update",

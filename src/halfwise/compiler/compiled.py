@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
@@ -18,6 +17,7 @@ from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
+from halfwise.core.whole_files import scratch_folder
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Adjusted, Adjustment, Decision
 from halfwise.precision.plan import PlannedNode
@@ -146,12 +146,12 @@ def compile_and_adjust(
         return Compiled(Adjustment(decision).noting(Note.of(NoteKind.NOT_COMPILED, install=rtx.INSTALL)), None)
     notify("compiling with TensorRT-RTX")
     # Beside the artefacts, where there is room for a model, if that folder is there already.
-    with TemporaryDirectory(prefix=".halfwise-", dir=folder if folder and folder.is_dir() else None) as scratch:
+    with scratch_folder(folder) as scratch:
         try:
-            compiler = Compiler(Path(scratch), profiles_from_samples(samples), time_limit_s)
+            compiler = Compiler(scratch, profiles_from_samples(samples), time_limit_s)
             result = _adjusted(decision, compiler, sizes, suspects, holds, notify, forced)
         except HalfwiseError as error:
-            said = _told(error, Path(scratch))
+            said = _told(error, scratch)
             note = Note.of(NoteKind.NOT_PROVEN, error=said)
             refused = isinstance(error, BuildError) and error.failure == "refused"
             return Compiled(Adjustment(decision).noting(note), None, refusal=said if refused else "")

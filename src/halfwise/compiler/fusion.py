@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from halfwise.compiler.compiled import TIME_LIMIT_S, Compiled, Compiler
 from halfwise.compiler.kernel_names import cast_count, steps
 from halfwise.core.errors import HalfwiseError
 from halfwise.core.notes import Note, NoteKind
+from halfwise.core.whole_files import scratch_folder
 from halfwise.model.families import NORMS
 from halfwise.precision.decision import Decision
 from halfwise.precision.sites import Sites
@@ -38,13 +38,13 @@ def with_fusion(
     if compiled.audit is None:
         return compiled
     notify("compiling the model without its repairs, to compare the kernels")
-    with TemporaryDirectory(prefix=".halfwise-", dir=folder if folder and folder.is_dir() else None) as scratch:
-        compiler = Compiler(Path(scratch), profiles_from_samples(samples), time_limit_s)
+    with scratch_folder(folder) as scratch:
+        compiler = Compiler(scratch, profiles_from_samples(samples), time_limit_s)
         try:
             before = compiler(Decision(plain, {}, compiled.decision.io_types))
             notes = tuple(fusion_notes(before, compiled.audit, frozenset(site.name for site in plain.all)))
         except HalfwiseError as error:
-            said = str(error).replace(str(Path(scratch) / "typed.onnx"), "it")
+            said = str(error).replace(str(scratch / "typed.onnx"), "it")
             notes = (Note.of(NoteKind.FUSION_UNKNOWN, error=said),)
     builds, seconds = compiled.builds + compiler.builds, compiled.seconds + compiler.seconds
     return replace(compiled.noting(*notes), builds=builds, seconds=seconds)

@@ -7,8 +7,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from errno import EISDIR
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,7 @@ from types import TracebackType
 from halfwise.core.errors import InputError
 from halfwise.core.file_lock import lock
 
-__all__ = ["WholeFiles", "check_room", "finish_interrupted", "is_special", "write_text"]
+__all__ = ["WholeFiles", "check_room", "finish_interrupted", "is_special", "scratch_folder", "write_text"]
 
 _SCRATCH = ".halfwise-"
 _LOCK = "lock"  # in a scratch folder: held by the process that writes there
@@ -128,6 +128,18 @@ class WholeFiles:
             with suppress(OSError):  # not every file system has locks
                 lock(self._locks.enter_context((scratch / _LOCK).open("w", encoding="utf-8")))
         return self._scratch[folder]
+
+
+@contextmanager
+def scratch_folder(folder: Path | None) -> Iterator[Path]:
+    """A hidden one in the folder, if that is there already; cleared away later where this process is killed."""
+    place = folder if folder is not None and folder.is_dir() else None
+    with ExitStack() as held:
+        prefix = f"{_SCRATCH}{os.getpid()}-"
+        scratch = Path(held.enter_context(tempfile.TemporaryDirectory(prefix=prefix, dir=place)))
+        with suppress(OSError):  # not every file system has locks
+            lock(held.enter_context((scratch / _LOCK).open("w", encoding="utf-8")))
+        yield scratch
 
 
 def check_room(path: Path, folder: Path, size: int) -> None:
