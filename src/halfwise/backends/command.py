@@ -65,7 +65,10 @@ class CommandBackend:
 
     def run_all(self, jobs: Sequence[Job]) -> list[BackendRun | BackendFailure]:
         """Every model in one call of the program; what failed is in the place of its outputs."""
-        command = shlex.split(self.program)
+        try:
+            command = shlex.split(self.program)
+        except ValueError as error:
+            raise InputError(f"--backend {self.name}: {error}") from None
         if not command:
             raise InputError("--backend cmd: names no program, as in cmd:./on_the_jetson.sh")
         with tempfile.TemporaryDirectory(prefix="halfwise-command-") as name:

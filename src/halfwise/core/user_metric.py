@@ -40,7 +40,9 @@ def load_metric(spec: str) -> OutputMetric:
                 f"--metric {spec}: there is no module {error.name!r} here or among the installed packages"
             ) from error
         raise InputError(f"--metric {spec}: importing {module_name} failed: {error}") from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise InputError(f"--metric {spec}: importing {module_name} failed: {_told(error)}") from error
     try:
         function = reduce(getattr, attribute.split("."), module)
@@ -63,7 +65,9 @@ class _Named:
         try:
             with redirect_stdout(sys.stderr):  # what it prints is for people, and stdout is for the answer
                 answer = self.function(reference, other)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise InputError(f"--metric {self.spec} failed: {_told(error)}") from error
         try:
             value = float(answer)
