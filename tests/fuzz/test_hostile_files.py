@@ -16,6 +16,8 @@ import onnx
 import pytest
 from onnx import AttributeProto, TensorProto, helper
 
+from halfwise.cli.plan_hook import main as plan_hook
+from halfwise.core import limits
 from halfwise.core.errors import InputError
 from halfwise.core.targets import Target
 from halfwise.model.model import load
@@ -48,6 +50,49 @@ def refused(cli: CommandLine, *words: object) -> str:
 
 def exp(**sizes: Any) -> onnx.ModelProto:
     return model([node("Exp", "x", "y")], [value("x", **sizes)], [value("y", **sizes)])
+
+
+# -- what is no file --------------------------------------------------------------------------------------------------
+
+WITHOUT_A_PLAN = (
+    "doctor m.onnx odd.log",
+    "scan odd.safetensors",
+    "scan odd.pt",
+    "scan odd.onnx",
+    "verify m.onnx odd.onnx",
+)
+INPUTS = tuple(f"trace m.onnx --inputs odd{suffix}" for suffix in (".npz", ".npy", ".json"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+@pytest.mark.parametrize("words", [*WITHOUT_A_PLAN, *INPUTS, "doctor ."])
+def test_a_pipe_is_no_file(words: str, halfwise_cli: CommandLine) -> None:
+    """Nobody writes to it: whoever opened it would wait for ever."""
+    saved(exp())
+    for suffix in {Path(word).suffix for word in words.split() if word.startswith("odd")} or {".log"}:
+        os.mkfifo(f"odd{suffix}")
+    assert "odd" in refused(halfwise_cli, *words.split())
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no devices here")
+@pytest.mark.parametrize(
+    "words", ["fix m.onnx --plan odd.json --out o", "gate m.onnx --plan odd.json", "compare odd.json odd.json"]
+)
+def test_a_device_without_an_end_is_no_document(
+    words: str, halfwise_cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LARGEST_JSON", 1 << 16)
+    saved(exp())
+    Path("odd.json").symlink_to("/dev/zero")
+    assert "odd.json" in refused(halfwise_cli, *words.split())
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_pipes_among_other_files_are_left_alone(halfwise_cli: CommandLine) -> None:
+    for name in ("odd.json", "odd.plan.json"):
+        os.mkfifo(name)
+    assert halfwise_cli("profiles", ".").code == 0
+    assert plan_hook(["m.onnx"]) == 0
 
 
 # -- models -----------------------------------------------------------------------------------------------------------
@@ -276,6 +321,7 @@ def huge(a, b): return 10 ** 400
 def fails(a, b): raise RuntimeError("no")
 def odd(a, b): return type("X", (), {"__float__": lambda self: 1 / 0})()
 def none(a, b): return None
+def closes(a, b): raise GeneratorExit
 """
 
 
@@ -284,6 +330,7 @@ def none(a, b): return None
     [
         ("leaves", "failed: SystemExit: 0"), ("nonsense", "returned str, not one number"), ("huge", "returned int"),
         ("fails", "failed: RuntimeError: no"), ("odd", "returned X"), ("none", "returned NoneType"),
+        ("closes", "failed: GeneratorExit"),
     ],
 )  # fmt: skip
 def test_a_metric_that_misbehaves(name: str, what: str, halfwise_cli: CommandLine) -> None:
@@ -295,6 +342,10 @@ def test_a_metric_that_misbehaves(name: str, what: str, halfwise_cli: CommandLin
     ended = halfwise_cli(*words)
     assert (ended.code, ended.out) == (2, "") and what in ended.err.splitlines()[-1]
     assert {path.name for path in set(Path().iterdir()) - before} <= {"__pycache__"}
+
+
+def test_a_program_with_an_open_quotation_is_refused(halfwise_cli: CommandLine) -> None:
+    assert "--backend cmd:': No closing quotation" in refused(halfwise_cli, "prove", "--backend", "cmd:'")
 
 
 def test_what_a_metric_prints_is_not_the_answer(halfwise_cli: CommandLine) -> None:

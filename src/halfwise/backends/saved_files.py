@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from halfwise.core.files.absent import absent
 from halfwise.core.files.bindings import Binding, binding_of
 from halfwise.core.files.identify import identify, not_wanted
 from halfwise.core.files.kinds import FileKind
-from halfwise.core.json_text import parse_json
+from halfwise.core.json_text import parse_json, read_text
 from halfwise.core.metrics import is_number
 from halfwise.model.inputs.polygraphy import outputs_in
 
@@ -99,11 +100,12 @@ def _npz(path: Path) -> dict[str, Array]:
 
 
 def _json(path: Path) -> Any:
-    text = path.read_text(encoding="utf-8")
     try:
+        text = read_text(path)
+    except ValueError as error:
+        raise InputError(f"{path}: is damaged, or cut off: {error}") from None
+    with suppress(ValueError):
         return parse_json(text)
-    except ValueError:
-        pass
     words = {"nan": "NaN", "inf": "Infinity"}
     try:
         return parse_json(_WORD.sub(lambda word: word[1].replace("-", "-" * (word[2] == "inf")) + words[word[2]], text))

@@ -85,7 +85,8 @@ def _model_of(path: Path, plan: Plan) -> Path | None:
 
 def _inside(pattern: str) -> Iterator[Path]:
     here = Path()
-    found = (path for path in here.rglob(pattern) if not any(part.startswith(".") for part in path.parts))
+    inside = (path for path in here.rglob(pattern) if not any(part.startswith(".") for part in path.parts))
+    found = (path for path in inside if path.is_file())
     yield from sorted(found, key=lambda path: (len(path.parts), path))
 
 

@@ -9,14 +9,22 @@ from typing import Any
 
 from halfwise.core import limits
 
-__all__ = ["parse_json", "read_json"]
+__all__ = ["parse_json", "read_json", "read_text"]
 
 
 def read_json(path: Path, encoding: str = "utf-8") -> Any:
     """The document in a file; a ValueError where there is none."""
-    if path.stat().st_size > limits.LARGEST_JSON:
+    return parse_json(read_text(path, encoding))
+
+
+def read_text(path: Path, encoding: str = "utf-8") -> str:
+    """That of a file; a ValueError where it is too large. A device has no size, and may have no end."""
+    with path.open("rb") as file:
+        content = file.read(min(path.stat().st_size, limits.LARGEST_JSON) + 1)
+        content += file.read(limits.LARGEST_JSON + 1 - len(content))
+    if len(content) > limits.LARGEST_JSON:
         raise ValueError(f"it is larger than {limits.LARGEST_JSON >> 20} MiB")
-    return parse_json(path.read_text(encoding=encoding))
+    return content.decode(encoding)
 
 
 def parse_json(text: str | bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:

@@ -73,7 +73,7 @@ def profiles(paths: Iterable[str | Path] = ()) -> Profiles:
 
 def _holds_machine(path: Path) -> bool:
     try:
-        return path.stat().st_size < _MOST_BYTES and is_machine(read_json(path, "utf-8-sig"))
+        return path.is_file() and path.stat().st_size < _MOST_BYTES and is_machine(read_json(path, "utf-8-sig"))
     except (OSError, ValueError):
         return False
 

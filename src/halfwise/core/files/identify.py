@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from halfwise.core.errors import InputError
 from halfwise.core.files.bindings import binding_of
 from halfwise.core.files.kinds import WORDS, FileKind
 from halfwise.core.files.protobuf import protobuf_kind
 from halfwise.core.files.zipped import zip_kind
 from halfwise.core.json_text import parse_json
+from halfwise.core.whole_files import is_special
 
 __all__ = ["Identified", "identify", "not_wanted"]
 
@@ -91,6 +93,8 @@ def identify(path: Path) -> Identified:
         return Identified(path, FileKind.SAVED_MODEL if saved else FileKind.FOLDER)
     if not path.exists():
         return Identified(path, FileKind.MISSING)
+    if is_special(path):
+        raise InputError(f"{path} is a pipe or a device; name a file")
     with path.open("rb") as file:
         head = file.read(_HEAD)
     if not head:

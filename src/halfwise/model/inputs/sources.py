@@ -157,6 +157,8 @@ def _path_entries(path: Path, specs: Sequence[InputSpec], shapes: Shapes | None)
         if named is None:
             raise absent(path, "file or folder")
         yield Entry(str(path), partial(raw_arrays, named, specs, shapes))
+    elif kind in READABLE and not path.is_file():  # a pipe would wait for ever
+        raise InputError(f"{path}: is a pipe or a device, and inputs are read from files")
     elif kind == ".npz":
         yield Entry(str(path), partial(_read_npz, path))
     elif kind == ".npy":
