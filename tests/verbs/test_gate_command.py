@@ -64,6 +64,13 @@ def test_one_line_a_check_and_the_exit_code(folder: Path, halfwise_cli: CommandL
     assert "FAIL  tolerance" in ended.out
 
 
+def test_files_of_inputs_that_a_shell_has_spelled_out(folder: Path, halfwise_cli: CommandLine) -> None:
+    """None of them is taken for the model."""
+    files = sorted((folder / "inputs").iterdir())[:3]
+    ended = halfwise_cli("gate", folder / "model.onnx", "--plan", folder / "plan.json", "--inputs", *files)
+    assert ended.code == 0 and f"{len(files)} inputs" in ended.out
+
+
 def test_a_plan_may_stand_before_the_model(folder: Path, halfwise_cli: CommandLine) -> None:
     words = (folder / "plan.json", folder / "model.onnx", "--inputs", folder / "inputs", "--json")
     assert halfwise_cli("gate", *words).document["status"] == "holds"

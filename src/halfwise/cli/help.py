@@ -60,6 +60,8 @@ class Verb(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words = list(args)
+        if any(parameter.nargs == -1 for parameter in self.params):  # which would take all names for its own
+            args = _each_named(words)
         try:
             return super().parse_args(ctx, args)
         except UsageError:
