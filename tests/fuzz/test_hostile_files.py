@@ -348,6 +348,11 @@ def test_a_program_with_an_open_quotation_is_refused(halfwise_cli: CommandLine) 
     assert "--backend cmd:': No closing quotation" in refused(halfwise_cli, "prove", "--backend", "cmd:'")
 
 
+def test_what_could_not_be_written_is_refused_before_a_backend_runs(halfwise_cli: CommandLine) -> None:
+    words = ("prove", "--backend", "cmd:sh -c 'touch ran'", "--out", "nowhere/machine.json")
+    assert "nowhere/machine.json cannot be written" in refused(halfwise_cli, *words)
+
+
 def test_what_a_metric_prints_is_not_the_answer(halfwise_cli: CommandLine) -> None:
     Path("hostile_metric.py").write_text(METRICS)
     sys.modules.pop("hostile_metric", None)

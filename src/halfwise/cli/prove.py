@@ -49,8 +49,11 @@ def command(
 
     `fix --profile FILE` judges by what was learned. The same command resumes an interrupted run.
     """
+    from halfwise.report.files import check_writable
     from halfwise.verbs.prove import JOURNAL, prove
 
+    if not out.is_dir():  # of which `prove` tells what to write instead
+        check_writable(out)
     try:
         with progress(f"prove {backend}") as shown:
             options = backend_options(device, False, "all", False, time_limit)
