@@ -9,7 +9,8 @@ own peak of the FP32 run and 300 MB. `child` is the most that the children of a 
 runs the model that it wrote. `CPU` are seconds of all threads and of all children, which other programs on the machine
 change less than `seconds`. Below the table `fix` stands beside three times its model runs and three times one reading
 and converting; what it takes for the least of decoders, as the libraries that it loads, is told apart. Last come the
-time that `fix` said was left, at four moments, and the time that was left.
+time that `fix` said was left, at four moments, and the time that was left; and what it takes to round all weights,
+which `fix` does in each walk, and to keep them rounded in a file for the next run instead.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from benchmarks.zoo.decoder import PLANTED, Sizes, save_feeds, write_decoder
 
 __all__ = ["RUN", "VERB", "Measured", "main", "measured", "parser", "row"]
 
-_ONE, _READ = "one FP32 run", "read and convert"
+_ONE, _READ, _ROUND = "one FP32 run", "read and convert", "round, or keep"
 VERBS = ("scan", "trace", "fix", "verify")  # the last of what the one before it wrote
 _SIZES = ("own GB", "child GB", "all GB", "limit GB")
 HEAD = ("billions", "what", "seconds", "CPU", *_SIZES, "runs", "FP32 nodes", "remark")
@@ -72,6 +73,40 @@ for tensor in proto.graph.initializer:
             piece = data[first : min(first + (1 << 24), start + length)].view(np.float32)
             total += piece.astype(np.float16).nbytes
 print(json.dumps({"loop": time.perf_counter() - started, "CPU": time.process_time() - used}))
+"""
+_KEPT = """
+import json, os, sys, time
+import numpy as np, onnx
+from halfwise.core.fast_casts import cast_fast
+from halfwise.core.formats import Format
+from halfwise.emulation.weights import held_in_fp32
+proto, data = onnx.load(sys.argv[1], load_external_data=False), np.memmap(sys.argv[1] + ".data", np.float32, "r")
+places = []
+for tensor in proto.graph.initializer:
+    fields = {entry.key: int(entry.value) for entry in tensor.external_data if entry.key in ("offset", "length")}
+    if tensor.data_type == 1 and fields:
+        places.append((fields["offset"] // 4, fields["length"] // 4))
+told = {}
+def timed(what, each):
+    started = time.process_time()
+    for place in places:
+        each(*place)
+    told[what] = time.process_time() - started
+def keep(start, size):
+    narrow = np.empty(size, np.float16)
+    cast_fast(data[start : start + size], narrow) or np.copyto(narrow, data[start : start + size], casting="unsafe")
+    file.write(narrow)
+    os.fsync(file.fileno())
+def read(start, size):
+    held_in_fp32(np.fromfile(kept, np.float16, size, offset=2 * start), Format.FP16)
+timed("reading FP32", lambda start, size: float(data[start : start + size].sum()))
+timed("rounding", lambda start, size: held_in_fp32(data[start : start + size], Format.FP16))
+kept = sys.argv[1] + ".kept"
+with open(kept, "wb") as file:
+    timed("keeping", keep)
+timed("reading what was kept", read)
+os.remove(kept)
+print(json.dumps(told))
 """
 VERB = """
 import json, sys, time
@@ -128,7 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             limit = 2.5 * found[0].own + 0.3 if found[0].what == _ONE else None
             rows += [row(billions, each, limit) for each in found]
             by_verb = {each.what: each for each in found}
-            sides += [*both_sides(billions, by_verb, least), *time_told(billions, by_verb)]
+            found = [each for each in found if each.what != _ROUND]
+            sides += [*both_sides(billions, by_verb, least), *time_told(billions, by_verb), *kept(billions, by_verb)]
     print(f"{machine()}\n")
     print(markdown(HEAD, rows))
     print("\n".join(["", *sides]))
@@ -162,6 +198,13 @@ def time_told(billions: float, found: Mapping[str, Measured]) -> list[str]:
     return [f"{billions:.2f} billion: left, as fix told, and in truth, of {end:.0f} s: " + "; ".join(parts)]
 
 
+def kept(billions: float, found: Mapping[str, Measured]) -> list[str]:
+    """What rounding all weights takes, and what it would take to keep them and to read them again."""
+    told = found[_ROUND].told if _ROUND in found else {}
+    sums = ", ".join(f"{what} {seconds:.2f}" for what, seconds in told.items())
+    return [f"{billions:.2f} billion, CPU s: {sums}"] if sums else []
+
+
 def _of_size(billions: float, folder: Path, options: argparse.Namespace, verbs: Sequence[str]) -> list[Measured]:
     sizes = Sizes.of(billions)
     model = write_decoder(folder, sizes, stored=options.stored, planted=options.planted)
@@ -170,6 +213,7 @@ def _of_size(billions: float, folder: Path, options: argparse.Namespace, verbs: 
     if options.stored == "fp32" and not options.verbs_only:
         found.append(measured(_ONE, [RUN, str(model), str(inputs)], options.limit))
         found.append(measured(_READ, [_LOOP, str(model)], options.limit))
+        found.append(measured(_ROUND, [_KEPT, str(model)], options.limit))
     given = json.dumps({"max_runs": options.max_runs, "device": options.device})
     for verb in verbs:
         arguments = [VERB, verb, str(model), str(inputs), str(folder / "out"), given]
