@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from halfwise.model.model import Model
@@ -37,10 +38,12 @@ def repaired(
         copy, done = model.ir.clone(), []
         rule: Rule | None = None
         try:
+            by_name = {node.name: node for node in copy.graph.all_nodes()}
             for rule, repair in wanted:
+                near = _with_makers(by_name[name] for name in repair.nodes if name in by_name)
                 if rule.apply(copy, repair):
                     done.append(repair)
-                    RemoveUnusedNodesPass()(copy)  # else they are readers still, and the next repair asks who reads
+                    _remove_unread(copy, near)  # else they are readers still, and the next repair asks who reads
             rule = None
             RemoveUnusedNodesPass()(copy)
             normalise(copy)
@@ -52,6 +55,26 @@ def repaired(
             wanted = [entry for entry in wanted if entry[0] is not culprit]  # the copy is half rewritten: begin anew
         else:
             return replace(model, ir=copy), tuple(done)
+
+
+def _with_makers(nodes: Iterable[ir.Node]) -> list[ir.Node]:
+    """These and what makes their inputs: whatever a repair of them may leave unread comes before one of them."""
+    found = list(nodes)
+    return [*found, *(maker for node in found for maker in node.predecessors())]
+
+
+def _remove_unread(model: ir.Model, nodes: Iterable[ir.Node]) -> None:
+    """Those of the nodes that nobody reads any more, and what only they read."""
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node.graph is None or any(value.uses() or value.is_graph_output() for value in node.outputs):
+            continue
+        if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+            RemoveUnusedNodesPass()(model)  # of what its bodies read, too
+            continue
+        waiting += node.predecessors()
+        node.graph.remove(node, safe=True)
 
 
 def _breaks(model: Model, wanted: Sequence[tuple[Rule, Repair]]) -> Rule:
