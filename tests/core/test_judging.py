@@ -23,6 +23,17 @@ def test_a_row_at_the_end_of_the_list_may_change() -> None:
     assert judged([kind], {"boxes": boxes}, {"boxes": last})["boxes"].found == pytest.approx(39 / 40)
 
 
+def test_where_all_scores_are_about_the_same_rows_have_to_be_found_again() -> None:
+    """All of them are at the end then: other rows in the place of all would be no error at all."""
+    boxes = np.arange(160.0).reshape(1, 40, 4)
+    scores = np.linspace(0.9, 0.899, 40)[None]
+    kind = OutputKind("boxes", Reading.ROWS, axis=1, together=("boxes",), scored="scores")
+    reference, half = {"boxes": boxes, "scores": scores}, boxes.copy()
+    half[0, 20:] += 1000
+    assert judged([kind], reference, {"boxes": boxes + 1000})["boxes"].found == 0.0
+    assert judged([kind], reference, {"boxes": half})["boxes"].found == 1.0
+
+
 def test_the_worst_part_counts_and_is_named() -> None:
     rng = np.random.default_rng(0)
     wanted = rng.uniform(1, 2, (1, 50, 3)) * np.array([1e4, 1.0, 1.0])
