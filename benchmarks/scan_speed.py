@@ -4,7 +4,9 @@ Both read a warm file: numpy.sum once over a fresh mapping, as a program that st
 it has been through before (numpy sums 16-bit floats slowly, so that their bytes are summed as FP32). Medians of runs
 taken in turn; of the processor's seconds, too, which other programs on the machine change less: there all cores are
 added up, while numpy.sum uses one. With --shards, a checkpoint of 13 sparse shards in a child process that tells its
-peak of memory instead: python -m benchmarks.scan_speed --shards [GIGABYTES].
+peak of memory instead: python -m benchmarks.scan_speed --shards [GIGABYTES]. With --first-call, what the first call of
+a Python program takes on a small model, by the clock and of the processor with the worker's, against the same call in
+the program itself (HALFWISE_CONTAIN=0); before it the program imports nothing, or ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import onnx
 
 from halfwise.model.elements import STORED_TYPES, Elements, Stretch, count_all
+from tests.models.zoo import encoder
 
 __all__ = ["sparse_checkpoint"]
 
@@ -35,6 +39,20 @@ _CHILD = """
 import sys
 from halfwise import scan
 print(scan(sys.argv[1]).totals.count, open("/proc/self/status").read())
+"""
+
+_FIRST = """
+import os, sys, time
+for name in sys.argv[3:]:
+    __import__(name)
+def spent(process):
+    fields = open(f"/proc/{process}/stat").read().rpartition(")")[2].split()
+    below = open(f"/proc/{process}/task/{process}/children").read().split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(spent, below))
+before, started = spent(os.getpid()), time.perf_counter()
+import halfwise
+getattr(halfwise, sys.argv[1])(sys.argv[2])
+print(time.perf_counter() - started, spent(os.getpid()) - before)
 """
 
 
@@ -122,14 +140,38 @@ def _shards(gigabytes: float) -> None:
     print(f"| {_SHARDS} | {values:,} | {2 * values / 1e9:.1f} | {seconds:.1f} | {peak:.0f} |")
 
 
+def _first_calls() -> None:
+    print("| verb | imported before | seconds | in the program itself | CPU seconds | in the program itself |")
+    print("|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "m.onnx")
+        onnx.save(encoder().model, path)
+        for verb in ("scan", "fix"):
+            for imported in ((), ("onnxruntime",)):
+                told = [[_first_call(verb, path, imported, contain) for _ in range(_RUNS)] for contain in ("1", "0")]
+                cells = [f"{median(run[place] for run in runs):.2f}" for place in (0, 1) for runs in told]
+                print(f"| {verb} | {' '.join(imported) or 'nothing'} | {' | '.join(cells)} |", flush=True)
+
+
+def _first_call(verb: str, path: Path, imported: tuple[str, ...], contain: str) -> tuple[float, float]:
+    words = [sys.executable, "-c", _FIRST, verb, str(path), *imported]
+    environment = {**os.environ, "HALFWISE_CONTAIN": contain}
+    ended = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
+    seconds, processor = map(float, ended.stdout.split()[-2:])
+    return seconds, processor
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scan_speed", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("megabytes", nargs="?", type=int, default=1200, help="size of each file")
     parser.add_argument(
         "--shards", nargs="?", type=float, const=13.5, metavar="GIGABYTES", help="the memory of a checkpoint in shards"
     )
+    parser.add_argument("--first-call", action="store_true", help="the first call of a Python program (Linux)")
     options = parser.parse_args()
-    if options.shards is not None:
+    if options.first_call:
+        _first_calls()
+    elif options.shards is not None:
         _shards(options.shards)
     else:
         _side_by_side(options.megabytes)
