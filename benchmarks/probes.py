@@ -38,7 +38,10 @@ def machine(seed: int) -> Counter[str]:
     """What `prove` writes of a machine whose roundings were drawn: those of single operators, or those of fused ones,
     which are simulated upon operators that add in FP32."""
     fused = seed % 2 == 1
-    choice = {rule: name if fused is rule.startswith("fusion:") else "wide" for rule, name in drawn(seed).items()}
+    choice = {
+        rule: "wide" if fused is not rule.startswith("fusion:") and "wide" in hypotheses_of(rule) else name
+        for rule, name in drawn(seed).items()
+    }
     forms = [
         form
         for form in PROBES
