@@ -122,7 +122,7 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
         emulator, Stepper(emulator), question, request.io_types, references, counter, also, speed=request.speed
     )
     if request.judge_on_all:
-        chosen = replace(chosen, validation=samples.all)
+        chosen = replace(chosen, validation=chosen.all)  # in one order: errors are told one after the other
     plan_runs(counter, chosen, len(profiles), context.walks)
     runs = sites.model.weight_bytes <= MOST_BYTES_RUN
     course = Course(counter, executions(chosen.search), check_passes(chosen), runs)
