@@ -83,7 +83,7 @@ def test_the_steps_hand_on_what_halfwise_says(kind: str, code: int, tmp_path: Pa
     assert asked[:3] == (["fleet", "run", "a fleet.toml"] if kind == "fleet" else ["gate", "m.onnx", "--plan"])
     command: Any = get_command(app)
     while asked[0] in getattr(command, "commands", {}):
-        command = command.commands[asked.pop(0)]
+        command = command.get_command(None, asked.pop(0))
     command.make_context("halfwise", asked)  # raises where an option is no option
     assert (tmp_path / "github_output").read_text() == f"code={code}\n"
     assert (tmp_path / "github_step_summary").exists() == (code != 2)

@@ -39,8 +39,8 @@ def helps(command: Any, name: str) -> Iterator[tuple[str, str]]:
     yield name, command.help or ""
     for option in command.params:
         yield f"{name} --{option.name}", getattr(option, "help", None) or ""
-    for word, inner in getattr(command, "commands", {}).items():
-        yield from helps(inner, f"{name} {word}")
+    for word in getattr(command, "commands", {}):
+        yield from helps(command.get_command(None, word), f"{name} {word}")
 
 
 def longest(text: str) -> str:
