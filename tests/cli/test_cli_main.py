@@ -37,12 +37,14 @@ def test_help_and_bad_usage_load_nothing_heavy(words: list[str]) -> None:
         f"sys.argv = ['halfwise', *{words!r}]\n"
         "try: main()\n"
         "except SystemExit: pass\n"
+        "print('VERBS', *[name for name in sys.modules if name == 'halfwise.cli.fix'])\n"
         "print('MODULES', len(sys.modules), *{name.partition('.')[0] for name in sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     count, *names = done.stdout.rpartition("MODULES ")[2].split()
     assert HEAVY.isdisjoint(names)
     assert int(count) < 500
+    assert ("VERBS halfwise.cli.fix" in done.stdout) == ("fix" in words)
 
 
 def test_every_verb_is_listed_with_its_purpose(halfwise_cli: CommandLine) -> None:
