@@ -6,7 +6,8 @@ taken in turn; of the processor's seconds, too, which other programs on the mach
 added up, while numpy.sum uses one. With --shards, a checkpoint of 13 sparse shards in a child process that tells its
 peak of memory instead: python -m benchmarks.scan_speed --shards [GIGABYTES]. With --first-call, what the first call of
 a Python program takes on a small model, by the clock and of the processor with the worker's, against the same call in
-the program itself (HALFWISE_CONTAIN=0); before it the program imports nothing, or ONNX Runtime.
+the program itself (HALFWISE_CONTAIN=0); before it the program does nothing, imports ONNX Runtime, makes a session of
+four threads with it, or starts a thread of Python's.
 """
 
 from __future__ import annotations
@@ -43,17 +44,26 @@ print(scan(sys.argv[1]).totals.count, open("/proc/self/status").read())
 
 _FIRST = """
 import os, sys, time
-for name in sys.argv[3:]:
-    __import__(name)
+exec(sys.argv[3])
 def spent(process):
     fields = open(f"/proc/{process}/stat").read().rpartition(")")[2].split()
     below = open(f"/proc/{process}/task/{process}/children").read().split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(spent, below))
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") + sum(map(spent, below))
 before, started = spent(os.getpid()), time.perf_counter()
 import halfwise
 getattr(halfwise, sys.argv[1])(sys.argv[2])
 print(time.perf_counter() - started, spent(os.getpid()) - before)
 """
+
+_BEFORE = {
+    "nothing": "",
+    "ONNX Runtime": "import onnxruntime",
+    "a session": (
+        "import onnxruntime as ort; options = ort.SessionOptions(); options.intra_op_num_threads = 4; "
+        "session = ort.InferenceSession(sys.argv[2], options)"
+    ),
+    "a thread": "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()",
+}
 
 
 def sparse_checkpoint(folder: Path, gigabytes: float, shards: int = _SHARDS) -> Path:
@@ -141,20 +151,20 @@ def _shards(gigabytes: float) -> None:
 
 
 def _first_calls() -> None:
-    print("| verb | imported before | seconds | in the program itself | CPU seconds | in the program itself |")
+    print("| verb | before it | seconds | in the program itself | CPU seconds | in the program itself |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "m.onnx")
         onnx.save(encoder().model, path)
         for verb in ("scan", "fix"):
-            for imported in ((), ("onnxruntime",)):
-                told = [[_first_call(verb, path, imported, contain) for _ in range(_RUNS)] for contain in ("1", "0")]
-                cells = [f"{median(run[place] for run in runs):.2f}" for place in (0, 1) for runs in told]
-                print(f"| {verb} | {' '.join(imported) or 'nothing'} | {' | '.join(cells)} |", flush=True)
+            for name, before in _BEFORE.items():
+                told = [[_first_call(verb, path, before, contain) for contain in ("1", "0")] for _ in range(_RUNS)]
+                cells = [f"{median(run[way][place] for run in told):.2f}" for place in (0, 1) for way in (0, 1)]
+                print(f"| {verb} | {name} | {' | '.join(cells)} |", flush=True)
 
 
-def _first_call(verb: str, path: Path, imported: tuple[str, ...], contain: str) -> tuple[float, float]:
-    words = [sys.executable, "-c", _FIRST, verb, str(path), *imported]
+def _first_call(verb: str, path: Path, before: str, contain: str) -> tuple[float, float]:
+    words = [sys.executable, "-c", _FIRST, verb, str(path), before]
     environment = {**os.environ, "HALFWISE_CONTAIN": contain}
     ended = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
     seconds, processor = map(float, ended.stdout.split()[-2:])

@@ -234,15 +234,22 @@ class TestAWorkerThatIsACopy:
         lines = "halfwise.scan('m.onnx'); print(kind())"
         assert _said_by_a_script(lines, tmp_path) == "Copy\n"
         threads = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-        native = (
-            "import onnxruntime as ort; options = ort.SessionOptions(); options.intra_op_num_threads = 4\n"
-            "session = ort.InferenceSession('m.onnx', options)\n"
-        )
-        for other in (threads, native):
+        native = "import ctypes; libc = ctypes.CDLL(None)\nlibc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, "
+        for other in (threads, native + "libc.pause, None)\n"):
             assert _said_by_a_script(other + lines, tmp_path) == "Popen\n"
         assert _said_by_a_script(lines, tmp_path, HALFWISE_MEMORY_LIMIT="8G") == "Popen\n"
         large = "kept = np.ones(1 << 27)\n"
         assert _said_by_a_script(large + lines, tmp_path) == "Popen\n"
+
+    def test_it_is_made_beside_threads_that_sleep_and_runs_models(self, tmp_path: Path) -> None:
+        lines = (
+            "import onnxruntime as ort; options = ort.SessionOptions(); options.intra_op_num_threads = 4\n"
+            "session = ort.InferenceSession('m.onnx', options); feed = {'x': np.ones(4, np.float32)}\n"
+            "session.run(None, feed); import time; time.sleep(1); print(len(os.listdir('/proc/self/task')) > 3)\n"
+            "print(halfwise.verify('m.onnx', 'm.onnx', [feed]).met, halfwise.fix('m.onnx', [feed]).met, kind())\n"
+            "print(len(session.run(None, feed)))"
+        )
+        assert _said_by_a_script("import os\n" + lines, tmp_path) == "True\nTrue True Copy\n1\n"
 
     def test_its_death_is_an_error_and_the_next_call_is_answered(self, tmp_path: Path) -> None:
         lines = (

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -17,6 +18,8 @@ __all__ = ["Copy", "copy"]
 
 _MOST_OWN_BYTES = 1 << 29  # what this process holds: the child would keep it from the system after it is freed here
 _GO = b"1"
+_TASKS = Path("/proc/self/task")
+_LEFT_BEHIND = re.compile(r"/dev/(?!shm/|zero)|lib[gi]?omp")  # devices and OpenMP's threads are of no use to a fork
 
 
 class Copy:
@@ -50,12 +53,13 @@ class Copy:
 def copy(life: Callable[[], object], log: Path | None, kept: Collection[int]) -> Copy | None:
     """A fork that lives `life`, prints to `log`, and has the `kept` of the open files; None where it is not safe.
 
-    A thread may hold a lock that nobody in the child will release. OpenBLAS ends its own before a fork, so what is left
-    is counted after it.
+    A thread may hold a lock that nobody in the child will release. So all others sleep until they are woken, as those
+    of a pool do that have no work, from before the fork until after it. OpenBLAS ends its own before a fork.
     """
     if sys.platform != "linux" or threading.active_count() > 1 or _own_bytes() > _MOST_OWN_BYTES:
         return None
-    if _threads() > (os.cpu_count() or 1):  # more than those of OpenBLAS
+    asleep = _asleep()
+    if len(asleep) < _others() - (os.cpu_count() or 1):  # more run than those of OpenBLAS
         return None
     wait, go = os.pipe()
     try:
@@ -65,7 +69,7 @@ def copy(life: Callable[[], object], log: Path | None, kept: Collection[int]) ->
         if not pid:
             os.close(go)
             _live(life, log, kept, wait)
-        if _threads() > 1:
+        if not _slept(asleep):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             return None
@@ -78,8 +82,27 @@ def copy(life: Callable[[], object], log: Path | None, kept: Collection[int]) ->
         os.close(go)
 
 
-def _threads() -> int:
-    return sum(1 for _ in Path("/proc/self/task").iterdir())
+def _others() -> int:
+    return sum(1 for _ in _TASKS.iterdir()) - 1
+
+
+def _asleep() -> dict[str, tuple[str, ...]]:
+    """The threads that wait to be woken, and how often each has begun and ceased to run so far."""
+    found = {}
+    for task in _TASKS.iterdir():
+        with suppress(OSError):  # it has ended
+            if (task / "wchan").read_text(encoding="ascii").startswith("futex"):
+                lines = (task / "status").read_text(encoding="utf-8", errors="replace").splitlines()
+                found[task.name] = tuple(line for line in lines if "ctxt_switches" in line)
+    return found
+
+
+def _slept(before: Mapping[str, tuple[str, ...]]) -> bool:
+    """Whether each other thread that there is has slept all the time."""
+    if not (others := _others()):
+        return True
+    slept = before.items() & _asleep().items()
+    return len(slept) == others and not _LEFT_BEHIND.search(Path("/proc/self/maps").read_text(errors="replace"))
 
 
 def _own_bytes() -> int:

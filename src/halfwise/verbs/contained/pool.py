@@ -100,6 +100,8 @@ class Worker:
 
 def _live(words: Sequence[str]) -> NoReturn:
     put_off()
+    if runtime := sys.modules.get("onnxruntime"):
+        runtime.disable_telemetry_events()  # it began before put_off said so
     serve(words)
 
 
