@@ -120,6 +120,19 @@ def test_a_lack_of_memory_is_told_as_such(says: Says) -> None:
     says(done.stderr, "most often because")
 
 
+@pytest.mark.parametrize("ends", ["os._exit(0)", "os._exit(1)", "ctypes.CDLL(None).exit(0)"])
+def test_an_end_of_the_process_is_not_the_end_of_the_command(ends: str, says: Says) -> None:
+    done = run(f"import ctypes\nwith guarded(native_call('running a model', b'')): {ends}")
+    assert (done.returncode, done.stdout) == (2, "")
+    says(done.stderr)
+
+
+@pytest.mark.parametrize("ends", ["sys.exit(1)", "raise KeyboardInterrupt", "pass"])
+def test_the_code_of_a_command_is_its_own_whatever_is_done_after_it(ends: str) -> None:
+    done = run(f"import atexit; atexit.register(os._exit, 7)\nprint('answer', flush=True)\n{ends}")
+    assert (done.returncode, done.stdout) == ({"s": 1, "r": 130, "p": 0}[ends[0]], "answer\n")
+
+
 # -- signals ----------------------------------------------------------------------------------------------------------
 
 READY = "print(os.getpid(), flush=True); time.sleep(60)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import subprocess
 import sys
 import zipfile
 from contextlib import suppress
@@ -25,6 +26,7 @@ from halfwise.precision.plan import read_plan
 from halfwise.repair import check_repairs, reapplied
 from tests.models.build import f32, model, node, value, weight
 from tests.support.command_line import CommandLine
+from tests.support.paths import ROOT
 from tests.support.says import Says
 
 
@@ -312,7 +314,7 @@ def test_names_that_are_too_long(words: tuple[str, ...], halfwise_cli: CommandLi
 
 
 METRICS = """
-import sys
+import os, sys, tempfile
 print("imported")
 def leaves(a, b): sys.exit(0)
 def prints(a, b): print("hello"); return 0.0
@@ -322,6 +324,9 @@ def fails(a, b): raise RuntimeError("no")
 def odd(a, b): return type("X", (), {"__float__": lambda self: 1 / 0})()
 def none(a, b): return None
 def closes(a, b): raise GeneratorExit
+def wanders(a, b): os.chdir(tempfile.mkdtemp(dir=".")); return 0.0
+def shouts(a, b): os.write(1, b"hello"); os.system("echo hello"); return 0.0
+def ends(a, b): os._exit(0)
 """
 
 
@@ -342,6 +347,28 @@ def test_a_metric_that_misbehaves(name: str, what: str, halfwise_cli: CommandLin
     ended = halfwise_cli(*words)
     assert (ended.code, ended.out) == (2, "") and what in ended.err.splitlines()[-1]
     assert {path.name for path in set(Path().iterdir()) - before} <= {"__pycache__"}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform cannot fork")
+@pytest.mark.parametrize(("name", "code"), [("wanders", 0), ("shouts", 0), ("ends", 2)])
+def test_a_metric_that_changes_its_process(
+    name: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("hostile_metric.py").write_text(METRICS)
+    saved(exp())
+    words = ("fix", "m.onnx", "--out", "out", "--metric", f"hostile_metric:{name}", "--tol", "metric<=0.1", "--json")
+    ended = subprocess.run(
+        [sys.executable, "-m", "halfwise", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    assert ended.returncode == code
+    if code:
+        assert ended.stdout == "" and ended.stderr.endswith("the command ended with exit code 0 before it was done\n")
+    else:
+        assert json.loads(ended.stdout)["status"] == "met" and Path("out", "m.fp16.onnx").is_file()
 
 
 def test_a_program_with_an_open_quotation_is_refused(halfwise_cli: CommandLine) -> None:

@@ -7,6 +7,7 @@ trial. Where processes cannot be forked, the command line runs here.
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import sys
@@ -22,6 +23,8 @@ from halfwise.core.errors import InputError
 
 __all__ = ["supervised"]
 
+_CODES = (0, 1, 2, 3, 130)  # of a command
+_NONE = 255
 _HANDED_ON = ("SIGINT", "SIGTERM", "SIGHUP")
 _ONE_PRESS_S = 0.5  # a Ctrl-C reaches the child twice: from the terminal and from its parent
 
@@ -32,23 +35,42 @@ def supervised(command_line: Callable[[], None]) -> None:
     if not hasattr(os, "fork"):
         command_line()
         return
-    box = BlackBox()
+    box, end = BlackBox(), mmap.mmap(-1, 1)
     handlers = {number: signal.getsignal(number) for number in _handed_on()}
     started = time.monotonic()
     while True:
         said = None if os.environ.get("HALFWISE_DEBUG") or sys.platform != "linux" else os.memfd_create("stderr")
+        end[0] = _NONE
         child = _forked(box, limits, said, handlers)
         if not child:
-            command_line()
+            _lived(command_line, end)
             return
         status, timed_out = _wait(child, limits.seconds and started + limits.seconds - time.monotonic())
         if os.WIFEXITED(status):
             _pass_on(said)
-            os._exit(os.WEXITSTATUS(status))
+            if end[0] in _CODES:
+                os._exit(end[0])
+            _tell(-os.WEXITSTATUS(status), box, Allowance())
         number = os.WTERMSIG(status)
         if timed_out or not box.refuse(number):
             break
     _tell(number, box, limits if timed_out else Allowance())
+
+
+def _lived(command_line: Callable[[], None], end: mmap.mmap) -> None:
+    """The code is noted: code of the user's may end the process with another before it, or after it."""
+    code: Any = 2
+    try:
+        command_line()
+        code = 0
+    except SystemExit as leaves:
+        code = leaves.code
+        raise
+    except KeyboardInterrupt:
+        code = 130
+        raise
+    finally:
+        end[0] = code if code in _CODES else 2
 
 
 def _handed_on() -> list[int]:
@@ -124,7 +146,10 @@ def _wait(child: int, seconds: float) -> tuple[int, bool]:
 
 
 def _tell(number: int, box: BlackBox, reached: Allowance) -> None:
-    """One line, and the end of this process: as the child's where somebody ended that."""
+    """One line, and the end of this process: as the child's where somebody ended that.
+
+    A `number` of 0 and below is the exit code of a child that came to no end of its own.
+    """
     from halfwise.core.child.process import Ended
 
     if not reached.seconds and number in _handed_on():
@@ -134,7 +159,8 @@ def _tell(number: int, box: BlackBox, reached: Allowance) -> None:
     if reached.seconds:
         told = f"the command was stopped after {reached.seconds:g} s ({TIME}){doing}"
     else:
-        told = f"the command {Ended(-number, 0.0, 0.0, False).describe()}{doing}"
+        early = " before it was done" if number <= 0 else ""
+        told = f"the command {Ended(-number, 0.0, 0.0, False).describe()}{early}{doing}"
     os.write(2, f"halfwise: {told}\n".encode())
     os._exit(InputError.exit_code)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -32,7 +33,7 @@ def load_metric(spec: str) -> OutputMetric:
     if not (colon and module_name and attribute):
         raise InputError(f"--metric {spec!r}: write package.module:function")
     try:
-        with _current_directory_importable(), redirect_stdout(sys.stderr):
+        with _apart(), _current_directory_importable():
             module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
@@ -63,7 +64,7 @@ class _Named:
 
     def __call__(self, reference: Mapping[str, Array], other: Mapping[str, Array]) -> float:
         try:
-            with redirect_stdout(sys.stderr):  # what it prints is for people, and stdout is for the answer
+            with _apart():
                 answer = self.function(reference, other)
         except KeyboardInterrupt:
             raise
@@ -74,6 +75,22 @@ class _Named:
         except Exception:
             raise InputError(f"--metric {self.spec} returned {type(answer).__name__}, not one number") from None
         return math.inf if math.isnan(value) else value
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """What it and its programs print is for people, as stdout is for the answer; the current folder stays as it was."""
+    held = []
+    with suppress(OSError):  # of a process without stdout
+        held.append(os.dup(1))
+        os.dup2(2, 1)
+    try:
+        with chdir("."), redirect_stdout(sys.stderr):
+            yield
+    finally:
+        for file in held:
+            os.dup2(file, 1)
+            os.close(file)
 
 
 def _told(error: BaseException) -> str:
