@@ -127,6 +127,16 @@ def test_judge_refuses_what_is_no_model() -> None:
         judge(squared(FLOAT), mixed, [{"x": X}])
 
 
+def test_a_model_in_bf16_is_judged_although_the_runtime_has_no_kernel_for_it() -> None:
+    """x * x = 1 + 2^-6 + 2^-14 in FP32; BF16 has steps of 2^-7 there."""
+    typed, feed = squared(TensorProto.BFLOAT16), {"x": np.array([1 + 2.0**-7], np.float32)}
+    assert judge(squared(FLOAT), typed, [feed]).rel_l2 == pytest.approx(2.0**-14, rel=0.05)
+    unknown = squared(FLOAT)
+    unknown.graph.node[1].op_type = "Nothing"
+    with pytest.raises(InvalidModel):
+        judge(squared(FLOAT), unknown, [feed])
+
+
 def test_rel_l2_forgives_only_what_fp32_has_too() -> None:
     nan, inf = np.nan, np.inf
     assert rel_l2(np.array([nan, inf, 3.0, 4.0]), np.array([nan, inf, 3.0, 4.5])) == 0.1
