@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import onnx
+import pytest
 from numpy.typing import NDArray
 
 from halfwise import fix
@@ -18,11 +21,12 @@ from halfwise.precision.sites import Sites
 from halfwise.search.journal import Journal
 from halfwise.search.judge import Judge, Memory, Question
 from halfwise.search.noise_model import measure_noise
-from halfwise.search.overflows import harmful_overflows, headroom, may_be_left
+from halfwise.search.overflows import harmful_overflows, headroom, suspects
 from halfwise.search.sets import Sets
 from halfwise.search.tensor_statistics import tensor_statistics
 from tests.models.build import model, node, value, weight
 from tests.models.random_nets import feeds, random_net
+from tests.models.zoo import SHAPES
 
 SEED = 17  # a net that needs nodes in FP32
 EMULATOR = Emulator()
@@ -69,9 +73,40 @@ def test_what_stays_in_fp32_leaves_no_overflow_and_is_not_walked() -> None:
     found = harmful_overflows(stepper, sites, given[0], Format.FP32, room)
     kept = frozenset(node for needs in found for node in needs)
     assert {node.name for node in kept} == {"n_q", "n_r"}
-    assert may_be_left(sites, seen, room, frozenset()) and not may_be_left(sites, seen, room, kept)
-    assert all(may_be_left(sites, seen, room, kept - {node}) for node in kept)
+    assert suspects(sites, seen, room, frozenset()) and not suspects(sites, seen, room, kept)
+    assert all(suspects(sites, seen, room, kept - {node}) for node in kept)
     assert not harmful_overflows(stepper, sites, given[0], Format.FP32, room, kept)
+
+
+def test_behind_what_may_overflow_nothing_is_walked() -> None:
+    nodes = [*squares().graph.node, *(node("Neg", name, made) for name, made in pairwise(["y", *"abcdefghijklm", "z"]))]
+    weights = [weight("small", np.float32(1e-3))]
+    sites = Sites(load(model(nodes, [value("x")], [value("z")], weights)))
+    feed = {"x": np.array([1, 2, 3, 300.0], np.float32)}
+    seen = [tensor_statistics(Stepper(Emulator()), sites, feed)]
+    room, nodes_run = headroom(seen), dict[bool, float]()
+    kept = frozenset({sites.model.node_by_name["n_q"]})
+    among = suspects(sites, seen, room, kept)
+    for told in (True, False):
+        stepper = Stepper(Emulator())
+        found = harmful_overflows(stepper, sites, feed, Format.FP32, room, kept, among if told else None)
+        assert {frozenset(each.name for each in needs) for needs in found} == {frozenset({"n_q", "n_r"})}
+        nodes_run[told] = stepper.executed
+    assert nodes_run[True] < nodes_run[False]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_where_the_walk_ends_changes_nothing_of_what_is_found(name: str) -> None:
+    zoo = SHAPES[name]()
+    sites, stepper, feed = Sites(load(zoo.model)), Stepper(Emulator()), zoo.inputs[0]
+    seen = [tensor_statistics(stepper, sites, feed)]
+    room = headroom(seen)
+    every = harmful_overflows(stepper, sites, feed, Format.FP32, room)
+    needed = sorted({node for needs in every for node in needs}, key=lambda node: sites.of[node].index)
+    for kept in (frozenset(needed[:place]) for place in range(len(needed) + 1)):
+        among = suspects(sites, seen, room, kept)
+        whole = harmful_overflows(stepper, sites, feed, Format.FP32, room, kept)
+        assert harmful_overflows(stepper, sites, feed, Format.FP32, room, kept, among) == whole
 
 
 def test_far_from_the_tolerance_nothing_is_made_up() -> None:

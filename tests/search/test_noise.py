@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -211,6 +211,27 @@ def test_each_node_counts_once_forwards_and_once_per_probe_backwards() -> None:
     feeds = {"x": np.random.default_rng(5).standard_normal((4, 4)).astype(np.float32)}
     measure_sensitivity(stepper, sites, feeds, Sensitivity())
     assert stepper.executed == 3 + 3 * PROBES
+
+
+def test_the_way_forwards_alone_tells_what_overflows_and_leaves_the_energies() -> None:
+    """Each branch squares an input of its own; the other sample overflows in the other branch."""
+    writer = GraphWriter("branches")
+    roots = [writer.op("Sqrt", [writer.op("Mul", [x, x], f"/{x}2")], f"/{x}") for x in map(_input(writer), "ab")]
+    writer.output(writer.op("Add", roots, "/sum"), "y", [1, 8])
+    loud, quiet = np.full((1, 8), 300.3, np.float32), np.full((1, 8), 1.1, np.float32)
+    sites, stepper = Sites(load(writer.model())), Stepper(Emulator())
+    first, both = Sensitivity(), Sensitivity()
+    measure_sensitivity(stepper, sites, {"a": loud, "b": quiet}, first)
+    measure_sensitivity(stepper, sites, {"a": loud, "b": quiet}, both)
+    before = stepper.executed
+    measure_sensitivity(stepper, sites, {"a": loud, "b": loud}, both, probes=0)
+    assert stepper.executed - before == len(sites.all) + 2  # one more overflow, behind which two nodes are run
+    assert (both.reads, both.samples) == (first.reads, 1)
+    assert [v.producer() for v in both.overflows - first.overflows] == [sites.model.node_by_name["/b2/Mul"]]
+
+
+def _input(writer: GraphWriter) -> Callable[[str], str]:
+    return lambda name: writer.input(name, [1, 8])
 
 
 def test_two_walks_agree_to_the_last_bit() -> None:

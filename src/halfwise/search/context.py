@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.formats import Format
@@ -22,7 +23,7 @@ from halfwise.precision.sites import Sites
 from halfwise.repair import Repair, Rule, repaired
 from halfwise.search.failures import Failures
 from halfwise.search.judge import Judge, Measured, Memory, Question, over_all
-from halfwise.search.overflows import Headroom, Nodes, harmful_overflows, headroom, may_be_left, may_overflow
+from halfwise.search.overflows import Headroom, Nodes, harmful_overflows, headroom, may_overflow, suspects
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.speed import Speed, TimeTable, time_table
@@ -151,18 +152,21 @@ class EvaluationContext:
         if key not in self._overflows:
             seen = [self.statistics(sites, feed) for feed in feeds]
             room = headroom(seen)
-            if not may_be_left(sites, seen, room, kept):
+            among = suspects(sites, seen, room, kept)
+            if not among:
                 return frozenset()
-            found = [self._harmful(sites, widen_feeds(feed), room, kept) for feed in walked]
+            found = [self._harmful(sites, widen_feeds(feed), room, kept, among) for feed in walked]
             self._overflows[key] = frozenset(nodes for each in found for nodes in each)
         return self._overflows[key]
 
-    def _harmful(self, sites: Sites, feed: Mapping[str, Array], room: Headroom, kept: Nodes) -> set[Nodes]:
+    def _harmful(
+        self, sites: Sites, feed: Mapping[str, Array], room: Headroom, kept: Nodes, among: frozenset[ir.Value]
+    ) -> set[Nodes]:
         """Those of one sample. A walk that was kept is not walked again, and counts nevertheless."""
 
         def walk() -> list[Any]:
             before = self.stepper.executed
-            found = harmful_overflows(self.stepper, sites, feed, self.io, room, kept)
+            found = harmful_overflows(self.stepper, sites, feed, self.io, room, kept, among)
             return [[[node.name for node in nodes] for nodes in found], self.stepper.executed - before]
 
         key = ""

@@ -108,7 +108,7 @@ def _walked(
                 measured, last = Sensitivity(), probes - 1 - SHORT
         for index in order[measured.samples :]:
             if measured.samples and _overflows_decide(sets, measured):
-                last = SHORT
+                last = 0  # where else values overflow is told on the way forwards
             _walk(sets, index, measured, notify, last if measured.samples else probes)
     except InputError as error:  # a node that does not run alone: sets of nodes are measured without any prediction
         sets.judge.failures.walk(error)

@@ -27,7 +27,7 @@ from halfwise.search.absorption import Overflow, overflowed
 from halfwise.search.tensor_statistics import TensorStatistics
 from halfwise.search.unseen_bound import spread
 
-__all__ = ["Headroom", "Nodes", "harmful_overflows", "headroom", "may_be_left", "may_overflow"]
+__all__ = ["Headroom", "Nodes", "harmful_overflows", "headroom", "may_overflow", "suspects"]
 
 Array = NDArray[Any]
 Nodes = frozenset[ir.Node]
@@ -97,26 +97,26 @@ def headroom(seen: Sequence[TensorStatistics]) -> Headroom:
     )
 
 
-def may_be_left(sites: Sites, seen: Sequence[TensorStatistics], room: Headroom, kept: Nodes) -> bool:
-    """Whether an overflow may be left with these nodes in FP32, in any of the samples seen; wrong to one side only."""
+def suspects(sites: Sites, seen: Sequence[TensorStatistics], room: Headroom, kept: Nodes) -> frozenset[ir.Value]:
+    """Tensors that may be lost with these nodes in FP32, in any of the samples seen; too many rather than too few."""
 
     def covered(*nodes: ir.Node | None) -> bool:
         return all(node is None or node in kept or node not in sites.of or not sites.of[node].free for node in nodes)
 
-    graph = sites.model.graph
+    graph, found = sites.model.graph, set[ir.Value]()
     for value, louder in room.louder.items():
         readers = [user for user, _ in value.uses() if user.graph is graph]
         largest = max(each.over((value,))[0] for each in seen) * louder
         if largest > sites.fmt.max and not all(covered(value.producer(), reader) for reader in readers):
-            return True
+            found.add(value)
     for node, value in _divided_by(sites):
         terms, quieter = _terms(value), room.quieter.get(value, 1.0)
         hidden = max(each.over(terms)[0] for each in seen) * sites.fmt.unit_roundoff
         limit = max(sites.fmt.smallest_subnormal, hidden) * quieter
         small = any(0 < each.over((value,))[1] < limit for each in seen)
         if small and not covered(value.producer(), node, *(term.producer() for term in terms)):
-            return True
-    return False
+            found.add(value)
+    return frozenset(found)
 
 
 def harmful_overflows(
@@ -126,14 +126,15 @@ def harmful_overflows(
     io: Format,
     room: Headroom | None = None,
     kept: Nodes = frozenset(),
+    among: frozenset[ir.Value] | None = None,
 ) -> set[Nodes]:
     """For each overflow that does not vanish again: the nodes that, all in FP32, remove it. Those of `kept` alone are
-    not followed.
+    not followed, and behind the last of the tensors `among` nothing is looked for.
 
     What inputs lose that are handed over in FP16 is no matter of nodes.
     """
     walk = _Walk(stepper, sites, io, room or Headroom(), kept)
-    walk.run(feed)
+    walk.run(feed, among)
     return walk.found
 
 
@@ -171,12 +172,12 @@ class _Walk:
         with suppress(InputError):
             yield from self.stepper.walk(store)
 
-    def run(self, feed: Mapping[str, Array]) -> None:
-        store = Store(self.stepper.emulator, self.fp32, feed)
+    def run(self, feed: Mapping[str, Array], among: frozenset[ir.Value] | None) -> None:
+        store, last = Store(self.stepper.emulator, self.fp32, feed), self._last(among)
         for value in self.sites.model.graph.inputs if self.io is Format.FP32 else ():
             if value in store:
                 self._meet(value, store.read(value, None))
-        for step in self._steps(store):
+        for number, step in enumerate(self._steps(store)):
             outside = {value for _, value, _ in self.stepper.reads(step.node, self.fp32)}
             for origin, (needs, overflow) in list(self.on_the_way.items()):
                 if overflow.variant.keys().isdisjoint(outside):
@@ -195,10 +196,20 @@ class _Walk:
                 del self.infinite[value]
             for value in [v for v in self.differences if v not in store]:
                 del self.differences[value]
+            if number >= last and not self.on_the_way:
+                break
         for needs, overflow in self.on_the_way.values():
             overflow.forget(store)
             if overflow.variant:  # it has come to an output
                 self.found.add(needs)
+
+    def _last(self, among: frozenset[ir.Value] | None) -> int:
+        """The place of the last node that makes or takes one of these tensors; of all nodes if one is in a body."""
+        places = {node: place for place, node in enumerate(self.sites.model.graph)}
+        if among is None:
+            return len(places)
+        near = {node for value in among for node in (value.producer(), *(user for user, _ in value.uses()))}
+        return max((places.get(node, len(places)) for node in near if node is not None), default=-1)
 
     def _meet(self, value: ir.Value, array: Array) -> None:
         if not isinstance(array, np.ndarray) or array.dtype != np.float32 or not array.size:

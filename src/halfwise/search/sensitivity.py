@@ -45,16 +45,18 @@ def measure_sensitivity(
     `weights` say by how much an output's relative error counts more or less than that of the others, `kinds` what it
     is relative to. `apart`: other kernels that judge, and may lose values inside a node. With `collect`, what the
     tensors held is given back.
-    `stepper.executed` counts a node once per execution, and once per probe for its backward step.
+    Without `probes` nothing is followed backwards. `stepper.executed` counts a node once per execution, and once per
+    probe for its backward step.
     """
     fp32 = Assignment(sites, {})
     tape = Tape(stepper, fp32, feeds)
     forward = _Forward(stepper, sites, into, fp32, apart)
     with Helper() as helper:
         statistics = forward.run(feeds, tape, helper if collect else None)
-        known = Gradients(stepper, sites, fp32, tape, into, seed, probes, helper)
-        Adjoint(known, weights or {}, {kind.output: kind for kind in kinds}).run()
-    into.samples += 1
+        if probes:
+            known = Gradients(stepper, sites, fp32, tape, into, seed, probes, helper)
+            Adjoint(known, weights or {}, {kind.output: kind for kind in kinds}).run()
+            into.samples += 1
     return statistics
 
 
@@ -97,6 +99,8 @@ class _Forward:
         self.into.size[value] = array.size
         if array.size and max(float(array.max()), -float(array.min())) <= self.sites.fmt.max:
             return
+        if value in self.into.overflows:  # in another sample
+            return
         infinite = overflowed(array, round_to(array, self.sites.fmt))
         if infinite is not None:
             self.overflowing[None, value] = Overflow({value: infinite})
@@ -107,7 +111,7 @@ class _Forward:
         for slot, value in enumerate(step.node.inputs):
             if value is None or not value.is_initializer() or not site.free or not site.inputs[slot]:
                 continue
-            if self.stepper.largest(value) <= self.sites.fmt.max:
+            if self.stepper.largest(value) <= self.sites.fmt.max or (step.node, value) in self.into.breaks:
                 continue
             wide = store.read(value, Format.FP32)
             beyond = np.isfinite(wide) & (np.abs(wide) > self.sites.fmt.max)
