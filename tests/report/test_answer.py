@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 
 from halfwise import fix
 from halfwise.core.english import say
@@ -15,9 +16,11 @@ from halfwise.core.notes import NoteKind
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.samples import Samples
 from halfwise.report.answer import caution, inputs_told, way_out
+from halfwise.report.fix import show_fix
 from halfwise.report.html.commands import next_steps
 from halfwise.report.html.verdict import verdict_words
 from halfwise.report.markdown import fix_markdown
+from halfwise.report.terminal import Terminal
 from tests.models.build import model, node, value, weight
 from tests.support.messages import kinds, only
 
@@ -92,6 +95,40 @@ def test_an_answer_that_keeps_most_of_the_arithmetic_is_no_success() -> None:
     made = fix(product(), FEEDS, keep="op:MatMul")
     assert made.good and made.cost.fp32_flops_share > 0.5
     assert made.standing.rank == "caution" and caution(made) == say(only(made.notes, NoteKind.MOST_FOR_MEASURE))
+
+
+def in_doubles() -> onnx.ModelProto:
+    weights = np.random.default_rng(0).standard_normal((64, 8))
+    given, made = value("x", TensorProto.DOUBLE, (2, 64)), value("y", TensorProto.DOUBLE, (2, 8))
+    return model([node("MatMul", "x w", "y")], [given], [made], [weight("w", weights)])
+
+
+def behind_doubles() -> onnx.ModelProto:
+    """One node of little work may narrow."""
+    given = in_doubles()
+    given.graph.node.append(node("Cast", "y", "c", to=TensorProto.FLOAT))
+    given.graph.node.append(node("Relu", "c", "z"))
+    given.graph.output[0].CopyFrom(value("z", shape=(2, 8)))
+    return given
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(in_doubles(), "no node can be FP16"), (behind_doubles(), "no node needs FP32")],
+    ids=["nothing narrows", "little narrows"],
+)
+def test_arithmetic_that_cannot_narrow_is_not_laid_to_an_error(
+    given: onnx.ModelProto, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    feeds = [{"x": feed["x"].astype(np.float64)} for feed in FEEDS]
+    made = fix(given, feeds)
+    why = say(only(made.notes, NoteKind.MOST_PINNED))
+    assert "'n_y' (MatMul in FP64)" in why and NoteKind.MOST_FOR_MEASURE not in kinds(made.notes)
+    assert made.good and made.standing.rank == "caution" and caution(made) == why
+    terminal = Terminal()
+    show_fix(terminal, made)
+    terminal.flush()
+    assert said in verdict_words(made).headline and said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("target", "known"), [("trt-8.6", True), ("trt-8.5", True), ("onnx", False)])

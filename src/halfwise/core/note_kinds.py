@@ -36,6 +36,7 @@ class NoteKind(Enum):
     ROLLOUT_GROWS = "rollout-grows"
     ROLLOUT_REUSED = "rollout-reused"
     MOST_FOR_MEASURE = "most-for-measure"
+    MOST_PINNED = "most-pinned"
     # A model that is typed already
     TYPED_ALREADY = "typed-already"
     AS_TYPED_MISSES = "as-typed-misses"

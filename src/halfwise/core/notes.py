@@ -18,6 +18,7 @@ Severity = Literal["info", "warning", "error"]
 _WARNINGS = frozenset(
     {
         NoteKind.MOST_FOR_MEASURE,
+        NoteKind.MOST_PINNED,
         NoteKind.ROLLOUT_AGAIN,
         NoteKind.ROLLOUT_GROWS,
         NoteKind.ROLLOUT_REUSED,
@@ -109,6 +110,7 @@ CAUTIONS = frozenset(
     {
         NoteKind.OVERFLOW_LEFT,
         NoteKind.MOST_FOR_MEASURE,
+        NoteKind.MOST_PINNED,
         NoteKind.DELIVERED_FAILS,
         NoteKind.DELIVERED_MISSES,
         NoteKind.DEFECTS_NOT_PREVENTED,

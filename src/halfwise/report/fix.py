@@ -63,7 +63,8 @@ def _show_verdict(terminal: Terminal, result: FixResult) -> None:
     else:
         standing = result.standing
         judged = f"judged {where}" if standing.here else where
-        terminal.line(f"{name} {standing.told} {_with(result, kept)}, {judged}:", _STYLES[standing.rank])
+        told = f"{standing.told} {_with(result, kept)}" if result.sites.free else "stays as it is: no node can be FP16"
+        terminal.line(f"{name} {told}, {judged}:", _STYLES[standing.rank])
     if result.refusal:
         terminal.line(f"but the model cannot be built for {result.plan.target}: {result.refusal}", "bold red")
     elif not result.good:

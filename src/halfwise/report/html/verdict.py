@@ -79,6 +79,8 @@ def verdict_words(result: FixResult) -> VerdictWords:
         headline = f"{name} stays accurate{here} in FP16 with {share} in {formats}{with_repairs}."
     elif result.met and repairs:
         headline = f"{name} stays accurate{here} in FP16 after {repairs}: no node needs FP32."
+    elif result.met and not result.sites.free:
+        headline = f"{name} stays as it is: no node can be FP16."
     elif result.met:
         headline = f"{name} is accurate{here} in FP16 as it is: no node needs FP32."
     else:

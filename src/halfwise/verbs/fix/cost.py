@@ -9,12 +9,13 @@ from halfwise.core.formats import Format
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.decision import Decision
 from halfwise.precision.rewrite import rewrite
+from halfwise.precision.sites import Site
 from halfwise.precision.typed_onnx import TypedWriter
 from halfwise.search.cost import flops
 from halfwise.search.tensor_statistics import TensorStatistics
 from halfwise.verbs.fix.document import CostRecord
 
-__all__ = ["Cost", "casts_of", "cost_of"]
+__all__ = ["Arithmetic", "Cost", "arithmetic_of", "casts_of", "cost_of"]
 
 
 @dataclass(frozen=True)
@@ -37,21 +38,32 @@ class Cost:
         )
 
 
-def cost_of(runs: float, seconds: float, casts: int, decision: Decision, statistics: TensorStatistics) -> Cost:
-    return Cost(runs, seconds, _peak_mb(), casts, _share(decision, statistics))
+@dataclass(frozen=True)
+class Arithmetic:
+    """The share of the arithmetic that the decision keeps in FP32, the share that cannot narrow, and where most of
+    that is."""
+
+    kept: float
+    pinned: float
+    most_pinned: Site | None
+
+
+def cost_of(runs: float, seconds: float, casts: int, arithmetic: Arithmetic) -> Cost:
+    return Cost(runs, seconds, _peak_mb(), casts, arithmetic.kept + arithmetic.pinned)
+
+
+def arithmetic_of(decision: Decision, statistics: TensorStatistics) -> Arithmetic:
+    work = {site: flops(site, statistics.sizes) for site in decision.sites.all}
+    total = sum(work.values()) or 1.0
+    kept = sum(each for site, each in work.items() if site.free and decision.formats.get(site.node) is Format.FP32)
+    pinned = {site: each for site, each in work.items() if not site.free}
+    most = max(pinned, key=lambda site: pinned[site], default=None)
+    return Arithmetic(kept / total, sum(pinned.values()) / total, most)
 
 
 def casts_of(decision: Assignment) -> int:
     """The casts that a typed model would have."""
     return rewrite(decision, TypedWriter()).casts
-
-
-def _share(decision: Decision, statistics: TensorStatistics) -> float:
-    sites, formats = decision.sites, decision.formats
-    work = {site.node: flops(site, statistics.sizes) for site in sites.all}
-    total = sum(work.values())
-    wide = sum(w for node, w in work.items() if formats.get(node) is Format.FP32 or not sites.of[node].free)
-    return wide / total if total else 0.0
 
 
 def _peak_mb() -> float:

@@ -1,11 +1,13 @@
-"""What is said of an answer that keeps most of the arithmetic in FP32: for which measure, and which may need less."""
+"""What is said where most of the arithmetic stays in FP32: what pins it, or which measure may need less."""
 
 from __future__ import annotations
+
+import onnx_ir as ir
 
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.output_kinds import Reading
 from halfwise.core.tolerance import Tolerance
-from halfwise.verbs.fix.cost import Cost
+from halfwise.verbs.fix.cost import Arithmetic
 from halfwise.verbs.fix.measurement import FixMeasurement
 
 __all__ = ["mostly_fp32"]
@@ -21,12 +23,16 @@ _HELPS = {
 _ANY = ("boxes", "mask", "logits", "text", "audio", "image", "embedding")
 
 
-def mostly_fp32(tolerance: Tolerance, measured: FixMeasurement, cost: Cost) -> tuple[Note, ...]:
+def mostly_fp32(tolerance: Tolerance, measured: FixMeasurement, arithmetic: Arithmetic) -> tuple[Note, ...]:
     """Nothing where the inputs themselves are lost in FP16: no measure helps there."""
+    if arithmetic.pinned > MOST and (site := arithmetic.most_pinned) is not None:
+        double = any(value.dtype is ir.DataType.DOUBLE for value in site.node.outputs)
+        what = f"{site.op} in FP64" if double else site.op
+        return (Note.of(NoteKind.MOST_PINNED, site.name, share=arithmetic.pinned, what=what),)
     lost = measured.input_findings and not measured.verdict.met
-    if cost.fp32_flops_share <= MOST or tolerance.uses_user_metric or lost:
+    if arithmetic.kept <= MOST or tolerance.uses_user_metric or lost:
         return ()
     output = measured.fp16_verdict.worst_output
     reading = next((kind.reading for kind in tolerance.kinds if kind.output == output), Reading.VALUES)
     advice = _HELPS.get(reading, _ANY)
-    return (Note.of(NoteKind.MOST_FOR_MEASURE, output, share=cost.fp32_flops_share, advice=advice),)
+    return (Note.of(NoteKind.MOST_FOR_MEASURE, output, share=arithmetic.kept, advice=advice),)

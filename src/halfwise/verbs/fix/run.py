@@ -8,7 +8,7 @@ from halfwise.core.held_folder import held
 from halfwise.model.inputs.rollout import executions
 from halfwise.precision.typed_onnx import least_bytes
 from halfwise.verbs.fix.budget import budget_notes, may_go_on
-from halfwise.verbs.fix.cost import cost_of
+from halfwise.verbs.fix.cost import arithmetic_of, cost_of
 from halfwise.verbs.fix.decide import decide
 from halfwise.verbs.fix.delivered import Delivered, run_delivered
 from halfwise.verbs.fix.feedback import Feedback
@@ -64,8 +64,9 @@ def _answered(prepared: Prepared, started: float) -> FixResult:
     failed = prepared.context.failures.notes
     told = (delivered.note,) if delivered is not None and delivered.note is not None else ()
     notes = tuple(dict.fromkeys((*spent, *prepared.notes, *judged.notes, *written.notes, *failed, *told)))
-    cost = cost_of(runs, seconds, written.casts, found.candidate.decision, found.candidate.statistics)
-    notes = (*mostly_fp32(prepared.context.question.tolerance, judged.measured, cost), *notes)
+    arithmetic = arithmetic_of(found.candidate.decision, found.candidate.statistics)
+    cost = cost_of(runs, seconds, written.casts, arithmetic)
+    notes = (*mostly_fp32(prepared.context.question.tolerance, judged.measured, arithmetic), *notes)
     latency = latency_record(prepared, found.candidate)
     return FixResult(
         written.decision, judged.measured, written.files, cost, notes, delivered=delivered, latency=latency
