@@ -11,6 +11,7 @@ import pytest
 from onnx import helper
 
 import halfwise
+from halfwise.core.english import say
 from halfwise.core.errors import InputError
 from halfwise.core.files.kinds import FileKind
 from halfwise.core.finding import Finding
@@ -230,6 +231,7 @@ def test_a_file_that_cannot_be_read_is_told_and_the_rest_is_done(tmp_path: Path)
     (tmp_path / "layers.json").write_text(json.dumps({"Layers": []}))
     result = doctor(model, tmp_path / "layers.json")
     assert kinds(result.notes) == [NoteKind.FILE_NOT_READ]
+    assert say(result.notes[0]).count("layers.json") == 1
 
 
 @pytest.mark.parametrize("words", [(), ("nowhere.onnx",), ("empty",)])

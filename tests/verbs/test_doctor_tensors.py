@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, save
 
 import halfwise
+from halfwise.core.english import say
 from halfwise.core.files.kinds import FileKind
 from halfwise.core.finding import Finding
 from halfwise.core.notes import NoteKind
@@ -169,7 +170,8 @@ def test_files_that_the_command_names_are_read(case: Path) -> None:
 
 def test_a_summary_that_is_none_is_told(case: Path) -> None:
     (case / "tensor_summary.json").write_text('{"metadata": {}, "tensors": [{"name": "x"}]}')
-    assert kinds(doctor(case).notes) == [NoteKind.FILE_NOT_READ]
+    notes = doctor(case).notes
+    assert kinds(notes) == [NoteKind.FILE_NOT_READ] and say(notes[0]).count("tensor_summary.json") == 1
 
 
 HUGE = b"{'descr': '<f4', 'fortran_order': False, 'shape': (9999999999999, 8), }\n"
@@ -188,6 +190,7 @@ def test_a_damaged_tensor_is_told_and_the_others_are_compared(case: Path, damage
     DAMAGED[damage](min(case.glob("0*.npy")))
     result = doctor(case)
     assert of(result, "HW619").numbers["count"] == 3 and kinds(result.notes) == [NoteKind.FILE_NOT_READ]
+    assert say(result.notes[0]).count(min(case.glob("0*.npy")).name) == 1
 
 
 @pytest.mark.parametrize("size", [64, 60])

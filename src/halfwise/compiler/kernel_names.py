@@ -10,6 +10,8 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from halfwise.emulation.profiles.kernel_set import CAST_STEPS
+
 __all__ = [
     "Place",
     "cast_count",
@@ -44,7 +46,6 @@ _BOOKKEEPING = frozenset(
     | {"ShapeHostToDevice", "ShapeDeviceToHost"}
 )
 _BOOKKEEPING_NAME = re.compile(r"^(?:init_hvar\^|adv_off\^|clp_|jmp_)")
-_CASTS = frozenset({"Cast", "Cas"})
 _COPIES = frozenset({"Move", "Mov", "Tran", "Tra", "Resh", "Res", "Repl", "Rep"})
 
 # The steps an operator can turn into. Only what was seen in kernels of TensorRT 10 or TensorRT-RTX.
@@ -70,7 +71,7 @@ def steps(name: str) -> tuple[str, ...]:
 
 
 def cast_count(name: str) -> int:
-    return sum(step in _CASTS for step in steps(name))
+    return sum(step in CAST_STEPS for step in steps(name))
 
 
 def is_copy(name: str) -> bool:
@@ -97,7 +98,7 @@ def place_of(op: str, name: str) -> Place | None:
     last one that of its outputs.
     """
     spelled = steps(name)
-    casts = [index for index, step in enumerate(spelled) if step in _CASTS]
+    casts = [index for index, step in enumerate(spelled) if step in CAST_STEPS]
     candidates = _STEPS_OF.get(op, "").split()
     places = [index for index, step in enumerate(spelled) if step in candidates]
     if not casts or not places:

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.model.families import PRODUCTS
 from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import is_constant, whole
 from halfwise.repair.scale_atoms import Ints, Layout, Weights
@@ -24,7 +25,6 @@ from halfwise.repair.scale_walk import sizes
 __all__ = ["QUANTISERS", "quantised_handler"]
 
 QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
-_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 
 def quantised_handler(flow: Flow, node: ir.Node) -> Callable[[ir.Node], bool] | None:
@@ -32,7 +32,7 @@ def quantised_handler(flow: Flow, node: ir.Node) -> Callable[[ir.Node], bool] | 
     if node.domain:
         return None
     found = _HANDLERS.get(node.op_type)
-    if found is None and node.op_type in _PRODUCTS and _weight_scale(node, 1) is not None:
+    if found is None and node.op_type in PRODUCTS and _weight_scale(node, 1) is not None:
         found = _product
     return None if found is None else lambda given: found(flow, given)
 
@@ -145,7 +145,7 @@ def _is_weight(node: ir.Node) -> bool:
     if not is_constant(value) or len(readers) != 1 or made.is_graph_output() or made.dtype is not ir.DataType.FLOAT:
         return False
     reader, slot = readers[0]
-    return reader.graph is node.graph and not reader.domain and reader.op_type in _PRODUCTS and slot in (1, 2)
+    return reader.graph is node.graph and not reader.domain and reader.op_type in PRODUCTS and slot in (1, 2)
 
 
 def _is_plain(node: ir.Node) -> bool:

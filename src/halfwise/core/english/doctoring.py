@@ -7,7 +7,7 @@ from halfwise.core.notes import NoteKind
 __all__ = ["DOCTORING"]
 
 DOCTORING = {
-    NoteKind.FILE_NOT_READ: "{subject} was left out: {why}",
+    NoteKind.FILE_NOT_READ: "A file was left out: {why}",
     NoteKind.ONE_MODEL_EXAMINED: "{count:many ONNX model} were given; {subject} is examined. Name another one alone.",
     NoteKind.NOT_RUN_HERE: "The model was not run: {why}.",
     NoteKind.NAMES_MATCH_NOTHING: (

@@ -57,7 +57,7 @@ TENSORRT = Profile(
     beside=(STRICT,),
     by_engine=True,
 )
-# The pessimistic one: products and convolutions that accumulate in FP16, as TensorRT may choose tactics that do.
+# Only by name: products and convolutions that accumulate in FP16, as TensorRT may choose tactics that do.
 TENSORRT_FP16_SUMS = Profile(
     "tensorrt-fp16-accumulate",
     kernels={**TENSORRT_KERNELS, **NARROW_SUMS},

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from halfwise.emulation.profiles.fusion import Fusion
+from halfwise.model.families import PRODUCTS
 from halfwise.precision.sites import Sites
 
 __all__ = ["SCORES", "WHOLE", "chains"]
 
 SCORES, WHOLE = "attention-scores", "attention-whole"
-_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _BETWEEN = frozenset({"Add", "Div", "Mul", "Softmax", "Sub", "Where"})  # from the scores to their shares
 
 
@@ -55,7 +55,7 @@ def _upwards(node: ir.Node | None, free: dict[ir.Node, None]) -> tuple[ir.Node, 
 def _residuals(free: dict[ir.Node, None]) -> Iterator[Fusion]:
     """A product, and the tensor that is added to it."""
     for product in free:
-        if product.op_type not in _PRODUCTS or product.domain:
+        if product.op_type not in PRODUCTS or product.domain:
             continue
         users = {user for user, _ in product.outputs[0].uses()}
         added = next(iter(users)) if len(users) == 1 else None

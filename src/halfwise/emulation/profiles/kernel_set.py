@@ -23,12 +23,12 @@ from halfwise.model.families import PRODUCTS
 from halfwise.model.moving import only_moves
 from halfwise.precision.sites import Sites
 
-__all__ = ["EngineKernel", "KernelSet"]
+__all__ = ["CAST_STEPS", "EngineKernel", "KernelSet"]
 
 _PRODUCT_STEPS = frozenset({"Fc", "Gemm", "Corr", "Conv", "Deco"})
 _NORMS = frozenset({"LayerNormalization", "RMSNormalization"})
 _ROOTS = frozenset({"Sqrt", "Sqr"})
-_CASTS = frozenset({"Cast", "Cas"})
+CAST_STEPS = frozenset({"Cast", "Cas"})
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def _takes_statistics_wide(kernel: EngineKernel) -> bool:
             behind = next(rest, "")
             for expected in ("Div", "Mul"):  # by the root, as its inverse or at once
                 behind = next(rest, "") if behind == expected else behind
-            if behind not in _CASTS:
+            if behind not in CAST_STEPS:
                 return False
     return True
 

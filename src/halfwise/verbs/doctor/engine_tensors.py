@@ -44,8 +44,7 @@ def tensors_apart(case: Case) -> tuple[Case, tuple[SavedTensor, ...]]:
         try:
             told = tensors_of_summary(path)
         except InputError as error:
-            why = str(error).removeprefix(f"{path}: ")
-            notes.append(Note.of(NoteKind.FILE_NOT_READ, str(path), why=why))
+            notes.append(Note.of(NoteKind.FILE_NOT_READ, str(path), why=str(error)))
             continue
         facts[path] = counted(len(told), "tensor")
         found.update({tensor.name: tensor for tensor in told})
@@ -207,8 +206,7 @@ def _checked(tensor: SavedTensor, notes: list[Note]) -> SavedTensor:
         if tensor.file is not None and tensor.file.suffix == ".npy":
             tensor.read(())
     except InputError as error:
-        why = str(error).removeprefix(f"{tensor.file}: ")
-        notes.append(Note.of(NoteKind.FILE_NOT_READ, str(tensor.file), why=why))
+        notes.append(Note.of(NoteKind.FILE_NOT_READ, str(tensor.file), why=str(error)))
         return replace(tensor, file=None)
     return tensor
 
