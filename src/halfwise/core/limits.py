@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 LARGEST_MODEL_FILE = (1 << 31) - 1  # bytes; the most that a protobuf holds
-MOST_NODES = 1_000_000  # of a model, those of its bodies and functions included
+MOST_NODES = 1_000_000  # of a model, those of its bodies included, and of a function for each call
+DEEPEST_FUNCTIONS = 100  # calls in one another
 LONGEST_NAME = 1 << 16  # characters
+MOST_CHARACTERS = 1 << 28  # of the names of nodes and tensors, where functions are in place
 LARGEST_MADE_INPUT = 1 << 29  # bytes of one generated input
 LARGEST_ARRAYS = 1 << 32  # bytes of the arrays of one .npz file, unpacked
 LARGEST_JSON = 1 << 28  # bytes of one document

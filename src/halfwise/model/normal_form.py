@@ -9,6 +9,7 @@ from onnx_ir.passes import common as passes
 
 from halfwise.core.errors import InputError
 from halfwise.model.inference import infer_types
+from halfwise.model.inlining import inline_functions
 from halfwise.model.names import name_nodes
 from halfwise.model.opset import raise_function, raise_opset
 from halfwise.model.signatures import check_references, check_signatures
@@ -24,8 +25,7 @@ def normalise(model: ir.Model) -> int:
     check_references(model)
     if model.functions:
         _align_function_opsets(model)
-        passes.InlinePass()(model)
-        passes.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+        inline_functions(model)
     check_signatures(model)
     renamed = name_nodes(model.graph.all_nodes())
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)

@@ -1,0 +1,116 @@
+"""Puts the bodies of a model's functions where they are called; what calls of calls make of a file is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+import onnx_ir as ir
+from onnx_ir.passes import common as passes
+
+from halfwise.core import limits
+from halfwise.core.errors import InputError
+
+__all__ = ["inline_functions"]
+
+_Named = ir.Node | ir.Value
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """What a body is once all that it calls stands in it."""
+
+    nodes: int = 0
+    characters: int = 0
+    levels: int = 0
+
+    def __add__(self, other: _Extent) -> _Extent:
+        levels = max(self.levels, other.levels)
+        return _Extent(self.nodes + other.nodes, self.characters + other.characters, levels)
+
+
+def inline_functions(model: ir.Model) -> None:
+    """Do so in place, and leave no function."""
+    _check_extent(model)
+    _InlinePass()(model)
+    passes.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+
+
+def _check_extent(model: ir.Model) -> None:
+    """Each level of calls may double the one below."""
+    functions = model.functions
+    called = {
+        name: {node.op_identifier() for node in functions[name].all_nodes()} & functions.keys() for name in functions
+    }
+    try:
+        order = list(TopologicalSorter(called).static_order())
+    except CycleError:  # which the pass tells
+        return
+    known: dict[Any, _Extent] = {}
+    for name in order:
+        known[name] = _extent(functions[name].all_nodes(), known)
+    whole = _extent(model.graph.all_nodes(), known)
+    for count, most, what in (
+        (whole.nodes, limits.MOST_NODES, "nodes"),
+        (whole.characters, limits.MOST_CHARACTERS, "characters of names"),
+        (whole.levels, limits.DEEPEST_FUNCTIONS, "levels of calls"),
+    ):
+        if count > most:
+            raise InputError(f"with its functions in place it has {count} {what}; models are read up to {most}")
+
+
+def _extent(nodes: Iterator[ir.Node], known: dict[Any, _Extent]) -> _Extent:
+    total = _Extent()
+    for node in nodes:
+        total += _Extent(1, len(node.name or "") + sum(len(value.name or "") for value in node.outputs))
+        if (inside := known.get(node.op_identifier())) is not None:
+            total += _Extent(inside.nodes - 1, inside.characters, inside.levels + 1)
+    return total
+
+
+class _InlinePass(passes.InlinePass):
+    """The library's, which asks for each name of a call whether any call before has it: here they are counted."""
+
+    def _reset(self, model: ir.Model) -> None:
+        super()._reset(model)
+        self._numbers: dict[tuple[type, str], int] = {}
+
+    def _instantiate_call(self, node: ir.Node, call_site_id: str) -> Any:
+        called = self._functions[node.op_identifier()]
+        names = [(named, named.name) for named in _named(called)]
+        for named, name in names:
+            named.name = self._free(named, name or ("node" if isinstance(named, ir.Node) else "val"))
+        try:
+            return super()._instantiate_call(node, call_site_id)
+        finally:
+            for named, name in names:
+                named.name = name
+
+    def _free(self, named: _Named, name: str) -> str:
+        """The name that the library would find."""
+        used = self._used_node_names if isinstance(named, ir.Node) else self._used_value_names
+        number = self._numbers.get((type(named), name), 1)
+        while (free := name if number == 1 else f"{name}_{number}") in used:
+            number += 1
+        self._numbers[type(named), name] = number + 1
+        return free
+
+
+def _named(nodes: ir.Function | ir.Graph) -> Iterator[_Named]:
+    """In the order in which the library names them."""
+    for node in nodes:
+        for attribute in node.attributes.values():
+            for graph in _graphs(attribute):
+                yield from _named(graph)
+        yield node
+        yield from node.outputs
+
+
+def _graphs(attribute: ir.Attr) -> Sequence[ir.Graph]:
+    if attribute.is_ref():
+        return ()
+    if attribute.type == ir.AttributeType.GRAPH:
+        return (attribute.as_graph(),)
+    return attribute.as_graphs() if attribute.type == ir.AttributeType.GRAPHS else ()

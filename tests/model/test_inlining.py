@@ -1,0 +1,109 @@
+"""Functions are put where they are called, under the library's names; what calls of calls would make is refused."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import helper, numpy_helper
+from onnx_ir.passes.common import InlinePass
+
+from halfwise.core import limits
+from halfwise.core.errors import InputError
+from halfwise.model.inlining import inline_functions
+from halfwise.model.model import load
+from tests.models.build import node, value
+from tests.support.says import Says
+
+
+def function(name: str, *body: onnx.NodeProto) -> onnx.FunctionProto:
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    return helper.make_function("own", name, ["a"], ["b"], body, imports)
+
+
+def call(name: str, read: str, made: str) -> onnx.NodeProto:
+    return helper.make_node(name, [read], [made], domain="own")
+
+
+def of_functions(nodes: list[onnx.NodeProto], *functions: onnx.FunctionProto) -> onnx.ModelProto:
+    graph = helper.make_graph(nodes, "g", [value("x")], [value("y")])
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    return helper.make_model(graph, opset_imports=imports, functions=functions, ir_version=9)
+
+
+def doubling(levels: int) -> onnx.ModelProto:
+    """Each function calls the next one twice."""
+    functions = [function(f"F{i}", call(f"F{i + 1}", "a", "m"), call(f"F{i + 1}", "m", "b")) for i in range(levels)]
+    return of_functions([call("F0", "x", "y")], *functions, function(f"F{levels}", node("Exp", "a", "b")))
+
+
+def chain(levels: int) -> onnx.ModelProto:
+    functions = [function(f"F{i}", call(f"F{i + 1}", "a", "b")) for i in range(levels - 1)]
+    return of_functions([call("F0", "x", "y")], *functions, function(f"F{levels - 1}", node("Exp", "a", "b")))
+
+
+def row(calls: int) -> onnx.ModelProto:
+    nodes = [call("F", f"t{i}" if i else "x", f"t{i + 1}" if i + 1 < calls else "y") for i in range(calls)]
+    return of_functions(nodes, function("F", node("Exp", "a", "m"), node("Log", "m", "b")))
+
+
+def test_calls_that_double_are_counted_before_they_are_made(says: Says) -> None:
+    assert len(load(doubling(10)).nodes) == 1 << 10
+    with says.raises(InputError):
+        load(doubling(40))
+
+
+def test_levels_of_calls(says: Says) -> None:
+    assert len(load(chain(limits.DEEPEST_FUNCTIONS)).nodes) == 1
+    with says.raises(InputError):
+        load(chain(limits.DEEPEST_FUNCTIONS + 1))
+
+
+def test_names_that_calls_repeat(monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
+    proto = row(10)
+    read = sum(
+        len(node.name) + sum(map(len, node.output)) for node in (*proto.graph.node, *list(proto.functions[0].node) * 10)
+    )
+    monkeypatch.setattr(limits, "MOST_CHARACTERS", read)
+    assert len(load(proto).nodes) == 20
+    monkeypatch.setattr(limits, "MOST_CHARACTERS", read - 1)
+    with says.raises(InputError):
+        load(proto)
+
+
+def test_functions_that_call_one_another_in_a_circle(says: Says) -> None:
+    with says.raises(InputError):
+        load(
+            of_functions([call("F", "x", "y")], function("F", call("G", "a", "b")), function("G", call("F", "a", "b")))
+        )
+
+
+def test_names_are_those_of_the_library() -> None:
+    """With names that are taken, none at all, and such as the library makes, also in a body."""
+    inner = helper.make_graph([node("Exp", "a", "t"), node("Log", "t", "z_2")], "body", [], [value("z_2")])
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.array(True))),
+        helper.make_node("If", ["c"], ["m"], then_branch=inner, else_branch=inner),
+        helper.make_node("Neg", ["m"], ["m_2"], name="same"),
+        helper.make_node("Abs", ["m_2"], ["b"], name="same"),
+    ]
+    twice = function("G", call("F", "a", "t"), call("F", "t", "b"))
+    outer = [call("G", "x", "m"), call("F", "m", "t_3"), call("G", "t_3", "y")]
+    proto = of_functions(outer, function("F", *nodes), twice)
+    own, known = ir.from_proto(proto), ir.from_proto(proto)
+    inline_functions(own)
+    InlinePass()(known)
+    assert ir.to_proto(own).graph == ir.to_proto(known).graph and len(own.graph) == 20
+
+
+def test_each_call_takes_as_long_as_the_first() -> None:
+    def seconds(calls: int) -> float:
+        model = ir.from_proto(row(calls))
+        begun = time.process_time()
+        inline_functions(model)
+        return time.process_time() - begun
+
+    assert seconds(4000) < 24 * min(seconds(500) for _ in range(3))
