@@ -1,4 +1,4 @@
-"""Scatters that compute stay in FP32 where the CPU provider may run the model: what is delivered runs there."""
+"""What ONNX Runtime loads in FP16 and does not run stays in FP32: what is delivered runs."""
 
 from __future__ import annotations
 
@@ -52,6 +52,29 @@ def runs_in_fp16(op: str, how: str) -> bool:
     except HalfwiseError:
         return False
     return True
+
+
+def warped(of: str) -> onnx.ModelProto:
+    """A spatial transformer: a grid of positions, and what lies there."""
+    size = [1, 2, 8, 8] if of == "pictures" else [1, 2, 4, 4, 4]
+    rank = len(size) - 2
+    nodes = [node("Mul", "theta half", "t"), node("AffineGrid", "t size", "g"), node("GridSample", "x g", "y")]
+    inputs = [value("x", shape=size), value("theta", shape=(1, rank, rank + 1))]
+    held = [weight("half", np.float32(0.5)), weight("size", np.array(size))]
+    return model(nodes, inputs, [value("y", shape=size)], held, opset=20, ir_version=9)
+
+
+@pytest.mark.parametrize("target", ["onnx", "ort-cuda"])
+@pytest.mark.parametrize("of", ["pictures", "volumes"])
+def test_a_grid_that_no_provider_computes_in_fp16_stays_in_fp32(of: str, target: str) -> None:
+    given = warped(of)
+    drawn = np.random.default_rng(0)
+    shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in given.graph.input}
+    feeds = [{n: drawn.standard_normal(s).astype(np.float32) for n, s in shapes.items()} for _ in range(3)]
+    fixed = halfwise.fix(given, feeds, target=target)
+    got, want = (Session(proto).run(feeds[0])["y"] for proto in (typed_proto(fixed.assignment), given))
+    assert np.linalg.norm(got - want) <= 0.01 * np.linalg.norm(want)
+    assert fixed.fp32_nodes == (("n_g",) if of == "pictures" else ())
 
 
 def test_it_is_no_matter_on_a_gpu() -> None:

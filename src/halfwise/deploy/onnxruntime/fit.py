@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.deploy.onnxruntime.adjustable import Adjustable
-from halfwise.deploy.onnxruntime.cpu_kernels import adjust_scatters, cpu_refusal_note
+from halfwise.deploy.onnxruntime.cpu_kernels import adjust_refused, cpu_refusal_note
 from halfwise.deploy.onnxruntime.cuda_kernels import adjust_kernels
 from halfwise.deploy.onnxruntime.norm_kernels import adjust_norms, refusal_note
 from halfwise.deploy.onnxruntime.quantised_biases import adjust_biases
@@ -46,10 +46,8 @@ def adjust_for(
         found = adjust_norms(may, found, fused=fused)
         found = adjust_biases(may, adjust_transposes(may, found))
         found = adjust_joins(may, found, on_cpu=on_cpu)
-        if on_cpu:
-            found = adjust_for_cpu(may, adjust_scatters(may, found))
-        else:
-            found = adjust_kernels(may, found)
+        found = adjust_refused(may, found, on_cpu=on_cpu)
+        found = adjust_for_cpu(may, found) if on_cpu else adjust_kernels(may, found)
     assignment = found.decision.assignment
     crash = crash_note(assignment) or (cpu_crash_note(products_first(assignment)) if on_cpu else None)
     refused = cpu_refusal_note(assignment) if on_cpu else None
