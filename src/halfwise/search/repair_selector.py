@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -78,6 +78,9 @@ class RepairSelector:
     notify: Callable[[str], None]
     start: frozenset[str] = frozenset()  # nodes that an earlier search over fewer samples kept
     before: tuple[Repair, ...] = ()  # that an earlier search of the same model took
+    _followed: dict[RepairSet, RepairSet] = field(
+        default_factory=dict
+    )  # by repairs: these with what they make possible
 
     @property
     def _faithful(self) -> Faithfulness:
@@ -238,6 +241,12 @@ class RepairSelector:
 
     def _with_what_follows(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> RepairSet:
         """These repairs, and those that they make possible: a pair may pay although neither does alone."""
+        key = (*current.repairs, *found)
+        if key not in self._followed:
+            self._followed[key] = self._follow(current, rules, found)
+        return self._followed[key]
+
+    def _follow(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> RepairSet:
         for _ in range(ROUNDS):
             model, done = self.context.repaired(self.model, (*current.repairs, *found))
             if len(done) <= len(current.repairs):
