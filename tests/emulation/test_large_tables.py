@@ -11,6 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
+from halfwise.core.fast_casts import rounded
+from halfwise.core.formats import Format, round_to
 from halfwise.emulation import large_tables, weights
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.stepper import Stepper, Store
@@ -68,6 +70,23 @@ def test_a_product_with_a_turned_table_keeps_its_bits(tokens: int, monkeypatch: 
     monkeypatch.setattr(large_tables, "LARGE_BYTES", 64)
     monkeypatch.setattr(large_tables.np, "ascontiguousarray", lambda *_: pytest.fail("a copy of columns"))
     assert np.array_equal(_walked(proto, places, narrow=False)["y"], usual["y"])
+
+
+def test_a_changed_table_that_lies_turned_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the effect of its rounding is measured."""
+    monkeypatch.setattr(large_tables, "LARGE_BYTES", 64)
+    sites = Sites(load(_tied(300, 64, np.float32)))
+    fp32, stepper = Assignment(sites, {}), Stepper(Emulator())
+    store = Store(stepper.emulator, fp32, {"i": np.array([[0, 7, 14]])})
+    for step in stepper.walk(store):
+        if step.node.op_type == "MatMul":
+            rows, table = (array for array in step.inputs if array is not None)
+            moved = rounded(table, Format.FP16)
+            assert moved.T.flags.c_contiguous and np.array_equal(moved, round_to(table, Format.FP16))
+            monkeypatch.setattr(large_tables.np, "ascontiguousarray", lambda *_: pytest.fail("a copy of columns"))
+            (found,) = stepper.run(step.node, fp32, store, {step.node.inputs[1]: moved}).values()  # type: ignore[dict-item]
+            np.testing.assert_allclose(found, rows @ moved, rtol=1e-4, atol=1e-5)
+            assert not np.array_equal(found, step.outputs[step.node.outputs[0]])
 
 
 def test_it_is_counted_as_a_copy_would_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,9 @@ def round_fast(source: Array, target: Array) -> bool:
 
 
 def rounded(array: Array, fmt: Format) -> Array:
-    """A new array of `round_to`'s values, with ONNX Runtime where it is faster."""
+    """A new array of `round_to`'s values, with ONNX Runtime where it is faster; one that lies turned stays so."""
+    if array.flags.f_contiguous and not array.flags.c_contiguous:
+        return rounded(array.T, fmt).T
     source = np.asarray(array, dtype=np.float32, order="C")  # a scalar stays one
     target = np.empty_like(source)
     return target if fmt is Format.FP16 and round_fast(source, target) else np.asarray(round_to(source, fmt))

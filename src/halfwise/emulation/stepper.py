@@ -165,7 +165,7 @@ class Stepper:
             if found is not None:
                 return {node.outputs[0]: found}
         feeds = {}
-        turned = _turned(node, compiled, store) if changed is None else None
+        turned = _turned(node, compiled, store, changed or {})
         for name, value, fmt in compiled.reads if turned is None else compiled.reads[:-1]:
             if changed is not None and value in changed:
                 stored = fmt is None or fmt is assignment.stored(value)
@@ -335,14 +335,14 @@ def _of_table(node: ir.Node, compiled: _Compiled, assignment: Assignment, store:
     return store.picked(table, fmt, indices) if known and indices is not None else None
 
 
-def _turned(node: ir.Node, compiled: _Compiled, store: Store) -> Array | None:
+def _turned(node: ir.Node, compiled: _Compiled, store: Store, changed: Mapping[ir.Value, Array]) -> Array | None:
     """The table of a product, if it lies the other way."""
     if node.op_type != "MatMul" or node.domain:
         return None
     value = compiled.reads[-1][1]
     if value is not node.inputs[1] or value not in store:
         return None
-    array = store.read(value, None)
+    array = changed[value] if value in changed else store.read(value, None)
     return array if is_turned(array) else None
 
 
