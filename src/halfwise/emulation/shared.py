@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from halfwise.emulation.kept_walks import KeptWalks
 from halfwise.emulation.ort import Answer, AnySession, Device, Session
 from halfwise.emulation.streamed import Sessions, StreamedSession
+from halfwise.emulation.turned_weights import with_turned
 from halfwise.emulation.weights import RoundedWeights
 from halfwise.precision.rewrite import Weight
 
 __all__ = ["Helpers", "Pending", "Recipe", "SharedSession", "attach", "attached"]
 
+_PACKED = 1 << 24  # bytes of weights up to which a session is kept, and has its own in the order of its products
 _WORTH_S = 1.0  # of answers that others could give
 _PATIENCE = 3.0  # times what an answer takes here
 _START_S = 30.0  # for a helper's first
@@ -48,8 +50,9 @@ class Recipe:
         kept: KeptWalks | None = None,
     ) -> AnySession:
         if self.values is None:
-            weights = {weight.name: self.rounded.of(weight) for weight in self.weights}
-            return Session(self.proto, weights, device=self.device)
+            proto, held = with_turned(self.proto, self.weights, self.rounded)
+            lean = sum(array.nbytes for array in held.values()) > _PACKED
+            return Session(proto, held, lean=lean, device=self.device)
         known = {} if known is None else known
         return StreamedSession(self.proto, self.weights, self.values, self.rounded, known, walked, self.device, kept)
 

@@ -129,6 +129,7 @@ class StreamedSession:
                 self._through(segment, lanes, shared, partial(supply.of, number))
                 while len(lanes) > 1 and sum(lane.bytes for lane in lanes) > LIVE_BYTES:
                     waiting.insert(0, lanes.pop().number)
+            supply.end()
             for lane in lanes:
                 lane.values = {**shared, **lane.values}
                 done[lane.number] = lane.failed or {name: self._given(name, lane) for name in self.output_names}

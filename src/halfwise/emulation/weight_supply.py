@@ -31,7 +31,7 @@ class WeightSupply:
         self, segments: Sequence[Segment], weights: Mapping[str, Weight], rounded: RoundedWeights, device: Device
     ) -> None:
         self._weights, self._rounded, self._device = weights, rounded, device
-        self._room = Room()
+        self._room = rounded.room
         numbers = [number for number, each in enumerate(segments) if not self._few(each) and any(self._names(each))]
         self._segments = segments
         self._next = dict(zip([-1, *numbers], numbers, strict=False))
@@ -49,6 +49,10 @@ class WeightSupply:
         if follows is not None:
             self._ahead[follows] = beside(lambda: self._uploaded(follows))
         return found
+
+    def end(self) -> None:
+        """After the last segment."""
+        self._room.leave()
 
     def _uploaded(self, number: int) -> dict[str, Any]:
         from halfwise.emulation.gpu_weights import on_gpu

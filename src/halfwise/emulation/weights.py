@@ -19,6 +19,7 @@ from halfwise.precision.rewrite import Weight
 __all__ = ["Room", "RoundedWeights", "held_in_fp32"]
 
 Array = NDArray[Any]
+_Key = tuple[ir.TensorProtocol, Format | None, tuple[int, ...]]  # a tensor is known by its identity
 
 _BLOCK = 1 << 18  # elements that one thread takes at a time
 _ROOM = 1 << 28  # bytes of rounded weights that are kept; rounding takes half the time of the product that reads them
@@ -42,29 +43,39 @@ class Room:
         self._taken = start + size
         return self._whole[start : start + size].reshape(shape)
 
+    def leave(self) -> None:
+        """Nobody takes more for now: what is large goes back to the system."""
+        self._taken = 0
+        if self._whole.nbytes > _ROOM:
+            self._whole = np.empty(0, np.float32)
+
 
 class RoundedWeights:
     """What lies in its file in FP32 is mapped, not kept."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[ir.TensorProtocol, Format | None], Array] = {}  # a tensor is known by its identity
-        self._lent: WeakValueDictionary[tuple[ir.TensorProtocol, Format | None], Array] = WeakValueDictionary()
+        self._known: dict[_Key, Array] = {}
+        self._lent: WeakValueDictionary[_Key, Array] = WeakValueDictionary()
         self._largest: dict[ir.TensorProtocol, float] = {}
-        self._room = _ROOM
+        self._left = _ROOM
+        self.room = Room()  # of one walk after the other
 
-    def of(self, weight: Weight, *, room: Room | None = None) -> Array:
-        """Without a `room` of its own it is kept, as long as few are; none that somebody holds is made again."""
-        key = self.key(weight)
+    def of(self, weight: Weight, *, room: Room | None = None, order: tuple[int, ...] = ()) -> Array:
+        """With its axes in that order. Without a `room` of its own it is kept, as long as few are; none that somebody
+        holds is made again."""
+        key = (*self.key(weight), order)
         known = self._known.get(key, self._lent.get(key))
         if known is not None:
             return known
         tensor = stored_tensor(weight.tensor)
         stored = np.asarray(tensor.numpy())
         array = stored if weight.fmt is None else held_in_fp32(stored, weight.fmt, room)
-        if isinstance(tensor, ir.ExternalTensor) and array is stored:
+        if order:
+            array = np.ascontiguousarray(array.transpose(order))
+        elif isinstance(tensor, ir.ExternalTensor) and array is stored:
             return array
-        if room is None and array.nbytes <= self._room:
-            self._room -= array.nbytes
+        if room is None and array.nbytes <= self._left:
+            self._left -= array.nbytes
             self._known[key] = array
         elif room is None:
             self._lent[key] = array
