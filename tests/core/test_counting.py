@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from halfwise.core.counting import BLOCK, Counter, count
+from halfwise.core.counting import BLOCK, Counter, count, worst_counts
 from halfwise.core.formats import Format
 
 
@@ -26,6 +26,14 @@ def test_counts_are_what_their_definitions_say(array: np.ndarray) -> None:
     assert seen.max_abs == max(sizes, default=0.0)
     assert seen.min_abs == min((x for x in sizes if x), default=0.0)
     assert (seen.min, seen.max) == (min(finite, default=0.0), max(finite, default=0.0))
+
+
+@given(*[hnp.arrays(np.float32, st.integers(0, 9), elements=st.sampled_from([0.0, 1e-9, 1e-5, -0.5, 7e4]))] * 2)
+def test_the_worst_of_two_has_the_extremes_of_both(one: np.ndarray, other: np.ndarray) -> None:
+    worst, both = worst_counts(count(one), count(other)), count(np.concatenate([one, other]))
+    extremes = ("min", "max", "max_abs", "min_abs")
+    assert [getattr(worst, name) for name in extremes] == [getattr(both, name) for name in extremes]
+    assert (worst.count, worst.overflow) == (max(one.size, other.size), max(count(one).overflow, count(other).overflow))
 
 
 _SIZE = 5 * BLOCK + 4099  # for both types some chunks, a shorter one of whole lines, and what is left of a line

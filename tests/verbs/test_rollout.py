@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 from halfwise.backends import BackendRecord, BackendRun
 from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
+from halfwise.core.reasons import Reason
 from halfwise.model.model import load
 from halfwise.precision.plan import read_plan
 from halfwise.report.html.rollout import rollout_picture
@@ -101,6 +102,25 @@ def test_each_step_takes_the_state_that_the_model_itself_gave() -> None:
     assert found is not None
     np.testing.assert_allclose(found.fixed, expected / 0.001, rtol=1e-3)
     assert not result.met  # 40 steps of a third that FP16 loses, though no single step is off by more than half a unit
+
+
+def test_the_first_step_is_walked_as_the_last_is() -> None:
+    """A text's first token may be as no other: here it alone leaves FP16's range, on its way through a square."""
+    nodes = [
+        helper.make_node("Mul", ["x", "x"], ["squared"], "square"),
+        helper.make_node("Sqrt", ["squared"], ["root"], "root"),
+        helper.make_node("Add", ["sum_in", "root"], ["sum_out"], "add"),
+        helper.make_node("Tanh", ["sum_out"], ["y"], "tanh"),
+    ]
+    names = ("x", "sum_in", "sum_out", "y")
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in names]
+    graph = helper.make_graph(nodes, "first", values[:2], values[2:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    stream = frames(16, start=0.0)
+    stream[0]["x"] = stream[8]["x"] = np.full((1, 4), 300.0, np.float32)
+    result = fix(model, stream, rollout=8, feedback=STATE, tolerance=LOOSE_Y, repairs="none")
+    assert result.met
+    assert {each.name for each in result.plan.nodes if each.why is Reason.OVERFLOW} == {"square", "root"}
 
 
 def test_one_step_alone_would_pass_what_a_rollout_fails() -> None:

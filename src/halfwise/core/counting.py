@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.formats import Format
 
-__all__ = ["BLOCK", "Counter", "Counts", "count"]
+__all__ = ["BLOCK", "Counter", "Counts", "count", "worst_counts"]
 
 BLOCK = 1 << 16  # values of which the tiny ones are counted together, to see whether they stand close together
 _CHUNK = 1 << 20  # bytes that are swept together
@@ -50,6 +50,15 @@ def count(array: NDArray[Any], fmt: Format = Format.FP16) -> Counts:
     counter = Counter(flat.dtype, fmt)
     counter.add(flat)
     return counter.counts()
+
+
+def worst_counts(one: Counts, other: Counts) -> Counts:
+    """Of two arrays, each number as it is worse."""
+    if not one.count or not other.count:
+        return one if one.count else other
+    most = {each.name: max(getattr(one, each.name), getattr(other, each.name)) for each in fields(Counts)}
+    smallest = min((each.min_abs for each in (one, other) if each.min_abs), default=0.0)
+    return Counts(**{**most, "min": min(one.min, other.min), "min_abs": smallest})
 
 
 class Counter:

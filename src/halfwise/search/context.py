@@ -14,7 +14,7 @@ from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import Profile
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.feed import Feed
-from halfwise.model.inputs.rollout import Trajectory
+from halfwise.model.inputs.rollout import Trajectory, ends_of
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
@@ -27,7 +27,7 @@ from halfwise.search.overflows import Headroom, Nodes, harmful_overflows, headro
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.speed import Speed, TimeTable, time_table
-from halfwise.search.tensor_statistics import TensorStatistics, tensor_statistics
+from halfwise.search.tensor_statistics import TensorStatistics, merged, tensor_statistics
 from halfwise.search.walks import CLOSE, Walks
 
 __all__ = ["EvaluationContext"]
@@ -116,8 +116,9 @@ class EvaluationContext:
         """What the tensors of a model hold over one sample."""
         known = self._memory(sites).statistics
         if feed.id not in known:
-            known[feed.id] = tensor_statistics(self.stepper, sites, widen_feeds(feed))
-            self.counter.add(1)
+            ends = ends_of(feed)
+            known[feed.id] = merged([tensor_statistics(self.stepper, sites, widen_feeds(each)) for each in ends])
+            self.counter.add(len(ends))
         return known[feed.id]
 
     def seen(self, sites: Sites, feeds: Sequence[Feed]) -> TensorStatistics:
@@ -155,7 +156,8 @@ class EvaluationContext:
             among = suspects(sites, seen, room, kept)
             if not among:
                 return frozenset()
-            found = [self._harmful(sites, widen_feeds(feed), room, kept, among) for feed in walked]
+            ends = [each for feed in walked for each in ends_of(feed)]
+            found = [self._harmful(sites, widen_feeds(each), room, kept, among) for each in ends]
             self._overflows[key] = frozenset(nodes for each in found for nodes in each)
         return self._overflows[key]
 

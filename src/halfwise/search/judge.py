@@ -19,7 +19,7 @@ from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import Answer, AnySession
 from halfwise.emulation.streamed import answered
 from halfwise.model.inputs.feed import Feed
-from halfwise.model.inputs.rollout import Trajectory, carried
+from halfwise.model.inputs.rollout import Trajectory, carried, ends_of
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.choices_read import read_by_choices
@@ -195,6 +195,7 @@ class Judge:
         self.also = tuple(also)
         self.question = question
         self.feeds = tuple(widen_feeds(feed) for feed in feeds)
+        self.ends = tuple(tuple(map(widen_feeds, ends_of(feed))) for feed in feeds)
         self.ids = tuple(feed.id if isinstance(feed, Feed) else index for index, feed in enumerate(feeds))
         self._rollout = next((feed.rollout for feed in feeds if isinstance(feed, Trajectory)), None)
         self._steps = [[widen_feeds(step) for step in each.steps] for each in feeds if isinstance(each, Trajectory)]

@@ -20,7 +20,7 @@ from halfwise.search.overflows import may_overflow
 from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
 from halfwise.search.sets import Sets, worst_first
 from halfwise.search.stored_sums import kernels_apart
-from halfwise.search.tensor_statistics import tensor_statistics
+from halfwise.search.tensor_statistics import merged, tensor_statistics
 from halfwise.search.walks import CLOSE, Walks
 
 __all__ = ["NoiseModel", "cost_of", "measure_noise", "noise_of_one", "relative_bounds"]
@@ -100,13 +100,14 @@ def _walked(
 
     `broken`: overflows may decide, which a short walk tells; where they do not, the last walk makes up for it.
     """
-    measured, before, last = Sensitivity(), sets.counter.samples, probes
+    measured, before, last, first = Sensitivity(), sets.counter.samples, probes, 0
     try:
         if broken and len(order) > 1 and probes > 1 + SHORT:
             _walk(sets, order[0], measured, notify, SHORT)
             if not _overflows_decide(sets, measured):
                 measured, last = Sensitivity(), probes - 1 - SHORT
-        for index in order[measured.samples :]:
+            first = int(measured.samples > 0)
+        for index in order[first:]:
             if measured.samples and _overflows_decide(sets, measured):
                 last = 0  # where else values overflow is told on the way forwards
             _walk(sets, index, measured, notify, last if measured.samples else probes)
@@ -120,17 +121,19 @@ def _walked(
 
 
 def _walk(sets: Sets, index: int, into: Sensitivity, notify: Callable[[str], None], probes: int) -> None:
-    """One sample, forwards and back; what its tensors hold is remembered."""
+    """One sample, forwards and back, of a stream both ends; what its tensors hold is remembered."""
     judge, before = sets.judge, sets.stepper.executed
     notify(f"measuring the effect of each rounding (sample {index + 1} of {len(judge.feeds)})")
-    feed, tolerance, known = judge.feeds[index], judge.question.tolerance, judge.memory.statistics
+    tolerance, known, held = judge.question.tolerance, judge.memory.statistics, []
     weights, apart = _weights(sets.sites, tolerance), kernels_apart((judge.emulator, *judge.also))
     try:
-        seen = measure_sensitivity(
-            sets.stepper, sets.sites, feed, into, 0, weights, tolerance.kinds, apart, collect=True, probes=probes
-        )
-        if seen is not None:
-            known.setdefault(judge.ids[index], tensor_statistics(sets.stepper, sets.sites, feed, seen))
+        for feed in judge.ends[index]:
+            seen = measure_sensitivity(
+                sets.stepper, sets.sites, feed, into, 0, weights, tolerance.kinds, apart, collect=True, probes=probes
+            )
+            held += [] if seen is None else [tensor_statistics(sets.stepper, sets.sites, feed, seen)]
+        if held:
+            known.setdefault(judge.ids[index], merged(held))
             if not may_overflow(sets.sites, known[judge.ids[index]]):
                 sets.counter.none_overflows()
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -14,7 +15,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.cores import Helper
-from halfwise.core.counting import Counts, count
+from halfwise.core.counting import Counts, count, worst_counts
 from halfwise.core.errors import InputError
 from halfwise.core.powers import powers
 from halfwise.emulation.stepper import Step, Stepper, Store
@@ -22,7 +23,7 @@ from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.repair import Ranges
 
-__all__ = ["StatisticsCollector", "TensorStatistics", "ranges_if_asked", "ranges_of", "tensor_statistics"]
+__all__ = ["StatisticsCollector", "TensorStatistics", "merged", "ranges_if_asked", "ranges_of", "tensor_statistics"]
 
 Array = NDArray[Any]
 
@@ -62,6 +63,18 @@ def tensor_statistics(
         {value: Counts(**counts) for value, counts in tensors.items()},
         {value: {int(power): many for power, many in powers.items()} for value, powers in spread.items()},
     )
+
+
+def merged(found: Sequence[TensorStatistics]) -> TensorStatistics:
+    """Of the steps of one stream, in order: what is worst of each tensor, in the shapes of the last."""
+    *before, last = found
+    tensors, powers = dict(last.tensors), dict(last.powers)
+    for each in before:
+        for value, counts in each.tensors.items():
+            tensors[value] = worst_counts(counts, tensors[value]) if value in tensors else counts
+        for value, many in each.powers.items():
+            powers[value] = Counter(powers.get(value, {})) + Counter(many)
+    return TensorStatistics(last.sizes, tensors, powers, last.shapes)
 
 
 def _values(sites: Sites) -> list[ir.Value]:

@@ -36,7 +36,9 @@ class Logits(Measure):
         clear = best[..., -1] - best[..., -2] >= self.margin if p.shape[-1] > 1 else np.zeros(p.shape[:-1], bool)
         changed = clear & (a.argmax(-1) != b.argmax(-1))
         kl = max(kl, 0.0)
-        return {"kl": kl, "top1": float(changed.sum()) / max(a[..., 0].size, 1), "perplexity": float(np.expm1(kl))}
+        with np.errstate(over="ignore"):
+            perplexity = float(np.expm1(kl))
+        return {"kl": kl, "top1": float(changed.sum()) / max(a[..., 0].size, 1), "perplexity": perplexity}
 
 
 def _log_probabilities(array: Array) -> Array:

@@ -20,6 +20,7 @@ __all__ = [
     "Rollout",
     "Trajectory",
     "carried",
+    "ends_of",
     "executions",
     "lockstep",
     "rollout_of",
@@ -65,6 +66,11 @@ class Trajectory(Feed):
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
+
+
+def ends_of(feed: Arrays) -> tuple[Arrays, ...]:
+    """What of a feed is walked node by node: a stream's first token may be as no other, and its state grows."""
+    return (feed.steps[0], feed.steps[-1]) if isinstance(feed, Trajectory) else (feed,)
 
 
 def rollout_of(steps: Any, feedback: Any) -> Rollout | None:
