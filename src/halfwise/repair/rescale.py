@@ -44,7 +44,7 @@ _Edits = Sequence[dict[str, Any]]
 _EPSILON = 1e-5  # what normalisations have that state none
 _LARGEST = 65504.0
 _FITS = 2.0**15  # an input up to here leaves room for inputs not seen
-_SMALLEST = float(np.finfo(np.float32).tiny)
+_SMALLEST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
 
 class Rescale:
@@ -262,6 +262,8 @@ def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair
     grown = [_epsilon(node) * 4.0 ** choice.of(atoms)[0] for node, atoms in group.epsilons]
     if not all(_SMALLEST <= each < 1e30 for each in grown):
         return None
+    if any(choice.of(atoms).any() and _squares_are_lost(node, flow) for node, atoms in group.epsilons):
+        return None
     edits = {"constants": constants, "fronts": fronts, "epsilons": epsilons, "after": after}
     edits |= {word: more for word, more in (("entries", entries), ("terms", terms), ("behind", behind)) if more}
     names = {str(entry["node"]) for kind in edits.values() for entry in kind}
@@ -285,6 +287,13 @@ def _is_large(value: ir.Value) -> bool:
 def _constant(node: ir.Node, slot: int) -> ir.TensorProtocol | None:
     value = node.inputs[slot] if slot < len(node.inputs) else None
     return value.const_value if is_constant(value) and value is not None else None
+
+
+def _squares_are_lost(node: ir.Node, flow: ScaleFlow) -> bool:
+    """Whether a norm may sum more than FP32 holds in the model as it is, which then answers otherwise than scaled."""
+    read = [value for value in node.inputs if value is not None and not is_constant(value)]
+    elements = max((flow.ranges.size.get(value.name or "", 1) for value in read), default=1)
+    return sum(flow.high(value) for value in read) ** 2 * elements > _MOST
 
 
 def _epsilon(node: ir.Node) -> float:
