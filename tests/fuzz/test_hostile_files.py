@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -265,6 +266,48 @@ def test_deep_json_is_refused(words: tuple[str, ...], depth: int, halfwise_cli: 
     refused(halfwise_cli, *words)
 
 
+TWICE = '{"schema": "halfwise.plan/1", "fp32_nodes": ["n_y"], "fp32_nodes": []}'
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("fix", "m.onnx", "--out", "out", "--plan", "d.json"),
+        ("gate", "m.onnx", "--plan", "d.json"),
+        ("gate", "m.onnx", "--plan", "p.json", "--baseline", "d.json"),
+        ("compare", "d.json", "p.json"),
+        ("audit", "layers.json", "--plan", "d.json"),
+        ("trace", "m.onnx", "--inputs", "d.json"),
+        ("scan", "d.index.json"),
+    ],
+    ids=lambda words: "-".join(words[:2]),
+)
+def test_a_key_that_is_there_twice_is_refused(words: tuple[str, ...], halfwise_cli: CommandLine) -> None:
+    """Of two readers one may take the first, and one the second."""
+    saved(exp())
+    for name in ("d.json", "d.index.json"):
+        Path(name).write_text(TWICE)
+    Path("p.json").write_text('{"schema": "halfwise.plan/1", "fp32_nodes": []}')
+    Path("layers.json").write_text('{"Layers": ["a"]}')
+    assert "names 'fp32_nodes' twice; write it once" in refused(halfwise_cli, *words)
+
+
+def test_many_keys_that_are_there_twice_are_refused_at_once(halfwise_cli: CommandLine) -> None:
+    saved(exp())
+    keys = ", ".join(f'"k{index}": 0' for index in (*range(200_000), 199_999))
+    Path("d.json").write_text(f"{{{keys}}}")
+    begun = time.process_time()
+    assert "names 'k199999' twice" in refused(halfwise_cli, "fix", "m.onnx", "--out", "out", "--plan", "d.json")
+    assert time.process_time() - begun < 10
+
+
+def test_a_plan_with_a_mark_of_its_encoding_is_read(halfwise_cli: CommandLine) -> None:
+    """As Windows editors write it."""
+    name = saved(exp())
+    Path("p.json").write_text('\ufeff{"schema": "halfwise.plan/1", "fp32_nodes": []}', encoding="utf-8")
+    assert halfwise_cli("gate", name, "--plan", "p.json", "--json").code in (0, 1)
+
+
 # -- arrays -----------------------------------------------------------------------------------------------------------
 
 
@@ -275,6 +318,15 @@ def test_saved_outputs_of_any_type(kind: str, halfwise_cli: CommandLine) -> None
     for words in (("a.npz", "b.npz"), ("b.npz", "a.npz"), ("a.npz", "a.npz")):
         ended = halfwise_cli("verify", *words, "--json")
         assert ended.code in (0, 1) if kind in ("U5", "S5") else "no numbers and no text" in ended.told
+
+
+def test_an_array_that_is_there_twice_is_refused(halfwise_cli: CommandLine) -> None:
+    np.savez("a.npz", x=f32(1, 2, 3, 4))
+    with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile("a.npz", "a") as archive:
+        archive.writestr("x.npy", archive.read("x.npy"))
+    name = saved(exp())
+    assert "it holds 'x.npy' twice" in refused(halfwise_cli, "trace", name, "--inputs", "a.npz")
+    refused(halfwise_cli, "verify", "a.npz", "a.npz")
 
 
 def test_an_archive_that_spans_disks_is_refused(halfwise_cli: CommandLine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     """
     with zipfile.ZipFile(path) as archive:
         size = sum(entry.file_size for entry in archive.infolist())
+        twice = [name for name, count in Counter(archive.namelist()).items() if count > 1]
     if size > limits.LARGEST_ARRAYS:
         raise ValueError(f"it unpacks to {size} bytes, and files are read up to {limits.LARGEST_ARRAYS}")
+    if twice:
+        raise ValueError(f"it holds {twice[0]!r} twice")
     with np.load(path, allow_pickle=False) as held:
         return {name: held[name] for name in held.files}
 

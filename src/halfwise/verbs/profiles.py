@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from halfwise.core.document import Count, Document, Documented, Number, Record, about
+from halfwise.core.errors import InputError
 from halfwise.core.files.absent import absent
 from halfwise.core.json_text import read_json
 from halfwise.core.summary import Summary
@@ -73,8 +74,8 @@ def profiles(paths: Iterable[str | Path] = ()) -> Profiles:
 
 def _holds_machine(path: Path) -> bool:
     try:
-        return path.is_file() and path.stat().st_size < _MOST_BYTES and is_machine(read_json(path, "utf-8-sig"))
-    except (OSError, ValueError):
+        return path.is_file() and path.stat().st_size < _MOST_BYTES and is_machine(read_json(path))
+    except (OSError, ValueError, InputError):
         return False
 
 

@@ -102,7 +102,11 @@ def _slept(before: Mapping[str, tuple[str, ...]]) -> bool:
     if not (others := _others()):
         return True
     slept = before.items() & _asleep().items()
-    return len(slept) == others and not _LEFT_BEHIND.search(Path("/proc/self/maps").read_text(errors="replace"))
+    return len(slept) == others and not _LEFT_BEHIND.search(_maps())
+
+
+def _maps() -> str:
+    return Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
 
 
 def _own_bytes() -> int:

@@ -105,7 +105,7 @@ def is_machine(data: Any) -> bool:
 def read_machine(path: Path) -> MachineDocument:
     """The document in a file; one line where it is none, or was changed after it was written."""
     try:
-        data = read_json(path, "utf-8-sig")
+        data = read_json(path)
     except OSError as error:
         told = f"{path} cannot be read: {error.strerror}; a learned profile is the file that `halfwise prove` wrote"
         raise InputError(told) from None

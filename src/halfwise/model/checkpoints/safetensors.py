@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from halfwise.core.errors import InputError
-from halfwise.core.json_text import parse_json
+from halfwise.core.json_text import once, parse_json
 from halfwise.model.checkpoints.checkpoint import Checkpoint, StoredTensor
 from halfwise.model.elements import STORED_TYPES, Elements, Stretch
 
@@ -60,16 +60,9 @@ def read_safetensors(path: Path) -> Checkpoint:
 
 
 def _parse(path: Path, text: bytes) -> Mapping[str, Any]:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"{path}: the header of this safetensors file names {twice!r} twice; export it again")
-        return found
-
+    pairs = once(f"{path}: the header of this safetensors file", "export it again")
     try:
-        header = parse_json(text.decode("utf-8"), once) if text[:1] == b"{" else None
+        header = parse_json(text.decode("utf-8"), pairs) if text[:1] == b"{" else None
     except ValueError:
         header = None
     if not isinstance(header, dict):

@@ -61,7 +61,7 @@ def _read(source: str | Path | Document, label: str) -> tuple[Document, str]:
     if isinstance(source, Mapping):
         return source, label
     try:
-        document = read_json(Path(source), "utf-8-sig")
+        document = read_json(Path(source))
     except OSError as error:
         raise InputError(f"{source} cannot be read: {error.strerror}") from None
     except ValueError:
