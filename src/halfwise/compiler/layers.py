@@ -13,6 +13,7 @@ from halfwise.core import limits
 from halfwise.core.errors import InputError
 from halfwise.core.files.absent import absent
 from halfwise.core.json_text import parse_json
+from halfwise.core.whole_files import is_special
 
 if TYPE_CHECKING:
     from halfwise.compiler.buildlog.report import LogReport
@@ -39,6 +40,8 @@ def read_layers(path_or_text: Path | str) -> EngineLayers:
     if path.is_dir():
         raise InputError(f"{source} is a folder; name the layer information file or the build log in it")
     try:
+        if is_special(path):
+            raise InputError(f"{source} is a pipe or a device; name a file")
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
         if not looks_like_json(_decode(head)):

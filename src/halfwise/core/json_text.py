@@ -10,6 +10,7 @@ from typing import Any
 
 from halfwise.core import limits
 from halfwise.core.errors import InputError
+from halfwise.core.opened import opened
 
 __all__ = ["once", "parse_json", "read_json", "read_text"]
 
@@ -24,7 +25,7 @@ def read_text(path: Path) -> str:
 
     A device has no size, and may have no end.
     """
-    with path.open("rb") as file:
+    with opened(path) as file:
         content = file.read(min(path.stat().st_size, limits.LARGEST_JSON) + 1)
         content += file.read(limits.LARGEST_JSON + 1 - len(content))
     if len(content) > limits.LARGEST_JSON:

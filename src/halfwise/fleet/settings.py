@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from halfwise.core.errors import InputError
+from halfwise.core.whole_files import is_special
 from halfwise.fleet.mistakes import listed, mistakes_of, own, sets
 from halfwise.fleet.toml_places import Path as Key
 from halfwise.fleet.toml_places import places
@@ -121,6 +122,8 @@ def mistakes_in(text: str) -> list[Mistake]:
 
 def read_text(path: Path) -> str:
     try:
+        if is_special(path):
+            raise InputError(f"{path} is a pipe or a device; name a file")
         if path.stat().st_size > 16 << 20:
             raise InputError(f"{path} is larger than 16 MiB: it is no fleet file")
         return path.read_text(encoding="utf-8-sig")

@@ -30,6 +30,7 @@ from halfwise.core.json_text import read_json
 from halfwise.core.notes import Note
 from halfwise.core.summary import Summary
 from halfwise.core.targets import Target
+from halfwise.core.whole_files import is_special
 from halfwise.core.wording import counted
 from halfwise.deploy.advisories import Advisory, advisories_of_engine, target_of_log
 from halfwise.precision.plan_document import KeptNodes
@@ -219,6 +220,8 @@ def _head(source: Path) -> bytes:
         raise absent(source)
     if source.is_dir():
         raise InputError(f"{source} is a folder; name the layer information, the log or the model in it")
+    if is_special(source):
+        raise InputError(f"{source} is a pipe or a device; name a file")
     try:
         with source.open("rb") as file:
             return file.read(4096)

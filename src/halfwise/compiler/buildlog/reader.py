@@ -14,6 +14,7 @@ from halfwise.core import limits
 from halfwise.core.errors import InputError
 from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import not_wanted
+from halfwise.core.opened import opened
 
 __all__ = ["read_lines", "read_log"]
 
@@ -65,7 +66,7 @@ def read_lines(lines: Iterable[bytes | str], source: str = "the log") -> LogRepo
 
 def _blocks(path: Path) -> Iterator[bytes]:
     """Blocks of whole lines in UTF-8."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         head = file.read(2)
         encoding = _UTF16.get(head)
         decoder = codecs.getincrementaldecoder(encoding)(errors="replace") if encoding else None
