@@ -63,6 +63,25 @@ def test_a_miss_there_is_a_no_where_the_target_may_run_it_so(
     assert (NoteKind.DELIVERED_MISSES in kinds(made.notes)) is good
 
 
+@pytest.mark.parametrize(("target", "kept"), [("onnx", ("n_y",)), ("ort-cuda", ())])
+def test_what_the_runtime_computes_wrong_in_fp16_stays_in_fp32_where_it_may_run(
+    target: str, kept: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Its CPU provider has no kernel of ReduceLogSumExp in FP16, and takes the exponent of 1,000 as it is."""
+    given = model(
+        [node("Mul", "x k", "h"), node("Relu", "h", "r"), node("ReduceLogSumExp", "r axes", "y")],
+        [value("x", shape=(2, 8))],
+        [value("y", shape=(2, 1))],
+        [weight("k", np.float32(1000.0)), weight("axes", np.array([1]))],
+        opset=18,
+    )
+    made = fix(given, FEEDS, out=tmp_path, target=target)
+    assert made.good and made.fp32_nodes == kept
+    if kept:
+        assert made.delivered is not None and made.delivered.verdict is not None and made.delivered.verdict.met
+        assert kinds(made.plan.nodes[0].because) == [NoteKind.KEEPS_CPU_RIGHT]
+
+
 def test_where_it_cannot_run_one_line_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for error, kind in (
         (NoKernel("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : no X"), NoteKind.DELIVERED_NOT_RUN),

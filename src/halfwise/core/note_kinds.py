@@ -222,7 +222,7 @@ class NoteKind(Enum):
     KEEPS_TRANSPOSE_LOADABLE = "keeps-transpose-loadable"
     KEEPS_BIAS_STEPS = "keeps-bias-steps"
     KEEPS_RUNNABLE, KEEPS_CUDA_RIGHT = "keeps-runnable", "keeps-cuda-right"
-    KEEPS_EXPANDABLE = "keeps-expandable"
+    KEEPS_EXPANDABLE, KEEPS_CPU_RIGHT = "keeps-expandable", "keeps-cpu-right"
     OWN_KERNELS_MISS = "own-kernels-miss"
     OWN_NOT_READ = "own-not-read"
     OWN_WITHOUT_KERNEL = "own-without-kernel"

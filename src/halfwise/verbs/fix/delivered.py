@@ -9,7 +9,7 @@ from halfwise.backends.as_written import NoKernel, run_as_written
 from halfwise.backends.backend import BackendFailure
 from halfwise.core.english import fill
 from halfwise.core.english.outputs_told import outputs_told
-from halfwise.core.evaluation import evaluate
+from halfwise.core.evaluation import Evaluation, Outputs, evaluate
 from halfwise.core.metrics import Metrics
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Verdict
@@ -25,7 +25,7 @@ from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.document import DeliveredRecord
 from halfwise.verbs.fix.prepare import Prepared
 
-__all__ = ["Delivered", "run_delivered"]
+__all__ = ["MOST_INPUTS", "Delivered", "judged_as_written", "run_delivered"]
 
 TIME_LIMIT_S = 120.0
 MOST_INPUTS = 8
@@ -71,11 +71,18 @@ def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -
         return Delivered(None, note=Note.of(NoteKind.DELIVERED_NOT_RUN, why=runtime_reason(error)))
     except BackendFailure as error:
         return Delivered(None, counts=counts, note=Note.of(NoteKind.DELIVERED_FAILS, why=runtime_reason(error)))
-    for made in candidate.decided.model.maps:
-        outputs = tuple({**each, made.tensor: made.in_order(each[made.name])} for each in outputs)
-    found = evaluate(prepared.context.references.of(feeds), outputs, prepared.tolerance, request.metric)
+    found = judged_as_written(prepared, candidate, feeds, outputs)
     note = None if found.verdict.met or counts else Note.of(NoteKind.DELIVERED_MISSES, error=found.verdict.because)
     return Delivered(found.verdict, found.outputs, counts, note)
+
+
+def judged_as_written(
+    prepared: Prepared, candidate: Candidate, feeds: Sequence[Feed], outputs: Sequence[Outputs]
+) -> Evaluation:
+    """What a written model answered, beside FP32's answers."""
+    for made in candidate.decided.model.maps:
+        outputs = [{**each, made.tensor: made.in_order(each[made.name])} for each in outputs]
+    return evaluate(prepared.context.references.of(feeds), outputs, prepared.tolerance, prepared.request.metric)
 
 
 def _why_not(candidate: Candidate, assignment: Assignment, feeds: Sequence[Feed]) -> Note | None:

@@ -51,8 +51,12 @@ def _answered(prepared: Prepared, started: float) -> FixResult:
     request = prepared.request
     found = decide(prepared)
     judged, written, delivered = _delivered(prepared, found)
-    mended = runnable(prepared, found) if request.plan is None and delivered is not None and delivered.fails else None
-    if mended is not None:
+    for _ in range(2):  # what runs at last may yet be wrong
+        if request.plan is not None or delivered is None or not (delivered.fails or delivered.refutes):
+            break
+        mended = runnable(prepared, found, delivered)
+        if mended is None:
+            break
         found = mended
         judged, written, delivered = _delivered(prepared, found)
     decided, counter = found.candidate.decided, prepared.context.counter

@@ -1,6 +1,7 @@
-"""Where ONNX Runtime does not run what was written: the nodes in FP32 with which it does, found by running it.
+"""Where ONNX Runtime does not run what was written, or runs it wrong: the nodes in FP32 with which it runs right.
 
 The runtime rewrites a model before it runs it, and crashes or refuses where types meet that a rewrite did not foresee.
+An operator without a kernel in FP16 becomes steps that may overflow where a kernel would not.
 Of all nodes in order the shortest beginning is sought that has to be in FP32; its last node is one of those wanted, and
 the rest are sought before it in the same way.
 """
@@ -24,6 +25,7 @@ from halfwise.core.whole_files import WholeFiles
 from halfwise.deploy.targets import kind_of
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.typed_onnx import write_typed
+from halfwise.verbs.fix.delivered import MOST_INPUTS, Delivered, judged_as_written
 from halfwise.verbs.fix.feedback import Feedback
 from halfwise.verbs.fix.prepare import Prepared
 
@@ -32,7 +34,7 @@ __all__ = ["runnable"]
 TIME_LIMIT_S = 120.0  # for all tries together
 
 
-def runnable(prepared: Prepared, found: Feedback) -> Feedback | None:
+def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedback | None:
     """What was found with as many nodes more in FP32 as it takes; None where that is no help, or not needed."""
     adjustment, request = found.candidate.adjustment, prepared.request
     decision = adjustment.decision
@@ -42,7 +44,7 @@ def runnable(prepared: Prepared, found: Feedback) -> Feedback | None:
         for site in decision.sites.free
         if site.node not in decision.formats and site.node not in decision.sites.forced and site.name not in stated
     ]
-    feeds = found.candidate.decided.samples.validation[:1]
+    feeds = found.candidate.decided.samples.validation[: MOST_INPUTS if delivered.refutes else 1]
     until = time.monotonic() + TIME_LIMIT_S
 
     def runs(nodes: Sequence[ir.Node]) -> bool:
@@ -51,27 +53,33 @@ def runnable(prepared: Prepared, found: Feedback) -> Feedback | None:
             with WholeFiles(path.parent) as files:
                 write_typed(kind_of(request.target).as_written(decision.with_fp32(nodes).assignment), path, files)
             try:
-                run_as_written(path, feeds, max(1.0, until - time.monotonic()))
+                outputs = run_as_written(path, feeds, max(1.0, until - time.monotonic()))
             except NoKernel:
-                return True
+                return not delivered.refutes
             except BackendFailure:
                 return False
-            return True
+            if not delivered.refutes:
+                return True
+            return judged_as_written(prepared, found.candidate, feeds, outputs).verdict.met
 
-    request.notify("looking for the nodes that ONNX Runtime does not run in FP16")
+    does = "computes wrong" if delivered.refutes else "does not run"
+    request.notify(f"looking for the nodes that ONNX Runtime {does} in FP16")
     if not runs(may):
         return None
     wanted = _fewest(may, runs, until)
     if not wanted:
         return None
     added = [
-        PlannedNode(
-            n.name or "", n.op_type, Format.FP32, Reason.COMPILER, (Note.of(NoteKind.KEEPS_RUNNABLE, n.op_type),)
-        )
-        for n in wanted
+        PlannedNode(n.name or "", n.op_type, Format.FP32, Reason.COMPILER, (_because(n, delivered),)) for n in wanted
     ]
     adjusted = adjustment.to(decision.with_fp32(wanted), added)
     return replace(found, candidate=replace(found.candidate, adjustment=adjusted))
+
+
+def _because(node: ir.Node, delivered: Delivered) -> Note:
+    if delivered.refutes:
+        return Note.of(NoteKind.KEEPS_CPU_RIGHT, node.op_type)
+    return Note.of(NoteKind.KEEPS_RUNNABLE, node.op_type)
 
 
 def _fewest(nodes: Sequence[ir.Node], runs: Callable[[Sequence[ir.Node]], bool], until: float) -> list[ir.Node]:
