@@ -117,6 +117,17 @@ def test_a_result_that_must_come_out_as_it_is_is_scaled_back_behind_the_operator
     assert found.repaired.node_by_name["n_y"].inputs[0].name == "z"  # readers keep the name that they read
 
 
+@pytest.mark.parametrize("gains", [{"alpha": 1e-5}, {"alpha": 1e-5, "beta": 0.3}, {"alpha": -1e-5, "beta": 0.0}])
+def test_a_product_with_gains_lets_a_power_pass(gains: dict[str, float]) -> None:
+    """The gains multiply what is scaled already."""
+    nodes = [node("Mul", "x k", "a"), node("Gemm", "a w c", "b", **gains), node("Tanh", "b", "y")]
+    weights = [weight("k", f32(1e5, 2e5, 3e5)), weight("w", normal(1, 3, 2)), weight("c", normal(2, 2))]
+    proto = model(nodes, [value("x", shape=(4, 3))], [value("y", shape=(4, 2))], weights)
+    found = effect(RESCALE, proto, [{"x": normal(i, 4, 3)} for i in range(3)])
+    assert found.before > 1 > found.after
+    assert found.bit_identical
+
+
 def test_scaling_back_in_front_of_an_output_keeps_its_name() -> None:
     nodes = [node("Exp", "x", "e"), node("MatMul", "e w", "y")]
     proto = model(

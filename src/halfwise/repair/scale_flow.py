@@ -301,7 +301,7 @@ class ScaleFlow(ScaleProducts):
         value, array = self._data(node), stored(node.inputs[1])
         if value is None or array is None or array.ndim != 2 or attribute(node, "transA", 0):
             return False
-        if float(attribute(node, "beta", 1.0)) != 1.0 or float(attribute(node, "alpha", 1.0)) != 1.0:
+        if any(abs(float(attribute(node, gain, 1.0))) > 1.0 for gain in ("alpha", "beta")):  # the caps hold below
             return False
         return self._linear(node, 1, array, value, (0, 1, 1) if attribute(node, "transB", 0) else (1, 0, 1))
 
