@@ -9,9 +9,11 @@ from typing import Any
 import onnx
 import pytest
 
+from benchmarks.zoo.decoder import Sizes, feeds, write_decoder
 from halfwise.emulation import emulate, streamed
 from halfwise.emulation.stepper import Stepper
 from halfwise.emulation.streamed import StreamedSession
+from halfwise.repair import scaled_constants
 from halfwise.verbs.fix.fix import FixResult, fix
 from halfwise.verbs.fix.results_folder import WALKS
 from tests.models.zoo import transformer
@@ -56,7 +58,22 @@ def large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_no_finished_walk_is_walked_again(large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = list(transformer(1).inputs[:4])
+    _goes_on(large, list(transformer(1).inputs[:4]), (0.3, 0.95), tmp_path, monkeypatch)
+
+
+def test_nor_one_with_rescaled_weights(large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are made when they are read, of weights in the file and powers of two."""
+    monkeypatch.setattr(scaled_constants, "is_large", lambda array: array.size > 64)
+    sizes = Sizes(layers=4, width=320, heads=5, shared=5, inner=896, vocabulary=300)
+    path = write_decoder(tmp_path, sizes, planted=("massive",))
+    plan = _goes_on(path, feeds(sizes, tokens=8), (0.9,), tmp_path, monkeypatch).plan
+    assert "HW402" in {repair.rule for repair in plan.repairs}
+
+
+def _goes_on(
+    large: Path, inputs: Sequence[Any], shares: Sequence[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> FixResult:
+    """Interrupted at these shares of its work, the same command gives the answer that it gives at once."""
 
     def run(folder: str, stop: int = -1) -> tuple[Walks, FixResult | None]:
         with monkeypatch.context() as patch:
@@ -68,7 +85,7 @@ def test_no_finished_walk_is_walked_again(large: Path, tmp_path: Path, monkeypat
 
     whole, wanted = run("whole")
     assert wanted is not None and not (tmp_path / "whole" / WALKS).exists()
-    for share in (0.3, 0.95):
+    for share in shares:
         first, none = run(f"at {share}", int(share * whole.parts))
         again, found = run(f"at {share}")
         assert none is None and found is not None
@@ -76,3 +93,4 @@ def test_no_finished_walk_is_walked_again(large: Path, tmp_path: Path, monkeypat
         assert first.finished + again.finished - whole.finished in (0, 1)
         assert found.plan.text() == wanted.plan.text()
         assert not (tmp_path / f"at {share}" / WALKS).exists()
+    return wanted

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.own_code import code_identity
-from halfwise.model.weights import stored_tensor
+from halfwise.model.weights import DerivedTensor, stored_tensor
 
 __all__ = ["KeptWalks", "identity_of"]
 
@@ -79,13 +79,16 @@ class KeptWalks:
 
 
 def identity_of(model: bytes, weights: Iterable[ir.TensorProtocol], feed: Mapping[str, Any], *also: object) -> str:
-    """Of a walk of this model, its weights and its input; empty where a weight is only made when it is read.
+    """Of a walk of this model, its weights and its input; empty where it is not known what a weight is made of.
 
     A weight in a file goes by the file's name, size and time.
     """
     known = hashlib.sha256(model)
     files: dict[str, tuple[object, ...]] = {}  # many weights lie in one
     for tensor in map(stored_tensor, weights):
+        while isinstance(tensor, DerivedTensor):
+            known.update(tensor.recipe)
+            tensor = stored_tensor(tensor.source)
         if isinstance(tensor, ir.ExternalTensor):
             path = os.fspath(tensor.path)
             if path not in files:

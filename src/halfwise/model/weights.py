@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from halfwise.core.fast_casts import cast_fast
 from halfwise.core.formats import Format, cast_to
 
 __all__ = [
+    "DerivedTensor",
     "WidenedTensor",
     "convert_array",
     "convert_fill",
@@ -30,6 +31,14 @@ __all__ = [
 
 _PIECE_BYTES = 4 << 20
 _KEPT = 1 << 14  # elements of a weight that rules look at often
+
+
+class DerivedTensor(ir.LazyTensor):
+    """A weight made of another one whenever it is read; the two and `recipe` say which values these are."""
+
+    def __init__(self, source: ir.TensorProtocol, recipe: bytes, made: Callable[[], ir.TensorProtocol]) -> None:
+        super().__init__(made, ir.DataType.FLOAT, ir.Shape(source.shape.numpy()), cache=False)
+        self.source, self.recipe = source, recipe
 
 
 class WidenedTensor(ir.LazyTensor):

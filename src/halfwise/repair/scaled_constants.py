@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.cores import in_blocks
 from halfwise.model.weight_facts import fact_of_weight
+from halfwise.model.weights import DerivedTensor
 from halfwise.repair.scale_blocks import is_large
 
 __all__ = ["ScaledTensor", "spread_over", "times_powers"]
@@ -28,7 +29,7 @@ _SMALLEST = float(np.finfo(np.float32).tiny)
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-class ScaledTensor(ir.LazyTensor):
+class ScaledTensor(DerivedTensor):
     """A large weight of FP32 times 2^powers."""
 
     def __init__(self, source: ir.TensorProtocol, powers: Ints) -> None:
@@ -44,8 +45,7 @@ class ScaledTensor(ir.LazyTensor):
             in_blocks(part, len(array), max(1, _BLOCK * len(array) // array.size))
             return ir.tensor(held)
 
-        super().__init__(made, ir.DataType.FLOAT, ir.Shape(source.shape.numpy()), cache=False)
-        self.source = source
+        super().__init__(source, f"2^{powers.shape} ".encode() + powers.tobytes(), made)
 
 
 def _product(powers: Ints) -> tuple[np.ufunc, Array]:

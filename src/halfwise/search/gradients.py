@@ -105,7 +105,8 @@ class Gradients:
         fmt = self.sites.fmt
         if not value.is_initializer():
             return rounded(self.store.read(value, None), fmt)
-        wide, narrow = self.store.read(value, Format.FP32), self.store.read(value, fmt)
-        if not max(float(np.max(wide, initial=0.0)), -float(np.min(wide, initial=0.0))) <= fmt.max:
-            return np.where(np.abs(wide) > fmt.max, wide, narrow)
-        return narrow
+        narrow = self.store.read(value, fmt)
+        if self.stepper.largest(value) <= fmt.max:
+            return narrow
+        wide = self.store.read(value, Format.FP32)
+        return np.where(np.abs(wide) > fmt.max, wide, narrow)
