@@ -52,7 +52,8 @@ def _answered(prepared: Prepared, started: float) -> FixResult:
     found = decide(prepared)
     judged, written, delivered = _delivered(prepared, found)
     for _ in range(2):  # what runs at last may yet be wrong
-        if request.plan is not None or delivered is None or not (delivered.fails or delivered.refutes):
+        wrong = delivered is not None and delivered.refutes and judged.measured.verdict.met
+        if request.plan is not None or delivered is None or not (delivered.fails or wrong):
             break
         mended = runnable(prepared, found, delivered)
         if mended is None:
