@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto
 
+from halfwise.core.english import say
 from halfwise.core.formats import Format
 from halfwise.core.notes import NoteKind
 from halfwise.core.targets import Target
@@ -21,11 +23,12 @@ from halfwise.precision.decision import Adjustment, Decision
 from halfwise.precision.quantised_groups import keep_groups_whole
 from halfwise.precision.sites import Sites
 from halfwise.precision.typed_onnx import typed_proto
+from halfwise.report.answer import way_out
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.own_operators import read_by
 from tests.models.build import model, node, value, weight
 from tests.models.quantised import layers, quantised, samples, whole
-from tests.support.messages import kinds
+from tests.support.messages import kinds, only
 
 Array = np.ndarray[Any, Any]
 LIMITS = {TensorProto.INT8: (-128, 127), TensorProto.UINT8: (0, 255), TensorProto.INT16: (-32768, 32767)}
@@ -202,6 +205,11 @@ def test_steps_that_fp32_takes_too_cost_no_fp32_nodes(tmp_path: Path) -> None:
     assert NoteKind.QUANTISERS_MOVE in kinds(result.notes)
     assert result.plan.tolerance.to_json()["*:rel_l2"] == 0.01
     assert not result.met  # 1% was asked for
+    out = way_out(result)
+    assert out.cause == say(only(result.notes, NoteKind.QUANTISERS_MOVE)) and out.step is not None
+    words = shlex.split(out.step.command)
+    wider = [words[i + 1] for i, word in enumerate(words) if word == "--tol"]
+    assert fix(tmp_path / "q.onnx", samples(64), out=tmp_path / "wider", tolerance=wider).met
 
 
 def test_a_product_of_integers_gives_the_type_of_its_zero_point(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from halfwise.core.english import say
 from halfwise.core.formats import Format
 from halfwise.core.notes import NoteKind
 from halfwise.core.targets import DEFAULT_TARGET
+from halfwise.core.tolerance import Tolerance
 from halfwise.core.wording import counted
 from halfwise.emulation.profiles import WIDE
 from halfwise.model.inputs.samples import Samples
@@ -28,6 +30,7 @@ __all__ = [
 
 
 FURTHER = 4  # times the runs that were not enough
+ROOM = 1.5  # times the error that was measured
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ def way_out(result: FixResult, inputs: Sequence[str] = ()) -> WayOut:
     if (spent := next((note for note in result.notes if note.kind is NoteKind.BEST_SO_FAR), None)) is not None:
         more = f"{FURTHER * spent.values['asked']:g}"
         return WayOut(say(spent), _again(result, inputs, "Search on", "--max-runs", more))
+    if told := noted.get(NoteKind.QUANTISERS_MOVE):
+        return WayOut(told, _widened(result, inputs))
     if result.decision.given:
         return WayOut("The plan does not hold for this model and these inputs.", _again(result, inputs, "Search anew"))
     return WayOut(_by_profile(result) or _rounding(result), _looked_at(result, inputs))
@@ -119,8 +124,11 @@ def tolerance_words(result: FixResult) -> list[str]:
     """The options with which another command judges as `fix` did, where that found a tolerance by itself."""
     if not any(note.kind is NoteKind.QUANTISERS_ALLOW for note in result.notes):
         return []
-    bounds = result.plan.tolerance.bounds
-    return [word for bound in bounds for word in ("--tol", f"{bound.key}{bound.op}{bound.value:.6g}")]
+    return _stated(result.plan.tolerance)
+
+
+def _stated(tolerance: Tolerance) -> list[str]:
+    return [word for bound in tolerance.bounds for word in ("--tol", f"{bound.key}{bound.op}{bound.value:.6g}")]
 
 
 def engine_loop(result: FixResult) -> tuple[list[str], list[str]] | None:
@@ -142,6 +150,14 @@ def _again(result: FixResult, inputs: Sequence[str], title: str, *options: str) 
         words += ["--target", result.plan.target]
     out = str(result.plan_path.parent) if result.plan_path is not None else "fixed"
     return Step(title, "Searches again.", shell([*words, *options, "--out", out]))
+
+
+def _widened(result: FixResult, inputs: Sequence[str]) -> Step | None:
+    """With what this answer keeps, and room for other inputs."""
+    factor, asked = ROOM * result.verdict.ratio, result.plan.tolerance
+    if asked.uses_user_metric or not math.isfinite(factor):
+        return _looked_at(result, inputs)
+    return _again(result, inputs, "State a tolerance that FP32 keeps", *_stated(asked.relaxed(factor)))
 
 
 def _compared(result: FixResult, inputs: Sequence[str]) -> Step | None:
