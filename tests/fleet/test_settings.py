@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from halfwise.core.errors import InputError
 from halfwise.fleet.check import check_file
-from halfwise.fleet.settings import mistakes_in, read_settings
+from halfwise.fleet.settings import mistakes_in, read_settings, read_text
 from halfwise.fleet.settings import tomllib as toml
 from halfwise.fleet.template import template
 from halfwise.fleet.toml_places import places
@@ -183,3 +183,20 @@ def test_what_tables_point_to_is_looked_at_beside_other_mistakes(tmp_path: Path)
     _, told = check_file(file)
     lines = [":".join(line.removeprefix(f"{file}:").split(":")[:3]) for line in told]
     assert lines == ["2:1: results", "3:1: memory", *filter(None, mistaken.values())]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [".".join("a" * 500), " . ".join(['"a"'] * 500), f"x = {{{'.'.join('a' * 500)} = 1}}"],
+    ids=["bare", "quoted", "inline"],
+)
+def test_a_key_of_very_many_parts_is_refused(key: str, tmp_path: Path) -> None:
+    """20,000 of them took the parser 1.6 GB."""
+    (tmp_path / "f.toml").write_text(f"{key} = 1\n", encoding="utf-8")
+    with pytest.raises(InputError, match="f.toml:1:1: more than 100 points"):
+        read_text(tmp_path / "f.toml")
+
+
+def test_points_in_strings_are_not_counted(tmp_path: Path) -> None:
+    (tmp_path / "f.toml").write_text(f"x = [{', '.join(['".m.onnx"'] * 500)}]\n", encoding="utf-8")
+    assert read_text(tmp_path / "f.toml").count(".") == 1000

@@ -19,6 +19,9 @@ from halfwise.fleet.values import size_in_bytes
 __all__ = ["Mistake", "Settings", "Subject", "mistakes_in", "read_settings", "read_text", "sound_settings"]
 
 _ERROR = re.compile(r"(?P<what>.*) \(at (line (?P<line>\d+), column (?P<column>\d+)|end of document)\)", re.DOTALL)
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'')
+_LARGEST = 1 << 20  # bytes
+_MOST_POINTS = 100  # of a line: what a key takes to parse grows with the square of its parts
 
 
 @dataclass(frozen=True, order=True)
@@ -124,15 +127,19 @@ def read_text(path: Path) -> str:
     try:
         if is_special(path):
             raise InputError(f"{path} is a pipe or a device; name a file")
-        if path.stat().st_size > 16 << 20:
-            raise InputError(f"{path} is larger than 16 MiB: it is no fleet file")
-        return path.read_text(encoding="utf-8-sig")
+        if path.stat().st_size > _LARGEST:
+            raise InputError(f"{path} is larger than {_LARGEST >> 20} MiB: it is no fleet file")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(
             f"{path} cannot be read: {error.strerror}; `halfwise fleet init FOLDER` writes such a file"
         ) from None
     except UnicodeDecodeError:
         raise InputError(f"{path} is no TOML file: it is not UTF-8") from None
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > _MOST_POINTS and _STRING.sub("", line).count(".") > _MOST_POINTS:
+            raise InputError(f"{path}:{number}:1: more than {_MOST_POINTS} points outside of strings: no fleet file")
+    return text
 
 
 def _syntax(told: str, text: str) -> Mistake:
