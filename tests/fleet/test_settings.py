@@ -193,10 +193,10 @@ def test_what_tables_point_to_is_looked_at_beside_other_mistakes(tmp_path: Path)
 def test_a_key_of_very_many_parts_is_refused(key: str, tmp_path: Path) -> None:
     """20,000 of them took the parser 1.6 GB."""
     (tmp_path / "f.toml").write_text(f"{key} = 1\n", encoding="utf-8")
-    with pytest.raises(InputError, match="f.toml:1:1: more than 100 points"):
+    with pytest.raises(InputError, match=r"f\.toml:1:1: more than 100 points"):
         read_text(tmp_path / "f.toml")
 
 
 def test_points_in_strings_are_not_counted(tmp_path: Path) -> None:
-    (tmp_path / "f.toml").write_text(f"x = [{', '.join(['".m.onnx"'] * 500)}]\n", encoding="utf-8")
+    (tmp_path / "f.toml").write_text("x = [" + '".m.onnx",' * 500 + "]\n", encoding="utf-8")
     assert read_text(tmp_path / "f.toml").count(".") == 1000

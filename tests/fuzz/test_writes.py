@@ -20,7 +20,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.file_lock import lock
 from halfwise.core.held_folder import LOCK, held
 from halfwise.core.whole_files import WholeFiles, finish_interrupted, scratch_folder, write_text
-from halfwise.verbs.fix.fix import fix
+from halfwise.verbs.fix.fix import JOURNAL, fix
 from tests.models.build import f32, model, node, value, weight
 from tests.support.paths import ROOT
 from tests.support.says import Says
@@ -96,6 +96,39 @@ def test_a_note_of_a_stranger_names_nothing_outside(name: str, tmp_path: Path) -
     (scratch / "names.json").write_text(json.dumps(promised))
     finish_interrupted(folder)
     assert tree(tmp_path) == {"outside": b"mine"}
+
+
+def test_a_note_of_a_stranger_leads_out_by_no_link(tmp_path: Path) -> None:
+    folder, mine = tmp_path / "out", tmp_path / "mine"
+    scratch = folder / ".halfwise-999999999-x"
+    scratch.mkdir(parents=True)
+    mine.mkdir()
+    for name in ("given", "taken", "dropped"):
+        (mine / name).write_text("mine")
+    (scratch / "a").write_text("a")
+    (folder / "link").symlink_to(mine)
+    promised = {"names": {".halfwise-999999999-x/a": "link/given", "link/taken": "taken"}, "dropped": ["link/dropped"]}
+    (scratch / "names.json").write_text(json.dumps(promised))
+    finish_interrupted(folder)
+    assert tree(mine) == dict.fromkeys(("given", "taken", "dropped"), b"mine") and not (folder / "taken").exists()
+
+
+@pytest.mark.parametrize("name", [LOCK, JOURNAL])
+@pytest.mark.parametrize("put", ["symlink_to", "hardlink_to", "dangling", "pipe"])
+def test_what_a_stranger_put_in_the_place_of_our_own_files_is_refused(name: str, put: str, tmp_path: Path) -> None:
+    model, other, place = saved(tmp_path), tmp_path / "mine", tmp_path / "out" / name
+    place.parent.mkdir()
+    if put == "pipe":
+        os.mkfifo(place)
+    elif put == "dangling":
+        place.symlink_to(other)
+    else:
+        other.write_text("mine")
+        getattr(place, put)(other)
+    with pytest.raises(InputError, match=f"{name} is a link to another file, or none: remove it"):
+        fix(model, out=place.parent, max_runs=6)
+    assert not other.exists() if put in ("pipe", "dangling") else other.read_text() == "mine"
+    assert list(place.parent.iterdir()) == [place]
 
 
 def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import IO
 
 from halfwise.core.errors import InputError
 from halfwise.core.file_lock import lock
+from halfwise.core.opened import check_own
 from halfwise.core.whole_files import finish_interrupted
 
 __all__ = ["LOCK", "held", "locked"]
@@ -27,6 +28,7 @@ def held(folder: Path) -> Iterator[None]:
 
     What a run that was killed has left half-named is finished first. Folders that it made go with those of this run.
     """
+    check_own(folder / LOCK)
     places = (folder, *folder.parents)
     made = [each for each in places if not each.exists()] or list(places[: _made_before(folder)])
     try:
@@ -62,6 +64,7 @@ def _made_before(folder: Path) -> int:
 def locked(path: Path, advice: str) -> IO[str]:
     """The open file; whoever holds it has written into it who that is. A second holder is refused, with advice."""
     while True:
+        check_own(path)
         file = path.open("a+", encoding="utf-8")
         if not lock(file):
             file.seek(0)

@@ -1,12 +1,15 @@
-"""Opens a file that a user named, which may be a pipe."""
+"""Opens files that may not be what they look like: one that a user named, and our own in a stranger's folder."""
 
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import IO
 
-__all__ = ["opened"]
+from halfwise.core.errors import InputError
+
+__all__ = ["check_own", "opened"]
 
 
 def opened(path: Path) -> IO[bytes]:
@@ -16,3 +19,13 @@ def opened(path: Path) -> IO[bytes]:
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     os.set_blocking(file, True)
     return os.fdopen(file, "rb")
+
+
+def check_own(path: Path) -> None:
+    """Refuse to write into what somebody put in the place of a file of ours: a link leads out of its folder."""
+    try:
+        there = path.lstat()
+    except OSError:
+        return
+    if not stat.S_ISREG(there.st_mode) or there.st_nlink > 1:
+        raise InputError(f"{path} is a link to another file, or none: remove it")

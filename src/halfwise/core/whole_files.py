@@ -165,7 +165,7 @@ def finish_interrupted(folder: Path) -> None:
         try:
             promised = json.loads((scratch / _NAMES).read_text(encoding="utf-8"))
             names, dropped = dict(promised["names"]), list(promised["dropped"])
-            inside = all(_is_inside(name) for name in (*names, *names.values(), *dropped))
+            inside = all(_is_inside(folder, name) for name in (*names, *names.values(), *dropped))
         except (OSError, ValueError, KeyError, TypeError):
             inside = False
         if inside:
@@ -205,9 +205,11 @@ def _runs(process: str) -> bool:
     return True
 
 
-def _is_inside(name: object) -> bool:
-    """Whether a name stays within the folder: the note may be a stranger's."""
-    return isinstance(name, str) and not Path(name).is_absolute() and ".." not in Path(name).parts
+def _is_inside(folder: Path, name: object) -> bool:
+    """Whether a name stays within the folder, links followed: the note may be a stranger's."""
+    if not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts:
+        return False
+    return (folder / name).parent.resolve().is_relative_to(folder.resolve())
 
 
 def write_text(path: Path, text: str, errors: str = "strict") -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from halfwise.core.errors import InputError
+from halfwise.core.opened import check_own
 
 __all__ = ["Journal", "digest"]
 
@@ -76,6 +77,7 @@ def _sum(key: str, value: Any) -> str:
 
 def _read(path: Path, identity: str) -> Iterable[tuple[str, Any]]:
     """The entries of an earlier search of the same question; of another question nothing."""
+    check_own(path)
     if not path.exists():
         return
     try:

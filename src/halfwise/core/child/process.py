@@ -20,6 +20,7 @@ from types import FrameType
 from typing import IO, Protocol
 
 from halfwise.core.errors import InputError, MissingBackend
+from halfwise.core.opened import check_own
 
 __all__ = ["Child", "Ended", "check_limit", "end", "log_tail", "run", "start"]
 
@@ -128,7 +129,9 @@ def start(
     """
     log: IO[bytes] | None = None
     try:
-        log = log_path.open("ab") if log_path is not None else None
+        if log_path is not None:
+            check_own(log_path)
+            log = log_path.open("ab")
         errors = 2 if log is None else log
         return subprocess.Popen(
             list(command),
