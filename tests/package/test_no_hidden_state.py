@@ -80,6 +80,7 @@ GATHERERS = {
     "Stepper": "a cache of compiled nodes, and how many were run",
     "Tape": "a cache within a bound of memory",
     "Trials": "keeps what ran the builds",
+    "_InlinePass": "the library resets it before each model",
     "_Lines": "shows progress",
     "_Reader": "a place in a text, read from front to back",
     "_Scanner": "a place in a build log, read block by block",

@@ -147,7 +147,7 @@ def test_a_file_that_is_no_machine(text: str, words: str, tmp_path: Path) -> Non
 
 def test_a_file_that_was_edited_is_refused(tmp_path: Path, says: Says) -> None:
     path = machine(tmp_path)
-    path.write_text(path.read_text().replace("affine-after", "wide"))
+    path.write_text(path.read_text().replace("affine-after", "affine-before"))
     with says.raises(InputError):
         profile_named(str(path))
     with pytest.raises(InputError, match="cannot be read"):

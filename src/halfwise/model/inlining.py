@@ -73,9 +73,11 @@ def _extent(nodes: Iterator[ir.Node], known: dict[Any, _Extent]) -> _Extent:
 class _InlinePass(passes.InlinePass):
     """The library's, which asks for each name of a call whether any call before has it: here they are counted."""
 
+    _numbers: dict[tuple[type, str], int]
+
     def _reset(self, model: ir.Model) -> None:
         super()._reset(model)
-        self._numbers: dict[tuple[type, str], int] = {}
+        self._numbers = {}
 
     def _instantiate_call(self, node: ir.Node, call_site_id: str) -> Any:
         called = self._functions[node.op_identifier()]

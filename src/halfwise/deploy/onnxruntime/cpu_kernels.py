@@ -52,7 +52,7 @@ def _refused(assignment: Assignment, on_cpu: bool) -> Iterator[tuple[ir.Node, No
 
 def _narrow(assignment: Assignment) -> Iterator[ir.Node]:
     for node in assignment.sites.model.nodes:
-        if not node.domain and assignment.read(node, 0) is Format.FP16:
+        if not node.domain and node.inputs and assignment.read(node, 0) is Format.FP16:
             yield node
 
 
