@@ -20,6 +20,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.file_lock import lock
 from halfwise.core.held_folder import LOCK, held
 from halfwise.core.whole_files import WholeFiles, finish_interrupted, scratch_folder, write_text
+from halfwise.report.html.fix_report import with_report
 from halfwise.verbs.fix.fix import JOURNAL, fix
 from tests.models.build import f32, model, node, value, weight
 from tests.support.paths import ROOT
@@ -269,6 +270,14 @@ def test_a_folder_that_vanishes_is_made_again_or_one_line(tmp_path: Path) -> Non
         assert "cannot be written" in str(error)
     else:
         assert result.files.typed is not None and result.files.typed.path.exists()
+
+
+def test_a_folder_that_vanishes_before_the_report_is_no_result(tmp_path: Path) -> None:
+    result = fix(saved(tmp_path), out=tmp_path / "out", max_runs=6)
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(InputError, match="is gone: something removed it"):
+        with_report(result)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

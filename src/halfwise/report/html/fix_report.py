@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import ParamSpec
 
+from halfwise.core.errors import InputError
 from halfwise.report.html.write import write_report
 from halfwise.verbs.fix.fix import fix as main_job
 from halfwise.verbs.fix.output_shares import shares_by_output
@@ -24,6 +25,8 @@ def with_report(result: FixResult, scanned: ScanResult | None = None, command: s
         return result
     stem = result.typed.path.name.removesuffix(".fp16.onnx")
     path = result.typed.path.with_name(f"{stem}.report.html")
+    if not result.typed.path.exists():
+        raise InputError(f"{result.typed.path} is gone: something removed it after it was written; run fix again")
     found = scanned or scan(result.model)
     written = write_report(result, path, scan=found, command=command, by_output=shares_by_output(result))
     return replace(result, files=replace(result.files, report=written))
