@@ -50,12 +50,14 @@ def test_an_input_that_overflows_is_the_cause_and_the_command_leaves_it_in_fp32(
     onnx.save(product(1e-4), path)
     feeds = [{"x": 1e5 * feed["x"]} for feed in FEEDS]
     made = fix(path, feeds, io_types="fp16", out=tmp_path / "out")
-    out = way_out(made, ["--inputs", "in"])
+    asked = shlex.join(["halfwise", "fix", str(path), "--inputs", "in", "--io-types", "fp16", "--keep", "op:Add"])
+    out = way_out(made, f"{asked} --out out")
     assert not made.good and made.standing.rank == "missed" and "'x' overflows" in out.cause
     assert out.step is not None
     words = shlex.split(out.step.command)
-    assert words[:5] == ["halfwise", "fix", str(path), "--inputs", "in"] and words[5:7] == ["--io-types", "fp32"]
-    again = fix(path, feeds, io_types=words[6], out=tmp_path / "out")
+    assert words[:7] == ["halfwise", "fix", str(path), "--inputs", "in", "--keep", "op:Add"]
+    assert words[7:] == ["--out", "out", "--io-types", "fp32"]
+    again = fix(path, feeds, io_types=words[-1], out=tmp_path / "out")
     assert again.good
     assert [step.command for step in next_steps(made, "")] == [way_out(made).step.command]  # type: ignore[union-attr]
     assert verdict_words(made).but == out.cause

@@ -160,3 +160,20 @@ def test_wide_rounds_weights_and_what_a_product_reads() -> None:
 def test_wide_shares_the_weights_that_another_emulation_has_rounded() -> None:
     emulator = Emulator()
     assert emulator.under(WIDE).profile is WIDE and emulator.under(WIDE).device == emulator.device
+
+
+def test_verify_tells_the_errors_that_fix_told(tmp_path: Path) -> None:
+    """A cast in the file stores no more and no less than the same step of the plan: what a product reads is stored."""
+    rng = np.random.default_rng(5)
+    nodes = [node("Add", "x b", "h"), node("Mul", "h h", "s"), node("MatMul", "s w", "y", name="product")]
+    weights = {"b": rng.standard_normal(WIDTH), "w": rng.standard_normal((WIDTH, WIDTH))}
+    given = model(
+        nodes,
+        [value("x", shape=(1, TOKENS, WIDTH))],
+        [value("y", shape=(1, TOKENS, WIDTH))],
+        [weight(name, array.astype(np.float32)) for name, array in weights.items()],
+    )
+    feeds = [{"x": feed["x"]} for feed in samples()]
+    made = fix(given, feeds, keep="name:product", out=tmp_path)
+    assert made.typed is not None and made.fp32_nodes == ("product",)
+    assert verify(given, made.typed.path, feeds).by_profile == pytest.approx(made.by_profile, rel=1e-3)

@@ -10,7 +10,7 @@ import typer
 
 from halfwise.cli.options import Json
 from halfwise.cli.progress import progress
-from halfwise.cli.reporting import answer, command_line
+from halfwise.cli.reporting import answer
 
 __all__ = ["command"]
 
@@ -31,7 +31,7 @@ def command(
     with progress("demo") as shown:
         result = demo(out, notify=shown.step)
         shown.step("writing the report")
-        result = replace(result, fix=with_report(result.fix, result.scan, command_line()))
+        result = replace(result, fix=with_report(result.fix, result.scan, result.command))
 
     from halfwise.report.demo import show_demo
 

@@ -239,9 +239,8 @@ def command(
     def screen(terminal: Terminal) -> None:
         from halfwise.report.confirm import show_confirmation
         from halfwise.report.fix import show_fix
-        from halfwise.report.shell import input_words
 
-        show_fix(terminal, result, input_words(command_line()), explain=explain)
+        show_fix(terminal, result, command_line(), explain=explain)
         if result.confirmation is not None:
             show_confirmation(terminal, result.confirmation)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from halfwise.cli.input_options import takes_inputs
-from halfwise.cli.options import Feedback, Full, Json, MetricSpec, Reference, Sarif, Steps, user_metric
+from halfwise.cli.options import Feedback, Full, Json, Reference, Sarif, Steps, user_metric
 from halfwise.cli.progress import progress
 from halfwise.cli.reporting import answer, command_line, write_sarif
 from halfwise.core.errors import InputError
@@ -27,7 +27,15 @@ def command(
         typer.Option("--plan", metavar="PLAN", help="The committed plan that `fix` wrote.", show_default=False),
     ] = None,
     inputs: list[Any] | None = None,
-    metric: MetricSpec = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME|PKG.MOD:FN",
+            help="The function that the plan's tolerance bounds; the plan names a ready measure itself.",
+            show_default=False,
+        ),
+    ] = None,
     profile: Annotated[
         str | None,
         typer.Option(
@@ -112,11 +120,10 @@ def command(
 
         write(markdown, gate_markdown(result))
     from halfwise.report.gate import show_gate
-    from halfwise.report.shell import input_words
 
     answer(
         result.to_json,
-        lambda screen: show_gate(screen, result, input_words(command_line())),
+        lambda screen: show_gate(screen, result, command_line()),
         as_json=as_json,
         full=full,
         good=result.holds,

@@ -10,7 +10,7 @@ import typer
 from halfwise.cli.input_options import takes_inputs
 from halfwise.cli.options import Full, Html, Json, ModelPath, Reference, Tolerances
 from halfwise.cli.progress import progress
-from halfwise.cli.reporting import answer, write_page
+from halfwise.cli.reporting import answer, command_line, write_page
 from halfwise.core.errors import InputError
 
 __all__ = ["command"]
@@ -102,7 +102,7 @@ def command(
 
     answer(
         result.to_json,
-        lambda screen: show_stages(screen, result, str(model)),
+        lambda screen: show_stages(screen, result, str(model), command_line()),
         as_json=as_json,
         full=full,
         good=result.met,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from halfwise.core.english import say
 from halfwise.core.formats import Format
@@ -14,7 +15,7 @@ from halfwise.core.tolerance import Tolerance
 from halfwise.core.wording import counted
 from halfwise.emulation.profiles import WIDE
 from halfwise.model.inputs.samples import Samples
-from halfwise.report.shell import shell
+from halfwise.report.shell import input_words, judging_words, original_in, shell, without
 from halfwise.verbs.fix.result import FixResult
 from halfwise.verbs.fix.standing import caution_of
 
@@ -24,7 +25,7 @@ __all__ = [
     "caution",
     "engine_loop",
     "inputs_told",
-    "tolerance_words",
+    "verify_words",
     "way_out",
 ]
 
@@ -68,17 +69,17 @@ def inputs_told(samples: Samples) -> str:
     return f"{counted(len(samples.search) + held_out, 'input')} ({held_out:,} held out)"
 
 
-def way_out(result: FixResult, inputs: Sequence[str] = ()) -> WayOut:
-    """`inputs` are the options of the command line that say what it runs on."""
+def way_out(result: FixResult, command: str = "") -> WayOut:
+    """`command` is the line that made the result; what it asked is asked again."""
     over = next((each for each in result.measured.inputs if each.over), None)
     if over is not None:
         cause = f"Input {over.name!r} overflows in FP16: {counted(over.over, 'value')} beyond {Format.FP16.max:,.0f}."
-        return WayOut(cause, _again(result, inputs, "Keep inputs and outputs in FP32", "--io-types", "fp32"))
+        return WayOut(cause, _again(result, command, "Keep inputs and outputs in FP32", "--io-types", "fp32"))
     noted = {note.kind: say(note) for note in result.notes}
     if told := noted.get(NoteKind.RANDOM_NODE):
         return WayOut(told, None)
     if told := noted.get(NoteKind.FORCED_MISSES):
-        return WayOut(told, _again(result, inputs, "Search without --force"))
+        return WayOut(told, _again(result, command, "Search without --force", less=("--force",)))
     if (
         result.met
         and result.delivered is not None
@@ -86,15 +87,16 @@ def way_out(result: FixResult, inputs: Sequence[str] = ()) -> WayOut:
         and result.delivered.refutes
     ):
         cause = f"ONNX Runtime's CPU provider computes something else: {say(result.delivered.verdict.because)}."
-        return WayOut(cause, _compared(result, inputs))
+        return WayOut(cause, _compared(result, command))
     if (spent := next((note for note in result.notes if note.kind is NoteKind.BEST_SO_FAR), None)) is not None:
         more = f"{FURTHER * spent.values['asked']:g}"
-        return WayOut(say(spent), _again(result, inputs, "Search on", "--max-runs", more))
+        return WayOut(say(spent), _again(result, command, "Search on", "--max-runs", more))
     if told := noted.get(NoteKind.QUANTISERS_MOVE):
-        return WayOut(told, _widened(result, inputs))
+        return WayOut(told, _widened(result, command))
     if result.decision.given:
-        return WayOut("The plan does not hold for this model and these inputs.", _again(result, inputs, "Search anew"))
-    return WayOut(_by_profile(result) or _rounding(result), _looked_at(result, inputs))
+        anew = _again(result, command, "Search anew", less=("--plan", "--engine"))
+        return WayOut("The plan does not hold for this model and these inputs.", anew)
+    return WayOut(_by_profile(result) or _rounding(result), _looked_at(result, command))
 
 
 def _by_profile(result: FixResult) -> str:
@@ -120,56 +122,66 @@ def _kept(result: FixResult) -> list[str]:
 # -- commands ---------------------------------------------------------------------------------------------------------
 
 
-def tolerance_words(result: FixResult) -> list[str]:
-    """The options with which another command judges as `fix` did, where that found a tolerance by itself."""
-    if not any(note.kind is NoteKind.QUANTISERS_ALLOW for note in result.notes):
-        return []
-    return _stated(result.plan.tolerance)
+def _tolerance_words(result: FixResult, command: str) -> list[str]:
+    """The tolerance that was asked for, or the wider one that `fix` found by itself."""
+    if any(note.kind is NoteKind.QUANTISERS_ALLOW for note in result.notes):
+        return _stated(result.plan.tolerance)
+    return judging_words(command)
+
+
+def verify_words(result: FixResult, judged: Path, command: str = "") -> list[str]:
+    """The command that judges a model or an engine's answers as `fix` judged, inputs aside."""
+    by = original_in(command) or str(result.model.path)
+    return ["halfwise", "verify", by, str(judged), *_tolerance_words(result, command)]
 
 
 def _stated(tolerance: Tolerance) -> list[str]:
     return [word for bound in tolerance.bounds for word in ("--tol", f"{bound.key}{bound.op}{bound.value:.6g}")]
 
 
-def engine_loop(result: FixResult) -> tuple[list[str], list[str]] | None:
+def engine_loop(result: FixResult, command: str = "") -> tuple[list[str], list[str]] | None:
     """Run the engine that was built on the samples, and judge what it answers; None where no script was written."""
     files = result.deploy_files
-    if files.script is None or result.files.samples is None or result.model.path is None:
+    if files.script is None or files.outputs is None or result.files.samples is None or result.model.path is None:
         return None
     folder = str(result.files.samples)
-    verify = ["halfwise", "verify", str(result.model.path), str(files.outputs), "--inputs", folder]
-    verify += tolerance_words(result)
+    verify = [*verify_words(result, files.outputs, command), "--inputs", folder]
     return ["python", str(files.script), "--run", folder], verify
 
 
-def _again(result: FixResult, inputs: Sequence[str], title: str, *options: str) -> Step | None:
+def _again(result: FixResult, command: str, title: str, *options: str, less: Sequence[str] = ()) -> Step | None:
+    """The same question with other `options`, and without those of `less`."""
     if result.model.path is None:
         return None
-    words = ["halfwise", "fix", str(result.model.path), *inputs]
-    if result.plan.target != str(DEFAULT_TARGET):
-        words += ["--target", result.plan.target]
+    asked = without(command, [*less, *(word for word in options if word.startswith("--"))]) or _asked(result)
+    return Step(title, "Searches again.", shell([*asked, *options]))
+
+
+def _asked(result: FixResult) -> list[str]:
+    """A command line for a result of Python's."""
+    target = [] if result.plan.target == str(DEFAULT_TARGET) else ["--target", result.plan.target]
     out = str(result.plan_path.parent) if result.plan_path is not None else "fixed"
-    return Step(title, "Searches again.", shell([*words, *options, "--out", out]))
+    return ["halfwise", "fix", str(result.model.path), *target, "--out", out]
 
 
-def _widened(result: FixResult, inputs: Sequence[str]) -> Step | None:
+def _widened(result: FixResult, command: str) -> Step | None:
     """With what this answer keeps, and room for other inputs."""
     factor, asked = ROOM * result.verdict.ratio, result.plan.tolerance
     if asked.uses_user_metric or not math.isfinite(factor):
-        return _looked_at(result, inputs)
-    return _again(result, inputs, "State a tolerance that FP32 keeps", *_stated(asked.relaxed(factor)))
+        return _looked_at(result, command)
+    return _again(result, command, "State a tolerance that FP32 keeps", *_stated(asked.relaxed(factor)))
 
 
-def _compared(result: FixResult, inputs: Sequence[str]) -> Step | None:
+def _compared(result: FixResult, command: str) -> Step | None:
     if result.model.path is None or result.typed is None:
         return None
-    words = ["halfwise", "verify", str(result.model.path), str(result.typed.path), *inputs, *tolerance_words(result)]
+    words = [*verify_words(result, result.typed.path, command), *input_words(command)]
     return Step("Compare with ONNX Runtime", "Runs the written model there.", shell([*words, "--backend", "ort-cpu"]))
 
 
-def _looked_at(result: FixResult, inputs: Sequence[str]) -> Step | None:
+def _looked_at(result: FixResult, command: str) -> Step | None:
     if result.model.path is None:
         return None
-    words = ["halfwise", "trace", str(result.model.path), *inputs]
+    words = ["halfwise", "trace", str(result.model.path), *input_words(command)]
     why = "Ranges of every tensor, and the error of each node alone in FP16."
     return Step("See where FP16 goes wrong", why, shell(words))

@@ -33,5 +33,5 @@ def show_demo(terminal: Terminal, result: DemoResult) -> None:
     if not found:
         terminal.line("nothing found without running it", indent=2)
     terminal.line()
-    terminal.line(f"$ halfwise fix {result.model} --inputs {result.inputs} --out {result.folder / 'fixed'}", "bold")
-    show_fix(terminal, result.fix, [str(result.inputs)])
+    terminal.line(f"$ {result.command}", "bold")
+    show_fix(terminal, result.fix, result.command)

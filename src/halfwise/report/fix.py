@@ -12,9 +12,10 @@ from halfwise.core.formats import Format
 from halfwise.core.wording import counted, three_digits
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.plan_document import RepairRecord
-from halfwise.report.answer import caution, engine_loop, inputs_told, tolerance_words, way_out
+from halfwise.report.answer import caution, engine_loop, inputs_told, verify_words, way_out
 from halfwise.report.groups import Group, Grouping, kept_nodes, reason
 from halfwise.report.repairs import alike, explain_repairs, places
+from halfwise.report.shell import input_words
 from halfwise.report.terminal import Terminal, share
 from halfwise.report.verdict import error_table, show_notes, show_profiles
 from halfwise.verbs.fix.document import LatencyRecord
@@ -29,8 +30,8 @@ _PLAIN = str.maketrans("\N{RIGHT SINGLE QUOTATION MARK}\N{MINUS SIGN}", "'-")  #
 _STYLES = {"met": "bold green", "caution": "bold yellow", "missed": "bold yellow"}  # of a tolerance that is kept
 
 
-def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), *, explain: bool = False) -> None:
-    """`inputs` are the options of the command line that say what it runs on, for the command to go on with."""
+def show_fix(terminal: Terminal, result: FixResult, command: str = "", *, explain: bool = False) -> None:
+    """`command` is the line that made the result, for the command to go on with."""
     _show_verdict(terminal, result)
     told = caution_of(result.notes) if result.good else None
     show_notes(terminal, [note for note in result.notes if note is not told])
@@ -50,7 +51,7 @@ def show_fix(terminal: Terminal, result: FixResult, inputs: Sequence[str] = (), 
     show_profiles(terminal, result.by_profile)
     _show_cost(terminal, result)
     _show_latency(terminal, result)
-    _show_artifacts(terminal, result, inputs)
+    _show_artifacts(terminal, result, command)
 
 
 def _show_verdict(terminal: Terminal, result: FixResult) -> None:
@@ -191,7 +192,7 @@ def _show_latency(terminal: Terminal, result: FixResult) -> None:
         terminal.table(["node", "FP16 us", "fixed us", "FP32 us"], cells, right=(1, 2, 3))
 
 
-def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]) -> None:
+def _show_artifacts(terminal: Terminal, result: FixResult, command: str) -> None:
     if result.typed is None:
         return
     deploy_files = result.deploy_files
@@ -211,16 +212,15 @@ def _show_artifacts(terminal: Terminal, result: FixResult, inputs: Sequence[str]
         if path is not None:
             terminal.line(f"{what:<7} {path}")
     if not result.good:
-        if (step := way_out(result, inputs).step) is not None:
+        if (step := way_out(result, command).step) is not None:
             terminal.command("next    ", step.command)
     elif deploy_files.build:
         terminal.command("next    ", shlex.join(deploy_files.build))
         terminal.command("then    ", f"{deploy_files.audit_command}   (in {result.typed.path.parent})")
-        for words in engine_loop(result) or ():
+        for words in engine_loop(result, command) or ():
             terminal.command("then    ", shlex.join(words))
     elif result.model.path is not None:
-        words = ["halfwise", "verify", str(result.model.path), str(result.typed.path)]
-        words += [*inputs, *result.rollout_words, *tolerance_words(result)]
+        words = [*verify_words(result, result.typed.path, command), *input_words(command), *result.rollout_words]
         terminal.command("next    ", shlex.join(words))
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import takewhile
 from pathlib import PurePath
 
 from halfwise.report.text import safe
 
-__all__ = ["input_words", "shell"]
+__all__ = ["input_words", "judging_words", "measuring_words", "original_in", "shell", "without"]
 
 _OF_INPUTS = (
     "--inputs", "--images", "--size", "--mean", "--std", "--layout", "--range", "--audio", "--rate", "--shapes",
@@ -20,17 +20,51 @@ _SWITCHES = ("--letterbox", "--stretch")
 
 def input_words(command: str) -> list[str]:
     """The options of a command line that say what it runs on, for a command to go on with."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return []
-    found: list[str] = []
+    return _stated(command, (*_OF_INPUTS, *_SWITCHES))
+
+
+def measuring_words(command: str) -> list[str]:
+    """What no plan holds of how it is judged: the user's function, and the original of a typed model."""
+    return _stated(command, ("--metric", "--reference"))
+
+
+def judging_words(command: str) -> list[str]:
+    """The options of a command line that say how an answer is judged."""
+    return _stated(command, ("--tol", "--metric"))
+
+
+def original_in(command: str) -> str:
+    """The FP32 original that a command line names; empty where it names none."""
+    stated = _stated(command, ("--reference",))
+    return stated[-1].removeprefix("--reference=") if stated else ""
+
+
+def without(command: str, options: Collection[str]) -> list[str]:
+    """The words of a command line less these options, each of which has one value; empty where it cannot be read."""
+    words, kept = iter(_words(command)), list[str]()
+    for word in words:
+        if word in options:
+            next(words, "")
+        elif word.partition("=")[0] not in options:
+            kept.append(word)
+    return kept
+
+
+def _stated(command: str, options: Collection[str]) -> list[str]:
+    words, found = _words(command), list[str]()
     for place, word in enumerate(words):
-        if word in _SWITCHES or (word.partition("=")[0] in _OF_INPUTS and "=" in word):
+        if (word in options and word in _SWITCHES) or ("=" in word and word.partition("=")[0] in options):
             found.append(word)
-        elif word in _OF_INPUTS and place + 1 < len(words):
+        elif word in options and place + 1 < len(words):
             found += [word, words[place + 1], *(_others(words[place + 1 :]) if word == "--inputs" else ())]
     return found
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return []
 
 
 def _others(words: Sequence[str]) -> Iterator[str]:

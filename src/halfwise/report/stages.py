@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from halfwise.core.english import say
 from halfwise.core.english.stages import STAGE_FINDINGS
 from halfwise.core.wording import counted, listed, three_digits
 from halfwise.report.sheet_table import SheetTable
+from halfwise.report.shell import input_words, measuring_words, shell
 from halfwise.report.terminal import Terminal
 from halfwise.report.verdict import error_table, show_notes
 from halfwise.verbs.stages.result import IN_COMBINATION, SPREADS, WRONG, Run, Stage, StagesResult
@@ -25,7 +25,8 @@ def culprit_table(result: StagesResult) -> tuple[SheetTable, ...]:
     return (SheetTable("Culprits", "node", ("stage", "node", "operator", "reason"), rows, about),)
 
 
-def show_stages(terminal: Terminal, result: StagesResult, name: str) -> None:
+def show_stages(terminal: Terminal, result: StagesResult, name: str, command: str = "") -> None:
+    """`command` is the line that made the result, for the command to go on with."""
     count = len(result.stages)
     inputs = counted(result.samples, "input")
     verb, style = ("keeps", "bold green") if result.met else ("misses", "bold red")
@@ -50,7 +51,7 @@ def show_stages(terminal: Terminal, result: StagesResult, name: str) -> None:
     for stage in result.stages:
         _show_stage(terminal, stage)
     error_table(terminal, {"": result.whole.outputs}, result.floats, ("rel_l2", "max_abs"))
-    _show_written(terminal, result, name)
+    _show_written(terminal, result, name, command)
 
 
 def _show_stage(terminal: Terminal, stage: Stage) -> None:
@@ -86,7 +87,7 @@ def _show_culprits(terminal: Terminal, stage: Stage) -> None:
     terminal.more(len(stage.culprits), _CULPRITS)
 
 
-def _show_written(terminal: Terminal, result: StagesResult, name: str) -> None:
+def _show_written(terminal: Terminal, result: StagesResult, name: str, command: str) -> None:
     written = [stage.onnx for stage in result.stages if stage.onnx is not None]
     if not written and result.upto is None:
         return
@@ -102,15 +103,11 @@ def _show_written(terminal: Terminal, result: StagesResult, name: str) -> None:
             f"{say(result.upto.whole.verdict.because)}"
         )
         if result.upto.path is not None:
-            _show_command(terminal, result.upto.path, name)
+            given = [*input_words(command), *measuring_words(command)]
+            applied = ["halfwise", "fix", name, "--plan", str(result.upto.path), *given, "--out", "fixed"]
+            terminal.command("next    ", shell(applied))
         else:
             terminal.line("the plan is written with --out DIR", indent=2)
-
-
-def _show_command(terminal: Terminal, plan: Path, name: str) -> None:
-    terminal.line(
-        f"next: halfwise fix {shlex.quote(name)} --plan {shlex.quote(str(plan))} --inputs ... --out ...", indent=2
-    )
 
 
 def _ratio(run: Run) -> str:

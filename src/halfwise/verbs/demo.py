@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ Array = NDArray[np.float32]
 TOKENS, WIDTH, CLASSES = 8, 64, 6
 OUTLIERS = {5: 900.0, 23: -600.0, 40: 320.0}  # a few channels far beyond the rest, as trained transformers have them
 SAMPLES = 6
+FIXED = "fixed"  # folder of the answer
 SHOWN = 6  # values of one answer
 
 
@@ -70,6 +72,12 @@ class DemoResult(Documented):
     def met(self) -> bool:
         return self.fix.met
 
+    @property
+    def command(self) -> str:
+        """The line that fixes the demo's model."""
+        files = "--inputs", str(self.inputs), "--out", str(self.folder / FIXED)
+        return shlex.join(["halfwise", "fix", str(self.model), *files])
+
     def summary(self) -> Summary:
         return self.fix.summary()
 
@@ -87,7 +95,7 @@ def demo(out: str | Path | None = None, *, notify: Callable[[str], None] = lambd
         save_samples(files, inputs, demo_inputs())
     notify("scanning")
     findings = scan(load(model))
-    result = fix(model, inputs, out=folder / "fixed", notify=notify)
+    result = fix(model, inputs, out=folder / FIXED, notify=notify)
     return DemoResult(folder, model, inputs, findings, result, _answers(result))
 
 

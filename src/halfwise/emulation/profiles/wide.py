@@ -45,4 +45,12 @@ def unstored(assignment: Assignment) -> frozenset[ir.Value]:
 
 
 def _takes_wide(node: ir.Node) -> bool:
+    """A cast to floats passes on what it reads: who reads the cast decides, as where no cast is written."""
+    if _widens(node):
+        result = node.outputs[0]
+        return not result.is_graph_output() and all(_takes_wide(user) for user, _ in result.uses())
     return not node.domain and node.op_type not in _READS_STORED
+
+
+def _widens(node: ir.Node) -> bool:
+    return not node.domain and node.op_type == "Cast" and node.attributes["to"].as_int() == ir.DataType.FLOAT

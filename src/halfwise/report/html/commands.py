@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from halfwise.core.targets import DEFAULT_TARGET
-from halfwise.report.answer import Step, engine_loop, way_out
-from halfwise.report.shell import input_words, shell
+from halfwise.report.answer import Step, engine_loop, verify_words, way_out
+from halfwise.report.shell import input_words, measuring_words, shell
 from halfwise.report.text import safe
 from halfwise.verbs.fix.result import FixResult
 
@@ -24,25 +24,26 @@ def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
             else ()
         )
     if not result.good:  # nothing to build, to commit or to ship
-        step = way_out(result, inputs).step
+        step = way_out(result, command).step
         return (step,) if step is not None else ()
-    typed, plan = str(result.typed.path), str(result.plan_path)
+    plan, measured = str(result.plan_path), measuring_words(command)
     steps = []
     if model:
         steps.append(
             Step(
                 "Check the model on your own inputs",
                 "Runs both models and compares every output.",
-                shell(["halfwise", "verify", model, typed, *(rolled or ["--inputs", "YOUR-INPUTS"])]),
+                shell([*verify_words(result, result.typed.path, command), *(rolled or ["--inputs", "YOUR-INPUTS"])]),
             )
         )
-    steps += _build(result)
+    steps += _build(result, command)
     if model and result.plan.target == str(DEFAULT_TARGET):
+        applied = ["halfwise", "fix", model, "--plan", plan]
         steps.append(
             Step(
                 "Building for TensorRT? Name the version",
                 "Applies this plan without a search, and adds the build command and script for that version.",
-                shell(["halfwise", "fix", model, "--plan", plan, *rolled, "--target", "trt-10.9", "--out", "for-trt"]),
+                shell([*applied, *rolled, *measured, "--target", "trt-10.9", "--out", "for-trt"]),
             )
         )
     steps.append(
@@ -57,7 +58,7 @@ def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
             Step(
                 "In CI, check that the plan still holds",
                 "For the model after retraining or another export.",
-                shell(["halfwise", "gate", model, "--plan", plan, *inputs]),
+                shell(["halfwise", "gate", model, "--plan", plan, *inputs, *measured]),
             )
         )
     return tuple(steps)
@@ -66,7 +67,7 @@ def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
 _NOT_WRITTEN = "This run wrote nothing; with --out the typed model and its plan are written."
 
 
-def _build(result: FixResult) -> list[Step]:
+def _build(result: FixResult, command: str) -> list[Step]:
     deploy_files = result.deploy_files
     steps = []
     if deploy_files.command is not None:
@@ -93,7 +94,7 @@ def _build(result: FixResult) -> list[Step]:
                 _in_folder(result.plan_path, deploy_files.audit_command),
             )
         )
-    if (loop := engine_loop(result)) is not None:
+    if (loop := engine_loop(result, command)) is not None:
         ran, judged = loop
         steps.append(Step("Run the engine on your samples", "Writes what it answers to .npz files.", shell(ran)))
         steps.append(Step("Is the engine right?", "Judges its answers by the FP32 model.", shell(judged)))
