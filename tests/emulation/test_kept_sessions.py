@@ -1,4 +1,4 @@
-"""The last sessions of an emulator are used again, few of them, and none whose nodes are random."""
+"""The last sessions of an emulator are used again, few of them."""
 
 from __future__ import annotations
 
@@ -54,8 +54,13 @@ def test_of_a_large_model_none_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert emulator.session(Assignment(sites, {})) is not emulator.session(Assignment(sites, {}))
 
 
-def test_random_nodes_draw_the_same_numbers_each_time() -> None:
-    sites, emulator = sites_of("RandomNormalLike", seed=3.0), Emulator()
+@pytest.mark.parametrize("attributes", [{}, {"seed": 3.0}])
+def test_random_nodes_draw_the_same_numbers_each_time_and_in_every_format(attributes: dict[str, float]) -> None:
+    sites, emulator = sites_of("RandomNormalLike", **attributes), Emulator()
     given = {"x": np.ones(4, np.float32)}
-    one, other = (emulator.session(Assignment(sites, {})).run(given)["y"] for _ in range(2))
-    np.testing.assert_array_equal(one, other)
+    wide, again, narrow = (
+        emulator.session(assignment).run(given)["y"]
+        for assignment in (Assignment(sites, {}), Assignment(sites, {}), Assignment.all_narrow(sites))
+    )
+    np.testing.assert_array_equal(wide, again)
+    np.testing.assert_allclose(wide, narrow, rtol=1e-2)

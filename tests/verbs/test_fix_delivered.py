@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -53,7 +54,7 @@ def test_without_a_folder_nothing_is_delivered() -> None:
 def test_a_miss_there_is_a_no_where_the_target_may_run_it_so(
     target: str, good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wrong(path: Path, feeds: list[dict[str, np.ndarray]], limit: float) -> tuple[dict[str, np.ndarray], ...]:
+    def wrong(path: Path, feeds: list[dict[str, np.ndarray]], *_: object, **__: object) -> Any:
         return tuple({"y": np.zeros((2, 8), np.float32)} for _ in feeds)
 
     monkeypatch.setattr("halfwise.verbs.fix.delivered.run_as_written", wrong)
@@ -88,7 +89,7 @@ def test_where_it_cannot_run_one_line_says_why(tmp_path: Path, monkeypatch: pyte
         (BackendFailure("it crashed (SIGSEGV)"), NoteKind.DELIVERED_FAILS),
     ):
 
-        def refused(*_: object, error: BackendFailure = error) -> None:
+        def refused(*_: object, error: BackendFailure = error, **__: object) -> None:
             raise error
 
         monkeypatch.setattr("halfwise.verbs.fix.delivered.run_as_written", refused)

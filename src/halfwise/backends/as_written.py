@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from halfwise.backends.backend import BackendFailure
 from halfwise.backends.bf16_values import run_session
+from halfwise.backends.seeded_file import Sessions, seeded
 from halfwise.core.child.kept import ask
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed
@@ -31,10 +32,16 @@ class NoKernel(BackendFailure):
     """The provider has no kernel for some node in the types that it has; another provider may have."""
 
 
-def run_as_written(model: Path, feeds: Sequence[Feed], time_limit_s: float) -> tuple[dict[str, NDArray[Any]], ...]:
-    """The outputs for every sample. Raises NoKernel, or BackendFailure where it cannot be loaded or run."""
+def run_as_written(
+    model: Path, feeds: Sequence[Feed], time_limit_s: float, *, random: bool = False
+) -> tuple[dict[str, NDArray[Any]], ...]:
+    """The outputs for every sample; nodes of a `random` model draw what they draw in an emulation.
+
+    Raises NoKernel, or BackendFailure where it cannot be loaded or run.
+    """
     try:
-        told = ask(f"{__name__}:serve", {"model": str(model.resolve())}, feeds, time_limit_s=time_limit_s)
+        asked = {"model": str(model.resolve()), "random": random}
+        told = ask(f"{__name__}:serve", asked, feeds, time_limit_s=time_limit_s)
     except ChildDied as died:
         raise BackendFailure(f"it {died.ended.describe()}") from died
     except ChildFailed as failed:
@@ -50,10 +57,13 @@ def serve(request: Request) -> Answer:
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait take no core meanwhile
-    session = ort.InferenceSession(request.data["model"], options, providers=["CPUExecutionProvider"])
-    names = [value.name for value in session.get_outputs()]
+    model, random = request.data["model"], request.data["random"]
+    content = seeded(Path(model), options) if random else model
+    providers = ["CPUExecutionProvider"]
+    sessions = Sessions.begun(lambda: ort.InferenceSession(content, options, providers=providers), random=random)
+    names = [value.name for value in sessions.first.get_outputs()]
     found = []
-    for feed in request.arrays:
+    for feed, session in zip(request.arrays, sessions.each(), strict=False):
         given = {value.name: typed_as(feed[value.name], value.type) for value in session.get_inputs()}
         found.append(dict(zip(names, map(_without_keys, run_session(session, names, given)), strict=True)))
     return Answer({}, tuple(found))

@@ -15,11 +15,13 @@ from halfwise.backends.as_written import typed_as
 from halfwise.backends.backend import BackendFailure, BackendOptions, BackendRecord, BackendRun, Optimization
 from halfwise.backends.bf16_values import run_session
 from halfwise.backends.child import answer
+from halfwise.backends.seeded_file import Sessions
 from halfwise.core.child.serve import Answer, Request
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
 from halfwise.core.formats import format_of_type
 from halfwise.emulation.cuda_driver import Gpu, gpu_here
 from halfwise.emulation.ort import FEW
+from halfwise.model.random_draws import seed_file
 
 __all__ = ["run_model", "serve"]
 
@@ -99,20 +101,23 @@ def run_model(backend: str, model: Path, feeds: Sequence[Feed], options: Backend
     gpu = gpu_here(options.device) if provider != _CPU else None
     if gpu is not None and (why := kind.refuses(gpu.compute_capability)):
         raise MissingBackend(f"{backend}: {why} (this is {gpu.name})")
-    session = _session(ort, kind, provider, plugin, model, options)
+    sessions = _sessions(ort, kind, provider, plugin, model, options)
+    session = sessions.first
     if provider not in session.get_providers():
         raise MissingBackend(
             f"{backend}: ONNX Runtime {ort.__version__} could not start its {provider} and fell back to the CPU; a "
             f"library that it needs is missing or does not fit: {kind.install}"
         )
-    session.disable_fallback()  # which would move the whole model to the CPU on an error
     nodes, on_cpu = _assigned(session, provider, model)
     if nodes and not nodes.get(provider):
         raise MissingBackend(
             f"{backend}: the provider supports none of the {sum(nodes.values())} nodes of {model.name} as typed; "
             "all would run on the CPU"
         )
-    outputs = tuple(_run(ort, session, feed, options, index, provider) for index, feed in enumerate(feeds))
+    outputs = tuple(
+        _run(ort, each, feed, options, index, provider)
+        for (index, feed), each in zip(enumerate(feeds), sessions.each(), strict=False)
+    )
     given = dict(session.get_provider_options().get(provider, {}))
     return BackendRun(outputs, _record(ort, backend, provider, session, given, gpu, nodes, on_cpu, options))
 
@@ -145,7 +150,9 @@ def _provider(ort: Any, kind: _Kind, plugin: Sequence[Any]) -> str:
     raise MissingBackend(f"ONNX Runtime {ort.__version__} as installed here has no {kind.provider}: {kind.install}")
 
 
-def _session(ort: Any, kind: _Kind, provider: str, plugin: Sequence[Any], model: Path, options: BackendOptions) -> Any:
+def _sessions(
+    ort: Any, kind: _Kind, provider: str, plugin: Sequence[Any], model: Path, options: BackendOptions
+) -> Sessions:
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = FEW  # as many as in an emulation
     settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, _LEVELS[options.optimization])
@@ -164,16 +171,22 @@ def _session(ort: Any, kind: _Kind, provider: str, plugin: Sequence[Any], model:
                 ort.preload_dlls()
         named = {"providers": [(provider, given), _CPU]}
     try:
-        content = _for_runtime(model, settings)
-        return ort.InferenceSession(content, settings, **named)
+        content, random = _for_runtime(model, settings)
+        return Sessions.begun(lambda: _begun(ort.InferenceSession(content, settings, **named)), random=random)
     except HalfwiseError:
         raise
     except Exception as error:
         raise BackendFailure(f"{provider} cannot build {model.name}: {_reason(error)}") from error
 
 
-def _for_runtime(model: Path, settings: Any) -> str | bytes:
-    """The file itself, or its protobuf with the versions that this runtime reads, and its weights where they are."""
+def _begun(session: Any) -> Any:
+    session.disable_fallback()  # which would move the whole model to the CPU on an error
+    return session
+
+
+def _for_runtime(model: Path, settings: Any) -> tuple[str | bytes, bool]:
+    """The file itself, or its protobuf with the versions that this runtime reads and a seed for each random node, and
+    its weights where they are; and whether there are random nodes."""
     from halfwise.emulation.stamp import RUNTIME_IR_VERSION, runtime_opset, stamped
 
     try:
@@ -181,11 +194,12 @@ def _for_runtime(model: Path, settings: Any) -> str | bytes:
     except Exception as error:
         raise InputError(f"{model} cannot be read as an ONNX model: {_one_line(error)}") from error
     opset = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
-    if proto.ir_version <= RUNTIME_IR_VERSION and runtime_opset(proto, opset) == opset:
-        return str(model)
+    random = seed_file(proto.graph)
+    if not random and proto.ir_version <= RUNTIME_IR_VERSION and runtime_opset(proto, opset) == opset:
+        return str(model), False
     settings.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
     with stamped(proto):
-        return bytes(proto.SerializeToString())
+        return bytes(proto.SerializeToString()), random
 
 
 # -- what ran where ---------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from halfwise.emulation.streamed import Sessions, declared
 from halfwise.emulation.weights import RoundedWeights
 from halfwise.model.model import Model
 from halfwise.model.ops import BODIES, CLOSED, TYPE_ATTRIBUTES
+from halfwise.model.random_draws import draws, seed
 from halfwise.model.weights import convert_fill, convert_weight, to_tensor_proto, whole_tensor
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import Names, Rewritten, SpelledWeight, Weight, rewrite
@@ -73,6 +74,8 @@ class EmulationWriter:
         self, proto: onnx.NodeProto, node: ir.Node, assignment: Assignment, names: Names
     ) -> list[onnx.NodeProto]:
         _widen_attributes(proto)
+        if draws(node):
+            seed(proto, node.name or "")
         nodes = [proto]
         if node.op_type in BODIES and not node.domain:  # what leaves its bodies is rounded there
             return nodes

@@ -14,7 +14,7 @@ _MOST_BYTES = 1 << 24  # of weights, of which each session has its own
 
 
 class KeptSessions:
-    """Of one emulator. A model with random nodes gets a session each time, which draws the same numbers again."""
+    """Of one emulator."""
 
     def __init__(self) -> None:
         self._sessions: dict[Hashable, AnySession] = {}  # the last used one last
@@ -22,7 +22,7 @@ class KeptSessions:
     def session(self, assignment: Assignment, begin: Callable[[], AnySession]) -> AnySession:
         sites = assignment.sites
         most = min(_MOST, _MOST_BYTES // max(sites.model.weight_bytes, 1))
-        if not most or sites.random is not None:
+        if not most:
             return begin()
         key = (sites.model, sites.fmt, frozenset(assignment.formats.items()), assignment.io)
         session = self._sessions.pop(key, None)

@@ -19,6 +19,7 @@ from halfwise.core.formats import format_of_dtype
 from halfwise.core.put_off import Later
 from halfwise.emulation.culprit import culprit
 from halfwise.emulation.stamp import RUNTIME_IR_VERSION, stamped
+from halfwise.model.random_draws import has_draws
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -102,7 +103,7 @@ _UNKNOWN_OPERATORS = (
 class Session:
     """One model, ready to run. `weights` fill the initializers that the protobuf only declares.
 
-    On a GPU TF32 is off.
+    On a GPU TF32 is off. With `redraw` random nodes that have a seed draw the same numbers in every run.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class Session:
         lean: bool = False,
         threads: int = FEW,
         device: Device = "cpu",
+        redraw: bool = True,
     ) -> None:
         options = _options(lean=lean, threads=threads)
         on_gpu = device == "cuda"
@@ -131,13 +133,12 @@ class Session:
             at = self._culprit(error, proto)
             raise InputError(f"ONNX Runtime cannot load the model: {runtime_reason(error)}{at}") from error
         self._proto, self._running = proto, native_call(_RUNNING, content)
-        if on_gpu:
-            if _CUDA not in self._session.get_providers():
-                raise MissingBackend(
-                    f"--device cuda: ONNX Runtime {ort.__version__} could not start its CUDA provider and fell back to "
-                    "the CPU; a CUDA or cuDNN library that it needs is missing"
-                )
-            self._session.disable_fallback()
+        self._redrawn = content if redraw and has_draws(proto.graph) else None
+        if on_gpu and _CUDA not in self._session.get_providers():
+            raise MissingBackend(
+                f"--device cuda: ONNX Runtime {ort.__version__} could not start its CUDA provider and fell back to the "
+                "CPU; a CUDA or cuDNN library that it needs is missing"
+            )
         self.output_names = tuple(out.name for out in self._session.get_outputs())
         self.input_names = tuple(value.name for value in self._session.get_inputs())
         self._by_bits = {v.name: _BY_BITS[v.type] for v in self._session.get_inputs() if v.type in _BY_BITS}
@@ -146,11 +147,13 @@ class Session:
         """Outputs by name. A feed may be what `upload` gave."""
         names = list(outputs or self.output_names)
         try:
+            # Only a session that was never run begins with the seeds.
+            session = self._session if self._redrawn is None else self._start(self._redrawn)
             with guarded(self._running, partial(_shapes, feeds)):
                 if self._by_bits or any(isinstance(array, ort.OrtValue) for array in feeds.values()):
-                    results = [value.numpy() for value in self._session.run_with_ort_values(names, self._values(feeds))]
+                    results = [value.numpy() for value in session.run_with_ort_values(names, self._values(feeds))]
                 else:
-                    results = self._session.run(names, dict(feeds))
+                    results = session.run(names, dict(feeds))
         except Exception as error:
             given = f", given {_shapes(feeds)}" if isinstance(error, Fatal) else ""
             at = self._culprit(error, self._proto, feeds)
@@ -206,7 +209,9 @@ def upload(array: Array) -> Any:
 
 def _start(options: ort.SessionOptions, providers: Sequence[Any], content: bytes) -> ort.InferenceSession:
     with guarded(native_call(_LOADING, content)):
-        return ort.InferenceSession(content, options, providers=providers)
+        session = ort.InferenceSession(content, options, providers=providers)
+        session.disable_fallback()  # which would move the whole model to the CPU on an error
+        return session
 
 
 def _shapes(feeds: Mapping[str, Array]) -> str:

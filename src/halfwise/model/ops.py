@@ -24,6 +24,7 @@ __all__ = [
     "CONTROL_FLOW",
     "DTYPE_ATTRIBUTES",
     "NARROW_SCALES",
+    "RANDOM",
     "TYPE_ATTRIBUTES",
     "WIDENED_ATTRIBUTES",
     "SlotRule",
@@ -54,7 +55,7 @@ CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 BODIES = CONTROL_FLOW - {"SequenceMap"}  # what they read and give may be narrow: in and out of their graphs, too
 
 # Operators that stay as they are, and why.
-_RANDOM = _words("RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli")
+RANDOM = _words("RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli")
 _CONTAINERS = _words(
     """SequenceConstruct SequenceEmpty SequenceInsert SequenceErase SequenceAt SequenceLength SplitToSequence
     ConcatFromSequence Optional OptionalGetElement OptionalHasElement"""
@@ -64,7 +65,7 @@ NEVER_CONVERTED = {
     "BitCast": Note.of(NoteKind.READS_BITS),
     "MeanVarianceNormalization": Note.of(NoteKind.FP32_DEFINITION),
     **dict.fromkeys(_TABLES, Note.of(NoteKind.TABLE)),
-    **dict.fromkeys(_RANDOM, Note.of(NoteKind.RANDOM)),
+    **dict.fromkeys(RANDOM, Note.of(NoteKind.RANDOM)),
     **dict.fromkeys(INTEGER_ARITHMETIC, Note.of(NoteKind.QUANTISATION)),
     **dict.fromkeys(_CONTAINERS, Note.of(NoteKind.CONTAINER)),
 }

@@ -15,6 +15,7 @@ from halfwise.model.moving import only_moves
 from halfwise.model.operator_slots import SHAPE_READERS, shape_slots
 from halfwise.model.ops import BODIES, CONTROL_FLOW, SlotRule, holds_scale, slot_rule, takes_any_format
 from halfwise.model.positions import position_arithmetic
+from halfwise.model.random_draws import draws
 from halfwise.precision.choices import NO_CHOICES, Choices
 
 __all__ = ["Site", "Sites", "native_format"]
@@ -172,7 +173,7 @@ def bodies_of(node: ir.Node) -> Iterator[ir.Graph]:
 
 
 def _why_not(node: ir.Node) -> Note | None:
-    if _drops_at_random(node):
+    if draws(node):
         return Note.of(NoteKind.RANDOM)
     if node.op_type == "QuantizeLinear" and not node.domain and node.inputs[0] and node.inputs[0].is_initializer():
         return Note.of(NoteKind.QUANTISES_WEIGHT)
@@ -184,14 +185,6 @@ def _why_not(node: ir.Node) -> Note | None:
         if not isinstance(value.type, ir.TensorType) and node.op_type not in BODIES:  # what else they carry is theirs
             return Note.of(NoteKind.CONTAINER)
     return None
-
-
-def _drops_at_random(node: ir.Node) -> bool:
-    """A Dropout that may be in training; whether it is, a constant says, or an input does in use."""
-    if node.op_type != "Dropout" or node.domain or len(node.inputs) < 3 or node.inputs[2] is None:
-        return False
-    training = node.inputs[2].const_value
-    return training is None or bool(training.numpy().any())
 
 
 def _slots(node: ir.Node, rule: SlotRule) -> tuple[tuple[bool, ...], tuple[bool, ...]]:

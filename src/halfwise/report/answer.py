@@ -76,8 +76,6 @@ def way_out(result: FixResult, command: str = "") -> WayOut:
         cause = f"Input {over.name!r} overflows in FP16: {counted(over.over, 'value')} beyond {Format.FP16.max:,.0f}."
         return WayOut(cause, _again(result, command, "Keep inputs and outputs in FP32", "--io-types", "fp32"))
     noted = {note.kind: say(note) for note in result.notes}
-    if told := noted.get(NoteKind.RANDOM_NODE):
-        return WayOut(told, None)
     if told := noted.get(NoteKind.FORCED_MISSES):
         return WayOut(told, _again(result, command, "Search without --force", less=("--force",)))
     if (

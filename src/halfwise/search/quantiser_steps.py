@@ -61,7 +61,7 @@ class Movement:
         proto.CopyFrom(written.proto)
         _move(proto.graph, by, self.sites.model.opset())
         weights = {weight.name: self.emulator.widened(weight) for weight in written.weights}
-        session = Session(proto, weights, device=self.emulator.device)
+        session = Session(proto, weights, device=self.emulator.device, redraw=False)
         self.counter.add(len(self.feeds))
         wide = (widen_feeds(feed) for feed in self.feeds)
         answers = (session.run({name: feed[name] for name in session.input_names}) for feed in wide)

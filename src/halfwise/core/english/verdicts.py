@@ -76,8 +76,8 @@ VERDICTS = {
         "worse end counts."
     ),
     NoteKind.RANDOM_NODE: (
-        "Node {subject!r} is random. FP32 does not repeat its own result, so no verdict is final. Export a dropout "
-        "away: model.eval()."
+        "Node {subject!r} is random. Every run here draws the same numbers; in use it draws others. "
+        "Export a dropout away: model.eval()."
     ),
     NoteKind.RUNTIME_OVERWRITES: (
         "ONNX Runtime {version} can clear the input of node {subject!r} ({op}) before it reads it: results may be "

@@ -66,7 +66,8 @@ def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -
     prepared.course.written()
     request.notify("running the written model with ONNX Runtime")
     try:
-        outputs = run_as_written(typed.path, feeds, TIME_LIMIT_S)
+        random = candidate.decision.sites.random is not None
+        outputs = run_as_written(typed.path, feeds, TIME_LIMIT_S, random=random)
     except NoKernel as error:
         return Delivered(None, note=Note.of(NoteKind.DELIVERED_NOT_RUN, why=runtime_reason(error)))
     except BackendFailure as error:

@@ -53,7 +53,8 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
             with WholeFiles(path.parent) as files:
                 write_typed(kind_of(request.target).as_written(decision.with_fp32(nodes).assignment), path, files)
             try:
-                outputs = run_as_written(path, feeds, max(1.0, until - time.monotonic()))
+                seconds = max(1.0, until - time.monotonic())
+                outputs = run_as_written(path, feeds, seconds, random=decision.sites.random is not None)
             except NoKernel:
                 return not delivered.refutes
             except BackendFailure:
