@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from halfwise.core.child.process import log_tail
 from halfwise.core.notes import CAUTIONS
+from halfwise.core.wording import listed
 
 __all__ = ["ANSWER", "LOG", "Outcome", "State", "ended"]
 
@@ -107,7 +108,7 @@ def _why(document: Mapping[str, Any]) -> str:
         f"{stage['name']} {stage['finding']}" for stage in document.get("stages", ()) if stage["finding"] != "good"
     ]
     if wrong:
-        return ", ".join(wrong[:_TOLD]) + (f", {len(wrong) - _TOLD} more" if len(wrong) > _TOLD else "")
+        return listed(wrong, _TOLD, quote=str)
     return str(document.get("status", "the answer is no"))
 
 

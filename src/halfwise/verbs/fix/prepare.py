@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
-from halfwise.core.answers import check_answers
 from halfwise.core.english import say
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import float_outputs
 from halfwise.core.formats import Format
-from halfwise.core.measures.named import metric_named
 from halfwise.core.metric_identity import metric_identity
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.output_kinds import kind_notes
@@ -23,43 +19,32 @@ from halfwise.core.own_code import code_identity
 from halfwise.core.tolerance import Tolerance
 from halfwise.deploy.layouts import Layouts, layouts_of, takes_layouts
 from halfwise.emulation.emulate import Emulator, widen_feeds
-from halfwise.emulation.first_not_finite import lost_from
 from halfwise.emulation.kept_walks import KeptWalks
-from halfwise.emulation.observed_ranks import with_observed_ranks
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.profiles import WIDE, Profile, worst_case_profiles
 from halfwise.emulation.profiles.caveats import caveats
 from halfwise.emulation.stepper import Stepper
-from halfwise.model.inputs.rollout import Trajectory, executions, trajectories
+from halfwise.model.inputs.rollout import executions, trajectories
 from halfwise.model.inputs.samples import Samples, load_samples
 from halfwise.model.inputs.split import split
 from halfwise.model.model import check_outputs
-from halfwise.model.outputs.kinds import OutputFacts, facts_of
-from halfwise.model.outputs.settled import settled
-from halfwise.model.outputs.understood import understand
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.sites import Sites
 from halfwise.search.context import EvaluationContext
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Question
-from halfwise.search.quantiser_steps import MARGIN, MOVED, TF32, Movement, OwnMovement, has_quantisers, own_movement
-from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 from halfwise.verbs.fix.budget import MOST_BYTES_RUN, check_passes, plan_runs
 from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, refuse_ids
-from halfwise.verbs.fix.original import check_floor, original_notes
+from halfwise.verbs.fix.original import original_notes
+from halfwise.verbs.fix.question import Questions, ask, questions
 from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.results_folder import JOURNAL, WALKS, feeds_identity
 from halfwise.verbs.fix.time_left import Course, with_time_left, with_walks
-from halfwise.verbs.fix.typed_file import because_stored, held_outputs, notes_on_file
+from halfwise.verbs.fix.typed_file import notes_on_file
 
 __all__ = ["Prepared", "prepare"]
-
-
-Outputs = Mapping[str, NDArray[Any]]
-
-MOST_STEPS = 5.0  # times the allowed error: more, and a model as near as FP32 still has other answers
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,67 +91,35 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     counter = RunCounter(request.saving_runs, request.max_runs)
     request.notify("running the FP32 model")
     samples = _rolled(request, samples, emulator, counter)
-    request, known = _ranked(request, samples, emulator, counter)
-    asked = _asked(request, samples, emulator, counter, known)
+    asked = ask(request, samples, emulator, counter)
     request, samples, sites, references = asked.request, asked.samples, asked.sites, asked.references
     answers = references.of(samples.all)
-    stated = Question(asked.tolerance, request.metric, len(samples.all), _margin(request, profiles))
-    also = tuple(emulator.under(profile) for profile in profiles[:-1])
     chosen = split(samples, answers)
-    moves = OwnMovement(0.0, 0.0)
-    if has_quantisers(sites):
-        searched = references.of(chosen.search)
-        moves = own_movement(Movement(sites, emulator, stated, chosen.search, searched, counter))
-    stated, question, own = _in_steps(request, stated, moves)
-    context = EvaluationContext(
-        emulator, Stepper(emulator), question, request.io_types, references, counter, also, speed=request.speed
-    )
+    put = questions(asked, _margin(request, profiles), chosen.search, emulator, counter)
+    also = tuple(emulator.under(profile) for profile in profiles[:-1])
+    io, speed = request.io_types, request.speed
+    context = EvaluationContext(emulator, Stepper(emulator), put.searched, io, references, counter, also, speed=speed)
     if request.judge_on_all:
         chosen = replace(chosen, validation=chosen.all)  # in one order: errors are told one after the other
     plan_runs(counter, chosen, len(profiles), context.walks)
     runs = sites.model.weight_bytes <= MOST_BYTES_RUN
     course = Course(counter, executions(chosen.search), check_passes(chosen), runs)
     request = replace(request, notify=with_time_left(request.notify, course))
+    tolerance = put.stated.tolerance
     return Prepared(
         request,
         sites,
         chosen,
         context,
-        _journal(request, question, chosen, profiles[0].source),
+        _journal(request, put.searched, chosen, profiles[0].source),
         profiles,
         layouts,
         effects,
-        stated.tolerance,
-        stated.tolerance.floats_among(float_outputs(answers[0])),
-        (
-            *kind_notes(stated.tolerance.kinds),
-            *(notes_on_file(request.model) if request.original is None else original_notes(request.original)),
-            *request.notes,
-            *chosen.notes,
-            *request.target.cautions,
-            *_cautions(request, sites, profiles, question.margin),
-            *own,
-        ),
+        tolerance,
+        tolerance.floats_among(float_outputs(answers[0])),
+        tuple(_notes(request, sites, chosen, profiles, put)),
         course,
     )
-
-
-def _in_steps(request: FixRequest, stated: Question, moves: OwnMovement) -> tuple[Question, Question, tuple[Note, ...]]:
-    """The question that is judged by, and the one that is searched by, of a model that quantises.
-
-    What other FP32 kernels miss is out of reach. Where they keep it, what TF32 kernels would do is allowed by default,
-    up to a bound beyond which nobody would call it met.
-    """
-    if moves.as_tf32 <= 1.0:
-        return stated, stated, ()
-    wider = replace(stated, tolerance=stated.tolerance.relaxed(moves.as_tf32))
-    if 1.0 < moves.fp32 < math.inf:
-        return stated, wider, (Note.of(NoteKind.QUANTISERS_MOVE, ratio=moves.fp32, moved=MOVED),)
-    if moves.fp32 <= 1.0 and not request.tolerance and request.plan is None and request.metric is None:
-        if moves.as_tf32 > MOST_STEPS:
-            return stated, wider, (Note.of(NoteKind.QUANTISERS_MOVE, ratio=moves.as_tf32 / MARGIN, moved=TF32),)
-        return wider, wider, (Note.of(NoteKind.QUANTISERS_ALLOW, factor=moves.as_tf32),)
-    return stated, stated, ()
 
 
 def _rolled(request: FixRequest, samples: Samples, emulator: Emulator, counter: RunCounter) -> Samples:
@@ -182,31 +135,6 @@ def _rolled(request: FixRequest, samples: Samples, emulator: Emulator, counter: 
         return session.run({name: widened[name] for name in session.input_names})
 
     return trajectories(samples, request.rollout, run)
-
-
-def _ranked(
-    request: FixRequest, samples: Samples, emulator: Emulator, counter: RunCounter
-) -> tuple[FixRequest, Mapping[int, Outputs]]:
-    """With the ranks that only a run tells, on which rules depend; and what FP32 answered in that run."""
-    given = [feed.steps[0] if isinstance(feed, Trajectory) else feed for feed in samples.all]
-    watched = _watched(request, _stated(request))[1]
-    model, answers = with_observed_ranks(replace(request.model, watched=watched), given, emulator)
-    counter.add(len(answers))
-    known = {feed.id: answer for feed, answer in zip(given, answers, strict=False) if not isinstance(answer, Exception)}
-    return replace(request, model=replace(request.model, ir=model.ir)), known
-
-
-def _answered(samples: Samples, references: References) -> tuple[Samples, list[dict[str, NDArray[Any]]]]:
-    """With FP32's answers. Variants that FP32 refuses, as of a scale that it reads, are the only input once more."""
-    try:
-        return samples, references.of(samples.all)
-    except InputError:
-        if samples.origin != "derived":
-            raise
-    notes = tuple(n for n in samples.notes if n.kind is not NoteKind.ONE_SAMPLE)
-    constant = Note.of(NoteKind.ONE_CONSTANT_SAMPLE)
-    same = replace(samples, validation=samples.search, notes=(*notes, constant))
-    return same, references.of(same.all)
 
 
 def _check(request: FixRequest) -> None:
@@ -249,78 +177,6 @@ def _effects(request: FixRequest, samples: Samples) -> tuple[InputEffect, ...]:
     return effects
 
 
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """The question put: the model with what is watched inside it, its FP32 answers, and what is allowed."""
-
-    request: FixRequest
-    samples: Samples
-    sites: Sites
-    references: References
-    tolerance: Tolerance
-
-
-def _watched(request: FixRequest, stated: Tolerance | None) -> tuple[OutputFacts | None, tuple[str, ...]]:
-    """What the graph says of the outputs, where no tolerance is stated as a whole; and tensors inside to look at."""
-    if stated is not None:
-        return None, stated.inner
-    facts = facts_of(request.model)
-    return facts, facts.inner
-
-
-def _asked(
-    request: FixRequest, samples: Samples, emulator: Emulator, counter: RunCounter, known: Mapping[int, Outputs]
-) -> _Asked:
-    """How outputs are judged follows from the answers, for which more may have to be watched than is judged then."""
-    stated = _stated(request)
-    facts, watched = _watched(request, stated)
-    sites = Sites(replace(request.model, watched=watched))
-    original = request.original
-    right = None if original is None else References(Sites(original.model), emulator, counter)
-    references = References(sites, emulator, counter, right, known)
-    samples, answers = _answered(samples, references)
-    outputs = [{name: answer[name] for name in request.model.output_names} for answer in answers]
-    try:
-        check_answers(outputs, samples.notes, partial(_lost_from, samples, sites, emulator))
-    except InputError as error:
-        if not settled(request.model):
-            raise (because_stored(request.model) or error) from None
-        request = replace(request, notes=(*request.notes, Note.of(NoteKind.NOTHING_FINITE)))
-    model, widened = held_outputs(request.model, outputs, request.io_types)
-    if widened:
-        request = replace(request, model=model, notes=(*request.notes, *widened))
-        sites = Sites(replace(model, watched=watched))
-        references = references.keeping(sites)
-    if facts is not None:
-        assert not isinstance(request.tolerance, Tolerance)
-        stated = understand(facts, request.tolerance, request.metric, answers).tolerance
-    assert stated is not None
-    stated.check_outputs(outputs[0])
-    if stated.measure and request.metric is None:
-        request = replace(request, metric=metric_named(stated.measure))
-    if stated.uses_user_metric and request.metric is None:
-        raise InputError("the plan's tolerance bounds your own metric: name its function with --metric")
-    if original is not None:
-        check_floor(original, answers, references.own(samples.all), stated)
-    if watched != stated.inner:
-        sites = Sites(replace(request.model, watched=stated.inner))
-        references = references.keeping(sites)
-    return _Asked(replace(request, model=sites.model), samples, sites, references, stated)
-
-
-def _lost_from(samples: Samples, sites: Sites, emulator: Emulator) -> str:
-    feed = samples.all[0]
-    first = feed.steps[0] if isinstance(feed, Trajectory) else feed
-    return lost_from(sites, Stepper(emulator), widen_feeds(first), samples.notes)
-
-
-def _stated(request: FixRequest) -> Tolerance | None:
-    """The tolerance where it is given as a whole."""
-    if request.plan is not None and not request.tolerance:
-        return request.plan.tolerance
-    return request.tolerance if isinstance(request.tolerance, Tolerance) else None
-
-
 def _margin(request: FixRequest, profiles: Sequence[Profile]) -> float:
     if request.margin is not None:
         return request.margin
@@ -353,6 +209,18 @@ def _journal(request: FixRequest, question: Question, samples: Samples, learned:
     if journal.resumed:
         request.notify(f"resuming an interrupted search ({journal.resumed} measurements kept)")
     return journal
+
+
+def _notes(
+    request: FixRequest, sites: Sites, chosen: Samples, profiles: Sequence[Profile], put: Questions
+) -> Iterator[Note]:
+    yield from kind_notes(put.stated.tolerance.kinds)
+    yield from notes_on_file(request.model) if request.original is None else original_notes(request.original)
+    yield from request.notes
+    yield from chosen.notes
+    yield from request.target.cautions
+    yield from _cautions(request, sites, profiles, put.searched.margin)
+    yield from put.notes
 
 
 def _cautions(request: FixRequest, sites: Sites, profiles: Sequence[Profile], margin: float) -> Iterator[Note]:

@@ -1,0 +1,45 @@
+"""The result of the main job: what was decided, measured and written, what it took, and all that there is to say."""
+
+from __future__ import annotations
+
+import time
+
+from halfwise.core.notes import Note
+from halfwise.model.inputs.rollout import executions
+from halfwise.verbs.fix.budget import budget_notes, may_go_on
+from halfwise.verbs.fix.cost import Arithmetic, arithmetic_of, cost_of
+from halfwise.verbs.fix.delivery import Delivery
+from halfwise.verbs.fix.mostly_fp32 import mostly_fp32
+from halfwise.verbs.fix.prepare import Prepared
+from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.fix.speed import latency_record
+
+__all__ = ["conclude"]
+
+
+def conclude(prepared: Prepared, delivery: Delivery, started: float) -> FixResult:
+    """What was kept for a job that goes on is cleared away, unless this one may."""
+    candidate, counter = delivery.found.candidate, prepared.context.counter
+    if not may_go_on(counter, candidate.decided.notes):
+        prepared.journal.discard()
+        prepared.context.emulator.kept.discard()
+    runs, seconds = counter.passes(executions(candidate.decided.samples.search)), time.perf_counter() - started
+    arithmetic = arithmetic_of(candidate.decision, candidate.statistics)
+    written = delivery.written
+    return FixResult(
+        written.decision,
+        delivery.judged.measured,
+        written.files,
+        cost_of(runs, seconds, written.casts, arithmetic),
+        _notes(prepared, delivery, runs, arithmetic),
+        delivered=delivery.delivered,
+        latency=latency_record(prepared, candidate),
+    )
+
+
+def _notes(prepared: Prepared, delivery: Delivery, runs: float, arithmetic: Arithmetic) -> tuple[Note, ...]:
+    """Each once."""
+    context, judged = prepared.context, delivery.judged
+    spent = budget_notes(context.counter, runs) if prepared.request.plan is None else ()
+    told = (*spent, *prepared.notes, *judged.notes, *delivery.written.notes, *context.failures.notes, *delivery.notes)
+    return (*mostly_fp32(context.question.tolerance, judged.measured, arithmetic), *dict.fromkeys(told))
