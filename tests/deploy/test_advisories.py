@@ -53,7 +53,7 @@ def test_each_entry_is_well_formed(entry):
     assert not (entry.versions and not entry.runtimes), "versions without a runtime"
     assert not (entry.kernels and not entry.ops), "kernels without operators"
     for op in (op for text in entry.ops for op in text.split(">")):
-        assert onnx.defs.has(op), f"{op} is no ONNX operator"
+        assert onnx.defs.has(op) or op in own_operators(), f"{op} is no operator of ONNX or ONNX Runtime"
     fixed = re.match(r"\d+(\.\d+)*", entry.fixed_in or "")
     if fixed:
         first_good = Version.parse(fixed[0])
@@ -64,12 +64,21 @@ def test_each_entry_is_well_formed(entry):
         assert text.endswith(".")
 
 
+def own_operators() -> set[str]:
+    """ONNX Runtime's, as it names them itself."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as runtime
+
+    return {schema.name for schema in runtime.get_all_operator_schema() if schema.domain == "com.microsoft"} | {
+        "SimplifiedLayerNormalization"
+    }
+
+
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
 def test_each_entry_can_be_met_by_some_target(entry):
     versions = "8.4.3 8.5.3 8.6.0 8.6.1 9.2 10.0.0 10.0.1 10.3 10.7 10.8.0 10.10 10.13 10.15 10.16.0 10.16.1 11.1"
     gpu = f"@{entry.gpus[0].rstrip('+')}" if entry.gpus else ""
     typing = f"+{entry.typing}" if entry.typing else ""
-    found = []
+    found = [advisory.applies for advisory in match(Target.parse("ort-cuda")) if advisory.entry is entry]
     for version in versions.split():
         try:
             target = Target.parse(f"trt-{version}{typing}{gpu}")
@@ -226,9 +235,23 @@ def test_conditions_that_nothing_tells_stay_open():
 
 def test_other_runtimes_have_only_what_holds_everywhere():
     everywhere = {"TRT-ORT-CPU-FP16-REF": "yes", "TRT-MASK-CONST": "maybe"}
-    for target in ("onnx", "ort-cuda", "rtx-1.7"):
+    for target in ("onnx", "rtx-1.7"):
         assert found(target) == everywhere
+    assert found("ort-cuda") == {**everywhere, "ORT-SKIPNORM-FP16-126": "maybe"}
     assert found("onnx", model("Relu")) == {"TRT-ORT-CPU-FP16-REF": "yes"}
+
+
+@pytest.mark.parametrize("ops", [("SkipSimplifiedLayerNormalization",), ("Add", "LayerNormalization")])
+def test_norms_that_onnx_runtime_fuses_with_an_addition_may_sum_in_fp16(ops):
+    assert found("ort-cuda", model(*ops))["ORT-SKIPNORM-FP16-126"] == "maybe"
+    assert "ORT-SKIPNORM-FP16-126" not in found(
+        "ort-cuda", model(ops[-1], "Softmax") if len(ops) > 1 else model("Relu")
+    )
+
+
+def test_no_report_is_told_twice():
+    told = [(entry.source, entry.versions, entry.ops) for entry in load_entries()]
+    assert len(set(map(repr, told))) == len(told)
 
 
 def test_removed_flags_are_news_for_11():
