@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.emulation import emulate, segments, streamed, weights
 from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.kept_walks import KeptWalks
 from halfwise.emulation.profiles import profile_named
 from halfwise.emulation.streamed import StreamedSession
 from halfwise.model.model import Model, load
@@ -59,6 +61,22 @@ def test_it_answers_as_the_whole_does(name: str, profile: str, monkeypatch: pyte
             assert isinstance(answer, dict)
             for output, array in whole.run({n: feed[n] for n in whole.input_names}).items():
                 _assert_near(answer[output], array, within)
+
+
+def test_all_that_a_walk_found_is_kept_before_the_first_is_judged(tmp_path: Path) -> None:
+    """Whoever is interrupted between two answers has lost none of them."""
+    proto, feeds = CASES["steps"]()
+    parts: list[int] = []
+
+    def answers() -> Iterator[Any]:
+        emulator = Emulator(walked=lambda done, _: parts.append(done), kept=KeptWalks(tmp_path))
+        return emulator.session(Assignment(Sites(load(proto)), {})).answers(feeds[:2])
+
+    first = next(answers())
+    walked = len(parts)
+    again = list(answers())
+    assert len(parts) == walked > 3
+    assert all(np.array_equal(first[name], again[0][name]) for name in first)
 
 
 def test_a_walk_tells_how_far_it_is() -> None:

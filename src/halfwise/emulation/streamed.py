@@ -101,11 +101,11 @@ class StreamedSession:
         keys = [self._key(feed) for feed in feeds]
         known = [self._kept.answer(key) for key in keys]
         fresh = iter(self._walk([feed for feed, answer in zip(feeds, known, strict=True) if answer is None]))
-        for key, answer in zip(keys, known, strict=True):
-            found = next(fresh) if answer is None else answer
-            if answer is None and not isinstance(found, Exception):
-                self._kept.keep(key, found)
-            yield found
+        answers = [next(fresh) if answer is None else answer for answer in known]
+        for key, before, answer in zip(keys, known, answers, strict=True):  # all, before the first is judged
+            if before is None and not isinstance(answer, Exception):
+                self._kept.keep(key, answer)
+        yield from answers
 
     def _key(self, feed: Mapping[str, Any]) -> str:
         """Under which the answer is kept; empty where none is."""
