@@ -54,6 +54,10 @@ def test_every_kind_of_source(source: str, kernels: int) -> None:
     assert document["engine"]["kernels"] == kernels
 
 
+def test_one_of_a_kind_is_counted_as_one() -> None:
+    assert "1 cast, 1 reformat," in run(DATA / "layers/dump_10.txt")
+
+
 def test_a_broken_plan_is_exit_code_1(tmp_path: Path, says: Says) -> None:
     path = plan(tmp_path, {"fp32_nodes": ["/norm/Pow", {"name": "/in/Conv", "why": "x"}]})
     output = run(REGION_LOG, "--plan", path, exit_code=1)

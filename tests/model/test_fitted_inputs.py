@@ -34,7 +34,7 @@ def test_the_only_array_is_the_only_input(name: str, tmp_path: Path) -> None:
     samples = load_samples([X], tmp_path)
     assert samples.search[0]["input.1"].tolist() == [[1, 2, 3]]
     told = only(samples.notes, NoteKind.INPUT_TAKEN_AS)
-    assert (told.subject, told.values["given"]) == ("input.1", name)
+    assert (told.subject, told.values["given"], told.severity) == ("input.1", name, "warning")
 
 
 def test_arrays_without_names_are_taken_in_order() -> None:

@@ -18,6 +18,7 @@ from halfwise.precision.plan_document import RepairRecord
 from halfwise.report.fix import show_fix
 from halfwise.report.groups import Grouping, kept_nodes
 from halfwise.report.markdown import fix_markdown
+from halfwise.report.story import tell
 from halfwise.report.terminal import Terminal
 from halfwise.report.verdict import show_notes
 from tests.models.report_models import overflow_result
@@ -43,6 +44,11 @@ def layernorms(count: int) -> GraphWriter:
 
 def planned(name: str, op: str, why: Reason = Reason.OVERFLOW) -> PlannedNode:
     return PlannedNode(name, op, Format.FP32, why, ())
+
+
+def test_a_node_that_no_run_tested_is_told_in_a_sentence() -> None:
+    story = tell(planned("n", "Add", Reason.UNPROVEN), None, {})
+    assert story.words.endswith(" Not tested individually.")
 
 
 def test_the_nodes_of_many_layernorms_are_one_row() -> None:

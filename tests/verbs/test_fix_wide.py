@@ -177,3 +177,14 @@ def test_verify_tells_the_errors_that_fix_told(tmp_path: Path) -> None:
     made = fix(given, feeds, keep="name:product", out=tmp_path)
     assert made.typed is not None and made.fp32_nodes == ("product",)
     assert verify(given, made.typed.path, feeds).by_profile == pytest.approx(made.by_profile, rel=1e-3)
+
+
+@pytest.mark.parametrize("target", ["onnx", "ort-cuda"])
+def test_no_value_is_counted_by_two_profiles(target: str) -> None:
+    """What is not finite is counted in the worst profile, not in all of them together."""
+    given = model(
+        [node("Mul", "x x", "y")], [value("x", shape=(1, TOKENS, WIDTH))], [value("y", shape=(1, TOKENS, WIDTH))]
+    )
+    feeds = [{"x": 1000 + feed["x"]} for feed in samples()]
+    made = fix(given, feeds, target=target, repairs="none")
+    assert made.fp16["y"].nonfinite == len(feeds) * TOKENS * WIDTH

@@ -32,7 +32,7 @@ def command(
         float, typer.Option("--time-limit", metavar="SECONDS", min=1.0, help="Time limit of each model of probes.")
     ] = 600.0,
     timed: Annotated[
-        bool, typer.Option("--time", help="Also measure how long operators take; fix --cost FILE goes by it.")
+        bool, typer.Option("--time", help="Also measure how long operators take (ort-cuda, ort-cpu); for fix --cost.")
     ] = False,
     models: Annotated[
         list[Path] | None,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from halfwise.core.contents import tensors_in
@@ -25,6 +26,7 @@ __all__ = [
     "is_number",
     "no_answer",
     "worst",
+    "worst_seen",
 ]
 
 ERRORS = ("rel_l2", "max_abs", "rms")  # 0 is perfect, smaller is better
@@ -156,6 +158,11 @@ def worst(metrics: Sequence[Metrics]) -> Metrics:
         unfloored=max(m.unfloored for m in metrics),
         part=max(metrics, key=lambda m: m.rel_l2).part,
     )
+
+
+def worst_seen(metrics: Sequence[Metrics]) -> Metrics:
+    """The worst of each field over several ways to compute the same samples, none of whose values counts twice."""
+    return structs.replace(worst(metrics), nonfinite=max(m.nonfinite for m in metrics))
 
 
 _PERFECT = Metrics(rel_l2=0.0, max_abs=0.0, rms=0.0, cosine=1.0, psnr=math.inf, topk=1.0, exact=1.0)

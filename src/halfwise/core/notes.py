@@ -19,6 +19,7 @@ _WARNINGS = frozenset(
     {
         NoteKind.MOST_FOR_MEASURE,
         NoteKind.MOST_PINNED,
+        NoteKind.INPUT_TAKEN_AS,
         NoteKind.ROLLOUT_AGAIN,
         NoteKind.ROLLOUT_GROWS,
         NoteKind.ROLLOUT_REUSED,

@@ -31,7 +31,7 @@ def show_audit(terminal: Terminal, audited: AuditResult, shown: Wanted) -> None:
     cost = result.cost
     terminal.line(
         f"{result.source}: {counted(cost.kernels, 'kernel')}, {cost.bytes_moved / 1e6:.2f} MB between them, "
-        f"{cost.casts} casts, {cost.reformats} reformats"
+        f"{counted(cost.casts, 'cast')}, {counted(cost.reformats, 'reformat')}"
         + (f", {counted(cost.unsized, 'tensor')} of unknown size" if cost.unsized else ""),
         "bold",
     )

@@ -171,7 +171,7 @@ def _show_cost(terminal: Terminal, result: FixResult) -> None:
     terminal.line(
         f"took {cost.model_runs:.1f} model runs, {cost.seconds:.1f} s, {cost.peak_rss_mb:,.0f} MB; leaves "
         f"{share(cost.fp32_flops_share) if cost.fp32_flops_share else 'none'} of the arithmetic in FP32, "
-        f"{cost.casts:,} casts "
+        f"{counted(cost.casts, 'cast')} "
         f"(target {result.plan.target}, profile {result.plan.profile})"
     )
 

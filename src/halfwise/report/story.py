@@ -172,7 +172,7 @@ def _through(passed: list[str]) -> str:
 
 def _measured(planned: PlannedNode, ratio: float | None) -> str:
     if ratio is None:
-        return planned.measured
+        return "Not tested individually." if planned.why is Reason.UNPROVEN else planned.measured
     if math.isinf(ratio):
         return "Measured: reverted to FP16 by itself, the outputs are no longer finite."
     if ratio > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, repeat
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.errors import MissingBackend
 from halfwise.core.evaluation import Evaluation, SampleError, evaluate, float_outputs, sample_error
-from halfwise.core.metrics import Metrics, OutputMetric, worst
+from halfwise.core.metrics import Metrics, OutputMetric, worst, worst_seen
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import Answer, AnySession
@@ -129,7 +129,7 @@ def worst_of(seen: Sequence[Measured]) -> Measured:
     steps = tuple(tuple(map(max, *same)) for same in zip(*(m.steps for m in seen), strict=True) if len(seen) > 1)
     chances = tuple(max(each) for each in zip(*(m.chances for m in seen), strict=True))
     smooth = tuple(max(each) for each in zip(*(m.smooth or m.ratios for m in seen), strict=True))
-    return seen[0] if len(seen) == 1 else _merged(ratios, steps, chances, seen, smooth)
+    return seen[0] if len(seen) == 1 else _merged(ratios, steps, chances, seen, smooth, worst_seen)
 
 
 def over_all(seen: Sequence[Measured]) -> Measured:
@@ -143,6 +143,7 @@ def over_all(seen: Sequence[Measured]) -> Measured:
             tuple(chance for m in seen for chance in m.chances),
             seen,
             tuple(ratio for m in seen for ratio in m.smooth or m.ratios),
+            worst,
         )
     )
 
@@ -153,11 +154,12 @@ def _merged(
     chances: tuple[float, ...],
     seen: Sequence[Measured],
     smooth: tuple[float, ...],
+    together: Callable[[Sequence[Metrics]], Metrics],
 ) -> Measured:
     users = [m.user_metric for m in seen if m.user_metric is not None]
     return Measured(
         ratios,
-        {name: worst([m.outputs[name] for m in seen]) for name in seen[0].outputs},
+        {name: together([m.outputs[name] for m in seen]) for name in seen[0].outputs},
         max(users) if users else None,
         seen[0].question,
         tuple(dict.fromkeys(name for m in seen for name in m.uncompared)),
