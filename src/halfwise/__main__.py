@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 __all__ = ["main"]
@@ -9,6 +10,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line; loading it takes long enough to be interrupted."""
+    _fill_closed_streams()
     try:
         from halfwise.cli.supervise import supervised
 
@@ -19,6 +21,17 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one does not spoil the line
         print("halfwise: interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _fill_closed_streams() -> None:
+    """Or a file of results gets the number of a stream that was closed, and what libraries print goes into it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", errors="backslashreplace"))
 
 
 def _command_line() -> None:

@@ -171,6 +171,34 @@ def test_a_stdout_that_is_closed_does_not_matter(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="a POSIX shell")
+@pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_any_streams_may_be_closed(closed: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", y=np.zeros(3, np.float32))
+    words = [sys.executable, "-m", "halfwise", "verify", str(tmp_path / "a.npz")]
+    for name, code in (("a.npz", 0), ("missing.npz", 2)):
+        ended = subprocess.run(
+            ["sh", "-c", f'exec "$@" {closed}', "sh", *words, str(tmp_path / name)], capture_output=True
+        )
+        assert (ended.returncode, ended.stderr, bool(ended.stdout)) == (code, b"", code == 0 and closed == "2>&-")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a POSIX shell")
+def test_no_file_gets_the_number_of_a_closed_stream() -> None:
+    """Or what a library prints would be written into it."""
+    code = "import os, tempfile; from halfwise.__main__ import _fill_closed_streams as fill; fill()\n"
+    code += "os._exit(tempfile.TemporaryFile().fileno())"
+    ended = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", code])
+    assert ended.returncode > 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_line_that_nobody_can_read_changes_no_exit_code(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        words = [sys.executable, "-m", "halfwise", "scan", str(tmp_path / "missing.onnx")]
+        assert subprocess.run(words, stderr=full).returncode == 2
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 def test_a_full_disk_is_told(tmp_path: Path, says: Says) -> None:
     np.savez(tmp_path / "a.npz", y=np.zeros(3, np.float32))

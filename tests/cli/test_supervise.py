@@ -166,6 +166,17 @@ def test_a_command_that_is_ended_leaves_nothing_behind() -> None:
 # -- limits -----------------------------------------------------------------------------------------------------------
 
 
+def test_the_first_process_of_a_container_ends_with_the_code_of_its_signal() -> None:
+    """The system lets it outlive its own signals: so does this one, to which they do nothing."""
+    outlives = "import halfwise.cli.supervise as s\nown, sent = os.getpid(), os.kill\n"
+    outlives += "s.os.kill = lambda process, number: process == own or sent(process, number)\n"
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{START}{outlives}supervised(lambda: sent(os.getpid(), signal.SIGTERM))"],
+        capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout, ended.stderr) == (128 + signal.SIGTERM, b"", b"")
+
+
 def test_a_time_limit_ends_the_command(says: Says) -> None:
     done = run("with guarded(native_call('running', b'')):\n    time.sleep(60)", HALFWISE_TIME_LIMIT="0.5")
     assert done.returncode == 2

@@ -11,7 +11,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -114,6 +116,28 @@ def test_a_note_of_a_stranger_leads_out_by_no_link(tmp_path: Path) -> None:
     assert tree(mine) == dict.fromkeys(("given", "taken", "dropped"), b"mine") and not (folder / "taken").exists()
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        json.dumps({"names": {}, "dropped": ["a\0b"]}),
+        json.dumps({"names": {"a": "\ud800"}, "dropped": ["\ud800"]}),
+        '{"names": {}, "names": {}, "dropped": []}',
+        "[" * 100_000,
+        None,
+    ],
+    ids=["zero", "surrogate", "twice", "deep", "pipe"],
+)
+def test_a_note_of_a_stranger_that_says_nothing_is_cleared_away(note: str | None, tmp_path: Path) -> None:
+    scratch = tmp_path / ".halfwise-999999999-x"
+    scratch.mkdir()
+    if note is None:
+        os.mkfifo(scratch / "names.json")
+    else:
+        (scratch / "names.json").write_text(note)
+    finish_interrupted(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", [LOCK, JOURNAL])
 @pytest.mark.parametrize("put", ["symlink_to", "hardlink_to", "dangling", "pipe"])
 def test_what_a_stranger_put_in_the_place_of_our_own_files_is_refused(name: str, put: str, tmp_path: Path) -> None:
@@ -169,6 +193,44 @@ def test_the_lock_tells_who_writes_though_its_number_is_that_of_a_dead_process(t
     assert not reused.exists()
 
 
+def test_what_is_left_of_clearing_away_goes_though_the_next_process_has_the_same_number(tmp_path: Path) -> None:
+    """As it is in containers, where the number is always the same. Killed after each removal."""
+    for removals in range(1, 20):
+        child = os.fork()
+        if child == 0:
+            _end_after(removals)
+            with scratch_folder(tmp_path) as mine, WholeFiles() as files:
+                (mine / "deep").mkdir()
+                (mine / "deep" / "typed.onnx").write_text("large")
+                files.text(tmp_path / "a", "a")
+                files.text(tmp_path / "b", "b")
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        for left in tmp_path.glob(".halfwise-*"):
+            left.rename(tmp_path / f".halfwise-{os.getpid()}-{left.name[-8:]}")
+        finish_interrupted(tmp_path)
+        assert tree(tmp_path) == {"a": b"a", "b": b"b"}
+        if status == 0:
+            return
+    raise AssertionError("never at its end")
+
+
+def _end_after(removals: int) -> None:
+    """Kills this process after so many files and folders that it removed."""
+    left = [removals]
+
+    def counted(remove: Callable[..., None]) -> Callable[..., None]:
+        def removing(*given: Any, **named: Any) -> None:
+            remove(*given, **named)
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        return removing
+
+    os.unlink, os.rmdir = counted(os.unlink), counted(os.rmdir)  # type: ignore[assignment]
+
+
 # -- two at once ------------------------------------------------------------------------------------------------------
 
 
@@ -193,6 +255,14 @@ def test_the_lock_of_a_dead_process_does_not_count(tmp_path: Path) -> None:
     with held(tmp_path / "out"):
         assert f"process {os.getpid()} " in (tmp_path / "out" / LOCK).read_text()
     assert not (tmp_path / "out").exists()  # the dead one had made it
+
+
+def test_a_lock_of_any_size_is_read_as_far_as_it_says_something(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with (tmp_path / "out" / LOCK).open("w") as file:
+        file.truncate(1 << 40)
+    with held(tmp_path / "out"):
+        assert (tmp_path / "out" / LOCK).stat().st_size < 1000
 
 
 def test_a_folder_that_a_user_made_outlives_a_dead_process(tmp_path: Path) -> None:

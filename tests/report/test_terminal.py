@@ -200,6 +200,17 @@ def test_a_program_reads_whole_lines(capsys: pytest.CaptureFixture[str], monkeyp
     assert lines[3].split() == ["/b", "2"]
 
 
+@pytest.mark.parametrize("columns", ["0", "999999999", "9" * 30])
+def test_a_screen_that_says_it_has_any_width_gets_all(
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    terminal = Terminal()
+    terminal.line("node square")
+    terminal.table(["name", "n"], [["/b", "2"]], right=(1,))
+    assert "".join(printed(terminal, capsys).split()) == "nodesquarenamen/b2"
+
+
 def test_a_command_is_one_line_to_copy(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     terminal = Terminal()

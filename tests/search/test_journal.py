@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from halfwise.search.journal import Journal, digest
 
 
@@ -74,3 +76,13 @@ def test_without_a_path_nothing_is_written() -> None:
 def test_keys_keep_their_parts_apart() -> None:
     assert digest("ab", "c") != digest("a", "bc")
     assert digest("a", 1) == digest("a", 1)
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"key": ["a"], "value": 1, "sum": ""}', "[]", "1", "null"])
+def test_a_line_of_a_stranger_costs_that_line_only(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    Journal(path, "question").put("a", 1)
+    path.write_text(f"{path.read_text()}\n{line}")
+    assert Journal(path, "question").resumed == 1
+    path.write_text(line)
+    assert Journal(path, "question").resumed == 0

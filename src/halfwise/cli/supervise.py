@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -126,8 +127,9 @@ def _pass_on(said: int | None) -> None:
     """The noise of a command that came to its end."""
     if said is not None:
         os.lseek(said, 0, os.SEEK_SET)
-        while piece := os.read(said, 1 << 16):
-            os.write(2, piece)
+        with suppress(OSError):  # nobody can read it, which is no reason for another exit code
+            while piece := os.read(said, 1 << 16):
+                os.write(2, piece)
 
 
 def _wait(child: int, seconds: float) -> tuple[int, bool]:
@@ -155,13 +157,15 @@ def _tell(number: int, box: BlackBox, reached: Allowance) -> None:
     if not reached.seconds and number in _handed_on():
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+        os._exit(128 + number)  # the first process of a container outlives it: what a shell makes of such an end
     doing = f" while {box.doing}" if box.doing else ""
     if reached.seconds:
         told = f"the command was stopped after {reached.seconds:g} s ({TIME}){doing}"
     else:
         early = " before it was done" if number <= 0 else ""
         told = f"the command {Ended(-number, 0.0, 0.0, False).describe()}{early}{doing}"
-    os.write(2, f"halfwise: {told}\n".encode())
+    with suppress(OSError):
+        os.write(2, f"halfwise: {told}\n".encode())
     os._exit(InputError.exit_code)
 
 

@@ -20,6 +20,7 @@ __all__ = ["LOCK", "held", "locked"]
 
 LOCK = ".halfwise-lock"
 _MADE = "folders made: "
+_LONGEST = 1000  # of what a lock says
 
 
 @contextmanager
@@ -55,7 +56,8 @@ def held(folder: Path) -> Iterator[None]:
 def _made_before(folder: Path) -> int:
     """How many folders a run made, this one and its parents, that did not come to its end."""
     try:
-        noted = (folder / LOCK).read_text(encoding="utf-8").splitlines()[1]
+        with (folder / LOCK).open(encoding="utf-8") as file:
+            noted = file.read(_LONGEST).splitlines()[1]
         return int(noted.removeprefix(_MADE))
     except (OSError, ValueError, IndexError):
         return 0

@@ -15,6 +15,7 @@ from types import TracebackType
 
 from halfwise.core.errors import InputError
 from halfwise.core.file_lock import lock
+from halfwise.core.json_text import read_json
 
 __all__ = ["WholeFiles", "check_room", "finish_interrupted", "is_special", "scratch_folder", "write_text"]
 
@@ -84,7 +85,7 @@ class WholeFiles:
         finally:
             self._locks.close()
             for folder in self._scratch.values():
-                shutil.rmtree(folder, ignore_errors=True)
+                _clear_away(folder)
         if isinstance(error, OSError):
             last = next(reversed(self._places), None)
             raise InputError(f"{last or error.filename} cannot be written: {error.strerror or error}") from error
@@ -134,9 +135,9 @@ class WholeFiles:
 def scratch_folder(folder: Path | None) -> Iterator[Path]:
     """A hidden one in the folder, if that is there already; cleared away later where this process is killed."""
     place = folder if folder is not None and folder.is_dir() else None
+    scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=place))
     with ExitStack() as held:
-        prefix = f"{_SCRATCH}{os.getpid()}-"
-        scratch = Path(held.enter_context(tempfile.TemporaryDirectory(prefix=prefix, dir=place)))
+        held.callback(_clear_away, scratch)
         with suppress(OSError):  # not every file system has locks
             lock(held.enter_context((scratch / _LOCK).open("w", encoding="utf-8")))
         yield scratch
@@ -163,10 +164,10 @@ def finish_interrupted(folder: Path) -> None:
         if not scratch.is_dir() or scratch.is_symlink() or _is_used(scratch):
             continue
         try:
-            promised = json.loads((scratch / _NAMES).read_text(encoding="utf-8"))
+            promised = read_json(scratch / _NAMES)
             names, dropped = dict(promised["names"]), list(promised["dropped"])
             inside = all(_is_inside(folder, name) for name in (*names, *names.values(), *dropped))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, InputError):
             inside = False
         if inside:
             for name in dropped:
@@ -175,7 +176,18 @@ def finish_interrupted(folder: Path) -> None:
                 with suppress(FileNotFoundError):  # it has its name already
                     (folder / name).parent.mkdir(parents=True, exist_ok=True)
                     (folder / place).replace(folder / name)
-        shutil.rmtree(scratch, ignore_errors=True)
+        _clear_away(scratch)
+
+
+def _clear_away(scratch: Path) -> None:
+    """The lock goes last: without it the process's number counts, and in a container the next process has the same."""
+    with suppress(OSError):
+        for each in [each for each in scratch.iterdir() if each.name != _LOCK]:
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each, ignore_errors=True)
+            else:
+                each.unlink()
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:
@@ -207,8 +219,9 @@ def _runs(process: str) -> bool:
 
 def _is_inside(folder: Path, name: object) -> bool:
     """Whether a name stays within the folder, links followed: the note may be a stranger's."""
-    if not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts:
+    if not isinstance(name, str) or "\0" in name or Path(name).is_absolute() or ".." in Path(name).parts:
         return False
+    os.fsencode(name)
     return (folder / name).parent.resolve().is_relative_to(folder.resolve())
 
 

@@ -24,6 +24,7 @@ Item = TypeVar("Item")
 SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}  # the most severe first
 
 _ANY_WIDTH = 10_000
+_USUAL_WIDTH = 80
 _GAP = 2
 _NARROWEST = 12
 _CELL = 40  # columns of a cell that is neither a name nor wrapped
@@ -39,6 +40,8 @@ class Terminal:
         self._wraps = self._console.is_terminal or "COLUMNS" in os.environ
         if not self._wraps:
             self._console.width = _ANY_WIDTH
+        elif not 0 < self._console.width <= _ANY_WIDTH:  # what COLUMNS says may be any number
+            self._console.width = _ANY_WIDTH if self._console.width > 0 else _USUAL_WIDTH
         self._parts: list[str] = []
 
     @property

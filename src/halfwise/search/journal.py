@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from halfwise.core.errors import InputError
+from halfwise.core.json_text import parse_json, read_text
 from halfwise.core.opened import check_own
 
 __all__ = ["Journal", "digest"]
@@ -81,8 +82,8 @@ def _read(path: Path, identity: str) -> Iterable[tuple[str, Any]]:
     if not path.exists():
         return
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        same = bool(lines) and json.loads(lines[0]).get("identity") == identity
+        lines = read_text(path).splitlines()
+        same = bool(lines) and parse_json(lines[0]).get("identity") == identity
     except (OSError, ValueError, AttributeError):
         same = False
     if not same:
@@ -90,8 +91,8 @@ def _read(path: Path, identity: str) -> Iterable[tuple[str, Any]]:
         return
     for line in lines[1:]:
         try:
-            entry = json.loads(line)
-            if entry["sum"] == _sum(entry["key"], entry["value"]):
+            entry = parse_json(line)
+            if isinstance(entry["key"], str) and entry["sum"] == _sum(entry["key"], entry["value"]):
                 yield entry["key"], entry["value"]
         except (ValueError, KeyError, TypeError):
             continue
