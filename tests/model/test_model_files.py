@@ -188,6 +188,14 @@ def test_a_link_out_of_the_folder_is_never_followed(tmp_path: Path) -> None:
     assert "points outside the model's folder" in refusal(path)
 
 
+def test_weights_with_a_second_name_are_refused_in_one_line(tmp_path: Path, says: Says) -> None:
+    """Hard links, as backups and build sandboxes make them: the library that reads weights takes none."""
+    path = external(tmp_path / "model", "w.bin")
+    (tmp_path / "model" / "w.bin").write_bytes(DATA)
+    (tmp_path / "second.bin").hardlink_to(tmp_path / "model" / "w.bin")
+    says(refusal(path))
+
+
 def test_a_link_within_the_folder_is_followed(tmp_path: Path) -> None:
     path = external(tmp_path, "w.bin")
     (tmp_path / "real.bin").write_bytes(DATA)

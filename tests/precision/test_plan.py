@@ -124,6 +124,14 @@ def test_what_is_no_plan_is_one_line(document: Any, says: Says, tmp_path: Path) 
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("version", ["2", "99999999999999999999", "", "1.1"])
+def test_a_plan_of_another_version_is_told_as_one(version: str, says: Says, tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps({"schema": f"halfwise.plan/{version}", "fp32_nodes": []}))
+    with says.raises(InputError):
+        read_plan(path)
+
+
 def test_a_plan_that_is_not_there_or_a_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such plan"):
         read_plan(tmp_path / "none.json")

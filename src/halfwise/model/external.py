@@ -36,7 +36,14 @@ def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
                     f"{path}: the external data file {location!r} of initializer {tensor.name!r} is missing; "
                     "put it beside the model"
                 )
-            sizes[file] = file.stat().st_size
+            there = file.stat()
+            if there.st_nlink > 1:  # the library that reads weights refuses them: another name may lie outside
+                raise InputError(
+                    f"{path}: the external data file {location!r} of initializer {tensor.name!r} has "
+                    f"{there.st_nlink} names (hard links) and may lie outside the model's folder, too; "
+                    "put a copy in its place"
+                )
+            sizes[file] = there.st_size
         try:
             offset, length = int(fields.get("offset", 0) or 0), int(fields.get("length", 0) or 0)
         except ValueError:

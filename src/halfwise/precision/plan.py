@@ -34,7 +34,8 @@ from halfwise.precision.plan_document import (
 
 __all__ = ["Plan", "PlannedNode", "read_plan"]
 
-_SCHEMA = "halfwise.plan/1"
+_ANY_SCHEMA = "halfwise.plan/"
+_SCHEMA = f"{_ANY_SCHEMA}1"
 _ASKED = Note.of(NoteKind.IN_PLAN)
 
 
@@ -176,7 +177,10 @@ def read_plan(path: str | Path) -> Plan:
     except ValueError as error:
         told = f"{path} is not a plan: it is not valid JSON ({error})"
         raise InputError(not_wanted(path, "a plan", told)) from None
-    if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if isinstance(schema, str) and schema.startswith(_ANY_SCHEMA) and schema != _SCHEMA:
+        raise InputError(f"{path} is a plan of another version, {schema!r}; this halfwise reads {_SCHEMA!r}: update it")
+    if schema != _SCHEMA:
         raise InputError(not_wanted(path, "a plan", f"{path} is not a plan (no schema {_SCHEMA!r} in it)"))
     planned = read(document, PlanDocument, f"{path} is not a plan")
     try:
