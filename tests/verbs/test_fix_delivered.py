@@ -83,6 +83,28 @@ def test_what_the_runtime_computes_wrong_in_fp16_stays_in_fp32_where_it_may_run(
         assert kinds(made.plan.nodes[0].because) == [NoteKind.KEEPS_CPU_RIGHT]
 
 
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
+def test_kernels_of_quantised_data_run_as_written(op: str, tmp_path: Path) -> None:
+    """The runtime's list of kernels names no float type for them."""
+    mixed = onnx.helper.make_node(op, "q s z q s z s z".split(), ["r"], domain="com.microsoft")
+    given = model(
+        [
+            node("MatMul", "x w", "p"),
+            node("QuantizeLinear", "p s z", "q"),
+            mixed,
+            node("DequantizeLinear", "r s z", "y"),
+        ],
+        [value("x", shape=(2, 8))],
+        [value("y", shape=(2, 8))],
+        [weight("w", np.eye(8, dtype=np.float32)), weight("s", np.float32(1 / 16)), weight("z", np.uint8(128))],
+    )
+    given.opset_import.add(domain="com.microsoft", version=1)
+    feeds = [{"x": np.round(4 * feed["x"]).astype(np.float32) / 4} for feed in FEEDS]
+    made = fix(given, feeds, out=tmp_path)
+    assert made.good and made.plan.nodes == ()
+    assert made.delivered is not None and made.delivered.outputs["y"].rel_l2 == 0.0
+
+
 def test_where_it_cannot_run_one_line_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for error, kind in (
         (NoKernel("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : no X"), NoteKind.DELIVERED_NOT_RUN),

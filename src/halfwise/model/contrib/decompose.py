@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
-from halfwise.core.formats import Format
-from halfwise.model.contrib.kernels import cpu_takes
+from halfwise.model.contrib.kernels import cpu_runs
 from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.model.contrib.steps_attention import ATTENTION
 from halfwise.model.contrib.steps_experts import EXPERTS
@@ -50,4 +49,4 @@ def runs_on_cpu(node: ir.Node) -> bool:
     """Whether the CPU provider computes the node in FP32; packed operands of attention it does not."""
     if node.op_type == "MultiHeadAttention" and node.domain == DOMAIN:
         return all(len(dims_of(node, slot) or ()) != 5 for slot in (0, 1))
-    return node.domain != DOMAIN or cpu_takes(node.op_type, node.domain, Format.FP32)
+    return node.domain != DOMAIN or cpu_runs(node.op_type, node.domain)

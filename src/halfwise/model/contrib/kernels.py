@@ -14,7 +14,7 @@ from halfwise.core.child.serve import Answer, Request
 from halfwise.core.child.worker import ChildDied, ChildFailed
 from halfwise.core.formats import Format
 
-__all__ = ["FP32_SLOTS", "cpu_takes", "cuda_takes", "narrow_kernel", "only_narrow_on_cuda"]
+__all__ = ["FP32_SLOTS", "cpu_runs", "cpu_takes", "cuda_takes", "narrow_kernel", "only_narrow_on_cuda"]
 
 _FP32, _FP16, _BF16 = Format.FP32, Format.FP16, Format.BF16
 _ALL = frozenset({_FP32, _FP16, _BF16})
@@ -65,6 +65,12 @@ def cuda_takes(op: str, fmt: Format) -> bool:
 def cpu_takes(op: str, domain: str, fmt: Format) -> bool:
     """Whether the CPU provider, as it is installed, has a kernel for data of a format."""
     return fmt.schema_type in _cpu().get((domain, op), frozenset())
+
+
+def cpu_runs(op: str, domain: str) -> bool:
+    """Whether it has one for an FP32 model: for data in FP32, or one that takes no floats, as of quantised data."""
+    data = _cpu().get((domain, op))
+    return data is not None and (not data or Format.FP32.schema_type in data)
 
 
 @cache
