@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -10,7 +10,9 @@ from msgspec import Meta
 from halfwise.core.document import LEFT_OUT, Left, Record, about
 from halfwise.core.notes import Note, Severity
 
-__all__ = ["Finding", "PlaceKind", "RuleId", "Severity", "Where"]
+__all__ = ["SEVERITIES", "Finding", "PlaceKind", "RuleId", "Severity", "Where", "most_severe_first"]
+
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")  # the most severe first
 
 PlaceKind = Literal[
     "advisory", "build", "initializer", "input", "layer", "line",
@@ -37,3 +39,8 @@ class Finding(Record, frozen=True):
     message: str
     remedy: str
     note: Annotated[Note | Left, about("The message as data.")] = LEFT_OUT
+
+
+def most_severe_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those of one severity by their rules."""
+    return tuple(sorted(findings, key=lambda each: (SEVERITIES.index(each.severity), each.rule)))

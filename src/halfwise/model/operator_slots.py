@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from halfwise.model.families import REDUCTIONS
+
 __all__ = ["INDEX_SLOTS", "SHAPE_READERS", "SLOTS", "States", "index_slots", "shape_slots", "states"]
 
 
@@ -17,8 +19,6 @@ class States(Enum):
 SHAPE_READERS = frozenset({"Shape", "Size"})
 
 _S, _P, _R = States.SHAPE, States.PLACE, States.RUNS
-
-_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
 
 # The same slots in every opset that has them. Resize's roi and scales change places in opset 11; both are here.
 SLOTS: dict[str, dict[int, States]] = {
@@ -53,7 +53,7 @@ SLOTS: dict[str, dict[int, States]] = {
     "Trilu": {1: _P},
     "Unsqueeze": {1: _S},
     "Upsample": {1: _S},
-    **{f"Reduce{name}": {1: _S} for name in _REDUCTIONS},
+    **{name: {1: _S} for name in REDUCTIONS},
 }
 
 # Slots of data that say where other data is: indices, labels, lengths.

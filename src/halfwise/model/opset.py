@@ -9,7 +9,7 @@ import numpy as np
 import onnx.defs
 import onnx_ir as ir
 
-from halfwise.model.families import QUANTISERS
+from halfwise.model.families import QUANTISERS, REDUCTIONS
 from halfwise.model.ops import NARROW_SCALES
 
 __all__ = ["OLDEST_OPSET", "allow_narrow_scales", "can_raise", "raise_function", "raise_opset"]
@@ -19,10 +19,6 @@ OLDEST_OPSET = 7  # that is understood; models before it are raised to it
 # From which IR version on an opset is known; checkers refuse an older one.
 _IR_VERSIONS = ((23, 11), (21, 10), (19, 9), (15, 8), (0, 7))
 
-_REDUCTIONS = frozenset({
-    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-    "ReduceSum", "ReduceSumSquare",
-})  # fmt: skip
 _FLATTENING = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 
 # The same signature, another meaning.
@@ -84,7 +80,7 @@ def _standard(model: ir.Model) -> Iterator[ir.Node]:
 
 def _step(node: ir.Node, now: int, version: int) -> Callable[[], None] | None:
     """What respells a node; None where nothing does."""
-    if node.op_type in _REDUCTIONS:
+    if node.op_type in REDUCTIONS:
         return _axes_to_input(node, now, version, first=13 if node.op_type == "ReduceSum" else 18)
     if node.op_type in ("Squeeze", "Unsqueeze"):
         return _axes_to_input(node, now, version, first=13)

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.model.families import QUANTISERS, STEPS
 from halfwise.model.model import Model
 from halfwise.model.operator_slots import SHAPE_READERS
 from halfwise.model.patterns.view import attribute
@@ -22,7 +23,6 @@ from halfwise.repair.scale_blocks import LargeBlocks, blocks, blocks_of, is_larg
 from halfwise.repair.scale_moves import SAME
 from halfwise.repair.scale_own import own_handler
 from halfwise.repair.scale_products import ScaleProducts
-from halfwise.repair.scale_quantised import QUANTISERS
 from halfwise.repair.scale_walk import sizes
 
 __all__ = ["ScaleFlow"]
@@ -106,7 +106,7 @@ class ScaleFlow(ScaleProducts):
         handler = own_handler(self, node) or (None if node.domain else self._handlers.get(node.op_type))
         if node.name in self.fronts:
             handler = self._front
-        floats = node.outputs[0].dtype is ir.DataType.FLOAT or node.op_type in QUANTISERS
+        floats = node.outputs[0].dtype is ir.DataType.FLOAT or node.op_type in QUANTISERS | STEPS
         if handler is not None and len(node.inputs) > 0 and floats and handler(node):
             made = [self.layouts[value].atoms for value in node.outputs if value in self.layouts]
             self.passed.append((node, np.concatenate([*made, np.zeros(0, np.int64)])))  # of a Split, one part alone

@@ -22,9 +22,7 @@ from halfwise.repair.scale_blocks import blocks
 from halfwise.repair.scale_ground import Flow
 from halfwise.repair.scale_walk import sizes
 
-__all__ = ["QUANTISERS", "quantised_handler"]
-
-QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+__all__ = ["quantised_handler"]
 
 
 def quantised_handler(flow: Flow, node: ir.Node) -> Callable[[ir.Node], bool] | None:

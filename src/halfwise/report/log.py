@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from halfwise.core.finding import Finding
+from halfwise.core.finding import Finding, most_severe_first
 from halfwise.core.wording import counted
 from halfwise.report.terminal import SEVERITY_STYLES, Terminal
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["show_log"]
 
-_SEVERITIES = tuple(SEVERITY_STYLES)
 _SHOWN = 5
 _TOLD = ("build", "option")  # places that the message names itself, if any
 
@@ -28,14 +27,13 @@ def show_log(terminal: Terminal, report: LogReport) -> None:
     if not report.findings:
         lines = counted(report.lines, "line")
         terminal.line(f"a TensorRT log of {lines} with nothing about precision in it{_quiet(report)}")
-    ordered = sorted(report.findings, key=lambda f: (_SEVERITIES.index(f.severity), f.rule))
-    for rule, group in groupby(ordered, key=lambda finding: finding.rule):
+    for rule, group in groupby(most_severe_first(report.findings), key=lambda finding: finding.rule):
         findings = list(group)
         for finding in terminal.some(findings, _SHOWN):
             _show_finding(terminal, finding)
         terminal.more(len(findings), _SHOWN, f"of {rule}", indent=8)
         terminal.line(f"-> {findings[0].remedy}", indent=8)
-    if any(finding.severity != "info" for finding in ordered) and _unsure(report):
+    if any(finding.severity != "info" for finding in report.findings) and _unsure(report):
         terminal.line(
             "note: the log states neither its version nor its typing. The remedies are for TensorRT up to 10.16; "
             "from 11 on, build a typed ONNX model (`halfwise fix MODEL --target trt-11`)"

@@ -21,7 +21,7 @@ __all__ = ["SEVERITY_STYLES", "Terminal", "share", "write_out"]
 
 Item = TypeVar("Item")
 
-SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}  # the most severe first
+SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 
 _ANY_WIDTH = 10_000
 _USUAL_WIDTH = 80

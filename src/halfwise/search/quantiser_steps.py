@@ -19,6 +19,7 @@ from onnx import helper
 from halfwise.core.evaluation import evaluate
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.ort import Session
+from halfwise.model.families import STEPS
 from halfwise.model.inputs.feed import Feed
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -31,14 +32,13 @@ MOVED = 2.0**-14  # of a value: an eighth of what TF32 rounds, a few times what 
 TF32 = 2.0**-11
 MARGIN = 1.5  # more steps than TF32 takes are FP16's own
 
-_QUANTISERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 _NO_RANDOM_LIKE = 22  # the first opset whose RandomUniformLike ONNX Runtime does not run; seen with 1.32
 
 
 def has_quantisers(sites: Sites) -> bool:
     """Whether something computed is quantised in the main graph."""
     return any(
-        node.op_type in _QUANTISERS and not node.domain and node.inputs[0] is not None and node.inputs[0].producer()
+        node.op_type in STEPS and not node.domain and node.inputs[0] is not None and node.inputs[0].producer()
         for node in sites.model.graph
     )
 
@@ -92,7 +92,7 @@ def _two_digits(value: float) -> float:
 def _move(graph: onnx.GraphProto, by: float, opset: int) -> None:
     nodes = list[onnx.NodeProto]()
     for index, node in enumerate(graph.node):
-        if node.op_type in _QUANTISERS and not node.domain:
+        if node.op_type in STEPS and not node.domain:
             factor, moved = f"halfwise:factor{index}", f"halfwise:moved{index}"
             nodes += (_factors if opset < _NO_RANDOM_LIKE else _signs)(node.input[0], factor, by, index)
             nodes.append(helper.make_node("Mul", [node.input[0], factor], [moved]))

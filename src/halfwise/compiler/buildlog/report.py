@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from halfwise.core.document import Count, Document, Documented
-from halfwise.core.finding import Finding
+from halfwise.core.finding import Finding, most_severe_first
 from halfwise.core.summary import Summary
 from halfwise.core.wording import counted
 
@@ -81,8 +81,7 @@ class LogReport(Documented):
 
     def summary(self) -> Summary:
         """Each finding, the most severe first."""
-        rank = {"error": 0, "warning": 1, "info": 2}
-        ordered = sorted(self.findings, key=lambda each: (rank[each.severity], each.rule))
+        ordered = most_severe_first(self.findings)
         rows = tuple((f.severity, f.rule, f.where.name, f.message, f.remedy) for f in ordered)
         version = f"TensorRT {self.trt_version}" if self.trt_version else "TensorRT version not stated"
         headline = f"{self.source}: {version}, {self.precision or 'precision not stated'}; "

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from halfwise.model.moving import FROM_FIRST, Move, behind, movers
+from halfwise.model.operator_slots import index_slots
 from halfwise.model.patterns.pattern import Pattern
 from halfwise.model.patterns.view import View, attribute, is_float
 
 __all__ = ["find_id_casts", "find_selections"]
 
-_INDEX_SLOT = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterElements": 1, "ScatterND": 1, "OneHot": 0}
+_TABLES = movers(Move.LOOKUP | Move.SCATTER) | {"OneHot"}
 _ON_THE_WAY = FROM_FIRST | movers(Move.CAST)
 _WIDE = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.UINT32, ir.DataType.UINT64)
 _STEPS = 5
@@ -48,7 +49,7 @@ def find_id_casts(view: View) -> Iterator[Pattern]:
 def _indexed(view: View, value: ir.Value, steps: int) -> int | None:
     """How many entries the table has that a value indexes: 0 where that is not known; None where it indexes none."""
     for node, slot in view.uses(value, _ON_THE_WAY, steps):
-        if not node.domain and _INDEX_SLOT.get(node.op_type) == slot:
+        if node.op_type in _TABLES and slot in index_slots(node.op_type, node.domain):
             return _entries(view, node)
     return None
 

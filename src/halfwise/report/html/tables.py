@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from halfwise.core.counting import Counts
+from halfwise.core.finding import SEVERITIES
 from halfwise.report.axis import zone_of
 from halfwise.report.html.embed import digits
 from halfwise.report.html.histogram import WeightHistogram
@@ -17,7 +18,6 @@ from halfwise.verbs.trace import Trace
 __all__ = ["audit_rows", "finding_rows", "kernel_rows", "node_rows", "tensor_rows", "weight_rows"]
 
 Row = list[Any]
-SEVERITIES = ("error", "warning", "info")
 _KERNEL_NODES = 40  # named of one kernel
 ZONE_KEYS = ("normal", "sub", "lost", "over", "nonfinite")  # by badness
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from halfwise.core.errors import HalfwiseError, InputError
-from halfwise.core.finding import Finding
+from halfwise.core.finding import SEVERITIES, Finding
 from halfwise.core.notes import Note, NoteKind
 from halfwise.model.patterns import Pattern
 from halfwise.verbs.doctor.built import built_findings
@@ -24,7 +24,6 @@ from halfwise.verbs.scan import scan
 __all__ = ["Diagnosed", "doctor"]
 
 _LARGEST = 1 << 30  # bytes of weights of a model that is run without being asked
-_RANK = {"error": 0, "warning": 1, "info": 2}
 
 
 def doctor(
@@ -60,7 +59,7 @@ def doctor(
         *built_findings(case, scanned, patterns),
         *(each for each in scanned if each.severity != "info"),
     ]
-    ordered = tuple(sorted(findings, key=lambda each: _RANK[each.severity]))
+    ordered = tuple(sorted(findings, key=lambda each: SEVERITIES.index(each.severity)))
     files = case.material.files
     return Diagnosed(files, case.facts, case.target, ordered, next_step(case, measured, ordered), tuple(notes))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
+from halfwise.core.finding import most_severe_first
 from halfwise.core.formats import Format
 from halfwise.model.checkpoints import is_checkpoint, read_checkpoint
 from halfwise.model.elements import Elements
@@ -20,7 +21,7 @@ from halfwise.precision.sites import Sites, native_format
 from halfwise.verbs.scan.checkpoint import scan_checkpoint
 from halfwise.verbs.scan.constants import constant_findings
 from halfwise.verbs.scan.pattern_findings import pattern_findings
-from halfwise.verbs.scan.result import CheckpointFacts, ModelFacts, ScanResult, most_severe_first
+from halfwise.verbs.scan.result import CheckpointFacts, ModelFacts, ScanResult
 from halfwise.verbs.scan.roles import readings
 from halfwise.verbs.scan.rounding import Rounding
 from halfwise.verbs.scan.rounding import rounding as measure_rounding

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from halfwise.core.finding import Finding
+from halfwise.core.finding import Finding, most_severe_first
 from halfwise.model.checkpoints import Checkpoint, StoredTensor
 from halfwise.model.elements import count_all
-from halfwise.verbs.scan.result import CheckpointFacts, ScanResult, most_severe_first
+from halfwise.verbs.scan.result import CheckpointFacts, ScanResult
 from halfwise.verbs.scan.rounding import rounding
 from halfwise.verbs.scan.training import training_advice
 from halfwise.verbs.scan.weight_findings import Usage, gathered, harmed, judge, summary

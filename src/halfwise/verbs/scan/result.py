@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from halfwise.core.counting import Counts
 from halfwise.core.document import LEFT_OUT, Documented
-from halfwise.core.finding import Finding, Severity
+from halfwise.core.finding import Finding
 from halfwise.core.notes import Note
 from halfwise.core.summary import Summary
 from halfwise.core.wording import counted
@@ -17,9 +16,8 @@ from halfwise.verbs.scan.document import InitializerRecord, ScanDocument, Totals
 from halfwise.verbs.scan.rounding import Rounding
 from halfwise.verbs.scan.weights import InitializerCounts, merged
 
-__all__ = ["CheckpointFacts", "ModelFacts", "ScanResult", "most_severe_first"]
+__all__ = ["CheckpointFacts", "ModelFacts", "ScanResult"]
 
-_RANK: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 _COUNTED = ("count", "subnormal", "underflow", "overflow", "nonfinite", "max_abs", "min_abs")
 
 
@@ -82,10 +80,6 @@ class ScanResult(Documented):
             rounding=LEFT_OUT if together is None else together.document(),
         )
         return ScanDocument(WeightsRecord(totals, [_entry(each) for each in self.initializers]), self.findings)
-
-
-def most_severe_first(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    return tuple(sorted(findings, key=lambda finding: (_RANK[finding.severity], finding.rule)))
 
 
 def _counted(counts: Counts) -> dict[str, Any]:
