@@ -9,15 +9,22 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from halfwise.backends import Backend, backend_named
+from halfwise.backends.confirm import probe
+from halfwise.backends.saved import SavedBackend
 from halfwise.core.errors import InputError
 from halfwise.core.formats import FORMATS, Format, format_named
+from halfwise.core.targets import DEFAULT_TARGET, Target
 from halfwise.emulation.ort import Device
-from halfwise.emulation.profiles import profile_named
+from halfwise.emulation.profiles import TENSORRT, profile_named
 from halfwise.precision.plan import Plan, read_plan
 
 __all__ = [
     "SAVING_RUNS",
-    "check_same_machine",
+    "check_by_engine",
+    "check_confirmed",
+    "check_given",
+    "check_search",
     "checked_margin",
     "checked_max_runs",
     "checked_time_limit",
@@ -25,19 +32,58 @@ __all__ = [
     "io_types_of",
     "path_of",
     "plan_of",
+    "target_of",
     "texts_of",
 ]
 
 SAVING_RUNS = 40  # passes over the search inputs that may go into saving FP32 nodes
 
 
-def check_same_machine(plan: Plan) -> None:
-    """A plan that a machine file judged is judged by the same one again, unless another profile is stated."""
-    if profile_named(plan.profile).source != plan.profile_sha256:
+def check_confirmed(confirm: str | Backend, folder: Path | None, plan: Plan | None) -> None:
+    """What is to be run on a backend has to be written, and the backend has to be there."""
+    if folder is None:
+        raise InputError("the model has to be written to be run on a backend: give a folder (out)")
+    backend = backend_named(confirm) if isinstance(confirm, str) else confirm
+    if plan is None or not isinstance(backend, SavedBackend):  # of a plan, an engine may have run already
+        probe(backend)
+
+
+def check_search(*, judge_on_all: bool, layers: bool) -> None:
+    """What is for a plan alone."""
+    if judge_on_all:
+        raise InputError("judge_on_all is for a plan: a search is judged on inputs that it did not use")
+    if layers:
+        raise InputError("layers need the plan that the engine was built from: give plan, too")
+
+
+def check_given(plan: Plan, *, stated: bool, changed: bool) -> None:
+    """A plan that a machine file judged is judged by the same one again, unless another profile is `stated`."""
+    if changed:
+        raise InputError("--keep and --force are for a search; with --plan, edit the plan's fp32_nodes")
+    if not stated and plan.profile_sha256 and profile_named(plan.profile).source != plan.profile_sha256:
         raise InputError(
             f"the plan was judged by another {plan.profile} (sha256 {plan.profile_sha256[:12]}...): state one with "
             "--profile"
         )
+
+
+def check_by_engine(profile: str) -> None:
+    """Layers of an engine say something under a profile that heeds them."""
+    if not profile_named(profile).by_engine:
+        raise InputError(
+            f"layers are those of TensorRT, and profile {profile!r} is not: give a target such as trt-10.9, or "
+            f"profile {TENSORRT.name!r}"
+        )
+
+
+def target_of(given: Any, plan: Plan | None) -> Target:
+    """The target that is stated, or its name; else the plan's."""
+    if isinstance(given, Target):
+        return given
+    if given is not None and not isinstance(given, str):
+        raise InputError(f"target {given!r} is not a text such as 'trt-10.9@t4'")
+    named = given if given is not None else plan.target if plan is not None else None
+    return DEFAULT_TARGET if named is None else Target.parse(named)
 
 
 def texts_of(name: str, given: Any) -> tuple[str, ...]:

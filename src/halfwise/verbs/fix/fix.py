@@ -11,17 +11,14 @@ import onnx
 
 from halfwise.backends import Backend, as_written, backend_named
 from halfwise.backends.confirm import confirm as confirm_fix
-from halfwise.backends.confirm import probe
 from halfwise.backends.saved import SavedBackend
 from halfwise.compiler.compiled import TIME_LIMIT_S
 from halfwise.core.child.kept import ready
-from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
 from halfwise.core.measures.named import with_measure
 from halfwise.core.metrics import OutputMetric
-from halfwise.core.targets import DEFAULT_TARGET, Target
+from halfwise.core.targets import Target
 from halfwise.core.tolerance import Tolerance
-from halfwise.emulation.profiles import TENSORRT, profile_named
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.all_samples import all_samples
 from halfwise.model.inputs.rollout import rollout_of
@@ -30,7 +27,10 @@ from halfwise.precision.plan import Plan
 from halfwise.precision.selectors import choices_of
 from halfwise.repair import rules_for, rules_named
 from halfwise.verbs.fix.arguments import (
-    check_same_machine,
+    check_by_engine,
+    check_confirmed,
+    check_given,
+    check_search,
     checked_margin,
     checked_max_runs,
     checked_time_limit,
@@ -38,6 +38,7 @@ from halfwise.verbs.fix.arguments import (
     io_types_of,
     path_of,
     plan_of,
+    target_of,
     texts_of,
 )
 from halfwise.verbs.fix.original import with_original
@@ -113,29 +114,15 @@ def fix(
     max_runs = checked_max_runs(max_runs)
     keep, force = texts_of("keep", keep), texts_of("force", force)
     if confirm is not None:
-        if folder is None:
-            raise InputError("the model has to be written to be run on a backend: give a folder (out)")
-        confirmer = backend_named(confirm) if isinstance(confirm, str) else confirm
-        if plan is None or not isinstance(confirmer, SavedBackend):  # of a plan, an engine may have run already
-            probe(confirmer)
-    if target is not None and not isinstance(target, (str, Target)):
-        raise InputError(f"target {target!r} is not a text such as 'trt-10.9@t4'")
-    stated = target if isinstance(target, Target) or target is None else Target.parse(target)
-    chosen = stated or (Target.parse(plan.target) if plan is not None else DEFAULT_TARGET)
-    if judge_on_all and plan is None:
-        raise InputError("judge_on_all is for a plan: a search is judged on inputs that it did not use")
-    if plan is not None and (keep or force):
-        raise InputError("--keep and --force are for a search; with --plan, edit the plan's fp32_nodes")
+        check_confirmed(confirm, folder, plan)
+    chosen = target_of(target, plan)
     emulated = profile or (plan.profile if plan is not None else chosen.profile)
-    if plan is not None and profile is None and plan.profile_sha256:
-        check_same_machine(plan)
-    if engine is not None and plan is None:
-        raise InputError("layers need the plan that the engine was built from: give plan, too")
-    if engine is not None and not profile_named(emulated).by_engine:
-        raise InputError(
-            f"layers are those of TensorRT, and profile {emulated!r} is not: give a target such as trt-10.9, or "
-            f"profile {TENSORRT.name!r}"
-        )
+    if plan is None:
+        check_search(judge_on_all=judge_on_all, layers=engine is not None)
+    else:
+        check_given(plan, stated=profile is not None, changed=bool(keep or force))
+    if engine is not None:
+        check_by_engine(emulated)
     if folder is not None:
         ready(as_written.__name__)  # what runs the written model loads its libraries beside all that comes before
     loaded = fp32_model(model if isinstance(model, Model) else load(model))
@@ -172,7 +159,18 @@ def fix(
         (*widened, *said),
     )
     result = run(request)
-    if confirm is None or result.typed is None:
+    return result if confirm is None else _confirmed(result, confirm, inputs, metric, notify)
+
+
+def _confirmed(
+    result: FixResult,
+    confirm: str | Backend,
+    inputs: Any,
+    metric: OutputMetric | None,
+    notify: Callable[[str], None],
+) -> FixResult:
+    """With what a backend says of the model that was written."""
+    if result.typed is None:
         return result
     confirmation = confirm_fix(
         result.model,
