@@ -47,6 +47,7 @@ def test_operations_are_timed_and_what_a_backend_refuses_is_a_fact(tmp_path: Pat
     seen: list[int] = []
     found = timed("ort-cpu", rows, BackendOptions(), journal, seen.append)
     assert found is not None and seen[-1] == len(rows)
+    assert len(set(seen)) == len(rows)  # each is told, not each child
     assert all(row.microseconds > 0 for row in found.rows) and len(found.rows) == 2
     assert [text.split(":")[0] for text in found.refused] == ["NoSuchOperator fp16", "NoSuchOperator fp32"]
     assert read(found.to_json(), TimesRecord, "it").to_json() == found.to_json()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from halfwise.core.english import said, say
+from halfwise.core.wording import counted
 from halfwise.report.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ def show_advisories(terminal: Terminal, advice: Advice) -> None:
     sure = [advisory for advisory in advice.advisories if not advisory.open_questions]
     unsure = [advisory for advisory in advice.advisories if advisory.open_questions]
     what = f" and {advice.source}" if advice.source else ""
-    terminal.line(f"{advice.target}{what}: {len(sure)} advisories apply, {len(unsure)} may apply", "bold")
+    certain = counted(len(sure), "advisory applies", "advisories apply")
+    terminal.line(f"{advice.target}{what}: {certain}, {len(unsure)} may apply", "bold")
     for caution in advice.target.cautions:
         terminal.line(f"note: {say(caution)}")
     for advisory in sure:

@@ -108,7 +108,7 @@ def read_machine(path: Path) -> MachineDocument:
         data = read_json(path)
     except OSError as error:
         told = f"{path} cannot be read: {error.strerror}; a learned profile is the file that `halfwise prove` wrote"
-        raise InputError(f"{told}; name it with --profile") from None
+        raise InputError(f"{told}; give its path") from None
     except ValueError:
         raise InputError(
             f"{path} is not valid JSON; a profile is a name, or a file that `halfwise prove` wrote"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from halfwise.backends import BackendOptions
@@ -56,7 +57,7 @@ def timed(
         asked = [row for row in left if (row[1] == "tf32") is tf32]
         while asked:
             part, asked = asked[:_MOST], asked[_MOST:]
-            answered, told = _ask(backend, part, options, tf32)
+            answered, told = _ask(backend, part, options, tf32, partial(_told, notify, len(done)))
             clock = told or clock
             for row, entry in zip(part, answered, strict=False):
                 done[_place(row)] = entry
@@ -69,7 +70,13 @@ def timed(
     return _record(rows, done, clock, time.monotonic() - started)
 
 
-def _ask(backend: str, rows: Sequence[Row], options: BackendOptions, tf32: bool) -> tuple[list[Entry], Clock | None]:
+def _told(notify: Callable[[int], None], before: int, more: int) -> None:
+    notify(before + more)
+
+
+def _ask(
+    backend: str, rows: Sequence[Row], options: BackendOptions, tf32: bool, notify: Callable[[int], None]
+) -> tuple[list[Entry], Clock | None]:
     """The answers to the first rows: all of them, or those up to the one that ended the child, which is refused."""
     told: list[Entry] = []
     asked = {
@@ -77,6 +84,11 @@ def _ask(backend: str, rows: Sequence[Row], options: BackendOptions, tf32: bool)
         "device": options.device,
         "rows": [{"operation": operation.to_json(), "format": kind} for operation, kind in rows],
     }
+
+    def one(text: str) -> None:
+        told.append(json.loads(text))
+        notify(len(told))
+
     environment = {} if tf32 else {"NVIDIA_TF32_OVERRIDE": "0"}
     with Worker(environment=environment) as worker:
         try:
@@ -84,7 +96,7 @@ def _ask(backend: str, rows: Sequence[Row], options: BackendOptions, tf32: bool)
                 _FUNCTION,
                 asked,
                 time_limit_s=options.time_limit_s,
-                notify=lambda text: told.append(json.loads(text)),
+                notify=one,
             )
         except (ChildDied, ChildFailed) as error:
             return [*told, {"error": str(error)}][: len(rows)], None
