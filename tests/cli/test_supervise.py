@@ -192,6 +192,12 @@ def test_a_memory_limit_is_met_by_an_allocation_that_fails() -> None:
     assert (done.returncode, done.stdout) == (0, "refused 1048576\n")
 
 
+@pytest.mark.parametrize("seconds", ["inf", "1e300"])
+def test_a_time_limit_beyond_every_timer_is_none(seconds: str) -> None:
+    done = run("print('done')", HALFWISE_TIME_LIMIT=seconds)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
 @pytest.mark.parametrize("setting", ["HALFWISE_MEMORY_LIMIT", "HALFWISE_TIME_LIMIT"])
 def test_a_limit_that_is_none_is_one_line(setting: str) -> None:
     for given in ("much", "-1", *(["100M"] if "MEMORY" in setting else [])):

@@ -280,3 +280,13 @@ class TestAWorkerThatIsACopy:
         )
         environment_of_a_group = "import os; os.setsid()\n"
         assert set(_said_by_a_script(environment_of_a_group + lines, tmp_path).split()) == {"mine", "Copy"}
+
+
+@pytest.mark.parametrize("setting", [{}, {"HALFWISE_TIME_LIMIT": "inf"}], ids=["no limit", "endless"])
+def test_a_program_may_have_closed_its_streams(setting: dict[str, str], tmp_path: Path) -> None:
+    """As programs do that run without a terminal; the worker's pipe would get the numbers of the worker's own."""
+    onnx.save(loud(), tmp_path / "m.onnx")
+    code = "import os, halfwise; os._exit(10 + (halfwise.scan('m.onnx').totals.count == 2))"
+    environment = {**os.environ, **setting, "PYTHONPATH": str(ROOT / "src")}
+    words = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", code]
+    assert subprocess.run(words, cwd=tmp_path, env=environment, timeout=60).returncode == 11

@@ -11,6 +11,7 @@ __all__ = ["MEMORY", "TIME", "Allowance"]
 
 MEMORY, TIME = "HALFWISE_MEMORY_LIMIT", "HALFWISE_TIME_LIMIT"
 _LEAST_MEMORY = 1 << 30  # with less the libraries end the process while they load
+_MOST_SECONDS = 2_000_000.0  # 23 days: the timers of systems take little more
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -27,7 +28,7 @@ class Allowance:
         try:
             unit = _UNITS.get(memory[-1:].upper(), 1)
             size = int(float(memory.rstrip("kKmMgG")) * unit) if memory else 0
-            allowed = cls(size, float(seconds) if seconds else 0.0)
+            allowed = cls(size, min(float(seconds), _MOST_SECONDS) if seconds else 0.0)
             if (memory and size < _LEAST_MEMORY) or not allowed.seconds >= 0:
                 raise ValueError
         except (ValueError, OverflowError):

@@ -46,7 +46,7 @@ class Worker:
         self._folder = TemporaryDirectory(prefix=FOLDER)
         self._call = Path(self._folder.name, "call")
         BlackBox(self._call)
-        self._connection, theirs = Pipe()
+        self._connection, theirs = _pipe()
         try:
             self.child = self._started(preloaded, theirs)
         finally:
@@ -96,6 +96,18 @@ class Worker:
             process.end(self.child)
             self._connection.close()
             self._folder.cleanup()
+
+
+def _pipe() -> tuple[Connection[Any, Any], Connection[Any, Any]]:
+    """With none of the numbers of streams that the program has closed: the worker's own streams come there."""
+    import fcntl  # not on Windows, where there are no workers
+
+    ends = Pipe()
+    if min(end.fileno() for end in ends) > 2:
+        return ends
+    with ends[0], ends[1]:
+        ours, theirs = (fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 3) for end in ends)
+    return Connection(ours), Connection(theirs)
 
 
 def _live(words: Sequence[str]) -> NoReturn:
