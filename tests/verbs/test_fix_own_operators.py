@@ -23,11 +23,36 @@ from halfwise.precision.typed_onnx import typed_proto
 from halfwise.repair.lower import lowered
 from halfwise.verbs.fix.own_operators import read_by
 from tests.model.test_contrib import CASES, IDS, RUNNING, session
+from tests.models.build import model, node, value, weight
 from tests.models.contrib_cases import DOMAIN, Case
 from tests.support.says import Says
 
 Array = NDArray[Any]
 SIZE, HEADS = 16, 2
+
+
+@pytest.mark.parametrize(
+    ("zero", "target", "told"),
+    [
+        (np.uint8(128), "trt-11", True),
+        (np.uint16(0), "trt-10.9", True),
+        (np.int8(5), "rtx-1.7", True),
+        (np.uint8(0), "trt-11", False),
+        (np.int8(0), "trt-11", False),
+        (np.uint8(128), "ort-cuda", False),
+    ],
+)
+def test_quantised_tensors_that_tensorrt_does_not_read_are_told(zero: Any, target: str, told: bool) -> None:
+    """As the parser of TensorRT-RTX 1.7 answers; nothing compiles for TensorRT here."""
+    given = model(
+        [node("MatMul", "x w", "p"), node("QuantizeLinear", "p s z", "q"), node("DequantizeLinear", "q s z", "y")],
+        [value("x", shape=(2, 8))],
+        [value("y", shape=(2, 8))],
+        [weight("w", np.eye(8, dtype=np.float32)), weight("s", np.float32(1 / 16)), weight("z", np.array(zero))],
+        opset=21,
+    )
+    _, notes = read_by(Target.parse(target), load(given))
+    assert [note.values["node"] for note in notes if note.kind is NoteKind.QUANTISED_NOT_READ] == ["n_q"] * told
 
 
 def _w(name: str, *shape: int, scale: float = 0.3) -> onnx.TensorProto:

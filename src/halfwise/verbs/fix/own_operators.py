@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import onnx_ir as ir
 
 from halfwise.core.errors import InputError
@@ -17,6 +19,9 @@ from halfwise.model.model import Model
 from halfwise.repair.lower import lowered
 
 __all__ = ["read_by"]
+
+_WIDE = frozenset({ir.DataType.UINT16, ir.DataType.INT16})
+_WHOLE = frozenset({ir.DataType.UINT8, ir.DataType.INT8})
 
 
 def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
@@ -42,7 +47,21 @@ def read_by(target: Target, model: Model) -> tuple[Model, tuple[Note, ...]]:
             "before ONNX Runtime's optimizer, or --target ort-cuda"
         )
     notes = (Note.of(NoteKind.OWN_NOT_READ, target.title, ops=list(found.written)),) if found.written else ()
-    return found.model, notes
+    return found.model, (*notes, *_unread_quantised(target, found.model))
+
+
+def _unread_quantised(target: Target, model: Model) -> Iterator[Note]:
+    """The first node that no parser of TensorRT reads; ONNX Runtime's quantiser writes such ones by default."""
+    for node in model.nodes:
+        held = {"QuantizeLinear": node.outputs, "DequantizeLinear": node.inputs}.get(node.op_type, ())
+        if held and held[0] is not None and (held[0].dtype in _WIDE or _off_zero(node)):
+            yield Note.of(NoteKind.QUANTISED_NOT_READ, target.title, node=node.name)
+            return
+
+
+def _off_zero(node: ir.Node) -> bool:
+    zero = node.inputs[2].const_value if len(node.inputs) > 2 and node.inputs[2] is not None else None
+    return zero is not None and zero.dtype in _WHOLE and bool(zero.numpy().any())
 
 
 def _without_kernel(node: ir.Node) -> bool:
