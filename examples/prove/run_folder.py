@@ -1,4 +1,4 @@
-"""Runs a folder of probes with ONNX Runtime, for `halfwise prove --backend "cmd:python run_folder.py PROVIDER"`."""
+"""Runs a folder of probes with ONNX Runtime, for `halfwise prove --backend "cmd:python run_folder.py [PROVIDER]"`."""
 
 import json
 import sys
@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-provider, folder = sys.argv[1], Path(sys.argv[2])
+*named, last = sys.argv[1:]
+provider, folder = [*named, "CUDAExecutionProvider"][0], Path(last)
 for model in sorted(folder.glob("models/*.onnx")):
     outputs = folder / "outputs" / model.stem
     try:
