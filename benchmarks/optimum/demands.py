@@ -1,8 +1,11 @@
 """What `fix` asks of a set of FP32 nodes, asked in the same way of every other set.
 
-- the ratio to expect of an input that was not given, from all that were, under `strict`: at most 1;
+- the ratio to expect of an input that was not given, from all that were, and from these and those that vary them,
+  under `strict`: at most 1;
 - the ratio of every given input under `wide`: at most 1;
 - the ratio of every input that was held out, or that varies one: at most 0.9;
+- the same of inputs that vary these once more and had no part in any choice, as `fix` asks of exchanged nodes: of many
+  sets one fits the inputs known by chance;
 - no value infinite inside that is finite in FP32 and does not vanish again.
 
 Where the tool's own answer misses one of them, no other set has to do better.
@@ -28,7 +31,8 @@ from halfwise.search.overflows import harmful_overflows, headroom
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.tensor_statistics import tensor_statistics
-from halfwise.search.variants import of_few
+from halfwise.search.unseen_bound import bound_for_unseen
+from halfwise.search.variants import of_few, varied
 
 __all__ = ["Demands"]
 
@@ -36,9 +40,18 @@ _SLACK = 1e-9
 
 
 class Demands:
-    """`kept`: the FP32 nodes of the tool's answer. A set is told by the nodes in FP16, as bits."""
+    """`kept`: the FP32 nodes of the tool's answer. A set is told by the nodes in FP16, as bits. `fresh`: whether inputs
+    that had no part in any choice are asked."""
 
-    def __init__(self, posed: Problem, sites: Sites, switched: Switched, tolerance: float, kept: Sequence[str]) -> None:
+    def __init__(
+        self,
+        posed: Problem,
+        sites: Sites,
+        switched: Switched,
+        tolerance: float,
+        kept: Sequence[str],
+        fresh: bool = False,
+    ) -> None:
         emulator = Emulator()
         references = References(sites, emulator, RunCounter())
         samples = load_samples(sites.model.inputs, list(posed.feeds))
@@ -47,8 +60,13 @@ class Demands:
         self.tolerance = tolerance
         self.strict, self.wide = switched, Switched(posed, sites, wide=True)
         self.held_out = Switched(posed, sites, feeds=(*samples.validation, *variants))
+        self.varied = len(variants)
+        known = (*samples.all, *variants)
+        others = varied(samples.all, known, references, seed=len(known))
+        self.others = Switched(posed, sites, feeds=others)
         start = switched.mask(kept)
-        self.limits = [max(least, self._seen(level, start)) for level, least in enumerate((1.0, HELD_OUT_TARGET, 1.0))]
+        leasts = (1.0, HELD_OUT_TARGET, 1.0, 1.0, *((1.0,) if fresh else ()))
+        self.limits = [max(least, self._seen(level, start)) for level, least in enumerate(leasts)]
         stepper = Stepper(emulator)
         feeds = [widen_feeds(feed) for feed in samples.search]
         room = headroom([tensor_statistics(stepper, sites, feed) for feed in feeds])
@@ -66,8 +84,13 @@ class Demands:
     def _seen(self, level: int, narrow: int) -> float:
         if level == 0:
             return self.strict.bound(narrow, self.tolerance)
-        errors: NDArray[np.float64] = (self.held_out, self.wide)[level - 1].errors(narrow) / self.tolerance
-        return float(errors.max())
+        asked = (self.held_out, self.wide, self.held_out, self.others)[level - 1]
+        ratios: NDArray[np.float64] = asked.errors(narrow) / self.tolerance
+        if level == 3:
+            known = self.strict.errors(narrow) / self.tolerance
+            return bound_for_unseen([*known, *ratios[len(ratios) - self.varied :]])
+        worst = float(ratios.max())
+        return max(bound_for_unseen(list(ratios)), worst / HELD_OUT_TARGET) if asked is self.others else worst
 
 
 def _places(mask: int) -> list[int]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-__all__ = ["Found", "breaks", "cheapest", "without_assumption"]
+__all__ = ["Found", "Holds", "breaks", "cheapest", "without_assumption"]
 
 Holds = Callable[[int], bool]  # of the nodes in FP16, as bits
 
