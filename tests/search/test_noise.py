@@ -296,3 +296,12 @@ def test_where_the_result_is_not_finite_there_is_no_small_error() -> None:
     rounding = Rounding.to(np.array([1e6, 0.1, np.inf, np.nan], np.float32), Format.FP16)
     assert rounding is not None
     assert np.count_nonzero(rounding.error) == 1
+
+
+def test_how_far_a_walk_is_is_told_forwards_and_back() -> None:
+    zoo, told = encoder(layers=1, overflow=False), list[tuple[int, int]]()
+    sites = Sites(load(zoo.model))
+    stepper = Stepper(Emulator(walked=lambda done, total: told.append((done, total))))
+    measure_sensitivity(stepper, sites, zoo.inputs[0], Sensitivity())
+    once = [(number, len(sites.all)) for number in range(len(sites.all))]
+    assert told == [*once, *once]

@@ -49,12 +49,15 @@ class Tape:
 
     def rewind(self) -> Iterator[ir.Node]:
         """The nodes, last first, each with all that it took and gave in the store."""
+        told, count = self._stepper.emulator.walked, sum(map(len, self._segments))
+        numbers = iter(range(count))
         for segment in reversed(self._segments):
             for node in segment:
                 if any(value.name and value not in self.store for value in node.outputs):
                     for value, array in self._stepper.run(node, self._assignment, self.store).items():
                         self.store.put(value, array)
             for node in reversed(segment):
+                told(next(numbers), count)
                 yield node
                 for value in node.outputs:
                     self.store.drop(value)
