@@ -21,7 +21,6 @@ from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
 from halfwise.core.formats import format_of_type
 from halfwise.emulation.cuda_driver import Gpu, gpu_here
 from halfwise.emulation.ort import FEW
-from halfwise.model.random_draws import seed_file
 
 __all__ = ["run_model", "serve"]
 
@@ -188,6 +187,7 @@ def _for_runtime(model: Path, settings: Any) -> tuple[str | bytes, bool]:
     """The file itself, or its protobuf with the versions that this runtime reads and a seed for each random node, and
     its weights where they are; and whether there are random nodes."""
     from halfwise.emulation.stamp import RUNTIME_IR_VERSION, runtime_opset, stamped
+    from halfwise.model.random_draws import seed_file
 
     try:
         proto = onnx.load(str(model), load_external_data=False)

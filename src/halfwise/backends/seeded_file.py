@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import onnx
-
-from halfwise.model.random_draws import seed_file
-
 __all__ = ["Sessions", "seeded"]
 
 
@@ -34,6 +30,10 @@ class Sessions:
 
 def seeded(model: Path, settings: Any) -> bytes:
     """The protobuf with a seed for each random node. Its external weights stay where they are."""
+    import onnx
+
+    from halfwise.model.random_draws import seed_file
+
     proto = onnx.load(str(model), load_external_data=False)
     seed_file(proto.graph)
     settings.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
