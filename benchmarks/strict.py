@@ -124,7 +124,8 @@ def draw_alike(graph: onnx.GraphProto) -> bool:
     random = [node for node in graph.node if node.op_type in _RANDOM and not node.domain]
     for node in random:
         if all(attribute.name != "seed" for attribute in node.attribute):
-            node.attribute.append(helper.make_attribute("seed", float(sum((node.name or node.op_type).encode()))))
+            name = node.name or f"node_of_{node.output[0]}"  # as a model is written whose nodes had no names
+            node.attribute.append(helper.make_attribute("seed", float(sum(name.encode()))))
     return bool(random)
 
 

@@ -204,15 +204,20 @@ def _run(path: Path, feeds: Sequence[Feed], level: str, provider: str = CPU) -> 
     wanted: list[Any] = [(provider, {"use_tf32": "0"}), CPU] if provider != CPU else [CPU]
     if provider != CPU:
         onnxruntime.preload_dlls()
-    proto = onnx.load(path, load_external_data=False)
-    model = onnx.load(path).SerializeToString() if draw_alike(proto.graph) else str(path)
-    session = onnxruntime.InferenceSession(model, options, providers=wanted)
+    random = draw_alike(onnx.load(path, load_external_data=False).graph)
+    session = onnxruntime.InferenceSession(_seeded(path) if random else str(path), options, providers=wanted)
     if provider not in session.get_providers():
         raise RuntimeError(f"{provider} could not be loaded")
     kinds = {value.name: value.type for value in session.get_inputs()}
     names = [value.name for value in session.get_outputs()]
     given = ({name: _as(feed.get(name), kind) for name, kind in kinds.items()} for feed in feeds)
     return [dict(zip(names, session.run(None, each), strict=True)) for each in given]
+
+
+def _seeded(path: Path) -> bytes:
+    model = onnx.load(path)
+    draw_alike(model.graph)
+    return bytes(model.SerializeToString())
 
 
 def _as(array: Any, kind: str) -> Any:

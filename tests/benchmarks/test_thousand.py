@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.thousand.corpus import corpus
-from benchmarks.thousand.graph import Made, keep, kept_feeds, sampled
+from benchmarks.thousand.graph import Graph, Made, keep, kept_feeds, sampled
 from benchmarks.thousand.judging import worst_error
 from benchmarks.thousand.table import GOOD
 from benchmarks.thousand.trial import LEVELS, try_graph
@@ -32,6 +32,22 @@ def test_models_are_fixed_valid_and_right_at_every_level(tmp_path: Path) -> None
         if row.end == "met, confirmed":
             assert row.strict is not None and row.strict <= 0.015 and len(row.levels) == len(LEVELS)
             assert all(not isinstance(level, str) and level <= 0.015 for level in row.levels)
+
+
+@pytest.mark.parametrize("name", ["noise", ""])
+def test_random_nodes_draw_alike_where_a_model_is_judged(name: str, tmp_path: Path) -> None:
+    """In the emulation, in the judge, and at every level of the runtime; with a name and without."""
+    steps = [
+        node("Tanh", "x", "t"),
+        node("RandomNormalLike", "t", "n", name=name, dtype=1),
+        node("Add", "t n", "a"),
+        node("Mul", "a x", "y"),
+    ]
+    graph = model(steps, [value("x", shape=(4, 64))], [value("y", shape=(4, 64))])
+    rng = np.random.default_rng(0)
+    feeds = [{"x": rng.standard_normal((4, 64)).astype(np.float32)} for _ in range(3)]
+    row = try_graph(Graph("noise", "by hand", lambda: Made(graph, feeds)), tmp_path / "noise", "onnx")
+    assert row.end == "met, confirmed", row
 
 
 # -- the judge ---------------------------------------------------------------------------------------------------------
