@@ -20,7 +20,7 @@ from halfwise.core.english.stages import STAGE_FINDINGS
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.core.rules import RULES
-from halfwise.core.wording import counted, listed
+from halfwise.core.wording import and_more, counted, listed
 from halfwise.verbs.stages.document import FindingOfStage
 from tests.support.paths import DATA
 
@@ -149,6 +149,8 @@ def test_older_names_of_reasons_still_read() -> None:
 def test_counts_and_lists() -> None:
     assert [counted(n, "node") for n in (0, 1, 1204)] == ["0 nodes", "1 node", "1,204 nodes"]
     assert counted(2, "repeat", "repeats of it") == "2 repeats of it"
+    cut = [and_more(total, 6, "file") for total in (6, 7, 8)]
+    assert cut == ["", " and 1 more file", " and 2 more files"] and and_more(8, 6) == " and 2 more"
     assert [listed("abcd"[:n]) for n in (0, 3, 4)] == ["", "'a', 'b', 'c'", "'a', 'b', 'c' and 1 more"]
 
 

@@ -85,16 +85,8 @@ def test_the_file_holds_what_was_drawn(tmp_path: Path) -> None:
 
 def test_a_plan_names_the_machine_file_by_its_hash(tmp_path: Path) -> None:
     """Another file of that name does not judge in its place; `gate` and `fix` take a profile that is stated."""
-    path, rng = machine(tmp_path), np.random.default_rng(0)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"], "product")],
-        "one",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 8])],
-        [numpy_helper.from_array(rng.standard_normal((8, 8)).astype(np.float32), "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    feeds = [{"x": rng.standard_normal((4, 8)).astype(np.float32)} for _ in range(3)]
+    path, model = machine(tmp_path), _wide_product(tmp_path / "m.onnx", 8)
+    feeds = [{"x": each} for each in np.random.default_rng(1).random((3, 4, 8), np.float32)]
     found = fix(model, feeds, profile=str(path))
     assert found.plan.profile_sha256 == read_machine(path).sha256
     assert fix(model, feeds, plan=found.plan).met
@@ -102,6 +94,18 @@ def test_a_plan_names_the_machine_file_by_its_hash(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="judged by another"):
         gate(found.plan, model, feeds)
     assert gate(found.plan, model, feeds, profile=str(path)).result is not None
+
+
+def test_a_plan_and_its_machine_file_move_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there, elsewhere, model = tmp_path / "here", tmp_path / "there", _wide_product(tmp_path / "m.onnx", 8)
+    feeds = [{"x": each} for each in np.random.default_rng(1).random((3, 4, 8), np.float32)]
+    there.mkdir()
+    machine(there)
+    monkeypatch.chdir(there)
+    Path("plan.json").write_text(fix(model, feeds, profile="machine.json").plan.text(), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    there.rename(elsewhere)
+    assert gate(elsewhere / "plan.json", model, feeds).result is not None
 
 
 def test_a_form_that_is_refused_is_found_by_halves_and_is_a_fact(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class Summary:
             padded = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
             lines += [f"  {line.rstrip()}" for line in padded]
         if len(self.rows) > _ROWS:
-            lines.append(f"  ...{and_more(len(self.rows), _ROWS, 'rows')} (to_dataframe() has them all)")
+            lines.append(f"  ...{and_more(len(self.rows), _ROWS, 'row')} (to_dataframe() has them all)")
         return "\n".join(lines)
 
     def html(self) -> str:
@@ -65,7 +65,7 @@ class Summary:
             parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
         if len(self.rows) > _ROWS:
             parts.append(
-                f"<p>...{and_more(len(self.rows), _ROWS, 'rows')}; <code>to_dataframe()</code> has them all</p>"
+                f"<p>...{and_more(len(self.rows), _ROWS, 'row')}; <code>to_dataframe()</code> has them all</p>"
             )
         return "".join(parts)
 

@@ -25,9 +25,10 @@ def together(names: Iterable[object]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def and_more(total: int, shown: int, what: str = "") -> str:
+def and_more(total: int, shown: int, noun: str = "") -> str:
     """What follows a list that was cut; empty where nothing was."""
-    return f" and {total - shown:,} more{f' {what}' if what else ''}" if total > shown else ""
+    left = total - shown
+    return f" and {counted(left, f'more {noun}') if noun else f'{left:,} more'}" if left > 0 else ""
 
 
 def number(value: float) -> str:

@@ -184,9 +184,13 @@ def read_plan(path: str | Path) -> Plan:
         raise InputError(not_wanted(path, "a plan", f"{path} is not a plan (no schema {_SCHEMA!r} in it)"))
     planned = read(document, PlanDocument, f"{path} is not a plan")
     try:
-        return _plan(planned)
+        plan = _plan(planned)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+    beside = path.parent / Path(plan.profile).name
+    if plan.profile_sha256 and not Path(plan.profile).exists() and beside.exists():
+        return replace(plan, profile=str(beside))  # a plan and its machine file are kept together
+    return plan
 
 
 def _plan(stated: PlanDocument) -> Plan:

@@ -75,7 +75,7 @@ def _show_nodes(terminal: Terminal, result: AuditResult, chosen: bool) -> None:
         for node in terminal.some(nodes, _SHOWN)
     ]
     terminal.table(titles, rows, fold=len(titles) - 1)
-    terminal.more(len(nodes), _SHOWN, "nodes")
+    terminal.more(len(nodes), _SHOWN, "node")
 
 
 def _why_none(result: AuditResult, wanted: Wanted) -> str:

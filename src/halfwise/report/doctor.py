@@ -24,7 +24,7 @@ def show_doctor(terminal: Terminal, result: Diagnosed) -> None:
     for each in terminal.some(sorted(result.files, key=lambda file: _tells_least(file, result)), _FILES):
         tells = result.facts.get(each.path, "")
         terminal.line(f"{each.path}: {each.name}{f' - {tells}' if tells else ''}")
-    terminal.more(len(result.files), _FILES, "files")
+    terminal.more(len(result.files), _FILES, "file")
     groups = [
         list(group) for _, group in groupby(result.findings, key=lambda each: (each.severity, each.rule, each.remedy))
     ]
@@ -32,9 +32,9 @@ def show_doctor(terminal: Terminal, result: Diagnosed) -> None:
         for finding in terminal.some(findings, _OF_ONE_RULE):
             terminal.line(f"{finding.severity:<7} {finding.rule} {_said(finding)}", SEVERITY_STYLES[finding.severity])
         if not terminal.full and len(findings) > _OF_ONE_RULE:
-            terminal.line(and_more(len(findings), _OF_ONE_RULE, f"of {findings[0].rule}").lstrip(), indent=8)
+            terminal.line(and_more(len(findings), _OF_ONE_RULE).lstrip(), indent=8)
         terminal.line(f"-> {findings[0].remedy}", indent=8)
-    terminal.more(len(groups), _FINDINGS, "kinds of findings")
+    terminal.more(len(groups), _FINDINGS, "kind")
     for sentence in say_all(result.notes):
         terminal.line(f"note: {sentence}")
     terminal.command("next: ", result.next.command)

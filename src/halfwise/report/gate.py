@@ -26,7 +26,7 @@ def show_gate(terminal: Terminal, result: Gate, command: str = "") -> None:
         terminal.line(line, "yellow" if check.id in wary else _STYLES[check.status], indent=2)
         for detail in terminal.some(say_all(check.details), _SHOWN):
             terminal.line(detail, indent=20)
-        terminal.more(len(check.details), _SHOWN, "", indent=20)
+        terminal.more(len(check.details), _SHOWN, indent=20)
     show_notes(terminal, result.notes)
     if not result.holds and result.model.path is not None:
         terminal.command("next    ", shell(_next(result, command)))

@@ -27,11 +27,11 @@ def show_log(terminal: Terminal, report: LogReport) -> None:
     if not report.findings:
         lines = counted(report.lines, "line")
         terminal.line(f"a TensorRT log of {lines} with nothing about precision in it{_quiet(report)}")
-    for rule, group in groupby(most_severe_first(report.findings), key=lambda finding: finding.rule):
+    for _, group in groupby(most_severe_first(report.findings), key=lambda finding: finding.rule):
         findings = list(group)
         for finding in terminal.some(findings, _SHOWN):
             _show_finding(terminal, finding)
-        terminal.more(len(findings), _SHOWN, f"of {rule}", indent=8)
+        terminal.more(len(findings), _SHOWN, indent=8)
         terminal.line(f"-> {findings[0].remedy}", indent=8)
     if any(finding.severity != "info" for finding in report.findings) and _unsure(report):
         terminal.line(

@@ -21,14 +21,16 @@ _TOLD = {
 
 
 def show_profiles(terminal: Terminal, found: Profiles) -> None:
-    rows = [(each.name, _TOLD[each.evidence], f"{each.spread:.0%}", _where(each)) for each in found.records]
-    terminal.table(("profile", "evidence", "margin", "learned on"), rows, right=(2,))
+    rows = [(each.name, _TOLD[each.evidence], f"{each.spread:.0%}") for each in found.records]
+    terminal.table(("profile", "evidence", "margin"), rows, right=(2,))
+    machines = dict.fromkeys(_machine(each) for each in found.records if each.forms is not None)
+    for machine in machines:
+        names = ", ".join(each.name for each in found.records if each.forms is not None and _machine(each) == machine)
+        terminal.line(f"{names}: learned on {machine}")
     if not any(each.name.endswith(LEARNED) for each in found.records):
         terminal.line("none was learned here: `halfwise prove --backend B` asks a GPU")
 
 
-def _where(record: ProfileRecord) -> str:
-    if record.forms is None:
-        return ""
-    told = ", ".join(f"{count:,} {status}" for status, count in record.forms.items() if count)
+def _machine(record: ProfileRecord) -> str:
+    told = ", ".join(f"{count:,} {status}" for status, count in (record.forms or {}).items() if count)
     return f"{record.machine}, {record.made}: {told}"

@@ -28,19 +28,19 @@ def show_machine(terminal: Terminal, machine: MachineDocument) -> None:
     told = ", ".join(f"{count:,} {status}" for status, count in machine.counts.items() if count)
     forms = counted(len(machine.forms), "probe")
     terminal.line(f"{machine.ran.title}: {forms} in {machine.seconds:,.0f} s: {told}", "bold")
-    terminal.table(("rule", "probes", "hypothesis"), _rows(machine.forms), right=(1,))
+    terminal.table(("rule", "probe", "hypothesis"), _rows(machine.forms), right=(1,))
     loose = [form for form in machine.forms if form.status == "loose"]
     if loose:
         terminal.line("no hypothesis explains:")
         for form in terminal.some(loose, _SHOWN):
             terminal.line(f"{form.name}: {_deviation(form)}", indent=2)
-        terminal.more(len(loose), _SHOWN, "probes", indent=2)
+        terminal.more(len(loose), _SHOWN, "probe", indent=2)
     refused = [form for form in machine.forms if form.status in ("refused", "elsewhere")]
     if refused:
         terminal.line("not run on the device:")
         for form in terminal.some(refused, _SHOWN):
             terminal.line(f"{form.name}: {form.why or 'another provider ran it'}", indent=2)
-        terminal.more(len(refused), _SHOWN, "probes", indent=2)
+        terminal.more(len(refused), _SHOWN, "probe", indent=2)
 
 
 def _rows(forms: Sequence[FormRecord]) -> list[tuple[str, str, str]]:

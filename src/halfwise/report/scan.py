@@ -86,7 +86,7 @@ def _show_weights(terminal: Terminal, affected: Sequence[InitializerCounts], nam
     titles = ["weight", "values", *(title for _, title in columns), "largest", *(_CHANGES if rounding else ())]
     terminal.line()
     terminal.table(titles, rows, right=range(1, len(titles)))
-    terminal.more(len(ranked), _ROWS, "weights")
+    terminal.more(len(ranked), _ROWS, "weight")
     terminal.line()
 
 
@@ -117,5 +117,5 @@ def _show_findings(terminal: Terminal, findings: Sequence[Finding]) -> None:
         place = f"{safe(finding.where.name, _LONGEST_NAME)}: " if finding.where.kind != "model" else ""
         text = f"{finding.severity:<7} {finding.rule} {place}{finding.message}"
         terminal.line(text, SEVERITY_STYLES[finding.severity])
-    terminal.more(len(findings), _SHOWN, f"of {findings[0].rule}", indent=8)
+    terminal.more(len(findings), _SHOWN, indent=8)
     terminal.line(f"-> {findings[0].remedy}", indent=8)

@@ -122,10 +122,10 @@ class Terminal:
         """What of a long list is shown."""
         return items if self._full else items[:most]
 
-    def more(self, total: int, most: int, what: str = "", indent: int = 0) -> None:
+    def more(self, total: int, most: int, noun: str = "", indent: int = 0) -> None:
         """That there is more of it, and how to see it."""
         if not self._full and total > most:
-            self.line(f"...{and_more(total, most, what)} (--full shows all)", indent=indent)
+            self.line(f"...{and_more(total, most, noun)} (--full shows all)", indent=indent)
 
     def flush(self) -> None:
         write_out("".join(self._parts))

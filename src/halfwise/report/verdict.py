@@ -45,7 +45,7 @@ def error_table(
 def _table(terminal: Terminal, titles: Sequence[str], rows: Sequence[Sequence[str]], total: int) -> None:
     terminal.line()
     terminal.table(titles, rows, right=range(1, len(titles)))
-    terminal.more(total, _SHOWN, "outputs")
+    terminal.more(total, _SHOWN, "output")
 
 
 def _cell(metrics: Metrics, name: str) -> str:
