@@ -9,11 +9,13 @@ import onnx
 import pytest
 
 import halfwise
+from halfwise.core.errors import InputError
 from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.model.inputs.samples import load_samples
 from halfwise.model.inputs.synthetic import USUAL, OpenSizes, open_dimensions
 from halfwise.model.model import load
 from tests.models.build import model, node, value, weight
+from tests.support.says import Says
 
 
 def windowed(pad: int, *shape: Any) -> onnx.ModelProto:
@@ -40,7 +42,7 @@ def test_a_state_of_one_beside_a_window() -> None:
     inputs = [value("x", shape=(None, None)), value("state", shape=(2, None))]
     given = load(model(nodes, inputs, [value("y", shape=None)], weights))
     assert open_dimensions(given.inputs) == ("x[1]", "state[1]")
-    assert sizes_that_run(given, None) == OpenSizes(64, frozenset({"state[1]"}))
+    assert sizes_that_run(given, None) == OpenSizes(64, {"state[1]": 1})
 
 
 def test_given_inputs_and_closed_shapes_need_no_run() -> None:
@@ -48,12 +50,54 @@ def test_given_inputs_and_closed_shapes_need_no_run() -> None:
     assert sizes_that_run(load(windowed(4, 1, 8)), None) is USUAL
 
 
-def test_where_no_size_runs_the_usual_one_says_why() -> None:
-    nodes = [node("Concat", "x fixed", "y", axis=0)]
-    fixed = weight("fixed", np.ones((1, 77), "f4"))
-    proto = model(nodes, [value("x", shape=("n", "m"))], [value("y", shape=None)], [fixed])
-    assert sizes_that_run(load(proto), None) is USUAL
-    with pytest.raises(halfwise.core.errors.InputError, match="77"):
+@pytest.mark.parametrize("shape", [("frames", "bins"), ("batch", "bins"), (None, None)])
+def test_features_are_as_many_as_a_weight_reads(shape: tuple[str | None, str | None]) -> None:
+    nodes = [
+        node("Unsqueeze", "x axis", "u"),
+        node("LSTM", "u w r", "h", hidden_size=5),
+    ]
+    weights = [
+        weight("axis", np.array([1])),
+        weight("w", np.ones((1, 20, 138), "f4")),
+        weight("r", np.ones((1, 20, 5), "f4")),
+    ]
+    given = load(model(nodes, [value("x", shape=shape)], [value("h", shape=None)], weights))
+    assert sizes_that_run(given, None) == OpenSizes(apart={shape[1] or "x[1]": 138})
+
+
+def test_two_sizes_of_one_weight_and_frames_for_a_kernel() -> None:
+    """Each value has its own scale, and the kernel reads seven frames."""
+    nodes = [
+        node("Mul", "x scale", "m"),
+        node("Unsqueeze", "m axis", "u"),
+        node("Transpose", "u", "t", perm=[0, 3, 1, 2]),
+        node("Conv", "t w", "y"),
+    ]
+    weights = [
+        weight("scale", np.ones((80, 3), "f4")),
+        weight("axis", np.array([0])),
+        weight("w", np.ones((10, 3, 7, 3), "f4")),
+    ]
+    given = load(model(nodes, [value("x", shape=("t", "f", "c"))], [value("y", shape=None)], weights))
+    sizes = sizes_that_run(given, None)
+    assert sizes == OpenSizes(apart={"f": 80, "c": 3}, leading=16)
+    assert load_samples(given.inputs, None, sizes=sizes).search[0]["x"].shape == (16, 80, 3)
+
+
+def test_what_is_flattened_has_the_length_that_a_product_reads() -> None:
+    """Two valid convolutions of three, and 4 channels of what is left: (length - 4) x 4 = 1,060."""
+    nodes = [node("Conv", "x w", "a"), node("Conv", "a v", "b"), node("Flatten", "b", "f"), node("MatMul", "f k", "y")]
+    sizes = {"w": (4, 1, 3), "v": (4, 4, 3), "k": (1060, 2)}
+    weights = [weight(name, np.ones(shape, "f4")) for name, shape in sizes.items()]
+    given = load(model(nodes, [value("x", shape=("n", 1, "length"))], [value("y", shape=None)], weights))
+    assert sizes_that_run(given, None) == OpenSizes(apart={"length": 269})
+
+
+def test_where_no_size_runs_the_usual_one_says_why(says: Says) -> None:
+    nodes = [node("Concat", "x fixed", "a", axis=0), node("Concat", "x other", "b", axis=0)]
+    weights = [weight("fixed", np.ones((1, 77), "f4")), weight("other", np.ones((1, 78), "f4"))]
+    proto = model(nodes, [value("x", shape=("n", "m"))], [value("a", shape=None), value("b", shape=None)], weights)
+    with says.raises(InputError):
         halfwise.fix(proto)
 
 

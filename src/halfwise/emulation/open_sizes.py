@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from halfwise.core.errors import InputError
 from halfwise.emulation.emulate import Emulator, widen_feeds
@@ -20,12 +22,16 @@ __all__ = ["sizes_that_run"]
 
 # Windows of audio, strides of an image, states of one step: models that refuse one size take another.
 _OTHERS = (64, 256, 512, 4096, 32, 128, 1024, 2048, 16384, 1, 2, 3, 4, 8)
+_INDICES = (ir.DataType.INT64, ir.DataType.INT32)  # shapes, axes, places
+_LEADING = (1, 16, 64)  # of what leads a shape: a batch, or frames
+_MOST_HELD = 32  # sizes of weights
+_LONGEST = 513  # of the sizes that are tried one after the other
 _MOST = 1 << 24  # elements of all inputs
 _SECONDS = 30.0
 
 
 def sizes_that_run(model: Model, inputs: Any, emulator: Emulator | None = None) -> OpenSizes:
-    """The first that do, from the usual ones on; the usual ones where inputs are given, or where none do."""
+    """The first that do, from the usual ones on; the usual ones where inputs are given."""
     specs = model.inputs
     if inputs is not None or not open_dimensions(specs):
         return USUAL
@@ -34,7 +40,8 @@ def sizes_that_run(model: Model, inputs: Any, emulator: Emulator | None = None) 
     except InputError:
         return USUAL
     until = time.monotonic() + _SECONDS
-    for sizes in _candidates(open_dimensions(specs)):
+    refused: InputError | None = None
+    for sizes in _candidates(open_dimensions(specs), model):
         if time.monotonic() > until:
             break
         if sum(math.prod(shape) for shape in shapes_of(specs, {}, sizes)) > _MOST:
@@ -43,15 +50,50 @@ def sizes_that_run(model: Model, inputs: Any, emulator: Emulator | None = None) 
         feed = widen_feeds(made)
         try:
             session.run({name: feed[name] for name in session.input_names})
-        except InputError:
+        except InputError as error:
+            refused = refused or error
             continue
         return sizes
-    return USUAL
+    if refused is None:
+        return USUAL
+    raise InputError(
+        f"{refused}; the model leaves dimensions open, and no size that was tried runs: give real inputs with "
+        "--inputs, or sizes with --shapes"
+    ) from refused
 
 
-def _candidates(opened: tuple[str, ...]) -> Iterator[OpenSizes]:
-    """All alike; then with one of them 1, as the batch of a state is; then with all but one."""
+def _candidates(opened: tuple[str, ...], model: Model) -> Iterator[OpenSizes]:
+    """All alike; then what the weights hold; then one after the other, as what is flattened has to fit."""
+    yield from _alike(opened)
+    stated = [dict.fromkeys([key], size) for size in _held(model) for key in opened]
+    stated += [dict(zip(keys, both, strict=True)) for both in _pairs(model) for keys in itertools.pairwise(opened)]
+    yield from (OpenSizes(apart=apart, leading=leading) for leading in _LEADING for apart in stated)
+    for leading in (1, _LEADING[-1]):
+        yield from (
+            OpenSizes(apart={key: size}, leading=leading) for key in reversed(opened) for size in range(1, _LONGEST)
+        )
+
+
+def _alike(opened: tuple[str, ...]) -> Iterator[OpenSizes]:
+    """One size for all; then with one of them 1, as the batch of a state is; then with all but one."""
     alone = [frozenset({key}) for key in opened] if len(opened) > 1 else []
     single = dict.fromkeys([frozenset[str](), *alone, *(frozenset(opened) - each for each in alone)])
     for size in (USUAL.size, *_OTHERS):
-        yield from (OpenSizes(size, each) for each in single)
+        yield from (OpenSizes(size, dict.fromkeys(sorted(each), 1)) for each in single)
+
+
+def _held(model: Model) -> list[int]:
+    """Sizes of the first weights, as of features that a product reads."""
+    return list(dict.fromkeys(size for shape in _weights(model) for size in shape if size > 1))[:_MOST_HELD]
+
+
+def _pairs(model: Model) -> list[tuple[int, int]]:
+    """Sizes that stand side by side in the first weights, as of what is normalised element by element."""
+    return list(dict.fromkeys(both for shape in _weights(model) for both in itertools.pairwise(shape)))[:_MOST_HELD]
+
+
+def _weights(model: Model) -> Iterator[tuple[int, ...]]:
+    for node in model.nodes:
+        for value in node.inputs:
+            if value is not None and value.is_initializer() and value.dtype not in _INDICES and value.shape:
+                yield tuple(size for size in value.shape if isinstance(size, int))

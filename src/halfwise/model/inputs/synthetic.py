@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -30,13 +30,14 @@ _FLAGS = 32  # whole numbers within such a range are flags or classes, not quant
 
 @dataclass(frozen=True)
 class OpenSizes:
-    """How large the dimensions are that the model leaves open, and that are no batch."""
+    """How large the dimensions are that the model leaves open."""
 
     size: int = 16
-    single: frozenset[str] = frozenset()  # those that are 1
+    apart: Mapping[str, int] = field(default_factory=dict)  # those of another size
+    leading: int = 1  # what leads a shape, and may be a batch
 
     def of(self, key: str) -> int:
-        return 1 if key in self.single else self.size
+        return self.apart.get(key, self.size)
 
 
 USUAL = OpenSizes()
@@ -107,7 +108,7 @@ def _random(
 
 
 def shapes_of(specs: Sequence[InputSpec], dims: Mapping[str, int], sizes: OpenSizes) -> list[tuple[int, ...]]:
-    """A shape for each input: one value for one symbol, 1 for what leads a shape or is called a batch."""
+    """A shape for each input: one value for one symbol, 1 for what is called a batch and, usually, for what leads."""
     symbols = {dim for spec in specs for dim in spec.shape or () if isinstance(dim, str)}
     opened = set(open_dimensions(specs))
 
@@ -115,7 +116,9 @@ def shapes_of(specs: Sequence[InputSpec], dims: Mapping[str, int], sizes: OpenSi
         if isinstance(dim, int):
             return dim
         key = _key(dim, axis, name)
-        return dims.get(key, sizes.of(key) if key in opened else 1)
+        if key in opened:
+            return dims.get(key, sizes.of(key))
+        return dims.get(key, 1 if _BATCH.fullmatch(key) else sizes.leading)
 
     for name, size in dims.items():
         if name not in symbols:
