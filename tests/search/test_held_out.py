@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -15,6 +17,9 @@ from halfwise import fix, verify
 from halfwise.core.notes import NoteKind
 from halfwise.model.inputs.samples import Feed
 from halfwise.model.inputs.synthetic import vary
+from halfwise.search.held_out import HeldOutSearch
+from halfwise.search.judge import Measured
+from halfwise.search.search import Search
 from halfwise.search.unseen_bound import bound_for_unseen
 from tests.support.messages import kinds
 
@@ -85,3 +90,18 @@ def test_flags_and_whole_numbers_stay_what_they_are() -> None:
     assert np.array_equal(varied["mask"], feed["mask"])
     assert np.array_equal(varied["pixels"], np.rint(varied["pixels"])) and (varied["pixels"] != feed["pixels"]).any()
     assert (varied["values"] != feed["values"]).any()
+
+
+@pytest.mark.parametrize(
+    ("held", "searched", "ratio"), [(0.2, 0.4, 0.2), (0.2, 2.2, 2.2), (1.9, 0.4, 1.9), (0.2, 0.999, 0.2)]
+)
+def test_a_larger_set_is_asked_about_what_was_searched_too(held: float, searched: float, ratio: float) -> None:
+    """With one more node in FP32, errors that cancelled in a searched input no longer do."""
+
+    def judging(ratio: float) -> Any:
+        return SimpleNamespace(measure=lambda assignment: Measured((ratio, ratio / 2)))
+
+    search = SimpleNamespace(judge=judging(searched), assignment=lambda keep: keep)
+    asked = cast(HeldOutSearch, SimpleNamespace(notify=str))
+    seen = HeldOutSearch._on_held_out(asked, cast(Search, search), judging(held), frozenset())
+    assert seen.ratio == ratio
