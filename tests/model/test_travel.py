@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -69,3 +70,33 @@ def test_external_weights_are_read_where_they_are(tmp_path: Path) -> None:
     arrived = unpack(pack(load(tmp_path / "m.onnx")))
     (tensor,) = (value.const_value for value in arrived.initializers() if value.name == "w")
     assert isinstance(tensor, ir.ExternalTensor) and np.array_equal(tensor.numpy(), np.arange(1024))
+
+
+KINDS = ["float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "int64", "int8", "bool", "int4", "complex64"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_go_beside_the_pickle_bit_for_bit(kind: str) -> None:
+    dtype = getattr(ml_dtypes, kind, None) or np.dtype(kind)
+    values = (np.arange(4096).reshape(64, 64) % 7).astype(dtype)
+    stored = weight("w", values)
+    stored.doc_string = "what it is"
+    sent = ir.from_proto(model([node("Identity", "w", "y")], [], [value("y", stored.data_type, [64, 64])], [stored]))
+    packed = pack(sent)
+    arrived = unpack(packed)
+    tensor = arrived.graph.initializers["w"].const_value
+    assert tensor.dtype == sent.graph.initializers["w"].const_value.dtype and tensor.doc_string == "what it is"
+    assert tensor.tobytes() == stored.raw_data and np.array_equal(tensor.numpy(), values)
+    assert ir.to_proto(arrived).SerializeToString() == ir.to_proto(sent).SerializeToString()
+    assert len(packed.body) < 2000 or kind == "int4"
+
+
+def test_a_weight_that_models_share_and_an_array_go_once() -> None:
+    sent = load(large())
+    array = np.arange(512.0)
+    packed = pack((sent, sent.ir.clone(), array, [array]))
+    first, second, arrived, (again,) = unpack(packed)
+    assert [memoryview(each).nbytes for each in packed.arrays] == [4096, 4096]
+    assert again is arrived and np.array_equal(arrived, array)
+    for graph in (first.graph, second.graph):
+        assert np.array_equal(graph.initializers["w"].const_value.numpy(), np.arange(1024))

@@ -1,30 +1,52 @@
 """Objects on their way to another process of ours: pickled, each ONNX IR among them as a protobuf and its weights.
 
-Nodes and tensors arrive as those of the model that arrives with them. Large weights that lie in memory stay behind, and
-say so when they are asked for. Nobody reads such bytes from a file.
+Nodes and tensors arrive as those of the model that arrives with them. Arrays and weights are not copied into the
+pickle. Where the weights in memory are too large, they stay behind, and say so when they are asked for. Nobody reads
+such bytes from a file.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache, partial
+from pickle import PickleBuffer
 from typing import Any, NoReturn
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
 from halfwise.core.errors import HalfwiseError
 from halfwise.model.model import Model
 
-__all__ = ["Travelling", "pack", "unpack"]
+__all__ = ["Packed", "Travelling", "pack", "unpack"]
 
 _MOST_BYTES = 1 << 26  # of a model's weights in memory that go along
 _SMALL = 1 << 10
+_STAYS = -1  # in the place of an array's number
 
 Reducer = Callable[[Any], Any]
+Array = PickleBuffer | memoryview  # before its way, and after
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A pickle, and the arrays that are not in it."""
+
+    body: bytes
+    arrays: tuple[Array, ...] = ()
+
+
+@dataclass(frozen=True)
+class Weight:
+    """An initializer that is not in the protobuf; `array` is its number among the arrays."""
+
+    dtype: int
+    sizes: tuple[int, ...]
+    array: int
 
 
 @dataclass(frozen=True)
@@ -34,18 +56,45 @@ class Travelling:
     proto: bytes
     objects: int
     folder: str
-    left: dict[str, tuple[int, tuple[int, ...]]]
+    weights: dict[str, Weight]
+
+    @property
+    def whole(self) -> bool:
+        return all(each.array != _STAYS for each in self.weights.values())
+
+
+@dataclass
+class _Arrays:
+    """Those that go along, each once, however many models have it."""
+
+    arrays: list[PickleBuffer] = field(default_factory=list)
+    _numbers: dict[ir.TensorProtocol, int] = field(default_factory=dict)
+
+    def number(self, tensor: ir.TensorProtocol) -> int:
+        if tensor not in self._numbers:
+            self._numbers[tensor] = len(self.arrays)
+            values = np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8)
+            self.arrays.append(PickleBuffer(values.data))
+        return self._numbers[tensor]
+
+    def take(self, array: PickleBuffer) -> bool:
+        """As a pickler's `buffer_callback`: a small one goes into the pickle."""
+        if array.raw().nbytes > _SMALL:
+            self.arrays.append(array)
+            return False
+        return True
 
 
 class _Packer(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, reducer: Reducer) -> None:
-        super().__init__(file, 5)
+    def __init__(self, file: io.BytesIO, reducer: Reducer, arrays: _Arrays) -> None:
+        super().__init__(file, 5, buffer_callback=arrays.take)
         self.models: list[ir.Model] = []
         self._reducer = reducer
         self._places: dict[Any, tuple[int, int]] = {}
 
     def persistent_id(self, obj: Any) -> tuple[int, int] | None:
-        if not isinstance(obj, (ir.Model, ir.Graph, ir.Node, ir.Value)):
+        kind: type = type(obj)
+        if not _is_part(kind):
             return None
         if isinstance(obj, ir.Model) and obj not in self._places:
             for index, part in enumerate(_parts(obj)):
@@ -63,29 +112,35 @@ class _Packer(pickle.Pickler):
 
 
 class _Unpacker(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, models: list[Travelling]) -> None:
-        super().__init__(file)
-        self._parts = [_arrived(each) for each in models]
+    def __init__(self, file: io.BytesIO, models: Iterable[Travelling], arrays: Sequence[Array]) -> None:
+        super().__init__(file, buffers=arrays)
+        self._parts = [_arrived(each, arrays) for each in models]
 
     def persistent_load(self, place: Any) -> Any:
         model, index = place
         return self._parts[model][index]
 
 
-def pack(obj: Any, reducer: Reducer = lambda obj: NotImplemented, *, whole: bool = False) -> bytes:
+def pack(obj: Any, reducer: Reducer = lambda obj: NotImplemented, *, whole: bool = False) -> Packed:
     """`reducer` is a pickler's `reducer_override`. Raises where something cannot travel; `whole`: or stays behind."""
-    body = io.BytesIO()
-    packer = _Packer(body, reducer)
+    body, arrays = io.BytesIO(), _Arrays()
+    packer = _Packer(body, reducer, arrays)
     packer.dump(obj)
-    sent = [_sent(each) for each in packer.models]
-    if whole and any(each.left for each in sent):
+    sent = [_sent(each, arrays) for each in packer.models]
+    if whole and not all(each.whole for each in sent):
         raise pickle.PicklingError("a model's weights in memory are too large")
-    return pickle.dumps((sent, body.getvalue()), 5)
+    return Packed(pickle.dumps((sent, body.getvalue()), 5), tuple(arrays.arrays))
 
 
-def unpack(content: bytes) -> Any:
-    models, body = pickle.loads(content)
-    return _Unpacker(io.BytesIO(body), models).load()
+def unpack(packed: Packed) -> Any:
+    models, body = pickle.loads(packed.body)
+    return _Unpacker(io.BytesIO(body), models, packed.arrays).load()
+
+
+@cache
+def _is_part(kind: type) -> bool:
+    """Protocols of the IR make `isinstance` slow."""
+    return issubclass(kind, (ir.Model, ir.Graph, ir.Node, ir.Value))
 
 
 def _parts(model: ir.Model) -> list[Any]:
@@ -109,39 +164,57 @@ def _initializers(model: ir.Model) -> Iterator[ir.Value]:
         yield from graph.initializers.values()
 
 
-def _sent(model: ir.Model) -> Travelling:
+def _sent(model: ir.Model, arrays: _Arrays) -> Travelling:
     count, folder = len(_parts(model)), ""
-    held = [value for value in _initializers(model) if value.const_value is not None]
-    inside = [value for value in held if not isinstance(value.const_value, ir.ExternalTensor)]
-    left: dict[str, tuple[int, tuple[int, ...]]] = {}
-    if sum(value.const_value.nbytes for value in inside if value.const_value is not None) > _MOST_BYTES:
+    held = [value.const_value for value in _initializers(model) if value.const_value is not None]
+    external = [tensor for tensor in held if isinstance(tensor, ir.ExternalTensor)]
+    if external:
+        folder = str(external[-1].base_dir)
+    inside = [tensor for tensor in held if not isinstance(tensor, ir.ExternalTensor)]
+    stays = sum(tensor.nbytes for tensor in inside) > _MOST_BYTES
+    weights: dict[str, Weight] = {}
+    if any(_is_large(tensor) for tensor in inside):
         model = model.clone()
         for value in _initializers(model):
             tensor = value.const_value
-            if tensor is not None and not isinstance(tensor, ir.ExternalTensor) and tensor.nbytes > _SMALL:
-                left[value.name or ""] = int(tensor.dtype), tuple(int(size) for size in tensor.shape.numpy())
-                value.const_value = ir.TensorProtoTensor(onnx.TensorProto(name=value.name, data_type=1, dims=[0]))
-    for value in held:
-        if isinstance(value.const_value, ir.ExternalTensor):
-            folder = str(value.const_value.base_dir)
-    return Travelling(ir.to_proto(model).SerializeToString(), count, folder, left)
+            if tensor is not None and _is_large(tensor) and (stays or _is_plain(tensor)):
+                sizes = tuple(int(size) for size in tensor.shape.numpy())
+                weights[value.name or ""] = Weight(int(tensor.dtype), sizes, _STAYS if stays else arrays.number(tensor))
+                empty = onnx.TensorProto(name=value.name, data_type=1, dims=[0], doc_string=tensor.doc_string)
+                value.const_value = ir.TensorProtoTensor(empty)
+    return Travelling(ir.to_proto(model).SerializeToString(), count, folder, weights)
 
 
-def _arrived(sent: Travelling) -> list[Any]:
+def _is_large(tensor: ir.TensorProtocol) -> bool:
+    return not isinstance(tensor, ir.ExternalTensor) and tensor.nbytes > _SMALL
+
+
+def _is_plain(tensor: ir.TensorProtocol) -> bool:
+    """Whether its bytes are its array's."""
+    return tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth >= 8
+
+
+def _arrived(sent: Travelling, arrays: Sequence[Array]) -> list[Any]:
     model = ir.from_proto(onnx.ModelProto.FromString(sent.proto))
     if sent.folder:
         ir.external_data.set_base_dir(model.graph, sent.folder)
-    for value in _initializers(model) if sent.left else ():
-        if value.name in sent.left:
-            dtype, sizes = sent.left[value.name]
-            shape = ir.Shape(sizes)
-            absent = partial(_stayed, value.name)
-            value.const_value = ir.LazyTensor(absent, ir.DataType(dtype), shape, name=value.name)
-            value.shape, value.dtype = shape, ir.DataType(dtype)
+    for value in _initializers(model) if sent.weights else ():
+        if weight := sent.weights.get(value.name or ""):
+            value.const_value = _tensor(value, weight, arrays)
+            value.shape, value.dtype = ir.Shape(weight.sizes), ir.DataType(weight.dtype)
     parts = _parts(model)
     if len(parts) != sent.objects:
         raise pickle.UnpicklingError("a model did not arrive as it was sent")
     return parts
+
+
+def _tensor(value: ir.Value, weight: Weight, arrays: Sequence[Array]) -> ir.TensorProtocol:
+    name, dtype, shape = value.name or "", ir.DataType(weight.dtype), ir.Shape(weight.sizes)
+    if weight.array == _STAYS:
+        return ir.LazyTensor(partial(_stayed, name), dtype, shape, name=name)
+    array = np.frombuffer(memoryview(arrays[weight.array]), dtype.numpy()).reshape(weight.sizes)
+    empty = value.const_value
+    return ir.Tensor(array, dtype, shape=shape, name=name, doc_string=empty.doc_string if empty is not None else None)
 
 
 def _stayed(name: str) -> NoReturn:

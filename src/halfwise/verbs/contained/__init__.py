@@ -22,7 +22,7 @@ from halfwise.core.child.process import Ended
 from halfwise.core.errors import InputError
 from halfwise.core.one_thread import on_one_thread
 from halfwise.model.model import Model
-from halfwise.model.travel import unpack
+from halfwise.model.travel import Packed, unpack
 from halfwise.verbs.contained.given import Given, Untravelled
 from halfwise.verbs.contained.message import Answer, Ask, Call, Failed, Told
 from halfwise.verbs.contained.pool import Worker, taken
@@ -76,7 +76,7 @@ class _Calling:
 
     home: str
     given: Given
-    packed: bytes
+    packed: Packed
     fatal: dict[bytes, str] = field(default_factory=dict)
     allowance: Allowance = field(default_factory=Allowance.of_environment)
     started: float = field(default_factory=time.monotonic)

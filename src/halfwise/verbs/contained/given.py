@@ -14,7 +14,7 @@ import numpy as np
 from halfwise.core.errors import InputError
 from halfwise.core.metric_identity import metric_identity
 from halfwise.model.model import Model
-from halfwise.model.travel import pack, unpack
+from halfwise.model.travel import Packed, pack, unpack
 from halfwise.verbs.contained.message import Ask
 from halfwise.verbs.contained.remote import RemoteFunction, RemoteIterable, loaded_again
 
@@ -43,13 +43,13 @@ class Given:
     read: list[Iterator[Any]] = field(default_factory=list)
     raised: list[BaseException] = field(default_factory=list)
 
-    def pack(self, values: Any) -> bytes:
+    def pack(self, values: Any) -> Packed:
         try:
             return pack(values, self._reduced, whole=True)
         except Exception as error:
             raise Untravelled(f"{type(error).__name__}: {error}") from error
 
-    def do(self, ask: Ask) -> bytes | None:
+    def do(self, ask: Ask) -> Packed | None:
         """What a worker asks of an object that stayed here; None where there is no more."""
         asked = self.objects[ask.number]
         if ask.does == "call":
@@ -64,7 +64,7 @@ class Given:
         except StopIteration:
             return None
 
-    def _answer(self, value: Any) -> bytes:
+    def _answer(self, value: Any) -> Packed:
         try:
             return self.pack(value)
         except Untravelled as error:

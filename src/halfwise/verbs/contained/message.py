@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
+from halfwise.model.travel import Packed
 
-__all__ = ["Answer", "Ask", "Call", "Died", "Failed", "Told"]
+__all__ = ["NOTHING", "Answer", "Ask", "Call", "Died", "Failed", "Told"]
+
+
+NOTHING = Packed(b"")
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class Call:
     """A function by its home, and its packed arguments. `fatal`: native calls that ended a worker before."""
 
     home: str
-    packed: bytes
+    packed: Packed
     folder: str
     fatal: Mapping[bytes, str]
 
@@ -27,7 +31,7 @@ class Call:
 class Answer:
     """The value and the warnings on the way, packed."""
 
-    packed: bytes
+    packed: Packed
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,14 @@ class Ask:
 
     number: int
     does: Literal["call", "iter", "next"]
-    packed: bytes = b""
+    packed: Packed = NOTHING
 
 
 @dataclass(frozen=True)
 class Told:
     """The answer to it; None where there is no more to read."""
 
-    packed: bytes | None
+    packed: Packed | None
 
 
 @dataclass(frozen=True)

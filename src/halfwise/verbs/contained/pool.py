@@ -25,6 +25,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.put_off import put_off
 from halfwise.verbs.contained.message import Died
 from halfwise.verbs.contained.serve import serve
+from halfwise.verbs.contained.wire import receive, send
 
 __all__ = ["Worker", "taken"]
 
@@ -72,15 +73,15 @@ class Worker:
 
     def send(self, what: object) -> None:
         """Nothing happens where the worker is gone: the next `receive` tells."""
-        with suppress(OSError):
-            self._connection.send(what)
+        with suppress(BrokenPipeError, ConnectionResetError):
+            send(self._connection, what)
 
     def receive(self, started: float, limit_s: float) -> Any:
         """What it says next, or how it ended; it is ended when `limit_s` are over. 0: no limit."""
         try:
             left = max(0.0, started + limit_s - time.monotonic()) if limit_s else None
             timed_out = left == 0.0 or not self._connection.poll(left)
-            said = None if timed_out else self._connection.recv()
+            said = None if timed_out else receive(self._connection)
         except (EOFError, OSError):
             said, timed_out = None, False
             self.child.wait()

@@ -8,8 +8,8 @@ from typing import Any
 
 from halfwise.core.errors import InputError
 from halfwise.model.model import Model, load
-from halfwise.model.travel import pack, unpack
-from halfwise.verbs.contained.message import Ask, Failed, Told
+from halfwise.model.travel import Packed, pack, unpack
+from halfwise.verbs.contained.message import NOTHING, Ask, Failed, Told
 
 __all__ = ["RemoteFunction", "RemoteIterable", "callers", "loaded_again", "own_error"]
 
@@ -28,7 +28,7 @@ class RemoteFunction:
     name: str
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return unpack(_asked(Ask(self.number, "call", pack((args, kwargs)))) or b"")
+        return unpack(_asked(Ask(self.number, "call", pack((args, kwargs)))) or NOTHING)
 
     def __getstate__(self) -> object:
         return self.identity
@@ -39,12 +39,12 @@ class RemoteIterable:
     number: int
 
     def __iter__(self) -> Iterator[Any]:
-        iterator = unpack(_asked(Ask(self.number, "iter")) or b"")
+        iterator = unpack(_asked(Ask(self.number, "iter")) or NOTHING)
         while (packed := _asked(Ask(iterator, "next"))) is not None:
             yield unpack(packed)
 
 
-def _asked(ask: Ask) -> bytes | None:
+def _asked(ask: Ask) -> Packed | None:
     said = callers[0](ask)
     if isinstance(said, Failed):
         error = said.error()

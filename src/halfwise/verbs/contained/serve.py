@@ -21,6 +21,7 @@ from halfwise.model.model import load
 from halfwise.model.travel import pack, unpack
 from halfwise.verbs.contained.message import Answer, Ask, Call, Died, Failed, Told
 from halfwise.verbs.contained.remote import callers, own_error
+from halfwise.verbs.contained.wire import receive, send
 
 __all__ = ["readable", "serve"]
 
@@ -43,7 +44,7 @@ def serve(words: Sequence[str]) -> NoReturn:
         if not BlackBox(Path(told)).read():  # it may have died while it answered: a half of that would be on its way
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        connection.send(Died(-number))
+        send(connection, Died(-number))
 
 
 def _ended(connection: Connection[Any, Any], told: Path, caller: int) -> int:
@@ -66,18 +67,22 @@ def _ended(connection: Connection[Any, Any], told: Path, caller: int) -> int:
 
 def _serve(connection: Connection[Any, Any], told: Path) -> NoReturn:
     def ask(what: Ask) -> Told | Failed:
-        connection.send(what)
-        said: Told | Failed = connection.recv()
+        send(connection, what)
+        said: Told | Failed = receive(connection)
         return said
 
     callers.append(ask)
     while True:
         try:
-            call: Call = connection.recv()
+            call: Call = receive(connection)
         except (EOFError, OSError):
             os._exit(0)
         attach(BlackBox(told, call.fatal))
-        connection.send(_answer(call))
+        answer = _answer(call)
+        try:
+            send(connection, answer)
+        except OSError as error:  # no memory for its arrays
+            send(connection, Failed.of(error))
 
 
 def readable(source: Any) -> None:
