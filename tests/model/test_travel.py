@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pickle
+import sys
+import types
 from pathlib import Path
 
 import ml_dtypes
+import msgspec
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -100,3 +103,20 @@ def test_a_weight_that_models_share_and_an_array_go_once() -> None:
     assert again is arrived and np.array_equal(arrived, array)
     for graph in (first.graph, second.graph):
         assert np.array_equal(graph.initializers["w"].const_value.numpy(), np.arange(1024))
+
+
+def test_no_module_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for an object that says no home: a search loads what is put off."""
+
+    class Searched(types.ModuleType):
+        def __getattr__(self, name: str) -> object:
+            asked.append(name)
+            raise AttributeError(name)
+
+    asked: list[str] = []
+    others = list(sys.modules)
+    monkeypatch.setitem(sys.modules, "searched_first", Searched("searched_first"))
+    for name in others:
+        sys.modules[name] = sys.modules.pop(name)
+    assert unpack(pack((msgspec.UNSET, np.float32, np.ones(3), len)))[0] is msgspec.UNSET
+    assert "UNSET" not in asked

@@ -15,6 +15,7 @@ from functools import cache, partial
 from pickle import PickleBuffer
 from typing import Any, NoReturn
 
+import msgspec
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -105,6 +106,8 @@ class _Packer(pickle.Pickler):
         return self._places[obj]
 
     def reducer_override(self, obj: Any) -> Any:
+        if obj is msgspec.UNSET:  # pickle would look for its home in every module, and load those that are put off
+            return _unset, ()
         reduced = self._reducer(obj)
         if reduced is NotImplemented and type(obj) is Model:  # without what was computed of it
             return Model, tuple(getattr(obj, each.name) for each in fields(Model))
@@ -135,6 +138,10 @@ def pack(obj: Any, reducer: Reducer = lambda obj: NotImplemented, *, whole: bool
 def unpack(packed: Packed) -> Any:
     models, body = pickle.loads(packed.body)
     return _Unpacker(io.BytesIO(body), models, packed.arrays).load()
+
+
+def _unset() -> msgspec.UnsetType:
+    return msgspec.UNSET
 
 
 @cache
