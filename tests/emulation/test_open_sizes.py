@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 
 import halfwise
 from halfwise.core.errors import InputError
@@ -91,6 +92,39 @@ def test_what_is_flattened_has_the_length_that_a_product_reads() -> None:
     weights = [weight(name, np.ones(shape, "f4")) for name, shape in sizes.items()]
     given = load(model(nodes, [value("x", shape=("n", 1, "length"))], [value("y", shape=None)], weights))
     assert sizes_that_run(given, None) == OpenSizes(apart={"length": 269})
+
+
+def test_a_length_is_that_of_the_input_that_it_is_called_after() -> None:
+    """Frames beyond the stated length are 0, as speech recognisers mask them; a window needs 20 samples."""
+    nodes = [
+        node("Shape", "wave", "shape"),
+        node("Gather", "shape one", "n"),
+        node("Range", "zero n one", "places"),
+        node("Less", "places wave_lens", "kept"),
+        node("Where", "kept wave none", "masked"),
+        node("Slice", "masked twenty end axis", "y"),
+    ]
+    weights = [
+        weight("zero", np.int64(0)),
+        weight("one", np.int64(1)),
+        weight("none", np.float32(0)),
+        weight("twenty", np.array([20])),
+        weight("end", np.array([2**31])),
+        weight("axis", np.array([1])),
+    ]
+    inputs = [value("wave", shape=("batch_size", "N")), value("wave_lens", TensorProto.INT64, ("batch_size",))]
+    given = load(model(nodes, inputs, [value("y", shape=None)], weights))
+    assert open_dimensions(given.inputs) == ("N",)
+    sizes = sizes_that_run(given, None)
+    assert sizes == OpenSizes(64, lengths=True)
+    feed = load_samples(given.inputs, None, sizes=sizes).search[0]
+    assert feed["wave"].shape == (1, 64) and feed["wave_lens"].tolist() == [64]
+
+
+def test_an_n_is_a_batch_where_no_other_is() -> None:
+    inputs = [value("x", shape=(4, "N")), value("h", shape=(2, "N", 8))]
+    given = load(model([node("Identity", "x", "y")], inputs, [value("y", shape=None)]))
+    assert open_dimensions(given.inputs) == ()
 
 
 def test_where_no_size_runs_the_usual_one_says_why(says: Says) -> None:

@@ -14,6 +14,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.precision.plan import read_plan
 from halfwise.verbs.fix.fix import JOURNAL, fix
+from tests.models import build
 from tests.models.zoo import SHAPES
 from tests.support.fixing import loads_and_checks
 from tests.support.says import Says
@@ -145,3 +146,20 @@ def test_inputs_that_are_empty_by_their_shape_are_answered(op: str) -> None:
     assert [note.kind for note in result.notes].count(NoteKind.NOTHING_FINITE) == 1
     judged = halfwise.verify(proto, proto, [{"x": np.zeros((2, 0), np.float32)}])
     assert judged.met and NoteKind.NOTHING_FINITE in [note.kind for note in judged.notes]
+
+
+def test_an_output_of_nothing_but_zeros_is_no_proof() -> None:
+    """A mask that these inputs never set: FP16 cannot be wrong about it, and may be about the next input."""
+    proto = build.model(
+        [build.node("Sub", "x limit", "above"), build.node("Relu", "above", "hit"), build.node("Exp", "x", "y")],
+        [build.value("x", shape=(1, 8))],
+        [build.value("y", shape=(1, 8)), build.value("hit", shape=(1, 8))],
+        [build.weight("limit", np.float32(2.0))],
+    )
+    rng = np.random.default_rng(0)
+    result = fix(proto, [{"x": rng.random((1, 8)).astype(np.float32)} for _ in range(4)])
+    told = [note for note in result.notes if note.kind is NoteKind.ONLY_ZERO]
+    assert result.met and [note.subject for note in told] == ["hit"]
+    assert told[0].severity == "warning" and result.standing.rank == "caution"
+    above = fix(proto, [{"x": 4.0 * rng.random((1, 8)).astype(np.float32)} for _ in range(4)])
+    assert NoteKind.ONLY_ZERO not in [note.kind for note in above.notes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from halfwise.core.metrics import is_float
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.wording import counted
 
-__all__ = ["check_answers", "only_not_finite", "suspects"]
+__all__ = ["check_answers", "only_not_finite", "only_zero", "suspects"]
 
 
 def check_answers(
@@ -37,6 +37,16 @@ def only_not_finite(answers: Sequence[Mapping[str, NDArray[Any]]]) -> bool:
     arrays = [array for answer in answers for array in tensors_in(answer.values())]
     floats = [array for array in arrays if is_float(array.dtype) and array.size]
     return bool(floats) and not any(np.isfinite(array.astype(np.float64)).any() for array in floats)
+
+
+def only_zero(answers: Sequence[Mapping[str, NDArray[Any]]], names: Iterable[str]) -> list[str]:
+    """The outputs of these that are 0 everywhere, for every input: an error of theirs would say nothing."""
+    return [
+        name
+        for name in names
+        if (arrays := [array for answer in answers for array in tensors_in([answer[name]]) if array.size])
+        and all(is_float(array.dtype) and not array.any() for array in arrays)
+    ]
 
 
 def suspects(notes: Sequence[Note]) -> str:

@@ -30,6 +30,7 @@ class NoteKind(Enum):
     OUTPUT_ROWS = "output-rows"
     OUTPUT_FLOOR = "output-floor"
     NOTHING_FINITE = "nothing-finite"
+    ONLY_ZERO = "only-zero"
     NOTHING_FINITE_FROM = "nothing-finite-from"
     ROLLOUT = "rollout"
     ROLLOUT_AGAIN = "rollout-again"

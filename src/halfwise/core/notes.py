@@ -34,6 +34,7 @@ _WARNINGS = frozenset(
         NoteKind.ONE_SAMPLE,
         NoteKind.ONE_CONSTANT_SAMPLE,
         NoteKind.NOTHING_FINITE,
+        NoteKind.ONLY_ZERO,
         NoteKind.NOTHING_FINITE_FROM,
         NoteKind.VALIDATION_REPLACED,
         NoteKind.UNSEEN_MAY_MISS,
@@ -109,6 +110,7 @@ _WARNINGS = frozenset(
 # With one of these a yes is none to rely on without a look.
 CAUTIONS = frozenset(
     {
+        NoteKind.ONLY_ZERO,
         NoteKind.OVERFLOW_LEFT,
         NoteKind.MOST_FOR_MEASURE,
         NoteKind.MOST_PINNED,

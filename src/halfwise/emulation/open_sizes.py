@@ -6,14 +6,19 @@ import itertools
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
+from halfwise.core.contents import tensors_in
 from halfwise.core.errors import InputError
+from halfwise.core.metrics import is_float
 from halfwise.emulation.emulate import Emulator, widen_feeds
-from halfwise.model.inputs.synthetic import USUAL, OpenSizes, open_dimensions, shapes_of, synthesize
+from halfwise.emulation.ort import AnySession
+from halfwise.model.inputs.synthetic import USUAL, OpenSizes, lengths_among, open_dimensions, shapes_of, synthesize
 from halfwise.model.model import Model
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
@@ -26,43 +31,64 @@ _INDICES = (ir.DataType.INT64, ir.DataType.INT32)  # shapes, axes, places
 _LEADING = (1, 16, 64)  # of what leads a shape: a batch, or frames
 _MOST_HELD = 32  # sizes of weights
 _LONGEST = 513  # of the sizes that are tried one after the other
+_MOST_EMPTY = 24  # sizes that give nothing to compare, before the first of them is taken
 _MOST = 1 << 24  # elements of all inputs
 _SECONDS = 30.0
 
 
 def sizes_that_run(model: Model, inputs: Any, emulator: Emulator | None = None) -> OpenSizes:
-    """The first that do, from the usual ones on; the usual ones where inputs are given."""
-    specs = model.inputs
-    if inputs is not None or not open_dimensions(specs):
+    """The first with which a finite value is not 0, from the usual ones on; the usual ones for given inputs.
+
+    Raises InputError where the model runs with none of them.
+    """
+    opened, lengths = open_dimensions(model.inputs), bool(lengths_among(model.inputs))
+    if inputs is not None or not (opened or lengths):
         return USUAL
     try:
         session = (emulator or Emulator()).session(Assignment(Sites(model), {}))
     except InputError:
         return USUAL
     until = time.monotonic() + _SECONDS
+    ran: list[OpenSizes] = []
     refused: InputError | None = None
-    for sizes in _candidates(open_dimensions(specs), model):
-        if time.monotonic() > until:
+    for sizes in _candidates(opened, model, lengths):
+        if time.monotonic() > until or len(ran) > _MOST_EMPTY:
             break
-        if sum(math.prod(shape) for shape in shapes_of(specs, {}, sizes)) > _MOST:
+        if sum(math.prod(shape) for shape in shapes_of(model.inputs, {}, sizes)) > _MOST:
             continue
-        (made,) = synthesize(specs, 1, rng=np.random.default_rng(0), int_bounds={}, dims={}, sizes=sizes)
-        feed = widen_feeds(made)
         try:
-            session.run({name: feed[name] for name in session.input_names})
+            outputs = _run(session, model, sizes)
         except InputError as error:
             refused = refused or error
             continue
-        return sizes
-    if refused is None:
-        return USUAL
+        if any(array[np.isfinite(array)].any() for array in outputs):
+            return sizes
+        ran.append(sizes)
+    if ran or refused is None:
+        return next(iter(ran), USUAL)
     raise InputError(
         f"{refused}; the model leaves dimensions open, and no size that was tried runs: give real inputs with "
         "--inputs, or sizes with --shapes"
     ) from refused
 
 
-def _candidates(opened: tuple[str, ...], model: Model) -> Iterator[OpenSizes]:
+def _run(session: AnySession, model: Model, sizes: OpenSizes) -> list[NDArray[Any]]:
+    """The outputs of one made-up input; of those that are numbers with a fraction, where there are any."""
+    (made,) = synthesize(model.inputs, 1, rng=np.random.default_rng(0), int_bounds={}, dims={}, sizes=sizes)
+    feed = widen_feeds(made)
+    arrays = tensors_in(session.run({name: feed[name] for name in session.input_names}).values())
+    return [array for array in arrays if is_float(array.dtype)] or [np.ones(1)]
+
+
+def _candidates(opened: tuple[str, ...], model: Model, lengths: bool) -> Iterator[OpenSizes]:
+    """Each with the lengths that inputs state, where any do."""
+    for sizes in _sizes(opened, model):
+        if lengths:
+            yield replace(sizes, lengths=True)
+        yield sizes
+
+
+def _sizes(opened: tuple[str, ...], model: Model) -> Iterator[OpenSizes]:
     """All alike; then what the weights hold; then one after the other, as what is flattened has to fit."""
     yield from _alike(opened)
     stated = [dict.fromkeys([key], size) for size in _held(model) for key in opened]

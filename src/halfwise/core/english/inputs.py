@@ -30,6 +30,10 @@ INPUTS = {
         "The float inputs are empty by their shapes and no output holds a finite value: "
         "only that this stays so was compared."
     ),
+    NoteKind.ONLY_ZERO: (
+        "Output {subject!r} is 0 everywhere in FP32, for every input: nothing of it was judged. "
+        "Give inputs for which it is not."
+    ),
     NoteKind.NOTHING_FINITE_FROM: (
         "The FP32 model itself gives no finite value, from node {subject!r} ({op}) on. "
         "Behind it, only the places of infinities and NaN are compared."

@@ -18,11 +18,12 @@ from halfwise.core.limits import LARGEST_MADE_INPUT
 from halfwise.core.metrics import is_float, is_number
 from halfwise.model.input_spec import InputSpec
 
-__all__ = ["USUAL", "OpenSizes", "open_dimensions", "resized", "shapes_of", "synthesize", "vary"]
+__all__ = ["USUAL", "OpenSizes", "lengths_among", "open_dimensions", "resized", "shapes_of", "synthesize", "vary"]
 
 Feed = dict[str, NDArray[Any]]
 
 _BATCH = re.compile(r"(?i).*batch.*|n|b|bs|bsz")
+_LENGTH = re.compile(r"(?i)(?!.*(past|total|max|min))(.*[^a-z]|seq)?(len|length)s?")
 _VARIATION = 2.0**-7
 _IN_SEQUENCE = 2  # tensors of a sequence
 _FLAGS = 32  # whole numbers within such a range are flags or classes, not quantities
@@ -35,6 +36,7 @@ class OpenSizes:
     size: int = 16
     apart: Mapping[str, int] = field(default_factory=dict)  # those of another size
     leading: int = 1  # what leads a shape, and may be a batch
+    lengths: bool = False  # whether inputs that are called a length state the largest size of the others
 
     def of(self, key: str) -> int:
         return self.apart.get(key, self.size)
@@ -46,13 +48,26 @@ USUAL = OpenSizes()
 def open_dimensions(specs: Sequence[InputSpec]) -> tuple[str, ...]:
     """Those that `OpenSizes` speaks of, by symbol or else by place: what leads a shape or is called so is a batch."""
     leading = {spec.shape[0] for spec in specs if spec.shape}
+    named = any(isinstance(dim, str) and _BATCH.fullmatch(dim) for dim in leading)  # then no other N is one
+
+    def is_open(dim: int | str | None, axis: int) -> bool:
+        if not isinstance(dim, str):
+            return dim is None and axis > 0
+        return dim not in leading and ("batch" not in dim.lower() if named else not _BATCH.fullmatch(dim))
+
     found = [
-        _key(dim, axis, spec.name)
-        for spec in specs
-        for axis, dim in enumerate(spec.shape or ())
-        if (axis > 0 if dim is None else isinstance(dim, str) and dim not in leading and not _BATCH.fullmatch(dim))
+        _key(dim, axis, spec.name) for spec in specs for axis, dim in enumerate(spec.shape or ()) if is_open(dim, axis)
     ]
     return tuple(dict.fromkeys(found))
+
+
+def lengths_among(specs: Sequence[InputSpec]) -> list[InputSpec]:
+    """Inputs that say by their names how long others are."""
+    return [
+        spec
+        for spec in specs
+        if spec.dtype.kind in "iu" and len(spec.shape or ()) <= 1 and not spec.sequence and _LENGTH.fullmatch(spec.name)
+    ]
 
 
 def _key(dim: int | str | None, axis: int, name: str) -> str:
@@ -71,10 +86,23 @@ def synthesize(
     """`count` random feeds; floats are normal(0, 1) in one and uniform(0, 1) in the next, integers 0 to their bound."""
     _check_size(specs, dims, sizes)
     shapes = {spec.name: shape for spec, shape in zip(specs, shapes_of(specs, dims, sizes), strict=True)}
+    full = {spec.name: _longest(spec, shapes) for spec in lengths_among(specs)} if sizes.lengths else {}
     return tuple(
-        {spec.name: _made(spec, shapes[spec.name], index, rng, int_bounds.get(spec.name, 1)) for spec in specs}
+        {
+            spec.name: np.full(shapes[spec.name], full[spec.name], spec.dtype)
+            if spec.name in full
+            else _made(spec, shapes[spec.name], index, rng, int_bounds.get(spec.name, 1))
+            for spec in specs
+        }
         for index in range(count)
     )
+
+
+def _longest(length: InputSpec, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """The largest size of the input that its name begins with, as "mel" of "mel_lens"; else of all."""
+    others = {name: shape for name, shape in shapes.items() if name != length.name}
+    named = [shape for name, shape in others.items() if length.name.startswith(name)]
+    return max((size for shape in named or others.values() for size in shape), default=1)
 
 
 def _check_size(specs: Sequence[InputSpec], dims: Mapping[str, int], sizes: OpenSizes) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from halfwise.core.answers import check_answers
+from halfwise.core.answers import check_answers, only_zero
 from halfwise.core.errors import InputError
 from halfwise.core.measures.named import metric_named
 from halfwise.core.notes import Note, NoteKind
@@ -91,6 +91,8 @@ def _held(
         if not settled(request.model):
             raise (because_stored(request.model) or error) from None
         request = replace(request, notes=(*request.notes, Note.of(NoteKind.NOTHING_FINITE)))
+    empty = [] if settled(request.model) else only_zero(outputs, request.model.output_names)
+    request = replace(request, notes=(*request.notes, *(Note.of(NoteKind.ONLY_ZERO, name) for name in empty)))
     model, widened = held_outputs(request.model, outputs, request.io_types)
     return replace(request, model=model, notes=(*request.notes, *widened))
 
