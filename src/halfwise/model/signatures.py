@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +20,8 @@ _KINDS = {
     "GRAPH": "a graph", "GRAPHS": "a list of graphs", "TYPE_PROTO": "a type", "SPARSE_TENSOR": "a sparse tensor",
 }  # fmt: skip
 _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
+_TERM = r"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
+_EQUATION = re.compile(f"{_TERM}(?:,{_TERM})*(?:->{_TERM})?")  # native shape inference never ends on some others
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ def _wrong(node: ir.Node, known: _Signature) -> str:
         if known.attributes[name] != attribute.type.name:
             is_, wanted = (_KINDS.get(kind, kind) for kind in (attribute.type.name, known.attributes[name]))
             return f"has {is_} as its attribute {name!r}, which has to be {wanted}"
+    if node.op_type == "Einsum" and not _EQUATION.fullmatch(told := node.attributes.get_string("equation", "")):
+        return f"has the equation {told[:100]!r}, which has to be such as 'ij,jk->ik'"
     return ""
 
 
