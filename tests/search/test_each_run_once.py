@@ -138,3 +138,22 @@ def test_a_set_that_the_worst_sample_refuses_is_not_run_on_the_others() -> None:
     taken, found = sets.tried(keep, 1e6), sets.measure(keep)
     assert judge.counter.samples == before + 3  # the other two
     assert (taken.ratio, taken.bound) == (found.ratio, found.unseen_bound)
+
+
+def test_where_plain_fp16_does_alike_on_all_a_set_that_missed_tells_the_worst_sample() -> None:
+    """All samples overflow in FP16 to the same; with the square in FP32 only the last is far from its tolerance."""
+    nodes = [node("Mul", "x x", "q"), node("Sqrt", "q", "r"), node("Mul", "x large", "s"), node("Sub", "s x", "t")]
+    nodes += [node("Sub", "s t", "u"), node("Add", "r u", "y")]
+    sites = Sites(load(model(nodes, [value("x")], [value("y")], [weight("large", np.float32(64))])))
+    given = [{"x": np.array([1, 2, 3, top], np.float32)} for top in (304.0, 320.0, 300.1)]
+    feeds = [Feed(number, each) for number, each in enumerate(given)]
+    judge = Judge(sites, EMULATOR, Question(Tolerance.default()), feeds)
+    sets = Sets(sites, judge, Stepper(EMULATOR), Journal(), Format.FP32)
+    named = sites.model.node_by_name
+    kept = frozenset({named["n_q"], named["n_r"]})
+    missed, target = sets.measure(kept), 0.1
+    assert not any(map(np.isfinite, sets.measure(frozenset()).ratios))
+    assert missed.ratio == missed.ratios[2] > target
+    before = judge.counter.samples
+    assert sets.tried(kept | {named["n_y"]}, target).ratio > target
+    assert judge.counter.samples == before + 1

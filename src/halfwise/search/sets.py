@@ -20,6 +20,8 @@ from halfwise.search.run_counter import RunCounter
 
 __all__ = ["Sets", "Trial", "worst_first"]
 
+ALIKE = 0.9  # of the largest error: samples that all have so much do not tell which is the worst
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -88,14 +90,23 @@ class Sets:
         return self.measured[keep]
 
     def tried(self, keep: frozenset[ir.Node], target: float) -> Trial:
-        """What these nodes in FP32 leave. Where the sample that plain FP16 does worst on is above `target` by itself,
-        the others are not run."""
+        """What these nodes in FP32 leave. Where the sample that is likely to do worst is above `target` by itself, the
+        others are not run."""
         if keep not in self.measured and len(self.judge.feeds) > 1:
-            ratio = self.measure_one(keep, worst_first(self.measure(frozenset()).ratios)[0])
+            ratio = self.measure_one(keep, self._likely_worst(keep, target))
             if ratio > target:
                 return Trial(ratio, ratio)
         found = self.measure(keep)
         return Trial(found.ratio, found.unseen_bound)
+
+    def _likely_worst(self, keep: frozenset[ir.Node], target: float) -> int:
+        """The sample that plain FP16 does worst on; where it does alike on all, as where values overflow on each, that
+        of the set measured to miss that differs the least from these nodes."""
+        ratios = self.measure(frozenset()).ratios
+        if min(ratios) == max(ratios) or min(ratios) > ALIKE * max(ratios):
+            missed = [known for known, found in self.measured.items() if found.unseen_bound > target]
+            ratios = self.measure(min(missed, key=lambda known: len(known ^ keep), default=frozenset())).ratios
+        return worst_first(ratios)[0]
 
     def measure_one(self, keep: frozenset[ir.Node], index: int) -> float:
         """The ratio on one sample only."""
