@@ -254,6 +254,26 @@ def test_what_the_tape_drops_is_computed_again(monkeypatch: pytest.MonkeyPatch) 
     assert once < stepper.executed - once <= once + len(sites.all)
 
 
+@pytest.mark.parametrize("segment", [tape.SEGMENT_BYTES, 1 << 17], ids=["one segment", "several"])
+def test_a_short_way_back_that_is_not_enough_costs_no_second_way_forwards(
+    monkeypatch: pytest.MonkeyPatch, segment: int
+) -> None:
+    zoo = encoder(layers=1)
+    monkeypatch.setattr(tape, "SEGMENT_BYTES", segment)
+    sites, stepper = Sites(load(zoo.model)), Stepper(Emulator())
+    answers = {"forwards": None, "in full": None, "not enough": False, "enough": True}
+    found, cost = dict[str, Sensitivity](), dict[str, float]()
+    for how, answer in answers.items():
+        before, found[how] = stepper.executed, Sensitivity()
+        enough = None if answer is None else answer.__bool__
+        probes = PROBES if how != "forwards" else 0
+        measure_sensitivity(stepper, sites, zoo.inputs[0], found[how], probes=probes, enough=enough)
+        cost[how] = stepper.executed - before
+    assert found["not enough"] == found["in full"] != found["enough"]
+    assert found["enough"].samples == 1 and found["enough"].reads.keys() == found["in full"].reads.keys()
+    assert cost["not enough"] == cost["in full"] + cost["enough"] - cost["forwards"]
+
+
 def test_the_tape_keeps_no_more_than_a_segment_and_what_crosses_its_border(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tape, "SEGMENT_BYTES", 10 * 4000)
     writer = GraphWriter("long")

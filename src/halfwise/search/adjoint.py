@@ -37,14 +37,15 @@ class Adjoint:
     weights: Mapping[str, float]  # of the outputs
     kinds: Mapping[str, OutputKind]  # what an error is relative to, where it is not the norm
 
-    def run(self) -> None:
+    def run(self, again: bool = False) -> None:
+        """`again`: the same tape is followed once more."""
         held: dict[ir.Value, ir.Value] = {}  # sequences and optionals, and the output that is made of them
         for value in self.known.sites.model.judged_values:
             if value in self.known.store and (value.is_graph_output() or value.name in self.kinds):
                 if not isinstance(value.type, ir.TensorType):
                     held[value] = value
                 self._seed(value, value)
-        for node in self.known.tape.rewind():
+        for node in self.known.tape.rewind(again):
             if node.op_type in _HOLDERS and not node.domain and node.outputs[0] in held:
                 for value in (each for each in node.inputs[: _HOLDERS[node.op_type]] if each is not None):
                     if value in self.known.store and not isinstance(value.type, ir.TensorType):

@@ -29,6 +29,22 @@ class Sensitivity:
     parts: list[Part] = field(default_factory=list)  # of nodes that hold others: what is in them
     samples: int = 0
 
+    def copy(self) -> Sensitivity:
+        return Sensitivity(
+            {node: dict(effects) for node, effects in self.reads.items()},
+            dict(self.handed_out),
+            dict(self.weights),
+            set(self.breaks),
+            set(self.overflows),
+            dict(self.size),
+            list(self.parts),
+            self.samples,
+        )
+
+    def back_to(self, earlier: Sensitivity) -> None:
+        """What was added since then is taken out."""
+        vars(self).update(vars(earlier))
+
     def add_read(self, node: ir.Node, value: ir.Value, energy: float) -> None:
         effects = self.reads.setdefault(node, {})
         effects[value] = effects.get(value, 0.0) + energy

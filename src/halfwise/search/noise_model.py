@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import onnx_ir as ir
@@ -28,7 +29,6 @@ __all__ = ["NoiseModel", "cost_of", "measure_noise", "noise_of_one", "relative_b
 
 FAR = 0.25  # of the allowed error
 BROKEN = 32.0  # times the allowed error: plain FP16 that is as wrong has lost values, more often than not
-SHORT = 1  # probes on a way back that ranks nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,19 +98,18 @@ def _walked(
 ) -> dict[str, Any]:
     """The pieces and the costs by the names of nodes, as the journal keeps them.
 
-    `broken`: overflows may decide, which a short walk tells; where they do not, the last walk makes up for it.
+    `broken`: overflows may decide, which a short way back tells; where they do not, the last walk makes up for it.
     """
-    measured, before, last, first = Sensitivity(), sets.counter.samples, probes, 0
+    measured, before = Sensitivity(), sets.counter.samples
+    short = broken and len(order) > 1 and probes > 2
     try:
-        if broken and len(order) > 1 and probes > 1 + SHORT:
-            _walk(sets, order[0], measured, notify, SHORT)
-            if not _overflows_decide(sets, measured):
-                measured, last = Sensitivity(), probes - 1 - SHORT
-            first = int(measured.samples > 0)
-        for index in order[first:]:
-            if measured.samples and _overflows_decide(sets, measured):
-                last = 0  # where else values overflow is told on the way forwards
-            _walk(sets, index, measured, notify, last if measured.samples else probes)
+        for index in order:
+            if not measured.samples:
+                _walk(sets, index, measured, notify, probes, short)
+            elif _overflows_decide(sets, measured):
+                _walk(sets, index, measured, notify, 0)  # where else values overflow is told on the way forwards
+            else:
+                _walk(sets, index, measured, notify, probes // 2 if short else probes)
     except InputError as error:  # a node that does not run alone: sets of nodes are measured without any prediction
         sets.judge.failures.walk(error)
         measured = Sensitivity()
@@ -120,16 +119,29 @@ def _walked(
     return {"pieces": pieces, "cost": cost, "runs": runs, "walked": walked}
 
 
-def _walk(sets: Sets, index: int, into: Sensitivity, notify: Callable[[str], None], probes: int) -> None:
-    """One sample, forwards and back, of a stream both ends; what its tensors hold is remembered."""
+def _walk(
+    sets: Sets, index: int, into: Sensitivity, notify: Callable[[str], None], probes: int, short: bool = False
+) -> None:
+    """One sample, forwards and back, of a stream both ends; what its tensors hold is remembered. `short`: where
+    overflows decide, the way back is short."""
     judge, before = sets.judge, sets.stepper.executed
     notify(f"measuring the effect of each rounding (sample {index + 1} of {len(judge.feeds)})")
     tolerance, known, held = judge.question.tolerance, judge.memory.statistics, []
     weights, apart = _weights(sets.sites, tolerance), kernels_apart((judge.emulator, *judge.also))
+    enough = partial(_overflows_decide, sets, into) if short else None
     try:
         for feed in judge.ends[index]:
             seen = measure_sensitivity(
-                sets.stepper, sets.sites, feed, into, 0, weights, tolerance.kinds, apart, collect=True, probes=probes
+                sets.stepper,
+                sets.sites,
+                feed,
+                into,
+                weights=weights,
+                kinds=tolerance.kinds,
+                apart=apart,
+                collect=True,
+                probes=probes,
+                enough=enough,
             )
             held += [] if seen is None else [tensor_statistics(sets.stepper, sets.sites, feed, seen)]
         if held:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ __all__ = ["Sensitivity", "measure_sensitivity"]
 
 Array = NDArray[Any]
 
+SHORT = 1  # probes on a way back that ranks nothing
+
 
 def measure_sensitivity(
     stepper: Stepper,
@@ -39,13 +41,15 @@ def measure_sensitivity(
     apart: Sequence[Stepper] = (),
     collect: bool = False,
     probes: int = PROBES,
+    enough: Callable[[], bool] | None = None,
 ) -> TensorStatistics | None:
     """Walk one sample forwards, following overflows, and backwards, following what reaches the outputs.
 
     `weights` say by how much an output's relative error counts more or less than that of the others, `kinds` what it
     is relative to. `apart`: other kernels that judge, and may lose values inside a node. With `collect`, what the
     tensors held is given back.
-    Without `probes` nothing is followed backwards. `stepper.executed` counts a node once per execution, and once per
+    Without `probes` nothing is followed backwards; with `enough` one probe is at first, and all only where that is not
+    enough by what is in `into` then. `stepper.executed` counts a node once per execution, and once per
     probe for its backward step.
     """
     fp32 = Assignment(sites, {})
@@ -53,10 +57,20 @@ def measure_sensitivity(
     forward = _Forward(stepper, sites, into, fp32, apart)
     with Helper() as helper:
         statistics = forward.run(feeds, tape, helper if collect else None)
-        if probes:
+
+        def back(probes: int, again: bool = False) -> None:
             known = Gradients(stepper, sites, fp32, tape, into, seed, probes, helper)
-            Adjoint(known, weights or {}, {kind.output: kind for kind in kinds}).run()
+            Adjoint(known, weights or {}, {kind.output: kind for kind in kinds}).run(again)
             into.samples += 1
+
+        if enough is not None:
+            before = into.copy()
+            back(SHORT, again=True)
+            if enough():
+                return statistics
+            into.back_to(before)
+        if probes:
+            back(probes)
     return statistics
 
 

@@ -47,10 +47,12 @@ class Tape:
         for value, array in step.outputs.items():
             self.store.put(value, array)
 
-    def rewind(self) -> Iterator[ir.Node]:
-        """The nodes, last first, each with all that it took and gave in the store."""
+    def rewind(self, again: bool = False) -> Iterator[ir.Node]:
+        """The nodes, last first, each with all that it took and gave in the store. `again`: it will be rewound once
+        more, so what was kept so far stays."""
         told, count = self._stepper.emulator.walked, sum(map(len, self._segments))
         numbers = iter(range(count))
+        kept = {v for segment in self._segments for n in segment for v in n.outputs if again and v in self.store}
         for segment in reversed(self._segments):
             for node in segment:
                 if any(value.name and value not in self.store for value in node.outputs):
@@ -60,4 +62,5 @@ class Tape:
                 told(next(numbers), count)
                 yield node
                 for value in node.outputs:
-                    self.store.drop(value)
+                    if value not in kept:
+                        self.store.drop(value)
