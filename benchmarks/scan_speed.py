@@ -4,10 +4,12 @@ Both read a warm file: numpy.sum once over a fresh mapping, as a program that st
 it has been through before (numpy sums 16-bit floats slowly, so that their bytes are summed as FP32). Medians of runs
 taken in turn; of the processor's seconds, too, which other programs on the machine change less: there all cores are
 added up, while numpy.sum uses one. With --shards, a checkpoint of 13 sparse shards in a child process that tells its
-peak of memory instead: python -m benchmarks.scan_speed --shards [GIGABYTES]. With --first-call, what the first call of
-a Python program takes on a small model, by the clock and of the processor with the worker's, against the same call in
-the program itself (HALFWISE_CONTAIN=0); before it the program does nothing, imports ONNX Runtime, makes a session of
-four threads with it, or starts a thread of Python's.
+peak of memory instead: python -m benchmarks.scan_speed --shards [GIGABYTES]. With --first-call, what containing costs
+the first call on a small model, by the clock and of the processor with all child processes: on the command line against
+the same command line without its supervisor, and in a Python program against the function itself, which runs where it
+is called. Before its call the program does nothing, imports ONNX Runtime, makes a session of four threads with it, or
+starts a thread of Python's. Both sides are taken in turn, the first of a pair changing; what is more is the median of
+the differences of pairs.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ import argparse
 import json
 import os
 import re
+import resource
 import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -42,6 +46,14 @@ from halfwise import scan
 print(scan(sys.argv[1]).totals.count, open("/proc/self/status").read())
 """
 
+_FIRST_RUNS = 11
+_COMMAND = """
+from halfwise.core.put_off import put_off
+put_off()
+from halfwise.cli.main import main
+main()
+"""
+
 _FIRST = """
 import os, sys, time
 exec(sys.argv[3])
@@ -51,7 +63,15 @@ def spent(process):
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") + sum(map(spent, below))
 before, started = spent(os.getpid()), time.perf_counter()
 import halfwise
-getattr(halfwise, sys.argv[1])(sys.argv[2])
+verb, contained = sys.argv[1], sys.argv[4] == "contained"
+if contained:
+    call = getattr(halfwise, verb)
+else:
+    from importlib import import_module
+    from halfwise.core.put_off import put_off_for_onnx_ir
+    put_off_for_onnx_ir()
+    call = getattr(import_module(halfwise._HOMES[verb], "halfwise"), verb)
+call(sys.argv[2])
 print(time.perf_counter() - started, spent(os.getpid()) - before)
 """
 
@@ -151,22 +171,47 @@ def _shards(gigabytes: float) -> None:
 
 
 def _first_calls() -> None:
-    print("| verb | before it | seconds | in the program itself | CPU seconds | in the program itself |")
-    print("|---|---|---|---|---|---|")
+    print("| call | before it | seconds | the function itself | more | CPU seconds | the function itself | more |")
+    print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "m.onnx")
         onnx.save(encoder().model, path)
         for verb in ("scan", "fix"):
+            _tell_pairs(f"halfwise {verb} | ", lambda contained, verb=verb: _command(verb, path, contained))
+        for verb in ("scan", "fix"):
             for name, before in _BEFORE.items():
-                told = [[_first_call(verb, path, before, contain) for contain in ("1", "0")] for _ in range(_RUNS)]
-                cells = [f"{median(run[way][place] for run in told):.2f}" for place in (0, 1) for way in (0, 1)]
-                print(f"| {verb} | {name} | {' | '.join(cells)} |", flush=True)
+                call = partial(_first_call, verb, path, before)
+                _tell_pairs(f"halfwise.{verb}() | {name}", call)
 
 
-def _first_call(verb: str, path: Path, before: str, contain: str) -> tuple[float, float]:
-    words = [sys.executable, "-c", _FIRST, verb, str(path), before]
-    environment = {**os.environ, "HALFWISE_CONTAIN": contain}
-    ended = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
+def _tell_pairs(label: str, call: Callable[[bool], tuple[float, float]]) -> None:
+    for contained in (True, False):  # what the system reads once
+        call(contained)
+    pairs = []
+    for run in range(_FIRST_RUNS):
+        first = run % 2 == 0
+        taken = {contained: call(contained) for contained in (first, not first)}
+        pairs.append((taken[True], taken[False]))
+    cells = []
+    for unit in (0, 1):
+        cells += [f"{median(pair[side][unit] for pair in pairs):.2f}" for side in (0, 1)]
+        cells.append(f"{median(one[unit] - other[unit] for one, other in pairs):+.2f}")
+    print(f"| {label} | {' | '.join(cells)} |", flush=True)
+
+
+def _command(verb: str, path: Path, contained: bool) -> tuple[float, float]:
+    words = [sys.executable, *(["-m", "halfwise"] if contained else ["-c", _COMMAND]), verb, str(path)]
+    with tempfile.TemporaryDirectory() as folder:
+        words += ["--out", f"{folder}/out"] if verb == "fix" else []
+        before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        subprocess.run(words, capture_output=True, check=False)
+        seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _first_call(verb: str, path: Path, before: str, contained: bool) -> tuple[float, float]:
+    words = [sys.executable, "-c", _FIRST, verb, str(path), before, "contained" if contained else "itself"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)
     seconds, processor = map(float, ended.stdout.split()[-2:])
     return seconds, processor
 
@@ -177,7 +222,7 @@ def main() -> None:
     parser.add_argument(
         "--shards", nargs="?", type=float, const=13.5, metavar="GIGABYTES", help="the memory of a checkpoint in shards"
     )
-    parser.add_argument("--first-call", action="store_true", help="the first call of a Python program (Linux)")
+    parser.add_argument("--first-call", action="store_true", help="what containing costs a first call (Linux)")
     options = parser.parse_args()
     if options.first_call:
         _first_calls()
