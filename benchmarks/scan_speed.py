@@ -46,7 +46,7 @@ from halfwise import scan
 print(scan(sys.argv[1]).totals.count, open("/proc/self/status").read())
 """
 
-_FIRST_RUNS = 11
+_FIRST_RUNS = 9
 _COMMAND = """
 from halfwise.core.put_off import put_off
 put_off()
@@ -177,7 +177,7 @@ def _first_calls() -> None:
         path = Path(folder, "m.onnx")
         onnx.save(encoder().model, path)
         for verb in ("scan", "fix"):
-            _tell_pairs(f"halfwise {verb} | ", lambda contained, verb=verb: _command(verb, path, contained))
+            _tell_pairs(f"halfwise {verb} | ", partial(_command, verb, path))
         for verb in ("scan", "fix"):
             for name, before in _BEFORE.items():
                 call = partial(_first_call, verb, path, before)

@@ -150,12 +150,16 @@ def _dressed(home: str, value: Any) -> Any:
     name = home.partition(":")[2]
     if name not in _CONTAINED and name != "load":
         return value
-    from halfwise.verbs.contained import contained, tried
+    from halfwise.verbs.contained.calling import contained, tried
 
     return tried(value) if name == "load" else contained(value, home)
 
 
 def _before(home: str) -> None:
+    if home in {_HOMES[name] for name in _CONTAINED}:
+        from halfwise.verbs.contained.pool import begin
+
+        begin(f"{__name__}{home}")
     if not home.startswith(".core"):
         from halfwise.core.put_off import put_off_for_onnx_ir
 

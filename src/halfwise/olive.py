@@ -10,7 +10,7 @@ from olive.model import ONNXModelHandler
 from olive.passes import Pass
 from olive.passes.pass_config import PassConfigParam
 
-from halfwise.verbs.contained import contained
+from halfwise.verbs.contained.calling import contained
 from halfwise.verbs.fix.fix import fix
 
 __all__ = ["HalfwiseFix", "package_config"]

@@ -282,6 +282,24 @@ class TestAWorkerThatIsACopy:
         assert set(_said_by_a_script(environment_of_a_group + lines, tmp_path).split()) == {"mine", "Copy"}
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="a worker is no copy elsewhere")
+def test_a_worker_that_is_no_copy_starts_before_its_caller_has_loaded_the_function(tmp_path: Path) -> None:
+    """It loads for as long as its caller does."""
+    lines = (
+        "import sys\nstarted, start = [], pool.process.start\n"
+        "def noted(*args, **kwargs): started.append('halfwise.model' in sys.modules); return start(*args, **kwargs)\n"
+        "pool.process.start = noted\n"
+        "verb = halfwise.scan; begun = list(pool._idle); verb('m.onnx')\n"
+        "print(started, [worker in begun for worker in pool._idle], kind())"
+    )
+    thread = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    assert _said_by_a_script(thread + lines, tmp_path) == "[False] [True] Popen\n"
+    assert _said_by_a_script(lines, tmp_path, HALFWISE_MEMORY_LIMIT="8G") == "[False] [True] Popen\n"
+    assert _said_by_a_script(lines, tmp_path) == "[] [False] Copy\n"
+    nonsense = thread + "verb = halfwise.scan\ntry: verb('m.onnx')\nexcept halfwise.InputError: print('told')"
+    assert _said_by_a_script(nonsense, tmp_path, HALFWISE_MEMORY_LIMIT="much") == "told\n"
+
+
 @pytest.mark.parametrize("setting", [{}, {"HALFWISE_TIME_LIMIT": "inf"}], ids=["no limit", "endless"])
 def test_a_program_may_have_closed_its_streams(setting: dict[str, str], tmp_path: Path) -> None:
     """As programs do that run without a terminal; the worker's pipe would get the numbers of the worker's own."""

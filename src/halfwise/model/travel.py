@@ -20,25 +20,17 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from halfwise.core.child.packed import Array, Packed
 from halfwise.core.errors import HalfwiseError
 from halfwise.model.model import Model
 
-__all__ = ["Packed", "Travelling", "pack", "unpack"]
+__all__ = ["Travelling", "pack", "unpack"]
 
 _MOST_BYTES = 1 << 26  # of a model's weights in memory that go along
 _SMALL = 1 << 10
 _STAYS = -1  # in the place of an array's number
 
 Reducer = Callable[[Any], Any]
-Array = PickleBuffer | memoryview  # before its way, and after
-
-
-@dataclass(frozen=True)
-class Packed:
-    """A pickle, and the arrays that are not in it."""
-
-    body: bytes
-    arrays: tuple[Array, ...] = ()
 
 
 @dataclass(frozen=True)

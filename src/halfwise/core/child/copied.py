@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = ["Copy", "copy"]
+__all__ = ["Copy", "copy", "ruled_out"]
 
 _MOST_OWN_BYTES = 1 << 29  # what this process holds: the child would keep it from the system after it is freed here
 _GO = b"1"
@@ -56,7 +56,7 @@ def copy(life: Callable[[], object], log: Path | None, kept: Collection[int]) ->
     A thread may hold a lock that nobody in the child will release. So all others sleep until they are woken, as those
     of a pool do that have no work, from before the fork until after it. OpenBLAS ends its own before a fork.
     """
-    if sys.platform != "linux" or threading.active_count() > 1 or _own_bytes() > _MOST_OWN_BYTES:
+    if ruled_out():
         return None
     asleep = _asleep()
     if len(asleep) < _others() - (os.cpu_count() or 1):  # more run than those of OpenBLAS
@@ -80,6 +80,11 @@ def copy(life: Callable[[], object], log: Path | None, kept: Collection[int]) ->
     finally:
         os.close(wait)
         os.close(go)
+
+
+def ruled_out() -> bool:
+    """Whether there is none for what this process is, whatever its native threads do."""
+    return sys.platform != "linux" or threading.active_count() > 1 or _own_bytes() > _MOST_OWN_BYTES
 
 
 def _others() -> int:

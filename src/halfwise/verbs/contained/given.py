@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from halfwise.core.child.packed import Packed
 from halfwise.core.errors import InputError
 from halfwise.core.metric_identity import metric_identity
 from halfwise.model.model import Model
-from halfwise.model.travel import Packed, pack, unpack
+from halfwise.model.travel import pack, unpack
 from halfwise.verbs.contained.message import Ask
 from halfwise.verbs.contained.remote import RemoteFunction, RemoteIterable, loaded_again
 

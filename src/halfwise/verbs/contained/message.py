@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from halfwise.core.child.packed import Packed
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
-from halfwise.model.travel import Packed
 
 __all__ = ["NOTHING", "Answer", "Ask", "Call", "Died", "Failed", "Told"]
 

@@ -17,19 +17,19 @@ from typing import Any, NoReturn
 
 from halfwise.core.child import process
 from halfwise.core.child.allowance import TIME, Allowance
-from halfwise.core.child.black_box import BlackBox
-from halfwise.core.child.copied import copy
+from halfwise.core.child.black_box import BlackBox, attached
+from halfwise.core.child.copied import copy, ruled_out
 from halfwise.core.child.lines import FOLDER, LOG
 from halfwise.core.child.process import Ended
-from halfwise.core.errors import InputError
+from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.put_off import put_off
 from halfwise.verbs.contained.message import Died
-from halfwise.verbs.contained.serve import serve
 from halfwise.verbs.contained.wire import receive, send
 
-__all__ = ["Worker", "taken"]
+__all__ = ["Worker", "begin", "contains", "taken"]
 
-_OTHERS = ("HALFWISE_CONTAIN", TIME, "PYTEST_CURRENT_TEST")  # settings that no worker reads
+_SETTING = "HALFWISE_CONTAIN"
+_OTHERS = (_SETTING, TIME, "PYTEST_CURRENT_TEST")  # settings that no worker reads
 
 _BEGINS = (
     "from halfwise.core.put_off import put_off; put_off(); "
@@ -115,7 +115,22 @@ def _live(words: Sequence[str]) -> NoReturn:
     put_off()
     if runtime := sys.modules.get("onnxruntime"):
         runtime.disable_telemetry_events()  # it began before put_off said so
+    from halfwise.verbs.contained.serve import serve  # which loads much
+
     serve(words)
+
+
+def contains() -> bool:
+    """Whether calls go to workers in this process."""
+    return not attached() and sys.platform != "win32" and os.environ.get(_SETTING) != "0"
+
+
+def begin(preloaded: str) -> None:
+    """Start a worker for a call that is about to come, where that is no copy of this process: it loads its libraries
+    while this process loads its own."""
+    with suppress(HalfwiseError):  # the call tells
+        if contains() and not _idle and (Allowance.of_environment().memory or ruled_out()):
+            _idle.append(_started(preloaded))
 
 
 @contextmanager

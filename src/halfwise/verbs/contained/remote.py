@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from halfwise.core.child.packed import Packed
 from halfwise.core.errors import InputError
 from halfwise.model.model import Model, load
-from halfwise.model.travel import Packed, pack, unpack
+from halfwise.model.travel import pack, unpack
 from halfwise.verbs.contained.message import NOTHING, Ask, Failed, Told
 
 __all__ = ["RemoteFunction", "RemoteIterable", "callers", "loaded_again", "own_error"]

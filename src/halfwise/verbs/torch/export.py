@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.errors import InputError
 from halfwise.core.tolerance import Tolerance
-from halfwise.verbs.contained import contained
+from halfwise.verbs.contained.calling import contained
 from halfwise.verbs.stages import StagesResult
 from halfwise.verbs.stages import stages as onnx_stages
 from halfwise.verbs.torch.inputs import Call, calls_of

@@ -149,7 +149,7 @@ def _model(source: Any) -> tuple[Slot, ...]:
     import onnx
 
     from halfwise.model.model import Model, load
-    from halfwise.verbs.contained import tried
+    from halfwise.verbs.contained.calling import tried
 
     if not isinstance(source, (str, Path, Model, onnx.ModelProto)):
         raise InputError(f"a {type(source).__name__} is neither an engine, nor an inspector's JSON, nor an ONNX model")
