@@ -74,7 +74,7 @@ def sizes_that_run(model: Model, inputs: Any, emulator: Emulator | None = None) 
 
 def _run(session: AnySession, model: Model, sizes: OpenSizes) -> list[NDArray[Any]]:
     """The outputs of one made-up input; of those that are numbers with a fraction, where there are any."""
-    (made,) = synthesize(model.inputs, 1, rng=np.random.default_rng(0), int_bounds={}, dims={}, sizes=sizes)
+    (made,) = synthesize(model.inputs, 1, rng=np.random.default_rng(0), dims={}, sizes=sizes)
     feed = widen_feeds(made)
     arrays = tensors_in(session.run({name: feed[name] for name in session.input_names}).values())
     return [array for array in arrays if is_float(array.dtype)] or [np.ones(1)]

@@ -14,7 +14,8 @@ __all__ = ["InputSpec"]
 class InputSpec:
     """What the model declares of an input. In the shape a str is a symbol, None unknown; None as shape: no rank.
 
-    Of a sequence, type and shape are those of each of its tensors; an optional input may be left out.
+    Of a sequence, type and shape are those of each of its tensors; an optional input may be left out. Whole numbers
+    that are made up reach to `most`: the last row of a table that the input chooses from, else 1.
     """
 
     name: str
@@ -22,3 +23,4 @@ class InputSpec:
     shape: tuple[int | str | None, ...] | None
     sequence: bool = False
     optional: bool = False
+    most: int = 1

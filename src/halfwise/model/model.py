@@ -18,6 +18,7 @@ from onnx_ir import Graph, Node, Value
 from halfwise.core.cores import beside
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
+from halfwise.model.chosen_rows import last_row
 from halfwise.model.data_hash import data_sha256, is_data
 from halfwise.model.external import check_external_data, external_files
 from halfwise.model.inference import has_schema
@@ -216,7 +217,8 @@ def _input_spec(value: Value) -> InputSpec:
         dtype = np.dtype(kind.dtype.numpy())
     except TypeError:
         raise InputError(f"the model's input {name!r} holds elements of no known type; state its type") from None
-    return InputSpec(name, dtype, _shape(value), sequence, optional)
+    most = last_row(value) if dtype.kind in "iu" else None
+    return InputSpec(name, dtype, _shape(value), sequence, optional, 1 if most is None else most)
 
 
 def _shape(value: Value) -> tuple[int | str | None, ...] | None:

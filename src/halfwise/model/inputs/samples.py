@@ -53,7 +53,6 @@ def load_samples(
     *,
     seed: int = 0,
     most: int = MOST,
-    int_bounds: Mapping[str, int] | None = None,
     dims: Mapping[str, int] | None = None,
     sizes: OpenSizes = USUAL,
     states: Collection[str] | None = None,
@@ -63,9 +62,8 @@ def load_samples(
     `sources` are paths (.npz with input names as keys, .npy for a model with one input, Polygraphy's .json, folders of
     these, raw values as NAME:FILE or NAME.bin in a folder), feeds (mappings from input names to arrays), `Images`,
     `Audio` or `Shapes`, one or many. A sequence is a list of arrays, in a file the
-    keys "name[0]", "name[1]", ...; an optional input may be left out. None makes inputs up, with integers from 0 to
-    `int_bounds` (by input name, else 1) and symbolic dimensions from `dims` (else 1 for a
-    batch, and as `sizes` tells for others).
+    keys "name[0]", "name[1]", ...; an optional input may be left out. None makes inputs up, with symbolic
+    dimensions from `dims` (else 1 for a batch, and as `sizes` tells for others).
     At most `most` samples each are kept to search and to validate, evenly picked. The same sources and seed always
     give the same samples. Arrays come out in the declared type. With `states` the samples are a stream: all are kept,
     and a state that a sample lacks is zero.
@@ -74,11 +72,11 @@ def load_samples(
     if not specs:
         return Samples((Feed(0, {}),), (Feed(1, {}),), "given", (Note.of(NoteKind.NO_INPUTS),))
     if sources is None:
-        return _synthetic(specs, rng, int_bounds or {}, dims or {}, sizes)
+        return _synthetic(specs, rng, dims or {}, sizes)
 
     found = sources_of(sources, specs, states or ())
     if found.only_shapes:
-        return _synthetic(specs, rng, int_bounds or {}, dims or {}, sizes, found.shapes)
+        return _synthetic(specs, rng, dims or {}, sizes, found.shapes)
     room = 2 * most if states is None else _ALL
     entries, given = _picked(found.entries, room)
     if not entries:
@@ -107,17 +105,13 @@ def load_samples(
 def _synthetic(
     specs: Sequence[InputSpec],
     rng: np.random.Generator,
-    int_bounds: Mapping[str, int],
     dims: Mapping[str, int],
     sizes: OpenSizes,
     shapes: Shapes | None = None,
 ) -> Samples:
     """With shapes, each sample takes the next of those stated, half of them to search and half to validate."""
     choices = [(tuple(specs), dims)] if shapes is None else list(shapes.choices(specs))
-    sets = [
-        synthesize(chosen, 2 * _SYNTHETIC, rng=rng, int_bounds=int_bounds, dims=symbols, sizes=sizes)
-        for chosen, symbols in choices
-    ]
+    sets = [synthesize(chosen, 2 * _SYNTHETIC, rng=rng, dims=symbols, sizes=sizes) for chosen, symbols in choices]
     made = [sets[index % _SYNTHETIC % len(sets)][index] for index in range(2 * _SYNTHETIC)]
     return Samples(*_numbered(made[:_SYNTHETIC], made[_SYNTHETIC:]), "synthetic", (Note.of(NoteKind.SYNTHETIC),))
 

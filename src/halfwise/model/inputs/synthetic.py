@@ -79,11 +79,10 @@ def synthesize(
     count: int,
     *,
     rng: np.random.Generator,
-    int_bounds: Mapping[str, int],
     dims: Mapping[str, int],
     sizes: OpenSizes = USUAL,
 ) -> tuple[Feed, ...]:
-    """`count` random feeds; floats are normal(0, 1) in one and uniform(0, 1) in the next, integers 0 to their bound."""
+    """`count` random feeds; floats normal(0, 1) in one, uniform(0, 1) in the next; integers 0 to their `most`."""
     _check_size(specs, dims, sizes)
     shapes = {spec.name: shape for spec, shape in zip(specs, shapes_of(specs, dims, sizes), strict=True)}
     full = {spec.name: _longest(spec, shapes) for spec in lengths_among(specs)} if sizes.lengths else {}
@@ -91,7 +90,7 @@ def synthesize(
         {
             spec.name: np.full(shapes[spec.name], full[spec.name], spec.dtype)
             if spec.name in full
-            else _made(spec, shapes[spec.name], index, rng, int_bounds.get(spec.name, 1))
+            else _made(spec, shapes[spec.name], index, rng)
             for spec in specs
         }
         for index in range(count)
@@ -114,21 +113,19 @@ def _check_size(specs: Sequence[InputSpec], dims: Mapping[str, int], sizes: Open
             )
 
 
-def _made(spec: InputSpec, shape: tuple[int, ...], index: int, rng: np.random.Generator, int_bound: int) -> Any:
+def _made(spec: InputSpec, shape: tuple[int, ...], index: int, rng: np.random.Generator) -> Any:
     """What is optional is there."""
     if spec.sequence:
-        return [_random(spec, shape, index, rng, int_bound) for _ in range(_IN_SEQUENCE)]
-    return _random(spec, shape, index, rng, int_bound)
+        return [_random(spec, shape, index, rng) for _ in range(_IN_SEQUENCE)]
+    return _random(spec, shape, index, rng)
 
 
-def _random(
-    spec: InputSpec, shape: tuple[int, ...], index: int, rng: np.random.Generator, int_bound: int
-) -> NDArray[Any]:
+def _random(spec: InputSpec, shape: tuple[int, ...], index: int, rng: np.random.Generator) -> NDArray[Any]:
     if is_float(spec.dtype):
         values = rng.random(shape) if index % 2 else rng.standard_normal(shape)
         return np.asarray(values).astype(spec.dtype)
     if is_number(spec.dtype):
-        return np.asarray(rng.integers(0, 1 if spec.dtype == np.bool_ else int_bound, shape, endpoint=True)).astype(
+        return np.asarray(rng.integers(0, 1 if spec.dtype == np.bool_ else spec.most, shape, endpoint=True)).astype(
             spec.dtype
         )
     kind = "text" if spec.dtype.kind in "OUS" else str(spec.dtype)
