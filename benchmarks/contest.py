@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -72,8 +73,8 @@ def repeat(tool: str, case: Case, python: str, limit: float, repeats: int, folde
     return replace(answers[-1], seconds=seconds, split=middle.split, cpu=middle.cpu), len(answers)
 
 
-def ask(tool: str, case: Case, python: str, limit: float, folder: Path) -> Answer:
-    """One call in a process of its own; its out.onnx is left in `folder`."""
+def ask(tool: str, case: Case, python: str, limit: float, folder: Path, checkout: Path = ROOT) -> Answer:
+    """One call in a process of its own; its out.onnx is left in `folder`. `checkout`: of another version."""
     inputs = folder / "inputs"
     inputs.mkdir(exist_ok=True)
     for index, feed in enumerate(case.given):
@@ -86,9 +87,11 @@ def ask(tool: str, case: Case, python: str, limit: float, folder: Path) -> Answe
     Task(str(model), str(inputs), out, case.tolerance, repairs, bf16).save(question)
     command = [python, "-m", f"benchmarks.peers.{TOOLS[tool]}", str(question), str(answer)]
     log = folder / "log.txt"
+    found = {} if checkout == ROOT else {"PYTHONPATH": f"{checkout / 'src'}{os.pathsep}{checkout}"}
     with log.open("wb") as file:
+        run = partial(subprocess.run, cwd=checkout, env={**os.environ, **found}, stdout=file, stderr=file, check=False)
         try:
-            code = subprocess.run(command, cwd=ROOT, stdout=file, stderr=file, timeout=limit, check=False).returncode
+            code = run(command, timeout=limit).returncode
         except subprocess.TimeoutExpired:
             return Answer(seconds=limit, problem=f"stopped after {limit:.0f} s")
         except OSError as error:

@@ -35,7 +35,9 @@ class Task:
     bf16: bool = False
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        """Without what is by default: an older version's program knows fewer fields."""
+        stated = {name: value for name, value in asdict(self).items() if value is not False}
+        path.write_text(json.dumps(stated), encoding="utf-8")
 
 
 @dataclass(frozen=True)

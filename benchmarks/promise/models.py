@@ -367,7 +367,7 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "encoder": _zoo(encoder),
     "detr_head": _zoo(detr_head),
     "norm_log_head": _zoo(norm_log_head),
-    "transformer_379": _zoo(lambda: transformer(379)),
+    "transformer_379": _zoo(lambda: transformer(6)),
     "inverse_sigmoid": _zoo(SHAPES["inverse_sigmoid"], loudness=0.0),  # of probabilities
     **{name: _zoo(SHAPES[name]) for name in _OF_ZOO},
 }

@@ -22,13 +22,14 @@ def code_identity() -> str:
 
 
 def _digest(package: Path) -> str:
-    found = hashlib.sha256()
+    found, above = hashlib.sha256(), len(str(package)) + 1
     for folder, inner, names in os.walk(package):
         inner.sort()
         for name in sorted(names):
             if name.endswith((".py", ".json")):
                 path = Path(folder, name)
                 content = path.read_bytes()
-                found.update(f"{path.relative_to(package).as_posix()} {len(content)} ".encode())
+                inside = str(path)[above:].replace(os.sep, "/")  # relative_to takes a third of the time
+                found.update(f"{inside} {len(content)} ".encode())
                 found.update(content)
     return found.hexdigest()[:16]
