@@ -193,51 +193,49 @@ def _join_isolated_matmuls(
 ) -> Compiled:
     decision, audit = result.decision, result.audit
     assert audit is not None
-    sites = decision.sites
+    joined, notes = _companions(decision, audit, sizes, forced)
+    if not joined:
+        return result.noting(*notes)
+    notify(f"{len(joined)} more nodes in FP32, so that the compiler keeps isolated matmuls in FP32")
+    wider = decision.with_fp32(joined)
+    after = compiler(wider)
+    names = [node.name for node in joined]
+    if len(after.violations) >= len(audit.violations):
+        return result.noting(*notes, Note.of(NoteKind.JOINING_IN_VAIN, nodes=names))
+    if not holds(wider.assignment):
+        return result.noting(*notes, Note.of(NoteKind.JOINING_MISSES, nodes=names))
+    done = Note.of(
+        NoteKind.PRODUCTS_JOINED,
+        compiler=compiler.version,
+        products=list(dict.fromkeys(joined.values())),
+        nodes=names,
+        before=len(audit.violations),
+        after=len(after.violations),
+    )
+    added = tuple(_kept_for(node, product) for node, product in joined.items())
+    return replace(result, adjustment=result.adjustment.to(wider, added, *notes, done), audit=after)
+
+
+def _companions(
+    decision: Decision, audit: Audit, sizes: Mapping[ir.Value, int], forced: Collection[str]
+) -> tuple[dict[ir.Node, str], list[Note]]:
+    """The nodes that would keep isolated matmuls in FP32, each with its matmul, and why others have none."""
     joined: dict[ir.Node, str] = {}
     notes: list[Note] = []
-    for product in find_isolated_matmuls(audit.violations, sites, decision.formats):
-        path = companions(product, sites, decision.formats, sizes)
+    for product in find_isolated_matmuls(audit.violations, decision.sites, decision.formats):
+        path = companions(product, decision.sites, decision.formats, sizes)
         if not path:
             notes.append(Note.of(NoteKind.PRODUCT_ALONE, product.name))
         if own := [node.name for node in path if node.name in forced]:
             notes.append(Note.of(NoteKind.PRODUCT_FORCED, product.name, nodes=own))
             continue
         joined.update((node, product.name or "") for node in path)
-    if not joined:
-        return result.noting(*notes)
-    notify(f"{len(joined)} more nodes in FP32, so that the compiler keeps isolated matmuls in FP32")
-    wider = decision.with_fp32(joined)
-    after = compiler(wider)
-    fewer = len(after.violations) < len(audit.violations)
-    if not fewer or not holds(wider.assignment):
-        names = [node.name for node in joined]
-        if fewer:
-            notes.append(Note.of(NoteKind.JOINING_MISSES, nodes=names))
-        else:
-            notes.append(Note.of(NoteKind.JOINING_IN_VAIN, nodes=names))
-        return result.noting(*notes)
-    added = tuple(
-        PlannedNode(
-            node.name or "",
-            node.op_type,
-            Format.FP32,
-            Reason.COMPILER,
-            (Note.of(NoteKind.KEEPS_PRODUCT, product),),
-        )
-        for node, product in joined.items()
-    )
-    notes.append(
-        Note.of(
-            NoteKind.PRODUCTS_JOINED,
-            compiler=compiler.version,
-            products=list(dict.fromkeys(joined.values())),
-            nodes=[node.name for node in joined],
-            before=len(audit.violations),
-            after=len(after.violations),
-        )
-    )
-    return replace(result, adjustment=result.adjustment.to(wider, added, *notes), audit=after)
+    return joined, notes
+
+
+def _kept_for(node: ir.Node, product: str) -> PlannedNode:
+    why = (Note.of(NoteKind.KEEPS_PRODUCT, product),)
+    return PlannedNode(node.name or "", node.op_type, Format.FP32, Reason.COMPILER, why)
 
 
 def _keep_kernel_out(

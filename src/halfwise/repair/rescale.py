@@ -210,66 +210,95 @@ def _groups(flow: ScaleFlow, choice: Choice) -> Iterable[_Group]:
     return found.values()
 
 
+@dataclass(frozen=True, eq=False)
+class _Made:
+    """The edits for one group, as a plan tells them; `tensors` are the constants with all edits so far, None where one
+    is not exact."""
+
+    constants: list[dict[str, Any]] = field(default_factory=list)
+    after: list[dict[str, Any]] = field(default_factory=list)
+    fronts: list[dict[str, Any]] = field(default_factory=list)
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    behind: list[dict[str, Any]] = field(default_factory=list)
+    tensors: dict[tuple[ir.Node, int], ir.TensorProtocol | None] = field(default_factory=dict)
+
+    def scale(self, weights: Weights, powers: Ints, shape: tuple[int, ...]) -> None:
+        node = weights.node
+        if not powers.any():
+            return
+        if node is None:
+            if weights.read is not None:
+                readers = [reader.name for reader, _ in weights.read.uses()]
+                self.entries.append({"input": weights.read.name or "", "node": readers[0], "power": int(powers[0])})
+        elif weights.front:
+            self.fronts.append({"node": node.name or "", "power": int(powers[0])})
+        elif not shape and _picks_of_shared(node, weights.slot):
+            self.behind.append({"node": node.name or "", "power": int(powers[0])})
+        else:
+            entry = {"node": node.name or "", "slot": weights.slot, **_written(powers, shape)}
+            self.constants.append(entry)
+            place = (node, weights.slot)
+            tensor = self.tensors[place] if place in self.tensors else _constant(*place)
+            self.tensors[place] = None if tensor is None else times_powers(tensor, spread_over(entry))
+
+    def scale_back(self, node: ir.Node, powers: Ints, shape: tuple[int, ...]) -> None:
+        self.after.append({"node": node.name or "", **_written(powers, shape)})
+
+    @property
+    def exact(self) -> bool:
+        return all(tensor is not None for tensor in self.tensors.values())
+
+
 def _repair(rule: str, flow: ScaleFlow, choice: Choice, group: _Group) -> Repair | None:
     """The edits for one group; None where one of them would not be exact."""
-    constants: list[dict[str, Any]] = []
-    after: list[dict[str, Any]] = []
-    fronts: list[dict[str, Any]] = []
-    entries: list[dict[str, Any]] = []
-    behind: list[dict[str, Any]] = []
-    tensors: dict[tuple[ir.Node, int], ir.TensorProtocol | None] = {}
-
-    def edit(weights: Weights, powers: Ints, shape: tuple[int, ...]) -> None:
-        node = weights.node
-        if powers.any() and node is None and weights.read is not None:
-            readers = [reader.name for reader, _ in weights.read.uses()]
-            entries.append({"input": weights.read.name or "", "node": readers[0], "power": int(powers[0])})
-        elif powers.any() and node is not None and weights.front:
-            fronts.append({"node": node.name or "", "power": int(powers[0])})
-        elif powers.any() and node is not None and not shape and _picks_of_shared(node, weights.slot):
-            behind.append({"node": node.name or "", "power": int(powers[0])})
-        elif powers.any() and node is not None:
-            entry = {"node": node.name or "", "slot": weights.slot, **_written(powers, shape)}
-            constants.append(entry)
-            place = (node, weights.slot)
-            tensor = tensors[place] if place in tensors else _constant(*place)
-            tensors[place] = None if tensor is None else times_powers(tensor, spread_over(entry))
-
+    made = _Made()
     for weights in group.weights:
-        own = choice.after.get(weights, np.zeros(1, np.int64))
-        rows, columns = choice.of(weights.rows) + own, weights.columns
-        read = np.zeros(1, np.int64) if columns is None else choice.of(columns)
-        if (rows == rows[0]).all() and (read == read.flat[0]).all():
-            edit(weights, rows[:1] - read.reshape(-1)[:1], ())
-        else:
-            edit(weights, rows, weights.row_shape)
-            edit(weights, -read, weights.column_shape)
-        if own.any() and weights.output is not None and weights.axis is not None and weights.node is not None:
-            rank = len(weights.output.shape or ())
-            shape = (len(own),) + (1,) * (rank - weights.axis - 1)
-            after.append({"node": weights.node.name or "", **_written(own, shape)})
-            for bias in flow.biases.get(weights.node, ()):
-                edit(bias, own, bias.row_shape)
+        _scale_weights(made, flow, choice, weights)
+    for node, atoms in group.roots:
+        made.scale_back(node, choice.of(atoms)[:1] // 2, ())
     epsilons, terms = (
         [{"node": node.name or "", "power": int(choice.of(atoms)[0])} for node, atoms in each]
         for each in (group.epsilons, group.terms)
     )
-    for node, atoms in group.roots:
-        after.append({"node": node.name or "", **_written(choice.of(atoms)[:1] // 2, ())})
-    if not (constants or fronts or entries or terms or behind) or any(tensor is None for tensor in tensors.values()):
+    if not (made.constants or made.fronts or made.entries or terms or made.behind):
         return None
-    by_name = flow.model.node_by_name
+    if not made.exact or not _norms_bear(flow, choice, group):
+        return None
+    edits = {"constants": made.constants, "fronts": made.fronts, "epsilons": epsilons, "after": made.after}
+    seldom = {"entries": made.entries, "terms": terms, "behind": made.behind}
+    edits |= {word: more for word, more in seldom.items() if more}
+    return _told(rule, flow, choice, group, edits)
+
+
+def _scale_weights(made: _Made, flow: ScaleFlow, choice: Choice, weights: Weights) -> None:
+    """A weight, and right behind it what takes the factor back, with the biases between."""
+    own = choice.after.get(weights, np.zeros(1, np.int64))
+    rows, columns = choice.of(weights.rows) + own, weights.columns
+    read = np.zeros(1, np.int64) if columns is None else choice.of(columns)
+    if (rows == rows[0]).all() and (read == read.flat[0]).all():
+        made.scale(weights, rows[:1] - read.reshape(-1)[:1], ())
+    else:
+        made.scale(weights, rows, weights.row_shape)
+        made.scale(weights, -read, weights.column_shape)
+    if own.any() and weights.output is not None and weights.axis is not None and weights.node is not None:
+        rank = len(weights.output.shape or ())
+        made.scale_back(weights.node, own, (len(own),) + (1,) * (rank - weights.axis - 1))
+        for bias in flow.biases.get(weights.node, ()):
+            made.scale(bias, own, bias.row_shape)
+
+
+def _norms_bear(flow: ScaleFlow, choice: Choice, group: _Group) -> bool:
+    """Whether the epsilons stay normal numbers, and no norm answers otherwise once it is scaled."""
     grown = [_epsilon(node) * 4.0 ** choice.of(atoms)[0] for node, atoms in group.epsilons]
-    if not all(_SMALLEST <= each < 1e30 for each in grown):
-        return None
-    if any(choice.of(atoms).any() and _squares_are_lost(node, flow) for node, atoms in group.epsilons):
-        return None
-    edits = {"constants": constants, "fronts": fronts, "epsilons": epsilons, "after": after}
-    edits |= {word: more for word, more in (("entries", entries), ("terms", terms), ("behind", behind)) if more}
+    scaled = (node for node, atoms in group.epsilons if choice.of(atoms).any())
+    return all(_SMALLEST <= each < 1e30 for each in grown) and not any(_squares_are_lost(n, flow) for n in scaled)
+
+
+def _told(rule: str, flow: ScaleFlow, choice: Choice, group: _Group, edits: dict[str, list[dict[str, Any]]]) -> Repair:
     names = {str(entry["node"]) for kind in edits.values() for entry in kind}
     names |= {node.name or "" for node, atoms in group.passed if choice.of(atoms).any()}
     nodes = tuple(sorted(names, key=flow.place.__getitem__))
-    operators = [by_name[name].op_type for name in nodes]
+    operators = [flow.model.node_by_name[name].op_type for name in nodes]
     scaled = {value.name or "": _readers(value) for value, atoms in group.values if choice.of(atoms).any()}
     return Repair(rule, nodes, _algebra(**edits), {"operators": operators, "scaled": scaled, **edits})
 
