@@ -45,7 +45,7 @@ def test_the_gate_runs_the_second_command_then_the_browser_lint_and_types(tmp_pa
     tools = tmp_path / ".venv" / "bin"
     tools.mkdir(parents=True)
     for folder, names in (
-        (tools, ("pip", "pytest", "ruff", "mypy", "halfwise")),
+        (tools, ("pip", "python", "pytest", "ruff", "mypy", "halfwise")),
         (tmp_path / "bin", ("python3", "chromium")),
     ):
         folder.mkdir(exist_ok=True)
@@ -63,7 +63,7 @@ def test_the_gate_runs_the_second_command_then_the_browser_lint_and_types(tmp_pa
     (tools / "pytest").write_text("#!/bin/sh\nexit 1\n")
     failed = subprocess.run(["bash", tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True)
     assert failed.returncode != 0 and "ran ruff" not in failed.stdout
-    for tool in ("mypy", "pip"):  # what is done beside the tests
+    for tool in ("mypy", "pip", "python"):  # what is done beside the tests
         (tools / "pytest").write_text("#!/bin/sh\n")
         (tools / tool).write_text(f'#!/bin/sh\necho "{tool} says why"\ncase "$*" in *-U*|*dev*) ;; *) exit 1;; esac\n')
         failed = subprocess.run(["bash", tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True)
