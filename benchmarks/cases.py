@@ -17,7 +17,11 @@ __all__ = ["BUILT", "FOLDS", "REAL", "Case", "load_case", "models_folder"]
 REAL = ("magika_v1", "gtcrn_stream", "yolox_nano", "silero_vad_16k", "ultraface_rfb320", "nanotrack_v3_head")
 FOLDS = 4  # ways to hold out a part of the inputs
 BUILT: dict[str, Callable[[], ZooModel]] = {"encoder": encoder, "detr_head": detr_head}
-GROWING: dict[str, Callable[[int], ZooModel]] = {"transformer_": transformer, "chain_": chain}  # of any depth
+GROWING: dict[str, Callable[[int], ZooModel]] = {  # of any depth
+    "transformer_": transformer,
+    "chain_": chain,
+    "encoder_": encoder,
+}
 
 
 @dataclass(frozen=True)
