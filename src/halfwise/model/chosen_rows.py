@@ -24,6 +24,8 @@ def _rows(node: ir.Node) -> int | None:
     table = behind(node.inputs[0], _TABLE_FROM)
     if table is None or not table.is_initializer() or table.shape is None or not table.shape.rank():
         return None
-    axis = node.attributes.get("axis")
-    size = table.shape[axis.as_int() if axis is not None else 0]
+    axis = node.attributes.get_int("axis", 0)
+    if not -table.shape.rank() <= axis < table.shape.rank():  # a damaged file says so
+        return None
+    size = table.shape[axis]
     return size if isinstance(size, int) else None
