@@ -30,13 +30,13 @@ __all__ = ["Exchange"]
 Array = NDArray[np.float64]
 Nodes = frozenset[ir.Node]
 
-PASSES = 8  # over the searched inputs, that may go into it
-SHARE = 0.6  # of the runs that may go into saving nodes: the last exchange ends by then, and the verdict has the rest
+PATIENCE = 10  # passes over the searched inputs that may go into trials of which none holds
 MOST_NODES = 32  # in FP32, and as many that may take their place: pairs of them are looked through
-DEPTH = 8  # exchanges of one or two nodes that one trial may be made of
-SURE = 0.15  # standard deviation of the logarithm of an error whose set was run on a few inputs
-LIKELY = 0.15  # least chance that a trial is worth
-WORTH = 0.05  # least share of the cost that it saves, chance counted: less is not worth a run
+DEPTH = 1
+DIV = 2
+SURE = 0.1  # standard deviation of the logarithm of an error whose set was run on a few inputs
+LIKELY = 0.04  # least chance that a trial is worth
+WORTH = 0.005  # least share of the cost that it saves, chance counted: less is not worth a run
 LEAST = 1e-9  # ratio; of less no logarithm is taken
 HOPELESS = 1.2  # times what is allowed: predicted from the inputs that were run so far, the others are not run
 
@@ -53,13 +53,15 @@ class Exchange:
     judge: Callable[[Sequence[Feed]], Judge]
     holds: Callable[[Nodes, Sequence[Measured]], bool]
 
-    def run(self, keep: Nodes) -> Nodes:
-        """The cheapest set that was seen to hold."""
+    def run(self, keep: Nodes) -> list[Nodes]:
+        """Every set that was seen to hold, each cheaper than the one before it."""
         counter, searched = self.search.judge.counter, self.search.judge.executions
         whole = self.judge(self.feeds).executions * (1 + len(self.search.judge.also))
-        last = min(counter.samples + PASSES * searched, SHARE * counter.most_passes * searched - whole)
+        most = counter.most(searched) - whole
         failed: set[Nodes] = set()
+        found = list[Nodes]()
         seen = self._measured(keep, range(len(self.feeds)))
+        last = min(counter.samples + PATIENCE * searched, most)
         while counter.samples < last and 0 < len(keep) <= MOST_NODES:
             trial = self._best(keep, seen, failed)
             if trial is None:
@@ -70,14 +72,22 @@ class Exchange:
                 failed.add(trial)
             else:
                 keep, seen = trial, measured
-        return keep
+                found.append(keep)
+                last = min(counter.samples + PATIENCE * searched, most)
+        return found
+
+    def _look_around(self, keep: Nodes, seen: Sequence[Measured]) -> None:
+        """What each node adds that may take the place of others, on the worst input."""
+        worst = max(range(len(seen)), key=lambda each: seen[each].ratio)
+        for node in self._others(keep)[:LOOKED_AT]:
+            self._measured(keep | {node}, [worst])
 
     def _tried(self, trial: Nodes, before: Sequence[Measured]) -> list[Measured] | None:
         """What it leaves of all inputs, the worst first, twice as many each time; None as soon as it does not hold."""
         found: dict[int, Measured] = {}
         bound, order = unseen_bound(before), sorted(range(len(before)), key=lambda each: -before[each].ratio)
         while len(found) < len(order):
-            batch = order[len(found) : 2 * len(found) + 1]
+            batch = order[len(found) : max(2 * len(found), len(found) + 1)]
             if not self.judge([self.feeds[index] for index in batch]).affords(Untried.SETS):
                 return None
             found.update(zip(batch, self._measured(trial, batch), strict=True))
@@ -109,7 +119,7 @@ class Exchange:
             return None
         surrogate = Surrogate(self.noise, (*sorted(keep, key=self._index), *self._others(keep)), keep, self._runs(seen))
         cost = np.array([self.noise.cost.get(node, 1.0) for node in surrogate.nodes])
-        bound, now = max(unseen_bound(seen), LEAST), surrogate.rows([keep])
+        now = surrogate.rows([keep])
         base, spent = float(surrogate.predict(now)[0][0]), cost_of(keep, self.noise)
         movable = np.array([node in free or node not in keep for node in surrogate.nodes])
         refused = surrogate.rows(list(failed))
@@ -121,8 +131,7 @@ class Exchange:
             if not len(rows):
                 break
             predicted, doubt = surrogate.predict(rows)
-            expected = bound * np.sqrt(predicted / base)
-            chance = _chance(np.log(max(bound, 1.0) / expected), np.hypot(SURE, doubt / 3))
+            chance = _chance(self._room(seen) - np.log(predicted / base) / 2, np.hypot(SURE, doubt / DIV))
             gain = np.where(chance >= LIKELY, (now[0] @ cost - rows @ cost) * chance, 0.0)
             if gain.max() <= worth:
                 break
@@ -130,6 +139,12 @@ class Exchange:
         if best is start:
             return None
         return frozenset(node for node, wide in zip(surrogate.nodes, best, strict=True) if wide)
+
+    def _room(self, seen: Sequence[Measured]) -> float:
+        """By how much errors may grow until an input or what is promised of others misses, as a logarithm."""
+        bound = max(unseen_bound(seen), LEAST)
+        rooms = [limit / max(each.ratio, LEAST) for limit, each in zip(self.limits, seen, strict=True)]
+        return math.log(min(max(1.0 / bound, 1.0), *rooms))
 
     def _free(self, keep: Nodes) -> Nodes:
         """What may go without an overflow that there is none of now."""

@@ -243,8 +243,9 @@ class HeldOutSearch:
             lambda some: self.context.judge(best.search.sites, some),
             holds,
         )
-        keep = exchange.run(solution.keep)
-        if keep == solution.keep or not self._bears_others(best, keep, inputs, feeds):
+        cheapest_first = reversed(exchange.run(solution.keep))
+        keep = next((each for each in cheapest_first if self._bears_others(best, each, inputs, feeds)), None)
+        if keep is None:
             return found
         kept = [each for each in solution.kept if each.node in keep]
         kept += [kept_node(node, None, solution.noise.fatal) for node in keep - solution.keep]

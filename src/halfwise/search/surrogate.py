@@ -75,6 +75,7 @@ class Surrogate:
         noises = np.diag([NOISE**2 / run.samples for run in usable])
         self._inverse = np.linalg.inv(between + noises + 1e-9 * np.eye(len(usable)))
         self._off = self._inverse @ np.log(squared / np.maximum(stays[:-1] @ energies, least))
+        self._scale = float(np.sqrt(np.mean(self._off**2 / np.diag(self._inverse)))) if len(usable) else 1.0
 
     def rows(self, sets: Sequence[Nodes]) -> Array:
         return np.array([[node in keep for node in self.nodes] for keep in sets], float).reshape(-1, len(self.nodes))
@@ -85,7 +86,7 @@ class Surrogate:
         prior = np.maximum(self._active(rows) + self._rest, self._least)
         unknown = SHARED**2 + OWN**2 - ((near @ self._inverse) * near).sum(1)
         found: Array = prior * np.exp(near @ self._off)
-        return found, np.sqrt(np.maximum(unknown, 0.0))
+        return found, np.sqrt(np.maximum(unknown, 0.0)) * self._scale
 
     def _kernel(self, rows: Array) -> Array:
         return _fading(self._apart_inside(rows) + self._apart)

@@ -36,7 +36,7 @@ __all__ = [
     "texts_of",
 ]
 
-SAVING_RUNS = 40  # passes over the search inputs that may go into saving FP32 nodes
+SAVING_RUNS = 100  # passes over the search inputs that may go into saving FP32 nodes
 
 
 def check_confirmed(confirm: str | Backend, folder: Path | None, plan: Plan | None) -> None:
