@@ -30,7 +30,8 @@ __all__ = ["Exchange"]
 Array = NDArray[np.float64]
 Nodes = frozenset[ir.Node]
 
-PATIENCE = 10  # passes over the searched inputs that may go into trials of which none holds
+import os
+PATIENCE = float(os.environ.get("PAT","10"))  # passes over the searched inputs that may go into trials of which none holds
 MOST_NODES = 32  # in FP32, and as many that may take their place: pairs of them are looked through
 DEPTH = 1
 DIV = 2
@@ -53,16 +54,15 @@ class Exchange:
     judge: Callable[[Sequence[Feed]], Judge]
     holds: Callable[[Nodes, Sequence[Measured]], bool]
 
-    def run(self, keep: Nodes) -> list[Nodes]:
-        """Every set that was seen to hold, each cheaper than the one before it."""
+    def run(self, keep: Nodes) -> Nodes:
+        """The cheapest set that was seen to hold."""
         counter, searched = self.search.judge.counter, self.search.judge.executions
         whole = self.judge(self.feeds).executions * (1 + len(self.search.judge.also))
         most = counter.most(searched) - whole
         failed: set[Nodes] = set()
-        found = list[Nodes]()
         seen = self._measured(keep, range(len(self.feeds)))
-        last = min(counter.samples + PATIENCE * searched, most)
-        while counter.samples < last and 0 < len(keep) <= MOST_NODES:
+        last, tries = most, 0
+        while counter.samples < last and tries < PATIENCE and 0 < len(keep) <= MOST_NODES:
             trial = self._best(keep, seen, failed)
             if trial is None:
                 break
@@ -70,11 +70,11 @@ class Exchange:
             measured = self._tried(trial, seen)
             if measured is None:
                 failed.add(trial)
+                tries += 1
             else:
                 keep, seen = trial, measured
-                found.append(keep)
-                last = min(counter.samples + PATIENCE * searched, most)
-        return found
+                tries = 0
+        return keep
 
     def _look_around(self, keep: Nodes, seen: Sequence[Measured]) -> None:
         """What each node adds that may take the place of others, on the worst input."""

@@ -228,12 +228,16 @@ class HeldOutSearch:
         given = [place for place, feed in enumerate(feeds) if feed in inputs.given.all]
         asked = [range(promising), given if promising == len(feeds) else range(searched)]
         most = [max(unseen_bound([now[place] for place in places]), 1.0) for places in asked]
-        wide = self.context.under(WIDE).judge(best.search.sites, inputs.given.all)
+        base = best.search.assignment(solution.keep)
+        wide = _InTurn(lambda some: self.context.under(WIDE).judge(best.search.sites, some), inputs.given.all, 1.0, False, base)
+        fresh = varied(inputs.given.all, feeds, self.context.references, seed=len(feeds))
+        others = _InTurn(lambda some: self.context.judge(best.search.sites, some), fresh, HELD_OUT_TARGET, True, base)
 
         def holds(keep: frozenset[ir.Node], seen: Sequence[Measured]) -> bool:
             bounds = [unseen_bound([seen[place] for place in places]) for places in asked]
             enough = all(bound <= limit for bound, limit in zip(bounds, most, strict=True))
-            return enough and wide.measure(best.search.assignment(keep)).met
+            decision = best.search.assignment(keep)
+            return enough and wide.bear(decision) and others.bear(decision)
 
         exchange = Exchange(
             best.search,
@@ -243,23 +247,14 @@ class HeldOutSearch:
             lambda some: self.context.judge(best.search.sites, some),
             holds,
         )
-        cheapest_first = reversed(exchange.run(solution.keep))
-        keep = next((each for each in cheapest_first if self._bears_others(best, each, inputs, feeds)), None)
-        if keep is None:
+        keep = exchange.run(solution.keep)
+        if keep == solution.keep:
             return found
         kept = [each for each in solution.kept if each.node in keep]
         kept += [kept_node(node, None, solution.noise.fatal) for node in keep - solution.keep]
         kept.sort(key=lambda each: best.search.sites.of[each.node].index)
         changed = replace(solution, keep=keep, kept=tuple(kept), found=best.search.measure(keep))
         return replace(found, best=replace(best, solution=changed))
-
-    def _bears_others(self, best: Attempt, keep: frozenset[ir.Node], inputs: Inputs, known: tuple[Feed, ...]) -> bool:
-        """Whether inputs near those given bear it that had no part in the choice: of many sets one fits by chance."""
-        others = varied(inputs.given.all, known, self.context.references, seed=len(known))
-        if not others:
-            return False
-        measured = self.context.judge(best.search.sites, others).measure(best.search.assignment(keep))
-        return measured.ratio <= HELD_OUT_TARGET and unseen_bound([measured]) <= 1.0
 
     def _many(self, noise: NoiseModel, keep: frozenset[ir.Node], expected: float) -> bool:
         """Whether the inputs that were searched name so many nodes more that the missed one is worth a look."""
@@ -332,3 +327,32 @@ def why_not_bf16(sites: Sites, bf16: Sites, node: ir.Node) -> Note | None:
     if (ours.inputs, ours.outputs) == (theirs.inputs, theirs.outputs):
         return ours.pinned
     return theirs.pinned or Note.of(NoteKind.NOT_ALSO_BF16)
+
+
+class _InTurn:
+    """The same question of several inputs, the one that was hardest before first; the first that misses is the last."""
+
+    def __init__(self, judge, feeds, limit, bounded, base) -> None:
+        self.judge, self.feeds, self.base = judge, feeds, base
+        self.limit, self.bounded = limit, bounded
+        self.hard = {}
+
+    def _start(self):
+        self.hard = {feed.id: self.judge([feed]).measure(self.base).ratio for feed in self.feeds}
+        seen = [self.judge([feed]).measure(self.base) for feed in self.feeds]
+        self.most = max(self.limit, max(each.ratio for each in seen))
+        self.bound = max(1.0, unseen_bound(seen))
+
+    def bear(self, decision) -> bool:
+        if not self.feeds: return True
+        if not self.hard: 
+            self.judge(self.feeds).measure(self.base)
+            self._start()
+        seen = []
+        for feed in sorted(self.feeds, key=lambda f: -self.hard[f.id]):
+            m = self.judge([feed]).measure(decision)
+            seen.append(m)
+            if not m.ratio <= self.most:
+                self.hard[feed.id] = max(self.hard[feed.id], m.ratio)
+                return False
+        return not self.bounded or unseen_bound(seen) <= self.bound
