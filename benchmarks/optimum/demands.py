@@ -32,7 +32,7 @@ from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter
 from halfwise.search.tensor_statistics import tensor_statistics
 from halfwise.search.unseen_bound import bound_for_unseen
-from halfwise.search.variants import of_few, varied
+from halfwise.search.variants import in_order, of_few, varied
 
 __all__ = ["Demands"]
 
@@ -62,7 +62,7 @@ class Demands:
         self.held_out = Switched(posed, sites, feeds=(*samples.validation, *variants))
         self.varied = len(variants)
         known = (*samples.all, *variants)
-        others = varied(samples.all, known, references, seed=len(known))
+        others = varied(in_order(samples), known, references, seed=len(known))
         self.others = Switched(posed, sites, feeds=others)
         start = switched.mask(kept)
         leasts = (1.0, HELD_OUT_TARGET, 1.0, 1.0, *((1.0,) if fresh else ()))

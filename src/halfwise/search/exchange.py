@@ -38,6 +38,8 @@ DIV = 2
 SURE = 0.1  # standard deviation of the logarithm of an error whose set was run on a few inputs
 LIKELY = 0.04  # least chance that a trial is worth
 WORTH = 0.005  # least share of the cost that it saves, chance counted: less is not worth a run
+HELPS = float(os.environ.get("HELPS","0.005"))
+OUT3 = int(os.environ.get("OUT3","0"))
 LEAST = 1e-9  # ratio; of less no logarithm is taken
 HOPELESS = 1.2  # times what is allowed: predicted from the inputs that were run so far, the others are not run
 
@@ -93,11 +95,10 @@ class Exchange:
             found.update(zip(batch, self._measured(trial, batch), strict=True))
             if any(not found[index].ratio <= self.limits[index] for index in batch):
                 return None
-            grown = sum(
-                math.log(max(each.ratio, LEAST) / max(before[index].ratio, LEAST)) for index, each in found.items()
-            )
-            if bound * math.exp(grown / len(found)) > HOPELESS * max(bound, 1.0) and len(found) > 1:
-                return None
+            if os.environ.get("EARLY","0")=="1":
+                likely = [found.get(index, each) for index, each in enumerate(before)]
+                if unseen_bound(likely) > HOPELESS * max(bound, 1.0):
+                    return None
         measured = [found[index] for index in range(len(before))]
         return measured if self.holds(trial, measured) else None
 
@@ -153,12 +154,15 @@ class Exchange:
 
     def _others(self, keep: Nodes) -> list[ir.Node]:
         """What may take the place of a node: what has most part in the noise that is left."""
-        sites, left = self.search.sites, dict[ir.Node, float]()
+        sites, gone = self.search.sites, dict[ir.Node, float]()
         for piece in self.noise.pieces:
-            for node in piece.needs - keep if not piece.needs <= keep else ():
-                left[node] = left.get(node, 0.0) + piece.energy
-        able = [node for node in left if node in sites.of and sites.of[node].free and node not in sites.forced]
-        return sorted(able, key=lambda node: (-left[node], self._index(node)))[:MOST_NODES]
+            if len(piece.needs - keep) == 1:
+                (node,) = piece.needs - keep
+                gone[node] = gone.get(node, 0.0) + piece.energy
+        least = HELPS * self.noise.left(keep)
+        able = [node for node in gone if node in sites.of and sites.of[node].free and node not in sites.forced]
+        able = [node for node in able if gone[node] >= least]
+        return sorted(able, key=lambda node: (-gone[node], self._index(node)))[:MOST_NODES]
 
     def _runs(self, seen: Sequence[Measured]) -> list[Run]:
         """Every set that was run, told as if on all inputs: each is as hard for it as for the set that stands."""
@@ -179,6 +183,7 @@ def _moves(row: Array, cost: Array, movable: NDArray[np.bool_], below: float) ->
     one = np.eye(len(row))
     out = np.flatnonzero((row > 0) & movable)
     gone = [one[each] for each in out] + [one[a] + one[b] for a, b in combinations(out, 2)]
+    if OUT3: gone += [one[a] + one[b] + one[c] for a, b, c in combinations(out, 3)]
     come = np.concatenate([np.zeros((1, len(row))), one[row == 0]])
     rows: Array = (row - np.array(gone).reshape(-1, 1, len(row)) + come).reshape(-1, len(row))
     return rows[rows @ cost < below - 1e-6]

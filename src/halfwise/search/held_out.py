@@ -34,7 +34,7 @@ from halfwise.search.prune import Kept, kept_node
 from halfwise.search.repair_selector import AppliedRepair, RepairSelector, Selection
 from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Point, Search
-from halfwise.search.variants import JUDGED, varied, worth_variants
+from halfwise.search.variants import JUDGED, in_order, varied, worth_variants
 from halfwise.search.walks import CLOSE
 
 __all__ = ["Decided", "HeldOutSearch", "why_not_bf16"]
@@ -229,8 +229,10 @@ class HeldOutSearch:
         asked = [range(promising), given if promising == len(feeds) else range(searched)]
         most = [max(unseen_bound([now[place] for place in places]), 1.0) for places in asked]
         base = best.search.assignment(solution.keep)
+        if not self.context.under(WIDE).judge(best.search.sites, inputs.given.all).measure(base).met:
+            return found  # is searched again
         wide = _InTurn(lambda some: self.context.under(WIDE).judge(best.search.sites, some), inputs.given.all, 1.0, False, base)
-        fresh = varied(inputs.given.all, feeds, self.context.references, seed=len(feeds))
+        fresh = varied(in_order(inputs.given), feeds, self.context.references, seed=len(feeds))
         others = _InTurn(lambda some: self.context.judge(best.search.sites, some), fresh, HELD_OUT_TARGET, True, base)
 
         def holds(keep: frozenset[ir.Node], seen: Sequence[Measured]) -> bool:

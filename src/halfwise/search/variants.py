@@ -24,7 +24,7 @@ from halfwise.model.model import Model
 from halfwise.search.references import References
 from halfwise.search.unseen_bound import bound_for_unseen, spread
 
-__all__ = ["DOUBT", "JUDGED", "of_few", "of_other_size", "varied", "worth_variants"]
+__all__ = ["DOUBT", "JUDGED", "in_order", "of_few", "of_other_size", "varied", "worth_variants"]
 
 SAME = 1e-6  # relative difference up to which two inputs are as loud
 DOUBT = 0.25  # of the tolerance, expected of inputs not given: below it, no more of them are looked at
@@ -54,14 +54,14 @@ def _chooses(model: Model) -> bool:
 
 def of_few(samples: Samples, references: References) -> tuple[Feed, ...]:
     """As many as are missing to `JUDGED`; none of inputs that nobody gave, and of streams."""
-    given = _in_order(samples)
+    given = in_order(samples)
     if samples.origin != "given" or any(isinstance(feed, Trajectory) for feed in given):
         return ()
     missing = range(max(JUDGED - len(given), 0))
     return varied([given[index % len(given)] for index in missing], given, references, seed=len(given))
 
 
-def _in_order(samples: Samples) -> tuple[Feed, ...]:
+def in_order(samples: Samples) -> tuple[Feed, ...]:
     """The same variants get the same numbers, however the samples are split by now: answers are known by number."""
     return tuple(sorted(samples.all, key=lambda feed: (content_of(feed), feed.id)))
 
