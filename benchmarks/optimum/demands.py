@@ -26,7 +26,7 @@ from halfwise.emulation.stepper import Stepper
 from halfwise.model.inputs.samples import load_samples
 from halfwise.model.inputs.split import split
 from halfwise.precision.sites import Sites
-from halfwise.search.held_out import HELD_OUT_TARGET
+from halfwise.search.held_inputs import HELD_OUT_TARGET
 from halfwise.search.overflows import harmful_overflows, headroom
 from halfwise.search.references import References
 from halfwise.search.run_counter import RunCounter

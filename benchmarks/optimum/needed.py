@@ -18,7 +18,8 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.precision.assignment import Assignment
-from halfwise.search.held_out import HELD_OUT_TARGET, Decided, HeldOutSearch
+from halfwise.search.held_inputs import HELD_OUT_TARGET
+from halfwise.search.held_out import Decided, HeldOutSearch
 from halfwise.search.judge import Measured
 from halfwise.verbs.fix.fix import fix
 

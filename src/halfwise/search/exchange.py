@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from halfwise.core.wording import counted
 from halfwise.model.inputs.feed import Feed
 from halfwise.search.judge import Judge, Measured, unseen_bound
-from halfwise.search.noise_model import NoiseModel, cost_of
-from halfwise.search.run_counter import Untried
+from halfwise.search.noise_model import NoiseModel
+from halfwise.search.run_counter import Untried, is_small
 from halfwise.search.search import Search
 from halfwise.search.surrogate import Run, Surrogate
 
@@ -30,18 +30,15 @@ __all__ = ["Exchange"]
 Array = NDArray[np.float64]
 Nodes = frozenset[ir.Node]
 
-import os
-PATIENCE = float(os.environ.get("PAT","10"))  # passes over the searched inputs that may go into trials of which none holds
+PASSES = 8  # over the searched inputs, that may go into trials of which none holds;
+PASSES_SMALL = 40  # of a small model, too, whose runs take next to no time
 MOST_NODES = 32  # in FP32, and as many that may take their place: pairs of them are looked through
-DEPTH = 1
-DIV = 2
+HELPS = 0.005  # of the noise that is left, that what takes another node's place removes by itself
 SURE = 0.1  # standard deviation of the logarithm of an error whose set was run on a few inputs
+PART = 0.5  # of the doubt about a squared error's logarithm: that of the error
 LIKELY = 0.04  # least chance that a trial is worth
 WORTH = 0.005  # least share of the cost that it saves, chance counted: less is not worth a run
-HELPS = float(os.environ.get("HELPS","0.005"))
-OUT3 = int(os.environ.get("OUT3","0"))
 LEAST = 1e-9  # ratio; of less no logarithm is taken
-HOPELESS = 1.2  # times what is allowed: predicted from the inputs that were run so far, the others are not run
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +56,12 @@ class Exchange:
     def run(self, keep: Nodes) -> Nodes:
         """The cheapest set that was seen to hold."""
         counter, searched = self.search.judge.counter, self.search.judge.executions
-        whole = self.judge(self.feeds).executions * (1 + len(self.search.judge.also))
-        most = counter.most(searched) - whole
+        most = counter.most(searched) - self.judge(self.feeds).executions * (1 + len(self.search.judge.also))
+        passes = PASSES_SMALL if is_small(self.search.sites.model) else PASSES
         failed: set[Nodes] = set()
         seen = self._measured(keep, range(len(self.feeds)))
-        last, tries = most, 0
-        while counter.samples < last and tries < PATIENCE and 0 < len(keep) <= MOST_NODES:
+        last = min(counter.samples + passes * searched, most)
+        while counter.samples < last and 0 < len(keep) <= MOST_NODES:
             trial = self._best(keep, seen, failed)
             if trial is None:
                 break
@@ -72,33 +69,22 @@ class Exchange:
             measured = self._tried(trial, seen)
             if measured is None:
                 failed.add(trial)
-                tries += 1
             else:
                 keep, seen = trial, measured
-                tries = 0
+                last = min(counter.samples + passes * searched, most)
         return keep
-
-    def _look_around(self, keep: Nodes, seen: Sequence[Measured]) -> None:
-        """What each node adds that may take the place of others, on the worst input."""
-        worst = max(range(len(seen)), key=lambda each: seen[each].ratio)
-        for node in self._others(keep)[:LOOKED_AT]:
-            self._measured(keep | {node}, [worst])
 
     def _tried(self, trial: Nodes, before: Sequence[Measured]) -> list[Measured] | None:
         """What it leaves of all inputs, the worst first, twice as many each time; None as soon as it does not hold."""
         found: dict[int, Measured] = {}
-        bound, order = unseen_bound(before), sorted(range(len(before)), key=lambda each: -before[each].ratio)
+        order = sorted(range(len(before)), key=lambda each: -before[each].ratio)
         while len(found) < len(order):
-            batch = order[len(found) : max(2 * len(found), len(found) + 1)]
+            batch = order[len(found) : max(2 * len(found), 1)]
             if not self.judge([self.feeds[index] for index in batch]).affords(Untried.SETS):
                 return None
             found.update(zip(batch, self._measured(trial, batch), strict=True))
             if any(not found[index].ratio <= self.limits[index] for index in batch):
                 return None
-            if os.environ.get("EARLY","0")=="1":
-                likely = [found.get(index, each) for index, each in enumerate(before)]
-                if unseen_bound(likely) > HOPELESS * max(bound, 1.0):
-                    return None
         measured = [found[index] for index in range(len(before))]
         return measured if self.holds(trial, measured) else None
 
@@ -121,24 +107,19 @@ class Exchange:
         surrogate = Surrogate(self.noise, (*sorted(keep, key=self._index), *self._others(keep)), keep, self._runs(seen))
         cost = np.array([self.noise.cost.get(node, 1.0) for node in surrogate.nodes])
         now = surrogate.rows([keep])
-        base, spent = float(surrogate.predict(now)[0][0]), cost_of(keep, self.noise)
+        base, spent = float(surrogate.predict(now)[0][0]), float(now[0] @ cost)
         movable = np.array([node in free or node not in keep for node in surrogate.nodes])
         refused = surrogate.rows(list(failed))
-        best = start = now[0]
-        worth = WORTH * spent
-        for _ in range(DEPTH):
-            rows = _moves(best, cost, movable, now[0] @ cost)
-            rows = rows[(rows @ (1 - refused).T + (1 - rows) @ refused.T > 0).all(1)]
-            if not len(rows):
-                break
-            predicted, doubt = surrogate.predict(rows)
-            chance = _chance(self._room(seen) - np.log(predicted / base) / 2, np.hypot(SURE, doubt / DIV))
-            gain = np.where(chance >= LIKELY, (now[0] @ cost - rows @ cost) * chance, 0.0)
-            if gain.max() <= worth:
-                break
-            best, worth = rows[gain.argmax()], float(gain.max())
-        if best is start:
+        rows = _moves(now[0], cost, movable)
+        rows = rows[(rows @ (1 - refused).T + (1 - rows) @ refused.T > 0).all(1)]
+        if not len(rows):
             return None
+        predicted, doubt = surrogate.predict(rows)
+        chance = _chance(self._room(seen) - np.log(predicted / base) / 2, np.hypot(SURE, PART * doubt))
+        gain = np.where(chance >= LIKELY, (spent - rows @ cost) * chance, 0.0)
+        if gain.max() <= WORTH * spent:
+            return None
+        best = rows[gain.argmax()]
         return frozenset(node for node, wide in zip(surrogate.nodes, best, strict=True) if wide)
 
     def _room(self, seen: Sequence[Measured]) -> float:
@@ -153,7 +134,7 @@ class Exchange:
         return keep - self.search.must - frozenset(node for needs in lost for node in needs)
 
     def _others(self, keep: Nodes) -> list[ir.Node]:
-        """What may take the place of a node: what has most part in the noise that is left."""
+        """What may take the place of a node: by itself it removes some of the noise that is left."""
         sites, gone = self.search.sites, dict[ir.Node, float]()
         for piece in self.noise.pieces:
             if len(piece.needs - keep) == 1:
@@ -178,15 +159,14 @@ class Exchange:
         return self.search.sites.of[node].index
 
 
-def _moves(row: Array, cost: Array, movable: NDArray[np.bool_], below: float) -> Array:
-    """One or two nodes out and none or one in, as long as the whole costs less than `below`."""
+def _moves(row: Array, cost: Array, movable: NDArray[np.bool_]) -> Array:
+    """One or two nodes out and none or one in, as long as the whole costs less."""
     one = np.eye(len(row))
     out = np.flatnonzero((row > 0) & movable)
     gone = [one[each] for each in out] + [one[a] + one[b] for a, b in combinations(out, 2)]
-    if OUT3: gone += [one[a] + one[b] + one[c] for a, b, c in combinations(out, 3)]
     come = np.concatenate([np.zeros((1, len(row))), one[row == 0]])
     rows: Array = (row - np.array(gone).reshape(-1, 1, len(row)) + come).reshape(-1, len(row))
-    return rows[rows @ cost < below - 1e-6]
+    return rows[rows @ cost < row @ cost - 1e-6]
 
 
 def _chance(room: Array, deviation: Array) -> Array:

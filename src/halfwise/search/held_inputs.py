@@ -11,7 +11,9 @@ from halfwise.model.inputs.samples import Samples
 from halfwise.search.references import References
 from halfwise.search.variants import of_few, varied
 
-__all__ = ["Inputs"]
+__all__ = ["HELD_OUT_TARGET", "Inputs"]
+
+HELD_OUT_TARGET = 0.9  # of the tolerance: a held-out input nearer to it says that others may miss it
 
 
 @dataclass(frozen=True, eq=False)

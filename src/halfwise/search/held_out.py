@@ -12,7 +12,6 @@ from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.core.wording import counted
-from halfwise.emulation.profiles import WIDE
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.rollout import executions
 from halfwise.model.inputs.samples import Samples
@@ -25,8 +24,8 @@ from halfwise.search.attempt import Attempt
 from halfwise.search.choose import least_step
 from halfwise.search.context import EvaluationContext
 from halfwise.search.diagnosis import Diagnosis
-from halfwise.search.exchange import Exchange
-from halfwise.search.held_inputs import Inputs
+from halfwise.search.exchanged import exchanged
+from halfwise.search.held_inputs import HELD_OUT_TARGET, Inputs
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Judge, Measured, over_all, unseen_bound
 from halfwise.search.noise_model import NoiseModel, noise_of_one
@@ -34,7 +33,7 @@ from halfwise.search.prune import Kept, kept_node
 from halfwise.search.repair_selector import AppliedRepair, RepairSelector, Selection
 from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Point, Search
-from halfwise.search.variants import JUDGED, in_order, varied, worth_variants
+from halfwise.search.variants import JUDGED, worth_variants
 from halfwise.search.walks import CLOSE
 
 __all__ = ["Decided", "HeldOutSearch", "why_not_bf16"]
@@ -48,7 +47,6 @@ LARGER = 3  # sets tried where no search is to be had any more
 UNKNOWN = 1 / 64  # of the squared error is left, where it is infinite
 HALVINGS = 4  # of what lies between a set that misses the held-out inputs and a larger one that does not
 WORTH_HALVING = 16  # nodes, that a half has to save
-HELD_OUT_TARGET = 0.9  # of the tolerance: a held-out input nearer to it says that others may miss it
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +114,7 @@ class HeldOutSearch:
                 target = min(target, reached.unseen_bound) * max(TARGET / expected, LEAST_STEP)
                 continue
             break
-        found = self._exchanged(found, inputs)
+        found = exchanged(found, inputs, self.context)
         if found.best.solution.keep and found.best.search.judge.spent:
             most = self.context.counter.most_passes
             notes.append(Note.of(NoteKind.RUNS_SPENT, runs=round(most), more=5 * round(most)))
@@ -213,51 +211,6 @@ class HeldOutSearch:
         searched = search.judge.measure(decision)
         return held if searched.ratio <= 1.0 else over_all([held, searched])
 
-    def _exchanged(self, found: Selection, inputs: Inputs) -> Selection:
-        """With a few nodes exchanged for cheaper ones, where all inputs bear it as well: those held out, too."""
-        best, solution = found.best, found.best.solution
-        if not solution.keep or solution.noise is None or best.search.table is not None or best.search.judge.spent:
-            return found
-        feeds, searched = tuple(dict.fromkeys((*inputs.search, *inputs.held_out))), len(inputs.search)
-        promising = len(feeds) if inputs.given.origin == "given" else searched
-        decision = best.search.assignment(solution.keep)
-        now = [self.context.judge(best.search.sites, [feed]).measure(decision) for feed in feeds]
-        if not all(each.met for each in now):
-            return found
-        limits = [1.0 if place < searched else max(HELD_OUT_TARGET, each.ratio) for place, each in enumerate(now)]
-        given = [place for place, feed in enumerate(feeds) if feed in inputs.given.all]
-        asked = [range(promising), given if promising == len(feeds) else range(searched)]
-        most = [max(unseen_bound([now[place] for place in places]), 1.0) for places in asked]
-        base = best.search.assignment(solution.keep)
-        if not self.context.under(WIDE).judge(best.search.sites, inputs.given.all).measure(base).met:
-            return found  # is searched again
-        wide = _InTurn(lambda some: self.context.under(WIDE).judge(best.search.sites, some), inputs.given.all, 1.0, False, base)
-        fresh = varied(in_order(inputs.given), feeds, self.context.references, seed=len(feeds))
-        others = _InTurn(lambda some: self.context.judge(best.search.sites, some), fresh, HELD_OUT_TARGET, True, base)
-
-        def holds(keep: frozenset[ir.Node], seen: Sequence[Measured]) -> bool:
-            bounds = [unseen_bound([seen[place] for place in places]) for places in asked]
-            enough = all(bound <= limit for bound, limit in zip(bounds, most, strict=True))
-            decision = best.search.assignment(keep)
-            return enough and wide.bear(decision) and others.bear(decision)
-
-        exchange = Exchange(
-            best.search,
-            solution.noise,
-            feeds,
-            limits,
-            lambda some: self.context.judge(best.search.sites, some),
-            holds,
-        )
-        keep = exchange.run(solution.keep)
-        if keep == solution.keep:
-            return found
-        kept = [each for each in solution.kept if each.node in keep]
-        kept += [kept_node(node, None, solution.noise.fatal) for node in keep - solution.keep]
-        kept.sort(key=lambda each: best.search.sites.of[each.node].index)
-        changed = replace(solution, keep=keep, kept=tuple(kept), found=best.search.measure(keep))
-        return replace(found, best=replace(best, solution=changed))
-
     def _many(self, noise: NoiseModel, keep: frozenset[ir.Node], expected: float) -> bool:
         """Whether the inputs that were searched name so many nodes more that the missed one is worth a look."""
         if not math.isfinite(expected):
@@ -329,32 +282,3 @@ def why_not_bf16(sites: Sites, bf16: Sites, node: ir.Node) -> Note | None:
     if (ours.inputs, ours.outputs) == (theirs.inputs, theirs.outputs):
         return ours.pinned
     return theirs.pinned or Note.of(NoteKind.NOT_ALSO_BF16)
-
-
-class _InTurn:
-    """The same question of several inputs, the one that was hardest before first; the first that misses is the last."""
-
-    def __init__(self, judge, feeds, limit, bounded, base) -> None:
-        self.judge, self.feeds, self.base = judge, feeds, base
-        self.limit, self.bounded = limit, bounded
-        self.hard = {}
-
-    def _start(self):
-        self.hard = {feed.id: self.judge([feed]).measure(self.base).ratio for feed in self.feeds}
-        seen = [self.judge([feed]).measure(self.base) for feed in self.feeds]
-        self.most = max(self.limit, max(each.ratio for each in seen))
-        self.bound = max(1.0, unseen_bound(seen))
-
-    def bear(self, decision) -> bool:
-        if not self.feeds: return True
-        if not self.hard: 
-            self.judge(self.feeds).measure(self.base)
-            self._start()
-        seen = []
-        for feed in sorted(self.feeds, key=lambda f: -self.hard[f.id]):
-            m = self.judge([feed]).measure(decision)
-            seen.append(m)
-            if not m.ratio <= self.most:
-                self.hard[feed.id] = max(self.hard[feed.id], m.ratio)
-                return False
-        return not self.bounded or unseen_bound(seen) <= self.bound

@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 from enum import StrEnum
 
-__all__ = ["RunCounter", "Untried"]
+from halfwise.model.model import Model
 
+__all__ = ["RunCounter", "Untried", "is_small", "saving_runs"]
 
 KEPT_BACK = 6  # passes for the verdict
+SAVING_RUNS = 40  # passes over the search inputs that may go into saving FP32 nodes
+SAVING_RUNS_SMALL = 100  # the same of a small model, whose runs take next to no time
+SMALL_NODES = 48
+SMALL_BYTES = 1 << 20  # of weights
 
 
 class Untried(StrEnum):
@@ -99,3 +104,13 @@ class RunCounter:
         """The executions that may go into anything but the verdict."""
         most = max(budget * self._a_pass, self._answer)
         return most - self._verdict - self._overflows - self.samples
+
+
+def is_small(model: Model) -> bool:
+    """Whether its runs take next to no time."""
+    return len(model.nodes) <= SMALL_NODES and model.weight_bytes <= SMALL_BYTES
+
+
+def saving_runs(model: Model) -> float:
+    """The passes that may go into saving FP32 nodes, where nobody gave a number."""
+    return SAVING_RUNS_SMALL if is_small(model) else SAVING_RUNS

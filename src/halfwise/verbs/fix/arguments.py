@@ -20,7 +20,6 @@ from halfwise.emulation.profiles import TENSORRT, profile_named
 from halfwise.precision.plan import Plan, read_plan
 
 __all__ = [
-    "SAVING_RUNS",
     "check_by_engine",
     "check_confirmed",
     "check_given",
@@ -35,8 +34,6 @@ __all__ = [
     "target_of",
     "texts_of",
 ]
-
-SAVING_RUNS = 100  # passes over the search inputs that may go into saving FP32 nodes
 
 
 def check_confirmed(confirm: str | Backend, folder: Path | None, plan: Plan | None) -> None:

@@ -34,7 +34,7 @@ from halfwise.precision.sites import Sites
 from halfwise.search.context import EvaluationContext
 from halfwise.search.journal import Journal, digest
 from halfwise.search.judge import Question
-from halfwise.search.run_counter import RunCounter
+from halfwise.search.run_counter import RunCounter, saving_runs
 from halfwise.verbs.fix.budget import MOST_BYTES_RUN, check_passes, plan_runs
 from halfwise.verbs.fix.model_inputs import InputEffect, input_effects, refuse_ids
 from halfwise.verbs.fix.original import original_notes
@@ -88,7 +88,8 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     states = None if request.rollout is None else request.rollout.states
     samples = load_samples(request.model.inputs, request.inputs, sizes=sizes, states=states)
     effects = _effects(request, samples)
-    counter = RunCounter(request.saving_runs, request.max_runs)
+    saving = saving_runs(request.model) if request.saving_runs is None else request.saving_runs
+    counter = RunCounter(saving, request.max_runs)
     request.notify("running the FP32 model")
     samples = _rolled(request, samples, emulator, counter)
     asked = ask(request, samples, emulator, counter)

@@ -20,7 +20,6 @@ from halfwise.precision.choices import Choices
 from halfwise.precision.plan import Plan
 from halfwise.repair import Rule
 from halfwise.search.speed import Speed
-from halfwise.verbs.fix.arguments import SAVING_RUNS
 from halfwise.verbs.fix.original import Original
 
 __all__ = ["FixRequest"]
@@ -55,4 +54,4 @@ class FixRequest:
     notify: Callable[[str], None] = lambda _: None
     speed: Speed | None = None
     notes: tuple[Note, ...] = ()  # what there is to say of the model as it was taken
-    saving_runs: float = SAVING_RUNS  # where no number bounds the whole job: passes that may go into saving FP32 nodes
+    saving_runs: float | None = None  # where no number bounds the whole job: passes that may go into saving FP32 nodes
