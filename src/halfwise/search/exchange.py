@@ -30,8 +30,10 @@ __all__ = ["Exchange"]
 Array = NDArray[np.float64]
 Nodes = frozenset[ir.Node]
 
-PASSES = 8  # over the searched inputs, that may go into trials of which none holds;
-PASSES_SMALL = 40  # of a small model, too, whose runs take next to no time
+# How many passes over the searched inputs may go into trials of which none holds, and by which share of all runs the
+# last trial ends: the verdict has the rest. The runs of a small model take next to no time.
+PASSES, SHARE = 8, 0.6
+PASSES_SMALL, SHARE_SMALL = 40, 1.0
 MOST_NODES = 32  # in FP32, and as many that may take their place: pairs of them are looked through
 HELPS = 0.005  # of the noise that is left, that what takes another node's place removes by itself
 SURE = 0.1  # standard deviation of the logarithm of an error whose set was run on a few inputs
@@ -56,8 +58,9 @@ class Exchange:
     def run(self, keep: Nodes) -> Nodes:
         """The cheapest set that was seen to hold."""
         counter, searched = self.search.judge.counter, self.search.judge.executions
-        most = counter.most(searched) - self.judge(self.feeds).executions * (1 + len(self.search.judge.also))
-        passes = PASSES_SMALL if is_small(self.search.sites.model) else PASSES
+        passes, share = (PASSES_SMALL, SHARE_SMALL) if is_small(self.search.sites.model) else (PASSES, SHARE)
+        most = min(counter.most(searched), share * counter.most_passes * searched)
+        most -= self.judge(self.feeds).executions * (1 + len(self.search.judge.also))
         failed: set[Nodes] = set()
         seen = self._measured(keep, range(len(self.feeds)))
         last = min(counter.samples + passes * searched, most)
