@@ -21,7 +21,7 @@ from halfwise.core.wording import counted
 from halfwise.model.inputs.feed import Feed
 from halfwise.search.judge import Judge, Measured, unseen_bound
 from halfwise.search.noise_model import NoiseModel
-from halfwise.search.run_counter import Untried, is_small
+from halfwise.search.run_counter import SAVING_RUNS, Untried
 from halfwise.search.search import Search
 from halfwise.search.surrogate import Run, Surrogate
 
@@ -30,10 +30,8 @@ __all__ = ["Exchange"]
 Array = NDArray[np.float64]
 Nodes = frozenset[ir.Node]
 
-# How many passes over the searched inputs may go into trials of which none holds, and by which share of all runs the
-# last trial ends: the verdict has the rest. The runs of a small model take next to no time.
-PASSES, SHARE = 8, 0.6
-PASSES_SMALL, SHARE_SMALL = 40, 1.0
+PASSES, SHARE = 8, 0.6  # over the searched inputs, of which none holds; and of all runs, by which the last trial ends
+PATIENCE = 0.4  # of all runs, in place of both, where more than usual may be spent: as many may fail in a row
 MOST_NODES = 32  # in FP32, and as many that may take their place: pairs of them are looked through
 HELPS = 0.005  # of the noise that is left, that what takes another node's place removes by itself
 SURE = 0.1  # standard deviation of the logarithm of an error whose set was run on a few inputs
@@ -58,8 +56,9 @@ class Exchange:
     def run(self, keep: Nodes) -> Nodes:
         """The cheapest set that was seen to hold."""
         counter, searched = self.search.judge.counter, self.search.judge.executions
-        passes, share = (PASSES_SMALL, SHARE_SMALL) if is_small(self.search.sites.model) else (PASSES, SHARE)
-        most = min(counter.most(searched), share * counter.most_passes * searched)
+        plenty = counter.most_passes > SAVING_RUNS
+        passes = PATIENCE * counter.most_passes if plenty else PASSES
+        most = min(counter.most(searched), counter.most_passes * searched * (1.0 if plenty else SHARE))
         most -= self.judge(self.feeds).executions * (1 + len(self.search.judge.also))
         failed: set[Nodes] = set()
         seen = self._measured(keep, range(len(self.feeds)))

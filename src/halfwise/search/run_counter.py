@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from enum import StrEnum
 
+import numpy as np
+
+from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
 
-__all__ = ["RunCounter", "Untried", "is_small", "saving_runs"]
+__all__ = ["SAVING_RUNS", "RunCounter", "Untried", "saving_runs"]
 
 KEPT_BACK = 6  # passes for the verdict
 SAVING_RUNS = 40  # passes over the search inputs that may go into saving FP32 nodes
 SAVING_RUNS_SMALL = 100  # the same of a small model, whose runs take next to no time
 SMALL_NODES = 48
 SMALL_BYTES = 1 << 20  # of weights
+SMALL_INPUTS = 1 << 16  # numbers in one sample
 
 
 class Untried(StrEnum):
@@ -106,11 +110,8 @@ class RunCounter:
         return most - self._verdict - self._overflows - self.samples
 
 
-def is_small(model: Model) -> bool:
-    """Whether its runs take next to no time."""
-    return len(model.nodes) <= SMALL_NODES and model.weight_bytes <= SMALL_BYTES
-
-
-def saving_runs(model: Model) -> float:
+def saving_runs(model: Model, samples: Samples) -> float:
     """The passes that may go into saving FP32 nodes, where nobody gave a number."""
-    return SAVING_RUNS_SMALL if is_small(model) else SAVING_RUNS
+    few = len(model.nodes) <= SMALL_NODES and model.weight_bytes <= SMALL_BYTES
+    sizes = [sum(np.size(each) for each in feed.values()) for feed in samples.all]
+    return SAVING_RUNS_SMALL if few and max(sizes, default=0) <= SMALL_INPUTS else SAVING_RUNS

@@ -88,7 +88,7 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     states = None if request.rollout is None else request.rollout.states
     samples = load_samples(request.model.inputs, request.inputs, sizes=sizes, states=states)
     effects = _effects(request, samples)
-    saving = saving_runs(request.model) if request.saving_runs is None else request.saving_runs
+    saving = saving_runs(request.model, samples) if request.saving_runs is None else request.saving_runs
     counter = RunCounter(saving, request.max_runs)
     request.notify("running the FP32 model")
     samples = _rolled(request, samples, emulator, counter)

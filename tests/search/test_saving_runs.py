@@ -1,0 +1,35 @@
+"""How many runs may go into saving FP32 nodes: more where a run takes next to no time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from halfwise.model.inputs.samples import load_samples
+from halfwise.model.model import load
+from halfwise.search.run_counter import SAVING_RUNS, saving_runs
+
+
+def _runs(nodes: int = 4, weight: int = 8, given: int = 8) -> float:
+    """Of a chain of additions."""
+    steps = [helper.make_node("Relu", [f"x{index}"], [f"x{index + 1}"]) for index in range(nodes)]
+    weight_of = helper.make_node("ReduceSum", ["w"], ["s"], keepdims=0)
+    graph = helper.make_graph(
+        [*steps, weight_of, helper.make_node("Add", [f"x{nodes}", "s"], ["y"])],
+        "chain",
+        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, [given])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [given])],
+        [numpy_helper.from_array(np.zeros(weight, np.float32), "w")],
+    )
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    return saving_runs(model, load_samples(model.inputs, [{"x0": np.ones(given, np.float32)}]))
+
+
+def test_a_small_model_may_take_more() -> None:
+    assert _runs() > 2 * SAVING_RUNS
+
+
+@pytest.mark.parametrize("large", [{"nodes": 60}, {"weight": 400_000}, {"given": 100_000}])
+def test_many_nodes_weights_or_inputs_are_not_small(large: dict[str, int]) -> None:
+    assert _runs(**large) == SAVING_RUNS
