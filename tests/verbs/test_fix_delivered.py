@@ -10,6 +10,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
+from benchmarks.optimum.graphs import problem
 from halfwise import fix
 from halfwise.backends.as_written import NoKernel, run_as_written
 from halfwise.backends.backend import BackendFailure
@@ -81,6 +82,14 @@ def test_what_the_runtime_computes_wrong_in_fp16_stays_in_fp32_where_it_may_run(
     if kept:
         assert made.delivered is not None and made.delivered.verdict is not None and made.delivered.verdict.met
         assert kinds(made.plan.nodes[0].because) == [NoteKind.KEEPS_CPU_RIGHT]
+
+
+def test_nodes_kept_for_the_runtime_do_not_cost_the_tolerance(tmp_path: Path) -> None:
+    """Errors that cancel: with the node in FP32 that the runtime computes otherwise, the emulated error would grow."""
+    posed = problem(408)
+    made = fix(posed.model, list(posed.feeds), out=tmp_path, tolerance="rel_l2<=0.01", repairs="none")
+    assert made.met and made.delivered is not None
+    assert made.delivered.verdict is not None and made.delivered.verdict.met
 
 
 @pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])

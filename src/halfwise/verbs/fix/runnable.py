@@ -25,6 +25,7 @@ from halfwise.core.whole_files import WholeFiles
 from halfwise.deploy.targets import kind_of
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.typed_onnx import write_typed
+from halfwise.verbs.fix.candidate import Candidate
 from halfwise.verbs.fix.delivered import MOST_INPUTS, Delivered, judged_as_written
 from halfwise.verbs.fix.feedback import Feedback
 from halfwise.verbs.fix.prepare import Prepared
@@ -36,8 +37,7 @@ TIME_LIMIT_S = 120.0  # for all tries together
 
 def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedback | None:
     """What was found with as many nodes more in FP32 as it takes; None where that is no help, or not needed."""
-    adjustment, request = found.candidate.adjustment, prepared.request
-    decision = adjustment.decision
+    request, decision = prepared.request, found.candidate.adjustment.decision
     stated = {*request.choices.kept, *request.choices.forced}
     may = [
         site.node
@@ -48,6 +48,8 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
     until = time.monotonic() + TIME_LIMIT_S
 
     def runs(nodes: Sequence[ir.Node]) -> bool:
+        if delivered.refutes and not _with(found, nodes).holds(found.context):
+            return False
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             with WholeFiles(path.parent) as files:
@@ -73,8 +75,13 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
     added = [
         PlannedNode(n.name or "", n.op_type, Format.FP32, Reason.COMPILER, (_because(n, delivered),)) for n in wanted
     ]
-    adjusted = adjustment.to(decision.with_fp32(wanted), added)
-    return replace(found, candidate=replace(found.candidate, adjustment=adjusted))
+    return replace(found, candidate=_with(found, wanted, added))
+
+
+def _with(found: Feedback, nodes: Sequence[ir.Node], added: Sequence[PlannedNode] = ()) -> Candidate:
+    """With these nodes in FP32, too."""
+    adjustment = found.candidate.adjustment
+    return replace(found.candidate, adjustment=adjustment.to(adjustment.decision.with_fp32(nodes), added))
 
 
 def _because(node: ir.Node, delivered: Delivered) -> Note:
