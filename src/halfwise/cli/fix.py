@@ -75,7 +75,7 @@ def command(
             "--max-runs",
             metavar="N",
             help="Model runs (passes over the search inputs) of the whole job, the verdict among them.",
-            show_default="40 for saving FP32 nodes, and what keeps the tolerance",
+            show_default="40 for saving FP32 nodes (100 for small models), and what keeps the tolerance",
         ),
     ] = None,
     cost: Annotated[
