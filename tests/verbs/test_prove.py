@@ -26,6 +26,7 @@ from halfwise.emulation.profiles.machine import MachineDocument, read_machine
 from halfwise.emulation.profiles.shape_class import shape_class
 from halfwise.emulation.timing.operation import Attribute, Operand, Operation
 from halfwise.model.model import load
+from halfwise.precision.plan import read_plan
 from halfwise.verbs.compare import compare
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.gate import gate
@@ -106,6 +107,26 @@ def test_a_plan_and_its_machine_file_move_together(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     there.rename(elsewhere)
     assert gate(elsewhere / "plan.json", model, feeds).result is not None
+
+
+def test_a_plan_names_its_machine_file_from_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one of that name where the gate runs does not take its place."""
+    ours, ci, model = tmp_path / "ours", tmp_path / "ci", _wide_product(tmp_path / "m.onnx", 8)
+    feeds = [{"x": each} for each in np.random.default_rng(1).random((3, 4, 8), np.float32)]
+    ours.mkdir()
+    ci.mkdir()
+    machine(ours)
+    machine(ci, Softmax="wide")
+    monkeypatch.chdir(ours)
+    fix(model, feeds, profile="machine.json", out="out")
+    plan = ours / "out" / "m.plan.json"
+    assert json.loads(plan.read_text(encoding="utf-8"))["profile"] == "../machine.json"
+    monkeypatch.chdir(ci)
+    assert gate(plan, model, feeds).result is not None
+    by_hand = json.loads(plan.read_text(encoding="utf-8"))
+    del by_hand["profile_sha256"]
+    plan.write_text(json.dumps(by_hand), encoding="utf-8")
+    assert read_plan(plan).profile == str(ours / "machine.json")
 
 
 def test_a_form_that_is_refused_is_found_by_halves_and_is_a_fact(tmp_path: Path) -> None:

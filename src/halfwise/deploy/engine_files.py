@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ import onnx_ir as ir
 from halfwise.compiler.compiled import Compiled
 from halfwise.core.english import say_all
 from halfwise.core.errors import HalfwiseError, InputError
+from halfwise.core.files.seen_from import seen_from
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Fit, Target, Typing
@@ -147,7 +147,7 @@ class _Writing:
         weak = self.target.typing is Typing.WEAK
         named = self._name_nodes() if weak else None
         model = named or (self.decision.sites.model.path if weak else None) or self.typed
-        relative = _from(self.folder, model)
+        relative = str(seen_from(self.folder, model))
         kept = self._kept() if weak else ()
         layers = self._resolve(model) if weak and kept else None
         if layers is not None:
@@ -359,14 +359,6 @@ class _Writing:
 
 def _breaks(name: str) -> bool:
     return "\n" in name or "\r" in name
-
-
-def _from(folder: Path, path: Path) -> str:
-    """The path as seen from a folder, so that both can move together; absolute where they share no root."""
-    try:
-        return os.path.relpath(path, folder)
-    except ValueError:  # two drives of Windows
-        return str(path.resolve())
 
 
 def _on_host(site: Site) -> bool:
