@@ -74,6 +74,7 @@ class NoteKind(Enum):
     PROFILE_UNPROVEN = "profile-unproven"
     PROFILE_TWO_ENDED = "profile-two-ended"
     RANDOM_NODE = "random-node"
+    CUT_EVENLY = "cut-evenly"
     RUNTIME_OVERWRITES = "runtime-overwrites"
     QUANTISERS_MOVE, QUANTISERS_ALLOW = "quantisers-move", "quantisers-allow"
     INPUT_FINDING = "input-finding"

@@ -47,6 +47,7 @@ from halfwise.verbs.stages.result import (
     Upto,
 )
 from halfwise.verbs.stages.upto import later_nodes, plan_upto
+from halfwise.verbs.stages.waists import cut_at_waists
 
 __all__ = ["stages"]
 
@@ -77,7 +78,7 @@ def stages(
     """
     model, told = put_back(fp32_model(model if isinstance(model, Model) else load(model)), reference)
     sites = Sites(model)
-    pieces = cut_at_tensors(model, cut) if cut else cut_at_scopes(sites, depth)
+    pieces, evenly = _cut(sites, cut, depth)
     last = _stage_named(upto, pieces) if upto is not None else None
     folder = StageFolder(Path(out), model) if out is not None else None
     samples = all_samples(model.inputs, inputs, sizes=sizes_that_run(model, inputs))
@@ -95,7 +96,7 @@ def stages(
         profile=profile,
         samples=len(samples.feeds),
         inputs=samples.origin,
-        notes=(*told, *lost, *samples.notes, *caveats(line.profile, model.nodes), *_random(sites)),
+        notes=(*told, *evenly, *lost, *samples.notes, *caveats(line.profile, model.nodes), *_random(sites)),
         model=model.path.name if model.path else "",
     )
     if last is None:
@@ -107,6 +108,17 @@ def stages(
     planned = plan_upto(sites, pieces[last].name, keep, line.whole_tolerance, profile, samples.origin)
     path = folder.write_plan(planned, pieces[last].name) if folder is not None else None
     return replace(result, upto=Upto(pieces[last].name, planned, whole, path))
+
+
+def _cut(sites: Sites, tensors: Sequence[str], depth: int) -> tuple[tuple[Piece, ...], tuple[Note, ...]]:
+    """The stages, and what there is to say of where they end."""
+    if tensors:
+        return cut_at_tensors(sites.model, tensors), ()
+    pieces = cut_at_scopes(sites, depth)
+    if pieces:
+        return pieces, ()
+    pieces = cut_at_waists(sites)
+    return pieces, (Note.of(NoteKind.CUT_EVENLY, stages=len(pieces)),)
 
 
 @dataclass(frozen=True, eq=False)
