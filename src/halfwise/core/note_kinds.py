@@ -298,6 +298,7 @@ class NoteKind(Enum):
     AUTOCAST_NEEDED, AUTOCAST_TOGETHER = "autocast-needed", "autocast-together"
     # What a user's files tell together
     FILE_NOT_READ = "file-not-read"
+    STRONG_ONLY = "strong-only"
     ONE_MODEL_EXAMINED = "one-model-examined"
     NOT_RUN_HERE = "not-run-here"
     NAMES_MATCH_NOTHING = "names-match-nothing"

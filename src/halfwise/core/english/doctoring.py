@@ -8,6 +8,9 @@ __all__ = ["DOCTORING"]
 
 DOCTORING = {
     NoteKind.FILE_NOT_READ: "A file was left out: {why}",
+    NoteKind.STRONG_ONLY: (
+        "{subject} accepts only strongly typed networks: each node runs in the types that the ONNX model states."
+    ),
     NoteKind.ONE_MODEL_EXAMINED: "{count:many ONNX model} were given; {subject} is examined. Name another one alone.",
     NoteKind.NOT_RUN_HERE: "The model was not run: {why}.",
     NoteKind.NAMES_MATCH_NOTHING: (
