@@ -63,6 +63,7 @@ class NoteKind(Enum):
     RUNS_SPENT = "runs-spent"
     BEST_SO_FAR = "best-so-far"
     RUNS_RAISED = "runs-raised"
+    SLOWER_THAN_FP32 = "slower-than-fp32"
     FORCED_REPAIRED = "forced-repaired"
     FORCED_MISSES = "forced-misses"
     FORCED_NOT_ALONE = "forced-not-alone"
