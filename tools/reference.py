@@ -118,6 +118,9 @@ def _names() -> Iterator[str]:
             yield f"### halfwise.{name}\n\n```python\n{_signature(name, thing)}\n```\n\n{words}\n"
 
 
+_LONGEST = 60  # letters of a default: a table says nothing in a signature
+
+
 def _signature(name: str, function: Any) -> str:
     """One line where it fits, else one parameter a line."""
     signature = inspect.signature(function)
@@ -127,8 +130,8 @@ def _signature(name: str, function: Any) -> str:
             parameter.name if parameter.annotation is parameter.empty else f"{parameter.name}: {parameter.annotation}"
         )
         if parameter.default is not parameter.empty:
-            default = "..." if callable(parameter.default) else repr(parameter.default)
-            text += f" = {default}"
+            default = repr(parameter.default)
+            text += f" = {'...' if callable(parameter.default) or len(default) > _LONGEST else default}"
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
             shown.append("*")
         shown.append(text)

@@ -132,7 +132,7 @@ class NoteKind(Enum):
     RTX_SM75 = "rtx-sm75"
     RTX_WITHOUT_GPU = "rtx-without-gpu"
     IMPORTERS_RETYPE = "importers-retype"
-    COMPILED = "compiled"
+    COMPILED, COMPILED_ALL_NARROW = "compiled", "compiled-all-narrow"
     PRECISION_UNKNOWN = "precision-unknown"
     NOT_KEPT = "not-kept"
     MORE_NOT_KEPT = "more-not-kept"

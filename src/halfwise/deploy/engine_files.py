@@ -93,17 +93,30 @@ def _verdict(target: Target, compiled: Compiled | None) -> Iterator[Note]:
         return
     audit, cost = compiled.audit, compiled.audit.cost
     wanted, broken = len(compiled.decision.formats), len(audit.violations)
-    yield Note.of(
-        NoteKind.COMPILED,
-        compiler=compiled.compiler,
-        kept=wanted - broken,
-        wanted=wanted,
-        format=compiled.decision.sites.fmt.value.upper(),
-        kernels=cost.kernels,
-        megabytes=cost.bytes_moved / 1e6,
-        casts=cost.casts,
-        reformats=cost.reformats,
-    )
+    compiler, fmt = compiled.compiler, compiled.decision.sites.fmt.value.upper()
+    kernels, casts, reformats, megabytes = cost.kernels, cost.casts, cost.reformats, cost.bytes_moved / 1e6
+    if wanted:
+        yield Note.of(
+            NoteKind.COMPILED,
+            compiler=compiler,
+            kept=wanted - broken,
+            wanted=wanted,
+            format=fmt,
+            kernels=kernels,
+            megabytes=megabytes,
+            casts=casts,
+            reformats=reformats,
+        )
+    else:
+        yield Note.of(
+            NoteKind.COMPILED_ALL_NARROW,
+            compiler=compiler,
+            format=fmt,
+            kernels=kernels,
+            megabytes=megabytes,
+            casts=casts,
+            reformats=reformats,
+        )
     if audit.unproven:
         yield Note.of(NoteKind.PRECISION_UNKNOWN, count=len(audit.unproven))
     for each in audit.violations[:_SHOWN]:

@@ -47,7 +47,7 @@ DOCTORING = {
         "{nodes:list}"
     ),
     NoteKind.FP16_MISSES: (
-        "output {subject!r}: plain FP16 has an error of {error:.2g}, {ratio:.3g} times what is allowed; "
+        "output {subject!r}: plain FP16 has an error of {error:.2g} ({ratio:.3g} times the allowed one); "
         "{share:percent} of it comes from {nodes:list}{inside}"
     ),
     NoteKind.SHARE_OF_MODULE: ". The module {subject} makes {share:percent} of it",
