@@ -18,6 +18,7 @@ from typing import Any
 import halfwise
 from halfwise.cli.main import GROUPS, VERBS
 from halfwise.core.document import Documented
+from halfwise.core.formats import Format
 
 __all__ = ["PAGE", "main", "reference"]
 
@@ -118,6 +119,9 @@ def _names() -> Iterator[str]:
             yield f"### halfwise.{name}\n\n```python\n{_signature(name, thing)}\n```\n\n{words}\n"
 
 
+_LONGEST = 60  # letters of a default: a table says nothing in a signature
+
+
 def _signature(name: str, function: Any) -> str:
     """One line where it fits, else one parameter a line."""
     signature = inspect.signature(function)
@@ -127,8 +131,8 @@ def _signature(name: str, function: Any) -> str:
             parameter.name if parameter.annotation is parameter.empty else f"{parameter.name}: {parameter.annotation}"
         )
         if parameter.default is not parameter.empty:
-            default = "..." if callable(parameter.default) else repr(parameter.default)
-            text += f" = {default}"
+            default = _spelled(parameter.default)
+            text += f" = {'...' if callable(parameter.default) or len(default) > _LONGEST else default}"
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
             shown.append("*")
         shown.append(text)
@@ -137,6 +141,10 @@ def _signature(name: str, function: Any) -> str:
         return line
     inner = "".join(f"    {text},\n" for text in shown)
     return f"halfwise.{name}(\n{inner}) -> {signature.return_annotation}"
+
+
+def _spelled(default: Any) -> str:
+    return f"Format.{default.value.upper()}" if isinstance(default, Format) else repr(default)
 
 
 def _members(cls: type) -> Iterator[str]:

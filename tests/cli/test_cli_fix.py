@@ -172,6 +172,7 @@ def _refused() -> dict[str, tuple[list[str], str]]:
     return {
         "no model": ([], "Missing argument 'MODEL'"),
         "no such model": (["{folder}/none.onnx", "--out", "{out}"], "there is no such file"),
+        "no such model, and no folder": (["{folder}/none.onnx"], "there is no such file"),
         "no folder": (["{model}"], "Missing option '--out'"),
         "not a model": (["{inputs}/0.npz", "--out", "{out}"], "0.npz"),
         "no such inputs": (["{model}", "--out", "{out}", "--inputs", "{folder}/none"], "no such file or folder"),

@@ -67,7 +67,7 @@ def test_version(halfwise_cli: CommandLine) -> None:
         ["verify", "a.onnx"],
         ["fix", "m.onnx", "--out", "o", "--frob"],
         ["fix", "m.onnx", "--out"],
-        ["trace", "m.onnx", "extra"],
+        ["trace", __file__, "extra"],
     ],
 )
 def test_bad_usage_is_one_line(words: list[str], says: Says, halfwise_cli: CommandLine) -> None:
@@ -124,7 +124,7 @@ def test_a_ctrl_c_that_no_verb_caught_is_told(halfwise_cli: CommandLine, monkeyp
 
     monkeypatch.setattr("halfwise.report.files.check_writable", imports_for_long)
     monkeypatch.setattr(entry.signal, "signal", lambda *_: None)
-    ended = halfwise_cli("fix", "m.onnx", "--out", "out")
+    ended = halfwise_cli("fix", __file__, "--out", "out")
     assert (ended.code, ended.out, ended.told) == (130, "", "halfwise: interrupted")
 
 

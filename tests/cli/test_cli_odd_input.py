@@ -100,8 +100,9 @@ def test_an_operator_that_the_runtime_lacks_is_named(
 def test_a_sarif_file_that_cannot_be_written_is_refused_before_the_work(
     verb: str, halfwise_cli: CommandLine, tmp_path: Path, says: Says
 ) -> None:
-    """The source is not even looked for."""
-    ended = halfwise_cli(verb, tmp_path / "nowhere", "--sarif", tmp_path / "missing" / "s.sarif")
+    """The source is not even read."""
+    (tmp_path / "garbage").write_bytes(b"garbage")
+    ended = halfwise_cli(verb, tmp_path / "garbage", "--sarif", tmp_path / "missing" / "s.sarif")
     assert (ended.code, ended.out) == (2, "")
     says(ended.told)
 

@@ -80,6 +80,7 @@ FILES: Mapping[str, tuple[str, bytes, FileKind]] = {
     "jpeg": ("cat.onnx", b"\xff\xd8\xff\xe0\0\x10JFIF" + bytes(40), FileKind.IMAGE),
     "wav": ("a.wav", b"RIFF\x24\0\0\0WAVEfmt " + bytes(40), FileKind.AUDIO),
     "safetensors": ("net.safetensors", safetensors(), FileKind.SAFETENSORS),
+    "report": ("net.report.html", b"<!doctype html>\n<html><body>A report</body></html>", FileKind.TEXT),
     "page": ("net.onnx", b"\n<!DOCTYPE html>\n<html><body>Not Found</body></html>", FileKind.HTML),
     "empty": ("net.onnx", b"", FileKind.EMPTY),
     "ort format": ("net.ort", b"\x20\0\0\0ORTM" + bytes(40), FileKind.ORT_FORMAT),

@@ -234,4 +234,4 @@ def test_in_the_terminal_and_as_json(two: tuple[Path, Path], halfwise_cli: Comma
     jsonschema.validate(document, strict(schema("compare")))
     assert document["kind"] == "fix"
     ended = halfwise_cli("compare", two[0], two[0])
-    assert ended.out == f"{two[0]} says what {two[0]} says (fix)\n"
+    assert ended.out == f"{two[0]} against {two[0]} (fix): no difference\n"

@@ -110,6 +110,16 @@ def test_a_model_that_fp16_keeps_is_acquitted(halfwise_cli: CommandLine, tmp_pat
     assert ended.document["next"]["message"]["kind"] == "next-proof"
 
 
+def test_a_version_that_takes_strongly_typed_networks_only_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """As `log` tells it; a version that also takes weakly typed ones says nothing of it."""
+    logs = Path(__file__).parents[1] / "data" / "logs"
+    result = doctor(logs / "strong_11_failure.log")
+    assert [note.subject for note in result.notes if note.kind is NoteKind.STRONG_ONLY] == ["TensorRT 11.2.1"]
+    assert "stated, strongly typed" in first_lines(result, capsys)
+    weak = doctor(logs / "strategies_10.16_weak.log")
+    assert NoteKind.STRONG_ONLY not in kinds(weak.notes) and "strongly" not in first_lines(weak, capsys)
+
+
 @pytest.mark.parametrize(
     ("shape", "seen", "rule", "beside"),
     [

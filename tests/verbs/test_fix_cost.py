@@ -15,6 +15,7 @@ from benchmarks.optimum.graphs import Problem
 from benchmarks.optimum.switched import Switched
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
+from halfwise.core.notes import NoteKind
 from halfwise.emulation.emulate import Emulator
 from halfwise.emulation.latency import latency_of
 from halfwise.emulation.profiles import STRICT
@@ -30,6 +31,7 @@ from halfwise.search.speed import Speed, time_table
 from halfwise.search.tensor_statistics import tensor_statistics
 from halfwise.verbs.fix.document import LatencyRecord
 from halfwise.verbs.fix.fix import fix
+from tests.support.messages import kinds
 from tests.support.says import Says
 
 SIZES = (64, 4096, 262144)
@@ -132,6 +134,10 @@ def test_a_data_sheet_tells_times_and_chooses_only_where_asked(tmp_path: Path, s
     assert told.fp32_nodes == plain.fp32_nodes and plain.to_json().get("latency") is None
     latency = told.to_json()["latency"]
     assert not latency["measured"] and "T4" in latency["source"] and {row["name"] for row in latency["nodes"]} > {"up"}
+    assert latency["fixed_ms"] > latency["fp32_ms"] and NoteKind.SLOWER_THAN_FP32 in kinds(told.notes)
+    fast = fix(posed.model, list(posed.feeds), target="trt-10.9@t4", cost="roofline", **given)
+    assert NoteKind.SLOWER_THAN_FP32 not in kinds(fast.notes)
+    assert NoteKind.SLOWER_THAN_FP32 not in kinds(fix(posed.model, list(posed.feeds), plan=told.plan).notes)
     with says.raises(InputError):
         fix(posed.model, list(posed.feeds), target="trt-10.9", cost="roofline", **given)
     unmeasured = tmp_path / "machine.json"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from halfwise.backends import BackendFailure, BackendOptions, backend_named
 from halfwise.core.errors import HalfwiseError, InputError
@@ -28,33 +28,19 @@ from halfwise.emulation.timing.operation import Attribute, Operand, Operation
 from halfwise.model.model import load
 from halfwise.verbs.compare import compare
 from halfwise.verbs.fix.fix import fix
-from halfwise.verbs.gate import gate
 from halfwise.verbs.profiles import profiles
 from halfwise.verbs.prove import JOURNAL, prove
 from halfwise.verbs.prove.model_operations import nodes_of
 from halfwise.verbs.verify import verify
 from tests.models.backend_models import typed_model
 from tests.support.documents import check
+from tests.support.learned import CHOICE, NAMES, SOME, machine, wide_product
 from tests.support.paths import ROOT
 from tests.support.says import Says
 from tests.support.simulated_gpu import SimulatedGpu
 from tests.support.simulated_products import narrow_matmul
 from tests.support.simulated_rounding import h
 
-NAMES = tuple(
-    """exact matmul 64x64x64; exact matmul 24x45x11; exact gemm 64x64x64, bias; exact mean of 48; softmax over 10;
-    layer norm over 64; fused matmul and bias; product and residual over 64""".replace("\n   ", "").split("; ")
-)
-SOME: tuple[Form, ...] = tuple(form for form in PROBES if form.name in NAMES)
-CHOICE = {
-    "MatMul": "wide",
-    "Gemm": "fp16-sums-16",
-    "ReduceMean": "sum-stored",
-    "Softmax": "steps",
-    "LayerNormalization": "affine-after",
-    "fusion:biased-product": "wide",
-    "fusion:residual": "apart",
-}
 RUN_FOLDER = f"{sys.executable} {ROOT / 'examples' / 'prove' / 'run_folder.py'} CPUExecutionProvider"
 
 
@@ -63,10 +49,6 @@ def conv(x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...], op: str = "
     pads = ((w[2] - 1) / 2 if op == "Conv" else 0.0,) * 4
     told: dict[str, Attribute] = {"kernel_shape": (float(w[2]),) * 2, "strides": steps, "pads": pads, "group": group}
     return Operation(op, (Operand(x), Operand(w, fixed=True)), (y,), told)
-
-
-def machine(folder: Path, name: str = "machine.json", **other: str) -> Path:
-    return Path(str(prove(SimulatedGpu({**CHOICE, **other}, SOME), out=folder / name, forms=SOME).path))
 
 
 def answers(document: MachineDocument) -> dict[str, tuple[str, str]]:
@@ -81,31 +63,6 @@ def test_the_file_holds_what_was_drawn(tmp_path: Path) -> None:
     assert answers(read) == {form.name: ("proven", CHOICE[form.rule]) for form in SOME}
     assert read.ran.device == "simulated GPU" and read.seconds >= 0
     assert not (tmp_path / JOURNAL).exists()
-
-
-def test_a_plan_names_the_machine_file_by_its_hash(tmp_path: Path) -> None:
-    """Another file of that name does not judge in its place; `gate` and `fix` take a profile that is stated."""
-    path, model = machine(tmp_path), _wide_product(tmp_path / "m.onnx", 8)
-    feeds = [{"x": each} for each in np.random.default_rng(1).random((3, 4, 8), np.float32)]
-    found = fix(model, feeds, profile=str(path))
-    assert found.plan.profile_sha256 == read_machine(path).sha256
-    assert fix(model, feeds, plan=found.plan).met
-    machine(tmp_path, Softmax="wide")
-    with pytest.raises(InputError, match="judged by another"):
-        gate(found.plan, model, feeds)
-    assert gate(found.plan, model, feeds, profile=str(path)).result is not None
-
-
-def test_a_plan_and_its_machine_file_move_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    there, elsewhere, model = tmp_path / "here", tmp_path / "there", _wide_product(tmp_path / "m.onnx", 8)
-    feeds = [{"x": each} for each in np.random.default_rng(1).random((3, 4, 8), np.float32)]
-    there.mkdir()
-    machine(there)
-    monkeypatch.chdir(there)
-    Path("plan.json").write_text(fix(model, feeds, profile="machine.json").plan.text(), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    there.rename(elsewhere)
-    assert gate(elsewhere / "plan.json", model, feeds).result is not None
 
 
 def test_a_form_that_is_refused_is_found_by_halves_and_is_a_fact(tmp_path: Path) -> None:
@@ -161,23 +118,13 @@ def test_a_file_that_was_edited_is_refused(tmp_path: Path, says: Says) -> None:
 def test_fix_judges_by_it(tmp_path: Path) -> None:
     """Sums of 16 terms in FP16 err more than `strict` knows."""
     path = machine(tmp_path, MatMul="fp16-sums-16")
-    model = _wide_product(tmp_path / "net.onnx")
+    model = wide_product(tmp_path / "net.onnx")
     result = fix(model, out=tmp_path / "fixed", profile=str(path), max_runs=6)
     told = result.document().to_json()["profiles"]
     assert told[str(path)] > 1.5 * told["strict"]
     assert result.plan.profile == str(path)
     profile = profile_named(str(path))
     assert STRICT in profile.beside and not profile.inferred
-
-
-def _wide_product(path: Path, length: int = 512) -> Path:
-    rng = np.random.default_rng(0)
-    weight = numpy_helper.from_array(rng.random((length, 16)).astype(np.float32), "w")
-    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, length])]
-    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 16])]
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], "product")], "g", values, made, [weight])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
 
 
 def test_where_a_form_is_loose_there_are_two_ends(tmp_path: Path) -> None:
@@ -215,7 +162,7 @@ def test_between_two_sizes_that_differ_a_verdict_has_two_ends(tmp_path: Path) ->
             return "wide" if form.length < 100 else "fp16-sums-16"
 
     path = Path(str(prove(BySize({}, forms), out=tmp_path / "m.json", forms=forms).path))
-    model, rng = _wide_product(tmp_path / "net.onnx", 256), np.random.default_rng(1)
+    model, rng = wide_product(tmp_path / "net.onnx", 256), np.random.default_rng(1)
     feeds = [{"x": rng.random((4, 256)).astype(np.float16).astype(np.float32)} for _ in range(4)]
     result = fix(model, feeds, profile=str(path), tolerance="rel_l2<=0.0004", max_runs=4, force=["op:MatMul"])
     (weight,) = (numpy_helper.to_array(each) for each in onnx.load(model).graph.initializer)
@@ -235,7 +182,7 @@ def test_between_two_sizes_that_differ_a_verdict_has_two_ends(tmp_path: Path) ->
 
 def test_a_probe_of_a_nodes_own_sizes_decides(tmp_path: Path) -> None:
     """A kernel may be chosen by any size: this machine sums in FP16 where a product has 4 rows of 256 terms."""
-    model, rng = _wide_product(tmp_path / "net.onnx", 256), np.random.default_rng(2)
+    model, rng = wide_product(tmp_path / "net.onnx", 256), np.random.default_rng(2)
     general = tuple(form for form in PROBES if form.name in ("exact matmul 1x256x256", "exact matmul 64x256x64"))
     own = tuple(own_forms(nodes_of(model)))
     assert [(form.op, form.length) for form in own] == [("MatMul", 256)]
@@ -280,7 +227,7 @@ def test_a_probe_at_own_sizes_is_the_node_that_it_asks_about(operation: Operatio
 
 
 def test_a_profile_that_nobody_ran_says_so(tmp_path: Path) -> None:
-    model = _wide_product(tmp_path / "net.onnx")
+    model = wide_product(tmp_path / "net.onnx")
     for target, said in (("trt-10.9", True), ("ort-cuda", False)):
         notes = fix(model, target=target, max_runs=2).notes
         assert (NoteKind.PROFILE_UNPROVEN in {note.kind for note in notes}) is said

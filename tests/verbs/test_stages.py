@@ -347,8 +347,6 @@ def test_what_cannot_be_cut_is_one_line(
     path, inputs = saved
     plain = tmp_path / "plain.onnx"
     onnx.save(model([node("Relu", "x", "y", name="relu")], [value("x")], [value("y")]), plain)
-    told = halfwise_cli("stages", plain).told
-    says(told)
     near = halfwise_cli("stages", path, "--inputs", inputs, "--cut", "/Ad").told
     says(near)
     says(halfwise_cli("stages", path, "--inputs", inputs, "--cut", "boxes").told)

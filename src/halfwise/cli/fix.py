@@ -74,7 +74,7 @@ def command(
         typer.Option(
             "--max-runs",
             metavar="N",
-            help="Model runs (passes over the search inputs) of the whole job, the verdict among them.",
+            help="Budget of the whole job in model runs (passes over the search inputs), the verdict included.",
             show_default="40 for saving FP32 nodes (100 for small models), and what keeps the tolerance",
         ),
     ] = None,

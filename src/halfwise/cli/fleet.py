@@ -15,7 +15,7 @@ __all__ = ["group"]
 
 FILE = "fleet.toml"
 
-group = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+group = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 FleetFile = Annotated[Path, typer.Argument(metavar="[FLEET.toml]", help="The fleet's file.", show_default=FILE)]
 

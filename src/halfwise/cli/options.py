@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from halfwise.core.errors import HalfwiseError
+from halfwise.core.files.absent import absent
 
 if TYPE_CHECKING:
     from halfwise.core.metrics import OutputMetric
@@ -28,7 +29,15 @@ __all__ = [
     "user_metric",
 ]
 
-ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model.", show_default=False)]
+
+def _there(path: Path) -> Path:
+    """A name that is mistyped is told of before an option that is missing."""
+    if not path.exists():
+        raise absent(path)
+    return path
+
+
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model.", show_default=False, callback=_there)]
 Inputs = Annotated[
     list[Path] | None,
     typer.Option(

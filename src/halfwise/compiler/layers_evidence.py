@@ -311,7 +311,13 @@ class Evidence:
             math = tactic_math(kernel.tactic)
             told = math and Note.of(NoteKind.TACTIC_MATH, operand=math.operand, accumulator=math.accumulator)
             return only, "exact", told
-        place = place_of(info.op, kernel.name)
+        return self._beside_casts(place_of(info.op, kernel.name), declared, casts, reads, writes)
+
+    def _beside_casts(
+        self, place: str | None, declared: str | None, casts: int, reads: set[str], writes: set[str]
+    ) -> tuple[str, Coverage, Note]:
+        """The same in a kernel that reads and writes several types, by where its casts lie."""
+        types = reads | writes
         if place == "before" and len(reads) == 1:
             return next(iter(reads)), "exact", Note.of(NoteKind.BEFORE_CASTS)
         if place == "after" and len(writes) == 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ import onnx_ir as ir
 from halfwise.compiler.compiled import Compiled
 from halfwise.core.english import say_all
 from halfwise.core.errors import HalfwiseError, InputError
+from halfwise.core.files.seen_from import seen_from
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import Fit, Target, Typing
@@ -93,17 +93,30 @@ def _verdict(target: Target, compiled: Compiled | None) -> Iterator[Note]:
         return
     audit, cost = compiled.audit, compiled.audit.cost
     wanted, broken = len(compiled.decision.formats), len(audit.violations)
-    yield Note.of(
-        NoteKind.COMPILED,
-        compiler=compiled.compiler,
-        kept=wanted - broken,
-        wanted=wanted,
-        format=compiled.decision.sites.fmt.value.upper(),
-        kernels=cost.kernels,
-        megabytes=cost.bytes_moved / 1e6,
-        casts=cost.casts,
-        reformats=cost.reformats,
-    )
+    compiler, fmt = compiled.compiler, compiled.decision.sites.fmt.value.upper()
+    kernels, casts, reformats, megabytes = cost.kernels, cost.casts, cost.reformats, cost.bytes_moved / 1e6
+    if wanted:
+        yield Note.of(
+            NoteKind.COMPILED,
+            compiler=compiler,
+            kept=wanted - broken,
+            wanted=wanted,
+            format=fmt,
+            kernels=kernels,
+            megabytes=megabytes,
+            casts=casts,
+            reformats=reformats,
+        )
+    else:
+        yield Note.of(
+            NoteKind.COMPILED_ALL_NARROW,
+            compiler=compiler,
+            format=fmt,
+            kernels=kernels,
+            megabytes=megabytes,
+            casts=casts,
+            reformats=reformats,
+        )
     if audit.unproven:
         yield Note.of(NoteKind.PRECISION_UNKNOWN, count=len(audit.unproven))
     for each in audit.violations[:_SHOWN]:
@@ -147,7 +160,7 @@ class _Writing:
         weak = self.target.typing is Typing.WEAK
         named = self._name_nodes() if weak else None
         model = named or (self.decision.sites.model.path if weak else None) or self.typed
-        relative = _from(self.folder, model)
+        relative = str(seen_from(self.folder, model))
         kept = self._kept() if weak else ()
         layers = self._resolve(model) if weak and kept else None
         if layers is not None:
@@ -359,14 +372,6 @@ class _Writing:
 
 def _breaks(name: str) -> bool:
     return "\n" in name or "\r" in name
-
-
-def _from(folder: Path, path: Path) -> str:
-    """The path as seen from a folder, so that both can move together; absolute where they share no root."""
-    try:
-        return os.path.relpath(path, folder)
-    except ValueError:  # two drives of Windows
-        return str(path.resolve())
 
 
 def _on_host(site: Site) -> bool:

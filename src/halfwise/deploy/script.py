@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from halfwise.core.errors import InputError
 from halfwise.core.formats import Format
@@ -39,11 +40,27 @@ class ScriptRequest:
 
 def build_script(request: ScriptRequest) -> str:
     """The text of the script; raises InputError where the target cannot be built this way."""
-    target = request.target
-    builder = target.runtime.builder
+    builder = request.target.runtime.builder
     if builder is None:
-        raise InputError(f"target {target}: a build script is for TensorRT; name a version, e.g. --target trt-10.9")
-    weak = target.typing is Typing.WEAK
+        raise InputError(
+            f"target {request.target}: a build script is for TensorRT; name a version, e.g. --target trt-10.9"
+        )
+    weak = request.target.typing is Typing.WEAK
+    _check_nodes(request, weak)
+    # In a raw string: JSON text has no bare triple quote, and ends with a brace, so any name is safe in it.
+    settings = json.dumps(_settings(request, weak), indent=2)
+    text = _HEAD.replace("@SETTINGS@", settings) + _PARSE + (_WEAK if weak else _STRONG)
+    if request.model_io:
+        text += _MODEL_IO
+    text += RUN + _BUILD.replace("@MODEL_IO@", _SET_MODEL_IO if request.model_io else "")
+    # Last, so that no name in the settings can be taken for a mark.
+    head, _, tail = text.partition("@MODULES@")
+    return head + repr(builder.modules) + tail
+
+
+def _check_nodes(request: ScriptRequest, weak: bool) -> None:
+    """Refuse precisions of nodes that the target does not take."""
+    target = request.target
     if weak and not target.within("8.6"):
         raise InputError(
             f"target {target}: TensorRT before 8.6 does not tell which ONNX node a layer came from; "
@@ -56,8 +73,12 @@ def build_script(request: ScriptRequest) -> str:
     for name, fmt in request.nodes:
         if not target.supports(fmt):
             raise InputError(f"node {name!r} cannot be {fmt.value}: {target.why_not(fmt)}")
-    settings = {
-        "target": str(target),
+
+
+def _settings(request: ScriptRequest, weak: bool) -> dict[str, Any]:
+    """What the script builds, and from what."""
+    settings: dict[str, Any] = {
+        "target": str(request.target),
         "model": request.onnx,
         "engine": request.engine,
         "layer_info": request.layer_info,
@@ -75,15 +96,8 @@ def build_script(request: ScriptRequest) -> str:
         settings["nodes"] = {name: fmt.value for name, fmt in request.nodes}
     else:
         # TensorRT 11 is strongly typed without being asked, and calls the flag deprecated.
-        settings["strongly_typed_flag"] = not target.within("11.0")
-    # In a raw string: JSON text has no bare triple quote, and ends with a brace, so any name is safe in it.
-    text = _HEAD.replace("@SETTINGS@", json.dumps(settings, indent=2)) + _PARSE + (_WEAK if weak else _STRONG)
-    if request.model_io:
-        text += _MODEL_IO
-    text += RUN + _BUILD.replace("@MODEL_IO@", _SET_MODEL_IO if request.model_io else "")
-    # Last, so that no name in the settings can be taken for a mark.
-    head, _, tail = text.partition("@MODULES@")
-    return head + repr(builder.modules) + tail
+        settings["strongly_typed_flag"] = not request.target.within("11.0")
+    return settings
 
 
 _HEAD = '''\

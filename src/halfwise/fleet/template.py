@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from halfwise.core.errors import InputError
+from halfwise.core.files.seen_from import seen_from
 
 __all__ = ["template"]
 
@@ -82,15 +82,8 @@ def _table(name: str, path: Path, start: Path) -> str:
     )
     alone = (path.parent,) if len(list(path.parent.glob("*.onnx"))) == 1 else ()
     samples = next((place for place in (*places, *alone) if any(place.glob("*.np[yz]"))), None)
-    inputs = _NO_INPUTS if samples is None else f"inputs = {_text(_from(samples, start))}"
-    return _MODEL.format(name=_text(name), path=_text(_from(path, start)), inputs=inputs)
-
-
-def _from(path: Path, start: Path) -> str:
-    try:
-        return Path(os.path.relpath(path, start)).as_posix()
-    except ValueError:  # another drive
-        return path.absolute().as_posix()
+    inputs = _NO_INPUTS if samples is None else f"inputs = {_text(seen_from(start, samples).as_posix())}"
+    return _MODEL.format(name=_text(name), path=_text(seen_from(start, path).as_posix()), inputs=inputs)
 
 
 def _text(value: str) -> str:

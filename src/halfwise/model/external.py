@@ -26,36 +26,13 @@ def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
             )
         file = _inside(folder, location, tensor.name, path)
         if file not in sizes:
-            if file.exists() and not file.is_file():
-                raise InputError(
-                    f"{path}: the external data of initializer {tensor.name!r} ({location!r}) is no regular file; "
-                    "put the data beside the model"
-                )
-            if not file.is_file():
-                raise InputError(
-                    f"{path}: the external data file {location!r} of initializer {tensor.name!r} is missing; "
-                    "put it beside the model"
-                )
-            there = file.stat()
-            if there.st_nlink > 1:  # the library that reads weights refuses them: another name may lie outside
-                raise InputError(
-                    f"{path}: the external data file {location!r} of initializer {tensor.name!r} has "
-                    f"{there.st_nlink} names (hard links) and may lie outside the model's folder, too; "
-                    "put a copy in its place"
-                )
-            sizes[file] = there.st_size
-        try:
-            offset, length = int(fields.get("offset", 0) or 0), int(fields.get("length", 0) or 0)
-        except ValueError:
-            raise InputError(
-                f"{path}: initializer {tensor.name!r} has an external offset or length that is no number; "
-                "export the model again"
-            ) from None
-        needed = max(length, byte_size(tensor))
-        if offset < 0 or length < 0 or offset + needed > sizes[file]:
+            sizes[file] = _size(file, location, tensor.name, path)
+        start, length = _extent(fields, tensor.name, path)
+        end = start + max(length, byte_size(tensor))
+        if start < 0 or length < 0 or end > sizes[file]:
             raise InputError(
                 f"{path}: the external data file {location!r} ends before initializer {tensor.name!r} "
-                f"({offset + needed} bytes needed, {sizes[file]} there); copy the file again"
+                f"({end} bytes needed, {sizes[file]} there); copy the file again"
             )
 
 
@@ -90,6 +67,37 @@ def _inside(folder: Path, location: str, tensor: str, path: Path) -> Path:
             "such files are never read; put the data beside the model"
         )
     return resolved
+
+
+def _size(file: Path, location: str, tensor: str, path: Path) -> int:
+    """Bytes of a regular file that is there under one name."""
+    if file.exists() and not file.is_file():
+        raise InputError(
+            f"{path}: the external data of initializer {tensor!r} ({location!r}) is no regular file; "
+            "put the data beside the model"
+        )
+    if not file.is_file():
+        raise InputError(
+            f"{path}: the external data file {location!r} of initializer {tensor!r} is missing; put it beside the model"
+        )
+    there = file.stat()
+    if there.st_nlink > 1:  # the library that reads weights refuses them: another name may lie outside
+        raise InputError(
+            f"{path}: the external data file {location!r} of initializer {tensor!r} has "
+            f"{there.st_nlink} names (hard links) and may lie outside the model's folder, too; "
+            "put a copy in its place"
+        )
+    return there.st_size
+
+
+def _extent(fields: dict[str, str], tensor: str, path: Path) -> tuple[int, int]:
+    """Where the tensor begins in its file, and how many bytes it states."""
+    try:
+        return int(fields.get("offset", 0) or 0), int(fields.get("length", 0) or 0)
+    except ValueError:
+        raise InputError(
+            f"{path}: initializer {tensor!r} has an external offset or length that is no number; export the model again"
+        ) from None
 
 
 def _external_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

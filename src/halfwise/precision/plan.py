@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from halfwise.core.english import say, say_all
 from halfwise.core.errors import InputError
 from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import not_wanted
+from halfwise.core.files.seen_from import seen_from
 from halfwise.core.formats import FORMATS, Format
 from halfwise.core.json_text import read_json
 from halfwise.core.notes import Note, NoteKind
@@ -34,6 +36,7 @@ from halfwise.precision.plan_document import (
 
 __all__ = ["Plan", "PlannedNode", "read_plan"]
 
+_MACHINE_FILE = ".json"  # how the name of a learned profile ends
 _ANY_SCHEMA = "halfwise.plan/"
 _SCHEMA = f"{_ANY_SCHEMA}1"
 _ASKED = Note.of(NoteKind.IN_PLAN)
@@ -125,9 +128,15 @@ class Plan(Documented):
         rows = tuple((node.name, node.op, node.format.value, str(node.why), node.reason) for node in self.nodes)
         return Summary(headline, ("node", "operator", "format", "why", "reason"), rows)
 
-    def text(self) -> str:
-        """JSON that people read; what no letter stands for, as in a file's name of bytes, is an escape."""
-        text = json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    def text(self, folder: Path | None = None) -> str:
+        """JSON that people read; what no letter stands for, as in a file's name of bytes, is an escape.
+
+        A machine file is named from the `folder` that the plan is written into.
+        """
+        told = self
+        if folder is not None and self.profile.endswith(_MACHINE_FILE):
+            told = replace(self, profile=seen_from(folder, Path(self.profile)).as_posix())
+        text = json.dumps(told.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
     def check(self, model: Model) -> None:
@@ -187,10 +196,15 @@ def read_plan(path: str | Path) -> Plan:
         plan = _plan(planned)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    beside = path.parent / Path(plan.profile).name
-    if plan.profile_sha256 and not Path(plan.profile).exists() and beside.exists():
-        return replace(plan, profile=str(beside))  # a plan and its machine file are kept together
-    return plan
+    return replace(plan, profile=_machine_file(plan.profile, path.parent))
+
+
+def _machine_file(profile: str, folder: Path) -> str:
+    """A plan in `folder` names its machine file from there; or both were moved, or it was named as one worked then."""
+    if not profile.endswith(_MACHINE_FILE):
+        return profile
+    places = (folder / profile, folder / Path(profile).name)
+    return next((os.path.normpath(place) for place in places if place.exists()), profile)
 
 
 def _plan(stated: PlanDocument) -> Plan:

@@ -94,25 +94,52 @@ def scalings(rule: str, flow: ScaleFlow) -> tuple[Repair, ...]:
 def scale(model: ir.Model, repair: Repair) -> bool:
     """Make the edits that a repair tells."""
     given = repair.parameters
-    named = [(name, node_named(model, name)) for name in repair.nodes]
-    nodes: dict[str, ir.Node] = {name: node for name, node in named if node is not None and node.graph is model.graph}
-    for name, op in zip(repair.nodes, given["operators"], strict=True):
-        if name not in nodes or nodes[name].op_type != op:
-            return False
+    nodes = _nodes_as_found(model, repair)
+    if nodes is None:
+        return False
     inputs = {value.name: value for value in model.graph.inputs}
     entries = [inputs[edit["input"]] for edit in given.get("entries", ())]
     if not _read_as_found([nodes[name] for name in repair.nodes], entries, given["scaled"]):
         return False
+    constants = _scaled_constants(nodes, given["constants"])
+    if constants is None:
+        return False
+    for (node, slot), tensor in constants.items():
+        node.replace_input_with(slot, GraphEdit(model, node, "rescaled").weight(tensor))
+    _scale_before(model, nodes, given, entries)
+    _scale_behind(model, nodes, given)
+    return True
+
+
+def _nodes_as_found(model: ir.Model, repair: Repair) -> dict[str, ir.Node] | None:
+    """The repair's nodes by name; None where one is gone or became another operator."""
+    named = [(name, node_named(model, name)) for name in repair.nodes]
+    nodes = {name: node for name, node in named if node is not None and node.graph is model.graph}
+    for name, op in zip(repair.nodes, repair.parameters["operators"], strict=True):
+        if name not in nodes or nodes[name].op_type != op:
+            return None
+    return nodes
+
+
+def _scaled_constants(
+    nodes: Mapping[str, ir.Node], edits: Sequence[Any]
+) -> dict[tuple[ir.Node, int], ir.TensorProtocol] | None:
+    """The new constants by their place; None where one cannot be scaled without loss."""
     changed: dict[tuple[ir.Node, int], ir.TensorProtocol] = {}
-    for edit in given["constants"]:
+    for edit in edits:
         place = (nodes[edit["node"]], edit["slot"])
         tensor = changed.get(place) or _constant(*place)
         made = None if tensor is None else times_powers(tensor, spread_over(edit))
         if made is None:
-            return False
+            return None
         changed[place] = made
-    for (node, slot), tensor in changed.items():
-        node.replace_input_with(slot, GraphEdit(model, node, "rescaled").weight(tensor))
+    return changed
+
+
+def _scale_before(
+    model: ir.Model, nodes: Mapping[str, ir.Node], given: Mapping[str, Any], entries: Sequence[ir.Value]
+) -> None:
+    """What nodes read: factors before them and behind the model's inputs, terms of sums, epsilons."""
     for edit in given["fronts"]:
         node = nodes[edit["node"]]
         maker = GraphEdit(model, node, "scaled")
@@ -130,11 +157,14 @@ def scale(model: ir.Model, repair: Repair) -> bool:
         node = nodes[edit["node"]]
         epsilon = float(attribute(node, "epsilon", _EPSILON)) * 4.0 ** edit["power"]
         node.attributes["epsilon"] = ir.AttrFloat32("epsilon", epsilon)
+
+
+def _scale_behind(model: ir.Model, nodes: Mapping[str, ir.Node], given: Mapping[str, Any]) -> None:
+    """What nodes give: scaled, and at the end of the flow scaled back."""
     for edit in given.get("behind", ()):
         _times(model, nodes[edit["node"]], "scaled", np.ldexp(np.float32(1.0), edit["power"]))
     for edit in given["after"]:
         _times(model, nodes[edit["node"]], "scaled_back", np.ldexp(np.float32(1.0), -spread_over(edit)))
-    return True
 
 
 def _times(model: ir.Model, node: ir.Node, purpose: str, factor: Any) -> None:

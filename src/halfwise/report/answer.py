@@ -9,7 +9,7 @@ from pathlib import Path
 
 from halfwise.core.english import say
 from halfwise.core.formats import Format
-from halfwise.core.notes import NoteKind
+from halfwise.core.notes import Note, NoteKind
 from halfwise.core.targets import DEFAULT_TARGET
 from halfwise.core.tolerance import Tolerance
 from halfwise.core.wording import counted
@@ -45,10 +45,14 @@ class Step:
 
 @dataclass(frozen=True)
 class WayOut:
-    """Why the tolerance is missed, most telling first, and the one command that helps; None where none is known."""
+    """Why the tolerance is missed, most telling first, and the one command that helps; None where none is known.
+
+    `note` is the one that says so, where it is one.
+    """
 
     cause: str
     step: Step | None
+    note: Note | None = None
 
 
 def caution(result: FixResult) -> str:
@@ -75,9 +79,9 @@ def way_out(result: FixResult, command: str = "") -> WayOut:
     if over is not None:
         cause = f"Input {over.name!r} overflows in FP16: {counted(over.over, 'value')} beyond {Format.FP16.max:,.0f}."
         return WayOut(cause, _again(result, command, "Keep inputs and outputs in FP32", "--io-types", "fp32"))
-    noted = {note.kind: say(note) for note in result.notes}
+    noted = {note.kind: note for note in result.notes}
     if told := noted.get(NoteKind.FORCED_MISSES):
-        return WayOut(told, _again(result, command, "Search without --force", less=("--force",)))
+        return WayOut(say(told), _again(result, command, "Search without --force", less=("--force",)), told)
     if (
         result.met
         and result.delivered is not None
@@ -86,11 +90,11 @@ def way_out(result: FixResult, command: str = "") -> WayOut:
     ):
         cause = f"ONNX Runtime's CPU provider computes something else: {say(result.delivered.verdict.because)}."
         return WayOut(cause, _compared(result, command))
-    if (spent := next((note for note in result.notes if note.kind is NoteKind.BEST_SO_FAR), None)) is not None:
+    if spent := noted.get(NoteKind.BEST_SO_FAR):
         more = f"{FURTHER * spent.values['asked']:g}"
-        return WayOut(say(spent), _again(result, command, "Search on", "--max-runs", more))
+        return WayOut(say(spent), _again(result, command, "Search on", "--max-runs", more), spent)
     if told := noted.get(NoteKind.QUANTISERS_MOVE):
-        return WayOut(told, _widened(result, command))
+        return WayOut(say(told), _widened(result, command), told)
     if result.decision.given:
         anew = _again(result, command, "Search anew", less=("--plan", "--engine"))
         return WayOut("The plan does not hold for this model and these inputs.", anew)

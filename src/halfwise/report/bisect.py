@@ -43,7 +43,7 @@ def show_bisect(terminal: Terminal, result: BisectResult) -> None:
 
 def _headline(terminal: Terminal, result: BisectResult, where: str) -> None:
     builds = counted(len(result.steps), "build")
-    subject = "the planned model" if result.kept else "the model with every node that can be FP16 in FP16"
+    subject = "the planned model" if result.kept else "the model in plain FP16"
     if result.ending == "none":
         terminal.line(f"Nothing to find: {subject} is good on {where} ({builds}).", "bold green")
         return

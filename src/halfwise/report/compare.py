@@ -20,7 +20,7 @@ def show_comparison(terminal: Terminal, result: Comparison) -> None:
     better, worse, changed = (result.count(direction) for direction in ("better", "worse", "changed"))
     style = "bold red" if worse else "bold green" if better else "bold"
     if not result.sections:
-        terminal.line(f"{result.b} says what {result.a} says ({result.kind})", "bold")
+        terminal.line(f"{result.b} against {result.a} ({result.kind}): no difference", "bold")
         return
     counts = f"{better:,} better, {worse:,} worse, {changed:,} otherwise different"
     terminal.line(f"{result.b} against {result.a} ({result.kind}): {counts}", style)

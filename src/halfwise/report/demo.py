@@ -15,8 +15,8 @@ def show_demo(terminal: Terminal, result: DemoResult) -> None:
     answers = result.answers
     terminal.line(
         f"A small transformer head of {result.fix.model.stored_nodes} nodes, written to {result.model}. In FP32 it is "
-        "right; converted to FP16 its LayerNorm squares values up to 900, which FP16 (at most 65504) cannot hold. "
-        "The squares become infinite, x / inf becomes 0, and the answer is wrong without a single NaN:"
+        "right. Its LayerNorm squares values up to 900, and FP16 ends at 65504: there the squares become infinite. "
+        "x / inf becomes 0, and the answer is wrong without a single NaN:"
     )
     rows = [
         ["FP32", *(f"{value:.4f}" for value in answers.fp32)],

@@ -33,7 +33,7 @@ _STYLES = {"met": "bold green", "caution": "bold yellow", "missed": "bold yellow
 def show_fix(terminal: Terminal, result: FixResult, command: str = "", *, explain: bool = False) -> None:
     """`command` is the line that made the result, for the command to go on with."""
     _show_verdict(terminal, result)
-    told = caution_of(result.notes) if result.good else None
+    told = caution_of(result.notes) if result.good else way_out(result).note
     show_notes(terminal, [note for note in result.notes if note is not told])
     typed = {"as typed": result.measured.typed} if result.measured.typed else {}
     error_table(

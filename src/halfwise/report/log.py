@@ -21,7 +21,7 @@ _TOLD = ("build", "option")  # places that the message names itself, if any
 def show_log(terminal: Terminal, report: LogReport) -> None:
     constraints = f" ({report.constraints} precision constraints)" if report.constraints else ""
     version = f"TensorRT {report.trt_version}" if report.trt_version else "TensorRT version not stated"
-    typing = ", strongly typed" if report.strongly_typed and "Strong" not in (report.precision or "") else ""
+    typing = f", {report.typing}" if report.typing else ""
     precision = report.precision or "precision not stated"
     terminal.line(f"{report.source}: {version}, {precision}{constraints}{typing}", "bold")
     if not report.findings:

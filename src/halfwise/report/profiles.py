@@ -28,7 +28,7 @@ def show_profiles(terminal: Terminal, found: Profiles) -> None:
         names = ", ".join(each.name for each in found.records if each.forms is not None and _machine(each) == machine)
         terminal.line(f"{names}: learned on {machine}")
     if not any(each.name.endswith(LEARNED) for each in found.records):
-        terminal.line("none was learned here: `halfwise prove --backend B` asks a GPU")
+        terminal.line("No profile was learned in this folder. `halfwise prove --backend B` learns one from a GPU.")
 
 
 def _machine(record: ProfileRecord) -> str:

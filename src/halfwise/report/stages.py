@@ -27,17 +27,16 @@ def culprit_table(result: StagesResult) -> tuple[SheetTable, ...]:
 
 def show_stages(terminal: Terminal, result: StagesResult, name: str, command: str = "") -> None:
     """`command` is the line that made the result, for the command to go on with."""
-    count = len(result.stages)
-    inputs = counted(result.samples, "input")
+    chain, inputs = counted(len(result.stages), "stage"), counted(result.samples, "input")
     verb, style = ("keeps", "bold green") if result.met else ("misses", "bold red")
-    terminal.line(f"{Path(name).name} in FP16 {verb} the tolerance, as a chain of {count} stages, on {inputs}:", style)
+    terminal.line(f"{Path(name).name} in FP16 {verb} the tolerance, as a chain of {chain}, on {inputs}:", style)
     terminal.line(say(result.whole.verdict.because), indent=2)
     show_notes(terminal, result.notes)
     terminal.line()
     rows = [
         [
             stage.name,
-            str(stage.compute_nodes),
+            str(stage.nodes),
             _ratio(stage.alone),
             _ratio(stage.chained),
             _ratio(stage.propagated),

@@ -170,9 +170,13 @@ def _through(passed: list[str]) -> str:
     return f"The infinity passes through {', '.join(passed)}; " if passed else "Next, "
 
 
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}." if words else ""
+
+
 def _measured(planned: PlannedNode, ratio: float | None) -> str:
     if ratio is None:
-        return "Not tested individually." if planned.why is Reason.UNPROVEN else planned.measured
+        return "Not tested individually." if planned.why is Reason.UNPROVEN else _sentence(planned.measured)
     if math.isinf(ratio):
         return "Measured: reverted to FP16 by itself, the outputs are no longer finite."
     if ratio > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from halfwise.core.english import said, say
 from halfwise.core.wording import counted
 from halfwise.report.terminal import Terminal
-from halfwise.report.verdict import error_table, show_notes, show_profiles
+from halfwise.report.verdict import error_table, is_synthetic, show_notes, show_profiles
 from halfwise.verbs.verify import Verification
 
 __all__ = ["show_verification"]
@@ -13,7 +13,7 @@ __all__ = ["show_verification"]
 
 def show_verification(terminal: Terminal, result: Verification, reference: str, other: str) -> None:
     verb, style = ("agrees", "bold green") if result.met else ("does not agree", "bold red")
-    inputs = counted(result.samples, "input")
+    inputs = counted(result.samples, "synthetic input" if any(map(is_synthetic, result.notes)) else "input")
     terminal.line(f"{other} {verb} with {reference} within the tolerance, on {inputs}:", style)
     terminal.line(say(result.verdict.because), indent=2)
     if result.by_profile:

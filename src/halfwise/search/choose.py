@@ -50,45 +50,59 @@ def build_ladder(
     pieces: Sequence[Noise], cost: Mapping[ir.Node, float], start: frozenset[ir.Node] = frozenset()
 ) -> Ladder:
     """Greedy by removed noise over added cost; fatal noise comes first. `start` is in FP32 already."""
-    chosen = set(start)
-    readers: dict[ir.Node, list[int]] = {}
-    lacking = []
-    for index, piece in enumerate(pieces):
-        lack = set(piece.needs - chosen)
-        lacking.append(lack)
-        for node in lack:
-            readers.setdefault(node, []).append(index)
-    left = sum(p.energy for p, lack in zip(pieces, lacking, strict=True) if lack)
-    fatal_left = sum(p.fatal for p, lack in zip(pieces, lacking, strict=True) if lack)
-    begin, fatal_begin = left, fatal_left
-    heap = [(_key(pieces[i], lack, cost), i) for i, lack in enumerate(lacking) if lack]
-    heapq.heapify(heap)
+    books = _Books(pieces, cost, start)
+    begin, fatal_begin = books.left, books.fatal_left
     steps: list[Choice] = []
     spent = 0.0
-    while heap:
-        key, index = heapq.heappop(heap)
-        lack = lacking[index]
-        if not lack:
-            continue
-        fresh = _key(pieces[index], lack, cost)
-        if fresh != key:
-            heapq.heappush(heap, (fresh, index))
-            continue
+    while (lack := books.next()) is not None:
         added = tuple(sorted(lack, key=lambda n: n.name or ""))
-        chosen.update(added)
         spent += sum(cost[n] for n in added)
-        touched = {i for node in added for i in readers.get(node, ())}
-        for i in touched:
-            if not lacking[i]:
-                continue
-            lacking[i] -= set(added)
-            if lacking[i]:
-                heapq.heappush(heap, (_key(pieces[i], lacking[i], cost), i))
-            else:
-                left -= pieces[i].energy
-                fatal_left -= pieces[i].fatal
-        steps.append(Choice(added, max(left, 0.0), fatal_left, spent))
+        books.take(added)
+        steps.append(Choice(added, max(books.left, 0.0), books.fatal_left, spent))
     return Ladder(begin, fatal_begin, tuple(steps))
+
+
+class _Books:
+    """What each piece still lacks, with the most worth it on top, and the noise that is left."""
+
+    def __init__(self, pieces: Sequence[Noise], cost: Mapping[ir.Node, float], start: frozenset[ir.Node]) -> None:
+        self._pieces, self._cost = pieces, cost
+        self._lacking = [set(piece.needs - start) for piece in pieces]
+        self._readers: dict[ir.Node, list[int]] = {}
+        for index, lack in enumerate(self._lacking):
+            for node in lack:
+                self._readers.setdefault(node, []).append(index)
+        open_ = [(piece, lack) for piece, lack in zip(pieces, self._lacking, strict=True) if lack]
+        self.left = sum(piece.energy for piece, _ in open_)
+        self.fatal_left = sum(piece.fatal for piece, _ in open_)
+        self._heap = [(_key(pieces[i], lack, cost), i) for i, lack in enumerate(self._lacking) if lack]
+        heapq.heapify(self._heap)
+
+    def next(self) -> set[ir.Node] | None:
+        """The nodes that the piece most worth it lacks; an entry that others have overtaken is weighed anew."""
+        while self._heap:
+            key, index = heapq.heappop(self._heap)
+            lack = self._lacking[index]
+            if not lack:
+                continue
+            fresh = _key(self._pieces[index], lack, self._cost)
+            if fresh == key:
+                return lack
+            heapq.heappush(self._heap, (fresh, index))
+        return None
+
+    def take(self, added: tuple[ir.Node, ...]) -> None:
+        """These nodes are in FP32 from now on."""
+        for index in {i for node in added for i in self._readers.get(node, ())}:
+            lack, piece = self._lacking[index], self._pieces[index]
+            if not lack:
+                continue
+            lack -= set(added)
+            if lack:
+                heapq.heappush(self._heap, (_key(piece, lack, self._cost), index))
+            else:
+                self.left -= piece.energy
+                self.fatal_left -= piece.fatal
 
 
 def least_step(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.core.summary import Rank, Summary
 from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.fp32_model import fp32_model
-from halfwise.model.inputs.rollout import rollout_of
+from halfwise.model.inputs.rollout import Rollout, rollout_of
 from halfwise.model.model import Model, load
 from halfwise.precision.plan import Plan, read_plan
 from halfwise.repair import RULES as REPAIRS
@@ -64,6 +65,9 @@ class Check:
 
     def document(self) -> CheckRecord:
         return CheckRecord(self.id, self.status, self.message, say_all(self.details), (self.note, *self.also))
+
+
+_NOT_APPLIED = Check("tolerance", "skip", Note.of(NoteKind.NOT_MEASURED, why=Note.of(NoteKind.PLAN_NOT_APPLIED)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,35 +172,19 @@ def gate(
     model = fp32_model(model if isinstance(model, Model) else load(model))
     change, fingerprint = _fingerprint(stated, model)
     applied = _applies(stated, model)
-    checks = [fingerprint, applied]
-    result: FixResult | None = None
-    if applied.status == "fail":
-        not_applied = Note.of(NoteKind.PLAN_NOT_APPLIED)
-        checks.append(Check("tolerance", "skip", Note.of(NoteKind.NOT_MEASURED, why=not_applied)))
-    else:
-        # The fingerprint has been answered for above: this model is the one to apply the plan to.
-        here = replace(stated, sha256=model.sha256, data_sha256=model.data_sha256)
-        if reference is not None:
-            reference = reference if isinstance(reference, Model) else load(reference)
-            here = replace(here, reference_sha256=reference.sha256)
-        here = replace(here, rollout=rollout_of(rollout, feedback) or here.rollout)
+    result, tolerance = None, _NOT_APPLIED
+    if applied.status != "fail":
+        reference = reference if reference is None or isinstance(reference, Model) else load(reference)
+        judged = partial(fix, model, inputs, judge_on_all=True, metric=metric, profile=profile, notify=notify)
+        here = _of_this_model(stated, model, reference, rollout_of(rollout, feedback))
         try:
-            result = fix(
-                model,
-                inputs,
-                plan=here,
-                judge_on_all=True,
-                metric=metric,
-                reference=reference,
-                profile=profile,
-                notify=notify,
-            )
-            checks.append(_tolerance(result))
+            result = judged(plan=here, reference=reference)
+            tolerance = _tolerance(result)
         except InputError as error:
             if change != "graph":
                 raise
             # The inputs are another graph's.
-            checks.append(Check("tolerance", "skip", Note.of(NoteKind.NOT_MEASURED, why=str(error))))
+            tolerance = Check("tolerance", "skip", Note.of(NoteKind.NOT_MEASURED, why=str(error)))
     audited, violations = _violations(stated, model, result, Path(engine) if engine is not None else None)
     notify("scanning")
     new, findings = _findings(model, known, baseline)
@@ -204,12 +192,18 @@ def gate(
         name,
         model,
         change,
-        (*checks, violations, findings),
+        (fingerprint, applied, tolerance, violations, findings),
         result,
         audited,
         new,
         result.notes if result is not None else (),
     )
+
+
+def _of_this_model(plan: Plan, model: Model, reference: Model | None, rollout: Rollout | None) -> Plan:
+    """The fingerprint has been answered for: this model is the one to apply the plan to."""
+    here = replace(plan, sha256=model.sha256, data_sha256=model.data_sha256, rollout=rollout or plan.rollout)
+    return here if reference is None else replace(here, reference_sha256=reference.sha256)
 
 
 def fits(plan: Plan, model: Model) -> tuple[Check, Check]:

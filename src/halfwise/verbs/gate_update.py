@@ -91,7 +91,7 @@ def _written(path: Path, stated: Plan, new: Plan | None, baseline: Path | None, 
     """Both files at once, and what became of each."""
     with WholeFiles() as files:
         if new is not None:
-            files.text(path, new.text())
+            files.text(path, new.text(path.parent))
             yield Note.of(NoteKind.PLAN_UPDATED, str(path), now=len(new.nodes), was=len(stated.nodes))
         moved = any(check.id == "findings" and len(check.also) + (check.status == "fail") for check in found.checks)
         if baseline is not None and moved:

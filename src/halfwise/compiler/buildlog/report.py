@@ -79,6 +79,11 @@ class LogReport(Documented):
     device: str | None = None  # the GPU that trtexec selected, by name
     capability: str | None = None  # its compute capability, as "7.5"
 
+    @property
+    def typing(self) -> str:
+        """That the network is strongly typed, where the stated precision does not tell."""
+        return "strongly typed" if self.strongly_typed and "Strong" not in (self.precision or "") else ""
+
     def summary(self) -> Summary:
         """Each finding, the most severe first."""
         ordered = most_severe_first(self.findings)

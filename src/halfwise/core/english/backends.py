@@ -35,7 +35,7 @@ BACKENDS = {
     NoteKind.OTHER_MODEL: (
         "The model given has no FP16, but the engine has. Give the model that the engine was built from."
     ),
-    NoteKind.NOTHING_IN_FP16: "All kernels read and write FP32 only: nothing shows this engine to run in FP16.",
+    NoteKind.NOTHING_IN_FP16: "All kernels read and write FP32 only: nothing shows that this engine runs in FP16.",
     NoteKind.LAST_ENGINE: "The log lists {engines} engines; the last one is audited.",
     NoteKind.COMPILED_FOR_INPUTS: "Compiled for the shapes of the inputs given: {ranges:plain}.",
     NoteKind.COMPILED_FOR_SYNTHETIC: (

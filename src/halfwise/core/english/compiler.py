@@ -73,7 +73,7 @@ COMPILER = {
         "None of the {matrix:many matrix kernel} of this engine is seen to accumulate in FP16; {named} name "
         "their accumulator."
     ),
-    NoteKind.SUMS_UNKNOWN: "This engine's list does not state the accumulators of its matrix kernels.",
+    NoteKind.SUMS_UNKNOWN: "The engine's layer list does not state in which precision its matrix kernels accumulate.",
     NoteKind.NORMS_WHOLE: (
         "{norms:many norm} kept in one ONNX Runtime kernel each, with {nodes:many more node/more nodes} in FP32."
     ),

@@ -32,6 +32,11 @@ DEPLOYING = {
         "{kernels:many kernel}, {megabytes:.2f} MB between them, {casts:many cast}, {reformats:many "
         "reformat}."
     ),
+    NoteKind.COMPILED_ALL_NARROW: (
+        "Compiled with {compiler}: no node had to stay out of {format}. "
+        "{kernels:many kernel}, {megabytes:.2f} MB between them, {casts:many cast}, {reformats:many "
+        "reformat}."
+    ),
     NoteKind.PRECISION_UNKNOWN: "The engine does not show the precision of {count:many node} kept out of FP16.",
     NoteKind.NOT_KEPT: "Not kept: {subject!r} was planned in {wanted}, got {got}: {why:said}",
     NoteKind.MORE_NOT_KEPT: "Not kept: {count:many more node/more nodes} (`violations` in --json).",

@@ -8,6 +8,9 @@ __all__ = ["DOCTORING"]
 
 DOCTORING = {
     NoteKind.FILE_NOT_READ: "A file was left out: {why}",
+    NoteKind.STRONG_ONLY: (
+        "{subject} accepts only strongly typed networks: each node runs in the types that the ONNX model states."
+    ),
     NoteKind.ONE_MODEL_EXAMINED: "{count:many ONNX model} were given; {subject} is examined. Name another one alone.",
     NoteKind.NOT_RUN_HERE: "The model was not run: {why}.",
     NoteKind.NAMES_MATCH_NOTHING: (
@@ -44,7 +47,7 @@ DOCTORING = {
         "{nodes:list}"
     ),
     NoteKind.FP16_MISSES: (
-        "output {subject!r}: plain FP16 has an error of {error:.2g}, {ratio:.3g} times what is allowed; "
+        "output {subject!r}: plain FP16 has an error of {error:.2g} ({ratio:.3g} times the allowed one); "
         "{share:percent} of it comes from {nodes:list}{inside}"
     ),
     NoteKind.SHARE_OF_MODULE: ". The module {subject} makes {share:percent} of it",

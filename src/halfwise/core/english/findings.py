@@ -8,8 +8,8 @@ __all__ = ["FINDINGS"]
 
 FINDINGS = {
     NoteKind.TENSORRT_WILL_WARN: (
-        "TensorRT will warn about weights with values that are subnormal in FP16 ({subnormal:,}), below the smallest "
-        "({underflow:,}) and over 65504 ({overflow:,}). It counts tensors, after fusion. FP16 harms "
+        "TensorRT will warn about weights: {subnormal:many tensor} with values that are subnormal in FP16, "
+        "{underflow:,} below the smallest, {overflow:,} over 65504. It counts after fusion. FP16 harms "
         "{harmful:many weight}"
     ),
     NoteKind.WEIGHT_NOT_FINITE: "NaN or infinite: {nonfinite:,} of {count:many value}",

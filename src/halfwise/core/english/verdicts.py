@@ -79,6 +79,14 @@ VERDICTS = {
         "Node {subject!r} is random. Every run here draws the same numbers; in use it draws others. "
         "Export a dropout away: model.eval()."
     ),
+    NoteKind.SLOWER_THAN_FP32: (
+        "The result is predicted to be slower than FP32: {fixed:.3g} ms against {wide:.3g} ms. "
+        "`--cost roofline` keeps the fastest set of FP32 nodes instead of the smallest."
+    ),
+    NoteKind.CUT_EVENLY: (
+        "No node name tells its module, so the model is cut into {stages:many stage} of about equal size. "
+        "State other places with --cut."
+    ),
     NoteKind.RUNTIME_OVERWRITES: (
         "ONNX Runtime {version} can clear the input of node {subject!r} ({op}) before it reads it: results may be "
         "wrong. Install 1.32 or later."

@@ -170,7 +170,8 @@ def _printable(head: bytes) -> bool:
 def _text_kind(path: Path, start: bytes, head: bytes) -> tuple[FileKind, str]:
     low = start[:200].lower()
     if low.startswith((b"<!doctype html", b"<html")):
-        return FileKind.HTML, ""
+        meant = path.suffix.lower() in (".html", ".htm")  # to be a page
+        return FileKind.TEXT if meant else FileKind.HTML, ""
     if b"<net " in start[:2000] and start.startswith(b"<"):
         return FileKind.OPENVINO, ""
     if start.startswith(b"TRT-") and b"Calibration" in start[:60]:

@@ -102,27 +102,11 @@ def _by_moments(view: View, value: ir.Value | None) -> _Variance | None:
 
 def _norm(view: View, root: Root, quotient: Quotient, variance: _Variance) -> Pattern | None:
     quotient = _unscaled(view, quotient)
-    nodes = (*variance.nodes, *root.nodes, *quotient.nodes)
-    affine = _Affine(quotient.output)
-    if variance.mean is None:
-        if not view.alike(quotient.numerator, variance.x):
-            return None
-    else:
-        centre = centred(view, quotient.numerator)
-        if (
-            centre is not None
-            and view.alike(centre[0], variance.x)
-            and view.alike(centre[2].inputs[0], variance.x)  # mean - x is the norm of -x
-            and centre[1].axes == variance.axes
-        ):
-            nodes = (*nodes, centre[2])
-        elif view.alike(quotient.numerator, variance.x):
-            folded = _folded_mean(view, quotient, variance.mean)
-            if folded is None:
-                return None
-            affine = folded
-        else:
-            return None
+    centre = _centre(view, quotient, variance)
+    if centre is None:
+        return None
+    centring, affine = centre
+    nodes = (*variance.nodes, *root.nodes, *quotient.nodes, *centring)
     affine = _affine(view, affine, quotient.scale, view.maker(variance.x, "Reshape") is not None)
     nodes = (*nodes, *affine.nodes)
     details: dict[str, Any] = {
@@ -138,6 +122,25 @@ def _norm(view: View, root: Root, quotient: Quotient, variance: _Variance) -> Pa
         "statistics": tuple(node.name or "" for node in (*variance.nodes, *root.nodes)),
     }
     return view.pattern(_kind(view, variance, affine), variance.square, nodes, details)
+
+
+def _centre(view: View, quotient: Quotient, variance: _Variance) -> tuple[tuple[ir.Node, ...], _Affine] | None:
+    """The node that takes the mean off, if any, and what is left behind the quotient; None where it is no norm."""
+    plain = _Affine(quotient.output)
+    if variance.mean is None:
+        return ((), plain) if view.alike(quotient.numerator, variance.x) else None
+    centre = centred(view, quotient.numerator)
+    if (
+        centre is not None
+        and view.alike(centre[0], variance.x)
+        and view.alike(centre[2].inputs[0], variance.x)  # mean - x is the norm of -x
+        and centre[1].axes == variance.axes
+    ):
+        return (centre[2],), plain
+    if not view.alike(quotient.numerator, variance.x):
+        return None
+    folded = _folded_mean(view, quotient, variance.mean)
+    return None if folded is None else ((), folded)
 
 
 def _unscaled(view: View, quotient: Quotient) -> Quotient:

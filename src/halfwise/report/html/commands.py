@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from halfwise.core.targets import DEFAULT_TARGET
@@ -26,42 +27,47 @@ def next_steps(result: FixResult, command: str) -> tuple[Step, ...]:
     if not result.good:  # nothing to build, to commit or to ship
         step = way_out(result, command).step
         return (step,) if step is not None else ()
-    plan, measured = str(result.plan_path), measuring_words(command)
-    steps = []
-    if model:
-        steps.append(
-            Step(
-                "Check the model on your own inputs",
-                "Runs both models and compares every output.",
-                shell([*verify_words(result, result.typed.path, command), *(rolled or ["--inputs", "YOUR-INPUTS"])]),
-            )
+    return (
+        *(_checked(result, model, rolled, command) if model else ()),
+        *_build(result, command),
+        *(_for_tensorrt(result, model, rolled, command) if model else ()),
+        *_committed(result, model, inputs, command),
+    )
+
+
+def _checked(result: FixResult, model: str, rolled: Sequence[str], command: str) -> Iterator[Step]:
+    if result.typed is not None:
+        words = verify_words(result, result.typed.path, command)
+        yield Step(
+            "Check the model on your own inputs",
+            "Runs both models and compares every output.",
+            shell([*words, *(rolled or ["--inputs", "YOUR-INPUTS"])]),
         )
-    steps += _build(result, command)
-    if model and result.plan.target == str(DEFAULT_TARGET):
-        applied = ["halfwise", "fix", model, "--plan", plan]
-        steps.append(
-            Step(
-                "Building for TensorRT? Name the version",
-                "Applies this plan without a search, and adds the build command and script for that version.",
-                shell([*applied, *rolled, *measured, "--target", "trt-10.9", "--out", "for-trt"]),
-            )
+
+
+def _for_tensorrt(result: FixResult, model: str, rolled: Sequence[str], command: str) -> Iterator[Step]:
+    if result.plan.target == str(DEFAULT_TARGET):
+        applied = ["halfwise", "fix", model, "--plan", str(result.plan_path), *rolled, *measuring_words(command)]
+        yield Step(
+            "Building for TensorRT? Name the version",
+            "Applies this plan without a search, and adds the build command and script for that version.",
+            shell([*applied, "--target", "trt-10.9", "--out", "for-trt"]),
         )
-    steps.append(
-        Step(
-            "Keep the plan with your code",
-            "A small file that people can read, edit and apply again.",
-            shell(["git", "add", plan]),
-        )
+
+
+def _committed(result: FixResult, model: str, inputs: Sequence[str], command: str) -> Iterator[Step]:
+    plan = str(result.plan_path)
+    yield Step(
+        "Keep the plan with your code",
+        "A small file that people can read, edit and apply again.",
+        shell(["git", "add", plan]),
     )
     if model:
-        steps.append(
-            Step(
-                "In CI, check that the plan still holds",
-                "For the model after retraining or another export.",
-                shell(["halfwise", "gate", model, "--plan", plan, *inputs, *measured]),
-            )
+        yield Step(
+            "In CI, check that the plan still holds",
+            "For the model after retraining or another export.",
+            shell(["halfwise", "gate", model, "--plan", plan, *inputs, *measuring_words(command)]),
         )
-    return tuple(steps)
 
 
 _NOT_WRITTEN = "This run wrote nothing; with --out the typed model and its plan are written."

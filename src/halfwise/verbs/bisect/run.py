@@ -61,7 +61,7 @@ def bisect(
     options = options or BackendOptions()
     tolerance, metric = with_measure(tolerance, metric)
     if backend is None and check is None:
-        raise InputError("bisect needs a backend to run the model, or a command that judges it (--check)")
+        raise InputError("bisect needs --backend, which runs the model, or --check, a command that judges it")
     runner = backend_named(backend, options) if isinstance(backend, str) else backend
     if isinstance(runner, SavedBackend):
         raise InputError(f"{runner.name}: saved outputs are of one model; bisect has to build others")

@@ -127,7 +127,7 @@ def _write(
     path = folder / f"{stem}.bisect.plan.json"
     with WholeFiles() as files:
         typed = write_typed(assignment, folder / f"{stem}.bisect.onnx", files)
-        files.text(path, plan.text())
+        files.text(path, plan.text(folder))
     return typed.path, path
 
 

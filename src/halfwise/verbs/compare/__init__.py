@@ -10,6 +10,7 @@ from typing import Any
 from halfwise.compiler.audit_document import AuditDocument
 from halfwise.core.document import Record, read
 from halfwise.core.errors import InputError
+from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import not_wanted
 from halfwise.core.json_text import read_json
 from halfwise.emulation.profiles.machine import MachineDocument
@@ -62,6 +63,8 @@ def _read(source: str | Path | Document, label: str) -> tuple[Document, str]:
         return source, label
     try:
         document = read_json(Path(source))
+    except FileNotFoundError:
+        raise absent(Path(source)) from None
     except OSError as error:
         raise InputError(f"{source} cannot be read: {error.strerror}") from None
     except ValueError:

@@ -10,6 +10,7 @@ from pathlib import Path
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.finding import SEVERITIES, Finding
 from halfwise.core.notes import Note, NoteKind
+from halfwise.core.targets import Typing
 from halfwise.model.patterns import Pattern
 from halfwise.verbs.doctor.built import built_findings
 from halfwise.verbs.doctor.case import Case, read_case
@@ -38,7 +39,7 @@ def doctor(
     """
     material = gather(_paths(sources))
     case, tensors = tensors_apart(read_case(material))
-    notes = list(case.notes)
+    notes = [*case.notes, *_typing(case)]
     scanned: tuple[Finding, ...] = ()
     patterns: tuple[Pattern, ...] = ()
     if case.model is not None:
@@ -62,6 +63,13 @@ def doctor(
     ordered = tuple(sorted(findings, key=lambda each: SEVERITIES.index(each.severity)))
     files = case.material.files
     return Diagnosed(files, case.facts, case.target, ordered, next_step(case, measured, ordered), tuple(notes))
+
+
+def _typing(case: Case) -> Iterator[Note]:
+    """Where flags cannot choose precisions."""
+    target = case.target
+    if target is not None and target.runtime.builder is not None and Typing.WEAK not in target.typings:
+        yield Note.of(NoteKind.STRONG_ONLY, target.title)
 
 
 def _paths(sources: Iterable[str | os.PathLike[str] | Iterable[str | os.PathLike[str]]]) -> list[Path]:

@@ -75,7 +75,7 @@ def _log(path: Path, facts: dict[Path, str], notes: list[Note]) -> LogReport | N
     if log is None or not log.recognised:
         return None
     version = f"TensorRT {log.trt_version}" if log.trt_version else "version not stated"
-    told = [version, log.device or "", log.precision or "precision not stated", log.constraints or ""]
+    told = [version, log.device or "", log.precision or "precision not stated", log.constraints or "", log.typing]
     facts[path] = ", ".join(text for text in told if text)
     return log
 

@@ -12,6 +12,7 @@ from halfwise.verbs.fix.delivery import Delivery
 from halfwise.verbs.fix.mostly_fp32 import mostly_fp32
 from halfwise.verbs.fix.prepare import Prepared
 from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.fix.slower import slower_notes
 from halfwise.verbs.fix.speed import latency_record
 
 __all__ = ["conclude"]
@@ -25,15 +26,15 @@ def conclude(prepared: Prepared, delivery: Delivery, started: float) -> FixResul
         prepared.context.emulator.kept.discard()
     runs, seconds = counter.passes(executions(candidate.decided.samples.search)), time.perf_counter() - started
     arithmetic = arithmetic_of(candidate.decision, candidate.statistics)
-    written = delivery.written
+    written, latency = delivery.written, latency_record(prepared, candidate)
     return FixResult(
         written.decision,
         delivery.judged.measured,
         written.files,
         cost_of(runs, seconds, written.casts, arithmetic),
-        _notes(prepared, delivery, runs, arithmetic),
+        (*_notes(prepared, delivery, runs, arithmetic), *slower_notes(prepared, latency)),
         delivered=delivery.delivered,
-        latency=latency_record(prepared, candidate),
+        latency=latency,
     )
 
 

@@ -67,5 +67,5 @@ def write_results(
     notify(f"writing {path}")
     with WholeFiles(out) as files:
         typed = write_typed(decision, path, files, written_of)
-        files.text(plan_path, plan.text())
+        files.text(plan_path, plan.text(out))
     return typed, plan_path

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.core.counting import Counts
 from halfwise.core.english.finding import finding
@@ -205,6 +206,13 @@ def _quiet(
         return
     if axis is None:
         return
+    yield from _quiet_channels(where, change, axis, size, dead, numbers)
+
+
+def _quiet_channels(
+    where: Where, change: Rounding, axis: int, size: int, dead: NDArray[np.bool_], numbers: dict[str, Any]
+) -> Iterator[Finding]:
+    """Channels that FP16 changes much, among those loud enough to count."""
     by_channel = change.relative_by_channel
     loudness = np.sqrt(change.energy)
     alive = loudness > _DEAD * float(np.median(loudness[~dead]))
@@ -213,22 +221,23 @@ def _quiet(
         return
     lost = int((by_channel[coarse] > _LOST).sum())
     loudest = float(np.sqrt(change.energy[coarse].max() / (size / change.energy.size)))
+    largest, indices = float(by_channel[coarse].max()), [int(channel) for channel in coarse[:_LISTED]]
     note = Note.of(
         NoteKind.CHANNELS_TINY,
         coarse=int(coarse.size),
         channels=int(by_channel.size),
-        indices=[int(channel) for channel in coarse[:_LISTED]],
+        indices=indices,
         loudest=loudest,
-        change=float(by_channel[coarse].max()),
+        change=largest,
         lost=lost,
     )
-    numbers |= {
+    numbers = numbers | {
         "axis": axis,
         "channels": int(by_channel.size),
         "channels_coarse": int(coarse.size),
         "channels_lost": lost,
         "channels_dead": int(((loudness > 0) & ~alive).sum()),
-        "channel_indices": [int(channel) for channel in coarse[:_LISTED]],
-        "largest_channel_change": float(by_channel[coarse].max()),
+        "channel_indices": indices,
+        "largest_channel_change": largest,
     }
     yield finding("HW103", where, note, numbers)

@@ -13,7 +13,7 @@ from halfwise.model.model import Model
 from halfwise.precision.sites import Sites
 from halfwise.verbs.stages.scopes import Scope, spoken, stage_labels
 
-__all__ = ["Piece", "cut_at_scopes", "cut_at_tensors", "needed_by"]
+__all__ = ["Piece", "cut_at_scopes", "cut_at_tensors", "joined", "live_nodes", "needed_by"]
 
 _NO_TENSOR = frozenset(
     "SequenceConstruct SequenceEmpty SequenceInsert SequenceErase SequenceMap SplitToSequence Optional".split()
@@ -32,27 +32,24 @@ def cut_at_scopes(sites: Sites, depth: int = 1) -> tuple[Piece, ...]:
     """One stage for each module at this depth; a module that is called again later makes another stage.
 
     Nodes that only move values or compute shapes open no stage of their own: outside of modules they join the stage
-    that they take from, or else the one that they give to.
+    that they take from, or else the one that they give to. None where no node tells its module.
     """
     if depth < 1:
         raise InputError(f"--depth {depth}: the depth of modules begins at 1")
     model = sites.model
     labels = stage_labels(model, depth)
     if not any(labels.values()):
-        raise InputError(
-            "the model's nodes say nothing of modules (no scopes such as /layers.0/self_attn/MatMul in their names): "
-            "name the tensors to cut at with --cut"
-        )
+        return ()
     place = _places(sites, labels)
     count = max(place.values()) + 1
     groups: list[list[ir.Node]] = [[] for _ in range(count)]
-    live = _live(model)
+    live = live_nodes(model)
     for node in model.graph:
         if node in live:
             groups[place[node]].append(node)
     groups = [group for group in groups if group]
     names = _unique([spoken(_label_of(group, labels, sites)) for group in groups])
-    return _joined(model, [Piece(name, tuple(group)) for name, group in zip(names, groups, strict=True)])
+    return joined(model, [Piece(name, tuple(group)) for name, group in zip(names, groups, strict=True)])
 
 
 def cut_at_tensors(model: Model, names: Sequence[str]) -> tuple[Piece, ...]:
@@ -61,7 +58,7 @@ def cut_at_tensors(model: Model, names: Sequence[str]) -> tuple[Piece, ...]:
     names = [name for text in names for name in ([text] if text in values else text.split(","))]
     producers = [_producer(name, values, model) for name in dict.fromkeys(names)]
     order = {node: index for index, node in enumerate(model.graph)}
-    live = _live(model)
+    live = live_nodes(model)
     taken: set[ir.Node] = set()
     pieces = []
     for producer in sorted(producers, key=lambda node: order[node]):
@@ -75,7 +72,7 @@ def cut_at_tensors(model: Model, names: Sequence[str]) -> tuple[Piece, ...]:
         pieces.append(Piece("to the outputs", rest))
     if len(pieces) < 2:
         raise InputError("--cut: these tensors do not divide the model; name a tensor that later nodes read")
-    return _joined(model, pieces)
+    return joined(model, pieces)
 
 
 def needed_by(node: ir.Node) -> dict[ir.Value, None]:
@@ -168,7 +165,7 @@ def _producer(name: str, values: Mapping[str, ir.Value], model: Model) -> ir.Nod
     return producer
 
 
-def _live(model: Model) -> set[ir.Node]:
+def live_nodes(model: Model) -> set[ir.Node]:
     """The nodes that the model's outputs need; of the others nothing could be compared."""
     found: set[ir.Node] = set()
     for value in model.graph.outputs:
@@ -195,7 +192,7 @@ def _passes(value: ir.Value, producer: ir.Node) -> bool:
     return isinstance(value.type, ir.TensorType) and (bool(producer.domain) or producer.op_type not in _NO_TENSOR)
 
 
-def _joined(model: Model, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+def joined(model: Model, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """Stages between which something else than a typed tensor passes cannot be told apart: they become one."""
     home = {node: index for index, piece in enumerate(pieces) for node in piece.nodes}
     last = list(range(len(pieces)))  # up to which stage each one must reach
@@ -204,7 +201,7 @@ def _joined(model: Model, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
             producer = value.producer()
             if producer is not None and not _passes(value, producer):
                 last[home[producer]] = max(last[home[producer]], home[node])
-    joined: list[Piece] = []
+    merged: list[Piece] = []
     index = 0
     order = {node: position for position, node in enumerate(model.graph)}
     while index < len(pieces):
@@ -214,6 +211,6 @@ def _joined(model: Model, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
             end += 1
             reach = max(reach, last[end])
         nodes = sorted((n for piece in pieces[index : end + 1] for n in piece.nodes), key=lambda n: order[n])
-        joined.append(Piece(" + ".join(p.name for p in pieces[index : end + 1]), tuple(nodes)))
+        merged.append(Piece(" + ".join(p.name for p in pieces[index : end + 1]), tuple(nodes)))
         index = end + 1
-    return tuple(joined)
+    return tuple(merged)

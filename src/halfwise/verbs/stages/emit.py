@@ -46,7 +46,7 @@ class StageFolder:
 
     def write_plan(self, plan: Plan, stage: str) -> Path:
         path = self.path / f"{self._stem}.upto-{_file_name(stage)}.plan.json"
-        write_text(path, plan.text())
+        write_text(path, plan.text(path.parent))
         return path
 
 

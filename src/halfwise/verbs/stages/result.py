@@ -133,7 +133,7 @@ class StagesResult(Documented):
     def summary(self) -> Summary:
         """Each stage with its error over the allowed error."""
         rows = tuple(
-            (s.name, s.compute_nodes, s.alone.ratio, s.chained.ratio, s.propagated.ratio, STAGE_FINDINGS[s.finding])
+            (s.name, s.nodes, s.alone.ratio, s.chained.ratio, s.propagated.ratio, STAGE_FINDINGS[s.finding])
             for s in self.stages
         )
         verb = "keeps" if self.met else "misses"

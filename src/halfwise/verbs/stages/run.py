@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -47,6 +47,7 @@ from halfwise.verbs.stages.result import (
     Upto,
 )
 from halfwise.verbs.stages.upto import later_nodes, plan_upto
+from halfwise.verbs.stages.waists import cut_at_waists
 
 __all__ = ["stages"]
 
@@ -77,7 +78,7 @@ def stages(
     """
     model, told = put_back(fp32_model(model if isinstance(model, Model) else load(model)), reference)
     sites = Sites(model)
-    pieces = cut_at_tensors(model, cut) if cut else cut_at_scopes(sites, depth)
+    pieces, evenly = _cut(sites, cut, depth)
     last = _stage_named(upto, pieces) if upto is not None else None
     folder = StageFolder(Path(out), model) if out is not None else None
     samples = all_samples(model.inputs, inputs, sizes=sizes_that_run(model, inputs))
@@ -95,7 +96,7 @@ def stages(
         profile=profile,
         samples=len(samples.feeds),
         inputs=samples.origin,
-        notes=(*told, *lost, *samples.notes, *caveats(line.profile, model.nodes), *_random(sites)),
+        notes=(*told, *evenly, *lost, *samples.notes, *caveats(line.profile, model.nodes), *_random(sites)),
         model=model.path.name if model.path else "",
     )
     if last is None:
@@ -107,6 +108,17 @@ def stages(
     planned = plan_upto(sites, pieces[last].name, keep, line.whole_tolerance, profile, samples.origin)
     path = folder.write_plan(planned, pieces[last].name) if folder is not None else None
     return replace(result, upto=Upto(pieces[last].name, planned, whole, path))
+
+
+def _cut(sites: Sites, tensors: Sequence[str], depth: int) -> tuple[tuple[Piece, ...], tuple[Note, ...]]:
+    """The stages, and what there is to say of where they end."""
+    if tensors:
+        return cut_at_tensors(sites.model, tensors), ()
+    pieces = cut_at_scopes(sites, depth)
+    if pieces:
+        return pieces, ()
+    pieces = cut_at_waists(sites)
+    return pieces, (Note.of(NoteKind.CUT_EVENLY, stages=len(pieces)),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,37 +184,22 @@ class _Line:
         return Evaluation(self.whole_tolerance, frozenset(self.floats), tuple(each)).outputs
 
     def _stage(self, index: int, part: Part) -> Stage:
-        emulator = Emulator(self.profile)
-        sites = Sites(part.model)
-        fp32 = emulator.session(Assignment(sites, {}))
+        emulator, sites = Emulator(self.profile), Sites(part.model)
         formats = {site.node: sites.fmt for site in sites.free if site.name not in part.fixed}
-        fp16 = emulator.session(Assignment(sites, formats))
-        alone, chained, propagated = [], [], []
-        for exact, narrow, answers in zip(self.exact, self.narrow, self.answers, strict=True):
-            wanted = _run(fp32, exact)
-            given = _run(fp16, exact)
-            same = all(exact[name] is narrow[name] for name in part.inputs)  # only the model's own inputs come in
-            handed_on = given if same else _run(fp16, narrow)
-            passed = wanted if same else _run(fp32, narrow)
-            self.floats.update(float_outputs(wanted))
-            alone.append(sample_error(wanted, given, names=part.outputs))
-            chained.append(sample_error(wanted, handed_on, names=part.outputs))
-            propagated.append(sample_error(wanted, passed, names=part.outputs))
-            answers.update({name: wanted[name] for name in wanted if name in self.model.output_names})
-            exact.update(wanted)
-            narrow.update(handed_on)
+        fp32, fp16 = (emulator.session(Assignment(sites, chosen)) for chosen in ({}, formats))
+        errors = [self._pass_on(part, fp32, fp16, *sample) for sample in self._samples()]
         bounds = _for(self.tolerance, part.outputs)
-        runs = [self._together(each, bounds) for each in (alone, chained, propagated)]
+        alone, chained, propagated = (self._together(each, bounds) for each in zip(*errors, strict=True))
         stage = Stage(
             name=part.name,
             nodes=len(part.model.nodes),
             compute_nodes=sites.compute_nodes,
             inputs=part.inputs,
             outputs=part.outputs,
-            alone=runs[0],
-            chained=runs[1],
-            propagated=runs[2],
-            finding=self._finding(part, *runs),
+            alone=alone,
+            chained=chained,
+            propagated=propagated,
+            finding=self._finding(part, alone, chained, propagated),
             onnx=self.folder.write_stage(index, part, self.exact) if self.folder is not None else None,
         )
         self.chained.update(stage.chained.outputs)
@@ -213,6 +210,28 @@ class _Line:
         feeds = [{name: feed[name] for name in part.inputs} for feed in self.exact]
         culprits, corrected = find_culprits(sites, emulator, bounds, feeds, self.notify)
         return replace(stage, culprits=culprits, corrected=corrected)
+
+    def _samples(self) -> Iterator[tuple[Feed, Feed, Feed]]:
+        """Of each what is known in FP32, behind FP16 stages, and of the answers."""
+        return zip(self.exact, self.narrow, self.answers, strict=True)
+
+    def _pass_on(
+        self, part: Part, fp32: AnySession, fp16: AnySession, exact: Feed, narrow: Feed, answers: Feed
+    ) -> tuple[SampleError, SampleError, SampleError]:
+        """One sample through a stage: its errors alone, chained and propagated; the tensors go on to later stages."""
+        wanted = _run(fp32, exact)
+        given = _run(fp16, exact)
+        same = all(exact[name] is narrow[name] for name in part.inputs)  # only the model's own inputs come in
+        handed_on = given if same else _run(fp16, narrow)
+        passed = wanted if same else _run(fp32, narrow)
+        self.floats.update(float_outputs(wanted))
+        answers.update({name: wanted[name] for name in wanted if name in self.model.output_names})
+        alone, chained, propagated = (
+            sample_error(wanted, each, names=part.outputs) for each in (given, handed_on, passed)
+        )
+        exact.update(wanted)
+        narrow.update(handed_on)
+        return alone, chained, propagated
 
     def _together(self, each: Sequence[SampleError], bounds: Tolerance) -> Run:
         found = Evaluation(bounds, frozenset(self.floats), tuple(each))
