@@ -15,7 +15,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import not_wanted
 
-__all__ = ["byte_size", "check_proto", "every_graph", "every_tensor", "read_proto"]
+__all__ = ["byte_size", "check_proto", "check_rank", "every_graph", "every_tensor", "read_proto"]
 
 
 def read_proto(path: Path) -> tuple[onnx.ModelProto, str]:
@@ -70,6 +70,21 @@ def check_proto(proto: onnx.ModelProto, label: str) -> None:
         raise InputError(f"{label} has no outputs: there is nothing to compare")
     for tensor in every_tensor(proto):
         _check_tensor(tensor, label)
+    for value in proto.graph.input:
+        check_rank(_rank(value.type), f"{label}: the input {value.name!r}")
+
+
+def _rank(kind: onnx.TypeProto) -> int:
+    """Of a sequence or an optional, that of what it holds."""
+    while (held := kind.WhichOneof("value")) in ("sequence_type", "optional_type"):
+        kind = getattr(kind, held).elem_type
+    return len(kind.tensor_type.shape.dim)
+
+
+def check_rank(rank: int, where: str) -> None:
+    """Refuse a tensor that NumPy cannot hold."""
+    if rank > limits.MOST_DIMENSIONS:
+        raise InputError(f"{where} has {rank} dimensions; tensors are read up to {limits.MOST_DIMENSIONS}")
 
 
 def _check_nodes(proto: onnx.ModelProto, label: str) -> None:
@@ -159,6 +174,7 @@ def _check_tensor(tensor: onnx.TensorProto, label: str) -> None:
         raise InputError(f"{where} has an unknown element type ({tensor.data_type})") from None
     if data_type is DataType.UNDEFINED:
         raise InputError(f"{where} has no element type")
+    check_rank(len(tensor.dims), where)
     if any(dim < 0 for dim in tensor.dims):
         raise InputError(f"{where} has a negative dimension")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
