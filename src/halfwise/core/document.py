@@ -142,7 +142,7 @@ E = TypeVar("E", bound=Record)
 def read(data: Any, kind: type[E], source: str) -> E:
     """The record that this JSON is; else one line with the key, what was found there and what is allowed.
 
-    Keys that the record does not name are another version's, and are passed over.
+    Keys that the record does not name are another version's, and are passed over, if the record does not forbid them.
     """
     try:
         return msgspec.convert(data, kind, dec_hook=_read_own)
@@ -156,6 +156,7 @@ def read(data: Any, kind: type[E], source: str) -> E:
 
 
 _MISSING = re.compile(r"Object missing required field `(?P<key>.*)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*)`", re.DOTALL)
 _TYPES = re.compile(r"Expected `(?P<wanted>[^`]*)`(?P<bound>[^,]*)(?:, got `(?P<found>[^`]*)`)?")
 _KINDS = {
     "object": "an object", "array": "a list", "str": "a text", "int": "a whole number", "float": "a number",
@@ -167,6 +168,8 @@ def _plainly(told: str) -> str:
     """What msgspec says of a mistake, in the words of the documentation."""
     if missing := _MISSING.fullmatch(told):
         return f"{missing['key']!r} is missing"
+    if unknown := _UNKNOWN.fullmatch(told):
+        return f"no key is called {unknown['key'][:80]!r}; it is misspelt or of a newer halfwise"
     if not (found := _TYPES.fullmatch(told)):
         return told
     wanted = " or ".join(_KINDS.get(kind, kind) for kind in found["wanted"].split(" | "))
