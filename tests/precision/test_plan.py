@@ -111,6 +111,7 @@ def test_a_reason_that_is_none_is_refused(tmp_path: Path) -> None:
         {"fp32_nodes": ["a", {"name": "b"}, {"name": "a"}]},
         {"fp32_nodes": [], "tolerance": {}},
         {"fp32_nodes": [], "repairs": 3},
+        {"fp32_nodes": [], "repairs": [{"rule": "HW402", "nodes": []}]},
         {"fp32_nodes": [], "tolerence": {"*:rel_l2": 0.01}},
         {"fp32_nodes": [{"name": "a", "formt": "bf16"}]},
         {"fp32_nodes": [], "model": {"sha": "0"}},

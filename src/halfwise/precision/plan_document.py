@@ -88,7 +88,7 @@ class RepairRecord(Record, frozen=True):
     """An exact rewrite at one place, and the nodes that it saves from FP32."""
 
     rule: RuleId
-    nodes: tuple[str, ...]
+    nodes: Annotated[tuple[str, ...], Meta(min_length=1)]
     algebra: str = ""
     was: Annotated[str | Left, about("The left side of the algebra, where it is an equation.")] = LEFT_OUT
     becomes: Annotated[str | Left, about("Its right side.")] = LEFT_OUT
