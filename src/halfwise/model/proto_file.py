@@ -71,14 +71,16 @@ def check_proto(proto: onnx.ModelProto, label: str) -> None:
     for tensor in every_tensor(proto):
         _check_tensor(tensor, label)
     for value in proto.graph.input:
-        check_rank(_rank(value.type), f"{label}: the input {value.name!r}")
+        _check_input(value.type, f"{label}: the input {value.name!r}")
 
 
-def _rank(kind: onnx.TypeProto) -> int:
-    """Of a sequence or an optional, that of what it holds."""
+def _check_input(kind: onnx.TypeProto, where: str) -> None:
+    """Of a sequence or an optional, what it holds."""
     while (held := kind.WhichOneof("value")) in ("sequence_type", "optional_type"):
         kind = getattr(kind, held).elem_type
-    return len(kind.tensor_type.shape.dim)
+    if held == "map_type":
+        raise InputError(f"{where} is a map; tensors, sequences and optionals can be fed")
+    check_rank(len(kind.tensor_type.shape.dim), where)
 
 
 def check_rank(rank: int, where: str) -> None:
@@ -121,7 +123,7 @@ def _check_nodes(proto: onnx.ModelProto, label: str) -> None:
             _check_name(named.name, label)
         if not all(named.name for named in (*graph.input, *graph.initializer)):
             raise InputError(f"{label}: the graph {graph.name!r} has an input or an initializer without a name")
-        made: set[str] = set()
+        made = {named.name for named in (*graph.input, *graph.initializer)}
         for name in (name for node in graph.node for name in node.output if name):
             if name in made:
                 raise InputError(f"{label}: the tensor {name!r} is produced twice")
