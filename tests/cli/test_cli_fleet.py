@@ -65,6 +65,14 @@ def test_what_a_user_can_get_wrong(fleet: Path, run: CommandLine, says: Says) ->
     assert run("fleet", "show", "--model", "x").told.startswith("halfwise: ")
 
 
+def test_without_ray_nothing_is_begun(fleet: Path, run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    before = sorted(fleet.parent.iterdir())
+    ended = run("fleet", "run", "--ray", "auto")
+    assert ended.code == 3 and "halfwise[fleet]" in ended.told and "\n" not in ended.told
+    assert sorted(fleet.parent.iterdir()) == before
+
+
 def test_a_store_is_a_frame_of_every_result_of_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import halfwise
 

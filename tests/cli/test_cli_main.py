@@ -119,7 +119,7 @@ def test_errors_become_one_line_and_their_exit_code(
 
 
 def test_a_ctrl_c_that_no_verb_caught_is_told(halfwise_cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def imports_for_long(*_: object) -> None:
+    def imports_for_long(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("halfwise.report.files.check_writable", imports_for_long)

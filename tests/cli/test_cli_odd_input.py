@@ -107,6 +107,28 @@ def test_a_sarif_file_that_cannot_be_written_is_refused_before_the_work(
     says(ended.told)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("scan", "m.onnx", "--sarif", "m.onnx"),
+        ("trace", "m.onnx", "--html", "../{folder}/m.onnx"),
+        ("gate", "m.onnx", "--plan", "p.json", "--junit", "p.json"),
+        ("fix", "m.onnx", "--out", "out", "--markdown", "m.onnx"),
+        ("gate", "m.onnx", "--plan", "p.json", "--junit", "g", "--markdown", "g"),
+    ],
+)
+def test_no_report_takes_the_place_of_what_is_read_or_of_another_report(
+    words: tuple[str, ...], halfwise_cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("m.onnx", "p.json"):
+        Path(name).write_text("as it was")
+    ended = halfwise_cli(*(word.format(folder=tmp_path.name) for word in words))
+    assert (ended.code, ended.out) == (2, "")
+    says(ended.told.replace(tmp_path.name, "FOLDER"))
+    assert Path("m.onnx").read_text() == Path("p.json").read_text() == "as it was" and len(list(Path().iterdir())) == 2
+
+
 def test_outputs_that_were_not_saved_are_told(halfwise_cli: CommandLine, tmp_path: Path, says: Says) -> None:
     np.savez(tmp_path / "a.npz", y=np.ones(3, np.float32))
     np.savez(tmp_path / "none.npz")

@@ -74,6 +74,7 @@ def test_keys_of_another_version_are_passed_over() -> None:
         ({"parts": [{"title": 1, "size": 1}]}, "parts[0].title", "a whole number", "a text"),
         ({"parts": [{"title": "a", "size": "big"}]}, "parts[0].size", "'big'", "inf, -inf, nan"),
         ({"by_name": {"a": 1, "b.c": "x", "d": 2}}, "by_name['b.c']", "'x'", "number"),
+        ({"by_name": {"a": 1, "b": "x"}, "count": -1}, "by_name['b']", "'x'", "number"),
         ({"parts": [{"title": "a", "size": True}]}, "parts[0].size", "True", "number"),
     ],
 )

@@ -92,6 +92,12 @@ def test_jobs_that_outgrow_the_memory_together_run_one_after_the_other(tmp_path:
     assert calls(tmp_path, "a") + calls(tmp_path, "b") == 3
 
 
+def test_more_processes_than_jobs_are_as_many_as_jobs(tmp_path: Path) -> None:
+    file = fleet(tmp_path, {"a": {}})
+    file.write_text(file.read_text().replace("processes = 2", f"processes = {10**15}"))
+    assert run(file).good
+
+
 def test_one_job_at_a_time_is_on_the_gpu(tmp_path: Path) -> None:
     assert run(fleet(tmp_path, {"a": {}, "b": {}, "c": {}}, device="cuda")).good
 

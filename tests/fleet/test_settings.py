@@ -88,6 +88,11 @@ def test_a_mistake_has_its_place(change: tuple[str, str], line: int, column: int
     says(found[0].what)
 
 
+def test_a_number_of_too_many_digits_is_a_mistake() -> None:
+    (found,) = mistakes_in(GOOD.replace("processes = 3", f"processes = {'9' * 5000}"))
+    assert found.what.startswith("no valid TOML: ") and "\n" not in found.what
+
+
 def test_all_mistakes_are_found_and_the_first_is_told_with_their_number(tmp_path: Path, says: Says) -> None:
     file = tmp_path / "fleet.toml"
     file.write_text(GOOD.replace("seconds", "secs").replace("memory", "ram").replace('path = "b', 'paths = "b'))

@@ -26,6 +26,13 @@ def test_a_second_fleet_on_one_store_is_refused(tmp_path: Path, says: Says) -> N
     Store(tmp_path, write=True).__exit__(None, None, None)
 
 
+def test_a_store_that_is_none_leaves_no_lock(tmp_path: Path) -> None:
+    (tmp_path / STORE).write_text("a text")
+    with pytest.raises(InputError, match="move it away"):
+        Store(tmp_path, write=True)
+    assert [path.name for path in tmp_path.iterdir()] == [STORE]
+
+
 def test_an_old_store_is_brought_up_to_date(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / STORE) as db:
         db.executescript(MIGRATIONS[0])

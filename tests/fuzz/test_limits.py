@@ -6,6 +6,7 @@ import re
 import struct
 import tracemalloc
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,31 @@ def test_a_model_of_many_inputs() -> None:
     names = [f"i{index}" for index in range(10_000)]
     proto = model([node("Sum", " ".join(names), "y")], [value(name) for name in names], [value("y")])
     assert len(load(proto).inputs) == 10_000
+
+
+def of_rank(rank: int) -> Iterator[onnx.ModelProto]:
+    """An input, one in a sequence, a weight, a constant and a sparse weight of so many dimensions."""
+    shape = [1] * rank
+    weight = helper.make_tensor("w", 1, shape, [2.0])
+    made = [value("y", shape=None)]
+    yield exp(shape=shape)
+    sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, shape))
+    at = helper.make_tensor("at", 7, [], [0])
+    yield model([node("SequenceAt", "x at", "y")], [helper.make_value_info("x", sequence)], made, [at])
+    yield model([node("Mul", "x w", "y")], [value("x")], made, [weight])
+    yield model([node("Constant", "", "w", value=weight), node("Mul", "x w", "y")], [value("x")], made)
+    one = helper.make_tensor("w", 1, [1], [2.0]), helper.make_tensor("", 7, [1], [0])
+    few = model([node("Mul", "x w", "y")], [value("x")], made)
+    few.graph.sparse_initializer.append(helper.make_sparse_tensor(*one, shape))
+    yield few
+
+
+def test_dimensions(says: Says) -> None:
+    for proto in of_rank(limits.MOST_DIMENSIONS):
+        assert load(proto).inputs
+    for proto in of_rank(limits.MOST_DIMENSIONS + 1):
+        with says.raises(InputError):
+            load(proto)
 
 
 def test_a_file_that_is_no_protobuf_for_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says) -> None:

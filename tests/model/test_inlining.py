@@ -28,6 +28,9 @@ def call(name: str, read: str, made: str) -> onnx.NodeProto:
     return helper.make_node(name, [read], [made], domain="own")
 
 
+READS = helper.make_graph([node("Add", "a w", "inside")], "body", [], [onnx.ValueInfoProto(name="inside")])
+
+
 def of_functions(nodes: list[onnx.NodeProto], *functions: onnx.FunctionProto) -> onnx.ModelProto:
     graph = helper.make_graph(nodes, "g", [value("x")], [value("y")])
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
@@ -79,6 +82,23 @@ def test_functions_that_call_one_another_in_a_circle(says: Says) -> None:
         load(
             of_functions([call("F", "x", "y")], function("F", call("G", "a", "b")), function("G", call("F", "a", "b")))
         )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "body"),
+    [
+        ([call("F", "x", "y")], [node("Exp", "a", "c")]),
+        ([call("F", "x", "y")], [node("Add", "a w", "b")]),
+        ([call("F", "x", "y")], [node("If", "a", "b", then_branch=READS, else_branch=READS)]),
+        ([helper.make_node("F", ["x", "x"], ["y"], "n", domain="own")], [node("Exp", "a", "b")]),
+        ([helper.make_node("F", ["x"], ["y", "z"], "n", domain="own")], [node("Exp", "a", "b")]),
+    ],
+)
+def test_a_function_and_its_calls_fit(nodes: list[onnx.NodeProto], body: list[onnx.NodeProto], says: Says) -> None:
+    proto = of_functions(nodes, function("F", *body))
+    proto.graph.initializer.append(numpy_helper.from_array(np.float32(1), "w"))
+    with says.raises(InputError):
+        load(proto)
 
 
 def test_names_are_those_of_the_library() -> None:

@@ -111,6 +111,12 @@ def test_a_reason_that_is_none_is_refused(tmp_path: Path) -> None:
         {"fp32_nodes": ["a", {"name": "b"}, {"name": "a"}]},
         {"fp32_nodes": [], "tolerance": {}},
         {"fp32_nodes": [], "repairs": 3},
+        {"fp32_nodes": [], "repairs": [{"rule": "HW402", "nodes": []}]},
+        {"fp32_nodes": [], "tolerence": {"*:rel_l2": 0.01}},
+        {"fp32_nodes": [{"name": "a", "formt": "bf16"}]},
+        {"fp32_nodes": [], "model": {"sha": "0"}},
+        {"fp32_nodes": [], "rollout": {"steps": 2, "feedback": {}, "stride": 2}},
+        {"fp32_nodes": [], "x" * 9000: 1},
     ],
 )
 def test_what_is_no_plan_is_one_line(document: Any, says: Says, tmp_path: Path) -> None:

@@ -58,3 +58,9 @@ def test_another_rule_s_parameters_are_refused(says: Says) -> None:
     other = msgspec.structs.replace(entry, rule="HW401", parameters={})
     with says.raises(InputError):
         reapplied(model, [other])
+
+
+def test_the_same_repair_twice_is_refused(says: Says) -> None:
+    model, repairs = planned("layer_norm_overflow")
+    with says.raises(InputError):
+        reapplied(model, [*repairs, *repairs])

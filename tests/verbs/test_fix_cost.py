@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +146,21 @@ def test_a_data_sheet_tells_times_and_chooses_only_where_asked(tmp_path: Path, s
     unmeasured.write_text(json.dumps(empty.to_json()), encoding="utf-8")
     with pytest.raises(InputError, match="holds no times"):
         fix(posed.model, list(posed.feeds), cost=unmeasured, **given)
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "sizes"),
+    [
+        (math.nan, (4, 4)), (0.0, (4, 4)), (-3.0, (4, 4)), (math.inf, (4, 4)),
+        (1.0, (-4, 4)), (1.0, (1 << 62,) * 30), (1.0, ()),
+    ],
+)  # fmt: skip
+def test_times_that_no_kernel_takes(microseconds: float, sizes: tuple[int, ...], tmp_path: Path, says: Says) -> None:
+    """Of a file that tells its own hash."""
+    op = "MatMul" if sizes else "LSTM"
+    row = TimeRecord(Operation(op, (Operand(sizes), Operand(sizes)), (sizes,)), "fp16", microseconds)
+    document = MachineDocument(Ran("simulated"), "0", "2026-01-01", 1.0, (), TimesRecord("none", 0.0, (row,)))
+    path = tmp_path / "machine.json"
+    path.write_text(json.dumps(signed(document).to_json()), encoding="utf-8")
+    with says.raises(InputError):
+        fix(chain().model, cost=path)

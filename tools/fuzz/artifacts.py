@@ -7,16 +7,18 @@ import json
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from random import Random
 from typing import Any, ClassVar
 
 import numpy as np
 import onnx
 
+from halfwise.emulation.profiles.machine import digest
 from tools.fuzz.file_mutations import ARRAY_MUTATIONS, BYTE_MUTATIONS, JSON_MUTATIONS, LINE_MUTATIONS, json_text
 from tools.fuzz.model_mutations import MODEL_MUTATIONS
 
-__all__ = ["Archive", "Artifact", "Bytes", "Document", "Lines", "OnnxFile", "Safetensors"]
+__all__ = ["Archive", "Artifact", "Bytes", "Document", "Lines", "OnnxFile", "Safetensors", "Signed"]
 
 
 class Artifact(ABC):
@@ -69,6 +71,18 @@ class Document(Artifact):
 
     def _written(self) -> bytes:
         return (json_text(self._held[0]) if self._held else "").encode("utf-8", "surrogatepass")
+
+
+class Signed(Document):
+    """JSON that tells its own hash: without it a reader would go no further."""
+
+    def _written(self) -> bytes:
+        text = super()._written()
+        with suppress(ValueError, RecursionError):  # what is no JSON has no hash
+            document = json.loads(text)
+            if isinstance(document, dict):
+                return json.dumps(document | {"sha256": digest(document)}).encode()
+        return text
 
 
 class Archive(Artifact):

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tools.fuzz.artifacts import Archive, Artifact, Bytes, Document, Lines, OnnxFile, Safetensors
+from tools.fuzz.artifacts import Archive, Artifact, Bytes, Document, Lines, OnnxFile, Safetensors, Signed
+from tools.fuzz.machines import machine
 from tools.fuzz.seeds import SEEDS, seed_model
 
 __all__ = ["ATTACKS", "PYTHON", "Attack", "Made"]
@@ -179,6 +180,16 @@ def _polygraphy(seed: str) -> Made:
     return Made(Document([feed]), {MODEL: _sound(seed)})
 
 
+def _machine(seed: str) -> Made:
+    return Made(Signed(machine()), {MODEL: _sound(seed), "b.json": json.dumps(machine()).encode()})
+
+
+def _engine(seed: str) -> Made:
+    """The layers of an engine that was built from a plan."""
+    plan = json.dumps(_fixed(seed)[0]).encode()
+    return Made(Document(json.loads(_layers(seed))), {MODEL: _sound(seed), "p.json": plan})
+
+
 def _outputs(seed: str) -> Made:
     arrays = {"y": np.arange(8, dtype=np.float32).reshape(2, 4), "n": np.arange(3)}
     return Made(Archive(arrays), {"a.npz": Archive(arrays).content()})
@@ -271,6 +282,7 @@ def _store(seed: str) -> Made:
 _OWN = tuple(SEEDS)
 _FIXED = ("norm", "convolutions", "attention", "indices", "recurrent")
 _FIX = ("fix", MODEL, "--out", "out", "--max-runs", "6", "--json")
+_BUILT = ("--engine", "l.json", "--target", "trt-8.6@t4", "--profile", "tensorrt")
 _LISTS = tuple(sorted(path.name for path in (_DATA / "layers").glob("*.json")))
 _LOGS = tuple(sorted(path.name for path in (_DATA / "logs").glob("*.log")))
 
@@ -300,6 +312,10 @@ def _all() -> Iterator[Attack]:
     yield Attack("inputs-json", "i.json", ("trace", MODEL, "--inputs", "i.json"), _OWN, _polygraphy, Document)
     yield Attack("outputs", "b.npz", ("verify", "a.npz", "b.npz", "--json"), ("outputs",), _outputs, Archive)
     audit = ("audit", "l.json", *plan, "--json")
+    for name, machine_words in _MACHINE_WORDS.items():
+        yield Attack(f"machine-{name}", "a.json", machine_words, _FIXED, _machine, Signed)
+    yield Attack("engine-fix", "l.json", (*_FIX, *plan, *_BUILT), _FIXED, _engine, Document)
+    yield Attack("engine-gate", "l.json", ("gate", MODEL, *plan, *_BUILT[:2]), _FIXED, _engine, Document)
     yield Attack("layers", "l.json", audit, _LISTS, _listed, Document)
     yield Attack("dump", "l.json", audit, ("dump_10.txt",), _listed, Lines)
     yield Attack("log", "b.log", ("log", "b.log", "--json"), _LOGS, _log, Lines)
@@ -319,5 +335,12 @@ _MODEL_VERBS: Mapping[str, Sequence[str]] = {
     "bisect": ("--backend", "ort-cpu", "--builds", "3", "--out", "out", "--json"),
     "doctor": ("--json",),
     "advise": ("--target", "trt-10.9@t4", "--json"),
+}
+_MACHINE_WORDS: Mapping[str, tuple[str, ...]] = {
+    "profiles": ("profiles", "a.json", "--json"),
+    "profile": (*_FIX, "--profile", "a.json"),
+    "cost": (*_FIX, "--cost", "a.json"),
+    "verify": ("verify", MODEL, MODEL, "--profile", "a.json"),
+    "compare": ("compare", "a.json", "b.json", "--json"),
 }
 ATTACKS = {attack.name: attack for attack in _all()}

@@ -18,10 +18,12 @@ __all__ = [
     "attribute_refers",
     "attribute_value",
     "axes_odd",
+    "fill",
+    "known_attributes",
 ]
 
 
-def _fill(attribute: AttributeProto, kind: int, random: Random) -> None:
+def fill(attribute: AttributeProto, kind: int, random: Random) -> None:
     """Give an attribute of this type an odd value."""
     name = attribute.name
     attribute.Clear()
@@ -55,13 +57,13 @@ _KINDS = tuple(
 def attribute_value(model: onnx.ModelProto, random: Random) -> None:
     attribute = one_of(random, (a for a in attributes_of(model) if a.type != AttributeProto.GRAPH))
     if attribute is not None:
-        _fill(attribute, attribute.type, random)
+        fill(attribute, attribute.type, random)
 
 
 def attribute_kind(model: onnx.ModelProto, random: Random) -> None:
     attribute = one_of(random, attributes_of(model))
     if attribute is not None:
-        _fill(attribute, random.choice(_KINDS), random)
+        fill(attribute, random.choice(_KINDS), random)
 
 
 def attribute_kind_said(model: onnx.ModelProto, random: Random) -> None:
@@ -86,6 +88,13 @@ def attribute_gone(model: onnx.ModelProto, random: Random) -> None:
         del node.attribute[random.randrange(len(node.attribute))]
 
 
+def known_attributes(schema: onnx.defs.OpSchema) -> list[tuple[str, int]]:
+    """Names and types of what an operator takes."""
+    return [
+        (name, getattr(AttributeProto, str(each.type).rpartition(".")[2])) for name, each in schema.attributes.items()
+    ]
+
+
 def attribute_more(model: onnx.ModelProto, random: Random) -> None:
     """One that the operator knows, or that nobody knows, with an odd value."""
     node = one_of(random, nodes_of(model))
@@ -93,14 +102,10 @@ def attribute_more(model: onnx.ModelProto, random: Random) -> None:
         return
     known: list[tuple[str, int]] = [("unknown", random.choice(_KINDS))]
     if onnx.defs.has(node.op_type, node.domain):
-        schema = onnx.defs.get_schema(node.op_type, node.domain)
-        known += [
-            (name, getattr(AttributeProto, str(each.type).rpartition(".")[2]))
-            for name, each in schema.attributes.items()
-        ] * 3
+        known += known_attributes(onnx.defs.get_schema(node.op_type, node.domain)) * 3
     name, kind = random.choice(known)
     attribute = node.attribute.add(name=name)
-    _fill(attribute, kind, random)
+    fill(attribute, kind, random)
 
 
 def axes_odd(model: onnx.ModelProto, random: Random) -> None:
@@ -111,4 +116,4 @@ def axes_odd(model: onnx.ModelProto, random: Random) -> None:
     name = random.choice(("axes", "axis", "perm"))
     for attribute in [a for a in node.attribute if a.name == name]:
         node.attribute.remove(attribute)
-    _fill(node.attribute.add(name=name), random.choice(_KINDS), random)
+    fill(node.attribute.add(name=name), random.choice(_KINDS), random)

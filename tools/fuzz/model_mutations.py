@@ -10,6 +10,7 @@ from random import Random
 
 import onnx
 
+from tools.fuzz import body_mutations, construct_mutations, nest_mutations, tensor_mutations
 from tools.fuzz.attribute_mutations import (
     attribute_gone,
     attribute_kind,
@@ -53,6 +54,7 @@ __all__ = ["MODEL_MUTATIONS"]
 
 Mutation = Callable[[onnx.ModelProto, Random], None]
 
+_ADDING = (construct_mutations, tensor_mutations, body_mutations, nest_mutations)
 _ALL: tuple[Mutation, ...] = (
     attribute_value, attribute_kind, attribute_kind_said, attribute_refers, attribute_gone, attribute_more, axes_odd,
     operator_other, operator_swapped, domain_other, edge_moved, input_gone, input_more, output_changed,
@@ -61,5 +63,6 @@ _ALL: tuple[Mutation, ...] = (
     weight_dims, weight_type, weight_bytes, weight_typed_data, weight_gone, weight_twice, weight_is_input,
     weight_sparse, weight_outside,
     opset_other, opset_entries, ir_version_other, ends_changed, metadata_odd, node_in_body, node_in_function,
+    *(getattr(module, name) for module in _ADDING for name in module.__all__),
 )  # fmt: skip
 MODEL_MUTATIONS = {mutation.__name__: mutation for mutation in _ALL}

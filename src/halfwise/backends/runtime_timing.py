@@ -18,8 +18,8 @@ from halfwise.core.child.serve import Answer, Request
 from halfwise.core.errors import HalfwiseError, MissingBackend
 from halfwise.emulation.cuda_driver import Cuda, open_cuda
 from halfwise.emulation.timing.grid import LAUNCH
-from halfwise.emulation.timing.law import Precision
 from halfwise.emulation.timing.operation import Operation
+from halfwise.emulation.timing.record import Precision
 from halfwise.emulation.timing.timed_model import (
     Load,
     copies_of,

@@ -73,7 +73,7 @@ def command(
     from halfwise.report.files import check_writable
     from halfwise.verbs.audit import Wanted, audit
 
-    check_writable(sarif, html)
+    check_writable(sarif, html, reads=[source, plan, model])
     shown = Wanted.of(only, node, module)
     result = audit(source, plan, model, inputs or (), target=target, time_limit_s=time_limit)
     write_sarif(sarif, result.findings, result.model or source)

@@ -89,7 +89,7 @@ def command(
     from halfwise.verbs.bisect.asked import JOURNAL
     from halfwise.verbs.bisect.run import bisect
 
-    check_writable(html)
+    check_writable(html, reads=[model, plan])
     folder = out or Path(f"{model.stem}.bisect")
     try:
         with progress(f"bisect {model.name}") as shown:

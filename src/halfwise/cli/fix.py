@@ -183,7 +183,7 @@ def command(
         raise InputError(f"--allow {allow}: only bf16 can be allowed")
     from halfwise.report.files import check_writable, write
 
-    check_writable(markdown)
+    check_writable(markdown, reads=[model, plan, reference, layers])
     from halfwise.report.html.fix_report import with_report
     from halfwise.verbs.fix.fix import JOURNAL, fix
     from halfwise.verbs.fix.results_folder import WALKS

@@ -98,7 +98,7 @@ def run(
     from halfwise.report.files import check_writable
 
     settings = read_settings(file)
-    check_writable(junit, sarif, markdown, page)
+    check_writable(junit, sarif, markdown, page, reads=[file])
     try:
         with watching(f"fleet {file.name}") as watcher:
             if ray is None:

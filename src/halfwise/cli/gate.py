@@ -94,7 +94,9 @@ def command(
     from halfwise.verbs.gate import gate
     from halfwise.verbs.gate_update import gate_updated
 
-    check_writable(junit, sarif, markdown, *((plan, baseline) if update else ()))
+    reads = [model, plan, baseline, engine, reference]
+    check_writable(junit, sarif, markdown, reads=reads)
+    check_writable(*((plan, baseline) if update else ()))
     with progress(f"gate {model.name}") as shown:
         result = (gate_updated if update else gate)(
             plan,

@@ -31,7 +31,7 @@ def command(
     from halfwise.report.files import check_writable
     from halfwise.verbs.log import log as read
 
-    check_writable(sarif, html)
+    check_writable(sarif, html, reads=[log, model])
     report = read(log, model)
     write_sarif(sarif, report.findings, log)
     write_page(html, f"Build log {log.name}", report, noun="finding")

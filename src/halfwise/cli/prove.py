@@ -53,7 +53,7 @@ def command(
     from halfwise.verbs.prove import JOURNAL, prove
 
     if not out.is_dir():  # of which `prove` tells what to write instead
-        check_writable(out)
+        check_writable(out, reads=[*(models or ()), *(own or ())])
     try:
         with progress(f"prove {backend}") as shown:
             options = backend_options(device, False, "all", False, time_limit)

@@ -36,7 +36,7 @@ def command(
     from halfwise.report.files import check_writable
     from halfwise.verbs.scan import scan
 
-    check_writable(sarif)
+    check_writable(sarif, reads=[model])
     result = scan(model, rounding=rounding)
     write_sarif(sarif, result.findings, model)
     from halfwise.report.scan import show_scan

@@ -76,7 +76,7 @@ def command(
     from halfwise.report.files import check_writable
     from halfwise.verbs.stages import stages
 
-    check_writable(html)
+    check_writable(html, reads=[model])
 
     with progress(f"stages {model.name}") as shown:
         result = stages(

@@ -26,7 +26,7 @@ def command(
     from halfwise.report.files import check_writable
     from halfwise.verbs.trace import trace
 
-    check_writable(sarif, html)
+    check_writable(sarif, html, reads=[model, reference])
 
     with progress(f"trace {model.name}") as shown:
         result = trace(model, inputs, reference=reference, notify=shown.count)

@@ -142,20 +142,21 @@ E = TypeVar("E", bound=Record)
 def read(data: Any, kind: type[E], source: str) -> E:
     """The record that this JSON is; else one line with the key, what was found there and what is allowed.
 
-    Keys that the record does not name are another version's, and are passed over.
+    Keys that the record does not name are another version's, and are passed over, if the record does not forbid them.
     """
     try:
         return msgspec.convert(data, kind, dec_hook=_read_own)
     except msgspec.ValidationError as error:
         found = _PLACE.fullmatch(str(error))
         what = _plainly(found["what"] if found else str(error))
-        told = f"{_named(found['where'], data, kind)}: {what}" if found else what
+        told = f"{_named(found['where'], str(error), data, kind)}: {what}" if found else what
         raise InputError(f"{source}: {told}") from None
     except UnicodeEncodeError as error:
         raise InputError(f"{source}: it holds a text that is no Unicode: {error.object[:40]!a}") from None
 
 
 _MISSING = re.compile(r"Object missing required field `(?P<key>.*)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*)`", re.DOTALL)
 _TYPES = re.compile(r"Expected `(?P<wanted>[^`]*)`(?P<bound>[^,]*)(?:, got `(?P<found>[^`]*)`)?")
 _KINDS = {
     "object": "an object", "array": "a list", "str": "a text", "int": "a whole number", "float": "a number",
@@ -167,6 +168,8 @@ def _plainly(told: str) -> str:
     """What msgspec says of a mistake, in the words of the documentation."""
     if missing := _MISSING.fullmatch(told):
         return f"{missing['key']!r} is missing"
+    if unknown := _UNKNOWN.fullmatch(told):
+        return f"no key is called {unknown['key'][:80]!r}; it is misspelt or of a newer halfwise"
     if not (found := _TYPES.fullmatch(told)):
         return told
     wanted = " or ".join(_KINDS.get(kind, kind) for kind in found["wanted"].split(" | "))
@@ -174,8 +177,8 @@ def _plainly(told: str) -> str:
     return f"must be {wanted}{found['bound'].replace('of length >= 1', 'with at least 1 entry')}{but}"
 
 
-def _named(place: str, data: Any, kind: type[Record]) -> str:
-    """The place with the first key of each mapping on the way that is refused by itself: msgspec names none."""
+def _named(place: str, told: str, data: Any, kind: type[Record]) -> str:
+    """The place with the key of each mapping on the way whose entry alone is told so, too: msgspec names none."""
     data = deepcopy(data)
     at, named = data, ""
     for step in _STEP.finditer(place):
@@ -185,19 +188,20 @@ def _named(place: str, data: Any, kind: type[Record]) -> str:
             for key in entries:
                 at.clear()
                 at[key] = entries[key]
-                if _refused(data, kind):
+                if _refused(data, kind) == told:
                     break
         named += step[0] if not step["any"] else f"[{key!r}]"
         at = at[key]
     return named.removeprefix(".")
 
 
-def _refused(data: Any, kind: type[Record]) -> bool:
+def _refused(data: Any, kind: type[Record]) -> str:
+    """How msgspec does so; empty where it takes the data."""
     try:
         msgspec.convert(data, kind, dec_hook=_read_own)
-    except msgspec.ValidationError:
-        return True
-    return False
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
 
 
 def _read_own(kind: Any, value: object) -> object:

@@ -7,6 +7,7 @@ MOST_NODES = 1_000_000  # of a model, those of its bodies included, and of a fun
 DEEPEST_FUNCTIONS = 100  # calls in one another
 LONGEST_NAME = 1 << 16  # characters
 MOST_CHARACTERS = 1 << 28  # of the names of nodes and tensors, where functions are in place
+MOST_DIMENSIONS = 32  # of a tensor that is held in memory; the most that NumPy 1.26 knows
 LARGEST_MADE_INPUT = 1 << 29  # bytes of one generated input
 LARGEST_ARRAYS = 1 << 32  # bytes of the arrays of one .npz file, unpacked
 LARGEST_JSON = 1 << 28  # bytes of one document

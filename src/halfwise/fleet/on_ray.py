@@ -47,6 +47,9 @@ class OnRay:
 
     address: str
 
+    def __post_init__(self) -> None:
+        _ray()  # where it is missing nothing is begun
+
     def __call__(self, tasks: Sequence[Task], verb: Verb, limits: Limits, report: Report, shown: Shown) -> None:
         with _connected(self.address) as ray:
             _run(ray, tasks, verb, report, shown)

@@ -72,7 +72,7 @@ def run_here(tasks: Sequence[Task], verb: Verb, limits: Limits, report: Report, 
     started = forked(("halfwise.fleet.preload", verb.__module__))
     needs = [task.memory for task in tasks]
     running: list[Place] = []
-    slots = _slots(limits.processes)
+    slots = _slots(min(limits.processes, len(tasks)))
     try:
         while waiting or running:
             while (index := _next(tasks, needs, waiting, running, limits)) is not None:

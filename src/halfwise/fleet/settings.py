@@ -83,7 +83,7 @@ def sound_settings(text: str, folder: Path) -> Settings:
     """What the tables without a mistake say."""
     try:
         data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         data = {}
     wrong = {key for key, _ in mistakes_of(data)}
     fleet = {} if ("fleet",) in wrong else data.get("fleet", {})
@@ -110,7 +110,7 @@ def mistakes_in(text: str) -> list[Mistake]:
     """All of them, in the order of the file."""
     try:
         data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of too many digits is no TOMLDecodeError
         return [_syntax(str(error), text)]
     where = places(text)
 

@@ -121,6 +121,9 @@ class Store:
                 self._db.execute("PRAGMA foreign_keys = ON" if write else "PRAGMA query_only = ON")
                 self._open(path, write)
         except BaseException:
+            if write:
+                with suppress(OSError):
+                    (folder / _LOCK).unlink()
             self._close()
             raise
 

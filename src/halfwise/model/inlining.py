@@ -81,6 +81,10 @@ class _InlinePass(passes.InlinePass):
 
     def _instantiate_call(self, node: ir.Node, call_site_id: str) -> Any:
         called = self._functions[node.op_identifier()]
+        for kind, given, taken in (("inputs", node.inputs, called.inputs), ("outputs", node.outputs, called.outputs)):
+            if len(given) > len(taken):
+                whose = f"the function {called.domain}:{called.name} has {len(taken)} {kind}"
+                raise InputError(f"{whose}, and node {node.name!r} {len(given)}; export the model again")
         names = [(named, named.name) for named in _named(called)]
         for named, name in names:
             named.name = self._free(named, name or ("node" if isinstance(named, ir.Node) else "val"))

@@ -21,6 +21,7 @@ from halfwise.core.formats import Format
 from halfwise.model.chosen_rows import last_row
 from halfwise.model.data_hash import data_sha256, is_data
 from halfwise.model.external import check_external_data, external_files
+from halfwise.model.function_scopes import check_function_scopes
 from halfwise.model.inference import has_schema
 from halfwise.model.input_spec import InputSpec
 from halfwise.model.map_outputs import MapOutput, cut_maps, has_maps
@@ -160,6 +161,7 @@ def _load(source: str | Path | onnx.ModelProto, label: str) -> Model:
         files = external_files(proto, path)
     stored_nodes = len(proto.graph.node)
     with _named(label):
+        check_function_scopes(proto)
         if path is None and (needs_fixups(proto) or has_maps(proto)):
             proto = _copy(proto)
         if needs_fixups(proto):

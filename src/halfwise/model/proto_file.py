@@ -15,7 +15,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import not_wanted
 
-__all__ = ["byte_size", "check_proto", "every_graph", "every_tensor", "read_proto"]
+__all__ = ["byte_size", "check_proto", "check_rank", "every_graph", "every_tensor", "read_proto"]
 
 
 def read_proto(path: Path) -> tuple[onnx.ModelProto, str]:
@@ -70,6 +70,23 @@ def check_proto(proto: onnx.ModelProto, label: str) -> None:
         raise InputError(f"{label} has no outputs: there is nothing to compare")
     for tensor in every_tensor(proto):
         _check_tensor(tensor, label)
+    for value in proto.graph.input:
+        _check_input(value.type, f"{label}: the input {value.name!r}")
+
+
+def _check_input(kind: onnx.TypeProto, where: str) -> None:
+    """Of a sequence or an optional, what it holds."""
+    while (held := kind.WhichOneof("value")) in ("sequence_type", "optional_type"):
+        kind = getattr(kind, held).elem_type
+    if held == "map_type":
+        raise InputError(f"{where} is a map; tensors, sequences and optionals can be fed")
+    check_rank(len(kind.tensor_type.shape.dim), where)
+
+
+def check_rank(rank: int, where: str) -> None:
+    """Refuse a tensor that NumPy cannot hold."""
+    if rank > limits.MOST_DIMENSIONS:
+        raise InputError(f"{where} has {rank} dimensions; tensors are read up to {limits.MOST_DIMENSIONS}")
 
 
 def _check_nodes(proto: onnx.ModelProto, label: str) -> None:
@@ -106,7 +123,7 @@ def _check_nodes(proto: onnx.ModelProto, label: str) -> None:
             _check_name(named.name, label)
         if not all(named.name for named in (*graph.input, *graph.initializer)):
             raise InputError(f"{label}: the graph {graph.name!r} has an input or an initializer without a name")
-        made: set[str] = set()
+        made = {named.name for named in (*graph.input, *graph.initializer)}
         for name in (name for node in graph.node for name in node.output if name):
             if name in made:
                 raise InputError(f"{label}: the tensor {name!r} is produced twice")
@@ -159,6 +176,7 @@ def _check_tensor(tensor: onnx.TensorProto, label: str) -> None:
         raise InputError(f"{where} has an unknown element type ({tensor.data_type})") from None
     if data_type is DataType.UNDEFINED:
         raise InputError(f"{where} has no element type")
+    check_rank(len(tensor.dims), where)
     if any(dim < 0 for dim in tensor.dims):
         raise InputError(f"{where} has a negative dimension")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:

@@ -9,7 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 from halfwise.core.errors import InputError
-from halfwise.model.proto_file import every_graph
+from halfwise.model.proto_file import check_rank, every_graph
 
 __all__ = ["fix_up", "needs_fixups"]
 
@@ -81,6 +81,7 @@ def _dense(sparse: onnx.SparseTensorProto, name: str) -> onnx.TensorProto:
         raise InputError(f"{where} stands in external data, which is not supported; make it dense")
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
     shape = tuple(sparse.dims)
+    check_rank(len(shape), where)
     size = int(np.prod(shape, dtype=object)) if shape else 1
     if any(dim < 0 for dim in shape) or size * values.itemsize > _MOST_BYTES:
         raise InputError(f"{where} is too large to be made dense")

@@ -1,4 +1,4 @@
-"""A plan as a file holds it."""
+"""A plan as a file holds it. A plan is obeyed, and people write it: a key that nobody knows is not passed over."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PlannedRecord(Record, frozen=True):
     numbers: Numbers
 
 
-class StatedNode(Record, frozen=True):
+class StatedNode(Record, frozen=True, forbid_unknown_fields=True):
     """The same in a plan, where a person may have written it: all but the name may be missing."""
 
     name: str
@@ -88,7 +88,7 @@ class RepairRecord(Record, frozen=True):
     """An exact rewrite at one place, and the nodes that it saves from FP32."""
 
     rule: RuleId
-    nodes: tuple[str, ...]
+    nodes: Annotated[tuple[str, ...], Meta(min_length=1)]
     algebra: str = ""
     was: Annotated[str | Left, about("The left side of the algebra, where it is an equation.")] = LEFT_OUT
     becomes: Annotated[str | Left, about("Its right side.")] = LEFT_OUT
@@ -97,7 +97,7 @@ class RepairRecord(Record, frozen=True):
     saved: tuple[str, ...] = ()
 
 
-class ModelRecord(Record, frozen=True):
+class ModelRecord(Record, frozen=True, forbid_unknown_fields=True):
     """The model that a plan was made for; without a sha256 it is for any that has these nodes."""
 
     path: str = ""
@@ -111,14 +111,14 @@ class ModelRecord(Record, frozen=True):
     reference_sha256: Annotated[str | Left, about("Of the FP32 original that judged, where one was given.")] = LEFT_OUT
 
 
-class RolloutQuestion(Record, frozen=True):
+class RolloutQuestion(Record, frozen=True, forbid_unknown_fields=True):
     """How many steps in a row are judged; outputs by the inputs that take them in the next step."""
 
     steps: Count
     feedback: Mapping[str, str]
 
 
-class PlanDocument(Document, frozen=True, tag="halfwise.plan/1", kw_only=True):
+class PlanDocument(Document, frozen=True, tag="halfwise.plan/1", kw_only=True, forbid_unknown_fields=True):
     """A plan: which nodes stay out of FP16 and why. Written by hand it needs `schema` and `fp32_nodes` only."""
 
     model: ModelRecord = ModelRecord()

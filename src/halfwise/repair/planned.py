@@ -22,7 +22,7 @@ def reapplied(model: Model, repairs: Sequence[RepairRecord]) -> Model:
     planned = [(rules[entry.rule], Repair.planned(entry)) for entry in repairs]
     result, done = _applied(model, planned)
     if len(done) != len(planned):
-        missing = next(repair for _, repair in planned if repair not in done)
+        missing = next((repair for _, repair in planned if repair not in done), planned[len(done)][1])
         raise InputError(
             f"the plan's repair {missing.rule} no longer fits at node {missing.nodes[0]!r}; run fix without --plan"
         )

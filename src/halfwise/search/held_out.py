@@ -166,7 +166,7 @@ class HeldOutSearch:
         best, held = found.best, missed
         search, keep = best.search, best.solution.keep
         noise = best.solution.noise or search.noise()
-        seen = missed.ratio > 1.0 and self._many(noise, keep, expected)
+        seen = missed.ratio > 1.0 and self._many(noise, keep, max(expected, missed.ratio))
         seen = seen and self.context.counter.free(CLOSE.passes + 2 * len(feeds), Untried.ANEW)
         if seen:
             noise = self._of_worst(search, feeds, missed)

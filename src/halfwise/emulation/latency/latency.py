@@ -8,7 +8,8 @@ from functools import cached_property
 
 from halfwise.core.formats import Format
 from halfwise.emulation.latency.kernels import Kernel, Shapes, kernels_of
-from halfwise.emulation.timing.law import Law, Precision
+from halfwise.emulation.timing.law import Law
+from halfwise.emulation.timing.record import Precision
 from halfwise.precision.assignment import Assignment
 
 __all__ = ["Latency", "latency_of"]

@@ -15,7 +15,17 @@ from halfwise.core.errors import InputError
 from halfwise.core.json_text import read_json
 from halfwise.emulation.timing.record import TimesRecord
 
-__all__ = ["Evidence", "FormRecord", "MachineDocument", "Ran", "Status", "is_machine", "read_machine", "signed"]
+__all__ = [
+    "Evidence",
+    "FormRecord",
+    "MachineDocument",
+    "Ran",
+    "Status",
+    "digest",
+    "is_machine",
+    "read_machine",
+    "signed",
+]
 
 Status = Literal["proven", "several", "loose", "elsewhere", "refused"]
 
@@ -89,10 +99,11 @@ class MachineDocument(Document, frozen=True, tag="halfwise.machine/1"):
 
 def signed(document: MachineDocument) -> MachineDocument:
     """The document with its own hash."""
-    return structs.replace(document, sha256=_digest(document.to_json()))
+    return structs.replace(document, sha256=digest(document.to_json()))
 
 
-def _digest(data: Mapping[str, Any]) -> str:
+def digest(data: Mapping[str, Any]) -> str:
+    """Of everything but itself."""
     stated = {key: value for key, value in data.items() if key != "sha256"}
     text = json.dumps(stated, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -116,7 +127,11 @@ def read_machine(path: Path) -> MachineDocument:
     if not is_machine(data):
         raise InputError(f"{path} is no machine file; `halfwise prove` writes one")
     document = read(data, MachineDocument, str(path))
-    if document.sha256 != _digest(data):
+    try:
+        stated = digest(data)
+    except UnicodeEncodeError as error:
+        raise InputError(f"{path}: it holds a text that is no Unicode: {error.object[error.start]!a}") from None
+    if document.sha256 != stated:
         raise InputError(
             f"{path} was changed after it was written: its sha256 does not fit; run `halfwise prove` again"
         )

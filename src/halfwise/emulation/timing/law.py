@@ -12,17 +12,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 from msgspec.structs import replace
 
 from halfwise.emulation.timing.gpus import Peak
 from halfwise.emulation.timing.operation import Operation, Work, work_of
-from halfwise.emulation.timing.record import TimeRecord
+from halfwise.emulation.timing.record import Precision, TimeRecord
 
-__all__ = ["Law", "Precision", "Roof", "measured_law", "roofline"]
-
-Precision = Literal["fp16", "fp32", "tf32"]
+__all__ = ["Law", "Roof", "measured_law", "roofline"]
 
 _WIDTH: Mapping[Precision, int] = {"fp16": 2, "fp32": 4, "tf32": 4}
 _USUAL_LAUNCH_US = 2.0

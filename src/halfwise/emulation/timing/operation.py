@@ -13,7 +13,7 @@ from halfwise.core.document import Record, about
 from halfwise.model.families import PRODUCTS, RECURRENT
 from halfwise.model.moving import MOVES
 
-__all__ = ["Attribute", "Operand", "Operation", "Work", "work_of"]
+__all__ = ["Attribute", "Operand", "Operation", "Work", "has_work", "work_of"]
 
 Attribute = int | float | str | tuple[float, ...]
 
@@ -23,6 +23,7 @@ _NORMS = frozenset(
 )  # fmt: skip
 _SOFTMAXES = frozenset({"BiasSoftmax", "LogSoftmax", "Softmax"})
 _SELECTS = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})  # read no more than they write
+_MOST = 1e24  # of values and of FLOP: more than any machine does
 _POOLS = frozenset({"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "MaxPool"})
 
 
@@ -80,6 +81,15 @@ def work_of(operation: Operation) -> Work:
     read = min(written, sum(each.size for each in floats)) if operation.op in _SELECTS else sum(e.size for e in floats)
     family, features, flops = _family(operation, written)
     return Work(family, tuple(math.log2(max(each, 1e-3)) for each in features), flops, read, written)
+
+
+def has_work(operation: Operation) -> bool:
+    """Whether that is numbers: the sizes in a file may be anybody's."""
+    try:
+        work = work_of(operation)
+    except (ArithmeticError, IndexError):
+        return False
+    return all(0 <= each <= _MOST for each in (work.flops, work.read, work.written))
 
 
 def _family(operation: Operation, written: int) -> tuple[str, Sequence[float], float]:

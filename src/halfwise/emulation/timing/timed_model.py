@@ -12,8 +12,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from halfwise.emulation.timing.law import Precision
 from halfwise.emulation.timing.operation import Attribute, Operand, Operation
+from halfwise.emulation.timing.record import Precision
 
 __all__ = ["Load", "copies_of", "load_for", "reads_weights", "timed_feed", "timed_model"]
 

@@ -13,6 +13,7 @@ from halfwise.emulation.latency import Latency
 from halfwise.emulation.profiles.machine import read_machine
 from halfwise.emulation.timing.gpus import PEAKS
 from halfwise.emulation.timing.law import measured_law, roofline
+from halfwise.emulation.timing.operation import has_work
 from halfwise.emulation.timing.record import TimesRecord
 from halfwise.precision.assignment import Assignment
 from halfwise.search.speed import Speed
@@ -33,6 +34,8 @@ def speed_of(cost: str | Path | None, target: Target) -> Speed | None:
         machine = read_machine(path)
         if not isinstance(machine.times, TimesRecord) or not machine.times.rows:
             raise InputError(f"{path} holds no times; `halfwise prove --time` measures them")
+        if odd := next((row.operation for row in machine.times.rows if not has_work(row.operation)), None):
+            raise InputError(f"{path} tells a time of {odd.op[:80]!r} at sizes that it cannot have")
         return Speed(measured_law(machine.times.rows, machine.ran.title, machine.times.cache_bytes))
     peak = PEAKS.get(target.gpu.name) if target.gpu is not None else None
     if peak is None and cost is not None:

@@ -10,9 +10,8 @@ from typing import Any
 
 from halfwise.backends import BackendOptions
 from halfwise.core.child.worker import ChildDied, ChildFailed, Worker
-from halfwise.emulation.timing.law import Precision
 from halfwise.emulation.timing.operation import Operation
-from halfwise.emulation.timing.record import TimeRecord, TimesRecord
+from halfwise.emulation.timing.record import Precision, TimeRecord, TimesRecord
 from halfwise.search.journal import Journal
 
 __all__ = ["TIMED", "Row", "rows_of", "timed"]
