@@ -213,7 +213,7 @@ class RepairSelector:
 
     def _healing(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> RepairSet:
         """These with what they make possible, where values overflow with all of them, no rule alone is enough, and
-        nothing has to stay in FP32 then; else none."""
+        with all far less is left than with any rule; else none."""
         ratio = self._narrow(current, (*current.repairs, *found)) if self._affords_attempt(current) else None
         if ratio is None or math.isfinite(ratio):
             return ()
@@ -224,7 +224,8 @@ class RepairSelector:
         if any(ratio is None or ratio <= self.target_ratio for ratio in alone):
             return ()
         left = self._narrow(current, (*current.repairs, *every))
-        return every if left is not None and left <= self.target_ratio else ()
+        enough = max(self.target_ratio, PROMISING * min(each for each in alone if each is not None))
+        return every if left is not None and math.isfinite(left) and left <= enough else ()
 
     def _narrow(self, base: Attempt, repairs: RepairSet) -> float | None:
         """What all-FP16 leaves on the worst sample with these repairs; None where it does not run with them."""
