@@ -49,6 +49,19 @@ def test_a_sample_that_another_judge_ran_is_not_run_again() -> None:
     assert second.counter.samples == alone.counter.samples - 1
 
 
+def test_a_node_whose_trial_is_a_whole_run_is_not_walked_beside_another() -> None:
+    """The first of a network: all that comes behind it is computed anew."""
+    sites = Sites(load(random_net(SEED)))
+    judge = judged([0, 1], Memory(), sites)
+    keep = frozenset(site.node for site in sites.free)
+    first = min(keep, key=lambda node: sites.of[node].index)
+    sets = Sets(sites, judge, Stepper(judge.emulator), Journal(), Format.FP32)
+    answers = len(judge.references)
+    ratio = sets.revert_alone(keep, [first], 0)[first]
+    assert judge.counter.samples == answers + 1
+    assert ratio == judge.measure_one(sets.assignment(keep - {first}), 0)
+
+
 def test_the_walk_that_ranks_tells_what_the_tensors_hold() -> None:
     sites, memory = Sites(load(random_net(SEED))), Memory()
     judge = judged([0, 1, 2], memory, sites)

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 
 from halfwise import fix, verify
 from halfwise.core.notes import NoteKind
+from halfwise.emulation import emulate
 from halfwise.model.inputs.samples import Feed
 from halfwise.model.inputs.synthetic import vary
 from halfwise.search.held_out import HeldOutSearch
@@ -70,6 +71,17 @@ def test_an_input_that_misses_is_met_wherever_it_lies(hard: int, tmp_path: Path)
     assert result.met and set(result.fp32_nodes) == {"add", "sub"}
     assert result.typed is not None
     assert verify(cancelling(), result.typed.path, samples, tolerance=["rel_l2<=0.01"]).met
+
+
+@pytest.mark.parametrize("hard", range(4))
+def test_of_a_large_model_the_hardest_input_is_searched_at_once(hard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run takes long, and of plain FP16 all are made before the search."""
+    monkeypatch.setattr(emulate, "LARGE_BYTES", -1)
+    samples = feeds(*(1024.0 if i == hard else 0.0 for i in range(4)))
+    result = fix(cancelling(), samples, tolerance=["rel_l2<=0.01"], repairs=("none",))
+    assert result.met and set(result.fp32_nodes) == {"add", "sub"}
+    assert NoteKind.VALIDATION_MOVED not in kinds(result.notes)
+    assert (len(result.samples.search), len(result.samples.validation)) == (2, 2)
 
 
 def test_the_last_held_out_input_judges_by_variants_once_it_has_joined() -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import onnx_ir as ir
 import pytest
 
 from halfwise.model.model import load
 from halfwise.precision.sites import Sites
-from halfwise.repair import Repair
+from halfwise.repair import Repair, Rule
 from halfwise.search.noise import Noise
 from halfwise.search.noise_model import NoiseModel
 from halfwise.search.repair_gain import least_left
+from halfwise.search.repair_selector import RepairSelector
 from halfwise.search.tensor_statistics import ranges_if_asked
 from halfwise.verbs.fix.fix import fix
 from tests.models.build import model, node, value
@@ -50,6 +51,40 @@ def test_noise_stays_that_is_far_from_a_repair() -> None:
 def test_an_overflow_stays_that_is_far_from_a_repair() -> None:
     assert left(("a", 0.0, True), ("h", 0.0, True), at="a") == math.inf
     assert left(("a", 0.0, True), ("h", 1.0, False), at="a") == 0.0  # nobody knows what is left behind it
+
+
+@dataclass(frozen=True)
+class Named:
+    id: str
+
+
+@pytest.mark.parametrize(
+    ("alone", "together", "tried"),
+    [
+        ((math.inf, 3e6), 33.0, True),  # far less than any rule leaves, though nodes have to stay in FP32
+        ((math.inf, math.inf), 33.0, True),
+        ((math.inf, 40.0), 33.0, False),
+        ((math.inf, math.inf), math.inf, False),
+        ((math.inf, 3e6), 0.9, True),
+        ((math.inf, 0.9), 0.1, False),  # one is enough
+    ],
+)
+def test_repairs_that_make_others_possible_are_searched_where_they_leave_far_less(
+    alone: tuple[float, float], together: float, tried: bool
+) -> None:
+    first, second, third = (
+        (cast(Rule, Named(name)), Repair(name, (name,), "made up")) for name in ("HW497", "HW498", "HW499")
+    )
+    left = {(first,): alone[0], (second,): alone[1], (first, second): math.inf, (first, second, third): together}
+    asked: Any = SimpleNamespace(
+        target_ratio=1.0,
+        _affords_attempt=lambda base: True,
+        _narrow=lambda base, repairs: left[repairs],
+        _with_what_follows=lambda base, rules, found: (*found, third),
+    )
+    base: Any = SimpleNamespace(repairs=())
+    found = RepairSelector._healing(asked, base, (), (first, second))
+    assert found == ((first, second, third) if tried else ())
 
 
 @dataclass(frozen=True)

@@ -107,10 +107,10 @@ class EvaluationContext:
         seen = [judge.by_profile(decision) for judge in judges]
         return {name: over_all([each[name] for each in seen]) for name in seen[0]}
 
-    def at_once(self, sites: Sites, feeds: Sequence[Feed], decision: Assignment) -> None:
-        """Measure what will be asked later: of a large model each weight is read once for all samples."""
-        if self.emulator.streams(sites.model):
-            self.judge(sites, list(dict.fromkeys(feeds))).by_profile(decision)
+    def at_once(self, sites: Sites, feeds: Sequence[Feed], decision: Assignment) -> Measured | None:
+        """Measure what will be asked later: of a large model each weight is read once for all samples. None of others,
+        which are asked sample by sample."""
+        return self.judge(sites, feeds).measure(decision) if self.emulator.streams(sites.model) else None
 
     def statistics(self, sites: Sites, feed: Feed) -> TensorStatistics:
         """What the tensors of a model hold over one sample."""

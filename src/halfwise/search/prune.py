@@ -77,7 +77,7 @@ class Pruning:
                 break
             turn = min(seen.get(n, 0) for n in todo)
             batch = sorted((n for n in todo if seen.get(n, 0) == turn), key=self._least_likely_needed)[:size]
-            while batch and not self.sets.judge.affords(Untried.REVERTING, more=self._executions(batch)):
+            while batch and not self.sets.judge.affords(Untried.REVERTING, more=self.sets.alone(batch)):
                 batch = batch[: len(batch) // 2]
             if not batch:
                 break
@@ -91,11 +91,6 @@ class Pruning:
             each = max((counter.samples - before) / len(batch), 1e-9)
             size = min(BATCH, max(int((budget - counter.samples) / each), 1))  # as many as are still to be had
         return keep, tuple(kept_node(node, ratios.get(node), self.fatal) for node in sorted(keep, key=self._index))
-
-    def _executions(self, batch: Sequence[ir.Node]) -> float:
-        """At most, of one walk in which each of these nodes is reverted: all that comes behind it is computed anew."""
-        nodes = len(self.sets.sites.all)
-        return 1 + sum(1 - self._index(node) / nodes for node in batch)
 
     def _least_likely_needed(self, node: ir.Node) -> tuple[bool, int]:
         return node in self.fatal, self._index(node)

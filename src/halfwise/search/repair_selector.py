@@ -27,7 +27,7 @@ from halfwise.search.diagnosis import Diagnosis, diagnose
 from halfwise.search.faithful import FAITHFUL_ON, Faithfulness
 from halfwise.search.journal import Journal, digest
 from halfwise.search.nearby import around, nearest
-from halfwise.search.repair_gain import least_left
+from halfwise.search.repair_gain import least_left, noise_left
 from halfwise.search.run_counter import Untried
 from halfwise.search.search import LEAST_SETS, Search
 from halfwise.search.sets import worst_first
@@ -118,37 +118,41 @@ class RepairSelector:
         found = self.attempt(known)
         return found if found is not None and found.cost < plain.cost else None
 
-    def attempt(self, repairs: RepairSet, start: frozenset[str] = frozenset()) -> Attempt | None:
+    def attempt(
+        self, repairs: RepairSet, start: frozenset[str] = frozenset(), base: Attempt | None = None
+    ) -> Attempt | None:
         """Search the model with these repairs; None where they change its FP32 answer beyond what the rules promise.
 
         Attempts are compared before they are pruned: what is left of the best is pruned then. `start` names FP32 nodes
-        that are enough on one sample.
+        that are enough on one sample; where they are on all, what was seen of `base` is enough to know of the noise.
         """
         model, done = self.context.repaired(self.model, repairs)
         kept: RepairSet = tuple((rule, repair) for rule, repair in repairs if repair in done)
-        sites = self.context.sites(model, self.choices)
-        judge = self.context.judge(sites, self.feeds)
-        name = digest(*(str(repair) for _, repair in kept))
+        search = self._search(self.context.sites(model, self.choices), kept)
+        if kept and not self._faithful.holds(search.sites, kept):
+            return None
+        begin = frozenset(site.node for site in search.sites.free if site.name in (start or self.start))
+        known = start and base is not None and search.measure(begin - search.must).unseen_bound <= self.target_ratio
+        noise = noise_left(base, kept, search.sites) if base is not None and known else None
+        return Attempt(model, kept, search, search.run(prune=False, start=begin, noise=noise))
+
+    def _search(self, sites: Sites, repairs: RepairSet) -> Search:
+        name = digest(*(str(repair) for _, repair in repairs))
         asked = (*(feed.id for feed in self.feeds), *(each.profile.name for each in self.context.also))
-        label = digest(name, *asked, self.context.finite)
-        search = Search(
+        return Search(
             sites,
-            judge,
+            self.context.judge(sites, self.feeds),
             self.context.stepper,
             self.journal,
             self.context.io,
             self.target_ratio,
-            label=label,
+            label=digest(name, *asked, self.context.finite),
             name=name,
             must=self.context.required(sites, self.feeds),
             notify=self.notify,
             table=self.context.table(sites, self.feeds),
             walks=self.context.walks,
         )
-        if kept and not self._faithful.holds(search.sites, kept):
-            return None
-        begin = frozenset(site.node for site in sites.free if site.name in (start or self.start))
-        return Attempt(model, kept, search, search.run(prune=False, start=begin))
 
     def _applied(self, final: Attempt, plain: Attempt) -> tuple[AppliedRepair, ...]:
         """The FP32 nodes that are no more, each under the repair that is at that node or nearest to it."""
@@ -213,7 +217,7 @@ class RepairSelector:
 
     def _healing(self, current: Attempt, rules: Sequence[Rule], found: RepairSet) -> RepairSet:
         """These with what they make possible, where values overflow with all of them, no rule alone is enough, and
-        nothing has to stay in FP32 then; else none."""
+        with all far less is left than with any rule; else none."""
         ratio = self._narrow(current, (*current.repairs, *found)) if self._affords_attempt(current) else None
         if ratio is None or math.isfinite(ratio):
             return ()
@@ -224,7 +228,8 @@ class RepairSelector:
         if any(ratio is None or ratio <= self.target_ratio for ratio in alone):
             return ()
         left = self._narrow(current, (*current.repairs, *every))
-        return every if left is not None and left <= self.target_ratio else ()
+        enough = max(self.target_ratio, PROMISING * min(each for each in alone if each is not None))
+        return every if left is not None and math.isfinite(left) and left <= enough else ()
 
     def _narrow(self, base: Attempt, repairs: RepairSet) -> float | None:
         """What all-FP16 leaves on the worst sample with these repairs; None where it does not run with them."""
@@ -273,7 +278,7 @@ class RepairSelector:
         if healed is not None and healed.cost < current.cost:
             return healed
         if (start := self._promising(current, (*current.repairs, *found))) is not None:
-            whole = self.attempt((*current.repairs, *found), start)
+            whole = self.attempt((*current.repairs, *found), start, current)
             if whole is not None and whole.repairs != current.repairs and whole.cost < current.cost:
                 return whole
         groups = _by_rule(found)
@@ -283,7 +288,7 @@ class RepairSelector:
             start = self._promising(base, (*base.repairs, *group), part=True) if self._affords_attempt(base) else None
             if start is None:
                 continue
-            trial = self.attempt((*base.repairs, *group), start)
+            trial = self.attempt((*base.repairs, *group), start, base)
             if trial is not None and trial.repairs != base.repairs and trial.cost < base.cost:
                 best = trial
         return best

@@ -122,6 +122,8 @@ class Sets:
 
     def revert_alone(self, keep: frozenset[ir.Node], nodes: Sequence[ir.Node], index: int) -> dict[ir.Node, float]:
         """The ratio on one sample with each node alone reverted."""
+        if self.alone(nodes) >= len(nodes) * (1 + len(self.judge.also)):
+            return {node: self.measure_one(keep - {node}, index) for node in nodes}
         names = sorted(n.name or "" for n in keep)
         key = self.key("put-back", index, *names, "-", *(n.name for n in nodes))
         known = self.journal.get(key)
@@ -146,6 +148,11 @@ class Sets:
                 ratios[node] = self.measure_one(keep - {node}, index)
         self.journal.put(key, {"loads": [str(ratios[n]) for n in nodes], "runs": runs})
         return {node: self._remember(keep - {node}, index, ratio) for node, ratio in ratios.items()}
+
+    def alone(self, nodes: Sequence[ir.Node]) -> float:
+        """Executions, at most, of one walk in which each of these nodes is reverted: all that comes behind it is
+        computed anew."""
+        return 1 + sum(1 - self.sites.of[node].index / len(self.sites.all) for node in nodes)
 
     def _remember(self, keep: frozenset[ir.Node], index: int, ratio: float) -> float:
         self.judge.memory.ratios[keep | self.must, self.judge.ids[index]] = ratio

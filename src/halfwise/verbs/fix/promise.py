@@ -69,7 +69,7 @@ def promise_of(prepared: Prepared, candidate: Candidate, fixed: Measured, *, run
     margin = prepared.context.question.margin
     given = {feed.id: ratio for feed, ratio in zip(decided.samples.all, fixed.smooth or fixed.ratios, strict=True)}
     seen, variants = [fixed], decided.variants
-    if runs and not variants and worth_variants(decided.model, tuple(given.values())):
+    if runs and not variants and worth_variants(prepared.request.model, tuple(given.values())):
         variants = _near(prepared, decided)
     if variants:
         judge = prepared.context.judge(decided.sites, variants)

@@ -10,6 +10,7 @@ from halfwise.precision.plan import Plan
 from halfwise.precision.sites import Sites
 from halfwise.repair import check_repairs, reapplied
 from halfwise.search.context import EvaluationContext
+from halfwise.search.hardest import with_hardest
 from halfwise.search.held_out import Decided, HeldOutSearch, why_not_bf16
 from halfwise.search.journal import Journal
 from halfwise.search.places import Uncomparable
@@ -25,12 +26,15 @@ def search(prepared: Prepared, context: EvaluationContext, journal: Journal, fir
     request = prepared.request
     if request.plan is not None:
         return _applied(prepared, request.plan)
-    context.at_once(prepared.sites, prepared.samples.all, Assignment.all_narrow(prepared.sites, io=request.io_types))
+    samples, narrow = prepared.samples, Assignment.all_narrow(prepared.sites, io=request.io_types)
+    known = context.at_once(prepared.sites, samples.all, narrow)
+    if first is None and known is not None:
+        samples = with_hardest(samples, known.ratios)
     start = frozenset(node.name or "" for node in first.formats) if first is not None else frozenset[str]()
     job = HeldOutSearch(
         request.model,
         context,
-        prepared.samples,
+        samples,
         request.rules,
         request.choices,
         journal,
