@@ -51,19 +51,21 @@ def build_ladder(
 ) -> Ladder:
     """Greedy by removed noise over added cost; fatal noise comes first. `start` is in FP32 already."""
     books = _Books(pieces, cost, start)
-    begin, fatal_begin = books.left, books.fatal_left
+    left, fatal_left = books.start
+    begin, fatal_begin = left, fatal_left
     steps: list[Choice] = []
     spent = 0.0
     while (lack := books.next()) is not None:
         added = tuple(sorted(lack, key=lambda n: n.name or ""))
         spent += sum(cost[n] for n in added)
-        books.take(added)
-        steps.append(Choice(added, max(books.left, 0.0), books.fatal_left, spent))
+        for gone in books.take(added):
+            left, fatal_left = left - gone.energy, fatal_left - gone.fatal
+        steps.append(Choice(added, max(left, 0.0), fatal_left, spent))
     return Ladder(begin, fatal_begin, tuple(steps))
 
 
 class _Books:
-    """What each piece still lacks, with the most worth it on top, and the noise that is left."""
+    """What each piece still lacks, with the most worth it on top; `start`: the noise at first, and the fatal pieces."""
 
     def __init__(self, pieces: Sequence[Noise], cost: Mapping[ir.Node, float], start: frozenset[ir.Node]) -> None:
         self._pieces, self._cost = pieces, cost
@@ -73,8 +75,7 @@ class _Books:
             for node in lack:
                 self._readers.setdefault(node, []).append(index)
         open_ = [(piece, lack) for piece, lack in zip(pieces, self._lacking, strict=True) if lack]
-        self.left = sum(piece.energy for piece, _ in open_)
-        self.fatal_left = sum(piece.fatal for piece, _ in open_)
+        self.start = sum(piece.energy for piece, _ in open_), sum(piece.fatal for piece, _ in open_)
         self._heap = [(_key(pieces[i], lack, cost), i) for i, lack in enumerate(self._lacking) if lack]
         heapq.heapify(self._heap)
 
@@ -91,8 +92,9 @@ class _Books:
             heapq.heappush(self._heap, (fresh, index))
         return None
 
-    def take(self, added: tuple[ir.Node, ...]) -> None:
-        """These nodes are in FP32 from now on."""
+    def take(self, added: tuple[ir.Node, ...]) -> list[Noise]:
+        """The pieces that are gone with these nodes in FP32, too."""
+        gone = []
         for index in {i for node in added for i in self._readers.get(node, ())}:
             lack, piece = self._lacking[index], self._pieces[index]
             if not lack:
@@ -101,8 +103,8 @@ class _Books:
             if lack:
                 heapq.heappush(self._heap, (_key(piece, lack, self._cost), index))
             else:
-                self.left -= piece.energy
-                self.fatal_left -= piece.fatal
+                gone.append(piece)
+        return gone
 
 
 def least_step(
