@@ -59,6 +59,12 @@ def test_calls_that_double_are_counted_before_they_are_made(says: Says) -> None:
         load(doubling(40))
 
 
+def test_functions_that_nothing_calls_are_not_made() -> None:
+    proto = doubling(40)
+    proto.graph.node[0].CopyFrom(node("Exp", "x", "y"))
+    assert len(load(proto).nodes) == 1
+
+
 def test_levels_of_calls(says: Says) -> None:
     assert len(load(chain(limits.DEEPEST_FUNCTIONS)).nodes) == 1
     with says.raises(InputError):

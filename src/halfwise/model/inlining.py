@@ -32,10 +32,12 @@ class _Extent:
 
 
 def inline_functions(model: ir.Model) -> None:
-    """Do so in place, and leave no function."""
+    """Do so in place, and leave no function. What nothing calls goes first: its calls would be put in place, too."""
+    drop_unused = passes.RemoveUnusedFunctionsPass()  # type: ignore[no-untyped-call]
+    drop_unused(model)
     _check_extent(model)
     _InlinePass()(model)
-    passes.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+    drop_unused(model)
 
 
 def _check_extent(model: ir.Model) -> None:
