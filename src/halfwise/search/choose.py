@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -51,19 +51,23 @@ def build_ladder(
 ) -> Ladder:
     """Greedy by removed noise over added cost; fatal noise comes first. `start` is in FP32 already."""
     books = _Books(pieces, cost, start)
-    begin, fatal_begin = books.left, books.fatal_left
+    open_ = [piece for piece in pieces if not piece.needs <= start]
+    left, fatal_left = sum(piece.energy for piece in open_), sum(piece.fatal for piece in open_)
+    begin, fatal_begin = left, fatal_left
     steps: list[Choice] = []
     spent = 0.0
     while (lack := books.next()) is not None:
         added = tuple(sorted(lack, key=lambda n: n.name or ""))
         spent += sum(cost[n] for n in added)
-        books.take(added)
-        steps.append(Choice(added, max(books.left, 0.0), books.fatal_left, spent))
+        for piece in books.take(added):
+            left -= piece.energy
+            fatal_left -= piece.fatal
+        steps.append(Choice(added, max(left, 0.0), fatal_left, spent))
     return Ladder(begin, fatal_begin, tuple(steps))
 
 
 class _Books:
-    """What each piece still lacks, with the most worth it on top, and the noise that is left."""
+    """What each piece of noise still lacks, with the most worth it on top."""
 
     def __init__(self, pieces: Sequence[Noise], cost: Mapping[ir.Node, float], start: frozenset[ir.Node]) -> None:
         self._pieces, self._cost = pieces, cost
@@ -72,9 +76,6 @@ class _Books:
         for index, lack in enumerate(self._lacking):
             for node in lack:
                 self._readers.setdefault(node, []).append(index)
-        open_ = [(piece, lack) for piece, lack in zip(pieces, self._lacking, strict=True) if lack]
-        self.left = sum(piece.energy for piece, _ in open_)
-        self.fatal_left = sum(piece.fatal for piece, _ in open_)
         self._heap = [(_key(pieces[i], lack, cost), i) for i, lack in enumerate(self._lacking) if lack]
         heapq.heapify(self._heap)
 
@@ -91,8 +92,8 @@ class _Books:
             heapq.heappush(self._heap, (fresh, index))
         return None
 
-    def take(self, added: tuple[ir.Node, ...]) -> None:
-        """These nodes are in FP32 from now on."""
+    def take(self, added: tuple[ir.Node, ...]) -> Iterator[Noise]:
+        """These nodes are in FP32 from now on, which removes some pieces."""
         for index in {i for node in added for i in self._readers.get(node, ())}:
             lack, piece = self._lacking[index], self._pieces[index]
             if not lack:
@@ -101,8 +102,7 @@ class _Books:
             if lack:
                 heapq.heappush(self._heap, (_key(piece, lack, self._cost), index))
             else:
-                self.left -= piece.energy
-                self.fatal_left -= piece.fatal
+                yield piece
 
 
 def least_step(
