@@ -164,3 +164,11 @@ def test_times_that_no_kernel_takes(microseconds: float, sizes: tuple[int, ...],
     path.write_text(json.dumps(signed(document).to_json()), encoding="utf-8")
     with says.raises(InputError):
         fix(chain().model, cost=path)
+
+
+def test_a_machine_file_with_a_text_that_is_no_unicode(tmp_path: Path) -> None:
+    path = tmp_path / "machine.json"
+    empty = MachineDocument(Ran("simulated"), "0", "2026-01-01", 1.0, ())
+    path.write_text(json.dumps(empty.to_json() | {"more": "\ud800"}), encoding="utf-8")
+    with pytest.raises(InputError, match="no Unicode"):
+        read_machine(path)

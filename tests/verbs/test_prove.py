@@ -22,7 +22,7 @@ from halfwise.emulation.probes import PROBES, Form
 from halfwise.emulation.probes.own_sizes import own_forms
 from halfwise.emulation.profiles import STRICT, profile_named
 from halfwise.emulation.profiles.caveats import caveats
-from halfwise.emulation.profiles.machine import MachineDocument, Ran, read_machine
+from halfwise.emulation.profiles.machine import MachineDocument, read_machine
 from halfwise.emulation.profiles.shape_class import shape_class
 from halfwise.emulation.timing.operation import Attribute, Operand, Operation
 from halfwise.model.model import load
@@ -91,16 +91,12 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     assert again.models == whole.models - 1
 
 
-NOTHING = MachineDocument(Ran("simulated"), "0", "2026-01-01", 1.0, ())
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("{}", "is no machine file"),
         ("{", "is not valid JSON"),
         ('{"schema": "halfwise.machine/1"}', "'ran' is missing"),
-        (json.dumps(NOTHING.to_json() | {"more": "\ud800"}), "no Unicode"),
     ],
 )
 def test_a_file_that_is_no_machine(text: str, words: str, tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def _refused(data: Any, kind: type[Record]) -> str:
     """How msgspec does so; empty where it takes the data."""
     try:
         msgspec.convert(data, kind, dec_hook=_read_own)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the latter of a text that stands elsewhere
         return str(error)
     return ""
 

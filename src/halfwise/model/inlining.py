@@ -12,6 +12,7 @@ from onnx_ir.passes import common as passes
 
 from halfwise.core import limits
 from halfwise.core.errors import InputError
+from halfwise.core.wording import listed
 
 __all__ = ["inline_functions"]
 
@@ -44,12 +45,14 @@ def _check_extent(model: ir.Model) -> None:
     """Each level of calls may double the one below."""
     functions = model.functions
     called = {
-        name: {node.op_identifier() for node in functions[name].all_nodes()} & functions.keys() for name in functions
+        name: sorted({node.op_identifier() for node in functions[name].all_nodes()} & functions.keys())
+        for name in functions
     }
     try:
         order = list(TopologicalSorter(called).static_order())
-    except CycleError:  # which the pass tells
-        return
+    except CycleError as error:
+        circle = [f"{domain}:{name}" for domain, name, _ in error.args[1][1:]]
+        raise InputError(f"functions call one another in a circle ({listed(circle)}); export the model again") from None
     known: dict[Any, _Extent] = {}
     for name in order:
         known[name] = _extent(functions[name].all_nodes(), known)
