@@ -242,6 +242,9 @@ def _row_axis(name: str, selection: Selection, answers: Answers, declared: ir.Sh
     """The axis of an output with an entry for each selected row, or, padded, with at least as many."""
     if any(selection.counted not in answer for answer in answers):
         return None
+    ranks = [answer[selection.counted].ndim for answer in answers]
+    if any(not -rank <= selection.axis < rank for rank in ranks):  # ONNX Runtime cuts an axis to 32 bits
+        return None
     counts = [answer[selection.counted].shape[selection.axis] for answer in answers]
     shapes = [answer[name].shape for answer in answers]
     if len({len(shape) for shape in shapes}) > 1:
