@@ -20,6 +20,7 @@ from halfwise.compiler.layers import read_layers
 from halfwise.core import limits
 from halfwise.core.errors import InputError
 from halfwise.core.json_text import parse_json, read_json
+from halfwise.emulation.ort import Session
 from halfwise.model.inputs.samples import load_samples
 from halfwise.model.model import load
 from halfwise.precision.plan import read_plan
@@ -106,6 +107,18 @@ def test_dimensions(says: Says) -> None:
     for proto in of_rank(limits.MOST_DIMENSIONS + 1):
         with says.raises(InputError):
             load(proto)
+
+
+def test_dimensions_that_only_a_run_tells(says: Says) -> None:
+    for rank in (limits.MOST_DIMENSIONS, limits.MOST_DIMENSIONS + 1):
+        shape = helper.make_tensor("shape", 7, [rank], [1] * rank)
+        wide = model([node("Reshape", "x shape", "y")], [value("x", shape=[1])], [value("y", shape=None)], [shape])
+        feeds = {"x": np.ones(1, np.float32)}
+        if rank == limits.MOST_DIMENSIONS:
+            assert Session(wide).run(feeds)["y"].ndim == rank
+        else:
+            with says.raises(InputError):
+                Session(wide).run(feeds)
 
 
 def test_a_file_that_is_no_protobuf_for_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says) -> None:

@@ -19,6 +19,7 @@ from halfwise.core.formats import format_of_dtype
 from halfwise.core.put_off import Later
 from halfwise.emulation.culprit import culprit
 from halfwise.emulation.stamp import RUNTIME_IR_VERSION, stamped
+from halfwise.model.proto_file import check_rank
 from halfwise.model.random_draws import has_draws
 
 if TYPE_CHECKING:
@@ -158,6 +159,8 @@ class Session:
             given = f", given {_shapes(feeds)}" if isinstance(error, Fatal) else ""
             at = self._culprit(error, self._proto, feeds)
             raise InputError(f"ONNX Runtime cannot run the model: {runtime_reason(error)}{at}{given}") from error
+        for name, result in zip(names, results, strict=True):
+            check_rank(getattr(result, "ndim", 0), f"the tensor {name!r}")  # of a sequence it is not asked
         return dict(zip(names, results, strict=True))
 
     def answers(self, feeds: Sequence[Mapping[str, Array]]) -> Iterator[Answer]:
