@@ -272,7 +272,8 @@ class NodeAdjoint:
         array = self.known.store.read(value, None)
         if not isinstance(array, np.ndarray):
             return None
-        return array if array.dtype.kind in "iub" or array.itemsize >= 4 else array.astype(np.float32)
+        exact = array.dtype.kind in "iubOSU"  # whole numbers and texts
+        return array if exact or array.itemsize >= 4 else array.astype(np.float32)
 
     def _moved(self, value: ir.Value, by: Array) -> Array:
         array = self._peek(value)
