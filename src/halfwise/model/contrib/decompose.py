@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx_ir as ir
 
 from halfwise.model.contrib.kernels import cpu_runs
-from halfwise.model.contrib.schemas import DOMAIN
+from halfwise.model.contrib.schemas import DOMAIN, runtime_schema
 from halfwise.model.contrib.steps_attention import ATTENTION
 from halfwise.model.contrib.steps_experts import EXPERTS
 from halfwise.model.contrib.steps_grouped import GROUPED
@@ -30,9 +30,16 @@ def decompose(write: StepWriter, inputs: Inputs) -> Results | None:
     node = write.node
     known = _ALL if is_own(node) else {} if node.domain else STANDARD
     found = known.get(node.op_type) if write.opset >= OLDEST else None
-    results = None if found is None else found(write, inputs)
+    results = None if found is None or not _as_declared(node, write.opset) else found(write, inputs)
     missing = [slot for slot, value in enumerate(node.outputs) if value.name and slot not in (results or {})]
     return None if results is None or missing else results
+
+
+def _as_declared(node: ir.Node, opset: int) -> bool:
+    """Whether each attribute is of the type that the operator declares: in a damaged file it may be of any."""
+    schema = runtime_schema(node.op_type, node.domain, opset)
+    declared = schema.attributes if schema is not None else {}
+    return all(declared.get(name, held.type.name) == held.type.name for name, held in node.attributes.items())
 
 
 def has_steps(node: ir.Node) -> bool:

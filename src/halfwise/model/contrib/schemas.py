@@ -24,7 +24,7 @@ class Formal:
 
 @dataclass(frozen=True)
 class RuntimeSchema:
-    """One operator. `allowed`: the types that each type variable may stand for."""
+    """One operator. `allowed`: the types that each type variable may stand for; `attributes`: the type of each."""
 
     op: str
     domain: str
@@ -32,6 +32,7 @@ class RuntimeSchema:
     inputs: tuple[Formal, ...]
     outputs: tuple[Formal, ...]
     allowed: Mapping[str, tuple[str, ...]]
+    attributes: Mapping[str, str]
 
     def takes(self, formal: Formal) -> tuple[str, ...]:
         return self.allowed.get(formal.type_str, (formal.type_str,))
@@ -68,4 +69,5 @@ def _read(schema: object) -> RuntimeSchema:
         )
         for formals in (schema.inputs, schema.outputs)  # type: ignore[attr-defined]
     )
-    return RuntimeSchema(schema.name, schema.domain, schema.since_version, inputs, outputs, allowed)  # type: ignore[attr-defined]
+    attributes = {name: attribute.type.name for name, attribute in schema.attributes.items()}  # type: ignore[attr-defined]
+    return RuntimeSchema(schema.name, schema.domain, schema.since_version, inputs, outputs, allowed, attributes)  # type: ignore[attr-defined]
