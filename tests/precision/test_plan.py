@@ -21,7 +21,7 @@ from tests.models.zoo import SHAPES
 from tests.support.says import Says
 
 _names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
-_numbers = st.floats(allow_nan=False, allow_infinity=False)
+_numbers = st.floats(0, allow_nan=False, allow_infinity=False)
 _nodes = st.builds(
     PlannedNode,
     _names,
@@ -117,6 +117,8 @@ def test_a_reason_that_is_none_is_refused(tmp_path: Path) -> None:
         {"fp32_nodes": [], "model": {"sha": "0"}},
         {"fp32_nodes": [], "rollout": {"steps": 2, "feedback": {}, "stride": 2}},
         {"fp32_nodes": [], "x" * 9000: 1},
+        {"fp32_nodes": [{"name": "a", "numbers": {"max_abs": float("nan")}}]},
+        {"fp32_nodes": [{"name": "a", "numbers": {"max_abs": float("inf")}}]},
     ],
 )
 def test_what_is_no_plan_is_one_line(document: Any, says: Says, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,7 +46,7 @@ else:
 
 
 _WHY = "Why the node stays out of FP16; `reason` says it in words."
-Numbers = Mapping[str, float]
+Numbers = Mapping[str, Annotated[float, Meta(ge=0, le=sys.float_info.max)]]  # magnitudes and errors
 
 
 class PlannedRecord(Record, frozen=True):
