@@ -84,6 +84,7 @@ def test_what_is_no_inverse_sigmoid_is_left_alone(one: float, of: str) -> None:
         ("GlobalAveragePool", [1, 2, 64, 64], 4096, False),
         ("ReduceSum", [1, 2, 64, 63], None, True),
         ("ReduceSum", [1, 2, "height", "width"], None, True),
+        ("ReduceSum", [1, 2, 1 << 62, 1 << 62], None, True),
     ],
 )
 def test_large_reductions(op: str, shape: list[int | str], count: int | None, sums: bool) -> None:

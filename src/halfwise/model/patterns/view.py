@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -168,10 +169,10 @@ class View:
             if rank is None or attribute(node, "noop_with_empty_axes", 0):
                 return None
             return tuple(range(rank))
-        return tuple(sorted(axis % rank if rank else axis for axis in named))
+        return tuple(sorted({axis % rank if rank else axis for axis in named}))
 
     def extent(self, value: ir.Value | None, axes: Iterable[int] | None = None) -> int | None:
-        """How many elements a value has along `axes` (None: all); None where a dimension is open."""
+        """How many elements a value has along `axes` (None: all); None where a dimension is open, and beyond memory."""
         if value is None or value.shape is None:
             return None
         sizes = list(value.shape)
@@ -179,7 +180,8 @@ class View:
             wanted = sizes if axes is None else [sizes[axis] for axis in axes]
         except IndexError:
             return None
-        return math.prod(dim for dim in wanted if isinstance(dim, int)) if _all_known(wanted) else None
+        count = math.prod(dim for dim in wanted if isinstance(dim, int))
+        return count if _all_known(wanted) and count <= sys.maxsize else None
 
 
 def attribute(node: ir.Node, name: str, default: Any) -> Any:
