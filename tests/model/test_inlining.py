@@ -71,6 +71,27 @@ def test_levels_of_calls(says: Says) -> None:
         load(chain(limits.DEEPEST_FUNCTIONS + 1))
 
 
+def branches(levels: int) -> onnx.ModelProto:
+    """Each function calls the next one in a branch."""
+
+    made = [onnx.ValueInfoProto(name="m")]
+    which = node("Constant", "", "c", value=numpy_helper.from_array(np.array(True)))
+
+    def branch(held: onnx.NodeProto) -> list[onnx.NodeProto]:
+        body, other = (helper.make_graph([each], "body", [], made) for each in (held, node("Neg", "a", "m")))
+        return [which, node("If", "c", "b", then_branch=body, else_branch=other)]
+
+    functions = [function(f"F{i}", *branch(call(f"F{i + 1}", "a", "m"))) for i in range(levels)]
+    return of_functions([call("F0", "x", "y")], *functions, function(f"F{levels}", node("Exp", "a", "b")))
+
+
+def test_bodies_in_one_another(says: Says) -> None:
+    model = load(branches(limits.DEEPEST_BODIES))
+    assert ir.from_proto(ir.to_proto(model.ir)).graph
+    with says.raises(InputError):
+        load(branches(limits.DEEPEST_BODIES + 1))
+
+
 def test_names_that_calls_repeat(monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
     proto = row(10)
     read = sum(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -26,10 +26,11 @@ class _Extent:
     nodes: int = 0
     characters: int = 0
     levels: int = 0
+    bodies: int = 0  # of branches and loops, in one another
 
     def __add__(self, other: _Extent) -> _Extent:
-        levels = max(self.levels, other.levels)
-        return _Extent(self.nodes + other.nodes, self.characters + other.characters, levels)
+        levels, bodies = max(self.levels, other.levels), max(self.bodies, other.bodies)
+        return _Extent(self.nodes + other.nodes, self.characters + other.characters, levels, bodies)
 
 
 def inline_functions(model: ir.Model) -> None:
@@ -55,23 +56,27 @@ def _check_extent(model: ir.Model) -> None:
         raise InputError(f"functions call one another in a circle ({listed(circle)}); export the model again") from None
     known: dict[Any, _Extent] = {}
     for name in order:
-        known[name] = _extent(functions[name].all_nodes(), known)
-    whole = _extent(model.graph.all_nodes(), known)
+        known[name] = _extent(functions[name], known)
+    whole = _extent(model.graph, known)
     for count, most, what in (
         (whole.nodes, limits.MOST_NODES, "nodes"),
         (whole.characters, limits.MOST_CHARACTERS, "characters of names"),
         (whole.levels, limits.DEEPEST_FUNCTIONS, "levels of calls"),
+        (whole.bodies, limits.DEEPEST_BODIES, "bodies in one another"),
     ):
         if count > most:
             raise InputError(f"with its functions in place it has {count} {what}; models are read up to {most}")
 
 
-def _extent(nodes: Iterator[ir.Node], known: dict[Any, _Extent]) -> _Extent:
+def _extent(holder: ir.Function | ir.Graph, known: dict[Any, _Extent]) -> _Extent:
     total = _Extent()
-    for node in nodes:
+    for node in holder:
         total += _Extent(1, len(node.name or "") + sum(len(value.name or "") for value in node.outputs))
         if (inside := known.get(node.op_identifier())) is not None:
-            total += _Extent(inside.nodes - 1, inside.characters, inside.levels + 1)
+            total += replace(inside, nodes=inside.nodes - 1, levels=inside.levels + 1)
+        for body in (graph for attribute in node.attributes.values() for graph in _graphs(attribute)):
+            held = _extent(body, known)
+            total += replace(held, bodies=held.bodies + 1)
     return total
 
 
