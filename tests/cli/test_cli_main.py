@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
+from google.protobuf.message import EncodeError
 
 import halfwise
 from halfwise.cli import help as layout
@@ -22,6 +23,7 @@ from tests.support.command_line import CommandLine, Ended, save
 from tests.support.paths import ROOT
 from tests.support.says import Says
 
+NO_MEMORY = "halfwise: out of memory; HALFWISE_MEMORY_LIMIT is a limit, where it is set"
 HEAVY = set("onnx onnx_ir onnxruntime numpy ml_dtypes msgspec rich jinja2 tensorrt_rtx_bindings torch".split())
 
 
@@ -104,6 +106,8 @@ def test_the_base_of_usage_errors_is_the_one_meant() -> None:
         (MissingBackend("install halfwise[rtx]"), 3, "halfwise: install halfwise[rtx]"),
         (KeyboardInterrupt(), 130, "halfwise: interrupted"),
         (typer.Abort(), 130, "halfwise: interrupted"),
+        (MemoryError(), 2, NO_MEMORY),
+        (EncodeError("Failed to serialize proto"), 2, NO_MEMORY),
     ],
 )
 def test_errors_become_one_line_and_their_exit_code(

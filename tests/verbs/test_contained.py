@@ -17,11 +17,15 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from google.protobuf.message import EncodeError
 
 import halfwise
 from halfwise.core.errors import InputError
+from halfwise.model.travel import pack
 from halfwise.verbs.contained import pool
 from halfwise.verbs.contained.given import Given, Untravelled
+from halfwise.verbs.contained.message import Call, Failed
+from halfwise.verbs.contained.serve import _answer
 from tests.models.build import f32, model, node, value, weight
 from tests.support.paths import DATA, ROOT
 
@@ -124,6 +128,15 @@ def test_errors_and_warnings_come_along() -> None:
         halfwise.convert(loud())
     mine = [each for each in warned if each.category is halfwise.ConversionWarning]
     assert mine and Path(mine[0].filename).name == Path(__file__).name and mine[0].message.note.kind
+
+
+def writes_without_memory() -> None:
+    raise EncodeError("Failed to serialize proto")
+
+
+def test_a_lack_of_memory_is_told_as_such() -> None:
+    failed = _answer(Call(f"{__name__}:writes_without_memory", pack(((), {})), str(Path.cwd()), {}))
+    assert isinstance(failed, Failed) and isinstance(failed.error(), MemoryError)
 
 
 def test_a_runner_of_the_caller_s_own_runs_here() -> None:

@@ -102,6 +102,9 @@ def _python(name: str, *given: str) -> NoReturn:
     except halfwise.HalfwiseError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
+    except MemoryError:
+        print("out of memory", file=sys.stderr)
+        sys.exit(2)
     sys.exit(0)
 
 

@@ -14,6 +14,7 @@ import typer
 
 from halfwise.cli.help import Verb, Verbs
 from halfwise.core.errors import HalfwiseError
+from halfwise.core.exhausted import out_of_memory
 
 __all__ = ["GROUPS", "VERBS", "app", "main", "run_words"]
 
@@ -115,18 +116,19 @@ def run_words(words: Sequence[str]) -> int:
         if debugging and error.filename is None:
             raise
         code = _end(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
-    except MemoryError:
-        code = _end("out of memory; HALFWISE_MEMORY_LIMIT is a limit, where it is set", 2)
     except Exception as error:
-        if debugging:
+        if debugging and not out_of_memory(error):
             raise
-        told = " ".join(str(error).split())[:300]
-        code = _end(
-            f"internal error, please report it: {type(error).__name__}{': ' if told else ''}{told} "
-            "(HALFWISE_DEBUG=1 shows where)",
-            2,
-        )
+        code = _end(_unforeseen(error), 2)
     return code if isinstance(code, int) else 0
+
+
+def _unforeseen(error: Exception) -> str:
+    if out_of_memory(error):
+        return "out of memory; HALFWISE_MEMORY_LIMIT is a limit, where it is set"
+    told = " ".join(str(error).split())[:300]
+    named = f"{type(error).__name__}{': ' if told else ''}{told}"
+    return f"internal error, please report it: {named} (HALFWISE_DEBUG=1 shows where)"
 
 
 def _usage(error: Exception) -> str:

@@ -12,6 +12,7 @@ from onnx_ir import DataType
 
 from halfwise.core import limits
 from halfwise.core.errors import InputError
+from halfwise.core.exhausted import out_of_memory
 from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import not_wanted
 
@@ -54,7 +55,9 @@ def _parse(content: mmap.mmap, path: Path) -> onnx.ModelProto:
     view = memoryview(content)
     try:
         proto.ParseFromString(view)
-    except Exception:
+    except Exception as error:
+        if out_of_memory(error):
+            raise
         told = f"{path} is not an ONNX model, nor a file of another known kind: export or copy the model again"
         raise InputError(_not_onnx(path, told)) from None
     finally:

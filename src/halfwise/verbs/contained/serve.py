@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from halfwise.core.child.allowance import Allowance
 from halfwise.core.child.black_box import BlackBox, attach
 from halfwise.core.child.guard import end_with_parent, go_first, limit_memory
+from halfwise.core.exhausted import out_of_memory
 from halfwise.core.one_thread import on_one_thread
 from halfwise.model.model import load
 from halfwise.model.travel import pack, unpack
@@ -102,4 +103,5 @@ def _answer(call: Call) -> Answer | Failed:
                 value = getattr(import_module(module), name)(*args, **kwargs)
         return Answer(pack((value, [each.message for each in said])))
     except BaseException as error:
-        return Failed.of(error, own_error(error))
+        shown = MemoryError(str(error)).with_traceback(error.__traceback__) if out_of_memory(error) else error
+        return Failed.of(shown, own_error(error))
