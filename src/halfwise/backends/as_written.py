@@ -60,7 +60,9 @@ def serve(request: Request) -> Answer:
     model, random = request.data["model"], request.data["random"]
     content = seeded(Path(model), options) if random else model
     providers = ["CPUExecutionProvider"]
-    sessions = Sessions.begun(lambda: ort.InferenceSession(content, options, providers=providers), random=random)
+    sessions = Sessions.begun(
+        lambda: ort.InferenceSession(content, options, providers=providers, enable_fallback=0), random=random
+    )
     names = [value.name for value in sessions.first.get_outputs()]
     found = []
     for feed, session in zip(request.arrays, sessions.each(), strict=False):

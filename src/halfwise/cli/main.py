@@ -115,18 +115,27 @@ def run_words(words: Sequence[str]) -> int:
         if debugging and error.filename is None:
             raise
         code = _end(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
-    except MemoryError:
-        code = _end("out of memory; HALFWISE_MEMORY_LIMIT is a limit, where it is set", 2)
     except Exception as error:
-        if debugging:
+        scarce = _scarce(error)
+        if debugging and not scarce:
             raise
-        told = " ".join(str(error).split())[:300]
-        code = _end(
-            f"internal error, please report it: {type(error).__name__}{': ' if told else ''}{told} "
-            "(HALFWISE_DEBUG=1 shows where)",
-            2,
-        )
+        code = _end(scarce or _internal(error), 2)
     return code if isinstance(code, int) else 0
+
+
+def _scarce(error: Exception) -> str:
+    """What the system has no more of; empty where that is not the error."""
+    if isinstance(error, MemoryError):
+        return "out of memory; HALFWISE_MEMORY_LIMIT is a limit, where it is set"
+    if str(error) == "can't start new thread":
+        return "the system starts no more threads; end other processes, or raise the limit (ulimit -u)"
+    return ""
+
+
+def _internal(error: Exception) -> str:
+    told = " ".join(str(error).split())[:300]
+    of = f"{type(error).__name__}{': ' if told else ''}{told}"
+    return f"internal error, please report it: {of} (HALFWISE_DEBUG=1 shows where)"
 
 
 def _usage(error: Exception) -> str:

@@ -209,7 +209,8 @@ def upload(array: Array) -> Any:
 
 def _start(options: ort.SessionOptions, providers: Sequence[Any], content: bytes) -> ort.InferenceSession:
     with guarded(native_call(_LOADING, content)):
-        session = ort.InferenceSession(content, options, providers=providers)
+        again = int(len(providers) > 1)  # on the CPU; where it is the only provider, that would only print the error
+        session = ort.InferenceSession(content, options, providers=providers, enable_fallback=again)
         session.disable_fallback()  # which would move the whole model to the CPU on an error
         return session
 
@@ -250,6 +251,8 @@ def runtime_reason(error: Exception) -> str:
     for mark in ("Status Message: ", "Unsupported model", "This is an invalid model. "):
         if mark in text:
             text = text[text.index(mark) + (len(mark) if mark.endswith(" ") else 0) :]
+    if "pthread_create failed" in text:
+        return f"the system starts no more threads ({text.rpartition('error msg: ')[2].rstrip('.')})"
     if text.startswith("[ONNXRuntimeError] : "):
         text = text.split(" : ", 3)[-1]
     for pattern in _UNKNOWN_OPERATORS:
