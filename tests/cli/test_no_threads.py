@@ -33,7 +33,7 @@ def no_session(*_: object) -> NoReturn:
 def test_onnxruntime_says_so_in_one_line(
     verb: str, halfwise_cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
-    """It prints the error before it tries once more on the CPU, which it was on."""
+    """It prints the error before it tries once more on the CPU, where it was; trace may name the node."""
     model, inputs = save(SHAPES["rms_norm_overflow"](), tmp_path)
     monkeypatch.setattr(onnxruntime.InferenceSession, "_create_inference_session", no_session)
     ended = halfwise_cli(verb, *[model] * (1 + (verb == "verify")), "--inputs", inputs)
