@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from threading import Thread
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import onnxruntime
 import pytest
 
-from halfwise import fix
 from halfwise.core import cores
 from halfwise.core.errors import InputError
 from halfwise.verbs.fix import output_shares
@@ -33,14 +33,30 @@ def no_session(*_: object) -> NoReturn:
 def test_onnxruntime_says_so_in_one_line(
     verb: str, halfwise_cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
-    """It prints the error before it tries once more on the CPU, where it was; trace may name the node."""
+    """It prints the error before it tries once more on the CPU, where it was."""
     model, inputs = save(SHAPES["rms_norm_overflow"](), tmp_path)
     monkeypatch.setattr(onnxruntime.InferenceSession, "_create_inference_session", no_session)
     ended = halfwise_cli(verb, *[model] * (1 + (verb == "verify")), "--inputs", inputs)
-    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert (ended.code, ended.out, ended.err.count("\n")) == (3, "", 1)
     says(ended.told)
-    with pytest.raises(InputError, match="no more threads"):
-        fix(model)
+
+
+@pytest.mark.parametrize("started", [1, 4, 9])
+def test_a_search_ends_without_an_answer(
+    started: int, halfwise_cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
+    """A set of nodes that was not tried is none that fails."""
+    model, inputs = save(SHAPES["rms_norm_overflow"](), tmp_path)
+    begin, begun = onnxruntime.InferenceSession._create_inference_session, count()
+
+    def create(*given: Any) -> None:
+        (begin if next(begun) < started else no_session)(*given)
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "_create_inference_session", create)
+    ended = halfwise_cli("fix", model, "--inputs", inputs, "--out", tmp_path / "out")
+    assert (ended.code, ended.out, ended.err.count("\n")) == (3, "", 1)
+    says(ended.told)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_thread_of_halfwise_is_named(

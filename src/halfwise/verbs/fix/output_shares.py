@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from halfwise.core.errors import InputError
+from halfwise.core.errors import HalfwiseError
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import worst_case_profiles
 from halfwise.emulation.stepper import Stepper
@@ -39,7 +39,7 @@ def shares_by_output(result: FixResult) -> Mapping[str, Mapping[str, float]]:
         seen = Sensitivity()
         try:
             measure_sensitivity(stepper, found.sites, feed, seen, weights=others)
-        except InputError:  # it ran before, and the model is written: the report does without
+        except HalfwiseError:  # it ran before, and the model is written: the report does without
             break
         shares[name] = diagnose(found.sites, noise_pieces(found.sites, seen), {}).shares
     return {name: found for name, found in shares.items() if found}
