@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from threading import Thread
 
 import pytest
 
@@ -41,3 +43,20 @@ def test_a_short_job_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.progress("fix model.onnx") as shown:
         shown.step("running the FP32 model")
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_job_goes_on_where_no_thread_can_be_started(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none_left(thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Thread, "start", none_left)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with progress.progress("fix model.onnx") as shown:
+        shown.step("running the FP32 model")
+        shown.count(1, 2)
+    capsys.readouterr()
+    print("after it")
+    assert capsys.readouterr().out == "after it\n"

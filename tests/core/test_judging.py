@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import numpy as np
 import pytest
 
+from halfwise.core.document import read
+from halfwise.core.errors import InputError
 from halfwise.core.judging import judged
 from halfwise.core.metrics import compare
 from halfwise.core.output_kinds import Floor, OutputKind, Part, Reading
@@ -63,3 +68,27 @@ def test_only_what_was_decided_counts() -> None:
     reference = {"ids": logits.argmax(1), "logits": logits}
     assert judged([kind], reference, {"ids": np.array([0, 0, 1])})["ids"].exact == 1.0
     assert judged([kind], reference, {"ids": np.array([1, 0, 1])})["ids"].exact == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("stated", "mistake"),
+    [
+        ({"reading": "rows"}, "'together' does not name it"),
+        ({"reading": "rows", "together": ["x"]}, "'together' does not name it"),
+        ({"reading": "rows", "together": ["y"], "axis": -1}, "axis -1 is negative"),
+        ({"reading": "parts"}, "its parts are not one behind the other from 0"),
+        ({"reading": "parts", "parts": [{"start": 0, "stop": 1}, {"start": 2, "stop": 3}]}, "its parts are not one"),
+        ({"reading": "choices"}, "'decided_by' names no tensor"),
+    ],
+)
+def test_a_kind_that_lacks_what_its_reading_takes_is_refused(stated: dict[str, Any], mistake: str) -> None:
+    told = f"p.json: output 'y' cannot be read as {stated['reading']}: {mistake}"
+    with pytest.raises(InputError, match=re.escape(told)):
+        read({"output": "y", **stated}, OutputKind, "p.json")
+
+
+def test_classes_along_an_axis_that_is_not_there_are_compared_one_by_one() -> None:
+    kind = OutputKind("ids", Reading.CHOICES, axis=-3, decided_by=("logits",))
+    logits = np.array([[1.0, 2.0]])
+    sides = [{"ids": np.array([each]), "logits": logits} for each in (0, 1)]
+    assert judged([kind], *sides)["ids"].exact == 0.0

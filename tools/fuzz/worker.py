@@ -25,6 +25,7 @@ __all__ = ["MEMORY", "prepare", "run"]
 
 _PROGRESS = re.compile(r"[^:]+: \d+ s(: .*)?")  # of a run that takes its time
 MEMORY = 6 << 30  # bytes of address space that a run may take
+_MOST_NODES = 20_000  # with functions in place; what is larger takes its time, whatever it is
 
 
 def run(recipe: Recipe) -> Outcome:
@@ -128,9 +129,11 @@ def _files() -> set[str]:
 
 
 def prepare() -> None:
-    """What takes longest in a run, once for all."""
+    """What takes longest in a run, once for all; the limit of nodes, too, for a run has little time."""
+    from halfwise.core import limits
     from halfwise.report.html.write import page_templates
 
+    limits.MOST_NODES = _MOST_NODES
     _main()
     pages = page_templates()
     for name in pages.list_templates(["html"]):

@@ -23,13 +23,13 @@ __all__ = ["NoKernel", "run_as_written", "serve", "typed_as"]
 
 Feed = Mapping[str, NDArray[Any]]
 
-_NO_KERNEL = ("NOT_IMPLEMENTED", "Could not find an implementation")
+_NO_KERNEL = ("NOT_IMPLEMENTED", "Could not find an implementation", "pthread_create failed")
 _NUMPY = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
 _TOLD = 300  # letters of what the runtime says
 
 
 class NoKernel(BackendFailure):
-    """The provider has no kernel for some node in the types that it has; another provider may have."""
+    """The provider has no kernel for some node in the types that it has, or the system no thread; another may have."""
 
 
 def run_as_written(
@@ -60,7 +60,9 @@ def serve(request: Request) -> Answer:
     model, random = request.data["model"], request.data["random"]
     content = seeded(Path(model), options) if random else model
     providers = ["CPUExecutionProvider"]
-    sessions = Sessions.begun(lambda: ort.InferenceSession(content, options, providers=providers), random=random)
+    sessions = Sessions.begun(
+        lambda: ort.InferenceSession(content, options, providers=providers, enable_fallback=0), random=random
+    )
     names = [value.name for value in sessions.first.get_outputs()]
     found = []
     for feed, session in zip(request.arrays, sessions.each(), strict=False):

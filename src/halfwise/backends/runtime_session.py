@@ -161,7 +161,7 @@ def _sessions(
     named: dict[str, Any] = {}
     if provider == _CPU:
         # It crashes on FP16 (see transposed_products); without it the same products are made.
-        named = {"providers": [_CPU], "disabled_optimizers": ["MatmulTransposeFusion"]}
+        named = {"providers": [_CPU], "disabled_optimizers": ["MatmulTransposeFusion"], "enable_fallback": 0}
     elif plugin:
         settings.add_provider_for_devices([plugin[min(options.device, len(plugin) - 1)]], given)
     else:

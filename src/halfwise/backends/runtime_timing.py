@@ -191,7 +191,7 @@ def _cpu_session(content: bytes, tf32: bool) -> Any:
 
     settings = _options()
     settings.intra_op_num_threads = 1
-    return ort.InferenceSession(content, settings, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(content, settings, providers=["CPUExecutionProvider"], enable_fallback=0)
 
 
 def _cuda_session(content: bytes, tf32: bool, device: int, stream: int) -> Any:

@@ -117,18 +117,26 @@ def run_words(words: Sequence[str]) -> int:
             raise
         code = _end(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
     except Exception as error:
-        if debugging and not out_of_memory(error):
+        scarce = _scarce(error)
+        if debugging and not scarce:
             raise
-        code = _end(_unforeseen(error), 2)
+        code = _end(scarce or _internal(error), 2)
     return code if isinstance(code, int) else 0
 
 
-def _unforeseen(error: Exception) -> str:
+def _scarce(error: Exception) -> str:
+    """What the system has no more of; empty where that is not the error."""
     if out_of_memory(error):
         return "out of memory; HALFWISE_MEMORY_LIMIT is a limit, where it is set"
+    if str(error) == "can't start new thread":
+        return "the system starts no more threads; end other processes, or raise the limit (ulimit -u)"
+    return ""
+
+
+def _internal(error: Exception) -> str:
     told = " ".join(str(error).split())[:300]
-    named = f"{type(error).__name__}{': ' if told else ''}{told}"
-    return f"internal error, please report it: {named} (HALFWISE_DEBUG=1 shows where)"
+    of = f"{type(error).__name__}{': ' if told else ''}{told}"
+    return f"internal error, please report it: {of} (HALFWISE_DEBUG=1 shows where)"
 
 
 def _usage(error: Exception) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from threading import Event, Thread
 from typing import Any
 
@@ -92,7 +92,8 @@ def progress(title: str) -> Iterator[Progress]:
     with redirect_stdout(sys.stderr):
         if not sys.stderr.isatty():
             lines = _Lines(title)
-            Thread(target=lines.write, daemon=True).start()
+            with suppress(RuntimeError):  # the system starts no more threads: nothing is shown
+                Thread(target=lines.write, daemon=True).start()
             try:
                 yield lines
             finally:
@@ -115,5 +116,9 @@ def progress(title: str) -> Iterator[Progress]:
             transient=True,
             redirect_stdout=False,
         )
-        with bars:
+        try:
+            with suppress(RuntimeError):  # as above
+                bars.start()
             yield _Shown(bars, bars.add_task(safe(title, _TITLE), total=None, doing=""))
+        finally:
+            bars.stop()

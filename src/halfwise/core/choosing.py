@@ -102,7 +102,7 @@ def _margins(kind: OutputKind, outputs: Outputs, like: Outputs | None = None) ->
         other = tensors[1] if len(tensors) == 2 else kind.threshold
         sign = np.sign(chosen - (judge[kind.decided_by[1]].astype(np.float64) if len(tensors) == 2 else other))
         return np.asarray((first - other) * sign)
-    if first.ndim <= kind.axis or first.shape[kind.axis] < 2:
+    if not -first.ndim <= kind.axis < first.ndim or first.shape[kind.axis] < 2:
         return None
     best = np.argpartition(chosen, first.shape[kind.axis] - 2, axis=kind.axis)
     pair = np.take_along_axis(first, np.take(best, [-2, -1], axis=kind.axis), axis=kind.axis)

@@ -75,7 +75,9 @@ def _session(types: tuple[np.dtype[Any], ...]) -> Any:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1  # whoever calls has threads
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"], enable_fallback=0
+    )
     return session if _is_honest(session, types) else None
 
 

@@ -65,6 +65,10 @@ class OutputKind(Record, frozen=True):
     inner: Annotated[tuple[str, ...], about("Of these tensors, those that are no outputs of the model.")] = ()
     noise: Annotated[Number, about("FP32's own error in them, relative to their root mean square.")] = 0.0
 
+    def __post_init__(self) -> None:
+        if mistake := _mistake(self):
+            raise ValueError(f"output {self.output!r} cannot be read as {self.reading.value}: {mistake}")
+
     def slices(self, array: Array) -> tuple[tuple[str, Array, Floor], ...]:
         """The parts of an output, each with what to call it."""
         if self.reading is not Reading.PARTS:
@@ -90,6 +94,25 @@ class OutputKind(Record, frozen=True):
         shape = [1] * array.ndim
         shape[self.axis] = -1
         return sizes.reshape(shape)
+
+
+def _mistake(kind: OutputKind) -> str:
+    """What a reading lacks that is not there by itself."""
+    if kind.reading in (Reading.CHOICES, Reading.COUNTED) and not kind.decided_by:
+        return "'decided_by' names no tensor"
+    if kind.reading is Reading.ROWS and kind.output not in kind.together:
+        return "'together' does not name it"
+    if kind.reading is Reading.PARTS and not _cover(kind.parts):
+        return "its parts are not one behind the other from 0"
+    if kind.reading in (Reading.PARTS, Reading.ROWS) and kind.axis < 0:
+        return f"axis {kind.axis} is negative"
+    return ""
+
+
+def _cover(parts: Sequence[Part]) -> bool:
+    """Whether each begins where the one before it ends."""
+    starts = [0, *(part.stop for part in parts)]
+    return bool(parts) and all(part.start == at <= part.stop for part, at in zip(parts, starts, strict=False))
 
 
 OutputKinds = Annotated[Sequence[OutputKind], about("How outputs are read that the tolerance says nothing else of.")]

@@ -38,6 +38,7 @@ FEW, MANY = 2, 8
 
 _LOADING, _RUNNING = "loading a model in ONNX Runtime", "running a model in ONNX Runtime"
 _CUDA = "CUDAExecutionProvider"
+_NO_THREAD = "pthread_create failed"
 _BY_BITS = {  # what the runtime hands out as bytes and takes as bytes, if it is told what they are
     "tensor(float8e4m3fn)": onnx.TensorProto.FLOAT8E4M3FN,
     "tensor(float8e4m3fnuz)": onnx.TensorProto.FLOAT8E4M3FNUZ,
@@ -131,6 +132,8 @@ class Session:
                 content = proto.SerializeToString()
             self._session = self._start(content)
         except Exception as error:
+            if _NO_THREAD in str(error):  # which says nothing of the model
+                raise MissingBackend(f"ONNX Runtime cannot start: {runtime_reason(error)}") from error
             at = self._culprit(error, proto)
             raise InputError(f"ONNX Runtime cannot load the model: {runtime_reason(error)}{at}") from error
         self._proto, self._running = proto, native_call(_RUNNING, content)
@@ -212,7 +215,8 @@ def upload(array: Array) -> Any:
 
 def _start(options: ort.SessionOptions, providers: Sequence[Any], content: bytes) -> ort.InferenceSession:
     with guarded(native_call(_LOADING, content)):
-        session = ort.InferenceSession(content, options, providers=providers)
+        again = int(len(providers) > 1)  # on the CPU; where it is the only provider, that would only print the error
+        session = ort.InferenceSession(content, options, providers=providers, enable_fallback=again)
         session.disable_fallback()  # which would move the whole model to the CPU on an error
         return session
 
@@ -253,6 +257,9 @@ def runtime_reason(error: Exception) -> str:
     for mark in ("Status Message: ", "Unsupported model", "This is an invalid model. "):
         if mark in text:
             text = text[text.index(mark) + (len(mark) if mark.endswith(" ") else 0) :]
+    if _NO_THREAD in text:
+        why = text.rpartition("error msg: ")[2].rstrip(".")
+        return f"the system starts no more threads ({why}); end other processes, or raise the limit (ulimit -u)"
     if text.startswith("[ONNXRuntimeError] : "):
         text = text.split(" : ", 3)[-1]
     for pattern in _UNKNOWN_OPERATORS:

@@ -61,6 +61,11 @@ class FormRecord(Record, frozen=True):
     why: Annotated[str, about("What the backend said where it refused.")] = ""
     sizes: Annotated[str, about("All shapes and attributes, where they may choose the kernel.")] = ""
 
+    def __post_init__(self) -> None:
+        lacking = [name for name in self.hypotheses if name not in self.evidence] if self.status == "loose" else []
+        if lacking:
+            raise ValueError(f"a loose form needs evidence of its hypotheses, and has none of {lacking[0]!r}")
+
 
 class Ran(Record, frozen=True):
     """What the probes ran on. Empty texts are what could not be found out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from halfwise.core.errors import HalfwiseError
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.profiles import worst_case_profiles
 from halfwise.emulation.stepper import Stepper
@@ -36,7 +37,10 @@ def shares_by_output(result: FixResult) -> Mapping[str, Mapping[str, float]]:
     for name in names[: _affordable(result)]:
         others = {other: 0.0 for other in result.fixed if other != name}
         seen = Sensitivity()
-        measure_sensitivity(stepper, found.sites, feed, seen, weights=others)
+        try:
+            measure_sensitivity(stepper, found.sites, feed, seen, weights=others)
+        except HalfwiseError:  # it ran before, and the model is written: the report does without
+            break
         shares[name] = diagnose(found.sites, noise_pieces(found.sites, seen), {}).shares
     return {name: found for name, found in shares.items() if found}
 
