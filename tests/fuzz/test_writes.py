@@ -156,6 +156,20 @@ def test_what_a_stranger_put_in_the_place_of_our_own_files_is_refused(name: str,
     assert list(place.parent.iterdir()) == [place]
 
 
+@pytest.mark.parametrize("ending", [".fp16.onnx", ".fp16.onnx.data", ".plan.json", ".report.html"])
+def test_a_pipe_in_the_place_of_a_result_is_refused_before_the_search(ending: str, tmp_path: Path, says: Says) -> None:
+    """Nobody reads from it: whoever opened it would wait for ever."""
+    model, out = saved(tmp_path), tmp_path / "out"
+    out.mkdir()
+    os.mkfifo(out / f"{model.stem}{ending}")
+    with pytest.raises(
+        InputError, match=r"is a pipe or a device: remove it, or choose another folder with --out"
+    ) as no:
+        fix(model, out=out, max_runs=6)
+    says(no.value)
+    assert [each.name for each in out.iterdir()] == [f"{model.stem}{ending}"]
+
+
 def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
     scratch = tmp_path / f".halfwise-{os.getppid()}-x"
     scratch.mkdir()

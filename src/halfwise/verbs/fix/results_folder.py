@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.contents import tensors_in
 from halfwise.core.errors import InputError
-from halfwise.core.whole_files import WholeFiles, check_room
+from halfwise.core.whole_files import WholeFiles, check_room, is_special
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
 from halfwise.precision.typed_onnx import TypedModel, write_typed
@@ -24,10 +24,15 @@ Feed = Mapping[str, NDArray[Any]]
 
 JOURNAL = ".halfwise-search.jsonl"  # in the folder of results while a search runs
 WALKS = ".halfwise-walks"  # beside it: what walks through a large model gave
+MODEL, PLAN, REPORT = ".fp16.onnx", ".plan.json", ".report.html"  # behind the model's name
 
 
-def check_folder(out: Path, size: int) -> None:
+def check_folder(out: Path, model: Path | None, size: int) -> None:
     """Refuse before the search what could not be written after it. `size`: what the results take at least."""
+    for ending in (MODEL, f"{MODEL}.data", PLAN, REPORT):
+        path = out / f"{_stem(model)}{ending}"
+        if is_special(path):  # a pipe would wait for somebody who reads
+            raise InputError(f"{path} is a pipe or a device: remove it, or choose another folder with --out")
     nearest = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if not nearest.is_dir():
         raise InputError(f"{out} cannot be made: {nearest} is a file; choose another folder with --out")
@@ -60,8 +65,7 @@ def write_results(
     written_of: Callable[[int, int], None],
 ) -> tuple[TypedModel, Path]:
     """The typed model and its plan, named after the model."""
-    stem = model.stem if model else "model"
-    path, plan_path = out / f"{stem}.fp16.onnx", out / f"{stem}.plan.json"
+    path, plan_path = out / f"{_stem(model)}{MODEL}", out / f"{_stem(model)}{PLAN}"
     if model is not None and path.resolve() == model.resolve():
         raise InputError(f"{path} is the model itself; choose another folder with --out")
     notify(f"writing {path}")
@@ -69,3 +73,7 @@ def write_results(
         typed = write_typed(decision, path, files, written_of)
         files.text(plan_path, plan.text(out))
     return typed, plan_path
+
+
+def _stem(model: Path | None) -> str:
+    return model.stem if model else "model"

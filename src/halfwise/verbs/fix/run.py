@@ -23,7 +23,7 @@ def run(request: FixRequest) -> FixResult:
         _ = request.model.hashing  # done by the time that a plan names it
     if request.out is None:
         return _run(request, started)
-    check_folder(request.out, least_bytes(request.model))
+    check_folder(request.out, request.model.path, least_bytes(request.model))
     with held(request.out):
         return _run(request, started)
 
