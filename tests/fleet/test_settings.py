@@ -93,6 +93,12 @@ def test_a_number_of_too_many_digits_is_a_mistake() -> None:
     assert found.what.startswith("no valid TOML: ") and "\n" not in found.what
 
 
+@pytest.mark.parametrize("change", [("seconds = 1.5", f"seconds = {'9' * 400}"), ('"2 GiB"', f'"{"9" * 400} GB"')])
+def test_a_number_beyond_any_time_or_memory_is_a_mistake(change: tuple[str, str]) -> None:
+    (found,) = mistakes_in(GOOD.replace(*change, 1))
+    assert " is wanted, not " in found.what and "\n" not in found.what
+
+
 def test_all_mistakes_are_found_and_the_first_is_told_with_their_number(tmp_path: Path, says: Says) -> None:
     file = tmp_path / "fleet.toml"
     file.write_text(GOOD.replace("seconds", "secs").replace("memory", "ram").replace('path = "b', 'paths = "b'))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Sequence
+from reprlib import repr as shortened
 from typing import Any
 
 from halfwise.core.errors import HalfwiseError, InputError
@@ -52,18 +54,18 @@ def _truth(value: Any) -> str:
 
 def _whole(value: Any) -> str:
     good = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    return "" if good else f"a whole number from 1 is wanted, not {value!r}"
+    return "" if good else f"a whole number from 1 is wanted, not {shortened(value)}"
 
 
 def _positive(value: Any) -> str:
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
-    return "" if good else f"a number above 0 is wanted, not {value!r}"
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
+    return "" if good else f"a number above 0 is wanted, not {shortened(value)}"
 
 
 def _size(value: Any) -> str:
     try:
         return "" if size_in_bytes(value) > 0 else "more than 0 bytes are wanted"
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, OverflowError):
         return f"a size such as '8 GB' is wanted, not {value!r}"
 
 
