@@ -162,11 +162,8 @@ def test_a_pipe_in_the_place_of_a_result_is_refused_before_the_search(ending: st
     model, out = saved(tmp_path), tmp_path / "out"
     out.mkdir()
     os.mkfifo(out / f"{model.stem}{ending}")
-    with pytest.raises(
-        InputError, match=r"is a pipe or a device: remove it, or choose another folder with --out"
-    ) as no:
+    with says.raises(InputError):
         fix(model, out=out, max_runs=6)
-    says(no.value)
     assert [each.name for each in out.iterdir()] == [f"{model.stem}{ending}"]
 
 
