@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.model.inputs.samples import load_samples
-from halfwise.model.model import load
+from halfwise.model.inputs.feed import Feed
+from halfwise.model.inputs.samples import Samples, load_samples
+from halfwise.model.model import Model, load
 from halfwise.search.run_counter import SAVING_RUNS, saving_runs
 
 
-def _runs(nodes: int = 4, weight: int = 8, given: int = 8) -> float:
-    """Of a chain of additions."""
+def _chain(nodes: int = 4, weight: int = 8, given: int = 8) -> Model:
+    """Of activations, and the sum of a weight."""
     steps = [helper.make_node("Relu", [f"x{index}"], [f"x{index + 1}"]) for index in range(nodes)]
     weight_of = helper.make_node("ReduceSum", ["w"], ["s"], keepdims=0)
     graph = helper.make_graph(
@@ -22,7 +23,11 @@ def _runs(nodes: int = 4, weight: int = 8, given: int = 8) -> float:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [given])],
         [numpy_helper.from_array(np.zeros(weight, np.float32), "w")],
     )
-    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+def _runs(nodes: int = 4, weight: int = 8, given: int = 8) -> float:
+    model = _chain(nodes, weight, given)
     return saving_runs(model, load_samples(model.inputs, [{"x0": np.ones(given, np.float32)}]))
 
 
@@ -33,3 +38,10 @@ def test_a_small_model_may_take_more() -> None:
 @pytest.mark.parametrize("large", [{"nodes": 60}, {"weight": 400_000}, {"given": 100_000}])
 def test_many_nodes_weights_or_inputs_are_not_small(large: dict[str, int]) -> None:
     assert _runs(**large) == SAVING_RUNS
+
+
+def test_tensors_of_a_sequence_are_counted_one_by_one() -> None:
+    """They may have different shapes, which are no one array."""
+    ragged = [np.ones(3, np.float32), np.ones((2, 40_000), np.float32)]
+    samples = Samples((Feed(0, {"s": ragged}),), (), "given")  # type: ignore[dict-item]
+    assert saving_runs(_chain(), samples) == SAVING_RUNS

@@ -17,6 +17,7 @@ from halfwise.search.in_turn import InTurn
 from halfwise.search.judge import Judge, Measured, unseen_bound
 from halfwise.search.prune import kept_node
 from halfwise.search.repair_selector import Selection
+from halfwise.search.run_counter import Untried
 from halfwise.search.variants import in_order, varied
 
 __all__ = ["exchanged"]
@@ -68,6 +69,9 @@ class _Asked:
     def hold(self, keep: Nodes, seen: Sequence[Measured]) -> bool:
         bounds = [unseen_bound([seen[place] for place in places]) for places in self._promised]
         if any(bound > most for bound, most in zip(bounds, self._most, strict=True)):
+            return False
+        most = 4 * len(self._inputs.given.all) * (1 + len(self._context.also))  # FP32, before, and twice now
+        if not self._context.counter.free(most, Untried.SETS):
             return False
         decision = self._best.search.assignment(keep)
         return self._rounded_less.bears(decision) and self._others.bears(decision)

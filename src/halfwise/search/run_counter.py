@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from enum import StrEnum
 
-import numpy as np
-
+from halfwise.core.contents import tensors_in
 from halfwise.model.inputs.samples import Samples
 from halfwise.model.model import Model
 
@@ -113,5 +112,5 @@ class RunCounter:
 def saving_runs(model: Model, samples: Samples) -> float:
     """The passes that may go into saving FP32 nodes, where nobody gave a number."""
     few = len(model.nodes) <= SMALL_NODES and model.weight_bytes <= SMALL_BYTES
-    sizes = [sum(np.size(each) for each in feed.values()) for feed in samples.all]
+    sizes = [sum(array.size for array in tensors_in(feed.values())) for feed in samples.all]
     return SAVING_RUNS_SMALL if few and max(sizes, default=0) <= SMALL_INPUTS else SAVING_RUNS
