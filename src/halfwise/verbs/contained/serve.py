@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -40,6 +41,7 @@ def serve(words: Sequence[str]) -> NoReturn:
         limit_memory(memory)
     with suppress(Exception):  # the call tells
         import_module(preloaded)
+    gc.freeze()  # what is loaded is not looked through again, which would copy it for each process
     while True:
         number = _ended(connection, Path(told), int(caller))
         if not BlackBox(Path(told)).read():  # it may have died while it answered: a half of that would be on its way
