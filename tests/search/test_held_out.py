@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,6 +17,7 @@ from onnx import TensorProto, helper
 from halfwise import fix, verify
 from halfwise.core.notes import NoteKind
 from halfwise.emulation import emulate
+from halfwise.emulation.streamed import StreamedSession
 from halfwise.model.inputs.samples import Feed
 from halfwise.model.inputs.synthetic import vary
 from halfwise.search.held_out import HeldOutSearch
@@ -82,6 +84,21 @@ def test_of_a_large_model_the_hardest_input_is_searched_at_once(hard: int, monke
     assert result.met and set(result.fp32_nodes) == {"add", "sub"}
     assert NoteKind.VALIDATION_MOVED not in kinds(result.notes)
     assert (len(result.samples.search), len(result.samples.validation)) == (2, 2)
+
+
+def test_of_a_large_model_all_variants_are_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that each weight is read once for them. Those of the input that does worst come first, by themselves."""
+    at_once = list[int]()
+    answers = StreamedSession.answers
+
+    def counted(session: StreamedSession, feeds: Sequence[Any]) -> Any:
+        at_once.append(len(feeds))
+        return answers(session, feeds)
+
+    monkeypatch.setattr(emulate, "LARGE_BYTES", -1)
+    monkeypatch.setattr(StreamedSession, "answers", counted)
+    assert not fix(cancelling(), feeds(1.0, 2.0, 3.0, 4.0), tolerance=["rel_l2<=0.005"]).fp32_nodes
+    assert at_once[:5] == [4, 4, 8, 2, 6]  # those given in FP32 and in FP16, and the variants
 
 
 def test_the_last_held_out_input_judges_by_variants_once_it_has_joined() -> None:

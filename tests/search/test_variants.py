@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise import fix
+from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.model.inputs.feed import Feed
 from halfwise.model.inputs.samples import Samples
@@ -45,6 +47,23 @@ def test_a_number_names_the_same_variant_however_the_inputs_are_split() -> None:
     after = of_few(Samples(moved, (feeds[3], feeds[4]), "given"), ANY)
     assert [(feed.id, feed.source) for feed in before] == [(feed.id, feed.source) for feed in after]
     assert all(np.array_equal(a["x"], b["x"]) for a, b in zip(before, after, strict=True))
+
+
+def test_fp32_takes_all_but_one() -> None:
+    """All are asked about at once; then one by one, for one that fails is no reason to look at none."""
+    asked = list[tuple[int, ...]]()
+
+    def answers(feeds: Sequence[Feed]) -> list[dict[str, NDArray[Any]]]:
+        asked.append(tuple(feed.id for feed in feeds))
+        if any(feed.source == 1 for feed in feeds):
+            raise InputError("an index is out of bounds")
+        return []
+
+    given = tuple(Feed(index, {"x": noise(1.0, seed=index)}) for index in range(4))
+    strict = cast(References, SimpleNamespace(of=answers))
+    found = of_few(Samples(given[:2], given[2:], "given"), strict)
+    assert sorted(feed.source or 0 for feed in found) == [0, 0, 2, 2, 3, 3]
+    assert asked[0] == tuple(each for ids in asked[1:] for each in ids) and {len(ids) for ids in asked[1:]} == {1}
 
 
 def test_what_all_share_stays() -> None:

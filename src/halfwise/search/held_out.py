@@ -130,9 +130,11 @@ class HeldOutSearch:
         doubtful = worth_variants(self.model, (*best.solution.found.ratios, *missed.ratios))
         if doubtful and (inputs.variants is not None or self._affords_variants(best, inputs)):
             inputs = inputs.with_variants(self.context.references)
-        judged = given
-        for more in self._worst_first(best, missed, inputs):
+        judged, groups = given, self._worst_first(best, missed, inputs)
+        for place, more in enumerate(groups):
             judged = (*judged, *more)
+            if place == 1:  # the worst is met: so are all, most likely
+                self.context.at_once(best.search.sites, [feed for each in groups[1:] for feed in each], decision)
             missed = over_all([missed, self.context.judge(best.search.sites, more).measure(decision)])
             if missed.ratio > 1.0 and not final and self._affords_search(best):
                 break  # the others are asked about the next answer

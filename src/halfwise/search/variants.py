@@ -86,9 +86,9 @@ def of_other_size(samples: Samples, references: References, ids: Collection[str]
     for feed, factors in ((loudest, louder), (quietest, quieter)):
         scaled = {name: resized(feed[name], factor, limits[name]) for name, factor in factors.items()}
         new = Feed(first + len(made), {**feed, **scaled})
-        if content_of(new) != content_of(feed) and _runs(new, references):
+        if content_of(new) != content_of(feed):
             made.append(new)
-    return tuple(made)
+    return _running(made, references)
 
 
 def _size(values: object) -> float:
@@ -110,21 +110,19 @@ def varied(sources: Sequence[Feed], known: tuple[Feed, ...], references: Referen
     """One of each source, where it differs and FP32 takes it."""
     rng, first = np.random.default_rng(seed), 1 + max(feed.id for feed in known)
     made = [Feed(first + index, vary(feed, rng=rng), _origin(feed)) for index, feed in enumerate(sources)]
-    return tuple(
-        new
-        for new, feed in zip(made, sources, strict=True)
-        if content_of(new) != content_of(feed) and _runs(new, references)
-    )
+    new = [each for each, feed in zip(made, sources, strict=True) if content_of(each) != content_of(feed)]
+    return _running(new, references)
 
 
 def _origin(feed: Feed) -> int:
     return feed.id if feed.source is None else feed.source
 
 
-def _runs(feed: Feed, references: References) -> bool:
-    """Whether FP32 takes a variant, whose values nobody gave."""
+def _running(feeds: Sequence[Feed], references: References) -> tuple[Feed, ...]:
+    """Those that FP32 takes of variants, whose values nobody gave. All at once first: of a large model each weight is
+    read once for them."""
     try:
-        references.of((feed,))
+        references.of(feeds)
     except InputError:
-        return False
-    return True
+        return tuple(each for feed in feeds for each in _running([feed], references)) if len(feeds) > 1 else ()
+    return tuple(feeds)
