@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,18 @@ def test_a_model_that_fp16_keeps_is_acquitted(halfwise_cli: CommandLine, tmp_pat
     check(ended.document, "doctor")
     assert [finding["rule"] for finding in ended.document["findings"]] == ["HW614"]
     assert ended.document["next"]["message"]["kind"] == "next-proof"
+
+
+def test_what_is_fixed_is_compared_not_fixed_again(halfwise_cli: CommandLine, tmp_path: Path) -> None:
+    model, inputs = save(SHAPES["healthy_mlp"](), tmp_path)
+    results = tmp_path / "out"
+    assert halfwise_cli("fix", model, "--inputs", inputs, "--out", results).code == 0
+    step = halfwise_cli("doctor", results, inputs, "--json").document["next"]
+    assert step["message"]["kind"] == "next-verify"
+    words = shlex.split(step["command"])
+    assert words == ["halfwise", "verify", str(model), f"{results}/{model.stem}.fp16.onnx", "--inputs", str(inputs)]
+    assert halfwise_cli(*words[1:]).code == 0
+    assert halfwise_cli("doctor", model, inputs, "--json").document["next"]["message"]["kind"] != "next-verify"
 
 
 def test_a_version_that_takes_strongly_typed_networks_only_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -327,6 +327,7 @@ class NoteKind(Enum):
     NEXT_FIX = "next-fix"
     NEXT_INPUTS = "next-inputs"
     NEXT_PROOF = "next-proof"
+    NEXT_VERIFY = "next-verify"
     NEXT_ONNX = "next-onnx"
     NEXT_LAYERS = "next-layers"
     NEXT_MODEL = "next-model"

@@ -90,6 +90,7 @@ DOCTORING = {
     NoteKind.NEXT_FIX: "finds the fewest FP32 nodes and exact repairs, and writes the model and the build files",
     NoteKind.NEXT_INPUTS: "with real inputs in place of samples/, finds the fewest FP32 nodes and writes the model",
     NoteKind.NEXT_PROOF: "no cause was found: validates FP16 on held-out inputs and writes the typed model",
+    NoteKind.NEXT_VERIFY: "it is fixed already: compares it with {subject}, which it was made from; then build it",
     NoteKind.NEXT_ONNX: "{subject} cannot be examined as it is",
     NoteKind.NEXT_LAYERS: "run it where the engine was built: it lists the layers; add that file",
     NoteKind.NEXT_MODEL: "add the ONNX model that was built: then causes can be found",

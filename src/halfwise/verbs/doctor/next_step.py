@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from halfwise.core.files.identify import Identified
 from halfwise.core.files.kinds import FileKind
 from halfwise.core.finding import Finding
 from halfwise.core.notes import Note, NoteKind
+from halfwise.model.fp32_model import holds_narrow
 from halfwise.verbs.doctor.case import Case
 from halfwise.verbs.doctor.document import NextStep
 from halfwise.verbs.doctor.measured import Measured
@@ -26,8 +28,11 @@ _FP16_IS_FINE = {"HW614"}
 
 
 def next_step(case: Case, measured: Measured | None, findings: Sequence[Finding]) -> NextStep:
-    """Of a model the fix, with what is known of inputs, target and tolerance; without one the way to it."""
+    """Of a model the fix, with what is known of inputs, target and tolerance; of a fixed one the proof; without one the
+    way to it."""
     if case.model is not None and case.model.path is not None:
+        if _is_fixed(case):
+            return _with_original(case, case.model.path)
         return _with_model(case, case.model.path, measured, findings)
     held = next((each for each in case.material.files if each.kind in _MODELS), None)
     if held is not None:
@@ -37,6 +42,21 @@ def next_step(case: Case, measured: Measured | None, findings: Sequence[Finding]
         return NextStep(shlex.join(command), Note.of(NoteKind.NEXT_LAYERS))
     given = [str(each.path) for each in case.material.files]
     return NextStep(shlex.join(["halfwise", "doctor", "MODEL.onnx", *given]), Note.of(NoteKind.NEXT_MODEL))
+
+
+def _is_fixed(case: Case) -> bool:
+    """Whether the model is what the plan beside it made of another."""
+    model, plan = case.model, case.plan
+    return plan is not None and model is not None and holds_narrow(model) and plan.sha256 not in ("", model.sha256)
+
+
+def _with_original(case: Case, path: Path) -> NextStep:
+    """By the name that the plan has for it, most often of a file one folder up."""
+    given = Path(case.plan.model if case.plan is not None else "")
+    places = (given, path.parent / given.name, Path(os.path.normpath(path.parent / "..")) / given.name)
+    original = next((place for place in places if place.is_file()), given)
+    words = ["halfwise", "verify", str(original), str(path), *case.material.options]
+    return NextStep(shlex.join(words), Note.of(NoteKind.NEXT_VERIFY, str(original)))
 
 
 def _engine(case: Case) -> Identified | None:
