@@ -9,7 +9,7 @@ the first call on a small model, by the clock and of the processor with all chil
 the same command line without its supervisor, and in a Python program against the function itself, which runs where it
 is called. Before its call the program does nothing, imports ONNX Runtime, makes a session of four threads with it, or
 starts a thread of Python's. Both sides are taken in turn, the first of a pair changing; what is more is the median of
-the differences of pairs.
+the differences of pairs. With --first-call CHECKOUT the other side is an older version, called as its users did.
 """
 
 from __future__ import annotations
@@ -170,17 +170,18 @@ def _shards(gigabytes: float) -> None:
     print(f"| {_SHARDS} | {values:,} | {2 * values / 1e9:.1f} | {seconds:.1f} | {peak:.0f} |")
 
 
-def _first_calls() -> None:
-    print("| call | before it | seconds | the function itself | more | CPU seconds | the function itself | more |")
+def _first_calls(older: Path | None) -> None:
+    other = "the function itself" if older is None else "older"
+    print(f"| call | before it | seconds | {other} | more | CPU seconds | {other} | more |")
     print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "m.onnx")
         onnx.save(encoder().model, path)
         for verb in ("scan", "fix"):
-            _tell_pairs(f"halfwise {verb} | ", partial(_command, verb, path))
+            _tell_pairs(f"halfwise {verb} | ", partial(_command, verb, path, older))
         for verb in ("scan", "fix"):
             for name, before in _BEFORE.items():
-                call = partial(_first_call, verb, path, before)
+                call = partial(_first_call, verb, path, before, older)
                 _tell_pairs(f"halfwise.{verb}() | {name}", call)
 
 
@@ -199,21 +200,25 @@ def _tell_pairs(label: str, call: Callable[[bool], tuple[float, float]]) -> None
     print(f"| {label} | {' | '.join(cells)} |", flush=True)
 
 
-def _command(verb: str, path: Path, contained: bool) -> tuple[float, float]:
-    words = [sys.executable, *(["-m", "halfwise"] if contained else ["-c", _COMMAND]), verb, str(path)]
+def _command(verb: str, path: Path, older: Path | None, contained: bool) -> tuple[float, float]:
+    words = [sys.executable, *(["-m", "halfwise"] if contained or older else ["-c", _COMMAND]), verb, str(path)]
     with tempfile.TemporaryDirectory() as folder:
         words += ["--out", f"{folder}/out"] if verb == "fix" else []
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        subprocess.run(words, capture_output=True, check=False)
+        subprocess.run(words, capture_output=True, check=False, env=_environment(older, contained))
         seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def _first_call(verb: str, path: Path, before: str, contained: bool) -> tuple[float, float]:
-    words = [sys.executable, "-c", _FIRST, verb, str(path), before, "contained" if contained else "itself"]
-    ended = subprocess.run(words, capture_output=True, text=True, check=True)
+def _first_call(verb: str, path: Path, before: str, older: Path | None, contained: bool) -> tuple[float, float]:
+    words = [sys.executable, "-c", _FIRST, verb, str(path), before, "contained" if contained or older else "itself"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True, env=_environment(older, contained))
     seconds, processor = map(float, ended.stdout.split()[-2:])
     return seconds, processor
+
+
+def _environment(older: Path | None, contained: bool) -> dict[str, str] | None:
+    return None if older is None or contained else {**os.environ, "PYTHONPATH": str(older / "src")}
 
 
 def main() -> None:
@@ -222,10 +227,17 @@ def main() -> None:
     parser.add_argument(
         "--shards", nargs="?", type=float, const=13.5, metavar="GIGABYTES", help="the memory of a checkpoint in shards"
     )
-    parser.add_argument("--first-call", action="store_true", help="what containing costs a first call (Linux)")
+    parser.add_argument(
+        "--first-call",
+        nargs="?",
+        type=Path,
+        const="",
+        metavar="CHECKOUT",
+        help="what containing costs a first call (Linux), or what it takes beside an older version",
+    )
     options = parser.parse_args()
-    if options.first_call:
-        _first_calls()
+    if options.first_call is not None:
+        _first_calls(options.first_call.resolve() if options.first_call != Path() else None)
     elif options.shards is not None:
         _shards(options.shards)
     else:
