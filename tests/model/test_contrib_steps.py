@@ -129,6 +129,25 @@ def test_packed_operands_of_attention_against_numpy() -> None:
     np.testing.assert_allclose(found, attention(q, k, v), rtol=1e-4, atol=1e-5)
 
 
+def test_norms_of_queries_and_keys_against_numpy_and_the_operator_without_them() -> None:
+    """Each head by itself, before it is turned; the keys of the cache are normalised ones."""
+    case, found = of("grouped norms")
+
+    def normed(x: Array, weights: Array, epsilon: float) -> Array:
+        heads = x.reshape(*x.shape[:2], -1, len(weights)).astype(np.float64)
+        root = np.sqrt((heads**2).mean(axis=-1, keepdims=True) + epsilon)
+        return np.asarray((heads / root * weights).reshape(x.shape), np.float32)
+
+    q, k, *rest = case.inputs[:9]
+    weights = case.inputs[14:]
+    assert q is not None and k is not None and weights[0] is not None and weights[1] is not None
+    attributes = {name: value for name, value in case.attributes.items() if not name.endswith("epsilon")}
+    inputs = (normed(q, weights[0], 0.1), normed(k, weights[1], 0.3), *rest)
+    plain = Case("plain", case.op, inputs, attributes, case.outputs)
+    for got, exact in zip(found, session(plain.proto()).run(None, plain.feeds), strict=True):
+        np.testing.assert_allclose(got, exact, rtol=1e-4, atol=1e-5)
+
+
 def test_a_convolution_with_its_channels_last_against_the_one_with_them_second() -> None:
     case, (found,) = of("conv channels last")
     x, kernel, bias = (array for array in case.inputs if array is not None)

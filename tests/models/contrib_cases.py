@@ -350,6 +350,14 @@ def _group_query() -> list[Case]:
             three,
         ),
         Case(
+            "grouped norms",
+            "GroupQueryAttention",
+            (q, k, v, None, None, *prompt, cos, sin, *[None] * 5, _f(size), _f(size)),
+            {**heads, "do_rotary": 1, "qk_norm_epsilon": 0.1, "k_norm_epsilon": 0.3},
+            three,
+            runs=False,
+        ),
+        Case(
             "grouped added",
             "GroupQueryAttention",
             (q, k, v, None, None, *prompt, None, None, None, _f(1, N, S, S)),

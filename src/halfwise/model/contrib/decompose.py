@@ -10,7 +10,7 @@ from halfwise.model.contrib.kernels import cpu_runs
 from halfwise.model.contrib.schemas import DOMAIN, runtime_schema
 from halfwise.model.contrib.steps_attention import ATTENTION
 from halfwise.model.contrib.steps_experts import EXPERTS
-from halfwise.model.contrib.steps_grouped import GROUPED
+from halfwise.model.contrib.steps_grouped import GROUPED, norms_heads
 from halfwise.model.contrib.steps_norms import ACTIVATIONS, NORMS, Inputs, Results
 from halfwise.model.contrib.steps_products import PRODUCTS
 from halfwise.model.contrib.steps_standard import STANDARD
@@ -53,7 +53,9 @@ def is_own(node: ir.Node) -> bool:
 
 
 def runs_on_cpu(node: ir.Node) -> bool:
-    """Whether the CPU provider computes the node in FP32; packed operands of attention it does not."""
+    """Whether the CPU provider computes the node in FP32; packed operands of attention and norms in it it does not."""
     if node.op_type == "MultiHeadAttention" and node.domain == DOMAIN:
         return all(len(dims_of(node, slot) or ()) != 5 for slot in (0, 1))
+    if node.op_type == "GroupQueryAttention" and node.domain == DOMAIN and norms_heads(node):
+        return False
     return node.domain != DOMAIN or cpu_runs(node.op_type, node.domain)

@@ -6,9 +6,10 @@ import itertools
 import math
 
 import numpy as np
+import onnx_ir as ir
 
 from halfwise.model.contrib.steps_attention import LOWEST, Scores, attend
-from halfwise.model.contrib.steps_norms import Inputs, Results
+from halfwise.model.contrib.steps_norms import Inputs, Results, normalised
 from halfwise.model.contrib.writer import (
     StepWriter,
     cut,
@@ -22,7 +23,7 @@ from halfwise.model.contrib.writer import (
     whole,
 )
 
-__all__ = ["GROUPED"]
+__all__ = ["GROUPED", "norms_heads"]
 
 _INT64 = 7
 _FLOAT = 1
@@ -76,7 +77,8 @@ def _scalar(write: StepWriter, one: str) -> str:
     return write.op("Reshape", one, write.constant(np.zeros(0), np.int64))
 
 
-_UNKNOWN_SLOTS = (12, 13, 14, 15, 16)  # scales of a quantised cache, norms inside, lengths of padded queries
+_UNKNOWN_SLOTS = (12, 13, 16)  # scales of a quantised cache, lengths of padded queries
+_NORMS = (14, 15)  # the weights of the norm of each query, and of each key
 
 
 def _grouped(write: StepWriter, inputs: Inputs) -> Results | None:
@@ -101,6 +103,7 @@ def _grouped(write: StepWriter, inputs: Inputs) -> Results | None:
         packed = heads_apart(write, given[0], heads + 2 * kept, head)
         ends = (0, heads, heads + kept, heads + 2 * kept)
         q, k, v = (cut(write, packed, 1, first, last) for first, last in itertools.pairwise(ends))
+    q, k = _normed(write, q, given[14], "q_norm_epsilon"), _normed(write, k, given[15], "k_norm_epsilon")
     rows = size(write, q, 2)
     totals = write.op("Add", write.op("Cast", given[5], to=_INT64), write.constant([1], np.int64))
     earlier = spread(write, write.op("Max", write.op("Sub", totals, rows), write.constant([0], np.int64)), [1])
@@ -123,6 +126,19 @@ def _grouped(write: StepWriter, inputs: Inputs) -> Results | None:
     )
     many = [_repeated(write, x, heads // kept) for x in (k, v)]
     return {0: heads_together(write, attend(write, q, many[0], many[1], how)), 1: k, 2: v}
+
+
+def _normed(write: StepWriter, x: str, weights: str, own: str) -> str:
+    """Each head by itself, before it is turned."""
+    if not weights:
+        return x
+    epsilon = number(write.node, own, number(write.node, "qk_norm_epsilon", 1e-6))
+    return write.store(write.op("Mul", normalised(write, x, [-1], epsilon, centre=False)[0], weights))
+
+
+def norms_heads(node: ir.Node) -> bool:
+    """Whether queries and keys are normalised within, which the CPU provider refuses."""
+    return any(slot < len(node.inputs) and node.inputs[slot] is not None for slot in _NORMS)
 
 
 def _sink(write: StepWriter, sinks: str) -> str:

@@ -8,14 +8,16 @@ import numpy as np
 
 from halfwise.model.contrib.writer import StepWriter, cut, dims_of, mean, number, size, spread, whole
 
-__all__ = ["ACTIVATIONS", "NORMS"]
+__all__ = ["ACTIVATIONS", "NORMS", "normalised"]
 
 # What a decomposition takes: the names of the inputs, "" where one is absent. What it gives: names by output slot.
 Inputs = Sequence[str]
 Results = Mapping[int, str]
 
 
-def _normal(write: StepWriter, x: str, places: Sequence[int], epsilon: float, *, centre: bool) -> tuple[str, str, str]:
+def normalised(
+    write: StepWriter, x: str, places: Sequence[int], epsilon: float, *, centre: bool
+) -> tuple[str, str, str]:
     """The normalised tensor, the mean and one over the deviation."""
     middle = mean(write, x, places)
     if centre:
@@ -39,7 +41,7 @@ def _skip_norm(write: StepWriter, inputs: Inputs, *, centre: bool) -> Results:
     if bias:
         total = write.op("Add", total, bias)
     total = write.store(total)
-    normal, middle, rate = _normal(write, total, [-1], number(write.node, "epsilon", 1e-12), centre=centre)
+    normal, middle, rate = normalised(write, total, [-1], number(write.node, "epsilon", 1e-12), centre=centre)
     return {0: _affine(write, normal, scale, beta), 1: middle, 2: rate, 3: total}
 
 
@@ -49,7 +51,7 @@ def _layer_norm(write: StepWriter, inputs: Inputs, *, centre: bool) -> Results |
         return None
     axis = whole(write.node, "axis", -1) % len(dims)
     places = list(range(axis - len(dims), 0))
-    normal, middle, rate = _normal(write, inputs[0], places, number(write.node, "epsilon", 1e-5), centre=centre)
+    normal, middle, rate = normalised(write, inputs[0], places, number(write.node, "epsilon", 1e-5), centre=centre)
     result = _affine(write, normal, inputs[1], inputs[2] if len(inputs) > 2 else "")
     return {0: result, 1: middle, 2: rate} if centre else {0: result, 1: rate}
 
@@ -66,7 +68,7 @@ def _embedding(write: StepWriter, inputs: Inputs) -> Results:
     if segments:
         total = write.op("Add", total, write.op("Gather", kinds, segments))
     total = write.store(total)
-    normal, _, _ = _normal(write, total, [-1], number(write.node, "epsilon", 1e-12), centre=True)
+    normal, _, _ = normalised(write, total, [-1], number(write.node, "epsilon", 1e-12), centre=True)
     results = {0: _affine(write, normal, scale, bias), 2: total}
     if len(write.node.outputs) > 1 and write.node.outputs[1].name:
         results[1] = _count(write, mask, ids)
@@ -104,7 +106,7 @@ def _group_norm(write: StepWriter, inputs: Inputs, *, skip: bool) -> Results | N
     groups = whole(node, "groups", 1)
     first = write.op("Transpose", x, perm=[0, 3, 1, 2]) if last else x
     rows = write.op("Reshape", first, write.constant([0, groups, -1], np.int64))
-    normal, _, _ = _normal(write, rows, [-1], number(node, "epsilon", 1e-5), centre=True)
+    normal, _, _ = normalised(write, rows, [-1], number(node, "epsilon", 1e-5), centre=True)
     back = write.op("Reshape", normal, write.op("Shape", first))
     scale, bias = (spread(write, value, [1, 2]) for value in inputs[1:3])
     y = _affine(write, back, scale, bias)
