@@ -84,6 +84,35 @@ def test_what_the_runtime_computes_wrong_in_fp16_stays_in_fp32_where_it_may_run(
         assert kinds(made.plan.nodes[0].because) == [NoteKind.KEEPS_CPU_RIGHT]
 
 
+def packed(level: int) -> onnx.ModelProto:
+    """Two products of 4-bit weights, whose other factor the CPU provider rounds to INT8 at level 4."""
+    rng = np.random.default_rng(5)
+    attributes = {"K": 64, "N": 64, "bits": 4, "block_size": 32, "accuracy_level": level}
+    nodes = [
+        onnx.helper.make_node("MatMulNBits", [x, f"w{i}", f"s{i}"], [y], f"n{i}", domain="com.microsoft", **attributes)
+        for i, (x, y) in enumerate((("x", "p"), ("t", "y")))
+    ]
+    nodes.insert(1, node("Tanh", "p", "t"))
+    held = [weight(f"w{i}", rng.integers(0, 256, (64, 2, 16)).astype(np.uint8)) for i in range(2)]
+    held += [weight(f"s{i}", (0.02 + 0.02 * rng.random((64, 2))).astype(np.float32)) for i in range(2)]
+    made = model(nodes, [value("x", shape=(4, 64))], [value("y", shape=(4, 64))], held)
+    made.opset_import.add(domain="com.microsoft", version=1)
+    return made
+
+
+@pytest.mark.parametrize(("level", "told"), [(4, [NoteKind.DELIVERED_MISSES_IN_FP32]), (0, [])])
+def test_what_the_runtime_computes_otherwise_in_fp32_too_is_no_miss_of_fp16(
+    level: int, told: list[NoteKind], tmp_path: Path
+) -> None:
+    feeds = [{"x": np.random.default_rng(seed).standard_normal((4, 64)).astype(np.float32)} for seed in range(4)]
+    made = fix(packed(level), feeds, out=tmp_path, tolerance="rel_l2<=0.003")
+    assert made.good and not made.fp32_nodes
+    assert [kind for kind in kinds(made.notes) if kind.value.startswith("delivered")] == told
+    assert made.standing.rank == ("caution" if told else "met")
+    assert made.delivered is not None and made.delivered.verdict is not None
+    assert made.delivered.verdict.met is not bool(told)
+
+
 def test_nodes_kept_for_the_runtime_do_not_cost_the_tolerance(tmp_path: Path) -> None:
     """Errors that cancel: with the node in FP32 that the runtime computes otherwise, the emulated error would grow."""
     posed = problem(408)

@@ -15,7 +15,7 @@ from halfwise.core.formats import Format, format_of_dtype, format_of_type, round
 from halfwise.emulation.kept_sessions import KeptSessions
 from halfwise.emulation.kept_walks import KeptWalks, identity_of
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, AnySession, Device, check_casts
-from halfwise.emulation.own_operators import own_steps
+from halfwise.emulation.own_operators import in_full, own_steps
 from halfwise.emulation.profiles import STRICT, Profile
 from halfwise.emulation.profiles.conversions import converted
 from halfwise.emulation.profiles.fused_kernels import FUSED_KERNELS
@@ -74,6 +74,7 @@ class EmulationWriter:
         self, proto: onnx.NodeProto, node: ir.Node, assignment: Assignment, names: Names
     ) -> list[onnx.NodeProto]:
         _widen_attributes(proto)
+        in_full(proto)
         if draws(node):
             seed(proto, node.name or "")
         nodes = [proto]

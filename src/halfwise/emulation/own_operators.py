@@ -8,12 +8,21 @@ import onnx_ir as ir
 from halfwise.core.formats import Format
 from halfwise.emulation.profiles.steps import Steps
 from halfwise.model.contrib.decompose import decompose, has_steps, runs_on_cpu
+from halfwise.model.contrib.schemas import DOMAIN
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import Names
 
-__all__ = ["own_steps"]
+__all__ = ["in_full", "own_steps"]
 
 _AS_THEY_ARE = frozenset({"MatMulNBits"})  # nothing is stored on the way, and the weights are large
+
+
+def in_full(proto: onnx.NodeProto) -> None:
+    """Take away the leave to multiply in INT8, which the CPU's kernel of packed weights takes and no GPU's."""
+    if proto.op_type == "MatMulNBits" and proto.domain == DOMAIN:
+        kept = [attribute for attribute in proto.attribute if attribute.name != "accuracy_level"]
+        del proto.attribute[:]
+        proto.attribute.extend(kept)
 
 
 def own_steps(

@@ -137,4 +137,9 @@ VERDICTS = {
     NoteKind.DELIVERED_NOT_RUN: "The written model was not run with ONNX Runtime: {why}.",
     NoteKind.DELIVERED_FAILS: "ONNX Runtime's CPU provider cannot run the written model: {why}.",
     NoteKind.DELIVERED_MISSES: "ONNX Runtime's CPU provider misses the tolerance with the written model: {error}.",
+    NoteKind.DELIVERED_MISSES_IN_FP32: (
+        "ONNX Runtime's CPU provider misses the tolerance with the FP32 model, too: {error}. {why}."
+    ),
+    NoteKind.KERNELS_DECIDE: "Its kernels decide, not FP16",
+    NoteKind.INT8_PRODUCTS: "There MatMulNBits with accuracy_level 4 multiplies in INT8",
 }

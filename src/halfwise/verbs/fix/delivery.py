@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from halfwise.core.notes import Note
 from halfwise.verbs.fix.delivered import Delivered, run_delivered
@@ -44,6 +44,9 @@ def deliver(prepared: Prepared, found: Feedback) -> Delivery:
         if prepared.request.plan is not None or delivery.delivered is None or not delivery.fails:
             break
         corrected = runnable(prepared, delivery.found, delivery.delivered)
+        if isinstance(corrected, Note):
+            told = replace(delivery.delivered, counts=False, note=corrected)
+            return replace(delivery, delivered=told)
         if corrected is None:
             break
         delivery = _delivered(prepared, corrected)

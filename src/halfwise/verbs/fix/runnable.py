@@ -2,6 +2,7 @@
 
 The runtime rewrites a model before it runs it, and crashes or refuses where types meet that a rewrite did not foresee.
 An operator without a kernel in FP16 becomes steps that may overflow where a kernel would not.
+What it computes otherwise in FP32, too, no node of these mends.
 Of all nodes in order the shortest beginning is sought that has to be in FP32; its last node is one of those wanted, and
 the rest are sought before it in the same way.
 """
@@ -21,8 +22,10 @@ from halfwise.backends.backend import BackendFailure
 from halfwise.core.formats import Format
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
+from halfwise.core.tolerance import Verdict
 from halfwise.core.whole_files import WholeFiles
 from halfwise.deploy.targets import kind_of
+from halfwise.model.model import Model
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.typed_onnx import write_typed
 from halfwise.verbs.fix.candidate import Candidate
@@ -33,10 +36,12 @@ from halfwise.verbs.fix.prepare import Prepared
 __all__ = ["runnable"]
 
 TIME_LIMIT_S = 120.0  # for all tries together
+INT8_LEVEL = 4  # of a product's accuracy, as ONNX Runtime numbers them
 
 
-def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedback | None:
-    """What was found with as many nodes more in FP32 as it takes; None where that is no help, or not needed."""
+def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedback | Note | None:
+    """What was found with as many nodes more in FP32 as it takes; None where that is no help, or not needed. A note
+    where it is the runtime's own doing."""
     request, decision = prepared.request, found.candidate.adjustment.decision
     stated = {*request.choices.kept, *request.choices.forced}
     may = [
@@ -46,6 +51,7 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
     ]
     feeds = found.candidate.decided.samples.validation[: MOST_INPUTS if delivered.refutes else 1]
     until = time.monotonic() + TIME_LIMIT_S
+    misses = list[Verdict]()
 
     def runs(nodes: Sequence[ir.Node]) -> bool:
         if delivered.refutes and not _with(found, nodes).holds(found.context):
@@ -63,12 +69,14 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
                 return False
             if not delivered.refutes:
                 return True
-            return judged_as_written(prepared, found.candidate, feeds, outputs).verdict.met
+            verdict = judged_as_written(prepared, found.candidate, feeds, outputs).verdict
+            misses.extend([] if verdict.met else [verdict])
+            return verdict.met
 
     does = "computes wrong" if delivered.refutes else "does not run"
     request.notify(f"looking for the nodes that ONNX Runtime {does} in FP16")
     if not runs(may):
-        return None
+        return _own_doing(decision.sites.model, misses[0]) if misses and not stated else None
     wanted = _fewest(may, runs, until)
     if not wanted:
         return None
@@ -76,6 +84,13 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
         PlannedNode(n.name or "", n.op_type, Format.FP32, Reason.COMPILER, (_because(n, delivered),)) for n in wanted
     ]
     return replace(found, candidate=_with(found, wanted, added))
+
+
+def _own_doing(model: Model, miss: Verdict) -> Note:
+    """Why what has no node in FP16 misses."""
+    levels = [node.attributes.get_int("accuracy_level", 0) for node in model.nodes if node.op_type == "MatMulNBits"]
+    why = Note.of(NoteKind.INT8_PRODUCTS) if INT8_LEVEL in levels else Note.of(NoteKind.KERNELS_DECIDE)
+    return Note.of(NoteKind.DELIVERED_MISSES_IN_FP32, error=miss.because, why=why)
 
 
 def _with(found: Feedback, nodes: Sequence[ir.Node], added: Sequence[PlannedNode] = ()) -> Candidate:
