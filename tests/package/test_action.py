@@ -133,3 +133,12 @@ def test_the_checks_are_scripts_that_are_there() -> None:
             assert set(EXPRESSION.findall(each.get("run", ""))) <= {" matrix.script "}
     audit = (ROOT / ".ci" / "audit").read_text(encoding="utf-8")
     assert "pip-audit" in audit and f"--requirement {LOCK.name}" in audit
+
+
+def test_an_advisory_service_that_does_not_answer_is_one_line() -> None:
+    nobody = {"https_proxy": "http://127.0.0.1:1", "no_proxy": "", "NO_PROXY": ""}
+    words = [str(ROOT / ".ci" / "audit")]
+    ran = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **nobody}, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("No version was audited, the advisory service does not answer: https://")
