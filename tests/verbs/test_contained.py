@@ -84,9 +84,9 @@ def test_what_ends_type_inference_is_done_without(tmp_path: Path) -> None:
     assert halfwise.doctor([path]) and halfwise.log(DATA / "logs" / "strong_11_failure.log", path)
 
 
-def test_every_public_function_runs_in_a_worker_or_no_library_on_a_file() -> None:
+def test_every_public_function_runs_in_a_worker_or_no_library_on_a_model() -> None:
     functions = {name for name in halfwise.__all__ if inspect.isfunction(getattr(halfwise, name))}
-    assert functions - {"compare", "demo", "load", "profiles", "read_plan"} == halfwise._CONTAINED
+    assert functions - {"compare", "load", "profiles", "read_plan"} == halfwise._CONTAINED
 
 
 def test_functions_and_iterables_stay_with_their_caller() -> None:
