@@ -21,6 +21,7 @@ from tools.versions import LOCK
 EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}")
 NAMED = re.compile(r"\b(inputs|steps|github|env)((?:\.[\w-]+)+)")
 KNOWN = {"github.token", "github.event_name", "github.action_path"}  # of GitHub's own
+HOSTILE = "  ::add-mask::a"  # a name of a node, where a line begins with it
 INSTRUCTIONS = "FROM WORKDIR COPY RUN USER ENV ENTRYPOINT CMD".split()
 
 
@@ -92,6 +93,17 @@ def test_the_steps_hand_on_what_halfwise_says(kind: str, code: int, tmp_path: Pa
     assert not ran(comment["run"], tmp_path, {"NUMBER": "7", "GITHUB_REPOSITORY": "a/b"}, gh="")
     assert (tmp_path / "asked").read_text().split()[:6] == ["gh", "pr", "comment", "7", "--repo", "a/b"]
     assert ran(step("exit")["run"], tmp_path, {"CODE": str(code)}) == code
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="stand-ins are shell scripts")
+def test_a_name_is_no_command_of_the_runner(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    environment = {"FLEET": "fleet.toml", "MODEL": "", "PLAN": "", "SAMPLES": ""}
+    for _ in range(2):
+        assert not ran(step("check")["run"], tmp_path, environment, halfwise=f"printf '{HOSTILE}'; exit 1")
+    told = capfd.readouterr().out.split("\n")
+    tokens = [line.removeprefix("::stop-commands::") for line in told[::3]][:2]
+    assert told == [each for token in tokens for each in (f"::stop-commands::{token}", HOSTILE, f"::{token}::")] + [""]
+    assert len(set(tokens)) == 2
 
 
 def test_the_container_is_what_docker_reads() -> None:
