@@ -197,6 +197,14 @@ def test_an_interruption_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [worker.child.returncode for worker in ended] == [-signal.SIGKILL]
 
 
+def test_the_end_of_a_program_warns_of_nothing(tmp_path: Path) -> None:
+    onnx.save(loud(), tmp_path / "m.onnx")
+    words = [sys.executable, "-W", "error", "-c", "import halfwise; halfwise.scan('m.onnx')"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_worker_does_not_outlive_its_caller() -> None:
     code = (
         "import os, signal, halfwise, numpy as np; from halfwise.verbs.contained import pool\n"
