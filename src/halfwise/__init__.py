@@ -142,8 +142,8 @@ _HOMES = {
 }
 
 
-# Run in a worker, where native code meets what a file says.
-_CONTAINED = frozenset("advise audit bisect convert doctor fix gate log prove scan stages trace verify".split())
+# Run in a worker, since native code works there on what a file says, or runs a model.
+_CONTAINED = frozenset("advise audit bisect convert demo doctor fix gate log prove scan stages trace verify".split())
 
 
 def _dressed(home: str, value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from halfwise.core.errors import MissingBackend
+from halfwise.fleet.helped import _answered_there
 from halfwise.fleet.jobs import Job
 from halfwise.fleet.on_ray import OnRay
 from halfwise.fleet.run import FleetRun, Watcher, run_fleet
@@ -160,6 +162,13 @@ def test_what_a_function_imports_travels_with_it_and_counts_as_its_input(tmp_pat
     (tmp_path / "neighbour.py").unlink()
     file.write_text(file.read_text().replace(measured, ""))
     assert "No module named 'neighbour'" in on_ray(file).results[0].why
+
+
+def test_a_helper_tells_libraries_how_to_behave(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ORT_DISABLE_TELEMETRY", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.setenv(name, "0")
+    assert _answered_there(b"", {}, None, [], "another machine") == ("node", None)
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"
 
 
 def test_a_job_on_a_gpu_asks_the_cluster_for_one(tmp_path: Path, ray: Ray) -> None:

@@ -98,6 +98,13 @@ def test_more_processes_than_jobs_are_as_many_as_jobs(tmp_path: Path) -> None:
     assert run(file).good
 
 
+def test_libraries_are_told_how_to_behave_whoever_starts_the_fleet(tmp_path: Path) -> None:
+    count = "int(os.environ['ORT_DISABLE_TELEMETRY']) + int(os.environ['OPENBLAS_NUM_THREADS'])"
+    (tmp_path / "told.py").write_text(f"import os\nmake = lambda: [{{'x': [1.0]}}] * ({count})")
+    file = fleet(tmp_path, {"a": {"fp32": "samples"}}, function="told:make")
+    assert [each.fp32_nodes for each in run(file).results] == [2]
+
+
 def test_one_job_at_a_time_is_on_the_gpu(tmp_path: Path) -> None:
     assert run(fleet(tmp_path, {"a": {}, "b": {}, "c": {}}, device="cuda")).good
 

@@ -93,3 +93,14 @@ def test_what_a_metric_prints_is_not_the_answer(halfwise_cli: CommandLine) -> No
     ended = halfwise_cli(*words)
     assert ended.code == 0 and ended.document["status"] == "met"
     assert "imported" in ended.err and "hello" in ended.err
+
+
+@pytest.mark.parametrize("words", ["fix m.onnx --out out", "gate m.onnx", "bisect m.onnx --backend ort-cpu"])
+def test_a_metric_that_a_plan_names_is_not_imported(words: str, halfwise_cli: CommandLine) -> None:
+    Path("trap.py").write_text("open('sprung', 'w')\n\n\ndef error(reference, other):\n    return 0.0\n")
+    a_model()
+    plan = {"schema": "halfwise.plan/1", "fp32_nodes": [], "tolerance": {"*:metric": 0.1}, "metric": "trap:error"}
+    Path("p.json").write_text(json.dumps(plan))
+    ended = halfwise_cli(*words.split(), "--plan", "p.json")
+    assert (ended.code, ended.out) == (2, "") and "'trap:error'" in ended.told
+    assert not Path("sprung").exists() and "trap" not in sys.modules

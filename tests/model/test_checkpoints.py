@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -137,6 +138,7 @@ def test_a_file_that_shrinks_meanwhile(tmp_path: Path, says: Says) -> None:
 
 
 def sharded(folder: Path, **places: str) -> Path:
+    folder.mkdir(exist_ok=True)
     written(folder / "one.safetensors", {"a": ("F32", BAD)})
     written(folder / "two.safetensors", {"b": ("F32", [1.0]), "ids": ("I64", [1])})
     index = folder / "model.safetensors.index.json"
@@ -172,6 +174,18 @@ def test_shards_are_one_checkpoint(tmp_path: Path) -> None:
 def test_indices_that_lie(tmp_path: Path, places: dict[str, str], says: Says) -> None:
     with says.raises(InputError):
         read_checkpoint(sharded(tmp_path, **places))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_shard_may_be_a_link_as_caches_have_it_and_no_pipe(tmp_path: Path) -> None:
+    index, kept = sharded(tmp_path / "shown"), tmp_path / "kept"
+    shard = index.with_name("one.safetensors").rename(kept)
+    index.with_name("one.safetensors").symlink_to(shard)
+    assert [tensor.name for tensor in read_checkpoint(index).tensors] == ["a", "b"]
+    kept.unlink()
+    os.mkfifo(kept)
+    with pytest.raises(InputError, match="names the shard"):
+        read_checkpoint(index)
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "not JSON", '{"weight_map": {"a": 1}}', '{"weight_map": {}}'])

@@ -21,6 +21,7 @@ from tools.versions import LOCK
 EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}")
 NAMED = re.compile(r"\b(inputs|steps|github|env)((?:\.[\w-]+)+)")
 KNOWN = {"github.token", "github.event_name", "github.action_path"}  # of GitHub's own
+HOSTILE = "  ::add-mask::a"  # a name of a node, where a line begins with it
 INSTRUCTIONS = "FROM WORKDIR COPY RUN USER ENV ENTRYPOINT CMD".split()
 
 
@@ -94,6 +95,17 @@ def test_the_steps_hand_on_what_halfwise_says(kind: str, code: int, tmp_path: Pa
     assert ran(step("exit")["run"], tmp_path, {"CODE": str(code)}) == code
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="stand-ins are shell scripts")
+def test_a_name_is_no_command_of_the_runner(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    environment = {"FLEET": "fleet.toml", "MODEL": "", "PLAN": "", "SAMPLES": ""}
+    for _ in range(2):
+        assert not ran(step("check")["run"], tmp_path, environment, halfwise=f"printf '{HOSTILE}'; exit 1")
+    told = capfd.readouterr().out.split("\n")
+    tokens = [line.removeprefix("::stop-commands::") for line in told[::3]][:2]
+    assert told == [each for token in tokens for each in (f"::stop-commands::{token}", HOSTILE, f"::{token}::")] + [""]
+    assert len(set(tokens)) == 2
+
+
 def test_the_container_is_what_docker_reads() -> None:
     lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
     parts = [line.split(maxsplit=1) for line in lines if line.strip() and not line.startswith("#")]
@@ -133,3 +145,12 @@ def test_the_checks_are_scripts_that_are_there() -> None:
             assert set(EXPRESSION.findall(each.get("run", ""))) <= {" matrix.script "}
     audit = (ROOT / ".ci" / "audit").read_text(encoding="utf-8")
     assert "pip-audit" in audit and f"--requirement {LOCK.name}" in audit
+
+
+def test_an_advisory_service_that_does_not_answer_is_one_line() -> None:
+    nobody = {"https_proxy": "http://127.0.0.1:1", "no_proxy": "", "NO_PROXY": ""}
+    words = [str(ROOT / ".ci" / "audit")]
+    ran = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **nobody}, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    (line,) = ran.stderr.splitlines()
+    assert "https://pypi.org/" in line

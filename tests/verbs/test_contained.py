@@ -84,9 +84,9 @@ def test_what_ends_type_inference_is_done_without(tmp_path: Path) -> None:
     assert halfwise.doctor([path]) and halfwise.log(DATA / "logs" / "strong_11_failure.log", path)
 
 
-def test_every_public_function_runs_in_a_worker_or_no_library_on_a_file() -> None:
+def test_every_public_function_runs_in_a_worker_or_no_library_on_a_model() -> None:
     functions = {name for name in halfwise.__all__ if inspect.isfunction(getattr(halfwise, name))}
-    assert functions - {"compare", "demo", "load", "profiles", "read_plan"} == halfwise._CONTAINED
+    assert functions - {"compare", "load", "profiles", "read_plan"} == halfwise._CONTAINED
 
 
 def test_functions_and_iterables_stay_with_their_caller() -> None:
@@ -195,6 +195,14 @@ def test_an_interruption_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(KeyboardInterrupt):
         halfwise.fix(loud(), FEEDS, notify=press)
     assert [worker.child.returncode for worker in ended] == [-signal.SIGKILL]
+
+
+def test_the_end_of_a_program_warns_of_nothing(tmp_path: Path) -> None:
+    onnx.save(loud(), tmp_path / "m.onnx")
+    words = [sys.executable, "-W", "error", "-c", "import halfwise; halfwise.scan('m.onnx')"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_worker_does_not_outlive_its_caller() -> None:

@@ -12,7 +12,7 @@ from importlib.util import LazyLoader
 from types import ModuleType
 from typing import Any
 
-__all__ = ["SELDOM", "Later", "put_off", "put_off_for_onnx_ir"]
+__all__ = ["SELDOM", "Later", "put_off", "put_off_for_onnx_ir", "tell_libraries"]
 
 # A third of the time that a command takes to start: what adds up symbolic sizes of shapes.
 SELDOM = frozenset({"sympy", "onnx_ir._symbolic_shapes"})
@@ -41,6 +41,11 @@ def put_off() -> None:
     a process that is ours alone."""
     sys.meta_path.insert(0, _Later())
     gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
+    tell_libraries()
+
+
+def tell_libraries() -> None:
+    """How to behave, before they are loaded; for a process that runs nothing of others, and those that it starts."""
     os.environ.update(_TOLD)
 
 

@@ -24,6 +24,7 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.core.own_code import code_identity
+from halfwise.core.put_off import tell_libraries
 from halfwise.emulation.ort import Answer
 from halfwise.emulation.shared import Recipe, attach
 from halfwise.emulation.weights import RoundedWeights
@@ -142,6 +143,7 @@ def _answered_there(
     kind: str,
 ) -> tuple[str, list[Answer] | None]:
     """At a helper: the node's name, and its answers."""
+    tell_libraries()
     ray = import_module("ray")
     node = ray.get_runtime_context().get_node_id()
     if kind != _kind_here():

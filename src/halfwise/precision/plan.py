@@ -18,6 +18,7 @@ from halfwise.core.files.identify import not_wanted
 from halfwise.core.files.seen_from import seen_from
 from halfwise.core.formats import FORMATS, Format
 from halfwise.core.json_text import read_json
+from halfwise.core.measures.named import measure_named
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.reasons import Reason
 from halfwise.core.summary import Summary
@@ -223,7 +224,7 @@ def _plan(stated: PlanDocument) -> Plan:
         tolerance=replace(
             Tolerance.from_json(stated.tolerance) if stated.tolerance else Tolerance.default(),
             kinds=tuple(stated.output_kinds or ()),
-            measure=stated.metric or "",
+            measure=_ready(stated.metric or ""),
         ),
         io_types=FORMATS[stated.io_types],
         inputs=stated.inputs,
@@ -235,6 +236,13 @@ def _plan(stated: PlanDocument) -> Plan:
         io_formats=stated.io_formats or {},
         rollout=None if stated.rollout is LEFT_OUT else _rollout(stated.rollout),
     )
+
+
+def _ready(measure: str) -> str:
+    """Nothing that a plan names is imported: a function of the user's they name themselves."""
+    if measure and measure_named(measure) is None:
+        raise InputError(f"metric: {measure!r} is no ready measure; give a function of your own with --metric")
+    return measure
 
 
 def _question(rollout: Rollout) -> RolloutQuestion:

@@ -24,7 +24,7 @@ from halfwise.core.english.outputs_told import outputs_told
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import Evaluation, SampleError, float_outputs, missing_output, sample_error
 from halfwise.core.files.bindings import named
-from halfwise.core.measures.named import metric_named, spec_of, with_measure
+from halfwise.core.measures.named import measure_named, spec_of, with_measure
 from halfwise.core.metrics import Metrics, OutputMetric, Outputs, is_float
 from halfwise.core.notes import Messages, Note, NoteKind
 from halfwise.core.output_kinds import kind_notes
@@ -302,7 +302,7 @@ def _asked(
 ) -> _Asked:
     """Outputs of a model are understood from its first answers; saved ones are compared as they are."""
     if isinstance(tolerance, Tolerance):
-        metric = metric or (metric_named(tolerance.measure) if tolerance.measure else None)
+        metric = metric or (measure_named(tolerance.measure) if tolerance.measure else None)
         if tolerance.uses_user_metric and metric is None:
             raise InputError("the tolerance bounds your own metric: name its function with --metric")
         return _Asked(tolerance, metric if tolerance.uses_user_metric else None, first)

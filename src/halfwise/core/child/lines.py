@@ -16,6 +16,7 @@ from halfwise.core.child import process
 
 __all__ = ["FOLDER", "LOG", "Lines", "python_command"]
 
+_BEGINS = "from halfwise.core.put_off import tell_libraries; tell_libraries(); "
 FOLDER, LOG = "halfwise-child-", "log"  # of a child's scratch folder, and of the file in it with what the child prints
 
 
@@ -79,7 +80,7 @@ def python_command(function: str, preload: Sequence[str] = ()) -> list[str]:
     library.
     """
     module, _, name = function.partition(":")
-    code = f"import sys; sys.path[:] = {sys.path!r}; from halfwise.core.child.{module} import {name}; "
+    code = f"import sys; sys.path[:] = {sys.path!r}; {_BEGINS}from halfwise.core.child.{module} import {name}; "
     code += "".join(f"import {each}; " for each in preload) + f"{name}()"
     return [sys.executable, "-c", code]
 

@@ -16,7 +16,7 @@ from halfwise.core.contents import tensors_in
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import float_outputs
 from halfwise.core.formats import Format
-from halfwise.core.measures.named import metric_named
+from halfwise.core.measures.named import measure_named
 from halfwise.core.metric_identity import metric_identity
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.notes import Note
@@ -166,7 +166,7 @@ class Asked:
         tolerance = self.stated if isinstance(self.stated, Tolerance) or self.plan is None else self.plan.tolerance
         assert isinstance(tolerance, Tolerance)
         tolerance.check_outputs(self.references[0])
-        metric = self.metric or (metric_named(tolerance.measure) if tolerance.measure else None)
+        metric = self.metric or (measure_named(tolerance.measure) if tolerance.measure else None)
         if tolerance.uses_user_metric and metric is None:
             raise InputError("the plan's tolerance bounds your own metric: name its function with --metric")
         return Question(tolerance, metric)

@@ -160,12 +160,14 @@ def _taken(preloaded: str) -> Worker:
 
 def _started(preloaded: str) -> Worker:
     try:
-        return Worker(preloaded)
+        worker = Worker(preloaded)
     except OSError as error:  # no folder for temporary files, or no process
         raise InputError(f"no worker can be started: {error}; HALFWISE_CONTAIN=0 runs calls in this process") from error
+    atexit.unregister(_close)
+    atexit.register(_close)  # behind what warns of folders that are still there, so that it comes before that
+    return worker
 
 
-@atexit.register
 def _close() -> None:
     for worker in _idle:
         worker.close()

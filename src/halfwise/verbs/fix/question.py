@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.answers import check_answers, only_zero
 from halfwise.core.errors import InputError
-from halfwise.core.measures.named import metric_named
+from halfwise.core.measures.named import measure_named
 from halfwise.core.notes import Note, NoteKind
 from halfwise.core.tolerance import Tolerance
 from halfwise.emulation.emulate import Emulator, widen_feeds
@@ -107,7 +107,7 @@ def _judged_by(
     assert stated is not None
     stated.check_outputs({name: answers[0][name] for name in request.model.output_names})
     if stated.measure and request.metric is None:
-        request = replace(request, metric=metric_named(stated.measure))
+        request = replace(request, metric=measure_named(stated.measure))
     if stated.uses_user_metric and request.metric is None:
         raise InputError("the plan's tolerance bounds your own metric: name its function with --metric")
     return request, stated
