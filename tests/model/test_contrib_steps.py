@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -11,13 +12,16 @@ import pytest
 from numpy.typing import NDArray
 from onnx import helper
 
+from halfwise import fix
 from halfwise.model.contrib.decompose import decompose, runs_on_cpu
+from halfwise.model.contrib.schemas import RuntimeSchema, runtime_schema
 from halfwise.model.contrib.writer import PlainSteps
 from halfwise.model.model import load
 from tests.model.test_contrib import CASES, IDS, RUNNING, session
-from tests.models.contrib_cases import DOMAIN, Case
+from tests.models.contrib_cases import DOMAIN, Case, sliding
 
 Array = NDArray[Any]
+GROUPED = cast(RuntimeSchema, runtime_schema("GroupQueryAttention", DOMAIN))
 
 
 def written(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -46,6 +50,38 @@ def test_steps_give_what_the_kernel_gives(case: Case) -> None:
     for one, other in zip(found, exact, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5 * max(1.0, float(np.abs(other).max())))
+
+
+@pytest.mark.skipif("sliding_window_cache" not in GROUPED.attributes, reason="the runtime has no such cache yet")
+@pytest.mark.parametrize(
+    ("before", "rows", "room", "window", "left"),
+    [
+        (0, 5, 8, 4, 5),
+        (3, 1, 8, 4, 4),
+        (8, 1, 8, 4, 4),
+        (12, 1, 8, 4, 8),
+        (20, 3, 8, 4, 8),
+        (8, 1, 8, 8, 8),
+        (7, 3, 8, 8, 8),
+        (0, 12, 8, 8, 8),
+        (0, 5, 8, 8, 5),
+    ],
+)
+def test_a_sliding_cache_holds_the_last_rows(before: int, rows: int, room: int, window: int, left: int) -> None:
+    """Of the rows behind them nothing is promised."""
+    case = sliding(before, rows, room, window)
+    found, exact = (session(each).run(None, case.feeds) for each in (written(case.proto()), case.proto()))
+    np.testing.assert_allclose(found[0], exact[0], rtol=2e-4, atol=2e-5)
+    for one, other in zip(found[1:], exact[1:], strict=True):
+        np.testing.assert_allclose(one[:, :, :left], other[:, :, :left], rtol=2e-4, atol=2e-5)
+        assert one.shape == other.shape and not one[:, :, left:].any()
+
+
+@pytest.mark.skipif("sliding_window_cache" not in GROUPED.attributes, reason="the runtime has no such cache yet")
+def test_what_no_row_came_to_keeps_no_node(tmp_path: Path) -> None:
+    case = sliding(3, 1, 8, 4)
+    made = fix(case.proto(), [case.feeds] * 4, out=tmp_path, tolerance="rel_l2<=0.005")
+    assert made.good and not made.fp32_nodes
 
 
 @pytest.mark.parametrize("opset", [12, 13, 18, 21])

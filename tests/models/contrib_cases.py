@@ -402,3 +402,14 @@ def _rotary() -> list[Case]:
             {"num_heads": N, "rotary_embedding_dim": 4, "interleaved": 1},
         ),
     ]
+
+
+def sliding(before: int, rows: int, room: int, window: int) -> Case:
+    """So many rows behind those before them, with a cache that holds the last ones."""
+    wide, size = 16 * N, 16
+    new = (_f(1, rows, width) for width in (wide, 2 * size, 2 * size))
+    cache = (_f(1, 2, room, size) for _ in range(2))
+    lengths = (_i(before + rows - 1), np.array(before + rows, np.int32))
+    attributes = {"num_heads": N, "kv_num_heads": 2, "do_rotary": 1, "local_window_size": window}
+    inputs = (*new, *cache, *lengths, _f(32, size // 2), _f(32, size // 2, scale=0.7))
+    return Case("sliding", "GroupQueryAttention", inputs, {**attributes, "sliding_window_cache": 1}, ("y", "k", "v"))

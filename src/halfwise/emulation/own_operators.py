@@ -9,6 +9,7 @@ from halfwise.core.formats import Format
 from halfwise.emulation.profiles.steps import Steps
 from halfwise.model.contrib.decompose import decompose, has_steps, runs_on_cpu
 from halfwise.model.contrib.schemas import DOMAIN
+from halfwise.model.contrib.steps_grouped import slides_cache
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.rewrite import Names
 
@@ -36,7 +37,7 @@ def own_steps(
         return None
     formats = {assignment.stored(value) for value in node.outputs if value.name} - {None, Format.FP32}
     fmt = next((fmt for fmt in formats if fmt is not None), Format.FP32)
-    by_kernel = runs_on_cpu(node)
+    by_kernel = runs_on_cpu(node) and not slides_cache(node)
     if by_kernel and (fmt is Format.FP32 or not stores or node.op_type in _AS_THEY_ARE):
         return None
     base = next((name for name in proto.output if name), "")

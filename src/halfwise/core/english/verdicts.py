@@ -141,5 +141,6 @@ VERDICTS = {
         "ONNX Runtime's CPU provider misses the tolerance with the FP32 model, too: {error}. {why}."
     ),
     NoteKind.KERNELS_DECIDE: "Its kernels decide, not FP16",
+    NoteKind.UNWRITTEN_ROWS: "It leaves rows of a sliding cache as memory holds them",
     NoteKind.INT8_PRODUCTS: "There MatMulNBits with accuracy_level 4 multiplies in INT8",
 }

@@ -23,7 +23,7 @@ from halfwise.model.contrib.writer import (
     whole,
 )
 
-__all__ = ["GROUPED", "norms_heads"]
+__all__ = ["GROUPED", "norms_heads", "slides_cache"]
 
 _INT64 = 7
 _FLOAT = 1
@@ -87,10 +87,13 @@ def _grouped(write: StepWriter, inputs: Inputs) -> Results | None:
     query = dims_of(node, 0)
     given = [name if slot < len(inputs) else "" for slot, name in enumerate(inputs)] + [""] * 17
     cache, cos_dims = given[3], dims_of(node, 7)
-    others = whole(node, "sliding_window_cache") or whole(node, "qk_output") or not whole(node, "causal", 1)
+    others = whole(node, "qk_output") or not whole(node, "causal", 1)
     if query is None or query[2] is None or others or any(given[slot] for slot in _UNKNOWN_SLOTS):
         return None
     if given[10] and cache:  # a bias for places of a buffer that may be longer
+        return None
+    slides = slides_cache(node)
+    if slides and not (cache and whole(node, "local_window_size", -1) > 0):
         return None
     head = query[2] // (heads if given[1] else heads + 2 * kept)
     if given[1]:
@@ -107,15 +110,23 @@ def _grouped(write: StepWriter, inputs: Inputs) -> Results | None:
     rows = size(write, q, 2)
     totals = write.op("Add", write.op("Cast", given[5], to=_INT64), write.constant([1], np.int64))
     earlier = spread(write, write.op("Max", write.op("Sub", totals, rows), write.constant([0], np.int64)), [1])
-    count = write.op("Range", write.constant(0, np.int64), _scalar(write, rows), write.constant(1, np.int64))
-    places = write.op("Add", earlier, spread(write, count, [0]))  # (batch, sequence): where each row stands
+    steps = write.op("Range", write.constant(0, np.int64), _scalar(write, rows), write.constant(1, np.int64))
+    places = write.op("Add", earlier, spread(write, steps, [0]))  # (batch, sequence): where each row stands
     if whole(node, "do_rotary"):
         if cos_dims is None or cos_dims[1] is None or given[9]:
             return None
         pairs = bool(whole(node, "rotary_interleaved"))
         cos, sin = (spread(write, write.op("Gather", given[slot], places), [1]) for slot in (7, 8))
         q, k = (write.store(_rotated(write, x, cos, sin, cos_dims[1], head, pairs=pairs)) for x in (q, k))
-    if cache:
+    if slides:
+        room = size(write, cache, 2)
+        resident, left = (_resident(write, count, room) for count in (earlier, write.op("Add", earlier, rows)))
+        places = write.op("Add", resident, spread(write, steps, [0]))  # from here on in the cache, not in the sequence
+        length = write.op("Add", room, rows)
+        k, v = (_cached(write, given[slot], new, resident, length) for slot, new in ((3, k), (4, v)))
+        gone = write.op("Sub", write.op("Add", resident, rows), left)
+        kept_rows = [_behind(write, x, gone, room) for x in (k, v)]
+    elif cache:
         k, v = (_cached(write, given[slot], new, earlier, given[6]) for slot, new in ((3, k), (4, v)))
     how = Scores(
         number(node, "scale", 0.0) or 1 / math.sqrt(head),
@@ -125,7 +136,8 @@ def _grouped(write: StepWriter, inputs: Inputs) -> Results | None:
         _sink(write, given[11]),
     )
     many = [_repeated(write, x, heads // kept) for x in (k, v)]
-    return {0: heads_together(write, attend(write, q, many[0], many[1], how)), 1: k, 2: v}
+    first, second = kept_rows if slides else (k, v)
+    return {0: heads_together(write, attend(write, q, many[0], many[1], how)), 1: first, 2: second}
 
 
 def _normed(write: StepWriter, x: str, weights: str, own: str) -> str:
@@ -134,6 +146,11 @@ def _normed(write: StepWriter, x: str, weights: str, own: str) -> str:
         return x
     epsilon = number(write.node, own, number(write.node, "qk_norm_epsilon", 1e-6))
     return write.store(write.op("Mul", normalised(write, x, [-1], epsilon, centre=False)[0], weights))
+
+
+def slides_cache(node: ir.Node) -> bool:
+    """Whether its cache holds the last rows alone. A kernel leaves rows that nothing came to as memory held them."""
+    return node.op_type == "GroupQueryAttention" and bool(whole(node, "sliding_window_cache"))
 
 
 def norms_heads(node: ir.Node) -> bool:
@@ -177,6 +194,25 @@ def _cached(write: StepWriter, past: str, new: str, earlier: str, total: str) ->
     picked = write.op("Equal", spread(write, behind, [2]), rows)  # (batch, length, sequence)
     placed = write.op("MatMul", spread(write, write.op("Cast", picked, to=_FLOAT), [1]), new)
     return write.op("Where", spread(write, old, [1, 3]), padded, placed)
+
+
+def _resident(write: StepWriter, count: str, room: str) -> str:
+    """How many rows of so many are in a sliding cache: where it is full, as many go at once as the window spares."""
+    window = write.constant([whole(write.node, "local_window_size") - 1], np.int64)
+    spare = write.op("Sub", room, window)
+    over = write.op("Max", write.op("Sub", count, room), write.constant([0], np.int64))
+    times = write.op("Div", write.op("Sub", write.op("Add", over, spare), write.constant([1], np.int64)), spare)
+    return write.op("Sub", count, write.op("Mul", times, spare))
+
+
+def _behind(write: StepWriter, x: str, gone: str, room: str) -> str:
+    """So many rows behind those that are gone. Where there are no more it is 0; a kernel writes nothing there."""
+    rows, columns = (
+        write.op("Range", write.constant(0, np.int64), _scalar(write, each), write.constant(1, np.int64))
+        for each in (room, size(write, x, 2))
+    )
+    picked = write.op("Equal", spread(write, write.op("Add", gone, rows), [2]), columns)  # (batch, room, length)
+    return write.op("MatMul", spread(write, write.op("Cast", picked, to=_FLOAT), [1]), x)
 
 
 def _repeated(write: StepWriter, x: str, times: int) -> str:

@@ -25,6 +25,7 @@ from halfwise.core.reasons import Reason
 from halfwise.core.tolerance import Verdict
 from halfwise.core.whole_files import WholeFiles
 from halfwise.deploy.targets import kind_of
+from halfwise.model.contrib.steps_grouped import slides_cache
 from halfwise.model.model import Model
 from halfwise.precision.plan import PlannedNode
 from halfwise.precision.typed_onnx import write_typed
@@ -88,9 +89,17 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
 
 def _own_doing(model: Model, miss: Verdict) -> Note:
     """Why what has no node in FP16 misses."""
-    levels = [node.attributes.get_int("accuracy_level", 0) for node in model.nodes if node.op_type == "MatMulNBits"]
-    why = Note.of(NoteKind.INT8_PRODUCTS) if INT8_LEVEL in levels else Note.of(NoteKind.KERNELS_DECIDE)
+    if any(slides_cache(node) for node in model.nodes):
+        why = Note.of(NoteKind.UNWRITTEN_ROWS)
+    elif any(node.attributes.get_int("accuracy_level", 0) == INT8_LEVEL for node in _packed(model)):
+        why = Note.of(NoteKind.INT8_PRODUCTS)
+    else:
+        why = Note.of(NoteKind.KERNELS_DECIDE)
     return Note.of(NoteKind.DELIVERED_MISSES_IN_FP32, error=miss.because, why=why)
+
+
+def _packed(model: Model) -> list[ir.Node]:
+    return [node for node in model.nodes if node.op_type == "MatMulNBits"]
 
 
 def _with(found: Feedback, nodes: Sequence[ir.Node], added: Sequence[PlannedNode] = ()) -> Candidate:
