@@ -40,7 +40,7 @@ def held(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"{folder} cannot be written to: {error.strerror or error}") from error
     try:
-        finish_interrupted(folder)
+        _finish(folder)
         yield
     finally:
         with suppress(OSError):
@@ -51,6 +51,14 @@ def held(folder: Path) -> Iterator[None]:
         with suppress(OSError):  # one that is not empty stays
             for each in made:
                 each.rmdir()
+
+
+def _finish(folder: Path) -> None:
+    try:
+        finish_interrupted(folder)
+    except OSError as error:
+        told = f"{folder} holds results of an interrupted run, which cannot be given their names"
+        raise InputError(f"{told}: {error.filename}: {error.strerror or error}") from error
 
 
 def _made_before(folder: Path) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.own_code import code_identity
+from halfwise.core.removed_tree import remove_tree
 from halfwise.model.weights import DerivedTensor, stored_tensor
 
 __all__ = ["KeptWalks", "identity_of"]
@@ -72,7 +72,7 @@ class KeptWalks:
 
     def discard(self) -> None:
         if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove_tree(self.folder)
 
     def _path(self, key: str) -> Path | None:
         return self.folder / f"{key}.npz" if self.folder is not None and key else None

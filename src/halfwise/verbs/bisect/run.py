@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.held_folder import held
 from halfwise.core.measures.named import with_measure
 from halfwise.core.metrics import OutputMetric
+from halfwise.core.removed_tree import remove_tree
 from halfwise.core.tolerance import Tolerance
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.rollout import rollout_of
@@ -122,7 +122,7 @@ def _run_in_folder(asked: Asked) -> BisectResult:
 def _tidy(asked: Asked) -> None:
     asked.journal.discard()
     for scratch in ("outputs", "reference"):
-        shutil.rmtree(asked.folder / scratch, ignore_errors=True)
+        remove_tree(asked.folder / scratch)
 
 
 def _search(asked: Asked, trials: Trials) -> Found:

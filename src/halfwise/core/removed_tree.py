@@ -1,0 +1,15 @@
+"""Removes a folder that a stranger may have put something into."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["remove_tree"]
+
+
+def remove_tree(folder: Path) -> None:
+    """As far as it goes: what is deeper than Python follows stays."""
+    with suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)

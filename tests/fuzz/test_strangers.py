@@ -1,0 +1,106 @@
+"""What a stranger left in a folder of results: it stops nothing, and what it names outside stays as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halfwise.core.errors import InputError
+from halfwise.core.held_folder import held
+from halfwise.core.whole_files import finish_interrupted
+from halfwise.report.files import check_writable
+from halfwise.verbs.fix.fix import fix
+from tests.models.build import f32, model, node, value, weight
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and modes as POSIX has them")
+
+SCRATCH = ".halfwise-999999999-x"
+
+
+def scratch_in(folder: Path, **note: Any) -> Path:
+    scratch = folder / SCRATCH
+    scratch.mkdir(parents=True)
+    (scratch / "a").write_text("a")
+    (scratch / "names.json").write_text(json.dumps({"names": {}, "dropped": []} | note))
+    return scratch
+
+
+def linked_to_itself(folder: Path) -> None:
+    (folder / "taken").symlink_to("taken")
+
+
+NOTES: dict[str, tuple[dict[str, Any], Callable[[Path], None]]] = {
+    "a folder dropped": ({"dropped": ["taken"]}, lambda folder: (folder / "taken").mkdir()),
+    "a folder's name": ({"names": {f"{SCRATCH}/a": "taken"}}, lambda folder: (folder / "taken").mkdir()),
+    "below a file": ({"names": {f"{SCRATCH}/a": "taken/b"}}, lambda folder: (folder / "taken").touch()),
+    "below a link to itself": ({"names": {f"{SCRATCH}/a": "taken/b"}}, linked_to_itself),
+    "a long name": ({"names": {f"{SCRATCH}/a": "n" * 300}, "dropped": ["n" * 300]}, lambda folder: None),
+    "into itself": ({"names": {SCRATCH: f"{SCRATCH}/b"}}, lambda folder: None),
+}
+
+
+@pytest.mark.parametrize("which", NOTES)
+def test_a_note_that_names_what_can_be_no_file_is_cleared_away(which: str, tmp_path: Path) -> None:
+    note, put = NOTES[which]
+    out = tmp_path / "out"
+    scratch = scratch_in(out, **note)
+    put(out)
+    before = [path for path in out.iterdir() if path != scratch]
+    finish_interrupted(out)
+    assert list(out.iterdir()) == before
+
+
+def test_a_scratch_folder_that_names_a_folder_does_not_stop_fix(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    scratch_in(out, dropped=["mine"], names={f"{SCRATCH}/a": "mine"})
+    (out / "mine").mkdir()
+    proto = model([node("Mul", "x w", "y")], [value("x")], [value("y")], [weight("w", f32(0.5))])
+    assert fix(proto, out=out, max_runs=6).met
+    assert sorted(path.suffix for path in out.iterdir()) == ["", ".json", ".onnx"]
+
+
+def test_a_note_names_nothing_that_was_not_written_in_a_scratch_folder(tmp_path: Path) -> None:
+    scratch_in(tmp_path, names={"mine": "moved"})
+    (tmp_path / "mine").write_text("mine")
+    finish_interrupted(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_folders_deeper_than_python_follows_stop_nothing(tmp_path: Path) -> None:
+    here = Path.cwd()
+    os.chdir(scratch_in(tmp_path))
+    try:
+        for _ in range(1500):
+            Path("d").mkdir()
+            os.chdir("d")
+    finally:
+        os.chdir(here)
+    with held(tmp_path):
+        pass
+
+
+def test_a_disk_that_fails_is_one_line_and_the_note_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an interrupted run wrote is kept until its names can be given."""
+    scratch = scratch_in(tmp_path, names={f"{SCRATCH}/a": "b"})
+
+    def failing(self: Path, target: Path) -> Path:
+        raise OSError(5, "Input/output error", str(self))
+
+    monkeypatch.setattr(Path, "replace", failing)
+    with pytest.raises(InputError, match="Input/output error"), held(tmp_path):
+        pass
+    monkeypatch.undo()
+    with held(tmp_path):
+        assert (tmp_path / "b").read_text() == "a" and not scratch.exists()
+
+
+def test_a_link_to_itself_is_no_place_to_write(tmp_path: Path) -> None:
+    linked_to_itself(tmp_path)
+    with pytest.raises(InputError, match="two outputs have this name"):
+        check_writable(tmp_path / "taken", tmp_path / "taken")
