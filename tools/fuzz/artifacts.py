@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx
 
+from halfwise.emulation.kept_walks import _sum as walk_sum
 from halfwise.emulation.profiles.machine import digest as machine_digest
 from halfwise.search.journal import digest
 from tools.fuzz.file_mutations import ARRAY_MUTATIONS, BYTE_MUTATIONS, JSON_MUTATIONS, LINE_MUTATIONS, json_text
@@ -106,6 +107,11 @@ class Journal(Artifact):
         super().__init__([[key, json.loads(json.dumps(value))] for key, value in entries.items()])
         self._identity = identity
 
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Not those of bytes: an entry is as it was written, or does not count."""
+        return tuple(cls.mutations)
+
     def _written(self) -> bytes:
         lines = [json.dumps({"identity": self._identity})]
         for entry in self._held:
@@ -133,11 +139,16 @@ class Archive(Artifact):
 
 
 class KeptDocument(Document):
-    """JSON as an array of bytes in an .npz file."""
+    """JSON as an array of bytes in an .npz file that tells its sum under a key, whatever it says."""
+
+    def __init__(self, document: Any, key: str) -> None:
+        super().__init__(document)
+        self._key = key
 
     def _written(self) -> bytes:
-        text, names = (np.frombuffer(each, np.uint8) for each in (super()._written(), b'["document"]'))
-        return Archive({"document": names, "a0": text}).content()
+        text = np.frombuffer(super()._written(), np.uint8)
+        told = {"names": ["document"], "sum": walk_sum(self._key, {"document": text})}
+        return Archive({"document": np.frombuffer(json.dumps(told).encode(), np.uint8), "a0": text}).content()
 
 
 class Lines(Artifact):

@@ -11,9 +11,10 @@ from tempfile import TemporaryDirectory
 from tools.fuzz.artifacts import Artifact, OnnxFile
 from tools.fuzz.seeds import seed_model
 
-__all__ = ["MODEL", "PYTHON", "Attack", "Made", "saved", "sound"]
+__all__ = ["HERE", "MODEL", "PYTHON", "Attack", "Made", "saved", "sound"]
 
 MODEL = "m.onnx"
+HERE = "{here}"  # in a word: the folder of the run
 PYTHON = "python"  # instead of a verb: the words are a public function and what it is given
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 
 from tools.fuzz.artifacts import Archive, Bytes, Document, Journal, KeptDocument, Lines, Signed
-from tools.fuzz.attack import MODEL, Attack, Made, saved, sound
+from tools.fuzz.attack import HERE, MODEL, Attack, Made, saved, sound
 from tools.fuzz.database import Database
 from tools.fuzz.large import CACHE, small_counts_as_large
 from tools.fuzz.machines import machine
@@ -28,8 +28,8 @@ __all__ = ["left_behind"]
 _SEEDS = ("norm", "convolutions", "attention", "indices", "recurrent")
 _FIX = ("fix", MODEL, "--out", "out", "--max-runs", "6", "--json")
 _BISECT = ("bisect", MODEL, "--backend", "ort-cpu", "--builds", "3", "--out", "out", "--json")
-_PROVE = ("prove", "--backend", "ort-cpu", "--out", "machine.json", "--time", "--json")
-_FLEET = ("fleet", "run", "fleet.toml", "--json")
+_PROVE = ("prove", "--backend", "ort-cpu", "--out", "machine.json", "--json")
+_FLEET = ("fleet", "run", f"{HERE}/fleet.toml", "--json")  # its processes were forked elsewhere
 _SCRATCH = ".halfwise-999999999-x"
 _WEIGHTS = "w.bin"
 
@@ -40,13 +40,13 @@ def left_behind() -> Iterator[Attack]:
     yield Attack("journal-forged", search, _FIX, _SEEDS, _searched(_journal), Journal)
     yield Attack("steps", steps, _BISECT, _SEEDS, _bisected(Lines), Lines, kept=True, same=True)
     yield Attack("steps-forged", steps, _BISECT, _SEEDS, _bisected(_journal), Journal)
-    yield Attack("probes", probes, _PROVE, ("probes",), _proven(Lines), Lines, kept=True)
-    yield Attack("probes-forged", probes, _PROVE, ("probes",), _proven(_journal), Journal)
+    yield Attack("probes", probes, _PROVE, ("probes",), _proven(Lines), Lines)
+    yield Attack("probes-forged", probes, (*_PROVE, "--time"), ("probes",), _proven(_journal), Journal)
     yield Attack("note", f"out/{_SCRATCH}/names.json", _FIX, _SEEDS, _note, Document, kept=True, same=True)
     yield Attack("lock", "out/.halfwise-lock", _FIX, _SEEDS, _lock, Lines, kept=True, same=True)
     many = tuple(f"{seed}/{number}" for seed in _SEEDS for number in range(16))
     yield Attack("walk", "a walk", _FIX, many, _walk(Bytes), Bytes, kept=True, same=True, large=True)
-    yield Attack("walk-forged", "a walk", _FIX, many, _walk(_arrays), Archive, large=True)
+    yield Attack("walk-forged", "a walk", _FIX, many, _walk(_arrays), Archive, same=True, large=True)
     yield Attack("walk-told", "a walk", _FIX, many, _walk(_told), KeptDocument, large=True)
     yield Attack("facts", "facts", _FIX, _SEEDS, _facts, Lines, kept=True, same=True, large=True)
     store = "out/fleet.sqlite"
@@ -186,7 +186,7 @@ def _elsewhere() -> Iterator[Path]:
             os.chdir(before)
 
 
-def _walk(kind: Callable[[bytes], Any]) -> Callable[[str], Made]:
+def _walk(kind: Callable[..., Any]) -> Callable[[str], Made]:
     def make(seed: str) -> Made:
         from halfwise.verbs.fix.results_folder import WALKS
 
@@ -195,7 +195,8 @@ def _walk(kind: Callable[[bytes], Any]) -> Callable[[str], Made]:
         names = [name for name in sorted(walks) if kind is not _told or _document(walks[name]) is not None]
         name = names[int(number) % len(names)]
         kept = {f"out/{WALKS}/{each}": walks[each] for each in walks if each != name}
-        return Made(kind(walks[name]), {**beside, **kept}, f"out/{WALKS}/{name}")
+        made = _told(walks[name], Path(name).stem) if kind is _told else kind(walks[name])
+        return Made(made, {**beside, **kept}, f"out/{WALKS}/{name}")
 
     return make
 
@@ -208,12 +209,12 @@ def _arrays(content: bytes) -> Archive:
 def _document(content: bytes) -> Any:
     """What a walk found out, where it is no answer of the model."""
     with np.load(io.BytesIO(content)) as held:
-        names = json.loads(held["document"].tobytes())
+        names = json.loads(held["document"].tobytes())["names"]
         return json.loads(held["a0"].tobytes()) if names == ["document"] else None
 
 
-def _told(content: bytes) -> KeptDocument:
-    return KeptDocument(_document(content))
+def _told(content: bytes, key: str) -> KeptDocument:
+    return KeptDocument(_document(content), key)
 
 
 def _facts(seed: str) -> Made:
@@ -245,7 +246,7 @@ def _ran() -> dict[str, bytes]:
     with _elsewhere() as folder:
         (folder / MODEL).write_bytes(sound("norm"))
         (folder / "fleet.toml").write_text(_TOML)
-        run_fleet(read_settings(folder / "fleet.toml"), run_words, Watcher())
+        run_fleet(read_settings(folder.absolute() / "fleet.toml"), run_words, Watcher())
         return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 

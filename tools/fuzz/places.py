@@ -24,7 +24,7 @@ def _hard_link(folder: Path, path: Path, random: Random) -> None:
 
 
 def _folder(folder: Path, path: Path, random: Random) -> None:
-    content = path.read_bytes()
+    content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
     path.unlink()
     path.mkdir()
     if random.random() < 0.5:

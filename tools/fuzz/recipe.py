@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tools.fuzz.attack import Attack
+from tools.fuzz.attack import HERE, Attack
 from tools.fuzz.attacks import ATTACKS
 from tools.fuzz.places import PLACE_MUTATIONS
 
@@ -64,7 +64,7 @@ class Recipe:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         self._replace(folder, folder / file)
-        return attack.words
+        return tuple(word.replace(HERE, str(folder)) for word in attack.words)
 
     def _replace(self, folder: Path, path: Path) -> None:
         """Put something else in its place; the second of two finds it as the first left it, or not at all."""
