@@ -154,3 +154,23 @@ def test_each_call_takes_as_long_as_the_first() -> None:
         return time.process_time() - begun
 
     assert seconds(4000) < 24 * min(seconds(500) for _ in range(3))
+
+
+def test_calls_of_what_nobody_has_are_refused_before_they_are_put_in_place(
+    monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
+    """2^17 of them took half a minute to be read."""
+    monkeypatch.setattr("halfwise.model.model.normalise", lambda _: pytest.fail("it is read"))
+    proto = doubling(17)
+    del proto.functions[-1]
+    with says.raises(InputError):
+        load(proto, to_run=True)
+
+
+def test_what_is_not_called_need_not_be_known() -> None:
+    proto = of_functions([node("Exp", "x", "y")], function("F", call("Odd", "a", "b")))
+    assert [each.op_type for each in load(proto, to_run=True).nodes] == ["Exp"]
+    body = helper.make_graph([call("Odd", "x", "inside")], "body", [], [onnx.ValueInfoProto(name="inside")])
+    proto = of_functions([node("If", "c", "y", then_branch=body, else_branch=body)])
+    with pytest.raises(InputError, match="has no operator Odd of own"):
+        load(proto, to_run=True)

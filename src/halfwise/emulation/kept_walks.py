@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.archives import read_npz
 from halfwise.core.json_text import parse_json
+from halfwise.core.opened import is_own
 from halfwise.core.own_code import code_identity
 from halfwise.core.removed_tree import remove_tree
 from halfwise.model.weights import DerivedTensor, stored_tensor
@@ -41,7 +42,7 @@ class KeptWalks:
     def answer(self, key: str) -> dict[str, Array] | None:
         """What was kept under a key."""
         path = self._path(key)
-        if path is None or not path.is_file() or path.is_symlink():
+        if path is None or not path.is_file() or not is_own(path):
             return None
         try:
             held = read_npz(path)

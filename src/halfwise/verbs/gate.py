@@ -169,7 +169,7 @@ def gate(
     known = None if baseline is None else read_baseline(baseline)
     name = "the plan" if isinstance(plan, Plan) else str(plan)
     stated = plan if isinstance(plan, Plan) else read_plan(plan)
-    model = fp32_model(model if isinstance(model, Model) else load(model))
+    model = fp32_model(model if isinstance(model, Model) else load(model, to_run=True))
     change, fingerprint = _fingerprint(stated, model)
     applied = _applies(stated, model)
     result, tolerance = None, _NOT_APPLIED

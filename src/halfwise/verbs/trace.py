@@ -118,7 +118,7 @@ def trace(
     nodes inside control flow are those of the node that holds them. `reference` is the FP32 original of a model that
     is typed already: its weights are taken. `notify` gets the nodes done and their total.
     """
-    model, notes = put_back(fp32_model(model if isinstance(model, Model) else load(model)), reference)
+    model, notes = put_back(fp32_model(model if isinstance(model, Model) else load(model, to_run=True)), reference)
     samples = all_samples(model.inputs, inputs, sizes=sizes_that_run(model, inputs))
     sites = Sites(model, fmt)
     stepper = Stepper(Emulator())

@@ -347,7 +347,7 @@ def _runner(source: Runnable, profile: str, *, widened: bool = False) -> Runner:
         return source
     if isinstance(source, (str, Path)) and holds_outputs(Path(source)):
         return SavedOutputs(Path(source))
-    model = source if isinstance(source, Model) else load(source)
+    model = source if isinstance(source, Model) else load(source, to_run=True)
     return EmulatedRunner(fp32_model(model) if widened else model, profile)
 
 

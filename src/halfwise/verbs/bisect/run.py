@@ -68,7 +68,7 @@ def bisect(
     checker = Checker(check) if check is not None else None
     if checker is not None:
         checker.words()
-    given, told = put_back(fp32_model(model if isinstance(model, Model) else load(model)), reference)
+    given, told = put_back(fp32_model(model if isinstance(model, Model) else load(model, to_run=True)), reference)
     with tempfile.TemporaryDirectory(prefix="halfwise-bisect-") as scratch:
         asked = Asked(
             given,

@@ -125,7 +125,7 @@ def fix(
         check_by_engine(emulated)
     if folder is not None:
         ready(as_written.__name__)  # what runs the written model loads its libraries beside all that comes before
-    loaded = fp32_model(model if isinstance(model, Model) else load(model))
+    loaded = fp32_model(model if isinstance(model, Model) else load(model, to_run=True))
     original = None if reference is None else with_original(loaded, reference)
     if original is not None:
         loaded = original.weights.model

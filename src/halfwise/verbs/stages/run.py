@@ -76,7 +76,7 @@ def stages(
     everything after it in FP32. `reference` is the FP32 original of a model that is typed already: its weights are
     taken.
     """
-    model, told = put_back(fp32_model(model if isinstance(model, Model) else load(model)), reference)
+    model, told = put_back(fp32_model(model if isinstance(model, Model) else load(model, to_run=True)), reference)
     sites = Sites(model)
     pieces, evenly = _cut(sites, cut, depth)
     last = _stage_named(upto, pieces) if upto is not None else None
