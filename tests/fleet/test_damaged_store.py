@@ -15,9 +15,12 @@ import pytest
 
 from halfwise.core.errors import InputError
 from halfwise.fleet.outcome import ANSWER, LOG, NO_FOLDER, Outcome, ended
+from halfwise.fleet.run import Watcher, run_fleet
+from halfwise.fleet.settings import read_settings
 from halfwise.fleet.store import MIGRATIONS, STORE, Store
 from halfwise.fleet.stored import last_run, whole_history
 from halfwise.fleet.work import CALL, Order, work
+from tests.fleet.verbs import toy
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
 
@@ -144,3 +147,21 @@ def test_the_answer_of_before_is_none_of_a_job_that_cannot_write(tmp_path: Path)
     assert job_in(tmp_path) == NO_FOLDER
     wanted = Outcome("failed", f"{tmp_path} cannot be written to", 0.0, 1.0, 2)
     assert ended(tmp_path, NO_FOLDER, 0.0, 1.0, 2) == wanted
+
+
+def test_a_model_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its job says so: here nobody but the digest stumbles over it."""
+
+    def shut(path: Path) -> str:
+        if path.name == "shut.onnx":
+            raise PermissionError(13, "Permission denied")
+        return "digest"
+
+    monkeypatch.setattr("halfwise.fleet.contents.digest_of", shut)
+    for name in ("shut", "open"):
+        (tmp_path / f"{name}.onnx").write_text("{}")
+    (tmp_path / "fleet.toml").write_text(
+        "[fleet]\nprocesses = 1\n[defaults]\ndo = ['fix']\n[[models]]\npath = '*.onnx'\n"
+    )
+    found = run_fleet(read_settings(tmp_path / "fleet.toml"), toy, Watcher())
+    assert {result.model: result.state for result in found.results} == {"shut": "good", "open": "good"}

@@ -9,16 +9,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from halfwise.core.errors import InputError
-from halfwise.core.held_folder import held
+from halfwise.core.held_folder import held, locked
 from halfwise.core.whole_files import finish_interrupted
+from halfwise.emulation.kept_walks import KeptWalks
 from halfwise.report.files import check_writable
+from halfwise.verbs.bisect.run import bisect
 from halfwise.verbs.fix.fix import fix
 from tests.models.build import f32, model, node, value, weight
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and modes as POSIX has them")
+
+
+def halved() -> onnx.ModelProto:
+    return model([node("Mul", "x w", "y")], [value("x")], [value("y")], [weight("w", f32(0.5))])
+
 
 SCRATCH = ".halfwise-999999999-x"
 
@@ -60,8 +68,7 @@ def test_a_scratch_folder_that_names_a_folder_does_not_stop_fix(tmp_path: Path) 
     out = tmp_path / "out"
     scratch_in(out, dropped=["mine"], names={f"{SCRATCH}/a": "mine"})
     (out / "mine").mkdir()
-    proto = model([node("Mul", "x w", "y")], [value("x")], [value("y")], [weight("w", f32(0.5))])
-    assert fix(proto, out=out, max_runs=6).met
+    assert fix(halved(), out=out, max_runs=6).met
     assert sorted(path.suffix for path in out.iterdir()) == ["", ".json", ".onnx"]
 
 
@@ -104,3 +111,34 @@ def test_a_link_to_itself_is_no_place_to_write(tmp_path: Path) -> None:
     linked_to_itself(tmp_path)
     with pytest.raises(InputError, match="two outputs have this name"):
         check_writable(tmp_path / "taken", tmp_path / "taken")
+
+
+def test_bisect_leaves_alone_what_lies_in_its_folder(tmp_path: Path) -> None:
+    """Its own steps and answers have a folder of their own."""
+    out = tmp_path / "out"
+    for name in ("outputs", "reference"):
+        (out / name).mkdir(parents=True)
+        (out / name / "mine.npz").write_text("mine")
+    os.mkfifo(out / "step.onnx")
+    before = sorted(out.rglob("*"))
+    found = bisect(halved(), "ort-cpu", out=out, check="true", builds=3)
+    assert found.good and sorted(out.rglob("*")) == before
+
+
+def test_a_pipe_is_no_folder_to_remove(tmp_path: Path) -> None:
+    """Nobody writes to it: whoever opened it would wait for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    KeptWalks(tmp_path / "pipe").discard()
+    assert (tmp_path / "pipe").exists()
+
+
+def test_a_lock_that_cannot_be_written_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("socket.gethostname", full)
+    with pytest.raises(InputError, match="cannot be written to: No space left"), held(tmp_path / "out"):
+        pass
+    with pytest.raises(OSError, match="No space left"):
+        locked(tmp_path / "lock", "")
+    assert not list(tmp_path.rglob("*lock"))

@@ -86,8 +86,15 @@ def locked(path: Path, advice: str) -> IO[str]:
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 break
         file.close()
-    file.truncate(0)
     now = time.strftime("%Y-%m-%d %H:%M:%S")
-    file.write(f"process {os.getpid()} on {socket.gethostname()} since {now}\n")
-    file.flush()
+    try:
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()} since {now}\n")
+        file.flush()
+    except OSError:
+        with suppress(OSError):
+            path.unlink()
+        with suppress(OSError):  # what could not be written is tried once more
+            file.close()
+        raise
     return file

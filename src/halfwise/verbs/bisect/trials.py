@@ -50,7 +50,8 @@ class Trials:
     nodes: Sequence[ir.Node]  # the ones in question, in execution order
     planned: Mapping[ir.Node, Format]  # of others that are narrow in every build
     io: Format
-    folder: Path
+    folder: Path  # of the results
+    scratch: Path  # where models and answers are written that nobody keeps
     journal: Journal
     backend: Backend | None
     checker: Checker | None
@@ -113,7 +114,7 @@ class Trials:
         return entry
 
     def _judge(self, narrow: frozenset[ir.Node]) -> dict[str, Any]:
-        model = self.folder / "step.onnx"
+        model = self.scratch / "step.onnx"
         try:
             typed = write_typed(self.assignment(narrow), model)
             outputs: Sequence[Mapping[str, Array]] = ()
@@ -150,8 +151,8 @@ class Trials:
 
     def _check(self, model: Path, outputs: Sequence[Mapping[str, Array]]) -> Answer:
         assert self.checker is not None
-        folder = self.folder / "outputs" if outputs else None
-        reference = self.folder / "reference" if outputs else None
+        folder = self.scratch / "outputs" if outputs else None
+        reference = self.scratch / "reference" if outputs else None
         if folder is not None and reference is not None:
             save_outputs(folder, outputs)
             if not reference.exists():
