@@ -14,12 +14,16 @@ from pathlib import Path
 import pytest
 
 from halfwise.core.errors import InputError
+from halfwise.fleet.jobs import jobs_of
 from halfwise.fleet.outcome import ANSWER, LOG, NO_FOLDER, Outcome, ended
 from halfwise.fleet.run import Watcher, run_fleet
 from halfwise.fleet.settings import read_settings
+from halfwise.fleet.show import show_run
 from halfwise.fleet.store import MIGRATIONS, STORE, Store
 from halfwise.fleet.stored import last_run, whole_history
+from halfwise.fleet.template import template
 from halfwise.fleet.work import CALL, Order, work
+from halfwise.report.terminal import Terminal
 from tests.fleet.verbs import toy
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
@@ -165,3 +169,22 @@ def test_a_model_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path, mo
     )
     found = run_fleet(read_settings(tmp_path / "fleet.toml"), toy, Watcher())
     assert {result.model: result.state for result in found.results} == {"shut": "good", "open": "good"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names are Unicode")
+def test_a_name_that_is_no_unicode_is_one_line(tmp_path: Path) -> None:
+    """Neither JSON nor SQLite holds it: the store was called malformed."""
+    (tmp_path / os.fsdecode(b"caf\xe9.onnx")).write_text("{}")
+    (tmp_path / "fleet.toml").write_text("[[models]]\npath = '*.onnx'\n")
+    for asked in (lambda: jobs_of(read_settings(tmp_path / "fleet.toml")), lambda: template(tmp_path, tmp_path)):
+        with pytest.raises(InputError, match="its name is no Unicode"):
+            asked()
+
+
+def test_a_run_that_was_killed_before_a_job_ended_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store(tmp_path, write=True) as store:
+        store.begin("0", "")
+    screen = Terminal()
+    show_run(screen, last_run(tmp_path), ())
+    screen.flush()
+    assert "0 jobs: none has ended" in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -80,16 +81,19 @@ def test_a_note_names_nothing_that_was_not_written_in_a_scratch_folder(tmp_path:
 
 
 def test_folders_deeper_than_python_follows_stop_nothing(tmp_path: Path) -> None:
-    here = Path.cwd()
-    os.chdir(scratch_in(tmp_path))
+    here, scratch = Path.cwd(), scratch_in(tmp_path)
+    os.chdir(scratch)
     try:
         for _ in range(1500):
             Path("d").mkdir()
             os.chdir("d")
     finally:
         os.chdir(here)
-    with held(tmp_path):
-        pass
+    try:
+        with held(tmp_path):
+            pass
+    finally:
+        subprocess.run(["rm", "-rf", str(scratch)], check=True)  # nor does pytest follow
 
 
 def test_a_disk_that_fails_is_one_line_and_the_note_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
