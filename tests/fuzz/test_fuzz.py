@@ -20,7 +20,9 @@ from tools.fuzz.outcome import Outcome
 from tools.fuzz.recipe import Recipe
 
 KEPT = sorted(Path(__file__).with_name("kept").glob("*.json"))
-CHEAP = "scan scan scan layers log outputs checkpoint index result-compare inputs".split()
+CHEAP = (
+    "scan scan scan layers log outputs checkpoint index result-compare inputs journal-forged walk-told fleet-shown"
+).split()
 
 
 @pytest.fixture(scope="module")

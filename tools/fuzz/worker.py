@@ -63,7 +63,7 @@ def _tried(recipe: Recipe) -> tuple[Outcome, Mapping[str, str]]:
 
 def _others() -> bytes | None:
     """What a link leads to is not to be written to."""
-    return Path(OTHER).read_bytes() if Path(OTHER).exists() and Path(OTHER).stat().st_size < 1 << 20 else None
+    return Path(OTHER).read_bytes() if Path(OTHER).is_file() and Path(OTHER).stat().st_size < 1 << 20 else None
 
 
 def _failed_job() -> str:
