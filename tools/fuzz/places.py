@@ -10,6 +10,7 @@ from random import Random
 __all__ = ["OTHER", "PLACE_MUTATIONS"]
 
 OTHER = "mine.txt"  # what links lead to
+_LARGE = 1 << 24
 
 
 def _link(folder: Path, path: Path, random: Random) -> None:
@@ -24,7 +25,8 @@ def _hard_link(folder: Path, path: Path, random: Random) -> None:
 
 
 def _folder(folder: Path, path: Path, random: Random) -> None:
-    content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+    small = path.is_file() and not path.is_symlink() and path.stat().st_size < _LARGE
+    content = path.read_bytes() if small else b""
     path.unlink()
     path.mkdir()
     if random.random() < 0.5:
