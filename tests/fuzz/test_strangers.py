@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -134,6 +135,20 @@ def test_a_pipe_is_no_folder_to_remove(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     KeptWalks(tmp_path / "pipe").discard()
     assert (tmp_path / "pipe").exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_stops_nothing(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Lustre is where nobody asked for them."""
+
+    def none(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", none)
+    assert fix(halved(), out=tmp_path / "out", max_runs=6).met
+    assert sorted(path.suffix for path in (tmp_path / "out").iterdir()) == [".json", ".onnx"]
 
 
 def test_a_lock_that_cannot_be_written_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sys
@@ -20,6 +21,7 @@ __all__ = ["LOCK", "held", "locked"]
 
 LOCK = ".halfwise-lock"
 _MADE = "folders made: "
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _LONGEST = 1000  # of what a lock says
 
 
@@ -71,12 +73,22 @@ def _made_before(folder: Path) -> int:
         return 0
 
 
+def _free(file: IO[str]) -> bool:
+    """Whether nobody else has it; where the file system has no locks, nobody knows, and the run goes on."""
+    try:
+        return lock(file)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return True
+
+
 def locked(path: Path, advice: str) -> IO[str]:
     """The open file; whoever holds it has written into it who that is. A second holder is refused, with advice."""
     while True:
         check_own(path)
         file = path.open("a+", encoding="utf-8")
-        if not lock(file):
+        if not _free(file):
             file.seek(0)
             holder = file.readline(200).strip() or "another process"
             file.close()
