@@ -14,7 +14,7 @@ from onnx_ir.passes.common import InlinePass
 from halfwise.core import limits
 from halfwise.core.errors import InputError
 from halfwise.model.inlining import inline_functions
-from halfwise.model.model import load
+from halfwise.model.model import load, load_to_run
 from tests.models.build import node, value
 from tests.support.says import Says
 
@@ -164,13 +164,13 @@ def test_calls_of_what_nobody_has_are_refused_before_they_are_put_in_place(
     proto = doubling(17)
     del proto.functions[-1]
     with says.raises(InputError):
-        load(proto, to_run=True)
+        load_to_run(proto)
 
 
 def test_what_is_not_called_need_not_be_known() -> None:
     proto = of_functions([node("Exp", "x", "y")], function("F", call("Odd", "a", "b")))
-    assert [each.op_type for each in load(proto, to_run=True).nodes] == ["Exp"]
+    assert [each.op_type for each in load_to_run(proto).nodes] == ["Exp"]
     body = helper.make_graph([call("Odd", "x", "inside")], "body", [], [onnx.ValueInfoProto(name="inside")])
     proto = of_functions([node("If", "c", "y", then_branch=body, else_branch=body)])
     with pytest.raises(InputError, match="has no operator Odd of own"):
-        load(proto, to_run=True)
+        load_to_run(proto)

@@ -31,7 +31,7 @@ from halfwise.model.opset import OLDEST_OPSET, allow_narrow_scales, raise_opset
 from halfwise.model.proto_file import check_proto, read_proto
 from halfwise.model.protobuf_fixups import fix_up, needs_fixups
 
-__all__ = ["Model", "check_outputs", "load"]
+__all__ = ["Model", "check_outputs", "load", "load_to_run"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,11 +137,17 @@ class Model:
         return self.ir.opset_imports.get(domain, 1)
 
 
-def load(source: str | Path | onnx.ModelProto, *, to_run: bool = False) -> Model:
-    """Read a model from a file (or take one in memory); anything unfit raises one clear InputError.
+def load(source: str | Path | onnx.ModelProto) -> Model:
+    """Read a model from a file (or take one in memory); anything unfit raises one clear InputError."""
+    return _told(source, to_run=False)
 
-    One that is `to_run` has operators of ONNX Runtime's only.
-    """
+
+def load_to_run(source: str | Path | onnx.ModelProto) -> Model:
+    """The same of a model with operators of ONNX Runtime's only."""
+    return _told(source, to_run=True)
+
+
+def _told(source: str | Path | onnx.ModelProto, *, to_run: bool) -> Model:
     label = "the model" if isinstance(source, onnx.ModelProto) else str(source)
     try:
         return _load(source, label, to_run)

@@ -19,7 +19,7 @@ from halfwise.core.tolerance import Tolerance
 from halfwise.core.whole_files import scratch_folder
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.rollout import rollout_of
-from halfwise.model.model import Model, load
+from halfwise.model.model import Model, load_to_run
 from halfwise.precision.plan import Plan
 from halfwise.verbs.bisect.asked import Asked
 from halfwise.verbs.bisect.check import Checker
@@ -68,7 +68,7 @@ def bisect(
     checker = Checker(check) if check is not None else None
     if checker is not None:
         checker.words()
-    given, told = put_back(fp32_model(model if isinstance(model, Model) else load(model, to_run=True)), reference)
+    given, told = put_back(fp32_model(model if isinstance(model, Model) else load_to_run(model)), reference)
     with tempfile.TemporaryDirectory(prefix="halfwise-bisect-") as scratch:
         asked = Asked(
             given,
