@@ -16,7 +16,8 @@ _LARGE = 1 << 24
 def _link(folder: Path, path: Path, random: Random) -> None:
     target = random.choice((OTHER, "nowhere", path.name, "/dev/zero", "/dev/null", "..", "/"))
     path.unlink()
-    (folder / OTHER).write_text("mine")
+    if not (folder / OTHER).exists():
+        (folder / OTHER).write_text("mine")
     path.symlink_to(folder / OTHER if target == OTHER else target)
 
 
