@@ -121,8 +121,10 @@ def test_the_entry_of_a_set_fits_its_samples(which: str) -> None:
 
 
 def test_what_a_walk_saw_is_of_nodes_that_are_there() -> None:
-    seen = NoiseEntry(((("a", "b"), math.inf, True), (("a",), 0.5, False)), {"a": 1.0}, 4.0, (0, 3))
+    seen = NoiseEntry(((("a", "b"), math.inf, True), (("a",), 0.5, False)), {"a": 1.0, "b": 2.0}, 4.0, (0, 3))
     journal = Journal()
     journal.put("walk", seen.to_json())
     assert journal.get("walk", NoiseEntry, lambda entry: entry.of({"a": 1, "b": 2})) == seen
     assert journal.get("walk", NoiseEntry, lambda entry: entry.of({"a": 1})) is None
+    journal.put("walk", {**seen.to_json(), "cost": {"a": 1.0}})
+    assert journal.get("walk", NoiseEntry, lambda entry: entry.of({"a": 1, "b": 2})) is None

@@ -75,5 +75,7 @@ class NoiseEntry(Record, frozen=True):
     walked: tuple[int, ...] = ()
 
     def of(self, names: Mapping[str, object]) -> bool:
-        """Whether it is of a model with such nodes."""
-        return all(name in names for needs, _, _ in self.pieces for name in needs) and self.cost.keys() <= names.keys()
+        """Whether it is of a model with such nodes, each with its cost."""
+        return (
+            all(name in self.cost for needs, _, _ in self.pieces for name in needs) and self.cost.keys() <= names.keys()
+        )
