@@ -22,6 +22,7 @@ Change = Callable[[sqlite3.Connection, Random], None]
 _PLAIN = [value for value in ODD_LEAVES if isinstance(value, (int, float, str))]
 _CELLS: list[Any] = [value for value in _PLAIN if not str(value).startswith(("\ud800", "\udcff"))]
 _CELLS += [b"", b"\xff\xfe", "[]", "[[1, 2]]", '[["a", "b"]]', "[" * 2000, None]
+_MOST_STEPS = 10_000_000  # of one change: what another one put there may be without an end
 _ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
 
 
@@ -38,6 +39,7 @@ class Database(Artifact):
             path = Path(folder, "store")
             path.write_bytes(self._held)
             with closing(sqlite3.connect(path, isolation_level=None)) as database:
+                database.set_progress_handler(lambda: 1, _MOST_STEPS)
                 database.execute("PRAGMA journal_mode = DELETE")
                 self.mutations[name](database, Random(number))
             self._held = path.read_bytes()
