@@ -298,3 +298,16 @@ def test_the_kept_child_outlives_the_thread_that_started_it_and_ends_with_the_pr
     with pytest.raises(ProcessLookupError):
         os.kill(int(first), 0)
     assert list(tmp_path.glob("halfwise-*")) == []
+
+
+def test_a_child_that_did_not_start_is_not_closed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended in a traceback behind the one line."""
+
+    def cannot(*_: object, **__: object) -> None:
+        raise MissingBackend("cannot start python: Permission denied")
+
+    monkeypatch.setattr(kept, "_workers", {})
+    monkeypatch.setattr(kept, "Worker", cannot)
+    with pytest.raises(MissingBackend):
+        kept.ready()
+    kept._close(os.getpid())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from halfwise.core.choosing import Changes, changes_expected
+from halfwise.core.choosing import Changes, changes_expected, clearly_chosen
 from halfwise.core.evaluation import evaluate
 from halfwise.core.formats import Format
 from halfwise.core.output_kinds import NO_AXIS, OutputKind, Reading
@@ -78,3 +78,14 @@ def test_a_few_differences_seen_tell_less_than_those_to_expect() -> None:
     found = evaluate(*answers, tolerance)
     assert max(found.smooth) == 0.0 < max(found.ratios)
     assert all(0.0 < chance < 0.3 for chance in found.chances)
+
+
+@pytest.mark.parametrize("shapes", [((2, 3), (2, 4)), ((4,), (3,)), ((2, 3), (3, 2, 1, 5))])
+@pytest.mark.parametrize("reading", [Reading.CHOICES, Reading.COUNTED])
+def test_tensors_that_no_comparison_takes_together_tell_nothing(
+    shapes: tuple[tuple[int, ...], ...], reading: Reading
+) -> None:
+    """A plan that somebody changed may name them."""
+    kind = OutputKind("mask", reading, axis=NO_AXIS, decided_by=("a", "b"))
+    outputs = {name: np.ones(shape) for name, shape in zip("ab", shapes, strict=True)}
+    assert changes_expected([kind], outputs, outputs, {}) == {} and clearly_chosen(kind, outputs) is None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,13 @@ from tools.fuzz.attacks import ATTACKS
 from tools.fuzz.campaign import Campaign, recipes
 from tools.fuzz.child import Child
 from tools.fuzz.outcome import Outcome
-from tools.fuzz.recipe import Recipe
+from tools.fuzz.recipe import Recipe, Unsuitable
 from tools.fuzz.seeds import CASE
 
 KEPT = sorted(Path(__file__).with_name("kept").glob("*.json"))
-CHEAP = "scan scan scan layers log outputs checkpoint index result-compare inputs".split()
+CHEAP = (
+    "scan scan scan layers log outputs checkpoint index result-compare inputs journal-forged walk-told fleet-shown"
+).split()
 
 
 @pytest.fixture(scope="module")
@@ -113,3 +117,30 @@ def test_a_process_that_dies_is_a_finding(child: Child) -> None:
     sound = Recipe("scan", "norm", ())
     assert child.run(sound) == Outcome("death", "SIGKILL")
     assert child.run(sound).kind == "answered"
+
+
+def test_another_answer_than_without_the_damage_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tools.fuzz.worker as worker
+
+    answered = Outcome("answered")
+    for now, kind in (({"out/m.plan.json": "a"}, "answered"), ({"out/m.plan.json": "b"}, "differs"), ({}, "differs")):
+        answers = {0: {"out/m.plan.json": "a"}, 1: now}
+        monkeypatch.setattr(worker, "_tried", lambda recipe, told=answers: (answered, told[len(recipe.mutations)]))
+        worker._undamaged.cache_clear()
+        assert worker.run(Recipe("journal", "norm", (("line_gone", 1),))).kind == kind
+    worker._undamaged.cache_clear()
+    assert worker.run(Recipe("journal-forged", "norm", (("json_gone", 1),))).kind == "answered"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links as POSIX has them")
+def test_what_stands_in_the_place_of_a_file_is_the_same_again(tmp_path: Path) -> None:
+    for recipe in islice(recipes([ATTACKS["journal"], ATTACKS["lock"]], "5"), 40):
+        seen = []
+        for name in ("a", "b"):
+            folder = tmp_path / recipe.attack / name
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            with suppress(Unsuitable):
+                recipe.write(folder)
+            seen.append(sorted((str(path.relative_to(folder)), path.lstat().st_mode) for path in folder.rglob("*")))
+        assert seen[0] == seen[1]

@@ -14,7 +14,7 @@ from onnx_ir.passes.common import InlinePass
 from halfwise.core import limits
 from halfwise.core.errors import InputError
 from halfwise.model.inlining import inline_functions
-from halfwise.model.model import load
+from halfwise.model.model import load, load_to_run
 from tests.models.build import node, value
 from tests.support.says import Says
 
@@ -154,3 +154,23 @@ def test_each_call_takes_as_long_as_the_first() -> None:
         return time.process_time() - begun
 
     assert seconds(4000) < 24 * min(seconds(500) for _ in range(3))
+
+
+def test_calls_of_what_nobody_has_are_refused_before_they_are_put_in_place(
+    monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
+    """2^17 of them took half a minute to be read."""
+    monkeypatch.setattr("halfwise.model.model.normalise", lambda _: pytest.fail("it is read"))
+    proto = doubling(17)
+    del proto.functions[-1]
+    with says.raises(InputError):
+        load_to_run(proto)
+
+
+def test_what_is_not_called_need_not_be_known() -> None:
+    proto = of_functions([node("Exp", "x", "y")], function("F", call("Odd", "a", "b")))
+    assert [each.op_type for each in load_to_run(proto).nodes] == ["Exp"]
+    body = helper.make_graph([call("Odd", "x", "inside")], "body", [], [onnx.ValueInfoProto(name="inside")])
+    proto = of_functions([node("If", "c", "y", then_branch=body, else_branch=body)])
+    with pytest.raises(InputError, match="has no operator Odd of own"):
+        load_to_run(proto)

@@ -57,6 +57,15 @@ def test_a_sparse_constant_with_two_dimensional_indices_becomes_dense() -> None:
     assert np.array_equal(run(proto, {"x": np.zeros((2, 2), np.float32)})["y"], [[0, 5], [7, 0]])
 
 
+@pytest.mark.parametrize("dense", [0, 1, 2])
+def test_an_initializer_that_is_there_twice_is_refused(dense: int, says: Says) -> None:
+    """Of two readers one takes the first, and one the last."""
+    proto = model([node("Add", "x s", "y")], [value("x")], [value("y")], [weight("s", f32(1, 2, 3, 4))] * dense)
+    sparse = helper.make_sparse_tensor(weight("s", f32(5, 7)), weight("s_at", np.array([1, 3])), [4])
+    proto.graph.sparse_initializer.extend([sparse] * (2 - dense))
+    says(refusal(proto))
+
+
 def test_a_sparse_initializer_outside_its_shape(says: Says) -> None:
     proto = model([node("Add", "x s", "y")], [value("x")], [value("y")])
     sparse = helper.make_sparse_tensor(weight("s", f32(5, 7)), weight("s_at", np.array([1, 4])), [4])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -199,3 +200,21 @@ def test_the_oldest_go_where_all_are_too_large(kept: Path, tmp_path: Path, monke
     fact_of_file(tmp_path / "3.data", "text", lambda: "y")
     _next_run()
     assert [fact_of_file(file, "text", lambda: "gone") == "gone" for file in files] == [False, True, False]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links and pipes as POSIX has them")
+@pytest.mark.parametrize("put", ["symlink_to", "hardlink_to", "pipe"])
+def test_nothing_is_kept_in_what_stands_in_the_place_of_facts(put: str, kept: Path, tmp_path: Path) -> None:
+    """A pipe would wait for somebody who reads, a link leads to another file."""
+    weight = _weight(tmp_path)
+    fact_of_weight(weight, "size", lambda: 7)
+    (place,) = kept.iterdir()
+    place.unlink()
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    if put == "pipe":
+        os.mkfifo(place)
+    else:
+        getattr(place, put)(mine)
+    _next_run()
+    assert fact_of_weight(weight, "size", lambda: 8) == 8 and mine.read_text() == "mine"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
 from halfwise.search.journal import Journal, digest
+from halfwise.search.journal_entries import NoiseEntry, OneEntry, SetEntry
 
 
 def test_entries_are_there_again(tmp_path: Path) -> None:
@@ -15,8 +17,8 @@ def test_entries_are_there_again(tmp_path: Path) -> None:
     first.put("a", {"loads": [1.0, 2.0]})
     first.put("b", "inf")
     second = Journal(path, "question")
-    assert second.get("a") == {"loads": [1.0, 2.0]}
-    assert second.get("b") == "inf"
+    assert second.get("a", dict) == {"loads": [1.0, 2.0]}
+    assert second.get("b", str) == "inf"
     assert second.resumed == 2
 
 
@@ -24,7 +26,7 @@ def test_another_question_starts_anew(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     Journal(path, "question").put("a", 1)
     other = Journal(path, "another")
-    assert other.get("a") is None
+    assert other.get("a", int) is None
     assert other.resumed == 0
 
 
@@ -35,8 +37,8 @@ def test_a_torn_last_line_costs_that_line_only(tmp_path: Path) -> None:
     journal.put("b", 2)
     path.write_text(path.read_text()[:-7])
     again = Journal(path, "question")
-    assert again.get("a") == 1
-    assert again.get("b") is None
+    assert again.get("a", int) == 1
+    assert again.get("b", int) is None
 
 
 def test_a_file_of_something_else_is_no_obstacle(tmp_path: Path) -> None:
@@ -44,7 +46,7 @@ def test_a_file_of_something_else_is_no_obstacle(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe not json")
     journal = Journal(path, "question")
     journal.put("a", 1)
-    assert Journal(path, "question").get("a") == 1
+    assert Journal(path, "question").get("a", int) == 1
 
 
 def test_entries_after_a_torn_line_are_written_to_be_read(tmp_path: Path) -> None:
@@ -55,7 +57,7 @@ def test_entries_after_a_torn_line_are_written_to_be_read(tmp_path: Path) -> Non
     path.write_text(path.read_text()[:-7])
     again = Journal(path, "question")
     again.put("c", 3)
-    assert Journal(path, "question").get("c") == 3
+    assert Journal(path, "question").get("c", int) == 3
 
 
 def test_a_discarded_journal_leaves_no_file(tmp_path: Path) -> None:
@@ -69,7 +71,7 @@ def test_a_discarded_journal_leaves_no_file(tmp_path: Path) -> None:
 def test_without_a_path_nothing_is_written() -> None:
     journal = Journal()
     journal.put("a", 1)
-    assert journal.get("a") == 1
+    assert journal.get("a", int) == 1
     journal.discard()
 
 
@@ -86,3 +88,43 @@ def test_a_line_of_a_stranger_costs_that_line_only(line: str, tmp_path: Path) ->
     assert Journal(path, "question").resumed == 1
     path.write_text(line)
     assert Journal(path, "question").resumed == 0
+
+
+def test_an_entry_of_another_kind_is_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path, "question")
+    for key, value in (("good", {"load": "inf", "runs": 2}), ("odd", {"load": "x", "runs": 2}), ("none", [1])):
+        journal.put(key, value)
+    again = Journal(path, "question")
+    assert again.get("good", OneEntry) == OneEntry(math.inf, 2.0) and again.runs("good") == 2.0
+    for key in ("odd", "none"):
+        assert again.get(key, OneEntry) is None and again.runs(key) == 0.0
+    assert again.get("good", OneEntry, lambda entry: entry.load < 1) is None
+
+
+ANOTHERS = {
+    "fewer samples": {"loads": ["1.0"], "uncompared": [], "runs": 1},
+    "runs below zero": {"loads": ["1.0", "2.0"], "uncompared": [], "runs": -1},
+    "a number": {"loads": [1.0, 2.0], "uncompared": [], "runs": 1},
+    "a chance below zero": {"loads": ["1", "2"], "uncompared": [], "runs": 1, "chances": [-1.0, 0.0]},
+    "chances of others": {"loads": ["1", "2"], "uncompared": [], "runs": 1, "chances": [1.0]},
+}
+
+
+@pytest.mark.parametrize("which", ANOTHERS)
+def test_the_entry_of_a_set_fits_its_samples(which: str) -> None:
+    journal = Journal()
+    journal.put("sound", {"loads": ["1.0", "inf"], "uncompared": [], "runs": 1.5, "chances": [0.5, math.inf]})
+    journal.put("another's", ANOTHERS[which])
+    assert journal.get("sound", SetEntry, lambda entry: entry.of(2)) is not None
+    assert journal.get("another's", SetEntry, lambda entry: entry.of(2)) is None
+
+
+def test_what_a_walk_saw_is_of_nodes_that_are_there() -> None:
+    seen = NoiseEntry(((("a", "b"), math.inf, True), (("a",), 0.5, False)), {"a": 1.0, "b": 2.0}, 4.0, (0, 3))
+    journal = Journal()
+    journal.put("walk", seen.to_json())
+    assert journal.get("walk", NoiseEntry, lambda entry: entry.of({"a": 1, "b": 2})) == seen
+    assert journal.get("walk", NoiseEntry, lambda entry: entry.of({"a": 1})) is None
+    journal.put("walk", {**seen.to_json(), "cost": {"a": 1.0}})
+    assert journal.get("walk", NoiseEntry, lambda entry: entry.of({"a": 1, "b": 2})) is None

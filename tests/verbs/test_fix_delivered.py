@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
@@ -14,9 +14,11 @@ from benchmarks.optimum.graphs import problem
 from halfwise import fix
 from halfwise.backends.as_written import NoKernel, run_as_written
 from halfwise.backends.backend import BackendFailure
+from halfwise.core.child.worker import ChildFailed
 from halfwise.core.notes import NoteKind
 from tests.models.build import model, node, value, weight
 from tests.support.messages import kinds, only
+from tests.support.says import Says
 
 
 def product(scale: float = 1.0) -> onnx.ModelProto:
@@ -157,6 +159,22 @@ def test_where_it_cannot_run_one_line_says_why(tmp_path: Path, monkeypatch: pyte
         told = only(made.notes, kind)
         record = {"status": "not-run", "outputs": {}, "why": told.values["why"], "because": [told.to_json()]}
         assert made.good and made.to_json()["delivered"] == record
+
+
+def test_where_the_system_starts_no_thread_for_it_the_model_is_not_to_blame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
+    """Nothing is put back into FP32 for it, and the result is good."""
+
+    def none_left(*_: object, **__: object) -> NoReturn:
+        raise ChildFailed("pthread_create failed, error code: 11 error msg: Resource temporarily unavailable")
+
+    monkeypatch.setattr("halfwise.backends.as_written.ask", none_left)
+    made = fix(product(), FEEDS, out=tmp_path)
+    assert made.good and made.plan.nodes == ()
+    told = only(made.notes, NoteKind.DELIVERED_NOT_RUN)
+    assert made.delivered is not None and not made.delivered.refutes
+    says(told.values["why"])
 
 
 def test_what_has_no_kernel_is_told_from_what_is_broken(tmp_path: Path) -> None:

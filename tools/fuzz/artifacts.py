@@ -14,11 +14,24 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx
 
-from halfwise.emulation.profiles.machine import digest
+from halfwise.emulation.kept_walks import _sum as walk_sum
+from halfwise.emulation.profiles.machine import digest as machine_digest
+from halfwise.search.journal import digest
 from tools.fuzz.file_mutations import ARRAY_MUTATIONS, BYTE_MUTATIONS, JSON_MUTATIONS, LINE_MUTATIONS, json_text
 from tools.fuzz.model_mutations import MODEL_MUTATIONS
 
-__all__ = ["Archive", "Artifact", "Bytes", "Document", "Lines", "OnnxFile", "Safetensors", "Signed"]
+__all__ = [
+    "Archive",
+    "Artifact",
+    "Bytes",
+    "Document",
+    "Journal",
+    "KeptDocument",
+    "Lines",
+    "OnnxFile",
+    "Safetensors",
+    "Signed",
+]
 
 
 class Artifact(ABC):
@@ -81,8 +94,31 @@ class Signed(Document):
         with suppress(ValueError, RecursionError):  # what is no JSON has no hash
             document = json.loads(text)
             if isinstance(document, dict):
-                return json.dumps(document | {"sha256": digest(document)}).encode()
+                return json.dumps(document | {"sha256": machine_digest(document)}).encode()
         return text
+
+
+class Journal(Artifact):
+    """A line that tells what was asked, and entries that each tell their sum, whatever they say."""
+
+    mutations = JSON_MUTATIONS
+
+    def __init__(self, identity: str, entries: Mapping[str, Any]) -> None:
+        super().__init__([[key, json.loads(json.dumps(value))] for key, value in entries.items()])
+        self._identity = identity
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Not those of bytes: an entry is as it was written, or does not count."""
+        return tuple(cls.mutations)
+
+    def _written(self) -> bytes:
+        lines = [json.dumps({"identity": self._identity})]
+        for entry in self._held:
+            with suppress(ValueError, RecursionError, TypeError):  # what is no JSON has no sum
+                key, value = json.loads(json_text(entry))
+                lines.append(json.dumps({"key": key, "value": value, "sum": digest(key, json.dumps(value))}))
+        return "\n".join(lines).encode("utf-8", "surrogatepass")
 
 
 class Archive(Artifact):
@@ -100,6 +136,19 @@ class Archive(Artifact):
                 entry = zipfile.ZipInfo(f"{name}.npy")  # of no date: the same bytes again
                 archive.writestr(entry, array if isinstance(array, bytes) else _npy(array))
         return whole.getvalue()
+
+
+class KeptDocument(Document):
+    """JSON as an array of bytes in an .npz file that tells its sum under a key, whatever it says."""
+
+    def __init__(self, document: Any, key: str) -> None:
+        super().__init__(document)
+        self._key = key
+
+    def _written(self) -> bytes:
+        text = np.frombuffer(super()._written(), np.uint8)
+        told = {"names": ["document"], "sum": walk_sum(self._key, {"document": text})}
+        return Archive({"document": np.frombuffer(json.dumps(told).encode(), np.uint8), "a0": text}).content()
 
 
 class Lines(Artifact):

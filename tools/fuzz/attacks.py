@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,43 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from tools.fuzz.artifacts import Archive, Artifact, Bytes, Document, Lines, OnnxFile, Safetensors, Signed
+from tools.fuzz.artifacts import Archive, Bytes, Document, Lines, OnnxFile, Safetensors, Signed
+from tools.fuzz.attack import MODEL, PYTHON, Attack, Made, saved, sound
+from tools.fuzz.left_behind import left_behind
 from tools.fuzz.machines import machine
 from tools.fuzz.seeds import SEEDS, seed_model
 
-__all__ = ["ATTACKS", "PYTHON", "Attack", "Made"]
+__all__ = ["ATTACKS"]
 
 _DATA = Path(__file__).parents[2] / "tests" / "data"
-MODEL = "m.onnx"
-PYTHON = "python"  # instead of a verb: the words are a public function and what it is given
-
-
-@dataclass(frozen=True)
-class Made:
-    """The file to be damaged, and the others by name."""
-
-    damaged: Artifact
-    beside: Mapping[str, bytes] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Attack:
-    """One kind of attempt. `file` is the name of the damaged file, `words` the command line in its folder."""
-
-    name: str
-    file: str
-    words: tuple[str, ...]
-    seeds: tuple[str, ...]
-    make: Callable[[str], Made]
-    artifact: type[Artifact]
-
-    @property
-    def verb(self) -> str:
-        return self.words[0]
-
-    @property
-    def of_model(self) -> bool:
-        return self.artifact is OnnxFile
 
 
 def _model(seed: str) -> Made:
@@ -67,20 +37,12 @@ def _of_modules(seed: str) -> Made:
 # -- sound files that halfwise itself writes --------------------------------------------------------------------------
 
 
-@contextmanager
-def _saved(seed: str) -> Iterator[Path]:
-    with TemporaryDirectory(prefix="halfwise-fuzz-") as folder:
-        path = Path(folder, MODEL)
-        path.write_bytes(seed_model(seed).SerializeToString())
-        yield path
-
-
 @cache
 def _fixed(seed: str) -> tuple[Any, Any, bytes]:
     """The plan and the result of a seed as JSON, and its typed model."""
     from halfwise.verbs.fix.fix import fix
 
-    with _saved(seed) as path:
+    with saved(seed) as path:
         result = fix(path, out=path.parent / "out", max_runs=12)
         typed = Path(path.parent, "out", "m.fp16.onnx").read_bytes()
         return json.loads(result.plan.text()), result.to_json(), typed
@@ -91,17 +53,13 @@ def _told(seed: str, verb: str) -> Any:
     from halfwise.verbs.scan import scan
     from halfwise.verbs.trace import trace
 
-    with _saved(seed) as path:
+    with saved(seed) as path:
         found = scan(path) if verb == "scan" else trace(path)
         return json.loads(json.dumps(found.to_json()))
 
 
-def _sound(seed: str) -> bytes:
-    return bytes(seed_model(seed).SerializeToString())
-
-
 def _plan(seed: str) -> Made:
-    return Made(Document(_fixed(seed)[0]), {MODEL: _sound(seed), "layers.json": _layers(seed)})
+    return Made(Document(_fixed(seed)[0]), {MODEL: sound(seed), "layers.json": _layers(seed)})
 
 
 def _layers(seed: str) -> bytes:
@@ -124,28 +82,7 @@ def _document(verb: str) -> Callable[[str], Made]:
 
 
 def _baseline(seed: str) -> Made:
-    return Made(Document(_told(seed, "scan")), {MODEL: _sound(seed), "p.json": json.dumps(_fixed(seed)[0]).encode()})
-
-
-def _journal(seed: str) -> Made:
-    """A search that was interrupted after it had measured a few sets."""
-    return Made(Lines(_measured(seed)), {MODEL: _sound(seed)})
-
-
-@cache
-def _measured(seed: str) -> str:
-    from halfwise.verbs.fix.fix import JOURNAL, fix
-
-    seen = ""
-    with _saved(seed) as path:
-        journal = path.parent / "out" / JOURNAL
-
-        def look(_: str) -> None:
-            nonlocal seen
-            seen = journal.read_text(encoding="utf-8") if journal.exists() else seen
-
-        fix(path, out=path.parent / "out", max_runs=6, notify=look)
-    return seen
+    return Made(Document(_told(seed, "scan")), {MODEL: sound(seed), "p.json": json.dumps(_fixed(seed)[0]).encode()})
 
 
 # -- inputs, outputs, and files of other tools ------------------------------------------------------------------------
@@ -160,7 +97,7 @@ def _feed(seed: str) -> Mapping[str, Any]:
 
 
 def _inputs(seed: str) -> Made:
-    return Made(Archive(_feed(seed)), {MODEL: _sound(seed)})
+    return Made(Archive(_feed(seed)), {MODEL: sound(seed)})
 
 
 def _npy(seed: str) -> Made:
@@ -177,17 +114,17 @@ def _polygraphy(seed: str) -> Made:
         name: {"polygraphy_class": "ndarray", "array": base64.b64encode(written(array)).decode()}
         for name, array in _feed(seed).items()
     }
-    return Made(Document([feed]), {MODEL: _sound(seed)})
+    return Made(Document([feed]), {MODEL: sound(seed)})
 
 
 def _machine(seed: str) -> Made:
-    return Made(Signed(machine()), {MODEL: _sound(seed), "b.json": json.dumps(machine()).encode()})
+    return Made(Signed(machine()), {MODEL: sound(seed), "b.json": json.dumps(machine()).encode()})
 
 
 def _engine(seed: str) -> Made:
     """The layers of an engine that was built from a plan."""
     plan = json.dumps(_fixed(seed)[0]).encode()
-    return Made(Document(json.loads(_layers(seed))), {MODEL: _sound(seed), "p.json": plan})
+    return Made(Document(json.loads(_layers(seed))), {MODEL: sound(seed), "p.json": plan})
 
 
 def _outputs(seed: str) -> Made:
@@ -246,7 +183,7 @@ runs = 6
 
 
 def _fleet(seed: str) -> Made:
-    return Made(Lines(FLEET), {MODEL: _sound(seed), "p.json": b'{"schema": "halfwise.plan/1", "fp32_nodes": []}'})
+    return Made(Lines(FLEET), {MODEL: sound(seed), "p.json": b'{"schema": "halfwise.plan/1", "fp32_nodes": []}'})
 
 
 @cache
@@ -259,7 +196,7 @@ def _stored() -> bytes:
 
     with TemporaryDirectory(prefix="halfwise-fuzz-") as name:
         folder = Path(name)
-        (folder / MODEL).write_bytes(_sound("norm"))
+        (folder / MODEL).write_bytes(sound("norm"))
         (folder / "p.json").write_text('{"schema": "halfwise.plan/1", "fp32_nodes": []}')
         (folder / "fleet.toml").write_text(FLEET)
         with Store(folder / "out", write=True) as store:
@@ -305,7 +242,6 @@ def _all() -> Iterator[Attack]:
         words = ("compare", "a.json", "b.json")
         yield Attack(f"{verb}-compare", "a.json", words, _FIXED, _document(verb), Document)
     yield Attack("baseline", "s.json", ("gate", MODEL, *plan, "--baseline", "s.json"), _FIXED, _baseline, Document)
-    yield Attack("journal", "out/.halfwise-search.jsonl", _FIX, _FIXED, _journal, Lines)
     npz = ("--inputs", "i.npz")
     yield Attack("inputs", "i.npz", ("verify", MODEL, MODEL, *npz, "--json"), _OWN, _inputs, Archive)
     yield Attack("inputs-fix", "i.npz", (*_FIX, *npz), _OWN, _inputs, Archive)
@@ -325,6 +261,7 @@ def _all() -> Iterator[Attack]:
     yield Attack("fleet", "fleet.toml", ("fleet", "check", "fleet.toml"), ("norm",), _fleet, Lines)
     yield Attack("store", "out/fleet.sqlite", ("fleet", "show", "fleet.toml", "--json"), ("store",), _store, Bytes)
     yield Attack("index", index, ("scan", index, "--json"), _FIXED, _index, Document)
+    yield from left_behind()
 
 
 _MODEL_VERBS: Mapping[str, Sequence[str]] = {

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.fuzz.attacks import ATTACKS, Attack
+from tools.fuzz.attack import Attack
+from tools.fuzz.attacks import ATTACKS
 from tools.fuzz.child import Child
 from tools.fuzz.outcome import Outcome
 from tools.fuzz.recipe import Recipe

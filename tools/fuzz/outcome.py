@@ -15,6 +15,7 @@ BAD = {
     "wrote": "files although the exit code is 2 or 3",
     "lines": "not one line",
     "json": "no JSON document",
+    "differs": "another answer than without the damage",
     "death": "the process ended",
     "over": "over the limit of time or memory",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -9,16 +10,19 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import NoReturn
 
-from tools.fuzz.attacks import PYTHON
+from tools.fuzz.attack import PYTHON
+from tools.fuzz.attacks import ATTACKS
+from tools.fuzz.large import small_counts_as_large
 from tools.fuzz.outcome import Outcome
+from tools.fuzz.places import OTHER
 from tools.fuzz.recipe import Recipe, Unsuitable
 
 __all__ = ["MEMORY", "prepare", "run"]
@@ -30,14 +34,51 @@ _MOST_NODES = 20_000  # with functions in place; what is larger takes its time, 
 
 def run(recipe: Recipe) -> Outcome:
     """What the command says of the files of a recipe, and whether it keeps its word."""
-    with TemporaryDirectory(prefix="halfwise-fuzz-") as folder, _inside(folder):
+    outcome, answer = _tried(recipe)
+    if outcome.kind == "answered" and ATTACKS[recipe.attack].same and answer != _undamaged(recipe.undamaged()):
+        return Outcome("differs", recipe.attack, repr(sorted(answer))[:400])
+    return outcome
+
+
+@cache
+def _undamaged(recipe: Recipe) -> Mapping[str, str]:
+    return _tried(recipe)[1]
+
+
+def _tried(recipe: Recipe) -> tuple[Outcome, Mapping[str, str]]:
+    """What is to be said of it, and the hashes of the results."""
+    large = small_counts_as_large() if ATTACKS[recipe.attack].large else nullcontext()
+    with TemporaryDirectory(prefix="halfwise-fuzz-") as folder, _inside(folder), large:
         try:
             words = recipe.write(Path(folder))
         except Unsuitable:
-            return Outcome("unmade")
-        before = _files()
+            return Outcome("unmade"), {}
+        before, others = _files(), _others()
         code, out, err, where = _call(words)
-        return _judged(words, code, out, err, where, sorted(_files() - before))
+        outcome = _judged(words, code, out, err, where or _failed_job(), sorted(_files() - before))
+        if _others() != others:
+            outcome = Outcome("wrote", f"into {OTHER}, which is another's")
+        return outcome, _results()
+
+
+def _others() -> bytes | None:
+    """What a link leads to is not to be written to."""
+    return Path(OTHER).read_bytes() if Path(OTHER).is_file() and Path(OTHER).stat().st_size < 1 << 20 else None
+
+
+def _failed_job() -> str:
+    """What a job of a fleet said that ended in an error nobody expected."""
+    for log in Path().glob("out/*/*/log.txt"):
+        for line in log.read_text(errors="replace").splitlines() if log.is_file() else ():
+            if "internal error" in line:
+                return line[:100]
+    return ""
+
+
+def _results() -> dict[str, str]:
+    """The models and plans that were written, by their hashes."""
+    found = (path for end in ("onnx", "json") for path in Path().glob(f"out/m.*.{end}") if path.is_file())
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
 
 def _judged(words: tuple[str, ...], code: int, out: str, err: str, where: str, made: list[str]) -> Outcome:

@@ -100,13 +100,24 @@ def _margins(kind: OutputKind, outputs: Outputs, like: Outputs | None = None) ->
         return None
     if kind.axis == NO_AXIS:
         other = tensors[1] if len(tensors) == 2 else kind.threshold
-        sign = np.sign(chosen - (judge[kind.decided_by[1]].astype(np.float64) if len(tensors) == 2 else other))
-        return np.asarray((first - other) * sign)
+        others = judge[kind.decided_by[1]].astype(np.float64) if len(tensors) == 2 else other
+        if not _broadcast(first, other, others):
+            return None
+        return np.asarray((first - other) * np.sign(chosen - others))
     if not -first.ndim <= kind.axis < first.ndim or first.shape[kind.axis] < 2:
         return None
     best = np.argpartition(chosen, first.shape[kind.axis] - 2, axis=kind.axis)
     pair = np.take_along_axis(first, np.take(best, [-2, -1], axis=kind.axis), axis=kind.axis)
     return np.asarray(np.diff(pair, axis=kind.axis))
+
+
+def _broadcast(*arrays: Array | float) -> bool:
+    """A plan may name tensors that no comparison takes together."""
+    try:
+        np.broadcast_shapes(*map(np.shape, arrays))
+    except ValueError:
+        return False
+    return True
 
 
 def _size(kind: OutputKind, reference: Outputs) -> float:

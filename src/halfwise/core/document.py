@@ -34,6 +34,7 @@ __all__ = [
     "Record",
     "Share",
     "about",
+    "matching",
     "read",
     "written",
 ]
@@ -137,6 +138,7 @@ def _plain(value: Any) -> Any:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 E = TypeVar("E", bound=Record)
+T = TypeVar("T")
 
 
 def read(data: Any, kind: type[E], source: str) -> E:
@@ -153,6 +155,14 @@ def read(data: Any, kind: type[E], source: str) -> E:
         raise InputError(f"{source}: {told}") from None
     except UnicodeEncodeError as error:
         raise InputError(f"{source}: it holds a text that is no Unicode: {error.object[:40]!a}") from None
+
+
+def matching(data: Any, kind: type[T]) -> T | None:
+    """The same of any type; None where the data is none of it."""
+    try:
+        return msgspec.convert(data, kind, dec_hook=_read_own)
+    except (msgspec.ValidationError, UnicodeEncodeError):
+        return None
 
 
 _MISSING = re.compile(r"Object missing required field `(?P<key>.*)`")

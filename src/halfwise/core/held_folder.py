@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sys
@@ -20,6 +21,7 @@ __all__ = ["LOCK", "held", "locked"]
 
 LOCK = ".halfwise-lock"
 _MADE = "folders made: "
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _LONGEST = 1000  # of what a lock says
 
 
@@ -40,7 +42,7 @@ def held(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"{folder} cannot be written to: {error.strerror or error}") from error
     try:
-        finish_interrupted(folder)
+        _finish(folder)
         yield
     finally:
         with suppress(OSError):
@@ -53,6 +55,14 @@ def held(folder: Path) -> Iterator[None]:
                 each.rmdir()
 
 
+def _finish(folder: Path) -> None:
+    try:
+        finish_interrupted(folder)
+    except OSError as error:
+        told = f"{folder} holds results of an interrupted run, which cannot be given their names"
+        raise InputError(f"{told}: {error.filename}: {error.strerror or error}") from error
+
+
 def _made_before(folder: Path) -> int:
     """How many folders a run made, this one and its parents, that did not come to its end."""
     try:
@@ -63,12 +73,22 @@ def _made_before(folder: Path) -> int:
         return 0
 
 
+def _free(file: IO[str]) -> bool:
+    """Whether nobody else has it; where the file system has no locks, nobody knows, and the run goes on."""
+    try:
+        return lock(file)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return True
+
+
 def locked(path: Path, advice: str) -> IO[str]:
     """The open file; whoever holds it has written into it who that is. A second holder is refused, with advice."""
     while True:
         check_own(path)
         file = path.open("a+", encoding="utf-8")
-        if not lock(file):
+        if not _free(file):
             file.seek(0)
             holder = file.readline(200).strip() or "another process"
             file.close()
@@ -78,8 +98,15 @@ def locked(path: Path, advice: str) -> IO[str]:
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 break
         file.close()
-    file.truncate(0)
     now = time.strftime("%Y-%m-%d %H:%M:%S")
-    file.write(f"process {os.getpid()} on {socket.gethostname()} since {now}\n")
-    file.flush()
+    try:
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()} since {now}\n")
+        file.flush()
+    except OSError:
+        with suppress(OSError):
+            path.unlink()
+        with suppress(OSError):  # what could not be written is tried once more
+            file.close()
+        raise
     return file

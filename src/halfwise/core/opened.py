@@ -9,7 +9,7 @@ from typing import IO
 
 from halfwise.core.errors import InputError
 
-__all__ = ["check_own", "opened"]
+__all__ = ["check_own", "is_own", "opened"]
 
 
 def opened(path: Path) -> IO[bytes]:
@@ -21,11 +21,16 @@ def opened(path: Path) -> IO[bytes]:
     return os.fdopen(file, "rb")
 
 
-def check_own(path: Path) -> None:
-    """Refuse to write into what somebody put in the place of a file of ours: a link leads out of its folder."""
+def is_own(path: Path) -> bool:
+    """Whether a file of ours is there, or nothing: a link leads out of its folder."""
     try:
         there = path.lstat()
     except OSError:
-        return
-    if not stat.S_ISREG(there.st_mode) or there.st_nlink > 1:
+        return True
+    return stat.S_ISREG(there.st_mode) and there.st_nlink == 1
+
+
+def check_own(path: Path) -> None:
+    """Refuse to write into what somebody put in the place of a file of ours."""
+    if not is_own(path):
         raise InputError(f"{path} is a link to another file, or none: remove it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -9,19 +10,27 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from errno import EISDIR
 from pathlib import Path
 from types import TracebackType
 
 from halfwise.core.errors import InputError
 from halfwise.core.file_lock import lock
 from halfwise.core.json_text import read_json
+from halfwise.core.real_path import real_path
+from halfwise.core.removed_tree import remove_tree
 
 __all__ = ["WholeFiles", "check_room", "finish_interrupted", "is_special", "scratch_folder", "write_text"]
 
 _SCRATCH = ".halfwise-"
 _LOCK = "lock"  # in a scratch folder: held by the process that writes there
 _NAMES = "names.json"  # in a scratch folder: what was written whole, and the names that it is about to get
+# What becomes of a name that no file can have, or not there.
+_NO_NAME = frozenset(
+    {
+        errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.EINVAL,
+        errno.ELOOP, errno.EXDEV, errno.EPERM,
+    }
+)  # fmt: skip
 
 
 class WholeFiles:
@@ -44,7 +53,7 @@ class WholeFiles:
         if path not in self._places:
             self._places[path] = path  # which an error that comes now is to name
             if path.is_dir():
-                raise IsADirectoryError(EISDIR, "it is a folder")
+                raise IsADirectoryError(errno.EISDIR, "it is a folder")
             if not is_special(path):
                 folder = self._beside(path) / str(len(self._places))
                 folder.mkdir()
@@ -167,16 +176,32 @@ def finish_interrupted(folder: Path) -> None:
             promised = read_json(scratch / _NAMES)
             names, dropped = dict(promised["names"]), list(promised["dropped"])
             inside = all(_is_inside(folder, name) for name in (*names, *names.values(), *dropped))
+            inside = inside and all(_SCRATCH in place for place in names)
         except (OSError, ValueError, KeyError, TypeError, InputError):
             inside = False
         if inside:
-            for name in dropped:
-                (folder / name).unlink(missing_ok=True)
-            for place, name in names.items():
-                with suppress(FileNotFoundError):  # it has its name already
-                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                    (folder / place).replace(folder / name)
+            _keep_promise(folder, names, dropped)
         _clear_away(scratch)
+
+
+def _keep_promise(folder: Path, names: Mapping[str, str], dropped: Sequence[str]) -> None:
+    for name in dropped:
+        with _where_there_is_none():
+            (folder / name).unlink()
+    for place, name in names.items():
+        with _where_there_is_none():  # it has its name already, or the note is a stranger's
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / place).replace(folder / name)
+
+
+@contextmanager
+def _where_there_is_none() -> Iterator[None]:
+    """No file, or no such name for one: nothing is owed. A disk that fails is another matter."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_NAME:
+            raise
 
 
 def _clear_away(scratch: Path) -> None:
@@ -184,10 +209,10 @@ def _clear_away(scratch: Path) -> None:
     with suppress(OSError):
         for each in [each for each in scratch.iterdir() if each.name != _LOCK]:
             if each.is_dir() and not each.is_symlink():
-                shutil.rmtree(each, ignore_errors=True)
+                remove_tree(each)
             else:
                 each.unlink()
-    shutil.rmtree(scratch, ignore_errors=True)
+    remove_tree(scratch)
 
 
 def _sync(path: Path) -> None:
@@ -222,7 +247,7 @@ def _is_inside(folder: Path, name: object) -> bool:
     if not isinstance(name, str) or "\0" in name or Path(name).is_absolute() or ".." in Path(name).parts:
         return False
     os.fsencode(name)
-    return (folder / name).parent.resolve().is_relative_to(folder.resolve())
+    return real_path((folder / name).parent).is_relative_to(real_path(folder))
 
 
 def write_text(path: Path, text: str, errors: str = "strict") -> None:

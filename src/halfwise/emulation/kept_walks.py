@@ -5,44 +5,51 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.core.archives import read_npz
+from halfwise.core.json_text import parse_json
+from halfwise.core.opened import is_own
 from halfwise.core.own_code import code_identity
+from halfwise.core.removed_tree import remove_tree
 from halfwise.model.weights import DerivedTensor, stored_tensor
 
 __all__ = ["KeptWalks", "identity_of"]
+
+T = TypeVar("T")
 
 Array = NDArray[Any]
 
 _LARGEST = 1 << 28  # bytes of one answer: writing more takes longer than it saves
 _READ = 1 << 20  # bytes of a weight in memory that its identity is made of; a larger one has none
 _DOCUMENT = "document"
+_NOT_OURS = (ValueError, TypeError, LookupError, AttributeError, OverflowError)  # what reading another's may raise
 
 
 class KeptWalks:
     """Without a folder nothing is kept. A disk that is full keeps nothing more."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder
+        self.folder = None if folder is not None and folder.is_symlink() else folder  # a link leads elsewhere
 
     def answer(self, key: str) -> dict[str, Array] | None:
         """What was kept under a key."""
         path = self._path(key)
-        if path is None or not path.exists():
+        if path is None or not path.is_file() or not is_own(path):
             return None
         try:
-            with np.load(path, allow_pickle=False) as held:
-                names = json.loads(held[_DOCUMENT].tobytes())
-                return {name: held[f"a{index}"] for index, name in enumerate(names)}
-        except (OSError, ValueError, KeyError):
+            held = read_npz(path)
+            told = parse_json(held[_DOCUMENT].tobytes())
+            arrays = {str(name): held[f"a{index}"] for index, name in enumerate(told["names"])}
+            return arrays if told["sum"] == _sum(key, arrays) else None
+        except Exception:  # whatever a damaged file makes a reader raise: it is made anew
             return None
 
     def keep(self, key: str, arrays: Mapping[str, Any]) -> None:
@@ -50,29 +57,31 @@ class KeptWalks:
         if path is None or not _can_be_kept(arrays.values()):
             return
         part = path.with_suffix(".part")
-        names = np.frombuffer(json.dumps(list(arrays)).encode(), np.uint8)
+        told = json.dumps({"names": list(arrays), "sum": _sum(key, arrays)})
         numbered = {f"a{index}": each for index, each in enumerate(arrays.values())}
         with suppress(OSError):
             path.parent.mkdir(exist_ok=True)
-            with part.open("wb") as file:
-                np.savez(file, **{_DOCUMENT: names}, **numbered)  # type: ignore[arg-type]
+            part.unlink(missing_ok=True)
+            with part.open("xb") as file:  # not through a link
+                np.savez(file, **{_DOCUMENT: np.frombuffer(told.encode(), np.uint8)}, **numbered)  # type: ignore[arg-type]
             part.replace(path)
         with suppress(OSError):
             part.unlink(missing_ok=True)
 
-    def document(self, key: str, make: Callable[[], Any]) -> Any:
-        """What `make` gives, which JSON can say."""
+    def document(self, key: str, make: Callable[[], Any], read: Callable[[Any], T]) -> T:
+        """What `make` gives, which JSON can say, as it is read."""
         known = self.answer(key)
-        if known is not None and _DOCUMENT in known:
-            return json.loads(known[_DOCUMENT].tobytes())
-        made = make()
+        with suppress(*_NOT_OURS):
+            if known is not None:
+                return read(parse_json(known[_DOCUMENT].tobytes()))
+        text = json.dumps(make())
         if self._path(key) is not None:
-            self.keep(key, {_DOCUMENT: np.frombuffer(json.dumps(made).encode(), np.uint8)})
-        return made
+            self.keep(key, {_DOCUMENT: np.frombuffer(text.encode(), np.uint8)})
+        return read(json.loads(text))
 
     def discard(self) -> None:
         if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove_tree(self.folder)
 
     def _path(self, key: str) -> Path | None:
         return self.folder / f"{key}.npz" if self.folder is not None and key else None
@@ -106,6 +115,15 @@ def identity_of(model: bytes, weights: Iterable[ir.TensorProtocol], feed: Mappin
         known.update(np.ascontiguousarray(array).data)
     known.update(repr((code_identity(), *also)).encode())
     return known.hexdigest()[:32]
+
+
+def _sum(key: str, arrays: Mapping[str, Array]) -> str:
+    """Tells a walk that is as it was written, under this key, from another one."""
+    found = hashlib.sha256(key.encode())
+    for name, array in arrays.items():
+        found.update(f"{name} {array.dtype} {array.shape} ".encode(errors="surrogatepass"))
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()[:24]
 
 
 def _file(path: Path) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.own_code import code_identity
 from halfwise.fleet.settings import Settings, Subject
 
-__all__ = ["Job", "Need", "jobs_of", "key_of", "model_files", "taken"]
+__all__ = ["Job", "Need", "check_unicode", "jobs_of", "key_of", "model_files", "taken"]
 
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9._@+-]+")
 _DIGITS = re.compile(r"(\d+)")
@@ -110,6 +110,14 @@ def model_files(folder: Path, path: str) -> list[Path]:
     return sorted(files, key=lambda file: [(int(p), "") if p.isdigit() else (-1, p) for p in _DIGITS.split(str(file))])
 
 
+def check_unicode(path: Path) -> None:
+    """Neither a fleet's file nor its store can hold another name."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{path}: its name is no Unicode, which a fleet needs: rename it") from None
+
+
 def key_of(job: Job, contents: Mapping[Path, str], function: str) -> str:
     """Equal for a job that gives the same answer again: the same bytes, settings and code of this program.
 
@@ -132,6 +140,7 @@ def _jobs(settings: Settings, subject: Subject) -> Iterator[Job]:
             "or say versions = true"
         )
     for file in files:
+        check_unicode(file)
         name = subject.name or file.stem
         version = file.stem if subject.versions else ""
         for action in subject.do:

@@ -14,10 +14,11 @@ from halfwise.core.child.process import log_tail
 from halfwise.core.notes import CAUTIONS
 from halfwise.core.wording import listed
 
-__all__ = ["ANSWER", "LOG", "Outcome", "State", "ended"]
+__all__ = ["ANSWER", "LOG", "NO_FOLDER", "Outcome", "State", "ended"]
 
 State = Literal["good", "bad", "refused", "unavailable", "failed", "died", "over time", "over memory", "interrupted"]
 
+NO_FOLDER = 5  # exit code of a job that cannot write into its folder
 ANSWER = "answer.json"
 LOG = "log.txt"
 _BY_CODE: dict[int, State] = {0: "good", 1: "bad", 2: "refused", 3: "unavailable", 130: "interrupted"}
@@ -47,6 +48,8 @@ class Outcome:
 
 def ended(folder: Path, code: int, started: float, seconds: float, peak_bytes: int) -> Outcome:
     """Of a job whose verb ended with this exit code, by what it left in its folder."""
+    if code == NO_FOLDER:  # what lies there is of another run
+        return Outcome("failed", f"{folder} cannot be written to", started, seconds, peak_bytes)
     state = _BY_CODE.get(code, "failed")
     document = _document(folder / ANSWER) if state in ("good", "bad") else None
     told = _last_line(folder / LOG)

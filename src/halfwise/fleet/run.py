@@ -173,12 +173,20 @@ def _reads(job: Job, contents: Contents, folder: Path) -> tuple[str, ...]:
     named = [path for path in (job.path, job.plan, job.engine, *job.inputs) if path is not None]
     files: dict[Path, None] = {}
     for path in named:
-        for file in sorted(path.rglob("*")) if path.is_dir() else (path, *contents.parts_of(path)):
+        for file in sorted(path.rglob("*")) if path.is_dir() else (path, *_parts(path, contents)):
             if file.is_file():
                 files[file] = None
     for function in filter(None, (job.function, job.metric)):
         files.update(dict.fromkeys(sources_of(function, folder)))
     return tuple(map(str, files))
+
+
+def _parts(path: Path, contents: Contents) -> list[Path]:
+    """None of what cannot be read, which its job will say."""
+    try:
+        return contents.parts_of(path)
+    except InputError:
+        return []
 
 
 def _size(job: Job, contents: Contents) -> int:

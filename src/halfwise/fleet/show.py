@@ -39,7 +39,7 @@ def show_run(screen: Terminal, run: FleetRun, written: Sequence[Path]) -> None:
         screen.more(len(told), _ROWS)
     screen.line()
     states = Counter(result.state for result in run.results)
-    counts = together(f"{count} {state}" for state, count in states.most_common())
+    counts = together(f"{count} {state}" for state, count in states.most_common()) if states else "none has ended"
     wary = sum(result.wary for result in run.results)
     cautions = f" ({wary} good with a caution)" if wary else ""
     seconds = sum(result.seconds for result in run.results)

@@ -11,12 +11,19 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Annotated, Any, NamedTuple, TypeVar
 
+from msgspec import Meta
+
+from halfwise.core import limits
+from halfwise.core.document import Count, matching
 from halfwise.core.errors import InputError
 from halfwise.core.held_folder import locked
+from halfwise.core.json_text import parse_json
+from halfwise.core.opened import check_own
 from halfwise.fleet.jobs import Job
 from halfwise.fleet.outcome import Outcome
+from halfwise.fleet.store_tables import check_tables
 
 __all__ = ["MIGRATIONS", "STORE", "Result", "Store"]
 
@@ -53,7 +60,19 @@ MIGRATIONS = (
     ALTER TABLE results ADD COLUMN report TEXT NOT NULL DEFAULT '';
     """,
 )
+T = TypeVar("T")
+
 _DONE = ("good", "bad")  # the same job would end so again; what was refused for a full disk would not
+
+
+Time = Annotated[float, Meta(ge=0, le=1e11)]  # that a calendar has
+
+
+class _Run(NamedTuple):
+    id: int
+    started: Time
+    ended: Time | None
+    state: str
 
 
 @dataclass(frozen=True)
@@ -70,9 +89,9 @@ class Result:
     tolerance: str
     path: str
     halfwise: str
-    started: float
+    started: Time
     seconds: float
-    peak_bytes: int
+    peak_bytes: Count
     state: str
     why: str
     nodes: int | None
@@ -103,6 +122,7 @@ class Store:
 
     def __init__(self, folder: Path, *, write: bool) -> None:
         self.folder = folder
+        self._write = False  # whether this process holds the lock
         self._open_files = ExitStack()
         path = folder / STORE
         if write:
@@ -111,9 +131,12 @@ class Store:
                 self._open_files.enter_context(
                     locked(folder / _LOCK, "wait for it, or give another folder (results = ...)")
                 )
+                self._write = True
         elif not path.is_file():
             raise InputError(f"{path} is not there: `halfwise fleet run` makes it")
         try:
+            if write:
+                check_own(path)
             with _told(path):
                 where = f"{path.absolute().as_uri()}{'' if write else '?mode=rw'}"
                 self._db = sqlite3.connect(where, uri=True, isolation_level=None, timeout=30.0)
@@ -121,9 +144,6 @@ class Store:
                 self._db.execute("PRAGMA foreign_keys = ON" if write else "PRAGMA query_only = ON")
                 self._open(path, write)
         except BaseException:
-            if write:
-                with suppress(OSError):
-                    (folder / _LOCK).unlink()
             self._close()
             raise
 
@@ -202,7 +222,9 @@ class Store:
     def known(self, path: Path, size: int, changed: int) -> tuple[str, list[str]] | None:
         asked = (str(path.absolute()), size, changed)
         found = self._rows("SELECT digest, parts FROM contents WHERE path = ? AND size = ? AND changed = ?", asked)
-        return (found[0][0], json.loads(found[0][1])) if found else None
+        with suppress(ValueError):  # damaged: it is digested anew
+            return matching((found[0][0], parse_json(found[0][1])), tuple[str, list[str]]) if found else None
+        return None
 
     def done(self, key: str) -> Result | None:
         """The last answer to the same question, where asking again would give it again."""
@@ -214,9 +236,10 @@ class Store:
     def last(self, subject: str) -> Result | None:
         return next(self._results("WHERE subject = ? ORDER BY id DESC LIMIT 1", (subject,)), None)
 
-    def runs(self) -> list[tuple[int, float, float | None, str]]:
+    def runs(self) -> Sequence[tuple[int, float, float | None, str]]:
         """Id, start, end and state, the latest first."""
-        return self._rows("SELECT id, started, ended, state FROM runs ORDER BY id DESC")
+        rows = self._rows("SELECT id, started, ended, state FROM runs ORDER BY id DESC")
+        return [self._read(row, _Run) for row in rows]
 
     def results_of(self, run: int) -> list[Result]:
         return list(self._results("WHERE id IN (SELECT result FROM run_results WHERE run = ?) ORDER BY id", (run,)))
@@ -231,15 +254,15 @@ class Store:
         """Every result with each run that it belongs to, in the order of the runs."""
         pairs = self._rows("SELECT run, result FROM run_results ORDER BY run, result")
         by_id = {result.id: result for result in self._results("", ())}
-        return [(run, by_id[result]) for run, result in pairs]
+        return [(run, by_id[result]) for run, result in pairs if result in by_id]
 
     def document(self, result: int) -> Mapping[str, Any] | None:
         found = self._rows("SELECT document FROM results WHERE id = ?", (result,))
         if not found or found[0][0] is None:
             return None
         with _told(self.folder / STORE):
-            read: Mapping[str, Any] = json.loads(zlib.decompress(found[0][0]))
-        return read
+            text = zlib.decompressobj().decompress(found[0][0], limits.LARGEST_JSON)
+            return self._read(parse_json(text), dict[str, Any])
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         with _told(self.folder / STORE):
@@ -247,11 +270,18 @@ class Store:
 
     def _results(self, which: str, values: Sequence[Any]) -> Iterator[Result]:
         for row in self._rows(f"SELECT {', '.join(_COLUMNS)} FROM results {which}", values):
+            named = dict(zip(_COLUMNS, row, strict=True))
             with _told(self.folder / STORE):
-                named = dict(zip(_COLUMNS, row, strict=True))
-                culprits = tuple((str(what), int(count)) for what, count in json.loads(named["culprits"]))
-                result = Result(**{**named, "culprits": culprits})
-            yield result
+                named["culprits"] = parse_json(named["culprits"])
+            yield self._read(named, Result)
+
+    def _read(self, held: Any, kind: type[T]) -> T:
+        """SQLite lets a column hold anything."""
+        with _told(self.folder / STORE):
+            found = matching(held, kind)
+            if found is None:
+                raise ValueError("a row holds what no store holds")
+            return found
 
     # -- the file -----------------------------------------------------------------------------------------------------
 
@@ -259,8 +289,11 @@ class Store:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if path.stat().st_size % self._db.execute("PRAGMA page_size").fetchone()[0]:  # SQLite reads zeros beyond
             raise sqlite3.DatabaseError("it is malformed: its end is cut off")
+        if version < 0:
+            raise sqlite3.DatabaseError(f"it is malformed: it has no version {version}")
         if version > len(MIGRATIONS):
             raise InputError(f"{path} was written by a later version of halfwise: update halfwise")
+        check_tables(self._db, MIGRATIONS[:version])
         if not write:
             if version < len(MIGRATIONS):
                 raise InputError(f"{path} was written by an earlier version: `halfwise fleet run` brings it up to date")
@@ -286,6 +319,10 @@ class Store:
                 raise
 
     def _close(self) -> None:
+        """The lock goes while it is held: whoever comes next makes its own."""
+        if self._write:
+            with suppress(OSError):
+                (self.folder / _LOCK).unlink()
         with suppress(sqlite3.Error):
             self._open_files.close()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from halfwise.core.errors import InputError
 from halfwise.core.files.seen_from import seen_from
+from halfwise.fleet.jobs import check_unicode
 
 __all__ = ["template"]
 
@@ -57,6 +58,8 @@ def template(folder: Path, start: Path) -> str:
     files = sorted(path for path in folder.rglob("*.onnx") if not path.name.endswith(".fp16.onnx"))
     if not files:
         raise InputError(f"{folder} holds no .onnx file: name the folder with your models")
+    for path in files:
+        check_unicode(path)
     if len(files) > _MOST:
         raise InputError(f"{folder} holds {len(files):,} .onnx files; write globs for more than {_MOST} by hand")
     names = _names(files, folder)

@@ -16,7 +16,7 @@ from typing import Any
 from halfwise.core.child.black_box import BlackBox, attach
 from halfwise.core.errors import InputError
 from halfwise.core.one_thread import on_one_thread
-from halfwise.fleet.outcome import ANSWER, LOG
+from halfwise.fleet.outcome import ANSWER, LOG, NO_FOLDER
 
 __all__ = ["CALL", "MOST_SAMPLES", "OUT", "Order", "prepare", "verb_named", "work"]
 
@@ -67,9 +67,10 @@ def work(data: Mapping[str, Any]) -> int:
         with suppress(OSError):
             os.sched_setaffinity(0, order.cores)
     folder = Path(order.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / ANSWER).unlink(missing_ok=True)
-    _redirect(folder / ANSWER, folder / LOG)
+    try:
+        _begin(folder)
+    except OSError:
+        return NO_FOLDER
     with suppress(OSError):
         attach(BlackBox(folder / CALL, {bytes.fromhex(call): how for call, how in order.refused}))
     try:
@@ -101,9 +102,17 @@ def _helped(order: Order, folder: Path) -> Iterator[None]:
         yield
 
 
+def _begin(folder: Path) -> None:
+    """Nothing is left of the run before, or of who put a link in the place of a file of ours."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (ANSWER, LOG, CALL):
+        (folder / name).unlink(missing_ok=True)
+    _redirect(folder / ANSWER, folder / LOG)
+
+
 def _redirect(answer: Path, log: Path) -> None:
     """Output goes to the answer, errors to the log, also those of native libraries; there is nothing to read."""
-    modes = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    modes = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     for number, opened in (
         (0, os.open(os.devnull, os.O_RDONLY)),
         (1, os.open(answer, modes, 0o666)),
@@ -123,6 +132,8 @@ def _samples(order: Order, folder: Path) -> Path:
     started = time.monotonic()
     try:
         made: Any = getattr(import_module(module), name)()
+        if folder.is_symlink():
+            raise InputError(f"{folder} is a link to another folder: remove it")
         folder.mkdir(exist_ok=True)
         for old in folder.glob("*.npz"):
             old.unlink()
@@ -130,6 +141,8 @@ def _samples(order: Order, folder: Path) -> Path:
         for count, sample in enumerate(islice(made, MOST_SAMPLES)):
             arrays: dict[str, Any] = {key: np.asarray(value) for key, value in sample.items()}
             np.savez(folder / f"{count:04d}.npz", **arrays)
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(
             f"the function {order.function} failed after {time.monotonic() - started:.0f} s: "

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import onnx
 
 from halfwise.core.errors import InputError
+from halfwise.core.real_path import real_path
 from halfwise.model.proto_file import byte_size, every_tensor
 
 __all__ = ["check_external_data", "external_files"]
@@ -15,7 +16,7 @@ __all__ = ["check_external_data", "external_files"]
 
 def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
     """Raise one clear InputError where a weight file is missing, too short, or outside the model's folder."""
-    folder = path.parent.resolve()
+    folder = real_path(path.parent)
     sizes: dict[Path, int] = {}
     for tensor in _external_tensors(proto):
         fields = _fields(tensor, path)
@@ -60,7 +61,7 @@ def _fields(tensor: onnx.TensorProto, path: Path) -> dict[str, str]:
 def _inside(folder: Path, location: str, tensor: str, path: Path) -> Path:
     parts = (*PurePosixPath(location).parts, *PureWindowsPath(location).parts)
     absolute = PurePosixPath(location).is_absolute() or bool(PureWindowsPath(location).anchor)
-    resolved = (folder / location).resolve() if not absolute else folder
+    resolved = real_path(folder / location) if not absolute else folder
     if absolute or ".." in parts or not resolved.is_relative_to(folder):
         raise InputError(
             f"{path}: initializer {tensor!r} points outside the model's folder ({location!r}); "

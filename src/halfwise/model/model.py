@@ -24,13 +24,14 @@ from halfwise.model.external import check_external_data, external_files
 from halfwise.model.function_scopes import check_function_scopes
 from halfwise.model.inference import has_schema
 from halfwise.model.input_spec import InputSpec
+from halfwise.model.known_operators import check_operators
 from halfwise.model.map_outputs import MapOutput, cut_maps, has_maps
 from halfwise.model.normal_form import normalise
 from halfwise.model.opset import OLDEST_OPSET, allow_narrow_scales, raise_opset
 from halfwise.model.proto_file import check_proto, read_proto
 from halfwise.model.protobuf_fixups import fix_up, needs_fixups
 
-__all__ = ["Model", "check_outputs", "load"]
+__all__ = ["Model", "check_outputs", "load", "load_to_run"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,16 +139,25 @@ class Model:
 
 def load(source: str | Path | onnx.ModelProto) -> Model:
     """Read a model from a file (or take one in memory); anything unfit raises one clear InputError."""
+    return _told(source, to_run=False)
+
+
+def load_to_run(source: str | Path | onnx.ModelProto) -> Model:
+    """The same of a model with operators of ONNX Runtime's only."""
+    return _told(source, to_run=True)
+
+
+def _told(source: str | Path | onnx.ModelProto, *, to_run: bool) -> Model:
     label = "the model" if isinstance(source, onnx.ModelProto) else str(source)
     try:
-        return _load(source, label)
+        return _load(source, label, to_run)
     except InputError:
         raise
     except Exception as error:
         raise InputError(f"{label} is not a valid ONNX model: {_first_line(error)}") from error
 
 
-def _load(source: str | Path | onnx.ModelProto, label: str) -> Model:
+def _load(source: str | Path | onnx.ModelProto, label: str, to_run: bool) -> Model:
     files: tuple[Path, ...] = ()
     if isinstance(source, onnx.ModelProto):
         path, proto = None, source
@@ -156,6 +166,8 @@ def _load(source: str | Path | onnx.ModelProto, label: str) -> Model:
         path = Path(source)
         proto, digest = read_proto(path)
     check_proto(proto, label)
+    if to_run:
+        check_operators(proto, label)
     if path is not None:
         check_external_data(proto, path)
         files = external_files(proto, path)

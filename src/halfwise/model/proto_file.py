@@ -126,11 +126,21 @@ def _check_nodes(proto: onnx.ModelProto, label: str) -> None:
             _check_name(named.name, label)
         if not all(named.name for named in (*graph.input, *graph.initializer)):
             raise InputError(f"{label}: the graph {graph.name!r} has an input or an initializer without a name")
+        _check_once(graph, label)
         made = {named.name for named in (*graph.input, *graph.initializer)}
         for name in (name for node in graph.node for name in node.output if name):
             if name in made:
                 raise InputError(f"{label}: the tensor {name!r} is produced twice")
             made.add(name)
+
+
+def _check_once(graph: onnx.GraphProto, label: str) -> None:
+    """Of two initializers of one name, dense or sparse, one reader takes the first and another one the last."""
+    known: set[str] = set()
+    for name in (*(each.name for each in graph.initializer), *(each.values.name for each in graph.sparse_initializer)):
+        if name in known:
+            raise InputError(f"{label}: the initializer {name!r} is there twice; export the model again")
+        known.add(name)
 
 
 def _count_nodes(proto: onnx.ModelProto, label: str) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from halfwise.core.opened import is_own
 from halfwise.core.own_code import code_identity
 
 __all__ = ["SETTING", "fact_of_file", "fact_of_weight", "facts_of_weights"]
@@ -124,14 +125,21 @@ def _known(stamp: Stamp) -> tuple[Path | None, dict[str, str]]:
         if folder is None:
             return None, lines
         place = folder / f"{_digest(repr(stamp))}.facts"
+        if not is_own(place):
+            return None, lines
         if place.exists():
-            for line in place.read_bytes()[:_MOST].decode("ascii", "replace").splitlines():
+            for line in _content(place).decode("ascii", "replace").splitlines():
                 key, told, text = (*line.split(" ", 2), "", "")[:3]
                 if told == _digest(f"{key} {text}"):
                     lines[key] = text
             os.utime(place)  # those that were used last stay
         return place, lines
     return None, lines
+
+
+def _content(place: Path) -> bytes:
+    with place.open("rb") as file:
+        return file.read(_MOST)
 
 
 def _append(place: Path | None, key: str, text: str) -> None:

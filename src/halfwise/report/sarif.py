@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from halfwise._version import __version__
 from halfwise.core.finding import Finding, Severity
+from halfwise.core.real_path import real_path
 from halfwise.core.rules import RULES
 from halfwise.report.text import safe
 
@@ -124,7 +125,7 @@ def _artifact(path: Path) -> dict[str, Any]:
     except ValueError:  # another drive of Windows
         relative = os.pardir
     if Path(relative).parts[:1] == (os.pardir,):
-        return {"uri": path.resolve().as_uri()}
+        return {"uri": real_path(path).as_uri()}
     return {"uri": quote(Path(relative).as_posix(), errors="surrogateescape"), "uriBaseId": _ROOT}
 
 

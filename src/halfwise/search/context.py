@@ -176,9 +176,14 @@ class EvaluationContext:
             spreads = [sorted((v.name or "", by) for v, by in each.items()) for each in (room.louder, room.quieter)]
             names = sorted(node.name or "" for node in kept)
             key = self.emulator.walk_key(Assignment(sites, {}), feed, "overflows", self.io.value, spreads, names)
-        told, executed = self.emulator.kept.document(key, walk)
+
+        def read(held: Any) -> tuple[set[Nodes], float]:
+            told, executed = held
+            return {frozenset(sites.model.node_by_name[name] for name in each) for each in told}, float(executed)
+
+        found, executed = self.emulator.kept.document(key, walk, read)
         self.counter.add(executed / max(len(sites.all), 1))
-        return {frozenset(sites.model.node_by_name[name] for name in each) for each in told}
+        return found
 
     def required(self, sites: Sites, feeds: Sequence[Feed]) -> Nodes:
         """The nodes that stay in FP32 for that, where it is asked for and the user does not force them."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from halfwise.core.document import matching
 from halfwise.core.errors import InputError
 from halfwise.core.json_text import parse_json, read_text
 from halfwise.core.opened import check_own
 
 __all__ = ["Journal", "digest"]
+
+T = TypeVar("T")
 
 
 def digest(*parts: object) -> str:
@@ -32,8 +35,16 @@ class Journal:
         self._owed = set(self._entries)
         self._makes_folder = path is not None and not path.parent.exists()
 
-    def get(self, key: str) -> Any:
-        return self._entries.get(key)
+    def get(self, key: str, kind: type[T], fits: Callable[[T], bool] = lambda entry: True) -> T | None:
+        """The entry, if it is of this kind and fits what is asked; another's is forgotten."""
+        if key not in self._entries:
+            return None
+        entry = matching(self._entries[key], kind)
+        if entry is not None and fits(entry):
+            return entry
+        del self._entries[key]
+        self._owed.discard(key)
+        return None
 
     def runs(self, key: str) -> float:
         """The model runs that an entry of an interrupted search stands for, when it is first used; later, and for

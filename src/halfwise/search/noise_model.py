@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import onnx_ir as ir
 
@@ -15,6 +14,7 @@ from halfwise.core.tolerance import Tolerance
 from halfwise.precision.sites import Sites
 from halfwise.search.choose import Ladder, build_ladder
 from halfwise.search.cost import node_costs
+from halfwise.search.journal_entries import NoiseEntry
 from halfwise.search.judge import Measured
 from halfwise.search.noise import Noise, noise_pieces
 from halfwise.search.overflows import may_overflow
@@ -65,18 +65,22 @@ def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None], wal
     affordable = sets.counter.most_passes * len(sets.judge.feeds) / (4 * walks.passes)
     sites, order = sets.sites, worst_first(fp16.ratios)[: int(min(max(affordable, 1), walks.samples))]
     key = sets.model_key
-    known = sets.journal.get(key)
-    if known is not None and not math.isfinite(fp16.ratio) and not any(fatal for *_, fatal in known["pieces"]):
+    known = _known(sets, key)
+    if known is not None and not math.isfinite(fp16.ratio) and not any(fatal for *_, fatal in known.pieces):
         key = sets.key("pieces", *order)
-        known = sets.journal.get(key)
+        known = _known(sets, key)
     if known is None:
         broken = not fp16.ratios[order[0]] <= BROKEN
         known = _walked(sets, order, notify, walks.probes, broken)
-        sets.journal.put(key, known)
+        sets.journal.put(key, known.to_json())
     else:
         sets.counter.add(sets.journal.runs(key))
-    sets.judge.memory.walked.update(dict.fromkeys(known.get("walked", ())))
+    sets.judge.memory.walked.update(dict.fromkeys(known.walked))
     return _noise_model(sites, known)
+
+
+def _known(sets: Sets, key: str) -> NoiseEntry | None:
+    return sets.journal.get(key, NoiseEntry, lambda entry: entry.of(sets.sites.model.node_by_name))
 
 
 def noise_of_one(sets: Sets, notify: Callable[[str], None]) -> NoiseModel:
@@ -84,18 +88,18 @@ def noise_of_one(sets: Sets, notify: Callable[[str], None]) -> NoiseModel:
     return _noise_model(sets.sites, _walked(sets, [0], notify, CLOSE.probes))
 
 
-def _noise_model(sites: Sites, known: Mapping[str, Any]) -> NoiseModel:
+def _noise_model(sites: Sites, known: NoiseEntry) -> NoiseModel:
     by_name = sites.model.node_by_name
-    pieces = [Noise(frozenset(by_name[n] for n in names), energy, fatal) for names, energy, fatal in known["pieces"]]
+    pieces = [Noise(frozenset(by_name[n] for n in names), energy, fatal) for names, energy, fatal in known.pieces]
     if sites.forced:  # what a forced node rounds stays, whatever else is kept
         pieces = [piece for piece in pieces if not piece.needs & sites.forced]
-    cost = {by_name[name]: cost for name, cost in known["cost"].items()}
+    cost = {by_name[name]: cost for name, cost in known.cost.items()}
     return NoiseModel(tuple(pieces), cost, frozenset(node for p in pieces if p.fatal for node in p.needs))
 
 
 def _walked(
     sets: Sets, order: Sequence[int], notify: Callable[[str], None], probes: int, broken: bool = False
-) -> dict[str, Any]:
+) -> NoiseEntry:
     """The pieces and the costs by the names of nodes, as the journal keeps them.
 
     `broken`: overflows may decide, which a short way back tells; where they do not, the last walk makes up for it.
@@ -113,10 +117,11 @@ def _walked(
     except InputError as error:  # a node that does not run alone: sets of nodes are measured without any prediction
         sets.judge.failures.walk(error)
         measured = Sensitivity()
-    pieces = [[sorted(n.name or "" for n in p.needs), p.energy, p.fatal] for p in noise_pieces(sets.sites, measured)]
+    pieces = noise_pieces(sets.sites, measured)
+    told = tuple((tuple(sorted(n.name or "" for n in each.needs)), each.energy, each.fatal) for each in pieces)
     cost = {node.name or "": each for node, each in node_costs(sets.sites, measured.size).items()}
-    runs, walked = sets.counter.samples - before, [sets.judge.ids[index] for index in order]
-    return {"pieces": pieces, "cost": cost, "runs": runs, "walked": walked}
+    runs, walked = sets.counter.samples - before, tuple(sets.judge.ids[index] for index in order)
+    return NoiseEntry(told, cost, runs, walked)
 
 
 def _walk(

@@ -14,6 +14,7 @@ from halfwise.emulation.stepper import Stepper
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.journal import Journal, digest
+from halfwise.search.journal_entries import AloneEntry, OneEntry, SetEntry
 from halfwise.search.judge import Judge, Measured
 from halfwise.search.revert import revert_alone
 from halfwise.search.run_counter import RunCounter
@@ -61,16 +62,15 @@ class Sets:
         """The error with just these nodes in FP32; each set is run once."""
         if keep not in self.measured:
             key = self.key("measure", *sorted(n.name or "" for n in keep))
-            known = self.journal.get(key)
+            known = self.journal.get(key, SetEntry, lambda entry: entry.of(len(self.judge.feeds)))
             if known is not None:
                 self.counter.add(self.journal.runs(key))
-                ratios = tuple(float(x) for x in known["loads"])
                 self.measured[keep] = Measured(
-                    ratios,
+                    known.loads,
                     question=self.judge.question,
-                    uncompared=tuple(known["uncompared"]),
-                    chances=tuple(known.get("chances", ())),
-                    smooth=tuple(float(x) for x in known.get("smooth", ())),
+                    uncompared=known.uncompared,
+                    chances=known.chances,
+                    smooth=known.smooth,
                 )
             else:
                 before = self.counter.samples
@@ -111,10 +111,10 @@ class Sets:
     def measure_one(self, keep: frozenset[ir.Node], index: int) -> float:
         """The ratio on one sample only."""
         key = self.key("measure-one", index, *sorted(n.name or "" for n in keep))
-        known = self.journal.get(key)
+        known = self.journal.get(key, OneEntry)
         if known is not None:
             self.counter.add(self.journal.runs(key))
-            return self._remember(keep, index, float(known["load"]))
+            return self._remember(keep, index, known.load)
         before = self.counter.samples
         ratio = self.judge.measure_one(self.assignment(keep), index)
         self.journal.put(key, {"load": str(ratio), "runs": self.counter.samples - before})
@@ -126,11 +126,11 @@ class Sets:
             return {node: self.measure_one(keep - {node}, index) for node in nodes}
         names = sorted(n.name or "" for n in keep)
         key = self.key("put-back", index, *names, "-", *(n.name for n in nodes))
-        known = self.journal.get(key)
+        known = self.journal.get(key, AloneEntry, lambda entry: len(entry.loads) == len(nodes))
         if known is not None:
             self.counter.add(self.journal.runs(key))
-            loads = zip(nodes, known["loads"], strict=True)
-            return {node: self._remember(keep - {node}, index, float(ratio)) for node, ratio in loads}
+            loads = zip(nodes, known.loads, strict=True)
+            return {node: self._remember(keep - {node}, index, ratio) for node, ratio in loads}
         main = self.sites.model.graph
         before, reference = self.stepper.executed, self.judge.references[index]
         ratios: dict[ir.Node, float] = {}

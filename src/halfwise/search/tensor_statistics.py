@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import convert
 from numpy.typing import NDArray
 
 from halfwise.core.cores import Helper
@@ -56,12 +57,17 @@ def tensor_statistics(
     key = emulator.walk_key(Assignment(sites, {}), feed, "statistics", sites.fmt.value)
     if not key:
         return seen or _walked(stepper, sites, feed)
-    told = emulator.kept.document(key, lambda: _told(seen or _walked(stepper, sites, feed), values))
+    return emulator.kept.document(
+        key, lambda: _told(seen or _walked(stepper, sites, feed), values), partial(_read, values)
+    )
+
+
+def _read(values: Sequence[ir.Value], told: Any) -> TensorStatistics:
     sizes, tensors, spread = ({values[int(index)]: each for index, each in part.items()} for part in told)
     return TensorStatistics(
-        sizes,
-        {value: Counts(**counts) for value, counts in tensors.items()},
-        {value: {int(power): many for power, many in powers.items()} for value, powers in spread.items()},
+        {value: int(size) for value, size in sizes.items()},
+        {value: convert(counts, Counts) for value, counts in tensors.items()},
+        {value: {int(power): int(many) for power, many in powers.items()} for value, powers in spread.items()},
     )
 
 

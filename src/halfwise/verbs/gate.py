@@ -30,7 +30,7 @@ from halfwise.core.summary import Rank, Summary
 from halfwise.model.fingerprint import graph_sha256
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.rollout import Rollout, rollout_of
-from halfwise.model.model import Model, load
+from halfwise.model.model import Model, load, load_to_run
 from halfwise.precision.plan import Plan, read_plan
 from halfwise.repair import RULES as REPAIRS
 from halfwise.repair import reapplied
@@ -169,7 +169,7 @@ def gate(
     known = None if baseline is None else read_baseline(baseline)
     name = "the plan" if isinstance(plan, Plan) else str(plan)
     stated = plan if isinstance(plan, Plan) else read_plan(plan)
-    model = fp32_model(model if isinstance(model, Model) else load(model))
+    model = fp32_model(model if isinstance(model, Model) else load_to_run(model))
     change, fingerprint = _fingerprint(stated, model)
     applied = _applies(stated, model)
     result, tolerance = None, _NOT_APPLIED

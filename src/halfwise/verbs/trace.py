@@ -26,7 +26,7 @@ from halfwise.emulation.open_sizes import sizes_that_run
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.all_samples import UsedInputs, all_samples
-from halfwise.model.model import Model, load
+from halfwise.model.model import Model, load_to_run
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.verbs.fix.model_inputs import input_effects, input_findings
@@ -118,7 +118,7 @@ def trace(
     nodes inside control flow are those of the node that holds them. `reference` is the FP32 original of a model that
     is typed already: its weights are taken. `notify` gets the nodes done and their total.
     """
-    model, notes = put_back(fp32_model(model if isinstance(model, Model) else load(model)), reference)
+    model, notes = put_back(fp32_model(model if isinstance(model, Model) else load_to_run(model)), reference)
     samples = all_samples(model.inputs, inputs, sizes=sizes_that_run(model, inputs))
     sites = Sites(model, fmt)
     stepper = Stepper(Emulator())

@@ -41,7 +41,7 @@ from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, UsedInputs, all_samples
 from halfwise.model.inputs.rollout import Rollout, carried, rollout_of, windows
 from halfwise.model.inputs.rollout_growth import rollout_notes
-from halfwise.model.model import Model, check_outputs, load
+from halfwise.model.model import Model, check_outputs, load_to_run
 from halfwise.model.outputs.kinds import facts_of
 from halfwise.model.outputs.settled import settled
 from halfwise.model.outputs.understood import understand
@@ -347,7 +347,7 @@ def _runner(source: Runnable, profile: str, *, widened: bool = False) -> Runner:
         return source
     if isinstance(source, (str, Path)) and holds_outputs(Path(source)):
         return SavedOutputs(Path(source))
-    model = source if isinstance(source, Model) else load(source)
+    model = source if isinstance(source, Model) else load_to_run(source)
     return EmulatedRunner(fp32_model(model) if widened else model, profile)
 
 

@@ -61,7 +61,7 @@ def _worker(modules: tuple[str, ...] = ()) -> Worker:
 
 
 def _close(process: int) -> None:
-    if os.getpid() == process:
+    if os.getpid() == process and process in _workers:  # it may not have started
         _workers[process].close()
 
 

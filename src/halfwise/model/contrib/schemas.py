@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["BLOCKED_DOMAIN", "DOMAIN", "Formal", "RuntimeSchema", "is_known", "runtime_schema"]
+__all__ = ["BLOCKED_DOMAIN", "DOMAIN", "Formal", "RuntimeSchema", "is_known", "knows", "runtime_schema"]
 
 DOMAIN = "com.microsoft"
 BLOCKED_DOMAIN = "com.microsoft.nchwc"  # channels in blocks, as one CPU likes them
@@ -47,6 +47,11 @@ def runtime_schema(op: str, domain: str, version: int = 1) -> RuntimeSchema | No
 def is_known(op: str, domain: str) -> bool:
     """Whether an operator of the runtime's own domain is one of the installed runtime."""
     return domain == DOMAIN and runtime_schema(op, domain) is not None
+
+
+def knows(op: str, domain: str) -> bool:
+    """Whether the installed runtime has an operator of any version, as far as it tells."""
+    return (domain, op) in _schemas() or not _schemas()
 
 
 @cache

@@ -207,7 +207,7 @@ class Asked:
     def order(self) -> tuple[ir.Node, ...]:
         """The nodes by suspicion; a resumed search keeps the order it began with."""
         by_name = {node.name or "": node for node in self.nodes}
-        known = self.journal.get("order")
+        known = self.journal.get("order", tuple[str, ...], lambda names: sorted(names) == sorted(by_name))
         if known is None:
             self.notify("ranking the nodes by emulation")
             feed = max(range(len(self.feeds)), key=lambda i: (self.emulated.ratios[i], -i))
@@ -216,7 +216,7 @@ class Asked:
             except InputError as error:  # a node that does not run alone
                 self.journal.put(UNRANKED, str(error))
                 order = self.nodes
-            known = [node.name or "" for node in order]
+            known = tuple(node.name or "" for node in order)
             self.journal.put("order", known)
         return tuple(by_name[name] for name in known)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -17,9 +16,10 @@ from halfwise.core.held_folder import held
 from halfwise.core.measures.named import with_measure
 from halfwise.core.metrics import OutputMetric
 from halfwise.core.tolerance import Tolerance
+from halfwise.core.whole_files import scratch_folder
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.rollout import rollout_of
-from halfwise.model.model import Model, load
+from halfwise.model.model import Model, load_to_run
 from halfwise.precision.plan import Plan
 from halfwise.verbs.bisect.asked import Asked
 from halfwise.verbs.bisect.check import Checker
@@ -68,7 +68,7 @@ def bisect(
     checker = Checker(check) if check is not None else None
     if checker is not None:
         checker.words()
-    given, told = put_back(fp32_model(model if isinstance(model, Model) else load(model)), reference)
+    given, told = put_back(fp32_model(model if isinstance(model, Model) else load_to_run(model)), reference)
     with tempfile.TemporaryDirectory(prefix="halfwise-bisect-") as scratch:
         asked = Asked(
             given,
@@ -92,11 +92,11 @@ def bisect(
 def _run(asked: Asked) -> BisectResult:
     if not asked.nodes:
         raise InputError("no node of the model may be FP16, or the plan keeps all of them in FP32: nothing to bisect")
-    with held(asked.folder):
-        return _run_in_folder(asked)
+    with held(asked.folder), scratch_folder(asked.folder) as scratch:
+        return _run_in_folder(asked, scratch)
 
 
-def _run_in_folder(asked: Asked) -> BisectResult:
+def _run_in_folder(asked: Asked, scratch: Path) -> BisectResult:
     asked.notify("running the FP32 model")
     folder, references, question = asked.folder, asked.references, asked.question
     if question is not None:
@@ -104,25 +104,19 @@ def _run_in_folder(asked: Asked) -> BisectResult:
     if asked.journal.resumed:
         asked.notify(f"resuming an interrupted search ({asked.journal.resumed} entries kept)")
     trials = Trials(
-        asked.sites, asked.nodes, asked.planned(), asked.io, folder, asked.journal, asked.backend, asked.checker,
-        question, asked.samples.feeds, asked.rollout, references, asked.builds, asked.options.time_limit_s,
-        asked.notify,
+        asked.sites, asked.nodes, asked.planned(), asked.io, folder, scratch, asked.journal, asked.backend,
+        asked.checker, question, asked.samples.feeds, asked.rollout, references, asked.builds,
+        asked.options.time_limit_s, asked.notify,
     )  # fmt: skip
     try:
         found = _search(asked, trials)
     except Exception:
         if not trials.steps:  # nothing to go on from
-            _tidy(asked)
+            asked.journal.discard()
         raise
     result = result_of(asked, found, trials, question, folder)
-    _tidy(asked)
-    return result
-
-
-def _tidy(asked: Asked) -> None:
     asked.journal.discard()
-    for scratch in ("outputs", "reference"):
-        shutil.rmtree(asked.folder / scratch, ignore_errors=True)
+    return result
 
 
 def _search(asked: Asked, trials: Trials) -> Found:

@@ -145,7 +145,7 @@ def _notes(
         notes += rollout_notes(asked.rollout, len(asked.samples.feeds), rolled)
     if trials.record is not None:
         notes += trials.record.remarks
-    if (error := asked.journal.get(UNRANKED)) is not None:
+    if (error := asked.journal.get(UNRANKED, str)) is not None:
         notes.append(Note.of(NoteKind.NOT_RANKED, error=error))
     judged = question if asked.checker is None and asked.metric is None else None
     wrong = found.ending in ("found", "budget")

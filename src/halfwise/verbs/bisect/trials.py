@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.backends.backend import Backend, BackendFailure, BackendRecord
 from halfwise.backends.runner import run_on
-from halfwise.core.document import read
+from halfwise.core.document import LEFT_OUT, read
 from halfwise.core.english import said
 from halfwise.core.errors import InputError
 from halfwise.core.evaluation import evaluate, missing_output
@@ -32,6 +32,7 @@ from halfwise.verbs.bisect.check import Checker
 from halfwise.verbs.bisect.culprits import Answer
 from halfwise.verbs.bisect.document import What
 from halfwise.verbs.bisect.result import Step
+from halfwise.verbs.bisect.step_entry import StepEntry
 
 __all__ = ["Trials"]
 
@@ -49,7 +50,8 @@ class Trials:
     nodes: Sequence[ir.Node]  # the ones in question, in execution order
     planned: Mapping[ir.Node, Format]  # of others that are narrow in every build
     io: Format
-    folder: Path
+    folder: Path  # of the results
+    scratch: Path  # where models and answers are written that nobody keeps
     journal: Journal
     backend: Backend | None
     checker: Checker | None
@@ -73,21 +75,18 @@ class Trials:
         attempt = self._tries.get(narrow, 0)
         self._tries[narrow] = attempt + 1
         key = digest("step", attempt, *sorted(node.name or "" for node in narrow))
-        known = self.journal.get(key) or {"state": "new", "starts": 0}
-        resumed = known["state"] in ("good", "bad", "failed")
+        known = self.journal.get(key, StepEntry, self._fits) or StepEntry("new")
+        resumed = known.done
         if not resumed:
-            known = self._run(narrow, key, known["starts"])
-        answer = Answer(known["state"])
-        if known.get("outputs"):
-            self.measured[narrow] = {
-                name: read(each, Metrics, "the journal") for name, each in known["outputs"].items()
-            }
-        if known.get("steps"):
-            self.ratios[narrow] = tuple(map(float, known["steps"]))
-        because = (read(known["note"], Note, "the journal"),) if "note" in known else ()
-        ratio = None if known.get("load") is None else float(known["load"])
+            known = read(self._run(narrow, key, known.starts), StepEntry, "a step")
+        answer = Answer(known.state)
+        if known.outputs:
+            self.measured[narrow] = known.outputs
+        if known.steps:
+            self.ratios[narrow] = known.steps
+        because = (known.note,) if known.note is not LEFT_OUT else ()
         self.steps.append(
-            Step(self._what(narrow), len(narrow), len(self.nodes), answer, ratio, said(because), resumed, because)
+            Step(self._what(narrow), len(narrow), len(self.nodes), answer, known.load, said(because), resumed, because)
         )
         return answer
 
@@ -115,7 +114,7 @@ class Trials:
         return entry
 
     def _judge(self, narrow: frozenset[ir.Node]) -> dict[str, Any]:
-        model = self.folder / "step.onnx"
+        model = self.scratch / "step.onnx"
         try:
             typed = write_typed(self.assignment(narrow), model)
             outputs: Sequence[Mapping[str, Array]] = ()
@@ -152,8 +151,8 @@ class Trials:
 
     def _check(self, model: Path, outputs: Sequence[Mapping[str, Array]]) -> Answer:
         assert self.checker is not None
-        folder = self.folder / "outputs" if outputs else None
-        reference = self.folder / "reference" if outputs else None
+        folder = self.scratch / "outputs" if outputs else None
+        reference = self.scratch / "reference" if outputs else None
         if folder is not None and reference is not None:
             save_outputs(folder, outputs)
             if not reference.exists():
@@ -163,7 +162,7 @@ class Trials:
     def _same_device(self, record: BackendRecord) -> None:
         """Answers of two devices, or of two versions, must not be mixed."""
         title = f"{record.title}, driver {record.driver or 'unknown'}"
-        earlier = self.journal.get("device")
+        earlier = self.journal.get("device", str)
         if earlier is None:
             self.journal.put("device", title)
         elif earlier != title:
@@ -172,6 +171,10 @@ class Trials:
                 "resume there, or give another folder with --out"
             )
         self.record = record
+
+    def _fits(self, entry: StepEntry) -> bool:
+        """Whether it speaks of the outputs that are judged here."""
+        return not entry.outputs or entry.outputs.keys() <= self.references[0].keys()
 
     def _what(self, narrow: frozenset[ir.Node]) -> What:
         if not narrow:

@@ -22,7 +22,7 @@ from halfwise.core.tolerance import Tolerance
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.all_samples import all_samples
 from halfwise.model.inputs.rollout import rollout_of
-from halfwise.model.model import Model, load
+from halfwise.model.model import Model, load_to_run
 from halfwise.precision.plan import Plan
 from halfwise.precision.selectors import choices_of
 from halfwise.repair import rules_for, rules_named
@@ -125,7 +125,7 @@ def fix(
         check_by_engine(emulated)
     if folder is not None:
         ready(as_written.__name__)  # what runs the written model loads its libraries beside all that comes before
-    loaded = fp32_model(model if isinstance(model, Model) else load(model))
+    loaded = fp32_model(model if isinstance(model, Model) else load_to_run(model))
     original = None if reference is None else with_original(loaded, reference)
     if original is not None:
         loaded = original.weights.model

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.core.contents import tensors_in
 from halfwise.core.errors import InputError
+from halfwise.core.real_path import real_path
 from halfwise.core.whole_files import WholeFiles, check_room, is_special
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.plan import Plan
@@ -66,7 +67,7 @@ def write_results(
 ) -> tuple[TypedModel, Path]:
     """The typed model and its plan, named after the model."""
     path, plan_path = out / f"{_stem(model)}{MODEL}", out / f"{_stem(model)}{PLAN}"
-    if model is not None and path.resolve() == model.resolve():
+    if model is not None and real_path(path) == real_path(model):
         raise InputError(f"{path} is the model itself; choose another folder with --out")
     notify(f"writing {path}")
     with WholeFiles(out) as files:

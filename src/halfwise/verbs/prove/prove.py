@@ -6,6 +6,7 @@ import datetime
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -13,7 +14,7 @@ from halfwise._version import __version__
 from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
 from halfwise.backends.confirm import probe
 from halfwise.backends.saved import SavedBackend
-from halfwise.core.document import LEFT_OUT, Documented, read
+from halfwise.core.document import LEFT_OUT, Documented
 from halfwise.core.errors import HalfwiseError, InputError
 from halfwise.core.own_code import code_identity
 from halfwise.core.summary import Summary
@@ -22,6 +23,7 @@ from halfwise.core.wording import counted
 from halfwise.emulation.probes import PROBES, Form
 from halfwise.emulation.probes.judge import Taught, judged, learned_kernels
 from halfwise.emulation.probes.own_sizes import own_forms
+from halfwise.emulation.profiles.hypotheses import hypotheses_of
 from halfwise.emulation.profiles.machine import FormRecord, MachineDocument, Ran, Status, signed
 from halfwise.emulation.timing.grid import GRID
 from halfwise.search.journal import Journal, digest
@@ -88,8 +90,8 @@ def prove(
     journal = _journal(path, runner, record, forms)
     known: dict[str, FormRecord] = {}
     for form in forms:
-        if (entry := journal.get(form.name)) is not None:
-            known[form.name] = read(entry, FormRecord, JOURNAL)
+        if (entry := journal.get(form.name, FormRecord, partial(_is_of, form))) is not None:
+            known[form.name] = entry
     single, fused = ([form for form in forms if form.fused is which] for which in (False, True))
     for stage in (single, fused):  # the second is judged by what the first taught
         taught = learned_kernels(known.values())
@@ -129,6 +131,12 @@ def _journal(path: Path | None, runner: Backend, record: BackendRecord, forms: S
         return Journal()
     where = (record.device, record.driver, record.library, record.version)
     return Journal(path.parent / JOURNAL, digest(code_identity(), path.name, runner.name, *where, *forms))
+
+
+def _is_of(form: Form, entry: FormRecord) -> bool:
+    """An entry that names a hypothesis that nobody has is another version's."""
+    known = hypotheses_of(form.rule)
+    return (entry.name, entry.rule) == (form.name, form.rule) and all(name in known for name in entry.hypotheses)
 
 
 def _answer(answered: Answered, taught: Taught) -> FormRecord:

@@ -6,10 +6,13 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from halfwise.backends import BackendOptions
 from halfwise.core.child.worker import ChildDied, ChildFailed, Worker
+from halfwise.core.document import LEFT_OUT, Count, Left, Record
 from halfwise.emulation.timing.operation import Operation
 from halfwise.emulation.timing.record import Precision, TimeRecord, TimesRecord
 from halfwise.search.journal import Journal
@@ -24,6 +27,19 @@ _TF32_OPS = frozenset({"Conv", "ConvTranspose", "FusedMatMul", "GRU", "Gemm", "L
 Row = tuple[Operation, Precision]
 Entry = dict[str, Any]
 Clock = tuple[str, float, int]  # its title, microseconds of a graph, bytes of the GPU's cache
+
+
+_Milliseconds = Annotated[float, Meta(ge=1e-7, le=1e6)]
+
+
+class _Timed(Record, frozen=True):
+    """What the journal keeps of a row."""
+
+    milliseconds: _Milliseconds | Left = LEFT_OUT
+    spread: float = 0.0
+    cold_ms: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
+    clock: tuple[str, float, Count] | None = None
+    error: str | Left = LEFT_OUT
 
 
 def rows_of(operations: Iterable[Operation]) -> list[Row]:
@@ -46,11 +62,11 @@ def timed(
     done: dict[tuple[str, str], Entry] = {}
     left: list[Row] = []
     for row in rows:
-        entry = journal.get(_name(row))
-        if entry is None:
+        known = journal.get(_name(row), _Timed)
+        if known is None:
             left.append(row)
         else:
-            done[_place(row)] = entry
+            done[_place(row)] = known.to_json()
     clock: Clock = ("", 0.0, 0)
     for tf32 in (False, True):  # a child's environment decides about TF32
         asked = [row for row in left if (row[1] == "tf32") is tf32]

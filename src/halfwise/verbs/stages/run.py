@@ -26,7 +26,7 @@ from halfwise.emulation.profiles.caveats import caveats
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.fp32_model import fp32_model
 from halfwise.model.inputs.all_samples import AllSamples, all_samples
-from halfwise.model.model import Model, load
+from halfwise.model.model import Model, load_to_run
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.verbs.fix.original import put_back
@@ -76,7 +76,7 @@ def stages(
     everything after it in FP32. `reference` is the FP32 original of a model that is typed already: its weights are
     taken.
     """
-    model, told = put_back(fp32_model(model if isinstance(model, Model) else load(model)), reference)
+    model, told = put_back(fp32_model(model if isinstance(model, Model) else load_to_run(model)), reference)
     sites = Sites(model)
     pieces, evenly = _cut(sites, cut, depth)
     last = _stage_named(upto, pieces) if upto is not None else None

@@ -1,0 +1,81 @@
+"""What a search keeps of each measurement, as types: an entry that is none of them is another's, and does not count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
+
+from halfwise.core.document import Number, Record
+
+__all__ = ["AloneEntry", "NoiseEntry", "OneEntry", "Ratio", "SetEntry"]
+
+if TYPE_CHECKING:
+    Amount = float
+    Ratio = float
+else:
+
+    class Amount(Number):
+        """A number from 0; infinity may be a word."""
+
+        @classmethod
+        def read(cls, value: object) -> Amount:
+            if (found := cls(Number.read(value))) >= 0:
+                return found
+            raise ValueError(f"must be at least 0, not {value!r}")
+
+    class Ratio(float):
+        """A number as text, infinity among them."""
+
+        @classmethod
+        def read(cls, value: object) -> Ratio:
+            if isinstance(value, str):
+                return cls(value)
+            raise ValueError("must be a number as text")
+
+
+Runs = Annotated[float, Meta(ge=0)]
+
+
+class SetEntry(Record, frozen=True):
+    """The error with a set of nodes in FP32, sample by sample."""
+
+    loads: tuple[Ratio, ...]
+    uncompared: tuple[str, ...]
+    runs: Runs
+    chances: tuple[Amount, ...] = ()
+    smooth: tuple[Ratio, ...] = ()
+
+    def of(self, samples: int) -> bool:
+        """Whether it is of so many."""
+        return len(self.loads) == samples and {len(self.chances), len(self.smooth)} <= {0, samples}
+
+
+class OneEntry(Record, frozen=True):
+    """The same on one sample."""
+
+    load: Ratio
+    runs: Runs
+
+
+class AloneEntry(Record, frozen=True):
+    """The same with each of some nodes reverted by itself."""
+
+    loads: tuple[Ratio, ...]
+    runs: Runs
+
+
+class NoiseEntry(Record, frozen=True):
+    """What a walk saw, by the names of nodes."""
+
+    pieces: tuple[tuple[tuple[str, ...], Amount, bool], ...]
+    cost: Mapping[str, Amount]
+    runs: Runs
+    walked: tuple[int, ...] = ()
+
+    def of(self, names: Mapping[str, object]) -> bool:
+        """Whether it is of a model with such nodes, each with its cost."""
+        return (
+            all(name in self.cost for needs, _, _ in self.pieces for name in needs) and self.cost.keys() <= names.keys()
+        )
