@@ -18,7 +18,8 @@ from halfwise.model.contrib.schemas import RuntimeSchema, runtime_schema
 from halfwise.model.contrib.writer import PlainSteps
 from halfwise.model.model import load
 from tests.model.test_contrib import CASES, IDS, RUNNING, session
-from tests.models.contrib_cases import DOMAIN, Case, sliding
+from tests.models.contrib_cases import DOMAIN, Case
+from tests.models.sliding_cache import sliding
 
 Array = NDArray[Any]
 GROUPED = cast(RuntimeSchema, runtime_schema("GroupQueryAttention", DOMAIN))

@@ -66,6 +66,13 @@ def test_an_initializer_that_is_there_twice_is_refused(dense: int, says: Says) -
     says(refusal(proto))
 
 
+def test_an_attribute_that_holds_no_tensor_is_refused(says: Says) -> None:
+    """One reader takes it for a tensor without a type, another for none."""
+    proto = model([node("Constant", "", "c"), node("Add", "x c", "y")], [value("x")], [value("y")])
+    proto.graph.node[0].attribute.add(name="value", type=onnx.AttributeProto.TENSOR)
+    says(refusal(proto))
+
+
 def test_a_sparse_initializer_outside_its_shape(says: Says) -> None:
     proto = model([node("Add", "x s", "y")], [value("x")], [value("y")])
     sparse = helper.make_sparse_tensor(weight("s", f32(5, 7)), weight("s_at", np.array([1, 4])), [4])

@@ -294,6 +294,8 @@ def _group_query() -> list[Case]:
     one = (_f(B, 1, wide), _f(B, 1, 2 * size), _f(B, 1, 2 * size, scale=0.5))
     step = (_i(3, 3), np.array(4, np.int32))
     ragged = (_i(2, 3), np.array(4, np.int32))
+    normed = (q, k, v, None, None, *prompt, cos, sin, *[None] * 5, _f(size), _f(size))
+    turned, epsilons = {**heads, "do_rotary": 1}, {"qk_norm_epsilon": 0.1, "k_norm_epsilon": 0.3}
     many = (past_k[:1], past_v[:1], _i(S + 2), np.array(S + 3, np.int32))
     return [
         Case("grouped", "GroupQueryAttention", (q, k, v, None, None, *prompt), heads, three),
@@ -349,14 +351,7 @@ def _group_query() -> list[Case]:
             {**heads, "do_rotary": 1},
             three,
         ),
-        Case(
-            "grouped norms",
-            "GroupQueryAttention",
-            (q, k, v, None, None, *prompt, cos, sin, *[None] * 5, _f(size), _f(size)),
-            {**heads, "do_rotary": 1, "qk_norm_epsilon": 0.1, "k_norm_epsilon": 0.3},
-            three,
-            runs=False,
-        ),
+        Case("grouped norms", "GroupQueryAttention", normed, {**turned, **epsilons}, three, runs=False),
         Case(
             "grouped added",
             "GroupQueryAttention",
@@ -374,7 +369,7 @@ def _group_query() -> list[Case]:
         Case(
             "grouped smooth",
             "GroupQueryAttention",
-            (q, k, v, None, None, *prompt),
+            (q, k, v, *[None] * 2, *prompt),
             {**heads, "smooth_softmax": 1},
             three,
         ),
@@ -402,14 +397,3 @@ def _rotary() -> list[Case]:
             {"num_heads": N, "rotary_embedding_dim": 4, "interleaved": 1},
         ),
     ]
-
-
-def sliding(before: int, rows: int, room: int, window: int) -> Case:
-    """So many rows behind those before them, with a cache that holds the last ones."""
-    wide, size = 16 * N, 16
-    new = (_f(1, rows, width) for width in (wide, 2 * size, 2 * size))
-    cache = (_f(1, 2, room, size) for _ in range(2))
-    lengths = (_i(before + rows - 1), np.array(before + rows, np.int32))
-    attributes = {"num_heads": N, "kv_num_heads": 2, "do_rotary": 1, "local_window_size": window}
-    inputs = (*new, *cache, *lengths, _f(32, size // 2), _f(32, size // 2, scale=0.7))
-    return Case("sliding", "GroupQueryAttention", inputs, {**attributes, "sliding_window_cache": 1}, ("y", "k", "v"))

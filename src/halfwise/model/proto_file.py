@@ -112,6 +112,10 @@ def _check_nodes(proto: onnx.ModelProto, label: str) -> None:
             given.add(attribute.name)
             if attribute.type not in known:
                 raise InputError(f"{label}: the attribute {attribute.name!r} of node {node.name!r} has no known type")
+            if attribute.type == onnx.AttributeProto.TENSOR and not (
+                attribute.HasField("t") or attribute.ref_attr_name
+            ):
+                raise InputError(f"{label}: the attribute {attribute.name!r} of node {node.name!r} holds no tensor")
     for entry in (*proto.metadata_props, *(e for graph in every_graph(proto) for e in graph.metadata_props)):
         _check_text(entry.key, label)
         _check_text(entry.value, label)
