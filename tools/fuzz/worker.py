@@ -27,7 +27,7 @@ from tools.fuzz.recipe import Recipe, Unsuitable
 
 __all__ = ["MEMORY", "prepare", "run"]
 
-_PROGRESS = re.compile(r"[^:]+: \d+ s(: .*)?")  # of a run that takes its time
+_PROGRESS = re.compile(r"[^:]+: (\d+ s(: .*)?|\d+ jobs?, \d+ done before)")  # of a run that takes its time
 MEMORY = 6 << 30  # bytes of address space that a run may take
 _MOST_NODES = 20_000  # with functions in place; what is larger takes its time, whatever it is
 

@@ -17,6 +17,7 @@ from halfwise.core.child.black_box import Fatal, guarded, native_call
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
 from halfwise.core.formats import format_of_dtype
 from halfwise.core.put_off import Later
+from halfwise.core.thread_room import room_for
 from halfwise.emulation.culprit import culprit
 from halfwise.emulation.stamp import RUNTIME_IR_VERSION, stamped
 from halfwise.model.proto_file import check_rank
@@ -87,7 +88,7 @@ def _options(*, lean: bool, threads: int) -> ort.SessionOptions:
     # The search for a buffer to reuse is quadratic in the nodes: a second at 1,900 nodes, twenty at 7,300. Without it
     # tensors are still freed after their last use, and neither run time nor memory was seen to change.
     options.enable_mem_reuse = False
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = threads if room_for(threads) else 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if lean:
         options.add_session_config_entry("session.disable_prepacking", "1")
