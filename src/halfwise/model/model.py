@@ -109,7 +109,7 @@ class Model:
 
     @cached_property
     def emulated_bytes(self) -> int:
-        """The same where it is emulated, which holds FP16 and BF16 in FP32."""
+        """Of the weights while the model is emulated: FP16 and BF16 are held in FP32."""
         held = [value.const_value for value in self.initializers() if value.const_value is not None]
         return sum(each.nbytes if format_of_type(each.dtype.value) is None else 4 * each.size for each in held)
 
