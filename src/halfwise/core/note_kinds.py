@@ -92,6 +92,7 @@ class NoteKind(Enum):
     DELIVERED_MISSES_IN_FP32 = "delivered-misses-in-fp32"
     KERNELS_DECIDE = "kernels-decide"
     INT8_PRODUCTS = "int8-products"
+    INT8_FUSED = "int8-fused"
     TRIAL_NOT_RUN = "trial-not-run"
     NOT_STEPPED = "not-stepped"
     RULE_FAILED = "rule-failed"

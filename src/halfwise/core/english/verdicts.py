@@ -142,4 +142,5 @@ VERDICTS = {
     ),
     NoteKind.KERNELS_DECIDE: "Its kernels decide, not FP16",
     NoteKind.INT8_PRODUCTS: "There MatMulNBits with accuracy_level 4 multiplies in INT8",
+    NoteKind.INT8_FUSED: "There a product with a weight behind DequantizeLinear runs in INT8",
 }
