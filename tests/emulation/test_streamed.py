@@ -261,3 +261,17 @@ def test_picked_rows_are_those_of_the_whole_weight(stored: type) -> None:
         expected = table[indices].astype(np.float16).astype(np.float32)
     expected[np.isinf(expected) & np.isfinite(table[indices])] = 65504
     assert np.array_equal(got, expected)
+
+
+def _typed() -> onnx.ModelProto:
+    """A product with a weight of 4,096 values, all in FP16."""
+    x, y = (value(name, onnx.TensorProto.FLOAT16, (2, 64)) for name in "xy")
+    return model([node("MatMul", "x w", "y")], [x], [y], [weight("w", np.ones((64, 64), np.float16))])
+
+
+def test_weights_stored_in_fp16_count_as_they_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In FP32: a typed model needs the memory of the model that it was made of."""
+    monkeypatch.setattr(emulate, "LARGE_BYTES", 3 * 4096)
+    assert isinstance(Emulator().session(Assignment(Sites(load(_typed())), {})), StreamedSession)
+    monkeypatch.setattr(emulate, "LARGE_BYTES", 4 * 4096)
+    assert not isinstance(Emulator().session(Assignment(Sites(load(_typed())), {})), StreamedSession)

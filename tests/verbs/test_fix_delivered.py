@@ -102,6 +102,23 @@ def packed(level: int) -> onnx.ModelProto:
     return made
 
 
+def dequantised() -> onnx.ModelProto:
+    """The same with weights behind DequantizeLinear, which the CPU provider joins with the product."""
+    rng = np.random.default_rng(5)
+    nodes = [node("DequantizeLinear", f"w{i} s{i}", f"t{i}", axis=1) for i in range(2)]
+    nodes += [node("MatMul", "x t0", "p"), node("Tanh", "p", "t"), node("MatMul", "t t1", "y")]
+    held = [weight(f"w{i}", rng.integers(-127, 128, (64, 64)).astype(np.int8)) for i in range(2)]
+    held += [weight(f"s{i}", (0.001 + 0.001 * rng.random(64)).astype(np.float32)) for i in range(2)]
+    return model(nodes, [value("x", shape=(4, 64))], [value("y", shape=(4, 64))], held, opset=21, ir_version=10)
+
+
+def test_of_weights_behind_dequantizelinear_it_is_told_that_the_runtime_multiplies_in_int8(tmp_path: Path) -> None:
+    feeds = [{"x": np.random.default_rng(seed).standard_normal((4, 64)).astype(np.float32)} for seed in range(4)]
+    made = fix(dequantised(), feeds, out=tmp_path, tolerance="rel_l2<=0.003")
+    (told,) = (note for note in made.notes if note.kind is NoteKind.DELIVERED_MISSES_IN_FP32)
+    assert made.good and told.values["why"].kind is NoteKind.INT8_FUSED
+
+
 @pytest.mark.parametrize(("level", "told"), [(4, [NoteKind.DELIVERED_MISSES_IN_FP32]), (0, [])])
 def test_what_the_runtime_computes_otherwise_in_fp32_too_is_no_miss_of_fp16(
     level: int, told: list[NoteKind], tmp_path: Path

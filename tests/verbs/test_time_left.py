@@ -115,7 +115,8 @@ def test_a_walk_that_takes_long_is_told_behind_the_last_message() -> None:
     now[0] += 0.9
     walked(9, 50)
     told = {8: 5, 16: 4, 24: 3, 32: 2, 40: 1, 48: 0}
-    assert said == ["trying", *(f"trying: part {p} of 50, about {left} s left" for p, left in told.items())]
+    parts = [f"trying: part {p} of 50, about {left} s left" for p, left in told.items()]
+    assert said == ["trying", *parts, "trying"]  # no part of a walk that is over stands there
 
 
 def test_how_far_a_step_is_makes_it_no_other_step(says: Says) -> None:
@@ -123,5 +124,7 @@ def test_how_far_a_step_is_makes_it_no_other_step(says: Says) -> None:
     for text in ("reading", "trying", "trying: part 3 of 9", "trying: part 6 of 9"):
         lines.step(text)
     says(lines._said)
+    lines.step("trying")
+    assert lines._said == "2. trying"
     lines.step("writing")
     assert lines._said == "3. writing"

@@ -14,9 +14,11 @@ from onnx import TensorProto, helper
 from halfwise.core.errors import InputError
 from halfwise.core.notes import NoteKind
 from halfwise.core.tolerance import Bound, Tolerance
+from halfwise.emulation import weights
 from halfwise.model.model import load
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.verify import EmulatedRunner, verify
+from tests.models import build
 from tests.models.zoo import SHAPES
 from tests.support.messages import kinds
 from tests.support.says import Says
@@ -150,3 +152,19 @@ def test_made_up_inputs_are_said() -> None:
     zoo = SHAPES["healthy_mlp"]()
     result = verify(zoo.model, zoo.model)
     assert result.met and result.inputs == "synthetic" and kinds(result.notes)[0] is NoteKind.SYNTHETIC
+
+
+def test_both_judges_of_a_model_hold_its_weights_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounded = list[tuple[int, ...]]()
+    make = weights.held_in_fp32
+
+    def counted(stored: np.ndarray, *rest: Any) -> np.ndarray:
+        rounded.append(stored.shape)
+        return make(stored, *rest)
+
+    monkeypatch.setattr(weights, "held_in_fp32", counted)
+    x, y = (build.value(name, TensorProto.FLOAT16, (2, 64)) for name in "xy")
+    table = build.weight("w", np.ones((64, 64), np.float16))
+    runner = EmulatedRunner(load(build.model([build.node("MatMul", "x w", "y")], [x], [y], [table])))
+    assert list(runner.judges) == ["strict", "wide"]
+    assert rounded == [(64, 64)]

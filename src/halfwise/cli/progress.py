@@ -46,8 +46,8 @@ class _Shown(Progress):
 
 
 def _goes_on(step: str, text: str) -> bool:
-    """Whether it only says how far the same step is."""
-    return bool(step) and text.startswith(f"{step}: ")
+    """Whether it only says how far the same step is, or that it goes on."""
+    return bool(step) and (text == step or text.startswith(f"{step}: "))
 
 
 def _left(done: int, total: int, since: float) -> str:

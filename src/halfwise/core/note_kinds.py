@@ -93,6 +93,7 @@ class NoteKind(Enum):
     KERNELS_DECIDE = "kernels-decide"
     INT8_PRODUCTS = "int8-products"
     UNWRITTEN_ROWS = "unwritten-rows"
+    INT8_FUSED = "int8-fused"
     TRIAL_NOT_RUN = "trial-not-run"
     NOT_STEPPED = "not-stepped"
     RULE_FAILED = "rule-failed"

@@ -249,7 +249,7 @@ class Emulator:
 
     def streams(self, model: Model) -> bool:
         """Whether it runs segment by segment."""
-        return model.weight_bytes > LARGE_BYTES
+        return model.emulated_bytes > LARGE_BYTES
 
     def keeps(self, model: Model) -> bool:
         """Whether walks through it are kept."""

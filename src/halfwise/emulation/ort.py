@@ -19,6 +19,7 @@ from halfwise.core.formats import format_of_dtype
 from halfwise.core.put_off import Later
 from halfwise.core.thread_room import room_for
 from halfwise.emulation.culprit import culprit
+from halfwise.emulation.four_bits import FOUR_BITS, array_of, value_of
 from halfwise.emulation.stamp import RUNTIME_IR_VERSION, stamped
 from halfwise.model.proto_file import check_rank
 from halfwise.model.random_draws import has_draws
@@ -146,7 +147,9 @@ class Session:
             )
         self.output_names = tuple(out.name for out in self._session.get_outputs())
         self.input_names = tuple(value.name for value in self._session.get_inputs())
-        self._by_bits = {v.name: _BY_BITS[v.type] for v in self._session.get_inputs() if v.type in _BY_BITS}
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        self._by_bits = {v.name: _BY_BITS[v.type] for v in inputs if v.type in _BY_BITS}
+        self._packed = {v.name: FOUR_BITS[v.type] for v in (*inputs, *outputs) if v.type in FOUR_BITS}
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str] | None = None) -> dict[str, Array]:
         """Outputs by name. A feed may be what `upload` gave."""
@@ -155,8 +158,8 @@ class Session:
             # Only a session that was never run begins with the seeds.
             session = self._session if self._redrawn is None else self._start(self._redrawn)
             with guarded(self._running, partial(_shapes, feeds)):
-                if self._by_bits or any(isinstance(array, ort.OrtValue) for array in feeds.values()):
-                    results = [value.numpy() for value in session.run_with_ort_values(names, self._values(feeds))]
+                if self._by_bits or self._packed or any(isinstance(array, ort.OrtValue) for array in feeds.values()):
+                    results = [array_of(value) for value in session.run_with_ort_values(names, self._values(feeds))]
                 else:
                     results = session.run(names, dict(feeds))
         except Exception as error:
@@ -195,16 +198,17 @@ class Session:
 
     def _values(self, feeds: Mapping[str, Array]) -> dict[str, ort.OrtValue]:
         """The feeds as the runtime's own values, for types that it does not take from NumPy."""
-        return {
-            name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(
-                np.asarray(array, order="C").view(np.uint8), self._by_bits[name]
-            )
-            if name in self._by_bits
-            else array
-            if isinstance(array, ort.OrtValue)
-            else ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"))
-            for name, array in feeds.items()
-        }
+        return {name: self._value(name, array) for name, array in feeds.items()}
+
+    def _value(self, name: str, array: Any) -> ort.OrtValue:
+        if isinstance(array, ort.OrtValue):
+            return array
+        array = np.asarray(array, order="C")
+        if name in self._packed:
+            return value_of(array, self._packed[name])
+        if name in self._by_bits:
+            return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint8), self._by_bits[name])
+        return ort.OrtValue.ortvalue_from_numpy(array)
 
 
 def upload(array: Array) -> Any:

@@ -17,7 +17,7 @@ from onnx_ir import Graph, Node, Value
 
 from halfwise.core.cores import beside
 from halfwise.core.errors import InputError
-from halfwise.core.formats import Format
+from halfwise.core.formats import Format, format_of_type
 from halfwise.model.chosen_rows import last_row
 from halfwise.model.data_hash import data_sha256, is_data
 from halfwise.model.external import check_external_data, external_files
@@ -107,6 +107,12 @@ class Model:
     @cached_property
     def weight_bytes(self) -> int:
         return sum(value.const_value.nbytes for value in self.initializers() if value.const_value is not None)
+
+    @cached_property
+    def emulated_bytes(self) -> int:
+        """Of the weights while the model is emulated: FP16 and BF16 are held in FP32."""
+        held = [value.const_value for value in self.initializers() if value.const_value is not None]
+        return sum(each.nbytes if format_of_type(each.dtype.value) is None else 4 * each.size for each in held)
 
     @cached_property
     def value_names(self) -> frozenset[str]:

@@ -69,14 +69,19 @@ Runnable = str | Path | onnx.ModelProto | Model | Runner
 class EmulatedRunner:
     """A model as it stands, its FP16 and BF16 tensors rounded honestly under a profile; `narrow` makes all FP16."""
 
-    def __init__(self, model: Model, profile: str = "strict", *, narrow: bool = False) -> None:
+    def __init__(
+        self, model: Model, profile: str = "strict", *, narrow: bool = False, beside: Emulator | None = None
+    ) -> None:
+        """It shares its rounded weights with what runs `beside` it."""
         check_outputs(model)
         self.model = model
         self._profile = profile
+        own = profile_named(profile)
+        self._emulator = Emulator(own) if beside is None else beside.under(own)
         self._types = {spec.name: spec.dtype for spec in model.inputs}
         sites = Sites(model)
         assignment = Assignment.all_narrow(sites) if narrow else Assignment(sites, {})
-        self._session = Emulator(profile_named(profile)).session(assignment)
+        self._session = self._emulator.session(assignment)
 
     @property
     def judges(self) -> dict[str, EmulatedRunner]:
@@ -84,7 +89,7 @@ class EmulatedRunner:
         formats = (native_format(value) for node in self.model.nodes for value in node.outputs)
         if self._profile == WIDE.name or not any(fmt is not None and fmt.narrow for fmt in formats):
             return {self._profile: self}
-        return {self._profile: self, WIDE.name: EmulatedRunner(self.model, WIDE.name)}
+        return {self._profile: self, WIDE.name: EmulatedRunner(self.model, WIDE.name, beside=self._emulator)}
 
     @property
     def caveats(self) -> tuple[Note, ...]:

@@ -143,4 +143,5 @@ VERDICTS = {
     NoteKind.KERNELS_DECIDE: "Its kernels decide, not FP16",
     NoteKind.UNWRITTEN_ROWS: "It leaves rows of a sliding cache as memory holds them",
     NoteKind.INT8_PRODUCTS: "There MatMulNBits with accuracy_level 4 multiplies in INT8",
+    NoteKind.INT8_FUSED: "There a product with a weight behind DequantizeLinear runs in INT8",
 }

@@ -89,17 +89,22 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
 
 def _own_doing(model: Model, miss: Verdict) -> Note:
     """Why what has no node in FP16 misses."""
-    if any(slides_cache(node) for node in model.nodes):
+    levels = [node.attributes.get_int("accuracy_level", 0) for node in model.nodes if node.op_type == "MatMulNBits"]
+    why = Note.of(NoteKind.KERNELS_DECIDE)
+    if any(map(slides_cache, model.nodes)):
         why = Note.of(NoteKind.UNWRITTEN_ROWS)
-    elif any(node.attributes.get_int("accuracy_level", 0) == INT8_LEVEL for node in _packed(model)):
+    elif INT8_LEVEL in levels:
         why = Note.of(NoteKind.INT8_PRODUCTS)
-    else:
-        why = Note.of(NoteKind.KERNELS_DECIDE)
+    elif any(map(_dequantises_a_table, model.nodes)):
+        why = Note.of(NoteKind.INT8_FUSED)
     return Note.of(NoteKind.DELIVERED_MISSES_IN_FP32, error=miss.because, why=why)
 
 
-def _packed(model: Model) -> list[ir.Node]:
-    return [node for node in model.nodes if node.op_type == "MatMulNBits"]
+def _dequantises_a_table(node: ir.Node) -> bool:
+    """Whether it is a product that ONNX Runtime joins with the DequantizeLinear of its weight."""
+    made = node.inputs[1].producer() if node.op_type == "MatMul" and node.inputs[1] is not None else None
+    table = made.inputs[0] if made is not None and made.op_type == "DequantizeLinear" else None
+    return table is not None and table.is_initializer()
 
 
 def _with(found: Feedback, nodes: Sequence[ir.Node], added: Sequence[PlannedNode] = ()) -> Candidate:

@@ -80,22 +80,24 @@ def with_walks(
 ) -> tuple[Callable[[str], None], Callable[[int, int], None]]:
     """Two to call: with a message, and in each walk through a model with the parts done and their number.
 
-    A walk that takes long is told behind the last message.
+    A walk that takes long is told behind the last message, until it ends.
     """
-    last, since, told = "", clock(), clock()
+    last, since, told, behind = "", clock(), clock(), False
 
     def tell(text: str) -> None:
-        nonlocal last
-        last = text
+        nonlocal last, behind
+        last, behind = text, False
         notify(text)
 
     def walked(done: int, total: int) -> None:
-        nonlocal since, told
+        nonlocal since, told, behind
         now = clock()
         if not done:
             since = told = now
+            if behind:
+                tell(last)
         if done and last and now - told >= _EVERY_S:
-            told = now
+            told, behind = now, True
             left = _spoken((now - since) / done * (total - done))
             notify(f"{last}: part {done} of {total}, about {left} left")
 
