@@ -200,6 +200,10 @@ class Emulator:
         self._others.append(other)
         return other
 
+    def rest(self) -> None:
+        """Others may have the memory of weights that were rounded; they are made again when they are asked for."""
+        self._weights.forget()
+
     def session(self, assignment: Assignment) -> AnySession:
         return self._sessions.session(assignment, lambda: self._begun(assignment))
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from halfwise.core.cores import in_blocks
 from halfwise.core.fast_casts import cast_fast, round_fast
 from halfwise.core.formats import Format, format_of_dtype, round_to
+from halfwise.core.freed_memory import give_back_memory
 from halfwise.model.weight_facts import fact_of_weight
 from halfwise.model.weights import stored_tensor
 from halfwise.precision.rewrite import Weight
@@ -22,6 +23,7 @@ Array = NDArray[Any]
 _Key = tuple[ir.TensorProtocol, Format | None, tuple[int, ...]]  # a tensor is known by its identity
 
 _BLOCK = 1 << 18  # elements that one thread takes at a time
+_SOME = 1 << 24  # bytes that are worth giving back
 _ROOM = 1 << 28  # bytes of rounded weights that are kept; rounding takes half the time of the product that reads them
 
 
@@ -80,6 +82,14 @@ class RoundedWeights:
         elif room is None:
             self._lent[key] = array
         return array
+
+    def forget(self) -> None:
+        """What is kept is made again when it is asked for. A few bytes are no matter."""
+        if self._left <= _ROOM - _SOME:
+            self._known.clear()
+            self._left = _ROOM
+        self.room = Room()
+        give_back_memory()
 
     def picked(self, weight: Weight, indices: Array) -> Array:
         """Entries along the first axis: no other is read."""

@@ -1,0 +1,31 @@
+"""Rounded weights are kept where there are few, and given up where others need the memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.core.formats import Format
+from halfwise.emulation.weights import RoundedWeights
+from halfwise.precision.rewrite import Weight
+
+
+def weight(elements: int) -> Weight:
+    values = np.random.default_rng(0).standard_normal(elements).astype(np.float32)
+    return Weight("w", ir.tensor(values, name="w"), Format.FP16)
+
+
+def test_what_was_given_up_is_made_again() -> None:
+    rounded, large = RoundedWeights(), weight(1 << 23)
+    first = rounded.of(large)
+    assert rounded.of(large) is first
+    rounded.forget()
+    again = rounded.of(large)
+    assert again is not first and np.array_equal(again, first)
+
+
+def test_a_few_bytes_are_kept() -> None:
+    rounded, small = RoundedWeights(), weight(1 << 10)
+    first = rounded.of(small)
+    rounded.forget()
+    assert rounded.of(small) is first
