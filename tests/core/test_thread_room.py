@@ -1,12 +1,14 @@
-"""Under a limit of memory sessions take fewer threads, where ONNX Runtime would wait for ever for one."""
+"""Under a limit sessions take fewer threads, where ONNX Runtime would wait for ever for one."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from halfwise.core import thread_room
 from halfwise.core.thread_room import room_for
 from tests.support.paths import ROOT
 
@@ -26,6 +28,25 @@ print(len(made))
 
 def test_without_a_limit_there_is_room() -> None:
     assert room_for(8)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's")
+@pytest.mark.parametrize(("most", "room"), [("max", True), ("100", True), ("55", False), ("40", False)])
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [("0::/some/container", "some/container"), ("8:pids:/some/container", "pids/some/container"), ("0::/its/own", "")],
+)
+def test_a_container_may_limit_tasks(
+    line: str, place: str, most: str, room: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = tmp_path / place
+    group.mkdir(parents=True, exist_ok=True)
+    (group / "pids.max").write_text(f"{most}\n")
+    (group / "pids.current").write_text("40\n")
+    (tmp_path / "cgroup").write_text(f"1:cpu:/elsewhere\n{line}\n")
+    monkeypatch.setattr(thread_room, "_GROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(thread_room, "_GROUPS", tmp_path)
+    assert room_for(8) is room
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")
