@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from halfwise import fix
+from halfwise.core.errors import InputError
 from halfwise.model.contrib.decompose import decompose, runs_on_cpu
 from halfwise.model.contrib.schemas import RuntimeSchema, runtime_schema
 from halfwise.model.contrib.writer import PlainSteps
@@ -76,6 +77,15 @@ def test_a_sliding_cache_holds_the_last_rows(before: int, rows: int, room: int, 
     for one, other in zip(found[1:], exact[1:], strict=True):
         np.testing.assert_allclose(one[:, :, :left], other[:, :, :left], rtol=2e-4, atol=2e-5)
         assert one.shape == other.shape and not one[:, :, left:].any()
+
+
+@pytest.mark.skipif("sliding_window_cache" not in GROUPED.attributes, reason="the runtime has no such cache yet")
+@pytest.mark.parametrize("room", [0, 3])
+def test_a_sliding_cache_with_less_room_than_its_window_is_refused(room: int) -> None:
+    """As the kernel refuses it; with one row less steps would divide by zero."""
+    case = sliding(0, 5, room, 4)
+    with pytest.raises(InputError):
+        fix(case.proto(), [case.feeds] * 4)
 
 
 @pytest.mark.skipif("sliding_window_cache" not in GROUPED.attributes, reason="the runtime has no such cache yet")

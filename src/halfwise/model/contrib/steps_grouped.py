@@ -198,8 +198,9 @@ def _cached(write: StepWriter, past: str, new: str, earlier: str, total: str) ->
 
 def _resident(write: StepWriter, count: str, room: str) -> str:
     """How many rows of so many are in a sliding cache: where it is full, as many go at once as the window spares."""
-    window = write.constant([whole(write.node, "local_window_size") - 1], np.int64)
-    spare = write.op("Sub", room, window)
+    rows = write.op("Range", write.constant(0, np.int64), _scalar(write, room), write.constant(1, np.int64))
+    last = write.constant([whole(write.node, "local_window_size") - 1], np.int64)
+    spare = write.op("Sub", room, write.op("Gather", rows, last, axis=0))  # which refuses less room than a window takes
     over = write.op("Max", write.op("Sub", count, room), write.constant([0], np.int64))
     times = write.op("Div", write.op("Sub", write.op("Add", over, spare), write.constant([1], np.int64)), spare)
     return write.op("Sub", count, write.op("Mul", times, spare))
