@@ -88,6 +88,14 @@ def test_a_sliding_cache_with_less_room_than_its_window_is_refused(room: int) ->
         fix(case.proto(), [case.feeds] * 4)
 
 
+def test_a_sliding_cache_stated_in_words_is_refused() -> None:
+    proto = sliding(0, 5, 8, 4).proto()
+    (stated,) = (each for each in proto.graph.node[0].attribute if each.name == "sliding_window_cache")
+    stated.CopyFrom(helper.make_attribute("sliding_window_cache", "yes"))
+    with pytest.raises(InputError):
+        fix(proto, [sliding(0, 5, 8, 4).feeds] * 4)
+
+
 @pytest.mark.skipif("sliding_window_cache" not in GROUPED.attributes, reason="the runtime has no such cache yet")
 def test_what_no_row_came_to_keeps_no_node(tmp_path: Path) -> None:
     case = sliding(3, 1, 8, 4)

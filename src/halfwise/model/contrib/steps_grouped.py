@@ -150,7 +150,8 @@ def _normed(write: StepWriter, x: str, weights: str, own: str) -> str:
 
 def slides_cache(node: ir.Node) -> bool:
     """Whether its cache holds the last rows alone. A kernel leaves rows that nothing came to as memory held them."""
-    return node.op_type == "GroupQueryAttention" and bool(whole(node, "sliding_window_cache"))
+    slides = node.attributes.get("sliding_window_cache") if node.op_type == "GroupQueryAttention" else None
+    return slides is not None and slides.type is ir.AttributeType.INT and bool(slides.value)
 
 
 def norms_heads(node: ir.Node) -> bool:
