@@ -10,6 +10,7 @@ import onnx
 from halfwise.core.errors import InputError
 from halfwise.core.real_path import real_path
 from halfwise.model.proto_file import byte_size, every_tensor
+from halfwise.model.weights_in_place import HERE
 
 __all__ = ["check_external_data", "external_files"]
 
@@ -25,6 +26,8 @@ def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
             raise InputError(
                 f"{path}: initializer {tensor.name!r} lies in external data, but no file is named; export it again"
             )
+        if location == HERE:
+            continue
         file = _inside(folder, location, tensor.name, path)
         if file not in sizes:
             sizes[file] = _size(file, location, tensor.name, path)
@@ -42,7 +45,7 @@ def external_files(proto: onnx.ModelProto, path: Path) -> tuple[Path, ...]:
     seen: dict[Path, None] = {}
     for tensor in _external_tensors(proto):
         for entry in tensor.external_data:
-            if entry.key == "location":
+            if entry.key == "location" and entry.value != HERE:
                 seen[path.parent / entry.value] = None
     return tuple(seen)
 

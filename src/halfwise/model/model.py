@@ -30,6 +30,7 @@ from halfwise.model.normal_form import normalise
 from halfwise.model.opset import OLDEST_OPSET, allow_narrow_scales, raise_opset
 from halfwise.model.proto_file import check_proto, read_proto
 from halfwise.model.protobuf_fixups import fix_up, needs_fixups
+from halfwise.model.weights_in_place import bring_home
 
 __all__ = ["Model", "check_outputs", "load", "load_to_run"]
 
@@ -191,6 +192,7 @@ def _load(source: str | Path | onnx.ModelProto, label: str, to_run: bool) -> Mod
             onnx_ir.external_data.set_base_dir(model.graph, path.parent)
             for function in model.functions.values():
                 onnx_ir.external_data.set_base_dir(function.graph, path.parent)
+            bring_home(model, path)
         renamed = normalise(model)
         given = model.opset_imports.get("", OLDEST_OPSET)
         old = given < OLDEST_OPSET and not raise_opset(model, OLDEST_OPSET)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import onnx
 from onnx_ir import DataType
@@ -15,8 +17,16 @@ from halfwise.core.errors import InputError
 from halfwise.core.exhausted import out_of_memory
 from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import not_wanted
+from halfwise.model.weights_in_place import HERE, without_weights
 
 __all__ = ["byte_size", "check_proto", "check_rank", "every_graph", "every_tensor", "read_proto"]
+
+_LARGE = 1 << 25  # bytes of a file whose weights stay in it
+_MAPPED = frozenset(
+    kind
+    for kind in DataType
+    if kind not in (DataType.UNDEFINED, DataType.STRING) and kind.bitwidth in (4, 8, 16, 32, 64)
+)
 
 
 def read_proto(path: Path) -> tuple[onnx.ModelProto, str]:
@@ -38,7 +48,8 @@ def read_proto(path: Path) -> tuple[onnx.ModelProto, str]:
             # Mapped, so that the bytes of a large file are not held beside what is parsed from them.
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 digest = hashlib.sha256(content).hexdigest()
-                proto = _parse(content, path)
+                with memoryview(content) as view:
+                    proto = (_light(view, path.is_symlink()) if _has_room(file) else None) or _parse(view, path)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
@@ -50,18 +61,42 @@ def _not_onnx(path: Path, otherwise: str) -> str:
     return not_wanted(path, "an ONNX model", otherwise)
 
 
-def _parse(content: mmap.mmap, path: Path) -> onnx.ModelProto:
-    proto = onnx.ModelProto()
-    view = memoryview(content)
+def _has_room(file: BinaryIO) -> bool:
+    """Whether large weights may stay in it: the library that maps them refuses a file of several names."""
+    there = os.fstat(file.fileno())
+    return there.st_size >= _LARGE and there.st_nlink == 1
+
+
+def _light(content: memoryview, linked: bool) -> onnx.ModelProto | None:
+    """Without its large weights; None where the whole file has to be parsed."""
+    proto, light = onnx.ModelProto(), without_weights(content)
+    if light is None:
+        return None
     try:
-        proto.ParseFromString(view)
+        proto.ParseFromString(light)
+    except Exception:  # whatever it is, the whole file tells
+        return None
+    return proto if all(_may_stay(tensor, linked) for tensor in proto.graph.initializer) else None
+
+
+def _may_stay(tensor: onnx.TensorProto, linked: bool) -> bool:
+    """Whether what stayed in the file is what shape and type require. A link leads to another folder than the one that
+    external data lies in."""
+    told = {entry.key: entry.value for entry in tensor.external_data}
+    if told.get("location") != HERE:
+        return not (linked and told)
+    return tensor.data_type in _MAPPED and min(tensor.dims, default=0) >= 0 and int(told["length"]) == byte_size(tensor)
+
+
+def _parse(content: memoryview, path: Path) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(content)
     except Exception as error:
         if out_of_memory(error):
             raise
         told = f"{path} is not an ONNX model, nor a file of another known kind: export or copy the model again"
         raise InputError(_not_onnx(path, told)) from None
-    finally:
-        view.release()
     return proto
 
 
