@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import onnx
 import pytest
 
 from benchmarks.zoo.decoder import Sizes, feeds, write_decoder
+from halfwise.core.errors import InputError
 from halfwise.emulation import emulate, streamed
 from halfwise.emulation.stepper import Stepper
 from halfwise.emulation.streamed import StreamedSession
@@ -94,3 +96,15 @@ def _goes_on(
         assert found.plan.text() == wanted.plan.text()
         assert not (tmp_path / f"at {share}" / WALKS).exists()
     return wanted
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "model.data"])
+def test_a_model_that_changes_meanwhile_is_told_and_nothing_is_written(large: Path, tmp_path: Path, name: str) -> None:
+    def change(text: str) -> None:
+        file = tmp_path / name
+        file.write_bytes(file.read_bytes())  # as an exporter that runs again
+        os.utime(file, ns=(0, 1))
+
+    with pytest.raises(InputError, match=rf"{name} was changed while it was read; run the command again$"):
+        fix(large, list(transformer(1).inputs[:4]), out=tmp_path / "out", notify=change)
+    assert not list((tmp_path / "out").glob("model.*"))

@@ -9,15 +9,14 @@ import onnx
 
 from halfwise.core.errors import InputError
 from halfwise.core.real_path import real_path
-from halfwise.model.proto_file import byte_size, every_tensor
-from halfwise.model.weights_in_place import HERE
+from halfwise.model.proto_file import byte_size, every_tensor, own_name
 
 __all__ = ["check_external_data", "external_files"]
 
 
 def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
     """Raise one clear InputError where a weight file is missing, too short, or outside the model's folder."""
-    folder = real_path(path.parent)
+    folder, own = real_path(path.parent), own_name(path)
     sizes: dict[Path, int] = {}
     for tensor in _external_tensors(proto):
         fields = _fields(tensor, path)
@@ -26,9 +25,7 @@ def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
             raise InputError(
                 f"{path}: initializer {tensor.name!r} lies in external data, but no file is named; export it again"
             )
-        if location == HERE:
-            continue
-        file = _inside(folder, location, tensor.name, path)
+        file = path if location == own else _inside(folder, location, tensor.name, path)
         if file not in sizes:
             sizes[file] = _size(file, location, tensor.name, path)
         start, length = _extent(fields, tensor.name, path)
@@ -41,11 +38,11 @@ def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
 
 
 def external_files(proto: onnx.ModelProto, path: Path) -> tuple[Path, ...]:
-    """The model's external data files, each once, in the order of their first use."""
-    seen: dict[Path, None] = {}
+    """The model's external data files, each once, in the order of their first use; its own file is none."""
+    seen, own = dict[Path, None](), own_name(path)
     for tensor in _external_tensors(proto):
         for entry in tensor.external_data:
-            if entry.key == "location" and entry.value != HERE:
+            if entry.key == "location" and entry.value != own:
                 seen[path.parent / entry.value] = None
     return tuple(seen)
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from halfwise.core.formats import Format, format_of_type
 from halfwise.model.chosen_rows import last_row
 from halfwise.model.data_hash import data_sha256, is_data
 from halfwise.model.external import check_external_data, external_files
+from halfwise.model.file_stamps import FileStamps
 from halfwise.model.function_scopes import check_function_scopes
 from halfwise.model.inference import has_schema
 from halfwise.model.input_spec import InputSpec
@@ -30,7 +31,6 @@ from halfwise.model.normal_form import normalise
 from halfwise.model.opset import OLDEST_OPSET, allow_narrow_scales, raise_opset
 from halfwise.model.proto_file import check_proto, read_proto
 from halfwise.model.protobuf_fixups import fix_up, needs_fixups
-from halfwise.model.weights_in_place import bring_home
 
 __all__ = ["Model", "check_outputs", "load", "load_to_run"]
 
@@ -53,6 +53,7 @@ class Model:
     given: Model | None = None
     interface: Mapping[str, Format] = field(default_factory=dict)
     maps: tuple[MapOutput, ...] = ()
+    stamps: FileStamps = field(default_factory=FileStamps)
 
     @property
     def graph(self) -> Graph:
@@ -166,11 +167,13 @@ def _told(source: str | Path | onnx.ModelProto, *, to_run: bool) -> Model:
 
 def _load(source: str | Path | onnx.ModelProto, label: str, to_run: bool) -> Model:
     files: tuple[Path, ...] = ()
+    stamps = FileStamps()
     if isinstance(source, onnx.ModelProto):
         path, proto = None, source
         digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
     else:
         path = Path(source)
+        stamps = FileStamps.of((path,) if path.exists() else ())
         proto, digest = read_proto(path)
     check_proto(proto, label)
     if to_run:
@@ -178,6 +181,7 @@ def _load(source: str | Path | onnx.ModelProto, label: str, to_run: bool) -> Mod
     if path is not None:
         check_external_data(proto, path)
         files = external_files(proto, path)
+        stamps = replace(stamps, stamps=(*stamps.stamps, *FileStamps.of(files).stamps))
     stored_nodes = len(proto.graph.node)
     with _named(label):
         check_function_scopes(proto)
@@ -189,10 +193,9 @@ def _load(source: str | Path | onnx.ModelProto, label: str, to_run: bool) -> Mod
         model = onnx_ir.from_proto(proto)
         assert isinstance(model, onnx_ir.Model)
         if path is not None:
-            onnx_ir.external_data.set_base_dir(model.graph, path.parent)
-            for function in model.functions.values():
-                onnx_ir.external_data.set_base_dir(function.graph, path.parent)
-            bring_home(model, path)
+            folder = path.parent if files or not path.is_symlink() else path.resolve().parent
+            for graph in (model.graph, *(function.graph for function in model.functions.values())):
+                onnx_ir.external_data.set_base_dir(graph, folder)
         renamed = normalise(model)
         given = model.opset_imports.get("", OLDEST_OPSET)
         old = given < OLDEST_OPSET and not raise_opset(model, OLDEST_OPSET)
@@ -202,7 +205,7 @@ def _load(source: str | Path | onnx.ModelProto, label: str, to_run: bool) -> Mod
             "raise it with onnx.version_converter.convert_version"
         )
     allow_narrow_scales(model)
-    return Model(path, model, digest, stored_nodes, renamed, files, maps=maps)
+    return Model(path, model, digest, stored_nodes, renamed, files, maps=maps, stamps=stamps)
 
 
 @contextmanager

@@ -17,9 +17,9 @@ from halfwise.core.errors import InputError
 from halfwise.core.exhausted import out_of_memory
 from halfwise.core.files.absent import absent
 from halfwise.core.files.identify import not_wanted
-from halfwise.model.weights_in_place import HERE, without_weights
+from halfwise.model.weights_in_place import without_weights
 
-__all__ = ["byte_size", "check_proto", "check_rank", "every_graph", "every_tensor", "read_proto"]
+__all__ = ["byte_size", "check_proto", "check_rank", "every_graph", "every_tensor", "own_name", "read_proto"]
 
 _LARGE = 1 << 25  # bytes of a file whose weights stay in it
 _MAPPED = frozenset(
@@ -49,7 +49,7 @@ def read_proto(path: Path) -> tuple[onnx.ModelProto, str]:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 digest = hashlib.sha256(content).hexdigest()
                 with memoryview(content) as view:
-                    proto = (_light(view, path.is_symlink()) if _has_room(file) else None) or _parse(view, path)
+                    proto = (_light(view, path) if _has_room(file) else None) or _parse(view, path)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
@@ -67,25 +67,34 @@ def _has_room(file: BinaryIO) -> bool:
     return there.st_size >= _LARGE and there.st_nlink == 1
 
 
-def _light(content: memoryview, linked: bool) -> onnx.ModelProto | None:
+def _light(content: memoryview, path: Path) -> onnx.ModelProto | None:
     """Without its large weights; None where the whole file has to be parsed."""
-    proto, light = onnx.ModelProto(), without_weights(content)
-    if light is None:
+    name = own_name(path)
+    found = without_weights(content, name)
+    if found is None:
         return None
     try:
-        proto.ParseFromString(light)
+        proto = onnx.ModelProto.FromString(found[0])
     except Exception:  # whatever it is, the whole file tells
         return None
-    return proto if all(_may_stay(tensor, linked) for tensor in proto.graph.initializer) else None
+    outside = [tensor for tensor in every_tensor(proto) if tensor.external_data]
+    if path.is_symlink() and len(outside) > found[1]:  # which lies beside the link, not beside the file
+        return None
+    return proto if all(_may_stay(tensor, name) for tensor in outside) else None
 
 
-def _may_stay(tensor: onnx.TensorProto, linked: bool) -> bool:
-    """Whether what stayed in the file is what shape and type require. A link leads to another folder than the one that
-    external data lies in."""
+def _may_stay(tensor: onnx.TensorProto, name: str) -> bool:
+    """Whether what stayed in the file is what shape and type require."""
     told = {entry.key: entry.value for entry in tensor.external_data}
-    if told.get("location") != HERE:
-        return not (linked and told)
-    return tensor.data_type in _MAPPED and min(tensor.dims, default=0) >= 0 and int(told["length"]) == byte_size(tensor)
+    if told.get("location") != name:
+        return True
+    is_known = tensor.data_type in _MAPPED and min(tensor.dims, default=0) >= 0
+    return is_known and told.get("length") == str(byte_size(tensor))
+
+
+def own_name(path: Path) -> str:
+    """How external data names the model's file itself; a link's is the file's that it leads to."""
+    return path.resolve().name if path.is_symlink() else path.name
 
 
 def _parse(content: memoryview, path: Path) -> onnx.ModelProto:

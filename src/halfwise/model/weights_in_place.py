@@ -5,21 +5,21 @@ A protobuf library copies what it parses, and copies it once more whenever it is
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import onnx_ir as ir
+__all__ = ["without_weights"]
 
-__all__ = ["HERE", "bring_home", "without_weights"]
-
-HERE = f"\0{os.urandom(16).hex()}"  # as the file of external data: nobody else can name it
 _LEAST = 1 << 16  # bytes of a weight
-_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types of a protobuf
-_GRAPH, _INITIALIZER, _RAW = 7, 5, 9  # field numbers of ModelProto, GraphProto and TensorProto
-_DESCRIBES = frozenset((1, 2, 8, 12, 16))  # fields of TensorProto: sizes, type, name, documentation, metadata
-_EXTERNAL, _LOCATION = 13, 14
+_DEEPEST = 100  # messages in one another, of a protobuf
+_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types
+# Field numbers of ModelProto, GraphProto, NodeProto, AttributeProto and TensorProto.
+_GRAPH = 7
+_NODE, _INITIALIZER = 1, 5
+_OP_TYPE, _ATTRIBUTE = 4, 5
+_TENSOR, _BODY, _BODIES = 5, 6, 11
+_RAW, _EXTERNAL, _LOCATION = 9, 13, 14
+_DESCRIBES = frozenset((1, 2, 8, 12, 16))  # sizes, type, name, documentation, metadata
 _IS_EXTERNAL = 1
 
 
@@ -31,99 +31,115 @@ class _Field(NamedTuple):
     stop: int
 
 
+_Rewrite = Callable[[_Field], bytes | None]
+
+
 class _Irregular(Exception):
     """Bytes that are no protobuf, or one written in a way that nobody writes."""
 
 
-def without_weights(content: memoryview) -> bytes | None:
-    """The same model whose large weights are external data in the file itself; None where it is written oddly."""
+def without_weights(content: memoryview, name: str) -> tuple[bytes, int] | None:
+    """The same model whose large weights are external data in the file itself, of that name, and how many these are.
+
+    They are initializers and values of Constant nodes, those of bodies included. None where there is none, or where it
+    is written oddly.
+    """
+    rewriting = _Rewriting(content, name)
     try:
-        graphs = [field for field in _fields(content, 0, len(content)) if field.number == _GRAPH]
-        if len(graphs) != 1 or graphs[0].wire != _BYTES:
-            return None
-        (graph,) = graphs
-        inner = _without(content, graph)
+        light = rewriting.model()
     except _Irregular:
         return None
-    return b"".join((content[: graph.tag], _message(_GRAPH, inner), content[graph.stop :]))
+    return None if light is None else (light, rewriting.stayed)
 
 
-def bring_home(model: ir.Model, path: Path) -> None:
-    """Says where in which file the weights lie that stayed in it."""
-    there = path.resolve() if path.is_symlink() else path
-    for value in model.graph.initializers.values():
-        held = value.const_value
-        if isinstance(held, ir.ExternalTensor) and held.location == HERE:
-            value.const_value = ir.ExternalTensor(
-                there.name,
-                held.offset,
-                held.length,
-                held.dtype,
-                shape=held.shape,
-                name=held.name,
-                doc_string=held.doc_string,
-                metadata_props=held.metadata_props,
-                base_dir=there.parent,
-            )
+class _Rewriting:
+    def __init__(self, content: memoryview, name: str) -> None:
+        self._content, self._name = content, name
+        self.stayed = self._depth = 0
 
-
-def _without(content: memoryview, graph: _Field) -> bytes:
-    pieces, taken = [], graph.start
-    for field in _fields(content, graph.start, graph.stop):
-        if field.number == _INITIALIZER and field.wire == _BYTES and field.stop - field.start >= _LEAST:
-            light = _light(content, field)
-            if light is not None:
-                pieces += [content[taken : field.tag], _message(_INITIALIZER, light)]
-                taken = field.stop
-    return b"".join((*pieces, content[taken : graph.stop]))
-
-
-def _light(content: memoryview, tensor: _Field) -> bytes | None:
-    """A tensor without its bytes, and where these lie; None where they do not stand in one place."""
-    raw, rest = None, []
-    for field in _fields(content, tensor.start, tensor.stop):
-        if field.number == _RAW and field.wire == _BYTES and raw is None:
-            raw = field
-        elif field.number in _DESCRIBES:
-            rest.append(content[field.tag : field.stop])
-        else:
+    def model(self) -> bytes | None:
+        whole = _Field(0, _BYTES, 0, 0, len(self._content))
+        if sum(field.number == _GRAPH for field in self._fields(whole)) != 1:
             return None
-    if raw is None or raw.stop - raw.start < _LEAST:
-        return None
-    told = {"location": HERE, "offset": str(raw.start), "length": str(raw.stop - raw.start)}
-    entries = (_message(_EXTERNAL, _message(1, key.encode()) + _message(2, of.encode())) for key, of in told.items())
-    return b"".join((*rest, *entries, _varint(_LOCATION << 3 | _VARINT), _varint(_IS_EXTERNAL)))
+        return self._rewritten(whole, {_GRAPH: self._graph})
 
+    def _graph(self, graph: _Field) -> bytes | None:
+        return self._rewritten(graph, {_NODE: self._node, _INITIALIZER: self._tensor})
 
-def _fields(content: memoryview, start: int, stop: int) -> Iterator[_Field]:
-    at = start
-    while at < stop:
-        tag, begin = _read_varint(content, at, stop)
-        wire, end = tag & 7, begin
-        if wire == _BYTES:
-            length, begin = _read_varint(content, begin, stop)
-            end = begin + length
-        elif wire == _VARINT:
-            _, end = _read_varint(content, begin, stop)
-        elif wire in (_EIGHT, _FOUR):
-            end = begin + (8 if wire == _EIGHT else 4)
-        else:
+    def _node(self, node: _Field) -> bytes | None:
+        kinds = [
+            bytes(self._content[field.start : field.stop]) for field in self._fields(node) if field.number == _OP_TYPE
+        ]
+        is_constant = len(kinds) == 1 and kinds[0] == b"Constant"
+
+        def attribute(field: _Field) -> bytes | None:
+            bodies: dict[int, _Rewrite] = {_BODY: self._graph, _BODIES: self._graph}
+            return self._rewritten(field, {_TENSOR: self._tensor} if is_constant else bodies)
+
+        return self._rewritten(node, {_ATTRIBUTE: attribute})
+
+    def _rewritten(self, message: _Field, within: dict[int, _Rewrite]) -> bytes | None:
+        """A message with its large fields of these numbers rewritten; None where none of them is."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
             raise _Irregular
-        if end > stop:
-            raise _Irregular
-        yield _Field(tag >> 3, wire, at, begin, end)
-        at = end
+        pieces: list[memoryview | bytes] = []
+        taken = message.start
+        for field in self._fields(message):
+            if field.number in within and field.wire == _BYTES and field.stop - field.start >= _LEAST:
+                light = within[field.number](field)
+                if light is not None:
+                    pieces += [self._content[taken : field.tag], _message(field.number, light)]
+                    taken = field.stop
+        self._depth -= 1
+        return b"".join((*pieces, self._content[taken : message.stop])) if pieces else None
 
+    def _tensor(self, tensor: _Field) -> bytes | None:
+        """Without its bytes, and where these lie; None where they do not stand in one place."""
+        raw: _Field | None = None
+        rest: list[memoryview | bytes] = []
+        for field in self._fields(tensor):
+            if field.number == _RAW and field.wire == _BYTES and raw is None:
+                raw = field
+            elif field.number in _DESCRIBES:
+                rest.append(self._content[field.tag : field.stop])
+            else:
+                return None
+        if raw is None or raw.stop - raw.start < _LEAST:
+            return None
+        self.stayed += 1
+        told = {"location": self._name, "offset": str(raw.start), "length": str(raw.stop - raw.start)}
+        entries = (_message(_EXTERNAL, _message(1, of.encode()) + _message(2, to.encode())) for of, to in told.items())
+        return b"".join((*rest, *entries, _varint(_LOCATION << 3 | _VARINT), _varint(_IS_EXTERNAL)))
 
-def _read_varint(content: memoryview, at: int, stop: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < stop and shift < 64:
-        byte = content[at]
-        value, at = value | (byte & 127) << shift, at + 1
-        if byte < 128:
-            return value, at
-        shift += 7
-    raise _Irregular
+    def _fields(self, message: _Field) -> Iterator[_Field]:
+        at, stop = message.start, message.stop
+        while at < stop:
+            tag, begin = self._varint(at, stop)
+            wire, end = tag & 7, begin
+            if wire == _BYTES:
+                length, begin = self._varint(begin, stop)
+                end = begin + length
+            elif wire == _VARINT:
+                _, end = self._varint(begin, stop)
+            elif wire in (_EIGHT, _FOUR):
+                end = begin + (8 if wire == _EIGHT else 4)
+            else:
+                raise _Irregular
+            if end > stop:
+                raise _Irregular
+            yield _Field(tag >> 3, wire, at, begin, end)
+            at = end
+
+    def _varint(self, at: int, stop: int) -> tuple[int, int]:
+        value = shift = 0
+        while at < stop and shift < 64:
+            byte = self._content[at]
+            value, at = value | (byte & 127) << shift, at + 1
+            if byte < 128:
+                return value, at
+            shift += 7
+        raise _Irregular
 
 
 def _message(number: int, value: bytes) -> bytes:

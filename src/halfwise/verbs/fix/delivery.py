@@ -54,7 +54,9 @@ def deliver(prepared: Prepared, found: Feedback) -> Delivery:
 
 
 def _delivered(prepared: Prepared, found: Feedback) -> Delivery:
-    judged, written = judge(prepared, found), write(prepared, found)
+    judged = judge(prepared, found)
+    prepared.request.model.stamps.check()
+    written = write(prepared, found)
     typed = written.files.typed
     delivered = run_delivered(prepared, found.candidate, typed) if typed is not None else None
     return Delivery(found, judged, written, delivered)
