@@ -31,7 +31,7 @@ class _Field(NamedTuple):
     stop: int
 
 
-_Rewrite = Callable[[_Field], bytes | None]
+_Rewrite = Callable[[_Field, int], bytes | None]  # a field, how many messages deep it lies
 
 
 class _Irregular(Exception):
@@ -49,52 +49,50 @@ def without_weights(content: memoryview, name: str) -> tuple[bytes, int] | None:
         light = rewriting.model()
     except _Irregular:
         return None
-    return None if light is None else (light, rewriting.stayed)
+    return None if light is None else (light, len(rewriting.stayed))
 
 
 class _Rewriting:
     def __init__(self, content: memoryview, name: str) -> None:
         self._content, self._name = content, name
-        self.stayed = self._depth = 0
+        self.stayed: list[_Field] = []
 
     def model(self) -> bytes | None:
         whole = _Field(0, _BYTES, 0, 0, len(self._content))
         if sum(field.number == _GRAPH for field in self._fields(whole)) != 1:
             return None
-        return self._rewritten(whole, {_GRAPH: self._graph})
+        return self._rewritten(whole, 0, {_GRAPH: self._graph})
 
-    def _graph(self, graph: _Field) -> bytes | None:
-        return self._rewritten(graph, {_NODE: self._node, _INITIALIZER: self._tensor})
+    def _graph(self, graph: _Field, depth: int) -> bytes | None:
+        return self._rewritten(graph, depth, {_NODE: self._node, _INITIALIZER: self._tensor})
 
-    def _node(self, node: _Field) -> bytes | None:
+    def _node(self, node: _Field, depth: int) -> bytes | None:
         kinds = [
             bytes(self._content[field.start : field.stop]) for field in self._fields(node) if field.number == _OP_TYPE
         ]
         is_constant = len(kinds) == 1 and kinds[0] == b"Constant"
 
-        def attribute(field: _Field) -> bytes | None:
+        def attribute(field: _Field, depth: int) -> bytes | None:
             bodies: dict[int, _Rewrite] = {_BODY: self._graph, _BODIES: self._graph}
-            return self._rewritten(field, {_TENSOR: self._tensor} if is_constant else bodies)
+            return self._rewritten(field, depth, {_TENSOR: self._tensor} if is_constant else bodies)
 
-        return self._rewritten(node, {_ATTRIBUTE: attribute})
+        return self._rewritten(node, depth, {_ATTRIBUTE: attribute})
 
-    def _rewritten(self, message: _Field, within: dict[int, _Rewrite]) -> bytes | None:
+    def _rewritten(self, message: _Field, depth: int, within: dict[int, _Rewrite]) -> bytes | None:
         """A message with its large fields of these numbers rewritten; None where none of them is."""
-        self._depth += 1
-        if self._depth > _DEEPEST:
+        if depth > _DEEPEST:
             raise _Irregular
         pieces: list[memoryview | bytes] = []
         taken = message.start
         for field in self._fields(message):
             if field.number in within and field.wire == _BYTES and field.stop - field.start >= _LEAST:
-                light = within[field.number](field)
+                light = within[field.number](field, depth + 1)
                 if light is not None:
                     pieces += [self._content[taken : field.tag], _message(field.number, light)]
                     taken = field.stop
-        self._depth -= 1
         return b"".join((*pieces, self._content[taken : message.stop])) if pieces else None
 
-    def _tensor(self, tensor: _Field) -> bytes | None:
+    def _tensor(self, tensor: _Field, _depth: int) -> bytes | None:
         """Without its bytes, and where these lie; None where they do not stand in one place."""
         raw: _Field | None = None
         rest: list[memoryview | bytes] = []
@@ -107,7 +105,7 @@ class _Rewriting:
                 return None
         if raw is None or raw.stop - raw.start < _LEAST:
             return None
-        self.stayed += 1
+        self.stayed.append(tensor)
         told = {"location": self._name, "offset": str(raw.start), "length": str(raw.stop - raw.start)}
         entries = (_message(_EXTERNAL, _message(1, of.encode()) + _message(2, to.encode())) for of, to in told.items())
         return b"".join((*rest, *entries, _varint(_LOCATION << 3 | _VARINT), _varint(_IS_EXTERNAL)))
