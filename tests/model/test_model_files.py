@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import subprocess
 import sys
 import textwrap
@@ -213,6 +214,22 @@ def test_integers_and_strings_stay_as_they_are_in_external_data(tmp_path: Path) 
     onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     feed = np.arange(600, dtype=np.float32)
     assert np.array_equal(run(tmp_path / "m.onnx", {"w": feed})["y"], feed[::-1])
+
+
+def test_shapes_are_known_where_their_constants_lie_in_external_data(tmp_path: Path) -> None:
+    """Some exporters leave nothing inside the file, not even a scalar or an empty list of axes."""
+    proto = model(
+        [node("Reshape", "x sizes", "a"), node("Unsqueeze", "a axis", "b"), node("ReduceSum", "b none", "y")],
+        [value("x", shape=[12])],
+        [value("y", shape=None)],
+        [weight("sizes", np.array([3, 4])), weight("axis", np.array([0])), weight("none", np.zeros(0, np.int64))],
+    )
+    onnx.save(copy.deepcopy(proto), tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    shapes = [
+        {each.name: tuple(each.shape or ()) for made in loaded.nodes for each in made.outputs}
+        for loaded in (load(tmp_path / "m.onnx"), load(proto))
+    ]
+    assert shapes[0] == shapes[1] and shapes[0]["b"] == (1, 3, 4)
 
 
 BIG = """

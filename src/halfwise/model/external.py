@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import onnx
+import onnx_ir as ir
 
 from halfwise.core.errors import InputError
 from halfwise.core.real_path import real_path
 from halfwise.model.proto_file import byte_size, every_tensor, own_name
 
-__all__ = ["check_external_data", "external_files"]
+__all__ = ["check_external_data", "external_files", "read_small"]
+
+_SMALL = 1 << 14  # bytes of a tensor that is read at once: sizes and axes decide what a graph computes
 
 
 def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
@@ -45,6 +48,22 @@ def external_files(proto: onnx.ModelProto, path: Path) -> tuple[Path, ...]:
             if entry.key == "location" and entry.value != own:
                 seen[path.parent / entry.value] = None
     return tuple(seen)
+
+
+def read_small(model: ir.Model) -> None:
+    """Exporters may put every tensor into external data, shapes and scalars included: these are held as any other."""
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for value in graph.initializers.values():
+            held = value.const_value
+            if isinstance(held, ir.ExternalTensor) and held.nbytes <= _SMALL:
+                sizes = held.shape.numpy()
+                read = onnx.TensorProto(
+                    name=held.name,
+                    data_type=held.dtype.value,
+                    dims=sizes,
+                    raw_data=held.tobytes() if held.size else b"",
+                )
+                value.const_value = ir.TensorProtoTensor(read)
 
 
 def _fields(tensor: onnx.TensorProto, path: Path) -> dict[str, str]:

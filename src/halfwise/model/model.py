@@ -20,7 +20,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, format_of_type
 from halfwise.model.chosen_rows import last_row
 from halfwise.model.data_hash import data_sha256, is_data
-from halfwise.model.external import check_external_data, external_files
+from halfwise.model.external import check_external_data, external_files, read_small
 from halfwise.model.file_stamps import FileStamps
 from halfwise.model.function_scopes import check_function_scopes
 from halfwise.model.inference import has_schema
@@ -196,6 +196,7 @@ def _load(source: str | Path | onnx.ModelProto, label: str, to_run: bool) -> Mod
             folder = path.parent if files or not path.is_symlink() else path.resolve().parent
             for graph in (model.graph, *(function.graph for function in model.functions.values())):
                 onnx_ir.external_data.set_base_dir(graph, folder)
+            read_small(model)
         renamed = normalise(model)
         given = model.opset_imports.get("", OLDEST_OPSET)
         old = given < OLDEST_OPSET and not raise_opset(model, OLDEST_OPSET)
