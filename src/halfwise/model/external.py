@@ -14,7 +14,7 @@ from halfwise.model.proto_file import byte_size, every_tensor, own_name
 
 __all__ = ["check_external_data", "external_files", "read_small"]
 
-_SMALL = 1 << 14  # bytes of a tensor that is read at once: sizes and axes decide what a graph computes
+_SMALL = 1 << 10  # bytes of a tensor that is read at once: sizes and axes decide what a graph computes
 
 
 def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
