@@ -129,6 +129,13 @@ class Stepper:
         self._outside: dict[ir.Node, frozenset[ir.Value]] = {}
         self._current: tuple[Assignment, dict[ir.Node, _Compiled]] | None = None
 
+    def rest(self) -> None:
+        """Others may have the memory of what is made again when it is asked for."""
+        self._sessions.clear()
+        self._compiled.clear()
+        self._current = None
+        self.emulator.rest()
+
     def account(self, nodes: float) -> None:
         """Count work that stands for so many executions of a node."""
         self.executed += nodes
