@@ -47,7 +47,7 @@ def test_signs_cost_what_their_whole_gradient_does(repeated: bool) -> None:
 
 
 def test_a_weight_that_no_rule_knows_takes_a_few_times_its_size() -> None:
-    """Not a gradient for each probe."""
+    """Not a gradient for each probe, and not a copy for each look at it."""
     image, grid = _normal(1, 1, 1024, 1024), np.zeros((1, 1, 2, 2), np.float32)
     proto = model(
         [node("GridSample", "image grid", "y")],
@@ -65,4 +65,4 @@ def test_a_weight_that_no_rule_knows_takes_a_few_times_its_size() -> None:
     finally:
         tracemalloc.stop()
     assert found.weights[sites.all[0].node] > 0
-    assert peak < 5.5 * image.nbytes
+    assert peak < 4.5 * image.nbytes

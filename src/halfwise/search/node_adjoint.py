@@ -46,6 +46,7 @@ class NodeAdjoint:
         self.site: Site = known.sites.of[node]
         self.flips = flips
         self.inner = self.stepper.inner(node)
+        self._read: dict[ir.Value | None, Array | None] = {}  # a weight in the model's own file is a copy each time
         self.local = Local(
             node,
             node.version or known.sites.model.opset(node.domain),
@@ -104,9 +105,8 @@ class NodeAdjoint:
         """The squared error that rounding a weight leaves."""
         channels = self._channels(slots)
         if channels is not None:
-            moved = self.known.rounded(value)
-            base = self._peek(value)
-            return 0.0 if base is None or same_values(moved, base) else energy(self._seen(value, moved, channels))
+            base, moved = self.local.input(1), self.known.rounded(value)
+            return 0.0 if same_values(moved, base) else energy(self._seen(value, moved, channels))
         if self.node.op_type == "Gather" and not self.node.domain and slots == [0]:
             if self.local.gradients[0] is None:
                 return 0.0
@@ -280,6 +280,11 @@ class NodeAdjoint:
     # -- running ----------------------------------------------------------------------------------------------------
 
     def _peek(self, value: ir.Value | None) -> Array | None:
+        if value not in self._read:
+            self._read[value] = self._found(value)
+        return self._read[value]
+
+    def _found(self, value: ir.Value | None) -> Array | None:
         if value is None or not (value.is_initializer() or value in self.known.store):
             return None
         array = self.known.store.read(value, None)
