@@ -205,6 +205,7 @@ class Emulator:
         """Others may have the memory of rounded weights and sessions: they are made again when they are asked for."""
         for each in (self, *self._others):
             each._sessions = KeptSessions()
+            each._written.clear()
         self._segments.clear()
         gc.collect()
         self._weights.forget()
