@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.core.formats import Format
-from halfwise.emulation.weights import RoundedWeights
+from halfwise.emulation.weights import Room, RoundedWeights
 from halfwise.precision.rewrite import Weight
 
 
@@ -29,3 +29,13 @@ def test_a_few_bytes_are_kept() -> None:
     first = rounded.of(small)
     rounded.forget()
     assert rounded.of(small) is first
+
+
+def test_what_a_room_held_is_written_over() -> None:
+    """By segments of several weights, too."""
+    room, places = Room(), []
+    for _ in range(3):
+        room.clear(48)
+        first, second = room.empty((4, 8)), room.empty((16,))
+        places.append((first.ctypes.data, second.ctypes.data))
+    assert len(set(places)) == 1 and not np.shares_memory(first, second)

@@ -167,6 +167,29 @@ def test_layers_of_one_kind_share_their_sessions() -> None:
     assert counts[0] == counts[1]
 
 
+def test_a_kernel_that_asks_for_constants_is_loaded_once_for_all_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is gone with its segment: it holds a weight."""
+    proto = model(
+        [node("BiasGelu", "x bias", "g", domain="com.microsoft"), node("MatMul", "g w", "y")],
+        [value("x", shape=["batch", 16])],
+        [value("y", shape=["batch", 4])],
+        [weight("bias", f32(*range(16))), weight("w", np.eye(16, 4, dtype=np.float32))],
+    )
+    session = Emulator().session(Assignment(Sites(load(proto)), {}))
+    made: list[int] = []
+
+    class Counted(streamed.Session):
+        def __init__(self, proto: onnx.ModelProto, weights: Any = None, **rest: Any) -> None:
+            super().__init__(proto, weights, **rest)
+            made.append(len(weights or {}))
+
+    monkeypatch.setattr(streamed, "Session", Counted)
+    feeds = [{"x": np.full((rows, 16), rows, np.float32)} for rows in (1, 2, 3)]
+    for _ in range(2):
+        assert all(isinstance(each, dict) for each in session.answers(feeds))
+    assert made.count(1) == 2
+
+
 def test_a_sequence_stays_in_one_segment() -> None:
     proto = model(
         [

@@ -10,12 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from halfwise.emulation import emulate
 from halfwise.emulation.emulate import Emulator
+from halfwise.emulation.ort import Session
 from halfwise.emulation.stepper import Stepper, Store
 from halfwise.model.model import load
 from halfwise.precision.assignment import Assignment
 from halfwise.precision.sites import Sites
 from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
+from tests.models.zoo import encoder
 from tests.models.zoo.graph_writer import GraphWriter
 
 
@@ -51,6 +54,27 @@ def test_sessions_hold_none_of_the_tensors_that_they_made() -> None:
     for _ in stepper.walk(Store(stepper.emulator, Assignment(sites, {}), {"x": np.ones(size, np.float32)})):
         pass
     assert _resident() - before < 3 * 4 * size
+
+
+def test_what_rests_holds_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of segments, and not of single nodes; a walk makes them again."""
+    monkeypatch.setattr(emulate, "LARGE_BYTES", 0)
+    made = encoder()
+    sites, stepper = Sites(load(made.model)), Stepper(Emulator())
+    assignment, before = Assignment.all_narrow(sites), _sessions()
+    answers = []
+    for _ in range(2):
+        answers.append(stepper.emulator.session(assignment).run(made.inputs[0]))
+        for _ in stepper.walk(Store(stepper.emulator, assignment, made.inputs[0])):
+            pass
+        assert _sessions() > before
+        stepper.rest()
+        assert _sessions() == before
+    assert all(np.array_equal(answers[0][name], answers[1][name]) for name in answers[0])
+
+
+def _sessions() -> int:
+    return sum(isinstance(each, Session) for each in gc.get_objects())
 
 
 def _resident() -> int:

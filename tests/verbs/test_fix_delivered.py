@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,6 +17,7 @@ from halfwise.backends.as_written import NoKernel, run_as_written
 from halfwise.backends.backend import BackendFailure
 from halfwise.core.child.worker import ChildFailed
 from halfwise.core.notes import NoteKind
+from halfwise.emulation.ort import Session
 from tests.models.build import model, node, value, weight
 from tests.support.messages import kinds, only
 from tests.support.says import Says
@@ -67,18 +69,40 @@ def test_a_miss_there_is_a_no_where_the_target_may_run_it_so(
     assert (NoteKind.DELIVERED_MISSES in kinds(made.notes)) is good
 
 
-@pytest.mark.parametrize(("target", "kept"), [("onnx", ("n_y",)), ("ort-cuda", ())])
-def test_what_the_runtime_computes_wrong_in_fp16_stays_in_fp32_where_it_may_run(
-    target: str, kept: tuple[str, ...], tmp_path: Path
-) -> None:
-    """Its CPU provider has no kernel of ReduceLogSumExp in FP16, and takes the exponent of 1,000 as it is."""
-    given = model(
+def wrong_in_fp16() -> onnx.ModelProto:
+    """The CPU provider has no kernel of ReduceLogSumExp in FP16, and takes the exponent of 1,000 as it is."""
+    return model(
         [node("Mul", "x k", "h"), node("Relu", "h", "r"), node("ReduceLogSumExp", "r axes", "y")],
         [value("x", shape=(2, 8))],
         [value("y", shape=(2, 1))],
         [weight("k", np.float32(1000.0)), weight("axes", np.array([1]))],
         opset=18,
     )
+
+
+def test_no_session_is_held_while_a_written_model_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where several are tried."""
+
+    def alive() -> int:
+        return sum(isinstance(each, Session) for each in gc.get_objects())
+
+    def counted(*args: Any, **named: Any) -> Any:
+        seen.append(alive())
+        return run_as_written(*args, **named)
+
+    seen: list[int] = []
+    before = alive()
+    for module in ("delivered", "runnable"):
+        monkeypatch.setattr(f"halfwise.verbs.fix.{module}.run_as_written", counted)
+    assert fix(wrong_in_fp16(), FEEDS, out=tmp_path).good
+    assert len(seen) > 2 and max(seen) <= before
+
+
+@pytest.mark.parametrize(("target", "kept"), [("onnx", ("n_y",)), ("ort-cuda", ())])
+def test_what_the_runtime_computes_wrong_in_fp16_stays_in_fp32_where_it_may_run(
+    target: str, kept: tuple[str, ...], tmp_path: Path
+) -> None:
+    given = wrong_in_fp16()
     made = fix(given, FEEDS, out=tmp_path, target=target)
     assert made.good and made.fp32_nodes == kept
     if kept:

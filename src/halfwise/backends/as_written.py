@@ -6,6 +6,7 @@ Native code may crash on a model, and a crash there is an answer here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from halfwise.backends.backend import BackendFailure
 from halfwise.backends.bf16_values import run_session
+from halfwise.backends.mapped_file import mapped
 from halfwise.backends.seeded_file import Sessions, seeded
 from halfwise.core.child.kept import ask
 from halfwise.core.child.serve import Answer, Request
@@ -57,18 +59,32 @@ def serve(request: Request) -> Answer:
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait take no core meanwhile
-    model, random = request.data["model"], request.data["random"]
-    content = seeded(Path(model), options) if random else model
-    providers = ["CPUExecutionProvider"]
-    sessions = Sessions.begun(
-        lambda: ort.InferenceSession(content, options, providers=providers, enable_fallback=0), random=random
-    )
+    sessions = _begun(Path(request.data["model"]), options, random=request.data["random"])
     names = [value.name for value in sessions.first.get_outputs()]
     found = []
     for feed, session in zip(request.arrays, sessions.each(), strict=False):
         given = {value.name: typed_as(feed[value.name], value.type) for value in session.get_inputs()}
         found.append(dict(zip(names, map(_without_keys, run_session(session, names, given)), strict=True)))
     return Answer({}, tuple(found))
+
+
+def _begun(model: Path, options: Any, *, random: bool) -> Sessions:
+    """With its weights mapped, where that goes; what the runtime refuses is refused of the file itself."""
+    import onnxruntime as ort
+
+    def begun(content: str | bytes) -> Sessions:
+        providers = ["CPUExecutionProvider"]
+        return Sessions.begun(
+            lambda: ort.InferenceSession(content, options, providers=providers, enable_fallback=0), random=random
+        )
+
+    if random:
+        return begun(seeded(model, options))
+    content = mapped(model, options)
+    if content is not None:
+        with suppress(Exception):
+            return begun(content)
+    return begun(str(model))
 
 
 def _without_keys(held: Any) -> Any:

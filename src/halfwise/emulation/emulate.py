@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -201,7 +202,12 @@ class Emulator:
         return other
 
     def rest(self) -> None:
-        """Others may have the memory of weights that were rounded; they are made again when they are asked for."""
+        """Others may have the memory of rounded weights and sessions: they are made again when they are asked for."""
+        for each in (self, *self._others):
+            each._sessions = KeptSessions()
+            each._written.clear()
+        self._segments.clear()
+        gc.collect()
         self._weights.forget()
 
     def session(self, assignment: Assignment) -> AnySession:

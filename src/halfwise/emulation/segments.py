@@ -15,6 +15,8 @@ from functools import cached_property
 import onnx
 from onnx import helper
 
+from halfwise.emulation.late_constants import constants_late
+
 __all__ = ["Picked", "Product", "Segment", "reads_of", "segments"]
 
 LARGE_BYTES = 1 << 20  # of a weight that begins a segment
@@ -129,13 +131,20 @@ def _beside_products(graph: onnx.GraphProto, large: Collection[str]) -> tuple[li
     }
     nodes: list[onnx.NodeProto] = []
     turned = set()
-    for node in graph.node:
+    for node in _in_order(graph):
         if node.op_type == "MatMul" and not node.domain and node.input[1] in moved:
             turned.add(len(nodes))
             nodes.append(moved[node.input[1]])
         if node.output[0] not in moved:
             nodes.append(node)
     return nodes, frozenset(turned)
+
+
+def _in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """What is made of weights alone comes just before it is read, so that it is not held for long."""
+    nodes, weights = list(graph.node), {tensor.name for tensor in graph.initializer}
+    order = constants_late([reads_of(node) for node in nodes], [node.output for node in nodes], weights)
+    return [nodes[number] for number in order]
 
 
 def _turns(node: onnx.NodeProto) -> bool:

@@ -27,6 +27,7 @@ from halfwise.emulation.large_tables import (
     places_in,
     turns,
 )
+from halfwise.emulation.late_constants import constants_late
 from halfwise.emulation.ort import FEW, MANY, RUNTIME_IR_VERSION, Device, Session
 from halfwise.model.families import PRODUCTS, RECURRENT
 from halfwise.model.model import Model
@@ -129,6 +130,13 @@ class Stepper:
         self._outside: dict[ir.Node, frozenset[ir.Value]] = {}
         self._current: tuple[Assignment, dict[ir.Node, _Compiled]] | None = None
 
+    def rest(self) -> None:
+        """Others may have the memory of what is made again when it is asked for."""
+        self._sessions.clear()
+        self._compiled.clear()
+        self._current = None
+        self.emulator.rest()
+
     def account(self, nodes: float) -> None:
         """Count work that stands for so many executions of a node."""
         self.executed += nodes
@@ -140,10 +148,10 @@ class Stepper:
 
     def walk(self, store: Store) -> Iterator[Step]:
         """Run the model; each tensor is dropped once nothing needs it any more."""
-        graph = store.assignment.sites.model.graph
-        left = self._uses(store.assignment.sites.model)
-        for number, node in enumerate(graph):
-            self.emulator.walked(number, len(graph))
+        model = store.assignment.sites.model
+        left, nodes = self._uses(model), self._in_order(model)
+        for number, node in enumerate(nodes):
+            self.emulator.walked(number, len(nodes))
             outputs = self.run(node, store.assignment, store)
             for value, array in outputs.items():
                 store.put(value, array)
@@ -298,6 +306,13 @@ class Stepper:
         for value in model.judged_values:
             left.pop(value, None)
         return left
+
+    def _in_order(self, model: Model) -> list[ir.Node]:
+        """The nodes of the main graph, those that read weights alone as late as can be."""
+        nodes = list(model.graph)
+        reads = [self.outside(node) for node in nodes]
+        weights = {value for each in reads for value in each if value.is_initializer()}
+        return [nodes[number] for number in constants_late(reads, [node.outputs for node in nodes], weights)]
 
     def outside(self, node: ir.Node) -> frozenset[ir.Value]:
         """Every tensor a node needs, those captured by its subgraphs included."""

@@ -88,6 +88,7 @@ class StreamedSession:
         large = {weight.name for weight in given if 4 * weight.tensor.size >= LARGE_BYTES}
         self._segments = segments(graph, large, uncut)
         self._ready: dict[tuple[Any, ...], _Ready] = {}
+        self._brief: dict[tuple[Any, ...], _Ready] = {}  # of the segment that runs: they hold its weights
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Array]:
         """Outputs by name."""
@@ -143,6 +144,7 @@ class StreamedSession:
         going = [lane for lane in lanes if lane.failed is None]
         if not self._picked(segment, going):
             self._with_weights(segment, going, read(), shared)
+            self._brief.clear()
         for name in segment.done:
             if name not in self.output_names:
                 shared.pop(name, None)
@@ -243,12 +245,11 @@ class StreamedSession:
     def _run(self, segment: Segment, feeds: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
         taken = {**feeds, **{name: array for name, array in weights.items() if name not in segment.foreign}}
         key = (segment, *(value.dtype if isinstance(value, np.ndarray) else None for value in taken.values()))
-        ready = self._ready.get(key)
+        ready = self._ready.get(key) or self._brief.get(key)
         if ready is None:
             constant = {name: weights[name] for name in weights if name in segment.foreign}
             ready = self._load(segment, taken, constant)
-            if not constant:  # else it holds weights
-                self._ready[key] = ready
+            (self._brief if constant else self._ready)[key] = ready
         found = ready.session.run({inside: taken[name] for inside, name in ready.takes})
         return {name: found[inside] for inside, name in ready.gives}
 

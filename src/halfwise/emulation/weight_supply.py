@@ -42,8 +42,9 @@ class WeightSupply:
         segment, follows = self._segments[number], self._next.get(number)
         if self._device != "cuda":
             self._expect(follows)
-            self._room.clear()
-            return {name: self._rounded.of(self._weights[name], room=self._room) for name in self._names(segment)}
+            needed = {name: self._weights[name] for name in self._names(segment)}
+            self._room.clear(sum(weight.tensor.size for weight in needed.values() if weight.fmt is not None))
+            return {name: self._rounded.of(weight, room=self._room) for name, weight in needed.items()}
         known = self._ahead.pop(number, None)
         found = self._uploaded(number) if known is None else known.result()
         if follows is not None:

@@ -24,7 +24,7 @@ _Key = tuple[ir.TensorProtocol, Format | None, tuple[int, ...]]  # a tensor is k
 
 _BLOCK = 1 << 18  # elements that one thread takes at a time
 _SOME = 1 << 24  # bytes that are worth giving back
-_ROOM = 1 << 28  # bytes of rounded weights that are kept; rounding takes half the time of the product that reads them
+_ROOM = 1 << 27  # bytes of rounded weights that are kept; rounding takes half the time of the product that reads them
 
 
 class Room:
@@ -34,9 +34,13 @@ class Room:
         self._whole = np.empty(0, np.float32)
         self._taken = 0
 
-    def clear(self) -> None:
-        """Whoever was given some has done with it."""
+    def clear(self, elements: int) -> None:
+        """Whoever was given some has done with it. So many elements at most are asked for next: where they fit, what
+        was written is written again."""
         self._taken = 0
+        if elements > self._whole.size:
+            self._whole = np.empty(0, np.float32)  # before there is another
+            self._whole = np.empty(elements, np.float32)
 
     def empty(self, shape: tuple[int, ...]) -> Array:
         start, size = self._taken, int(np.prod(shape, dtype=np.int64))
@@ -48,7 +52,7 @@ class Room:
     def leave(self) -> None:
         """Nobody takes more for now: what is large goes back to the system."""
         self._taken = 0
-        if self._whole.nbytes > _ROOM:
+        if self._whole.nbytes > _SOME:
             self._whole = np.empty(0, np.float32)
 
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.core.cores import Helper
 from halfwise.core.fast_casts import rounded
@@ -58,7 +59,13 @@ class Gradients:
         self.of[value] = gradient if known is None else known + gradient
 
     def signs(self, shape: tuple[int, ...]) -> Array:
-        return (2 * self.rng.integers(0, 2, (self.probes, *shape), dtype=np.int8) - 1).astype(np.float32)
+        return self.random_signs(shape).astype(np.float32)
+
+    def random_signs(self, shape: tuple[int, ...]) -> NDArray[np.int8]:
+        drawn = self.rng.integers(0, 2, (self.probes, *shape), dtype=np.int8)
+        drawn *= 2
+        drawn -= 1
+        return drawn
 
     def rounding(self, value: ir.Value) -> Rounding | None:
         """The rounding error of a tensor or weight, where it is finite; None where there is none."""

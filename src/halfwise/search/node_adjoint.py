@@ -17,6 +17,7 @@ from halfwise.search.body_noise import body_parts
 from halfwise.search.gradients import Gradients
 from halfwise.search.large_weights import is_large_constant, same_values, taken_rows
 from halfwise.search.rounding import Rounding, energy, finite
+from halfwise.search.trial import Signs, noise_like, strength
 from halfwise.search.vjp import ELEMENTWISE, Array, Local, NoRule, pull_back, unbroadcast
 
 __all__ = ["NodeAdjoint"]
@@ -45,6 +46,7 @@ class NodeAdjoint:
         self.site: Site = known.sites.of[node]
         self.flips = flips
         self.inner = self.stepper.inner(node)
+        self._read: dict[ir.Value | None, Array | None] = {}  # a weight in the model's own file is a copy each time
         self.local = Local(
             node,
             node.version or known.sites.model.opset(node.domain),
@@ -103,9 +105,8 @@ class NodeAdjoint:
         """The squared error that rounding a weight leaves."""
         channels = self._channels(slots)
         if channels is not None:
-            moved = self.known.rounded(value)
-            base = self._peek(value)
-            return 0.0 if base is None or same_values(moved, base) else energy(self._seen(value, moved, channels))
+            base, moved = self.local.input(1), self.known.rounded(value)
+            return 0.0 if same_values(moved, base) else energy(self._seen(value, moved, channels))
         if self.node.op_type == "Gather" and not self.node.domain and slots == [0]:
             if self.local.gradients[0] is None:
                 return 0.0
@@ -117,7 +118,10 @@ class NodeAdjoint:
             return 0.0
         if self._bends(slots):
             return self._response(value, rounding)
-        gradient = self._gradient(value, slots)
+        parts, trial = self._traced(value, slots)
+        if trial is not None and not parts:
+            return trial.energy(rounding)
+        gradient = _summed(parts, trial)
         return 0.0 if gradient is None else rounding.energy(gradient)
 
     def _channels(self, slots: list[int]) -> int | None:
@@ -126,6 +130,10 @@ class NodeAdjoint:
 
     def _gradient(self, value: ir.Value, slots: list[int]) -> Array | None:
         """The gradient of a tensor through this node alone."""
+        return _summed(*self._traced(value, slots))
+
+    def _traced(self, value: ir.Value, slots: list[int]) -> tuple[list[Array], Signs | None]:
+        """Its parts, by rules and by a trial."""
         smooth = bool(slots) and any(g is not None for g in self.local.gradients)
         parts: list[Array] = []
         if smooth:
@@ -133,10 +141,8 @@ class NodeAdjoint:
                 parts = [part for slot in slots if (part := pull_back(self.local, slot)) is not None]
             except NoRule:
                 smooth = False
-        if not smooth or any(self.flips):
-            trial = self._isotropic(value, floats=not smooth)
-            parts += [] if trial is None else [trial]
-        return finite(np.asarray(sum(parts[1:], parts[0]), dtype=np.float32)) if parts else None
+        trial = self._isotropic(value, floats=not smooth) if not smooth or any(self.flips) else None
+        return parts, trial
 
     def _bends(self, slots: list[int]) -> bool:
         op = self.node.op_type
@@ -161,7 +167,7 @@ class NodeAdjoint:
         kept = channels % base.ndim + 1
         return np.asarray(moved.sum(axis=tuple(a for a in range(1, moved.ndim) if a != kept)))
 
-    def _isotropic(self, value: ir.Value, floats: bool) -> Array | None:
+    def _isotropic(self, value: ir.Value, floats: bool) -> Signs | None:
         """No rule: a trial perturbation shows how much arrives, and every element gets the same share of it.
 
         What arrives through integer outputs has no other way; through `floats`, only where there is no rule.
@@ -169,19 +175,26 @@ class NodeAdjoint:
         array = self._peek(value)
         assert array is not None
         rounding = self.known.rounding(value)
-        unit = self.known.sites.fmt.unit_roundoff
-        noise = (array * (unit * self.known.rng.uniform(-1, 1, array.shape))).astype(np.float32)
+        noise = noise_like(array, self.known.sites.fmt.unit_roundoff, self.known.rng)
         if rounding is not None:
-            noise = np.where(rounding.error != 0, rounding.error, noise)
-        noise = finite(noise)
-        strength = float(np.sum(np.square(noise, dtype=np.float64)))
-        if strength == 0:
+            np.copyto(noise, rounding.error, where=rounding.error != 0)
+        given = strength(noise)
+        if given == 0:
             return None
+        moved = np.add(array, noise, out=noise if array.dtype == noise.dtype else None)
+        shape = array.shape
+        del array, noise
+        arriving = self._arriving(value, moved, rounding is not None, floats)
+        del moved
+        return Signs(self.known.random_signs(shape), np.float32(np.sqrt(arriving / given)))
+
+    def _arriving(self, value: ir.Value, moved: Array, rounds: bool, floats: bool) -> float:
+        """The squared error at the outputs that a perturbed input leaves."""
         arriving = 0.0
-        for slot, changed in enumerate(self._run({value: self._moved(value, noise)})):
+        for slot, changed in enumerate(self._run({value: moved})):
             base, gradient, flips = self.local.outputs[slot], self.local.gradients[slot], self.flips[slot]
             if base is None or changed.shape != base.shape:
-                if rounding is not None:
+                if rounds:
                     self.into.breaks.add((self.node, value))
                 continue
             if gradient is not None and floats:
@@ -189,7 +202,7 @@ class NodeAdjoint:
                 arriving += energy(gradient, finite(changed - base))
             elif flips:
                 arriving += flips * float(np.count_nonzero(changed != base))
-        return np.asarray(self.known.signs(array.shape) * np.float32(np.sqrt(arriving / strength)))
+        return arriving
 
     def _check(self, value: ir.Value, changed: Array, base: Array) -> None:
         if not np.isfinite(changed.sum()) and (np.isfinite(base) & ~np.isfinite(changed)).any():
@@ -267,6 +280,11 @@ class NodeAdjoint:
     # -- running ----------------------------------------------------------------------------------------------------
 
     def _peek(self, value: ir.Value | None) -> Array | None:
+        if value not in self._read:
+            self._read[value] = self._found(value)
+        return self._read[value]
+
+    def _found(self, value: ir.Value | None) -> Array | None:
         if value is None or not (value.is_initializer() or value in self.known.store):
             return None
         array = self.known.store.read(value, None)
@@ -282,6 +300,11 @@ class NodeAdjoint:
 
     def _run(self, changed: Mapping[ir.Value, Array]) -> tuple[Array, ...]:
         return _run(self.known, self.node, changed)
+
+
+def _summed(parts: list[Array], trial: Signs | None) -> Array | None:
+    parts = [*parts, *([] if trial is None else [trial.whole()])]
+    return finite(np.asarray(sum(parts[1:], parts[0]), dtype=np.float32)) if parts else None
 
 
 def _run(known: Gradients, node: ir.Node, changed: Mapping[ir.Value, Array]) -> tuple[Array, ...]:

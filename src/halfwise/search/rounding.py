@@ -36,11 +36,14 @@ class Rounding:
 
     @classmethod
     def of(cls, array: Array, narrow: Array, clamp: float = np.inf) -> Rounding | None:
-        """None where nothing changes. Where the result is not finite, or was clamped, there is no small error."""
+        """None where nothing changes. Where the result is not finite, or was clamped, there is no small error.
+
+        `narrow` is written over.
+        """
         with np.errstate(invalid="ignore"):
-            error = np.asarray(narrow - array)
-        if np.isfinite(clamp):
-            error = np.where(np.abs(array) > clamp, np.float32(0), error)
+            error = np.subtract(narrow, array, out=narrow)
+        if np.isfinite(clamp) and (lost := (array > clamp) | (array < -clamp)).any():
+            error[lost] = 0
         return cls._of(array, finite(error))
 
     @classmethod

@@ -15,6 +15,7 @@ from typing import IO, Any, NoReturn
 from halfwise.core.child.arrays import Arrays, read_arrays, write_arrays
 from halfwise.core.child.guard import end_with_parent, go_first
 from halfwise.core.errors import HalfwiseError, MissingBackend
+from halfwise.core.freed_memory import give_back_memory
 
 __all__ = ["Answer", "Request", "channels", "guard_child", "serve"]
 
@@ -52,6 +53,7 @@ def serve() -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         _tell(events, event)
+        give_back_memory()
     os._exit(0)  # without the native library's teardown, which has nothing left to do but crash
 
 

@@ -65,7 +65,7 @@ def run_delivered(prepared: Prepared, candidate: Candidate, typed: TypedModel) -
         return Delivered(None, note=Note.of(NoteKind.DELIVERED_NOT_RUN, why=why))
     prepared.course.written()
     request.notify("running the written model with ONNX Runtime")
-    prepared.context.emulator.rest()
+    prepared.context.stepper.rest()
     try:
         random = candidate.decision.sites.random is not None
         outputs = run_as_written(typed.path, feeds, TIME_LIMIT_S, random=random)

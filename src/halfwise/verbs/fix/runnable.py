@@ -61,6 +61,7 @@ def runnable(prepared: Prepared, found: Feedback, delivered: Delivered) -> Feedb
             path = Path(folder) / "model.onnx"
             with WholeFiles(path.parent) as files:
                 write_typed(kind_of(request.target).as_written(decision.with_fp32(nodes).assignment), path, files)
+            prepared.context.stepper.rest()
             try:
                 seconds = max(1.0, until - time.monotonic())
                 outputs = run_as_written(path, feeds, seconds, random=decision.sites.random is not None)
