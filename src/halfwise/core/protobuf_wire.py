@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from mmap import mmap
 from typing import NamedTuple
 
-__all__ = ["Field", "field", "fields", "tag", "varint"]
+__all__ = ["Bytes", "Field", "field", "fields", "tag", "varint"]
 
+Bytes = bytes | memoryview
 _VARINT, _BYTES = 0, 2
 _FIXED = {1: 8, 5: 4}
 _LONGEST = 10  # bytes of a number
@@ -22,7 +22,7 @@ class Field(NamedTuple):
     end: int
 
 
-def fields(data: bytes | mmap, start: int, end: int) -> Iterator[Field]:
+def fields(data: Bytes, start: int, end: int) -> Iterator[Field]:
     """Those of the message between; ValueError where that is none."""
     while start < end:
         key, content = _read(data, start)
@@ -59,7 +59,7 @@ def varint(number: int) -> bytes:
     return bytes([*found, number])
 
 
-def _read(data: bytes | mmap, start: int) -> tuple[int, int]:
+def _read(data: Bytes, start: int) -> tuple[int, int]:
     """A number, and where the next thing begins."""
     number = 0
     for place, byte in enumerate(data[start : start + _LONGEST]):
