@@ -74,7 +74,7 @@ def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None], wal
         known = _walked(sets, order, notify, walks.probes, broken)
         sets.journal.put(key, known.to_json())
     else:
-        sets.counter.add(sets.journal.runs(key))
+        sets.counter.remember(sets.journal.runs(key))
     sets.judge.memory.walked.update(dict.fromkeys(known.walked))
     return _noise_model(sites, known)
 
