@@ -176,7 +176,7 @@ def test_walks_that_were_kept_take_no_time(tmp_path: Path) -> None:
     counter.add(1)
     now[0] = 5.0
     notify("trying")
-    assert [_seconds(text) for text in said if "left" in text] == [105]
+    assert [_seconds(text) for text in said if "left" in text] == [42]
 
 
 def test_whoever_shows_it_counts_it_down() -> None:

@@ -47,9 +47,9 @@ class Course:
         return self._counter.passes(self._samples)
 
     @property
-    def run(self) -> float:
-        """What took time: neither an earlier job's measurements nor walks that were kept."""
-        return self.done - (self._counter.remembered + self._kept.taken) / max(self._samples, 1)
+    def remembered(self) -> float:
+        """What counts and took no time: an earlier job's measurements, and walks that were kept."""
+        return self._counter.remembered + self._kept.taken
 
     @property
     def looks(self) -> bool:
@@ -86,14 +86,15 @@ class Teller:
     def __init__(self, notify: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._notify, self._clock = notify, clock
         self._course: Course | None = None
-        self._since, self._before, self._first = 0.0, 0.0, 0.0
+        self._since = self._before = self._first = self._remembered = 0.0
         self._step, self._left = "", TimeLeft(0.0, 0.0, least=True)
         self._walks, self._walk = 0, clock()
         self._told, self._behind = self._walk, False
 
     def follow(self, course: Course) -> None:
         """From now on it is known what the job takes."""
-        self._course, self._since, self._before = course, self._clock(), course.run
+        self._course = course
+        self._measure(course, self._clock())
 
     def __call__(self, text: str) -> None:
         now = self._clock()
@@ -120,7 +121,7 @@ class Teller:
 
     def _keep_above(self, walk: float, share: float, now: float) -> None:
         """What is left is never less than this share of a walk, and what comes behind it."""
-        if self._left.least:
+        if self._left.least and (self._course is None or self._left.seconds):
             self._left = TimeLeft(walk * (share + max(_LEAST_WALKS - self._walks, 0)), now, least=True)
             return
         least = walk * share + (0.0 if self._course is None else self._first * self._course.behind)
@@ -133,13 +134,19 @@ class Teller:
 
     def _estimated(self, now: float) -> TimeLeft | None:
         course = self._course
-        if course is None or course.left is None:
+        if course is None:
             return None
-        passes, passed = course.run - self._before, now - self._since
-        if passes < 1 or passed < 1:
+        if course.remembered != self._remembered:
+            self._measure(course, now)
+        passes, passed = course.done - self._before, now - self._since
+        if course.left is None or passes < 1 or passed < 1:
             return None
         self._first = self._first or passed / passes
         search, check = course.left
         dear = max(passed / passes, self._first * _DEAR if course.looks else 0.0)
         seconds = dear * search + self._first * (check + course.ending)
         return TimeLeft(seconds, now, pace=_PACE if course.searches else 1.0)
+
+    def _measure(self, course: Course, now: float) -> None:
+        """From now on, what a pass takes."""
+        self._since, self._before, self._first, self._remembered = now, course.done, 0.0, course.remembered
