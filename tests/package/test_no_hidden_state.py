@@ -77,6 +77,7 @@ GATHERERS = {
     "Room": "memory that one weight after the other lies in",
     "RoundedWeights": "a cache within a bound of memory",
     "RunCounter": "the one counter of model runs",
+    "SamplesDone": "how far a job is changes while it runs",
     "Store": "counts the memory that it let go, which then goes back to the system",
     "Stepper": "a cache of compiled nodes, and how many were run",
     "Teller": "what was told last, and how long a walk takes",
