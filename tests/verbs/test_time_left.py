@@ -141,7 +141,9 @@ def test_a_walk_that_takes_long_is_told_behind_the_last_message(says: Says) -> N
     tell.walked(0, 50)  # another one begins
     now[0] += 0.9
     tell.walked(9, 50)
-    assert [_seconds(text) for text in said] == [10, 10, 10, 9, 8, 7, 6, 6]  # no less than a walk and the end take
+    now[0] += 0.9
+    tell.walked(18, 50)
+    assert [_seconds(text) for text in said] == [10, 10, 10, 9, 8, 7, 6, 6, 9]  # no less than a walk and the end take
     says(said)
 
 

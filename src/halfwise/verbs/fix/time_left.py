@@ -88,7 +88,7 @@ class Teller:
         self._course: Course | None = None
         self._since = self._before = self._first = self._remembered = 0.0
         self._step, self._left = "", TimeLeft(0.0, 0.0, least=True)
-        self._walks, self._walk = 0, clock()
+        self._walks, self._before_step, self._walk = 0, 0, clock()
         self._told, self._behind = self._walk, False
 
     def follow(self, course: Course) -> None:
@@ -98,7 +98,7 @@ class Teller:
 
     def __call__(self, text: str) -> None:
         now = self._clock()
-        self._step, self._behind = text, False
+        self._step, self._before_step, self._behind = text, self._walks, False
         found, known = self._estimated(now), self._left.after(now)
         if found is not None and not self._left.least and known <= found.seconds <= _FAR * known:
             found = replace(found, seconds=known)
@@ -117,7 +117,8 @@ class Teller:
             self._told, self._behind = now, True
             if done >= _TELLING * total:
                 self._keep_above((now - self._walk) / done * total, 1 - done / total, now)
-            self._tell(now, f"part {done} of {total}")
+            number, part = self._walks - self._before_step, f"part {done} of {total}"
+            self._tell(now, part if number < 2 else f"walk {number}, {part}")
 
     def _keep_above(self, walk: float, share: float, now: float) -> None:
         """What is left is never less than this share of a walk, and what comes behind it."""
