@@ -16,6 +16,7 @@ from halfwise.search.choose import Ladder, build_ladder
 from halfwise.search.cost import node_costs
 from halfwise.search.journal_entries import NoiseEntry
 from halfwise.search.judge import Measured
+from halfwise.search.kept_sensitivity import keep_sensitivity, kept_sensitivity
 from halfwise.search.noise import Noise, noise_pieces
 from halfwise.search.overflows import may_overflow
 from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
@@ -108,6 +109,12 @@ def _walked(
     short = broken and len(order) > 1 and probes > 2
     try:
         for number, index in enumerate(order, 1):
+            so_far = (probes, short, *order[:number])
+            kept = kept_sensitivity(sets, so_far) if number < len(order) else None
+            if kept is not None:
+                measured = kept
+                continue
+            started = sets.counter.samples
             notify(f"measuring the effect of each rounding (sample {number} of {len(order)})")
             if not measured.samples:
                 _walk(sets, index, measured, probes, short)
@@ -115,6 +122,8 @@ def _walked(
                 _walk(sets, index, measured, 0)  # where else values overflow is told on the way forwards
             else:
                 _walk(sets, index, measured, probes // 2 if short else probes)
+            if number < len(order):
+                keep_sensitivity(sets, measured, so_far, sets.counter.samples - started)
     except InputError as error:  # a node that does not run alone: sets of nodes are measured without any prediction
         sets.judge.failures.walk(error)
         measured = Sensitivity()
