@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import resource
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from typing import Any
 
 from benchmarks.contest import machine, markdown
 from benchmarks.zoo.decoder import PLANTED, Sizes, save_feeds, write_decoder
+from halfwise.core.told import TimeLeft
 
 __all__ = ["RUN", "VERB", "Measured", "main", "measured", "parser", "row"]
 
@@ -42,7 +42,6 @@ _SIZES = ("own GB", "child GB", "all GB", "limit GB")
 HEAD = ("billions", "what", "seconds", "CPU", *_SIZES, "runs", "FP32 nodes", "remark")
 SAMPLE_S = 0.02
 _LEAST = 0.001  # billions
-_LEFT = re.compile(r"about (\d+) (s|min) left \(\d+ runs\)")
 _MOMENTS = (0.1, 0.25, 0.5, 0.75)
 RUN = """
 import json, os, sys, time
@@ -114,15 +113,18 @@ import json, sys, time
 from halfwise.core.put_off import put_off
 put_off()  # as the command does
 import halfwise
+from halfwise.core.told import Told
 verb, model, inputs, out, options = sys.argv[1:]
 if verb == "scan":
     halfwise.scan(model)
     told = {}
 elif verb == "fix":
     said, started = [], time.monotonic()
-    def notify(text): said.append((time.monotonic() - started, text))
+    def notify(text):
+        left = text.stand.left if isinstance(text, Told) else None
+        said.append((time.monotonic() - started, left and (left.at - started, left.seconds, left.pace, left.least)))
     found = halfwise.fix(model, inputs, out=out, notify=notify, **json.loads(options))
-    said.append((time.monotonic() - started, ""))
+    said.append((time.monotonic() - started, None))
     told = {"runs": round(found.cost.model_runs, 1), "nodes": len(found.plan.nodes), "says": found.met}
     told["said"] = said
     told["executions"] = round(found.cost.model_runs * len(found.samples.search), 1)
@@ -186,18 +188,16 @@ def both_sides(billions: float, found: Mapping[str, Measured], least: float) -> 
 
 
 def time_told(billions: float, found: Mapping[str, Measured]) -> list[str]:
-    """What `fix` said was left, and what was, when it last said it before some moments; nothing where it never did."""
+    """What `fix` said was left, and what was, at some moments; nothing where it said nothing."""
     said = found["fix"].told.get("said", []) if "fix" in found else []
-    told = [
-        (at, 60.0 * int(of[1]) if of[2] == "min" else float(of[1])) for at, text in said if (of := _LEFT.match(text))
-    ]
-    if not told:
+    if not any(left for _, left in said):
         return []
     end, parts = said[-1][0], []
-    for share in _MOMENTS:
-        before = [each for each in told if each[0] <= share * end]
-        at, left = before[-1] if before else (0.0, None)
-        parts.append(f"{share:.0%}: " + ("nothing" if left is None else f"{left:.0f} s, {end - at:.0f} s"))
+    for moment in (share * end for share in _MOMENTS):
+        *_, (_, left) = [(0.0, None), *(each for each in said if each[0] <= moment)]
+        at, seconds, pace, least = left or (0.0, 0.0, 0.0, False)
+        shown = TimeLeft(seconds, at, least, pace).text(moment).removesuffix(" left") or "nothing"
+        parts.append(f"{moment / end:.0%}: {shown}, {end - moment:.0f} s")
     return [f"{billions:.2f} billion: left, as fix told, and in truth, of {end:.0f} s: " + "; ".join(parts)]
 
 

@@ -167,11 +167,11 @@ def test_a_row_tells_what_was_measured() -> None:
 
 
 def test_the_time_that_was_told_stands_beside_the_truth() -> None:
-    said = [[1.0, "running"], [20.0, "about 90 s left (4 runs): a"], [60.0, "about 3 min left (9 runs): b"]]
-    said += [[70.0, "about 3 min left (9 runs): b: part 2 of 9, about 1 s left"], [100.0, ""]]
+    """As it is shown at a moment: it goes down behind what was told last."""
+    said = [[1.0, None], [20.0, [20.0, 90.0, 0.5, True]], [60.0, [60.0, 180.0, 1.0, False]], [100.0, None]]
     fix = Measured("fix", 100.0, 1.0, 0.1, 0.1, 0.1, {"said": said})
     (told,) = time_told(0.24, {"fix": fix})
-    pairs = ["10%: nothing", "25%: 90 s, 80 s", "50%: 90 s, 80 s", "75%: 180 s, 30 s"]
+    pairs = ["10%: nothing, 90 s", "25%: at least 88 s, 75 s", "50%: at least 75 s, 50 s", "75%: about 3 min, 25 s"]
     assert told.partition("of 100 s: ")[2].split("; ") == pairs
     assert time_told(0.24, {"scan": fix}) == []
 

@@ -9,6 +9,8 @@ from threading import Thread
 import pytest
 
 from halfwise.cli import progress
+from halfwise.core.told import Stand, TimeLeft, Told
+from tests.support.says import Says
 
 
 def test_a_long_step_is_told_again_and_again(
@@ -60,3 +62,35 @@ def test_a_job_goes_on_where_no_thread_can_be_started(
     capsys.readouterr()
     print("after it")
     assert capsys.readouterr().out == "after it\n"
+
+
+def test_the_time_left_goes_down_while_a_step_takes_long(monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
+    """How far a step is makes it no other step."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    shown = progress._Doing()
+    shown.step("reading")
+    for part, at in (("", 100.0), ("part 3 of 9", 104.0), ("", 106.0)):
+        now[0] = at
+        stand = Stand("trying", part, 8.0, TimeLeft(20.0, 100.0))
+        shown.step(Told(stand.text(at), stand))
+        now[0] += 1
+        assert str(shown) == f"2. {stand.text(at + 1)}"
+    says(shown)
+    now[0] = 130.0
+    says(shown)
+    shown.step("writing")
+    says(shown)
+
+
+def test_a_count_tells_how_long_the_rest_takes(monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    shown = progress._Doing()
+    told = []
+    for at, done in ((0.5, 1), (10.0, 1000), (14.0, 1000), (30.0, 3000)):
+        now[0] = at
+        shown.count(done, 3000)
+        now[0] += 1
+        told.append(str(shown))
+    says(told)

@@ -22,7 +22,7 @@ from halfwise.report.doctor import show_doctor
 from halfwise.report.terminal import Terminal
 from halfwise.verbs.doctor import Diagnosed, doctor
 from halfwise.verbs.fix.fix import fix
-from halfwise.verbs.verify import EmulatedRunner
+from halfwise.verbs.runners import EmulatedRunner
 from tests.models.zoo import SHAPES, cnn_tiny_weights, norm_log_head
 from tests.support import articles
 from tests.support.command_line import CommandLine, save

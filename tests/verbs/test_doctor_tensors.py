@@ -19,7 +19,7 @@ from halfwise.core.finding import Finding
 from halfwise.core.notes import NoteKind
 from halfwise.model.model import load
 from halfwise.verbs.doctor import Diagnosed, doctor
-from halfwise.verbs.verify import EmulatedRunner
+from halfwise.verbs.runners import EmulatedRunner
 from tests.support.media import image, sound
 from tests.support.messages import kinds
 from tests.support.trtexec_tensors import binding_file, save_bindings, save_tensors

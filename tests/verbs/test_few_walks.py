@@ -54,5 +54,7 @@ def test_all_inputs_go_through_together(walks: list[int], tmp_path: Path) -> Non
     assert found.met and found.files.typed is not None
     assert walks[:2] == [5, 5] and walks.count(5) == 3  # FP32, plain FP16, with less rounding
     walks.clear()
-    assert verify(path, found.files.typed.path, inputs).met
-    assert walks == [5, 5, 5]
+    told: list[tuple[int, int, int]] = []
+    verified = verify(path, found.files.typed.path, inputs, notify=lambda *done: told.append((*done, len(walks))))
+    assert verified.met and walks == [5, 5, 5]
+    assert told == [(1, 5, 1), (2, 5, 2), (3, 5, 2), (4, 5, 3), (5, 5, 3)]  # also before the first is judged

@@ -27,6 +27,7 @@ class Walks:
 
     def __init__(self, patch: pytest.MonkeyPatch, stop: int = -1) -> None:
         self.parts, self.finished, self.stop = 0, 0, stop
+        self.noise: list[int] = []  # where walks begin from which noise is told
         through, step = StreamedSession._through, Stepper.walk
 
         def counted(session: StreamedSession, segment: Any, lanes: Sequence[Any], *rest: Any) -> None:
@@ -35,6 +36,7 @@ class Walks:
             self.finished += len(lanes) if segment is session._segments[-1] else 0
 
         def walked(of: Stepper, store: Any) -> Iterator[Any]:
+            self.noise.append(self.parts)
             for each in step(of, store):
                 self.tick()
                 yield each
@@ -73,6 +75,26 @@ def test_nor_one_with_rescaled_weights(large: Path, tmp_path: Path, monkeypatch:
     assert "HW402" in {repair.rule for repair in plan.repairs}
 
 
+def test_nor_one_of_which_the_noise_is_known(large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the first sample, where the second one is walked."""
+    inputs = list(transformer(1).inputs[:4])
+    told: list[str] = []
+    with monkeypatch.context() as patch:
+        whole = Walks(patch)
+        wanted = fix(large, inputs, out=tmp_path / "whole", notify=told.append)
+    assert any("sample 2 of 2" in text for text in told)
+    with monkeypatch.context() as patch:
+        first = Walks(patch, whole.noise[1] + 1)
+        with pytest.raises(KeyboardInterrupt):
+            fix(large, inputs, out=tmp_path / "again")
+    with monkeypatch.context() as patch:
+        again = Walks(patch)
+        found = fix(large, inputs, out=tmp_path / "again")
+    assert first.finished + again.finished == whole.finished
+    assert found.plan.text() == wanted.plan.text()
+    assert found.cost.model_runs == pytest.approx(wanted.cost.model_runs, abs=0.1)
+
+
 def _goes_on(
     large: Path, inputs: Sequence[Any], shares: Sequence[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> FixResult:
@@ -92,7 +114,7 @@ def _goes_on(
         first, none = run(f"at {share}", int(share * whole.parts))
         again, found = run(f"at {share}")
         assert none is None and found is not None
-        # The walks from which the noise of several inputs is told are kept together.
+        # A walk from which noise is told goes back, too.
         assert first.finished + again.finished - whole.finished in (0, 1)
         assert found.plan.text() == wanted.plan.text()
         assert not (tmp_path / f"at {share}" / WALKS).exists()

@@ -25,7 +25,8 @@ from halfwise.report.html.write import write_report
 from halfwise.verbs.bisect.run import bisect
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.gate import gate
-from halfwise.verbs.verify import EmulatedRunner, verify
+from halfwise.verbs.runners import EmulatedRunner
+from halfwise.verbs.verify import verify
 from tests.support.command_line import CommandLine
 from tests.support.messages import kinds, only
 from tests.support.says import Says

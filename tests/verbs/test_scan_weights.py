@@ -337,3 +337,11 @@ def test_a_norm_of_the_runtime_is_spoken_of_as_a_plain_one(size: float) -> None:
         found = scan(helper.make_model(graph, opset_imports=imports, ir_version=8)).findings
         told.append([(each.rule, each.severity, each.where.name) for each in found])
     assert told[0] and told[0] == told[1] == told[2]
+
+
+def test_while_rounding_is_measured_the_weights_done_are_told() -> None:
+    told: list[tuple[int, int]] = []
+    scan(load(cnn_tiny_weights("channels").model), notify=lambda *done: told.append(done))
+    assert told == []
+    found = scan(load(cnn_tiny_weights("channels").model), rounding=True, notify=lambda *done: told.append(done))
+    assert told == [(done, len(found.initializers)) for done in range(len(found.initializers))]

@@ -17,7 +17,8 @@ from halfwise.core.tolerance import Bound, Tolerance
 from halfwise.emulation import weights
 from halfwise.model.model import load
 from halfwise.verbs.fix.fix import fix
-from halfwise.verbs.verify import EmulatedRunner, verify
+from halfwise.verbs.runners import EmulatedRunner
+from halfwise.verbs.verify import verify
 from tests.models import build
 from tests.models.zoo import SHAPES
 from tests.support.messages import kinds

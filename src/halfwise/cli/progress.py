@@ -9,6 +9,8 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from threading import Event, Thread
 from typing import Any
 
+from halfwise.core.told import Stand, TimeLeft, Told
+
 __all__ = ["Progress", "progress"]
 
 _TITLE = 40  # columns; a file's name may be long
@@ -26,60 +28,56 @@ class Progress:
         """So much of the whole is done."""
 
 
-class _Shown(Progress):
-    def __init__(self, bars: Any, task: Any) -> None:
-        self._bars, self._task = bars, task
-        self._steps, self._step = 0, ""
+class _Doing(Progress):
+    """What is being done, as it stands whenever it is read: the time that is left goes down."""
+
+    def __init__(self) -> None:
+        self._steps, self._stand = 0, Stand()
         self._since = time.monotonic()
 
     def step(self, text: str) -> None:
-        from rich.text import Text
-
-        from halfwise.report.text import safe
-
-        if not _goes_on(self._step, text):
-            self._steps, self._step = self._steps + 1, text
-        self._bars.update(self._task, doing=Text(f"{self._steps}. {safe(text, _STEP)}"))
+        stand = Told.stand_of(text)
+        self._steps += stand.step != self._stand.step
+        self._stand = stand
 
     def count(self, done: int, total: int) -> None:
-        self._bars.update(self._task, completed=done, total=total, doing=_left(done, total, self._since))
+        now = time.monotonic()
+        passed = now - self._since
+        left = TimeLeft(passed / done * (total - done), now) if 0 < done < total and passed >= 1 else None
+        self._stand = Stand(part=f"{done:,} of {total:,}", left=left)
+
+    def __str__(self) -> str:
+        from halfwise.report.text import safe
+
+        number = f"{self._steps}. " if self._stand.step else ""
+        return safe(f"{number}{self._stand.text(time.monotonic())}", _STEP)
 
 
-def _goes_on(step: str, text: str) -> bool:
-    """Whether it only says how far the same step is, or that it goes on."""
-    return bool(step) and (text == step or text.startswith(f"{step}: "))
+class _Shown(_Doing):
+    def __init__(self, bars: Any, task: Any) -> None:
+        super().__init__()
+        self._bars, self._task = bars, task
+        bars.update(task, doing=self)
+
+    def count(self, done: int, total: int) -> None:
+        super().count(done, total)
+        self._bars.update(self._task, completed=done, total=total)
 
 
-def _left(done: int, total: int, since: float) -> str:
-    """How long the rest takes, if it goes on as it went; empty where nothing tells."""
-    passed = time.monotonic() - since
-    return f"about {passed / done * (total - done):,.0f} s left" if 0 < done < total and passed >= 1 else ""
-
-
-class _Lines(Progress):
+class _Lines(_Doing):
     """What was last reported, every few seconds: also while a step takes long."""
 
     def __init__(self, title: str) -> None:
-        self._title, self._said = title, ""
-        self._steps, self._step = 0, ""
-        self._over = Event()
-        self._since = time.monotonic()
-
-    def step(self, text: str) -> None:
-        if not _goes_on(self._step, text):
-            self._steps, self._step = self._steps + 1, text
-        self._said = f"{self._steps}. {text}"
-
-    def count(self, done: int, total: int) -> None:
-        left = _left(done, total, self._since)
-        self._said = f"{done:,} of {total:,}{', ' if left else ''}{left}"
+        super().__init__()
+        self._title, self._over = title, Event()
 
     def write(self) -> None:
         from halfwise.report.text import safe
 
         while not self._over.wait(_EVERY_S):
             told = f"{safe(self._title, _TITLE)}: {time.monotonic() - self._since:.0f} s"
-            line = f"{told}: {safe(self._said, _STEP)}" if self._said else told
+            doing = str(self)
+            line = f"{told}: {doing}" if doing else told
             print(f"{line}\n", end="", file=sys.stderr, flush=True)  # at once, for the other thread prints, too
 
     def end(self) -> None:

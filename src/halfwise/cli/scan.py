@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from halfwise.cli.options import Full, Sarif
+from halfwise.cli.progress import progress
 from halfwise.cli.reporting import answer, write_sarif
 
 __all__ = ["command"]
@@ -37,7 +38,8 @@ def command(
     from halfwise.verbs.scan import scan
 
     check_writable(sarif, reads=[model])
-    result = scan(model, rounding=rounding)
+    with progress(f"scan {model.name}") as shown:
+        result = scan(model, rounding=rounding, notify=shown.count)
     write_sarif(sarif, result.findings, model)
     from halfwise.report.scan import show_scan
 

@@ -38,6 +38,7 @@ class KeptWalks:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = None if folder is not None and folder.is_symlink() else folder  # a link leads elsewhere
+        self.taken = 0  # walks that were not walked again
 
     def answer(self, key: str) -> dict[str, Array] | None:
         """What was kept under a key."""
@@ -48,9 +49,11 @@ class KeptWalks:
             held = read_npz(path)
             told = parse_json(held[_DOCUMENT].tobytes())
             arrays = {str(name): held[f"a{index}"] for index, name in enumerate(told["names"])}
-            return arrays if told["sum"] == _sum(key, arrays) else None
+            found = arrays if told["sum"] == _sum(key, arrays) else None
         except Exception:  # whatever a damaged file makes a reader raise: it is made anew
             return None
+        self.taken += found is not None
+        return found
 
     def keep(self, key: str, arrays: Mapping[str, Any]) -> None:
         path = self._path(key)

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from halfwise.core.document import Number, Record
 
-__all__ = ["AloneEntry", "NoiseEntry", "OneEntry", "Ratio", "SetEntry"]
+__all__ = ["AloneEntry", "NoiseEntry", "OneEntry", "Ratio", "SensitivityEntry", "SetEntry"]
 
 if TYPE_CHECKING:
     Amount = float
@@ -79,3 +79,23 @@ class NoiseEntry(Record, frozen=True):
         return (
             all(name in self.cost for needs, _, _ in self.pieces for name in needs) and self.cost.keys() <= names.keys()
         )
+
+
+class SensitivityEntry(Record, frozen=True):
+    """What walks over some samples saw, by the names of nodes and the numbers of values."""
+
+    reads: Mapping[str, Mapping[str, Amount]]
+    handed_out: Mapping[str, Amount]
+    weights: Mapping[str, Amount]
+    breaks: tuple[tuple[str, str], ...]
+    overflows: tuple[str, ...]
+    size: Mapping[str, int]
+    samples: int
+    runs: Runs
+
+    def of(self, nodes: Mapping[str, object], values: Mapping[str, object]) -> bool:
+        """Whether it is of a model with such nodes and values."""
+        named = {*self.reads, *self.weights, *(node for node, _ in self.breaks)}
+        numbered = {*self.handed_out, *self.overflows, *self.size, *(value for _, value in self.breaks)}
+        numbered.update(value for effects in self.reads.values() for value in effects)
+        return named <= nodes.keys() and numbered <= values.keys()

@@ -16,6 +16,7 @@ from halfwise.search.choose import Ladder, build_ladder
 from halfwise.search.cost import node_costs
 from halfwise.search.journal_entries import NoiseEntry
 from halfwise.search.judge import Measured
+from halfwise.search.kept_sensitivity import keep_sensitivity, kept_sensitivity
 from halfwise.search.noise import Noise, noise_pieces
 from halfwise.search.overflows import may_overflow
 from halfwise.search.sensitivity import Sensitivity, measure_sensitivity
@@ -74,7 +75,7 @@ def measure_noise(sets: Sets, fp16: Measured, notify: Callable[[str], None], wal
         known = _walked(sets, order, notify, walks.probes, broken)
         sets.journal.put(key, known.to_json())
     else:
-        sets.counter.add(sets.journal.runs(key))
+        sets.counter.remember(sets.journal.runs(key))
     sets.judge.memory.walked.update(dict.fromkeys(known.walked))
     return _noise_model(sites, known)
 
@@ -107,13 +108,22 @@ def _walked(
     measured, before = Sensitivity(), sets.counter.samples
     short = broken and len(order) > 1 and probes > 2
     try:
-        for index in order:
+        for number, index in enumerate(order, 1):
+            so_far = (probes, short, *order[:number])
+            kept = kept_sensitivity(sets, so_far) if number < len(order) else None
+            if kept is not None:
+                measured = kept
+                continue
+            started = sets.counter.samples
+            notify(f"measuring the effect of each rounding (sample {number} of {len(order)})")
             if not measured.samples:
-                _walk(sets, index, measured, notify, probes, short)
+                _walk(sets, index, measured, probes, short)
             elif _overflows_decide(sets, measured):
-                _walk(sets, index, measured, notify, 0)  # where else values overflow is told on the way forwards
+                _walk(sets, index, measured, 0)  # where else values overflow is told on the way forwards
             else:
-                _walk(sets, index, measured, notify, probes // 2 if short else probes)
+                _walk(sets, index, measured, probes // 2 if short else probes)
+            if number < len(order):
+                keep_sensitivity(sets, measured, so_far, sets.counter.samples - started)
     except InputError as error:  # a node that does not run alone: sets of nodes are measured without any prediction
         sets.judge.failures.walk(error)
         measured = Sensitivity()
@@ -124,13 +134,10 @@ def _walked(
     return NoiseEntry(told, cost, runs, walked)
 
 
-def _walk(
-    sets: Sets, index: int, into: Sensitivity, notify: Callable[[str], None], probes: int, short: bool = False
-) -> None:
+def _walk(sets: Sets, index: int, into: Sensitivity, probes: int, short: bool = False) -> None:
     """One sample, forwards and back, of a stream both ends; what its tensors hold is remembered. `short`: where
     overflows decide, the way back is short."""
     judge, before = sets.judge, sets.stepper.executed
-    notify(f"measuring the effect of each rounding (sample {index + 1} of {len(judge.feeds)})")
     tolerance, known, held = judge.question.tolerance, judge.memory.statistics, []
     weights, apart = _weights(sets.sites, tolerance), kernels_apart((judge.emulator, *judge.also))
     enough = partial(_overflows_decide, sets, into) if short else None

@@ -41,6 +41,7 @@ class RunCounter:
 
     def __init__(self, saving: float = math.inf, budget: float | None = None) -> None:
         self.samples = 0.0
+        self.remembered = 0.0  # of these
         self.budget = budget
         self.most_passes = saving if budget is None else budget
         self.untried = dict[Untried, None]()
@@ -51,6 +52,11 @@ class RunCounter:
 
     def add(self, samples: float) -> None:
         self.samples += samples
+
+    def remember(self, samples: float) -> None:
+        """What an earlier job ran, which counts."""
+        self.samples += samples
+        self.remembered += samples
 
     def passes(self, samples: int) -> float:
         """The same in passes over so many samples."""

@@ -64,7 +64,7 @@ class Sets:
             key = self.key("measure", *sorted(n.name or "" for n in keep))
             known = self.journal.get(key, SetEntry, lambda entry: entry.of(len(self.judge.feeds)))
             if known is not None:
-                self.counter.add(self.journal.runs(key))
+                self.counter.remember(self.journal.runs(key))
                 self.measured[keep] = Measured(
                     known.loads,
                     question=self.judge.question,
@@ -113,7 +113,7 @@ class Sets:
         key = self.key("measure-one", index, *sorted(n.name or "" for n in keep))
         known = self.journal.get(key, OneEntry)
         if known is not None:
-            self.counter.add(self.journal.runs(key))
+            self.counter.remember(self.journal.runs(key))
             return self._remember(keep, index, known.load)
         before = self.counter.samples
         ratio = self.judge.measure_one(self.assignment(keep), index)
@@ -128,7 +128,7 @@ class Sets:
         key = self.key("put-back", index, *names, "-", *(n.name for n in nodes))
         known = self.journal.get(key, AloneEntry, lambda entry: len(entry.loads) == len(nodes))
         if known is not None:
-            self.counter.add(self.journal.runs(key))
+            self.counter.remember(self.journal.runs(key))
             loads = zip(nodes, known.loads, strict=True)
             return {node: self._remember(keep - {node}, index, ratio) for node, ratio in loads}
         main = self.sites.model.graph

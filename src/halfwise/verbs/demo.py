@@ -22,9 +22,9 @@ from halfwise.model.model import load
 from halfwise.verbs.fix.document import FixDocument
 from halfwise.verbs.fix.fix import fix
 from halfwise.verbs.fix.result import FixResult
+from halfwise.verbs.runners import EmulatedRunner
 from halfwise.verbs.scan import ScanResult, scan
 from halfwise.verbs.scan.document import ScanDocument
-from halfwise.verbs.verify import EmulatedRunner
 
 __all__ = ["DemoDocument", "DemoResult", "demo", "demo_inputs", "demo_model"]
 

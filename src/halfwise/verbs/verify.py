@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any
 
 import numpy as np
 import onnx
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from halfwise.backends import Backend, BackendOptions, BackendRecord, backend_named
 from halfwise.backends.runner import BackendAnswers, BackendModel
-from halfwise.backends.saved_files import SavedSample, holds_outputs, saved_samples
+from halfwise.backends.saved_files import holds_outputs
 from halfwise.core.answers import suspects
-from halfwise.core.contents import changed, tensors_in
+from halfwise.core.contents import tensors_in
 from halfwise.core.document import LEFT_OUT, Answer, Document, Documented, Left, Number, about
 from halfwise.core.english import documented, say
 from halfwise.core.english.outputs_told import outputs_told
@@ -34,106 +34,26 @@ from halfwise.core.wording import counted
 from halfwise.emulation.emulate import Emulator, widen_feeds
 from halfwise.emulation.first_not_finite import lost_from
 from halfwise.emulation.open_sizes import sizes_that_run
-from halfwise.emulation.profiles import WIDE, profile_named
-from halfwise.emulation.profiles.caveats import caveats
 from halfwise.emulation.stepper import Stepper
 from halfwise.model.fp32_model import fp32_model, typed_notes
 from halfwise.model.inputs.all_samples import AllSamples, UsedInputs, all_samples
 from halfwise.model.inputs.rollout import Rollout, carried, rollout_of, windows
 from halfwise.model.inputs.rollout_growth import rollout_notes
-from halfwise.model.model import Model, check_outputs, load_to_run
+from halfwise.model.model import Model, load_to_run
 from halfwise.model.outputs.kinds import facts_of
 from halfwise.model.outputs.settled import settled
 from halfwise.model.outputs.understood import understand
-from halfwise.precision.assignment import Assignment
-from halfwise.precision.sites import Sites, native_format
+from halfwise.precision.sites import Sites
+from halfwise.verbs.runners import UNDERSTOOD, EmulatedRunner, Runner, SavedOutputs
+from halfwise.verbs.samples_done import SamplesDone
 
-__all__ = ["EmulatedRunner", "Runner", "SavedOutputs", "Verification", "VerifyDocument", "verify"]
+__all__ = ["Verification", "VerifyDocument", "verify"]
 
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
 
 
-@runtime_checkable
-class Runner(Protocol):
-    """Something that answers a sample with outputs by name."""
-
-    def run(self, index: int, feed: Feed) -> dict[str, Array]: ...
-
-
-UNDERSTOOD = 16  # samples from whose answers the outputs are understood; as many meet a weight that is read once
-
 Runnable = str | Path | onnx.ModelProto | Model | Runner
-
-
-class EmulatedRunner:
-    """A model as it stands, its FP16 and BF16 tensors rounded honestly under a profile; `narrow` makes all FP16."""
-
-    def __init__(
-        self, model: Model, profile: str = "strict", *, narrow: bool = False, beside: Emulator | None = None
-    ) -> None:
-        """It shares its rounded weights with what runs `beside` it."""
-        check_outputs(model)
-        self.model = model
-        self._profile = profile
-        own = profile_named(profile)
-        self._emulator = Emulator(own) if beside is None else beside.under(own)
-        self._types = {spec.name: spec.dtype for spec in model.inputs}
-        sites = Sites(model)
-        assignment = Assignment.all_narrow(sites) if narrow else Assignment(sites, {})
-        self._session = self._emulator.session(assignment)
-
-    @property
-    def judges(self) -> dict[str, EmulatedRunner]:
-        """By profile: itself and, where it rounds anything, the same with less rounding."""
-        formats = (native_format(value) for node in self.model.nodes for value in node.outputs)
-        if self._profile == WIDE.name or not any(fmt is not None and fmt.narrow for fmt in formats):
-            return {self._profile: self}
-        return {self._profile: self, WIDE.name: EmulatedRunner(self.model, WIDE.name, beside=self._emulator)}
-
-    @property
-    def caveats(self) -> tuple[Note, ...]:
-        return tuple(caveats(profile_named(self._profile), self.model.nodes))
-
-    def run(self, index: int, feed: Feed) -> dict[str, Array]:
-        return self._session.run(self._typed(index, feed))
-
-    def all(self, feeds: Sequence[Feed]) -> Iterator[dict[str, Array]]:
-        """Of every sample; a large model reads its weights once for several."""
-        for start in range(0, len(feeds), UNDERSTOOD):
-            several = enumerate(feeds[start : start + UNDERSTOOD], start)
-            for answer in self._session.answers([self._typed(index, feed) for index, feed in several]):
-                if isinstance(answer, Exception):
-                    raise answer
-                yield answer
-
-    def _typed(self, index: int, feed: Feed) -> dict[str, Any]:
-        missing = [name for name in self._types if name not in feed]
-        if missing:
-            raise InputError(
-                f"sample {index + 1} has no input {missing[0]!r}, which {self.model.path or 'a model'} wants: "
-                "the two models do not take the same inputs"
-            )
-        typed = {
-            name: changed(feed[name], partial(np.ndarray.astype, dtype=dtype, copy=False))
-            for name, dtype in self._types.items()
-        }
-        return widen_feeds(typed)
-
-    def watching(self, names: tuple[str, ...]) -> EmulatedRunner:
-        """The same, which answers with tensors inside the model, too."""
-        return EmulatedRunner(replace(self.model, watched=names), self._profile) if names else self
-
-
-class SavedOutputs:
-    """Outputs that something else computed, in the order of the samples."""
-
-    def __init__(self, path: Path, samples: Sequence[SavedSample] = ()) -> None:
-        self.path = path
-        self.samples = tuple(samples) or saved_samples(path)
-
-    def run(self, index: int, feed: Feed) -> dict[str, Array]:
-        return self.samples[index].read()
 
 
 class VerifyDocument(Document, frozen=True, tag="halfwise.verify/1"):
@@ -216,14 +136,18 @@ def verify(
     order are the steps of a stream, and so many in a row take the state that the same model gave before: `feedback`
     names each as "OUTPUT=INPUT". `notify` gets the samples done and their total.
     """
-    judged = _runner(other, profile) if backend is None else _on_backend(other, backend, options)
+    done = SamplesDone(notify)
+    judged = _runner(other, profile, done.walked) if backend is None else _on_backend(other, backend, options)
     tolerance, metric = with_measure(tolerance, metric)
-    first = _runner(reference, profile, widened=True)
+    first = _runner(reference, profile, done.walked, widened=True)
     stream = rollout_of(rollout, feedback)
     samples = _samples((first, judged), inputs, stream)
+    emulated: Mapping[str, Runner] = judged.judges if isinstance(judged, EmulatedRunner) else {}
+    walks = len(samples.feeds) if stream is not None else math.ceil(len(samples.feeds) / UNDERSTOOD)
+    done.expect(len(samples.feeds), walks * (len(emulated) + isinstance(first, EmulatedRunner)))
     asked = _asked(first, samples.feeds, tolerance, metric)
     second = judged.answers(samples.feeds, stream) if isinstance(judged, BackendModel) else judged
-    judges: Mapping[str, Runner] = second.judges if isinstance(second, EmulatedRunner) else {"": second}
+    judges = emulated or {"": second}
     each: dict[str, list[SampleError]] = {name: [] for name in judges}
     floats: frozenset[str] = frozenset()
     values = finite = 0
@@ -245,7 +169,7 @@ def verify(
             )
         for name, got in answers.items():
             each[name].append(sample_error(wanted, got, asked.metric, kinds=asked.tolerance.kinds))
-        notify(min(index + 1, len(samples.feeds)), len(samples.feeds))
+        done.judged(index + 1)
     fixed = isinstance(first, EmulatedRunner) and settled(first.model)
     if not values and not fixed:
         raise InputError("the outputs of the first are empty for every input: nothing can be compared; give others")
@@ -347,13 +271,13 @@ def _lost_from(first: Runner, samples: AllSamples) -> str:
     return lost_from(Sites(first.model), Stepper(Emulator()), widen_feeds(samples.feeds[0]), samples.notes)
 
 
-def _runner(source: Runnable, profile: str, *, widened: bool = False) -> Runner:
+def _runner(source: Runnable, profile: str, walked: Callable[[int, int], None], *, widened: bool = False) -> Runner:
     if isinstance(source, Runner):
         return source
     if isinstance(source, (str, Path)) and holds_outputs(Path(source)):
         return SavedOutputs(Path(source))
     model = source if isinstance(source, Model) else load_to_run(source)
-    return EmulatedRunner(fp32_model(model) if widened else model, profile)
+    return EmulatedRunner(fp32_model(model) if widened else model, profile, walked=walked)
 
 
 def _on_backend(source: Runnable, backend: str | Backend, options: BackendOptions | None) -> BackendModel:

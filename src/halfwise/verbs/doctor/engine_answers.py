@@ -19,7 +19,8 @@ from halfwise.core.notes import Note, NoteKind
 from halfwise.model.model import Model
 from halfwise.verbs.doctor.case import Case
 from halfwise.verbs.doctor.gather import Material
-from halfwise.verbs.verify import SavedOutputs, verify
+from halfwise.verbs.runners import SavedOutputs
+from halfwise.verbs.verify import verify
 
 __all__ = ["Saved", "engine_answers", "saved_apart", "with_loaded"]
 

@@ -24,7 +24,7 @@ from halfwise.model.inputs.all_samples import all_samples
 from halfwise.model.model import Model
 from halfwise.model.ops import BODIES
 from halfwise.verbs.doctor.case import Case
-from halfwise.verbs.verify import EmulatedRunner
+from halfwise.verbs.runners import EmulatedRunner
 
 __all__ = ["tensor_findings", "tensors_apart"]
 

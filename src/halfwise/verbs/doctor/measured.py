@@ -28,7 +28,7 @@ from halfwise.model.outputs.understood import understand
 from halfwise.precision.sites import Sites
 from halfwise.verbs.doctor.culprits import Culprits, find_culprits
 from halfwise.verbs.fix.model_inputs import input_effects, input_findings
-from halfwise.verbs.verify import EmulatedRunner
+from halfwise.verbs.runners import EmulatedRunner
 
 __all__ = ["Measured", "measure"]
 

@@ -41,7 +41,7 @@ from halfwise.verbs.fix.original import original_notes
 from halfwise.verbs.fix.question import Questions, ask, questions
 from halfwise.verbs.fix.request import FixRequest
 from halfwise.verbs.fix.results_folder import JOURNAL, WALKS, feeds_identity
-from halfwise.verbs.fix.time_left import Course, with_time_left, with_walks
+from halfwise.verbs.fix.time_left import Course, Teller
 from halfwise.verbs.fix.typed_file import notes_on_file
 
 __all__ = ["Prepared", "prepare"]
@@ -81,9 +81,9 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
     layouts = _layouts(request)
     profiles = tuple(worst_case_profiles(request.profile))
     # Node by node no kernel is fused: `strict` where a target has a profile.
-    said, walked = with_walks(request.notify)
-    request = replace(request, notify=said)
-    emulator = Emulator(profiles[-1], request.device, walked, kept)
+    teller = Teller(request.notify)
+    request = replace(request, notify=teller)
+    emulator = Emulator(profiles[-1], request.device, teller.walked, kept)
     sizes = sizes_that_run(request.model, request.inputs, emulator)
     states = None if request.rollout is None else request.rollout.states
     samples = load_samples(request.model.inputs, request.inputs, sizes=sizes, states=states)
@@ -104,8 +104,8 @@ def _prepared(request: FixRequest, kept: KeptWalks) -> Prepared:
         chosen = replace(chosen, validation=chosen.all)  # in one order: errors are told one after the other
     plan_runs(counter, chosen, len(profiles), context.walks)
     runs = sites.model.weight_bytes <= MOST_BYTES_RUN
-    course = Course(counter, executions(chosen.search), check_passes(chosen), runs)
-    request = replace(request, notify=with_time_left(request.notify, course))
+    course = Course(counter, executions(chosen.search), check_passes(chosen), runs, kept)
+    teller.follow(course)
     tolerance = put.stated.tolerance
     return Prepared(
         request,

@@ -27,6 +27,7 @@ def search(prepared: Prepared, context: EvaluationContext, journal: Journal, fir
     if request.plan is not None:
         return _applied(prepared, request.plan)
     samples, narrow = prepared.samples, Assignment.all_narrow(prepared.sites, io=request.io_types)
+    request.notify("running the all-FP16 model")
     known = context.at_once(prepared.sites, samples.all, narrow)
     if first is None and known is not None:
         samples = with_hardest(samples, known.ratios)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,14 +34,20 @@ from halfwise.verbs.scan.weights import InitializerCounts, count_initializers
 __all__ = ["CheckpointFacts", "InitializerCounts", "ModelFacts", "ScanResult", "scan"]
 
 
-def scan(source: str | Path | onnx.ModelProto | Model, *, rounding: bool = False) -> ScanResult:
+def scan(
+    source: str | Path | onnx.ModelProto | Model,
+    *,
+    rounding: bool = False,
+    notify: Callable[[int, int], None] = lambda done, total: None,
+) -> ScanResult:
     """Count the weights that FP16 holds badly, find risky constants, patterns and types; most severe findings first.
 
     `source` is an ONNX model, or a checkpoint: safetensors, PyTorch's `.pt` and `.pth`, or a folder or index of their
-    shards, of which only the weights can be judged. With `rounding`, what rounding does is measured of every weight.
+    shards, of which only the weights can be judged. With `rounding`, what rounding does is measured of every weight:
+    `notify` gets the weights done and their total.
     """
     if isinstance(source, (str, Path)) and is_checkpoint(Path(source)):
-        return scan_checkpoint(read_checkpoint(Path(source)), rounding)
+        return scan_checkpoint(read_checkpoint(Path(source)), rounding, notify)
     model = fp32_model(source if isinstance(source, Model) else load(source))
     view, sites = View(model), Sites(model)
     counted = count_initializers(model)
@@ -57,7 +63,7 @@ def scan(source: str | Path | onnx.ModelProto | Model, *, rounding: bool = False
         *type_findings(model, patterns),
     ]
     if rounding:
-        statistics.update(_every_rounding(view, sites, counted, statistics))
+        statistics.update(_every_rounding(view, sites, counted, statistics, notify))
     facts = ModelFacts(
         path=str(model.path) if model.path is not None else None,
         nodes=len(model.nodes),
@@ -70,9 +76,14 @@ def scan(source: str | Path | onnx.ModelProto | Model, *, rounding: bool = False
 
 
 def _every_rounding(
-    view: View, sites: Sites, counted: list[tuple[ir.Value, InitializerCounts]], known: Mapping[str, Rounding]
+    view: View,
+    sites: Sites,
+    counted: list[tuple[ir.Value, InitializerCounts]],
+    known: Mapping[str, Rounding],
+    notify: Callable[[int, int], None],
 ) -> Iterator[tuple[str, Rounding]]:
-    for value, entry in counted:
+    for done, (value, entry) in enumerate(counted):
+        notify(done, len(counted))
         tensor = value.const_value
         if tensor is not None and entry.name not in known:
             shape = tuple(int(dim) for dim in tensor.shape.numpy())

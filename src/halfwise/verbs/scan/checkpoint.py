@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from halfwise.core.finding import Finding, most_severe_first
@@ -19,7 +20,7 @@ __all__ = ["scan_checkpoint"]
 _ADDED = ("bias", "bias_ih", "bias_hh", "beta", "running_mean", "running_var", "num_batches_tracked")
 
 
-def scan_checkpoint(checkpoint: Checkpoint, every_rounding: bool = False) -> ScanResult:
+def scan_checkpoint(checkpoint: Checkpoint, every_rounding: bool, notify: Callable[[int, int], None]) -> ScanResult:
     """Count every tensor once, and judge each as the factor that its name says it is."""
     counts = count_all([tensor.elements for tensor in checkpoint.tensors])
     entries: list[InitializerCounts] = []
@@ -31,6 +32,8 @@ def scan_checkpoint(checkpoint: Checkpoint, every_rounding: bool = False) -> Sca
             found, change = judge(tensor.name, of, tensor.elements, tensor.shape, usage)
             findings.extend(found)
             entry = replace(entry, rounding=change)
+        if every_rounding:
+            notify(len(entries), len(counts))
         if every_rounding and entry.rounding is None:
             entry = replace(entry, rounding=rounding(tensor.elements, tensor.shape, usage.axis))
         entries.append(entry)

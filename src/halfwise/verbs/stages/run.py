@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -46,6 +47,7 @@ from halfwise.verbs.stages.result import (
     StagesResult,
     Upto,
 )
+from halfwise.verbs.stages.teller import StageTeller
 from halfwise.verbs.stages.upto import later_nodes, plan_upto
 from halfwise.verbs.stages.waists import cut_at_waists
 
@@ -160,10 +162,9 @@ class _Line:
         return _for(self.tolerance, self.model.output_names)
 
     def run(self) -> tuple[Stage, ...]:
-        found = []
+        found, teller = [], StageTeller(self.notify, len(self.pieces), time.monotonic())
         for index, part in enumerate(parts_of(self.sites, self.pieces)):
-            self.notify(f"stage {index + 1} of {len(self.pieces)}: {part.name}")
-            found.append(self._stage(index, part))
+            found.append(self._stage(index, part, teller.of(index, part.name)))
             self._drop_after(index)
         return tuple(found)
 
@@ -183,7 +184,7 @@ class _Line:
             each.append(sample_error(answers, got, names=names))
         return Evaluation(self.whole_tolerance, frozenset(self.floats), tuple(each)).outputs
 
-    def _stage(self, index: int, part: Part) -> Stage:
+    def _stage(self, index: int, part: Part, notify: Callable[[str], None]) -> Stage:
         emulator, sites = Emulator(self.profile), Sites(part.model)
         formats = {site.node: sites.fmt for site in sites.free if site.name not in part.fixed}
         fp32, fp16 = (emulator.session(Assignment(sites, chosen)) for chosen in ({}, formats))
@@ -206,9 +207,9 @@ class _Line:
         self.broken.update(n for n, metrics in stage.chained.outputs.items() if not self._keeps(n, metrics))
         if stage.finding != WRONG:
             return stage
-        self.notify(f"looking for the culprits in {part.name}")
+        notify("looking for the culprits")
         feeds = [{name: feed[name] for name in part.inputs} for feed in self.exact]
-        culprits, corrected = find_culprits(sites, emulator, bounds, feeds, self.notify)
+        culprits, corrected = find_culprits(sites, emulator, bounds, feeds, notify)
         return replace(stage, culprits=culprits, corrected=corrected)
 
     def _samples(self) -> Iterator[tuple[Feed, Feed, Feed]]:
