@@ -13,6 +13,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.formats import Format, format_of_dtype, format_of_type, round_to
+from halfwise.emulation.given_weights import declared_weight
 from halfwise.emulation.kept_sessions import KeptSessions
 from halfwise.emulation.kept_walks import KeptWalks, identity_of
 from halfwise.emulation.ort import RUNTIME_IR_VERSION, AnySession, Device, check_casts
@@ -144,7 +145,8 @@ class EmulationWriter:
     def spell_weight(self, weight: Weight, names: Names, *, main: bool) -> SpelledWeight:
         small, numeric = weight.tensor.size <= INLINE_ELEMENTS, np.dtype(weight.tensor.dtype.numpy()).kind in "biuf"
         if main and not small and (weight.fmt is not None or numeric):
-            return SpelledWeight(_declare(weight, weight.tensor.dtype.value if weight.fmt is None else _FLOAT), weight)
+            kind = weight.tensor.dtype.value if weight.fmt is None else _FLOAT
+            return SpelledWeight(declared_weight(weight.name, kind, weight.tensor.shape.numpy()), weight)
         if not small:
             return _whole(weight)
         if weight not in self.spelled:
@@ -326,13 +328,6 @@ def _narrow(weight: Weight) -> Array:
 def _widen_weight(weight: Weight) -> Array:
     narrow = _narrow(weight)
     return narrow if weight.fmt is None else np.asarray(narrow, dtype=np.float32)
-
-
-def _declare(weight: Weight, element_type: int) -> onnx.TensorProto:
-    proto = onnx.TensorProto(name=weight.name, data_type=element_type, dims=weight.tensor.shape.numpy())
-    proto.data_location = onnx.TensorProto.EXTERNAL
-    proto.external_data.add(key="location", value="given-by-memory")
-    return proto
 
 
 def _set_int(proto: onnx.NodeProto, name: str, value: int) -> None:

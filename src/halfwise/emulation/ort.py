@@ -15,11 +15,11 @@ from onnx import helper
 
 from halfwise.core.child.black_box import Fatal, guarded, native_call
 from halfwise.core.errors import HalfwiseError, InputError, MissingBackend
-from halfwise.core.formats import format_of_dtype
 from halfwise.core.put_off import Later
 from halfwise.core.thread_room import room_for
 from halfwise.emulation.culprit import culprit
 from halfwise.emulation.four_bits import FOUR_BITS, array_of, value_of
+from halfwise.emulation.given_weights import hand_over
 from halfwise.emulation.stamp import RUNTIME_IR_VERSION, stamped
 from halfwise.model.proto_file import check_rank
 from halfwise.model.random_draws import has_draws
@@ -124,10 +124,8 @@ class Session:
         on_gpu = device == "cuda"
         providers: list[Any] = [(_CUDA, _CUDA_OPTIONS)] if on_gpu else []
         read = _read_by(proto.graph) if weights else frozenset()
-        handed = {name: _ort_value(array) for name, array in (weights or {}).items() if name in read}
-        self._weights = list(handed.values())  # the session reads their memory
-        if handed:
-            options.add_external_initializers(list(handed), self._weights)
+        handed = {name: array for name, array in (weights or {}).items() if name in read}
+        self._weights = hand_over(options, handed, shared=lean and not on_gpu)
         self._start = partial(_start, options, [*providers, "CPUExecutionProvider"])
         try:
             with stamped(proto):
@@ -244,16 +242,6 @@ def _read_by(graph: onnx.GraphProto) -> frozenset[str]:
                 for body in (*attribute.graphs, attribute.g):
                     names |= _read_by(body)
     return frozenset(names)
-
-
-def _ort_value(array: Array) -> ort.OrtValue:
-    """A value that shares the array's memory; the runtime knows NumPy's own types only, others go by their bits."""
-    array = np.ascontiguousarray(array)
-    fmt = format_of_dtype(array.dtype)
-    if fmt is not None and array.dtype.isbuiltin != 1:
-        bits = array.view(f"u{array.dtype.itemsize}")
-        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, fmt.onnx_type)
-    return ort.OrtValue.ortvalue_from_numpy(array)
 
 
 def runtime_reason(error: Exception) -> str:

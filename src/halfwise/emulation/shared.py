@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from halfwise.emulation.kept_walks import KeptWalks
 from halfwise.emulation.ort import Answer, AnySession, Device, Session
+from halfwise.emulation.picked_weights import with_picked
 from halfwise.emulation.streamed import Sessions, StreamedSession
 from halfwise.emulation.turned_weights import with_turned
 from halfwise.emulation.weights import RoundedWeights
@@ -50,7 +51,8 @@ class Recipe:
         kept: KeptWalks | None = None,
     ) -> AnySession:
         if self.values is None:
-            proto, held = with_turned(self.proto, self.weights, self.rounded)
+            picked, weights = with_picked(self.proto, self.weights, self.rounded)
+            proto, held = with_turned(picked, weights, self.rounded)
             lean = sum(array.nbytes for array in held.values()) > _PACKED
             return Session(proto, held, lean=lean, device=self.device)
         known = {} if known is None else known
