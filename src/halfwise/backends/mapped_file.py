@@ -10,8 +10,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
-from halfwise.core.protobuf_wire import Field, field, fields, varint
-from halfwise.precision.proto_stream import ALIGNMENT
+from halfwise.core.protobuf_wire import ALIGNMENT, Field, field, fields, varint
 
 __all__ = ["mapped"]
 

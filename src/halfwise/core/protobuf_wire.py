@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from mmap import mmap
 from typing import NamedTuple
 
-__all__ = ["Field", "field", "fields", "tag", "varint"]
+__all__ = ["ALIGNMENT", "Field", "field", "fields", "tag", "varint"]
+
+ALIGNMENT = 64  # bytes, of a weight in a file that may be mapped: that of ONNX Runtime's own memory
 
 _VARINT, _BYTES = 0, 2
 _FIXED = {1: 8, 5: 4}
