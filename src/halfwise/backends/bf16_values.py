@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 
 __all__ = ["run_session"]
 
-_BF16 = "tensor(bfloat16)"
+_BF16, _ONNX_TYPE = "tensor(bfloat16)", 16
 
 
 def run_session(session: Any, names: Sequence[str], given: Mapping[str, Any]) -> list[Any]:
@@ -31,7 +30,7 @@ def _value(array: Any, kind: str) -> Any:
     if kind != _BF16:
         return ort.OrtValue.ortvalue_from_numpy(array)
     bits = np.ascontiguousarray(np.asarray(array).astype(ml_dtypes.bfloat16)).view(np.uint16)
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, onnx.TensorProto.BFLOAT16)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, _ONNX_TYPE)
 
 
 def _array(value: Any) -> Any:

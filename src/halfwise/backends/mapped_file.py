@@ -9,8 +9,8 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
+from halfwise.core.protobuf_wire import ALIGNMENT
 from halfwise.model.weights_in_place import without_weights
-from halfwise.precision.proto_stream import ALIGNMENT
 
 __all__ = ["mapped"]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["Bytes", "Field", "field", "fields", "tag", "varint"]
+__all__ = ["ALIGNMENT", "Bytes", "Field", "field", "fields", "tag", "varint"]
+
+ALIGNMENT = 64  # bytes, of a weight in a file that may be mapped: that of ONNX Runtime's own memory
 
 Bytes = bytes | memoryview
 _VARINT, _BYTES = 0, 2

@@ -11,11 +11,9 @@ from typing import IO
 
 import onnx
 
-from halfwise.core.protobuf_wire import field, tag, varint
+from halfwise.core.protobuf_wire import ALIGNMENT, field, tag, varint
 
-__all__ = ["ALIGNMENT", "Streamed", "write_streamed"]
-
-ALIGNMENT = 64  # bytes, of ONNX Runtime's own memory
+__all__ = ["Streamed", "write_streamed"]
 
 _GRAPH = onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number
 _INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
