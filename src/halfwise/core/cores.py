@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cache
 from typing import Any, Self, TypeVar
 
 __all__ = ["Helper", "ahead", "beside", "cores", "in_blocks"]
@@ -24,7 +25,13 @@ Result = TypeVar("Result")
 
 def cores() -> int:
     """The cores that this process may use."""
-    return min(_kept_to() or os.cpu_count() or 1, _MOST_THREADS)
+    return min(_kept_to() or _there(), _MOST_THREADS)
+
+
+@cache
+def _there() -> int:
+    """Cores of the machine: asking takes as long as a small node."""
+    return os.cpu_count() or 1
 
 
 def _kept_to() -> int:
@@ -34,7 +41,7 @@ def _kept_to() -> int:
         return int(said)
     affinity = getattr(os, "sched_getaffinity", None)
     allowed = len(affinity(0)) if affinity is not None else 0
-    return allowed if allowed < (os.cpu_count() or 1) else 0
+    return allowed if allowed < _there() else 0
 
 
 def in_blocks(work: Callable[[int, int], Result], size: int, block: int) -> list[Result]:
