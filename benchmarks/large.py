@@ -11,7 +11,8 @@ change less than `seconds`, but change, too: the FP32 run is measured before `fi
 Below the table `fix` stands beside three times its model runs and three times one reading and converting; what it takes
 for the least of decoders, as the libraries that it loads, is told apart. Last come the
 time that `fix` said was left, at four moments, and the time that was left; and what it takes to round all weights,
-which `fix` does in each walk, and to keep them rounded in a file for the next run instead.
+which `fix` does in each walk, and to keep them rounded in a file for the next run instead. Several sizes end in a
+table of slopes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ _ONE, _READ, _ROUND, _AGAIN = "one FP32 run", "read and convert", "round, or kee
 VERBS = ("scan", "trace", "fix", "verify")  # the last of what the one before it wrote
 _SIZES = ("own GB", "child GB", "all GB", "limit GB")
 HEAD = ("billions", "what", "seconds", "CPU", *_SIZES, "runs", "FP32 nodes", "remark")
+GROWTH = ("what", "from", "to billions", "slope of seconds", "of CPU", "of own GB", "runs", "and runs")
 SAMPLE_S = 0.02
 _LEAST = 0.001  # billions
 _MOMENTS = (0.1, 0.25, 0.5, 0.75)
@@ -153,7 +156,7 @@ class Measured:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    rows, sides, least = [], [], 0.0
+    rows, sides, sizes, least = [], [], [], 0.0
     if "fix" in options.verbs and not options.verbs_only:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             for _ in range(2):  # the second time its modules are compiled
@@ -166,12 +169,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
             limit = 2.5 * found[0].own + 0.3 if found[0].what == _ONE else None
             rows += [row(billions, each, limit) for each in found]
             by_verb = {each.what: each for each in found}
-            found = [each for each in found if each.what != _ROUND]
+            sizes.append((billions, by_verb))
             sides += [*both_sides(billions, by_verb, least), *time_told(billions, by_verb), *kept(billions, by_verb)]
     print(f"{machine()}\n")
     print(markdown(HEAD, rows))
     print("\n".join(["", *sides]))
+    if slopes := growth(sizes, options.verbs):
+        print(f"\n{markdown(GROWTH, slopes)}")
     return 0
+
+
+def growth(sizes: Sequence[tuple[float, Mapping[str, Measured]]], verbs: Sequence[str]) -> list[tuple[str, ...]]:
+    """Slopes between neighbouring sizes on logarithmic axes: 1 is linear."""
+    rows = []
+    for verb in verbs:
+        for (small, before), (large, after) in pairwise(sizes):
+            one, other, wider = before[verb], after[verb], math.log(large / small)
+            grown = [
+                f"{math.log(there / here) / wider:.2f}" if here and there else ""
+                for here, there in zip(
+                    (one.seconds, one.cpu, one.own), (other.seconds, other.cpu, other.own), strict=True
+                )
+            ]
+            runs = [str(each.told.get("runs", "")) for each in (one, other)]
+            rows.append((verb, f"{small:.2f}", f"{large:.2f}", *grown, *runs))
+    return rows
 
 
 def both_sides(billions: float, found: Mapping[str, Measured], least: float) -> list[str]:

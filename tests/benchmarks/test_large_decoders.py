@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import helper
 
-from benchmarks.large import Measured, measured, row, time_told
+from benchmarks.large import Measured, growth, measured, row, time_told
 from benchmarks.zoo.decoder import Sizes, feeds, write_decoder
 from halfwise.emulation.emulate import Emulator
 from halfwise.model.model import load
@@ -191,3 +191,10 @@ print(json.dumps({{}}))
     assert not found.problem
     assert 0.2 < found.children < 0.3 and found.children < found.own
     assert found.cpu > measured("a process", ["print('{}')"], 60).cpu + 0.05
+
+
+def test_growth_is_told_as_slopes() -> None:
+    """Ten times the size: ten times as long, as much memory."""
+    small, large = (Measured("fix", 2.0 * n, 3.0 * n, 0.5, 0.0, 1.0, {"runs": 8.0}) for n in (1, 10))
+    found = growth([(0.1, {"fix": small}), (1.0, {"fix": large})], ["fix"])
+    assert found == [("fix", "0.10", "1.00", "1.00", "1.00", "0.00", "8.0", "8.0")]
