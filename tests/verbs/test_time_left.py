@@ -172,13 +172,11 @@ def test_walks_that_were_kept_take_no_time(tmp_path: Path) -> None:
     counter.look()
     counter.remember(9)
     assert kept.answer("a") is not None
-    counter.add(1)
-    now[0] = 3.0
-    notify("trying")
-    counter.add(1)
-    now[0] = 5.0
-    notify("trying")
-    assert [_seconds(text) for text in said if "left" in text] == [42]
+    for at in range(3, 13, 2):  # going through what is there takes time, too: the first few passes tell nothing
+        counter.add(1)
+        now[0] = float(at)
+        notify("trying")
+    assert [_seconds(text) for text in said if "left" in text] == [41]
 
 
 def test_whoever_shows_it_counts_it_down() -> None:

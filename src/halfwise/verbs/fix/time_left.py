@@ -20,6 +20,7 @@ _FAR = 1.25  # times what is said, from which on it is corrected upwards where a
 _PACE = 0.5  # of a search, whose end nobody knows: what was foreseen of the time that passes
 _WRITE, _RUN, _REPORT = 1.0, 3.5, 2.0  # passes that take as long as the steps which end a job
 _LEAST_SEARCH = 8.0  # passes that a job takes in which FP32 nodes or repairs are looked for
+_BEHIND = 4  # passes behind what an earlier job did, until they tell: going through that takes time, too
 _DEAR = 1.5  # how much longer a pass of such a search takes, at least, than one that only runs the model
 
 
@@ -140,7 +141,7 @@ class Teller:
         if course.remembered != self._remembered:
             self._measure(course, now)
         passes, passed = course.done - self._before, now - self._since
-        if course.left is None or passes < 1 or passed < 1:
+        if course.left is None or passes < (_BEHIND if course.remembered else 1) or passed < 1:
             return None
         self._first = self._first or passed / passes
         search, check = course.left
