@@ -220,3 +220,20 @@ def _bring(light: onnx.ModelProto, content: bytes) -> None:
             tensor.raw_data = content[start : start + int(told["length"])]
             tensor.ClearField("external_data")
             tensor.ClearField("data_location")
+
+
+def test_all_weights_share_one_mapping_of_their_file(tmp_path: Path) -> None:
+    onnx.save(_model(_weight(), _weight(_WHOLE + 1, "v")), tmp_path / "m.onnx")
+    model = load(tmp_path / "m.onnx")
+    first, second = _tensor(model), _tensor(model, "v")
+    assert isinstance(first, ir.ExternalTensor) and isinstance(second, ir.ExternalTensor)
+    assert np.array_equal(first.numpy(), _WHOLE) and np.array_equal(second.numpy(), _WHOLE + 1)
+    assert first.raw is second.raw and first.tobytes() == _WHOLE.tobytes()
+
+
+def test_a_file_that_is_replaced_does_not_change_what_was_loaded(tmp_path: Path) -> None:
+    onnx.save(_model(_weight()), tmp_path / "m.onnx")
+    onnx.save(_model(_weight(-_WHOLE)), tmp_path / "later.onnx")
+    model = load(tmp_path / "m.onnx")
+    (tmp_path / "later.onnx").replace(tmp_path / "m.onnx")
+    assert np.array_equal(_tensor(model).numpy(), _WHOLE)

@@ -27,6 +27,7 @@ from halfwise.model.inference import has_schema
 from halfwise.model.input_spec import InputSpec
 from halfwise.model.known_operators import check_operators
 from halfwise.model.map_outputs import MapOutput, cut_maps, has_maps
+from halfwise.model.mapped_once import map_once
 from halfwise.model.normal_form import normalise
 from halfwise.model.opset import OLDEST_OPSET, allow_narrow_scales, raise_opset
 from halfwise.model.proto_file import check_proto, read_proto
@@ -206,7 +207,9 @@ def _load(source: str | Path | onnx.ModelProto, label: str, to_run: bool) -> Mod
             "raise it with onnx.version_converter.convert_version"
         )
     allow_narrow_scales(model)
-    return Model(path, model, digest, stored_nodes, renamed, files, maps=maps, stamps=stamps)
+    found = Model(path, model, digest, stored_nodes, renamed, files, maps=maps, stamps=stamps)
+    map_once(found.initializers())
+    return found
 
 
 @contextmanager

@@ -22,6 +22,7 @@ import onnx_ir as ir
 
 from halfwise.core.child.packed import Array, Packed
 from halfwise.core.errors import HalfwiseError
+from halfwise.model.mapped_once import map_once
 from halfwise.model.model import Model
 
 __all__ = ["Travelling", "pack", "unpack"]
@@ -197,6 +198,7 @@ def _arrived(sent: Travelling, arrays: Sequence[Array]) -> list[Any]:
     model = ir.from_proto(onnx.ModelProto.FromString(sent.proto))
     if sent.folder:
         ir.external_data.set_base_dir(model.graph, sent.folder)
+        map_once(_initializers(model))
     for value in _initializers(model) if sent.weights else ():
         if weight := sent.weights.get(value.name or ""):
             value.const_value = _tensor(value, weight, arrays)
