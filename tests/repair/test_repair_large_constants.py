@@ -14,6 +14,8 @@ import pytest
 from halfwise.model.model import Model, load
 from halfwise.repair import repaired, scale_blocks, scaled_constants
 from halfwise.repair.rescale import RESCALE
+from halfwise.repair.scale_atoms import Weights
+from halfwise.repair.scale_table import Table
 from halfwise.repair.scaled_constants import ScaledTensor
 from tests.models.build import model, node, value, weight
 from tests.models.zoo import cnn_tiny_weights
@@ -65,6 +67,27 @@ def test_the_repairs_are_those_of_constants_whose_blocks_are_held(case: str, mon
     monkeypatch.setattr(scale_blocks, "_BLOCK", 50)
     read = RESCALE.find(load(made), ranges)
     assert held and [json.dumps(each.parameters) for each in read] == [json.dumps(each.parameters) for each in held]
+
+
+def test_of_many_constants_none_has_its_blocks_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many they are, what is held grows with their rows and columns; the repairs are the same."""
+    made, feeds = cnn_tiny_weights("channels").model, cnn_tiny_weights("channels").inputs[:2]
+    ranges = ranges_of(load(made), feeds)
+    held = RESCALE.find(load(made), ranges)
+    monkeypatch.setattr(scale_blocks, "_MOST", 0)
+    monkeypatch.setattr(scale_blocks, "_FEW", 0)
+    seen: list[int] = []
+    dense = Table._pooled
+
+    def pooled(table: Table, index: int, weights: Weights) -> list[Any]:
+        found = list(dense(table, index, weights))
+        seen.append(sum(len(each[0]) for each in found) if weights.columns is not None and len(weights.rows) > 1 else 0)
+        return found
+
+    monkeypatch.setattr(Table, "_pooled", pooled)
+    read = RESCALE.find(load(made), ranges)
+    assert held and [json.dumps(each.parameters) for each in read] == [json.dumps(each.parameters) for each in held]
+    assert max(seen) <= 64  # rows, or columns
 
 
 def test_a_large_scaled_constant_is_made_when_it_is_read_and_is_one_for_all_trials(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -13,10 +14,11 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.core.cores import in_blocks
+from halfwise.model.model import Model
 from halfwise.model.weight_facts import fact_of_weight
 from halfwise.model.weights import stored_tensor
 
-__all__ = ["LARGE", "LargeBlocks", "Lines", "blocks", "blocks_of", "is_large", "stored"]
+__all__ = ["LARGE", "LargeBlocks", "Lines", "blocks", "blocks_of", "is_large", "is_large_in", "stored"]
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -25,6 +27,8 @@ Bools = NDArray[np.bool_]
 _BLOCK = 1 << 20  # elements that are looked at together
 _CACHED = 1 << 15  # elements that stay in a core's cache
 LARGE = 1 << 18  # elements; of fewer, each block is held
+_MOST = 1 << 20  # elements of a model's constants whose blocks are held: one takes 300 bytes in the table of a choice
+_FEW = 1 << 10  # elements whose blocks are held even so
 
 
 class Lines(NamedTuple):
@@ -52,6 +56,13 @@ def stored(value: ir.Value | None) -> Array | None:
 
 def is_large(array: Array) -> bool:
     return array.size > LARGE
+
+
+def is_large_in(model: Model) -> Callable[[Array], bool]:
+    """The same of a constant in a model: where there are many, of each that is not small."""
+    sizes = [each.const_value.size for each in model.initializers() if each.const_value is not None]
+    least = LARGE if sum(size for size in sizes if size <= LARGE) <= _MOST else min(LARGE, _FEW)
+    return lambda array: array.size > least
 
 
 def blocks_of(value: ir.Value, keep: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:

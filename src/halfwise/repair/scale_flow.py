@@ -19,7 +19,7 @@ from halfwise.model.patterns.view import attribute
 from halfwise.repair.graph_edit import is_constant, whole
 from halfwise.repair.rule import Ranges
 from halfwise.repair.scale_atoms import PINNED, Floats, Ints, Layout, Weights
-from halfwise.repair.scale_blocks import LargeBlocks, blocks, blocks_of, is_large, stored
+from halfwise.repair.scale_blocks import LargeBlocks, blocks, blocks_of, is_large_in, stored
 from halfwise.repair.scale_moves import SAME
 from halfwise.repair.scale_own import own_handler
 from halfwise.repair.scale_products import ScaleProducts
@@ -50,6 +50,7 @@ class ScaleFlow(ScaleProducts):
         self.fronts = frozenset(fronts)
         self.epsilons: list[tuple[ir.Node, Ints]] = []
         self.passed: list[tuple[ir.Node, Ints]] = []
+        self._is_large = is_large_in(model)
         self._handlers: dict[str, Callable[[ir.Node], bool]] = {
             **dict.fromkeys(SAME.split(), self._same),
             **dict.fromkeys(_REDUCES.split(), self._reduce),
@@ -253,7 +254,7 @@ class ScaleFlow(ScaleProducts):
             tuple(array.shape[i] if i == at else 1 for i in range(array.ndim)) for at in axes[:2]
         )
         shapes, known, value = (row_shape, column_shape), bool(np.isfinite(layout.cap).all()), node.inputs[slot]
-        if is_large(array) and value is not None:
+        if self._is_large(array) and value is not None:
             self._note(node, slot, made, shapes, layout.atoms[None], channels, large := LargeBlocks(value, out, into))
             return self._biased(node, made, channels, large.reach(layout.cap) if known else np.full(1, math.inf))
         square, peak, total = (each if out < into else each.T for each in blocks(array, (out, into)))

@@ -54,6 +54,11 @@ class Table:
         self._side_group = np.cumsum((np.diff(keys, axis=1, prepend=np.nan) != 0).any(axis=0))
         self._first_side = np.searchsorted(sides.of, np.arange(classes.count + 1))
         self._large = [self._dense(weights) for weights in flow.weights if weights.large and not self._is_line(weights)]
+        reads = [distinct(np.concatenate([each.rows.classes, each.columns.classes])) for each in self._large]
+        by_class = np.concatenate([np.zeros(0, np.int64), *reads])
+        order = np.argsort(by_class, kind="stable")
+        self._reader = np.repeat(np.arange(len(reads)), [len(each) for each in reads])[order]
+        self._first_reader = np.searchsorted(by_class[order], np.arange(classes.count + 1))
         self.stages = self._stages(flow)
 
     def units_of(self, batch: Ints) -> tuple[Ints, Ints]:
@@ -82,7 +87,7 @@ class Table:
             found.append((pools, local[starts]))
         place = np.full(self._classes.count, -1)
         place[batch] = np.arange(len(batch))
-        found += [each for large in self._large for each in large.pools(place, power)]
+        found += [each for large in self._readers(batch) for each in large.pools(place, power)]
         return Pools.joined([pools for pools, _ in found]), np.concatenate([places for _, places in found])
 
     def neighbours(self, batch: Ints) -> Ints:
@@ -91,9 +96,14 @@ class Table:
         units = np.concatenate([self._row[entry], self._column[entry]])
         among = np.zeros(self._classes.count, bool)
         among[batch] = True
-        also = [large.neighbours(among) for large in self._large]
+        also = [large.neighbours(among) for large in self._readers(batch)]
         found: Ints = np.setdiff1d(np.concatenate([self._label[units[units != _NONE]], *also]), [PINNED])
         return found
+
+    def _readers(self, batch: Ints) -> list[LargeTable]:
+        """The large constants that these classes scale."""
+        places = _ranges(self._first_reader[batch], self._first_reader[batch + 1])[0]
+        return [self._large[number] for number in distinct(self._reader[places])]
 
     # -- made once ----------------------------------------------------------------------------------------------------
 
