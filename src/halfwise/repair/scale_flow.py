@@ -250,10 +250,8 @@ class ScaleFlow(ScaleProducts):
             return False
         layout = self._along(source, channels, array.shape[into])
         made = self.atoms.fresh(array.shape[out])
-        row_shape, column_shape = (
-            tuple(array.shape[i] if i == at else 1 for i in range(array.ndim)) for at in axes[:2]
-        )
-        shapes, known, value = (row_shape, column_shape), bool(np.isfinite(layout.cap).all()), node.inputs[slot]
+        row, column = (tuple(array.shape[i] if i == at else 1 for i in range(array.ndim)) for at in axes[:2])
+        shapes, known, value = (row, column), bool(np.isfinite(layout.cap).all()), node.inputs[slot]
         if self._is_large(array) and value is not None:
             self._note(node, slot, made, shapes, layout.atoms[None], channels, large := LargeBlocks(value, out, into))
             return self._biased(node, made, channels, large.reach(layout.cap) if known else np.full(1, math.inf))
