@@ -209,6 +209,7 @@ def test_a_function_that_is_not_there_is_a_failure(worker: Worker, function: str
         {"how": "exit", "code": 3},
         pytest.param({"how": "signal", "code": signal.SIGSEGV}, marks=posix),
         pytest.param({"how": "signal", "code": 9}, marks=posix),
+        pytest.param({"how": "signal", "code": getattr(signal, "SIGBUS", 7)}, marks=posix),
         {"how": "hang"},
     ],
 )

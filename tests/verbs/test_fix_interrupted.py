@@ -15,9 +15,15 @@ from halfwise.core.errors import InputError
 from halfwise.emulation import emulate, streamed
 from halfwise.emulation.stepper import Stepper
 from halfwise.emulation.streamed import StreamedSession
+from halfwise.model import proto_file, weights_in_place
+from halfwise.model.model import load
 from halfwise.repair import scaled_constants
+from halfwise.verbs import convert as convert_module
 from halfwise.verbs.fix.fix import FixResult, fix
 from halfwise.verbs.fix.results_folder import WALKS
+from halfwise.verbs.scan import scan
+from halfwise.verbs.trace import trace
+from halfwise.verbs.verify import verify
 from tests.models.zoo import transformer
 from tests.support.says import Says
 
@@ -121,15 +127,55 @@ def _goes_on(
     return wanted
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "model.data"])
+@pytest.fixture(params=["of external data", "inside the model"])
+def weights(request: pytest.FixtureRequest, large: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that the weights of the large model stay in."""
+    if request.param == "of external data":
+        return large.parent / "model.data"
+    monkeypatch.setattr(proto_file, "_LARGE", 0)
+    monkeypatch.setattr(weights_in_place, "_LEAST", 64)
+    onnx.save(transformer(1).model, large)
+    (large.parent / "model.data").unlink()
+    return large
+
+
 def test_a_model_that_changes_meanwhile_is_told_and_nothing_is_written(
-    large: Path, tmp_path: Path, name: str, says: Says
+    large: Path, weights: Path, tmp_path: Path, says: Says
 ) -> None:
     def change(text: str) -> None:
-        file = tmp_path / name
-        file.write_bytes(file.read_bytes())  # as an exporter that runs again
-        os.utime(file, ns=(0, 1))
+        weights.write_bytes(weights.read_bytes())  # as an exporter that runs again
+        os.utime(weights, ns=(0, 1))
 
     with says.raises(InputError):
         fix(large, list(transformer(1).inputs[:4]), out=tmp_path / "out", notify=change)
     assert not list((tmp_path / "out").glob("model.*"))
+
+
+@pytest.mark.parametrize("verb", ["scan", "trace", "verify", "convert"])
+def test_nor_does_any_other_command_answer_then(
+    large: Path, weights: Path, verb: str, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
+    inputs = list(transformer(1).inputs[:2])
+
+    def change(*_: Any) -> None:
+        os.utime(weights, ns=(0, 1))
+
+    with says.raises(InputError):
+        if verb == "scan":
+            scan(large, rounding=True, notify=change)
+        elif verb == "trace":
+            trace(large, inputs, notify=change)
+        elif verb == "verify":
+            verify(large, large, inputs, notify=change)
+        else:
+            found = convert_module.decide
+            monkeypatch.setattr(convert_module, "decide", lambda asked: (change(), found(asked))[1])
+            convert_module.convert(large, inputs=inputs)
+
+
+def test_a_model_that_was_read_whole_needs_its_file_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(transformer(1).model, path)
+    model = load(path)
+    path.unlink()
+    assert trace(model, list(transformer(1).inputs[:2])).tensors

@@ -12,7 +12,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.real_path import real_path
 from halfwise.model.proto_file import byte_size, every_tensor, own_name
 
-__all__ = ["check_external_data", "external_files", "read_small"]
+__all__ = ["check_external_data", "external_files", "holds_own_weights", "read_small"]
 
 _SMALL = 1 << 10  # bytes of a tensor that is read at once: sizes and axes decide what a graph computes
 
@@ -42,12 +42,17 @@ def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
 
 def external_files(proto: onnx.ModelProto, path: Path) -> tuple[Path, ...]:
     """The model's external data files, each once, in the order of their first use; its own file is none."""
-    seen, own = dict[Path, None](), own_name(path)
-    for tensor in _external_tensors(proto):
-        for entry in tensor.external_data:
-            if entry.key == "location" and entry.value != own:
-                seen[path.parent / entry.value] = None
-    return tuple(seen)
+    return tuple(path.parent / each for each in _locations(proto) if each != own_name(path))
+
+
+def holds_own_weights(proto: onnx.ModelProto, path: Path) -> bool:
+    """Whether weights stay in the model's own file."""
+    return own_name(path) in _locations(proto)
+
+
+def _locations(proto: onnx.ModelProto) -> dict[str, None]:
+    named = (entry for tensor in _external_tensors(proto) for entry in tensor.external_data)
+    return dict.fromkeys(entry.value for entry in named if entry.key == "location")
 
 
 def read_small(model: ir.Model) -> None:

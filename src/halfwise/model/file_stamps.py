@@ -1,4 +1,4 @@
-"""Whether files are still the ones that were opened: weights are read from them as long as a job lasts."""
+"""Whether the files that weights stay in are still the ones that were opened: they are read as long as a job lasts."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ class FileStamps:
     @staticmethod
     def of(files: Iterable[Path]) -> FileStamps:
         return FileStamps(tuple((file, _stamp(file)) for file in files))
+
+    def with_more(self, others: FileStamps) -> FileStamps:
+        return FileStamps((*others.stamps, *self.stamps))
 
     def check(self) -> None:
         for file, seen in self.stamps:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from halfwise.core.errors import InputError
 from halfwise.core.formats import Format, format_of_type
 from halfwise.model.chosen_rows import last_row
 from halfwise.model.data_hash import data_sha256, is_data
-from halfwise.model.external import check_external_data, external_files, read_small
+from halfwise.model.external import check_external_data, external_files, holds_own_weights, read_small
 from halfwise.model.file_stamps import FileStamps
 from halfwise.model.function_scopes import check_function_scopes
 from halfwise.model.inference import has_schema
@@ -174,7 +174,7 @@ def _load(source: str | Path | onnx.ModelProto, label: str, to_run: bool) -> Mod
         digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
     else:
         path = Path(source)
-        stamps = FileStamps.of((path,) if path.exists() else ())
+        before = FileStamps.of((path,) if path.exists() else ())
         proto, digest = read_proto(path)
     check_proto(proto, label)
     if to_run:
@@ -182,7 +182,7 @@ def _load(source: str | Path | onnx.ModelProto, label: str, to_run: bool) -> Mod
     if path is not None:
         check_external_data(proto, path)
         files = external_files(proto, path)
-        stamps = replace(stamps, stamps=(*stamps.stamps, *FileStamps.of(files).stamps))
+        stamps = FileStamps.of(files).with_more(before if holds_own_weights(proto, path) else FileStamps())
     stored_nodes = len(proto.graph.node)
     with _named(label):
         check_function_scopes(proto)

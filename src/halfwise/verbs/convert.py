@@ -153,6 +153,7 @@ def convert(
     prepared = prepare(request)
     prepared = replace(prepared, context=replace(prepared.context, walks=walks))
     found = decide(prepared)
+    model.stamps.check()
     level = _level_of_caller()
     for note in (*said, *_told(prepared, found)):
         warnings.warn(ConversionWarning(note), stacklevel=level)

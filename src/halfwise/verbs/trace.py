@@ -143,6 +143,7 @@ def trace(
             if any(sites.of[n].free for n in (step.node, *stepper.inner(step.node))):
                 rounded = stepper.run(step.node, narrow, store)
                 errors.setdefault(step.node, []).append(_squares(step.outputs, rounded))
+    model.stamps.check()
     return Trace(
         tuple(_traced(value, counts) for value, counts in tensors.items()),
         tuple(NodeTrace(node.name or "", node.op_type, _relative(parts)) for node, parts in errors.items()),

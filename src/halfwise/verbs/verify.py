@@ -189,6 +189,8 @@ def verify(
         notes = (*typed_notes(first.model), *notes)
     if isinstance(second, EmulatedRunner):
         notes = (*notes, *second.caveats)
+    for each_model in _models((first, judged)):
+        each_model.stamps.check()
     record = None
     if isinstance(second, BackendAnswers):
         notes, record = (*notes, *second.notes), second.done.record
@@ -284,10 +286,14 @@ def _on_backend(source: Runnable, backend: str | Backend, options: BackendOption
     return BackendModel.of(source, backend_named(backend, options) if isinstance(backend, str) else backend)
 
 
+def _models(runners: Sequence[Runner | BackendModel]) -> list[Model]:
+    return [runner.model for runner in runners if isinstance(runner, (EmulatedRunner, BackendModel))]
+
+
 def _samples(runners: Sequence[Runner | BackendModel], inputs: Any, stream: Rollout | None) -> AllSamples:
     """What both are run on; saved outputs must have been computed from just these samples, in this order."""
     saved = [runner for runner in runners if isinstance(runner, SavedOutputs)]
-    models = [runner.model for runner in runners if isinstance(runner, (EmulatedRunner, BackendModel))]
+    models = _models(runners)
     if len(saved) == len(runners):
         if inputs is not None:
             raise InputError("two sets of saved outputs are compared as they are: leave --inputs out")

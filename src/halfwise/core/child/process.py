@@ -58,6 +58,8 @@ class Ended:
             return f"did not finish within {self.time_limit_s:g} s and was stopped (give it a longer time limit)"
         if self.returncode == -int(getattr(signal, "SIGKILL", 9)):
             return "was killed (SIGKILL), most often because the machine ran out of memory"
+        if self.returncode == -int(getattr(signal, "SIGBUS", 7)):
+            return "crashed (SIGBUS), most often because a file that it read was cut short"
         if self.returncode < 0:
             return f"crashed ({_signal_name(-self.returncode)})"
         if self.returncode > 0x7FFFFFFF:  # Windows says so, for instance 0xC0000005 for an access violation

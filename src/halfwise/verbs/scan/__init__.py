@@ -64,6 +64,7 @@ def scan(
     ]
     if rounding:
         statistics.update(_every_rounding(view, sites, counted, statistics, notify))
+    model.stamps.check()
     facts = ModelFacts(
         path=str(model.path) if model.path is not None else None,
         nodes=len(model.nodes),
