@@ -50,18 +50,27 @@ def in_blocks(work: Callable[[int, int], Result], size: int, block: int) -> list
     threads = min(cores(), len(spans))
     if threads <= 1 or getattr(_inside, "working", False):  # whoever waits for others of its kind may wait for ever
         return [work(*span) for span in spans]
-    pending = [_pool().submit(_worked, work, span) for span in spans]
+    found: dict[int, Result] = {}
+    waiting = iter(range(len(spans)))  # whoever is free takes the next one: to hand each over takes as long as its work
+
+    def worked() -> None:
+        _inside.working = True
+        try:
+            for number in waiting:
+                found[number] = work(*spans[number])
+        finally:
+            _inside.working = False
+            deque(waiting, maxlen=0)  # where one fails, the others take no more
+
+    helping = [_pool().submit(worked) for _ in range(threads - 1)]
     try:
-        return [each.result() for each in pending]
+        worked()
     finally:
-        for each in pending:
-            each.cancel()
-        wait(pending)
-
-
-def _worked(work: Callable[[int, int], Result], span: tuple[int, int]) -> Result:
-    _inside.working = True
-    return work(*span)
+        begun = [each for each in helping if not each.cancel()]
+        wait(begun)
+    for each in begun:
+        each.result()
+    return [found[number] for number in range(len(spans))]
 
 
 def _pool() -> ThreadPoolExecutor:

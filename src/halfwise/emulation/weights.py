@@ -22,7 +22,7 @@ __all__ = ["Room", "RoundedWeights", "held_in_fp32"]
 Array = NDArray[Any]
 _Key = tuple[ir.TensorProtocol, Format | None, tuple[int, ...]]  # a tensor is known by its identity
 
-_BLOCK = 1 << 18  # elements that one thread takes at a time
+_BLOCK = 1 << 19  # elements that one thread takes at a time: of fewer, threads wait for each other
 _SOME = 1 << 24  # bytes that are worth giving back
 _ROOM = 1 << 27  # bytes of rounded weights that are kept; rounding takes half the time of the product that reads them
 
@@ -63,6 +63,7 @@ class RoundedWeights:
         self._known: dict[_Key, Array] = {}
         self._lent: WeakValueDictionary[_Key, Array] = WeakValueDictionary()
         self._largest: dict[ir.TensorProtocol, float] = {}
+        self._within: set[tuple[ir.TensorProtocol, Format]] = set()  # no value is beyond the format
         self._left = _ROOM
         self.room = Room()  # of one walk after the other
 
@@ -75,7 +76,7 @@ class RoundedWeights:
             return known
         tensor = stored_tensor(weight.tensor)
         stored = np.asarray(tensor.numpy())
-        array = stored if weight.fmt is None else held_in_fp32(stored, weight.fmt, room)
+        array = stored if weight.fmt is None else self._held(tensor, stored, weight.fmt, room)
         if order:
             array = np.ascontiguousarray(array.transpose(order))
         elif isinstance(tensor, ir.ExternalTensor) and array is stored:
@@ -86,6 +87,14 @@ class RoundedWeights:
         elif room is None:
             self._lent[key] = array
         return array
+
+    def _held(self, tensor: ir.TensorProtocol, stored: Array, fmt: Format, room: Room | None) -> Array:
+        """What is seen once to be within the format is not looked at again."""
+        known = (tensor, fmt) in self._within
+        held, clamped = _held(stored, fmt, room, looked=not known)
+        if not clamped:
+            self._within.add((tensor, fmt))
+        return held
 
     def forget(self) -> None:
         """What is kept is made again when it is asked for. A few bytes are no matter."""
@@ -126,22 +135,29 @@ class RoundedWeights:
 
 def held_in_fp32(stored: Array, fmt: Format, room: Room | None = None) -> Array:
     """A weight in `fmt`, finite values beyond its range clamped to the largest; the array itself where that is FP32."""
+    return _held(stored, fmt, room, looked=True)[0]
+
+
+def _held(stored: Array, fmt: Format, room: Room | None, *, looked: bool) -> tuple[Array, bool]:
+    """The same, and whether any value was clamped: whoever knows that none is does not have it `looked` for."""
     if stored.dtype == np.float32 and fmt is Format.FP32:
-        return stored
+        return stored, False
     held = np.empty(stored.shape, np.float32) if room is None else room.empty(stored.shape)
     source, target = np.ascontiguousarray(stored).reshape(-1), held.reshape(-1)
     own = format_of_dtype(stored.dtype)
 
-    def make(start: int, stop: int) -> None:
+    def make(start: int, stop: int) -> bool:
         piece, kept = source[start:stop], target[start:stop]
         if own is fmt:
             if not cast_fast(piece, kept):
                 kept[:] = _widened(piece)
-        else:
-            _round(_widened(piece), fmt, kept)
+            return False
+        wide = _widened(piece)
+        if fmt is not Format.FP16 or not round_fast(wide, kept):
+            kept[:] = round_to(wide, fmt)
+        return looked and _clamped(wide, fmt, kept)
 
-    in_blocks(make, source.size, _BLOCK)
-    return held
+    return held, any(in_blocks(make, source.size, _BLOCK))
 
 
 def _widened(piece: Array) -> Array:
@@ -149,9 +165,10 @@ def _widened(piece: Array) -> Array:
         return piece.astype(np.float32, copy=False)
 
 
-def _round(wide: Array, fmt: Format, kept: Array) -> None:
-    if fmt is not Format.FP16 or not round_fast(wide, kept):
-        kept[:] = round_to(wide, fmt)
-    if not (float(np.max(kept, initial=0.0)) <= fmt.max and float(np.min(kept, initial=0.0)) >= -fmt.max):
-        lost = np.isinf(kept) & np.isfinite(wide)
-        kept[lost] = np.copysign(np.float32(fmt.max), wide[lost])
+def _clamped(wide: Array, fmt: Format, kept: Array) -> bool:
+    """Whether any value was beyond the format; it is the largest one now."""
+    if float(np.max(kept, initial=0.0)) <= fmt.max and float(np.min(kept, initial=0.0)) >= -fmt.max:
+        return False
+    lost = np.isinf(kept) & np.isfinite(wide)
+    kept[lost] = np.copysign(np.float32(fmt.max), wide[lost])
+    return True
